@@ -89,7 +89,7 @@ class Task(Protocol):
 
 
 def stated_gold(task: object, row: Row) -> str | None:
-    """Return the right answer of a row; None where the task does not state it."""
+    """Return the right answer of a row; None if the task does not state it."""
     gold = getattr(task, "gold", None)
     return str(gold(row)) if callable(gold) else None
 
@@ -100,8 +100,8 @@ def prompt_text(messages: Sequence[Message]) -> str:
     The name of its role, in brackets, precedes a message that is not the user's.
     """
     return "\n\n".join(
-        each.content if each.role == "user" else f"[{each.role}]\n{each.content}"
-        for each in messages
+        message.content if message.role == "user" else f"[{message.role}]\n{message.content}"
+        for message in messages
     )
 
 

@@ -57,7 +57,7 @@ class SandboxService:
                 name="isolation",
                 usable=isolation.healthy,
                 detail=f"broken: {broken}" if broken else "all guarantees hold",
-                remedy="docs/sandbox.md says what the kernel must allow" if broken else "",
+                remedy="allow the mechanisms that docs/sandbox.md lists" if broken else "",
             )
         ]
 

@@ -1,4 +1,4 @@
-"""Checkpoints to run: the bundled one, the same in float32, and a random Llama with a head."""
+"""Checkpoints: the bundled one, its float32 version, and a random Llama with its own head."""
 
 import json
 import os
@@ -23,7 +23,7 @@ from modnorm.spec import Masses
 from modnorm.tasks.protocol import Message
 
 VLLM = {
-    # The scheduler in this process; one thread, wherever it runs; no word to the network.
+    # The scheduler in this process, one thread, no network.
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
     "VLLM_NO_USAGE_STATS": "1",
@@ -51,7 +51,7 @@ QUESTIONS = (
 
 @pytest.fixture(scope="session", autouse=True)
 def plain_vllm() -> Iterator[bool]:
-    """Switch every registered optimisation off where the variable says so; tell whether."""
+    """Switch every registered optimisation off if the variable is set; return whether."""
     is_plain = os.environ.get(PLAIN) == "1"
     with pytest.MonkeyPatch.context() as patch:
         if is_plain:
@@ -140,7 +140,7 @@ def _as_on_gpu() -> Iterator[None]:
 
     def ahead(config: Any) -> None:
         require(config)
-        # Read after vLLM has decided against it on a CPU: what follows is as on a GPU.
+        # Set after vLLM has refused it on a CPU; the rest then runs as on a GPU.
         config.scheduler_config.async_scheduling = True
 
     with pytest.MonkeyPatch.context() as patch:
@@ -151,7 +151,7 @@ def _as_on_gpu() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def as_on_gpu() -> Callable[[], AbstractContextManager[None]]:
-    """Have vLLM's CPU build start as on a GPU: a worker in a process of its own, steps ahead."""
+    """Start vLLM's CPU build as on a GPU: a worker process and several steps in flight."""
     return nullcontext if torch.cuda.is_available() else _as_on_gpu
 
 
@@ -161,7 +161,7 @@ def engine(
     checkpoint: Checkpoint,
     as_on_gpu: Callable[[], AbstractContextManager[None]],
 ) -> Iterator[Engine]:
-    """The engine that must conform: vLLM's in the environment that has it."""
+    """The engine under test: vLLM's in the environment that has vLLM."""
     name, _, how = request.param.partition(" ")
     with as_on_gpu() if how else nullcontext():
         engine = load_engine(name, checkpoint)

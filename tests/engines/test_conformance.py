@@ -1,4 +1,4 @@
-"""What every engine must do, whatever it is made of."""
+"""The conformance suite of all engines."""
 
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
@@ -131,7 +131,7 @@ def test_a_state_is_a_function_of_its_lineage(
     assert engine.weights_sha256() == base
 
 
-def test_a_candidate_of_another_state_is_refused(
+def test_a_candidate_of_another_base_is_refused(
     engine: Engine, checkpoint: Checkpoint, scale_map: ScaleMap, draw: Draw
 ) -> None:
     before = engine.weights_sha256()
@@ -156,7 +156,7 @@ def test_one_candidate_at_a_time(engine: Engine, scale_map: ScaleMap, draw: Draw
         assert engine.weights_sha256() == inside
 
 
-def test_base_is_back_after_an_exception(engine: Engine, scale_map: ScaleMap, draw: Draw) -> None:
+def test_an_exception_restores_the_base(engine: Engine, scale_map: ScaleMap, draw: Draw) -> None:
     before = engine.weights_sha256()
     with pytest.raises(ZeroDivisionError), engine.candidate(draw(scale_map, 1), scale_map):
         raise ZeroDivisionError
@@ -219,7 +219,7 @@ def test_a_stop_token_that_is_not_special_is_no_part_of_the_text(
     assert done.text == done.text.rstrip()
 
 
-def test_same_request_same_answers_whatever_ran_before(
+def test_the_same_request_gives_the_same_answers(
     engine: Engine, prompts: Prompts, scale_map: ScaleMap, draw: Draw
 ) -> None:
     before = answers(engine, prompts)
@@ -272,7 +272,7 @@ def test_poll_aborts_before_the_first_answer(engine: Engine, prompts: Prompts) -
     assert answers(engine, prompts) == before
 
 
-def test_a_candidate_that_is_not_finite_fails_though_its_request_was_closed(
+def test_a_candidate_with_nan_fails_after_its_request_was_closed(
     engine: Engine, prompts: Prompts, scale_map: ScaleMap, draw: Draw
 ) -> None:
     before, base = answers(engine, prompts), engine.weights_sha256()
@@ -294,7 +294,7 @@ def test_a_candidate_that_is_not_finite_fails_though_its_request_was_closed(
     assert answers(engine, prompts) == before
 
 
-def test_a_state_that_is_not_finite_leaves_no_trace_in_the_next(
+def test_a_base_with_nan_does_not_affect_the_next(
     engine: Engine, checkpoint: Checkpoint, prompts: Prompts
 ) -> None:
     before = answers(engine, prompts)

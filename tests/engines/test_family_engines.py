@@ -1,7 +1,7 @@
-"""Tiny random models of the newer families, as transformers makes them, in the engine.
+"""Tiny random models of newer families in the transformers engine.
 
-All have a window of 8 tokens in some layers where the family has windows, heads that are larger
-than hidden size over heads, and a vocabulary that is no multiple of 64.
+If a family has windows, some layers have a window of 8 tokens. All models have heads larger than
+hidden size over heads, and a vocabulary that is no multiple of 64.
 """
 
 import json
@@ -111,7 +111,7 @@ def seeded(build: Any, **changes: object) -> PreTrainedModel:
     for name, parameter in model.named_parameters():
         if "norm" in name:
             parameter.data.add_(torch.linspace(-0.3, 0.4, parameter.numel()))
-        elif "embed_tokens" in name:  # so that what attention sees decides, not the last token
+        elif "embed_tokens" in name:  # so that the attended tokens decide, not the last token
             parameter.data.mul_(0.03)
     return model
 
@@ -146,7 +146,7 @@ def texts(engine: TransformersEngine, prompts: list[list[int]]) -> list[str]:
 
 
 def generated(model: Any, checkpoint: Checkpoint, prompt: list[int]) -> str:
-    """What transformers' own generate says to one prompt."""
+    """Return the answer of transformers' own `generate` to one prompt."""
     output = model.generate(
         input_ids=torch.tensor([prompt]),
         attention_mask=torch.ones(1, len(prompt), dtype=torch.int64),
@@ -236,7 +236,7 @@ def test_a_decoder_is_the_same_inside_a_multimodal_checkpoint(
         ("rope_parameters", {"full_attention": {"rope_type": "dynamic"}}),
     ],
 )
-def test_what_cannot_be_decoded_exactly_is_refused(
+def test_unsupported_models_are_refused(
     checkpoints: Mapping[str, Checkpoint], setting: str, value: object
 ) -> None:
     directory = checkpoints["gemma3_text"].directory

@@ -1,4 +1,4 @@
-"""A candidate is one, in the engine's unfused layout and in any cut of the fused one."""
+"""A candidate is equal in the engine's unfused layout and in any division of the fused one."""
 
 import random
 from collections.abc import Iterator, Sequence
@@ -50,7 +50,7 @@ def unfused(engine: Engine, descriptor: Descriptor, scale_map: ScaleMap) -> tupl
 
 
 @pytest.mark.parametrize("cut", range(3))
-def test_the_engine_holds_the_candidate_of_any_cut(
+def test_every_division_into_blocks_gives_the_same_candidate(
     checkpoint: Checkpoint,
     descriptor: Descriptor,
     scale_map: ScaleMap,
@@ -64,7 +64,7 @@ def test_the_engine_holds_the_candidate_of_any_cut(
 
     found = weights.apply(descriptor, scale_map)
     if by_kernels:
-        # Kernels sum norms in another order: what the engine resolved holds everywhere.
+        # Kernels sum norms in another order, so the engine's resolved coefficients are used.
         assert found.coefficients == pytest.approx(resolved.coefficients, rel=1e-5)
     else:
         assert found == resolved

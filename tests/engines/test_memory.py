@@ -1,4 +1,4 @@
-"""What an engine keeps: the model and its pristine copy, and nothing that grows."""
+"""An engine's memory: the model, its pristine copy, and nothing that grows."""
 
 import gc
 import weakref
@@ -35,7 +35,7 @@ def live_bytes():
 
 
 class Peak(TorchDispatchMode):
-    """The most bytes that tensors made inside the context held at once, and the largest."""
+    """Peak bytes of tensors created inside the context, and the size of the largest one."""
 
     def __init__(self):
         super().__init__()
@@ -88,13 +88,13 @@ def test_the_engine_holds_its_weights_in_float32_and_the_base_in_the_dtype_of_th
     assert grown() <= copies + BUFFERS + table
 
 
-def test_a_closed_engine_keeps_nothing(bundled):
+def test_a_closed_engine_frees_its_memory(bundled):
     before = live_bytes()
     TransformersEngine(bundled).close()
     assert live_bytes() <= before
 
 
-def test_a_candidate_comes_and_goes_with_one_noise_tensor(make_llama, draw, one_thread):
+def test_a_candidate_needs_memory_for_one_noise_tensor(make_llama, draw, one_thread):
     """Two tensors here are larger than all chunks together, so that keeping both would show."""
     checkpoint = make_llama(vocab_size=8192, hidden_size=512, num_hidden_layers=1)
     scale_map = build_scale_map(

@@ -41,7 +41,7 @@ def test_views_are_the_models_own_storage(layout: Layout, model: PreTrainedModel
     assert (model.get_parameter("model.layers.1.self_attn.k_proj.weight") == 1.5).all()
 
 
-def test_a_parameter_left_over_is_refused(layout: Layout, model: PreTrainedModel) -> None:
+def test_an_unmapped_parameter_is_refused(layout: Layout, model: PreTrainedModel) -> None:
     with pytest.raises(IncompatibleError, match="belongs to no physical tensor"):
         weight_views(layout[:-1], model, model.dtype)
 

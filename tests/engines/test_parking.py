@@ -1,4 +1,4 @@
-"""What every engine must do with candidates that rest in the middle of a request."""
+"""The conformance suite for parking candidates in the middle of a request."""
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
@@ -35,7 +35,7 @@ def parked_after(engine: Engine, steps: int, between: Callable[[], object]) -> C
 
 
 @pytest.mark.parametrize("steps", [0, 2, 17])
-def test_a_parked_candidate_goes_on_as_if_nothing_had_been_between(
+def test_a_parked_candidate_continues_unchanged(
     engine: Engine, prompts: Prompts, scale_map: ScaleMap, draw: Draw, steps: int
 ) -> None:
     first, second = (draw(scale_map, seed, radius=0.1) for seed in (5, 6))
@@ -81,7 +81,7 @@ def test_several_candidates_are_parked_at_once(
     assert [said[place] for place in range(4)] == undisturbed
 
 
-def test_what_is_raised_while_parked_ends_the_candidate_alone(
+def test_an_exception_while_parked_ends_the_candidate_only(
     engine: Engine, prompts: Prompts, scale_map: ScaleMap, draw: Draw
 ) -> None:
     before, base = answers(engine, prompts), engine.weights_sha256()
@@ -102,7 +102,7 @@ def test_what_is_raised_while_parked_ends_the_candidate_alone(
     assert engine.has_room(prompts, LIMITS) == room
 
 
-def test_what_is_raised_while_parked_leaves_another_candidate_at_the_engine(
+def test_an_exception_while_parked_keeps_another_candidate(
     engine: Engine, prompts: Prompts, scale_map: ScaleMap, draw: Draw
 ) -> None:
     first, second = (draw(scale_map, seed, radius=0.1) for seed in (5, 6))
@@ -139,6 +139,6 @@ def test_parking_needs_a_candidate_and_leaves_the_engine_free(
         engine.rebase(None)
 
 
-def test_there_is_room_for_what_fits(engine: Engine, prompts: Prompts) -> None:
+def test_has_room_reports_whether_a_request_fits(engine: Engine, prompts: Prompts) -> None:
     assert engine.has_room(prompts, LIMITS)
     assert not engine.has_room(prompts, GenerationLimits(10**9))

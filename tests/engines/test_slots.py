@@ -48,7 +48,7 @@ def test_padding_is_stored_as_zeros_even_where_it_is_not_finite(cache: SlotCache
         assert not keys[row + 1, :, length + 1 :].any()
 
 
-def test_moving_a_sequence_moves_all_that_it_has(cache: SlotCache) -> None:
+def test_moving_a_sequence_moves_its_keys_and_values(cache: SlotCache) -> None:
     prompts = prefill(cache)
     cache.move([1], [0], 5)
     step = StepWrite(torch.arange(1), torch.tensor([5]), 6)
@@ -56,7 +56,7 @@ def test_moving_a_sequence_moves_all_that_it_has(cache: SlotCache) -> None:
     assert torch.equal(keys[0, :, :5], prompts[1])
 
 
-def test_a_cache_is_prepared_before_it_is_used(cache: SlotCache) -> None:
+def test_an_unprepared_cache_is_refused(cache: SlotCache) -> None:
     with pytest.raises(RuntimeError, match="prepared"):
         cache.update(states(1, 1), states(1, 1), 0)
 

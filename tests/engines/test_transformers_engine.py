@@ -56,7 +56,7 @@ def test_a_model_that_does_not_fit_a_gpu_twice_is_refused_before_it_is_loaded(
     assert "MODNORM_ENGINES_PER_GPU" in (caught.value.remedy or "")
 
 
-def test_memory_that_runs_out_for_the_copy_is_a_failure_of_the_engine(
+def test_running_out_of_memory_for_the_copy_is_an_engine_error(
     bundled: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def copied(*_: object, **__: object) -> None:
@@ -73,7 +73,7 @@ def texts(engine: TransformersEngine, prompts: Prompts) -> list[tuple[str, int]]
 
 
 def reference(checkpoint: Checkpoint, prompts: Prompts) -> list[tuple[str, int]]:
-    """What transformers' own generate says, padded on the left."""
+    """Return the answers of transformers' own `generate`, padded on the left."""
     model: Any = AutoModelForCausalLM.from_pretrained(
         checkpoint.directory, attn_implementation="sdpa"
     )
@@ -126,7 +126,7 @@ def test_room_for_answers_is_counted_in_the_dtype_of_the_arithmetic(
 
 
 @pytest.mark.parametrize("max_rows", [1, 2, 3])
-def test_answers_do_not_depend_on_who_shares_the_batch(
+def test_answers_do_not_depend_on_the_batch(
     exact: Checkpoint, prompts: Prompts, max_rows: int
 ) -> None:
     together = texts(TransformersEngine(exact), prompts)
@@ -160,7 +160,7 @@ def beginnings(engine: TransformersEngine, prompts: Prompts) -> list[tuple[int, 
 
 
 @pytest.mark.parametrize("max_rows", [2, 256])
-def test_a_beginning_that_prompts_share_is_read_once(exact: Checkpoint, max_rows: int) -> None:
+def test_a_shared_prefix_is_read_once(exact: Checkpoint, max_rows: int) -> None:
     system = list(range(40, 70))
     prompts = [[*system, *ids] for ids in ([5, 6, 7], [8], [9, 10], [5, 6], [5])]
     engine = TransformersEngine(exact, max_rows=max_rows)
@@ -204,7 +204,7 @@ def test_cache_budget_bounds_the_slots(bundled_engine: TransformersEngine) -> No
 
 
 @pytest.mark.parametrize("checkpoint", ["bundled"], indirect=True)
-def test_non_finite_logits_are_the_candidates_fault(
+def test_nan_logits_are_a_candidate_error(
     bundled_engine: TransformersEngine,
     prompts: Prompts,
     make_scale_map: Callable[[str], ScaleMap],
@@ -221,7 +221,7 @@ def test_non_finite_logits_are_the_candidates_fault(
 
 
 @pytest.mark.parametrize("error", [torch.OutOfMemoryError("full"), RuntimeError("kernel")])
-def test_runtime_failures_are_the_infrastructures_fault(
+def test_runtime_failures_are_engine_errors(
     bundled_engine: TransformersEngine, prompts: Prompts, error: Exception
 ) -> None:
     def fail(*_: object) -> None:
@@ -279,7 +279,7 @@ def test_a_change_below_the_rounding_of_the_weights_is_noticed(
 
 
 @pytest.mark.parametrize("checkpoint", ["bundled"], indirect=True)
-def test_base_that_does_not_come_back_is_noticed(
+def test_a_failed_restore_is_noticed(
     bundled_engine: TransformersEngine,
     make_scale_map: Callable[[str], ScaleMap],
     draw: Callable[..., Descriptor],
@@ -312,7 +312,7 @@ def test_unknown_engine_is_refused(bundled: Checkpoint) -> None:
         ("engine.tensor_parallel_size", EngineSettings(tensor_parallel_size=2)),
     ],
 )
-def test_settings_that_only_vllm_has_are_refused(
+def test_settings_of_vllm_are_refused(
     bundled: Checkpoint, field: str, settings: EngineSettings
 ) -> None:
     with pytest.raises(IncompatibleError) as caught:
@@ -328,7 +328,7 @@ def test_settings_that_only_vllm_has_are_refused(
         ("_attn_implementation", "eager"),
     ],
 )
-def test_models_that_slots_cannot_hold_are_refused(
+def test_models_that_the_slot_cache_cannot_decode_are_refused(
     bundled: Checkpoint, setting: str, value: object
 ) -> None:
     model = AutoModelForCausalLM.from_pretrained(bundled.directory, attn_implementation=ATTENTION)

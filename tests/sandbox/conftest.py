@@ -1,4 +1,4 @@
-"""One sandbox for all tests of the package: each program has a process of its own anyway."""
+"""One sandbox for all tests of the package; each program has its own process."""
 
 import socket
 

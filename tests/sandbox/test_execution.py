@@ -1,4 +1,4 @@
-"""Honest programs: what a correct solution may do, and what a wrong one gets."""
+"""Harmless programs: the abilities of correct ones, and the verdicts on wrong ones."""
 
 import textwrap
 
@@ -118,7 +118,7 @@ def test_a_wrong_program_fails(sandbox, solution, test):
     assert outcome.verdict is Verdict.FAILED, outcome
 
 
-def test_an_honest_program_may_write_where_there_is_room(sandbox):
+def test_a_program_may_write_to_its_scratch_directory(sandbox):
     solution = """
         from pathlib import Path
         def f(text):
@@ -130,7 +130,7 @@ def test_an_honest_program_may_write_where_there_is_room(sandbox):
     assert outcome.passed == sandbox.measure().writable_scratch
 
 
-def test_programs_leave_nothing_to_each_other(sandbox):
+def test_programs_share_no_state(sandbox):
     sources = ["import math, builtins, random\nmath.pi = 3\nbuiltins.abs = None\nrandom.seed(5)"]
     assert sandbox.execute(Program(sources, [])).passed
     later = Program(
@@ -146,7 +146,7 @@ def test_chance_and_hashing_repeat(sandbox):
     assert len(seen) == 1
 
 
-def test_the_first_failure_is_named_and_ends_it(sandbox):
+def test_the_first_failure_is_named_and_ends_the_program(sandbox):
     program = Program(
         ["calls = []\ndef f(x):\n    print('called', x)\n    return x"],
         ["assert f(1) == 1", "assert f(2) == 0", "assert f(3) == 3"],
@@ -198,7 +198,7 @@ def test_tests_that_cannot_be_read_are_refused(sandbox, tests, field):
     assert caught.value.field == field
 
 
-def test_the_whole_is_bounded_too(sandbox):
+def test_the_whole_program_is_bounded(sandbox):
     limits = Limits(step_seconds=5, wall_seconds=1)
     sources = ["import time\ntime.sleep(0.6)"] * 3
     assert sandbox.execute(Program(sources, [], limits)).verdict is Verdict.TIMEOUT
@@ -206,7 +206,7 @@ def test_the_whole_is_bounded_too(sandbox):
 
 @pytest.mark.parametrize("name", ["step_seconds", "memory_bytes", "tasks", "output_bytes"])
 @pytest.mark.parametrize("value", [0, -1, 2**60, float("nan")])
-def test_bounds_are_bounded(name, value):
+def test_limits_have_a_maximum(name, value):
     with pytest.raises(InvalidInputError) as caught:
         Limits(**{name: value})
     assert caught.value.field == f"limits.{name}"

@@ -1,4 +1,4 @@
-"""Who decides a test, and what the program gets to see of it."""
+"""The plan of a test: who decides it, and what the program receives."""
 
 import time
 from fractions import Fraction
@@ -12,7 +12,7 @@ from modnorm.sandbox.value_decoding import Opaque
 
 
 def _query(test):
-    """Sources that the program is asked for, when every comparison holds by accident."""
+    """Return the sources of all queries, with every comparison true."""
     sources = []
 
     def ask(source):
@@ -75,7 +75,7 @@ def _query(test):
         ("assert all(len(row) == 2 for row in f(3).values())", ["list(f(3).values())"]),
     ],
 )
-def test_what_is_expected_never_leaves(test, asked):
+def test_expected_values_are_never_sent(test, asked):
     plan = plan_test(test)
     assert plan.judged
     assert _query(test) == asked
@@ -155,7 +155,7 @@ def test_statements_before_an_assertion_run_in_the_program():
         ("assert math.isclose(f(), math.pi, abs_tol=0.01)", [3.14159], True),
     ],
 )
-def test_conditions_are_decided_here(test, answers, expected):
+def test_the_caller_decides_conditions(test, answers, expected):
     remaining = iter(answers)
     (step,) = plan_test(test).steps
     assert isinstance(step, RequireCondition)
@@ -172,7 +172,7 @@ def test_conditions_are_decided_here(test, answers, expected):
         "math.floor(Decimal((0, (1,), 30000000)))",
     ],
 )
-def test_values_that_are_large_to_compute_are_not_computed_here(value):
+def test_expensive_constants_are_not_computed(value):
     began = time.process_time()
     assert not plan_test(f"assert f() == {value}").judged
     assert time.process_time() - began < 1
@@ -191,7 +191,7 @@ def test_values_that_are_large_to_compute_are_not_computed_here(value):
         ("int(Decimal('1e3'))", 1000),
     ],
 )
-def test_values_of_a_usual_size_are(value, expected):
+def test_constants_of_usual_size_are_computed(value, expected):
     (step,) = plan_test(f"assert f() == {value}").steps
     assert isinstance(step, RequireCondition)
     assert isinstance(step.condition, ComparisonChain)
@@ -251,7 +251,7 @@ ROWS = [[1, 2], [3, 4]]
         ("assert all(f() == [y, y] for y in (1, 1))", [1, 1], True),
     ],
 )
-def test_types_and_loops_are_decided_here(test, value, expected):
+def test_the_caller_decides_types_and_loops(test, value, expected):
     (step,) = plan_test(test).steps
     assert isinstance(step, RequireCondition)
     assert holds(step.condition, lambda _: value) is expected
@@ -272,7 +272,7 @@ def test_the_work_of_loops_is_bounded(test, value):
         holds(step.condition, lambda _: value)
 
 
-def test_values_of_the_program_go_back_to_it_as_literals():
+def test_values_are_sent_back_as_literals():
     asked = []
 
     def ask(source):
@@ -291,6 +291,6 @@ def test_values_of_the_program_go_back_to_it_as_literals():
     assert not holds(step.condition, lambda _: [Opaque("Node")])
 
 
-def test_what_is_no_python_is_refused():
+def test_invalid_python_is_refused():
     with pytest.raises(SyntaxError):
         plan_test("assert f( == 1")

@@ -1,4 +1,4 @@
-"""Measured before use, refused when it does not isolate, back after its death."""
+"""The sandbox is measured before use, refused without isolation, and restarted after a death."""
 
 import multiprocessing
 import os
@@ -42,7 +42,7 @@ def test_without_mechanisms_no_program_runs(mechanisms):
 
 
 def test_seccomp_and_landlock_suffice(sandbox):
-    """What an unprivileged container has, whose runtime refuses namespaces."""
+    """The mechanisms of an unprivileged container whose runtime refuses namespaces."""
     needed = {Mechanism.SECCOMP, Mechanism.LANDLOCK}
     if not needed <= set(sandbox.measure().mechanisms):
         pytest.skip("the kernel has no seccomp or no Landlock")
@@ -62,7 +62,7 @@ def test_namespaces_suffice(sandbox):
             assert isolation.healthy
 
 
-def test_a_dead_sandbox_is_started_anew():
+def test_a_dead_sandbox_is_restarted():
     with Sandbox() as running:
         assert running.execute(PROGRAM).passed
         first = _zygote_pid(running)
@@ -113,7 +113,7 @@ def test_threads_share_a_sandbox(sandbox):
 
 
 def _occupy(seconds):
-    os.setsid()  # a group of its own to a scheduler that shares cores among sessions
+    os.setsid()  # a separate group for a scheduler that shares cores among sessions
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         pass
@@ -121,7 +121,7 @@ def _occupy(seconds):
 
 @pytest.fixture
 def crowded():
-    """A sandbox on a core that three others want too."""
+    """A sandbox on a core that three other processes use."""
     cores = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(cores)})
     others = [multiprocessing.Process(target=_occupy, args=(20,), daemon=True) for _ in range(3)]
@@ -141,7 +141,7 @@ def crowded():
 @pytest.mark.skipif(
     not Path("/proc/self/schedstat").exists(), reason="this kernel does not tell who waits"
 )
-def test_a_program_gets_its_time_beside_others(crowded):
+def test_a_program_gets_its_time_on_a_busy_machine(crowded):
     work = "import time\ndef f():\n    while time.process_time() < 0.7: pass\n    return 1"
     outcome = crowded.execute(Program([work], ["assert f() == 1"], Limits(step_seconds=1.2)))
     assert outcome.passed, outcome
@@ -156,7 +156,7 @@ def test_a_program_that_gets_no_core_has_no_verdict(sandbox, monkeypatch):
         sandbox.execute(Program(["while 1: pass"], [], Limits(wall_seconds=0.3)))
 
 
-def test_measurements_keep_no_program_waiting(sandbox, monkeypatch):
+def test_programs_run_during_a_measurement(sandbox, monkeypatch):
     sandbox.check_health()
     measuring, release = threading.Event(), threading.Event()
     measured = []
@@ -178,7 +178,7 @@ def test_measurements_keep_no_program_waiting(sandbox, monkeypatch):
             each.start()
         program.join(HANG_SECONDS)
         assert not program.is_alive()
-        time.sleep(0.1)  # until the others wait for their turn
+        time.sleep(0.1)  # until the others wait
     finally:
         release.set()
         for each in callers:

@@ -1,4 +1,4 @@
-"""The measurement of the sandbox needs something to measure."""
+"""The benchmark of the sandbox."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ import pytest
 from benchmarks.sandbox_speed import main
 
 
-def test_a_folder_without_rows_is_told_of(
+def test_a_folder_without_rows_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as ended:

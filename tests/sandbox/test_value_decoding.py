@@ -1,4 +1,4 @@
-"""Plain values survive the crossing; nothing else becomes a value."""
+"""Plain values survive encoding and decoding; nothing else becomes a value."""
 
 import json
 import math
@@ -49,21 +49,21 @@ def _cross(value):
 
 
 @given(VALUES)
-def test_a_plain_value_crosses_unchanged(value):
+def test_a_plain_value_survives_encoding(value):
     crossed = _cross(value)
     assert crossed == value
     assert type(crossed) is type(value)
 
 
 @given(JSON | st.builds(lambda form, rest: [form, *rest], FORMS, st.lists(JSON)))
-def test_what_arrives_is_a_value_or_refused(encoded):
+def test_malformed_values_are_refused(encoded):
     try:
         decode(encoded)
     except MalformedValueError:
         return
 
 
-def test_nan_and_signed_zero_cross():
+def test_nan_and_signed_zero_survive_encoding():
     assert math.isnan(_cross(math.nan))
     assert math.copysign(1, _cross(-0.0)) == -1
     assert _cross(Decimal("1E+999999")) == Decimal("1E+999999")

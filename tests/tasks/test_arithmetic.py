@@ -19,7 +19,7 @@ LEGAL = st.recursive(
 
 
 def python_value(expression: str) -> float | None:
-    """What Python makes of it, where `**`, `//` and calls are not legal."""
+    """Return Python's value of an expression without `**`, `//` and calls."""
     if "**" in expression or "//" in expression:
         return None
     try:
@@ -70,7 +70,7 @@ def test_any_text_is_legal_only_where_python_agrees(expression):
         "4,4",
     ],
 )
-def test_what_is_not_basic_arithmetic_has_no_value(expression):
+def test_other_operations_have_no_value(expression):
     assert evaluate(expression) is None
 
 
@@ -97,7 +97,7 @@ def test_overflow_leaves_no_value():
     assert evaluate("*".join(["999"] * 500) + "/7") is None
 
 
-def test_depth_is_no_obstacle_up_to_the_length_limit():
+def test_nesting_is_limited_by_length_only():
     depth = (MAX_EXPRESSION - 2) // 2
     assert evaluate("(" * depth + "42" + ")" * depth) == 42
     assert evaluate("-" * (MAX_EXPRESSION - 1) + "5") == -5

@@ -33,7 +33,7 @@ def test_stored_completions_are_judged_by_another_scorer():
     assert [judgement.reward for judgement in published] == [1.0, 0.0, 0.0]
 
 
-def test_a_scorer_that_raises_is_told_with_its_row():
+def test_a_scorer_that_raises_is_reported_with_its_row():
     rows = [*ROWS, {"question": "q"}]
     with pytest.raises(IncompatibleError, match=r"task gsm8k, row 2: \w+Error"):
         rescore([answer(0, "7"), answer(2, "7")], rows, TASK)
@@ -81,6 +81,6 @@ def test_a_sandbox_that_fails_is_no_verdict(rescored_program):
     assert [judgement.correct for judgement in rescored_program(2)] == [True]
 
 
-def test_a_sandbox_that_goes_on_failing_is_told(rescored_program):
+def test_a_sandbox_that_keeps_failing_is_an_error(rescored_program):
     with pytest.raises(EngineError):
         rescored_program(3)

@@ -115,7 +115,7 @@ class Wordless(Gsm8k):
         (stating((0.0, 1.0)), "reward_bounds must be of RewardBounds"),
     ],
 )
-def test_a_task_that_does_not_conform_is_told_why(task, failure):
+def test_failures_of_a_task_are_listed(task, failure):
     rows, references = examples("gsm8k")
     report = check_task(task, rows, references)
     assert any(failure in each for each in report.failures)
@@ -123,7 +123,7 @@ def test_a_task_that_does_not_conform_is_told_why(task, failure):
         report.require()
 
 
-def test_a_wrong_reference_is_told():
+def test_a_wrong_reference_is_reported():
     rows, references = examples("gsm8k")
     report = check_task(Gsm8k(), rows, references[::-1])
     assert "the reference of row 0 is not correct" in report.failures
@@ -150,7 +150,7 @@ def test_every_task_of_the_paper_states_bounds_that_are_reached(make_task, name,
     assert task.judge(task.parse(rows[0]), "").reward == bounds.least
 
 
-def test_a_task_without_the_statement_conforms_and_has_no_bounds():
+def test_a_task_without_reward_bounds_conforms():
     task = stating(None)
     check_task(task, *examples("gsm8k")).require()
     assert stated_bounds(task) is None

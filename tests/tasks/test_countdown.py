@@ -48,7 +48,7 @@ def test_the_prompt_is_the_papers():
         # The last block counts.
         ("<answer>1</answer><answer>44+19+35</answer>", 1.05, "98"),
         ("<answer>44+19+35</answer><answer>1</answer>", 0.05, None),
-        # It begins at its own opening tag, whatever was said of tags before.
+        # It begins at its own opening tag, not at an earlier mention of one.
         ("in <answer> tags. </think>\n<answer>44+19+35</answer>", 1.1, "98"),
         # Every number exactly once, and nothing else.
         ("<answer>44+19+35+0</answer>", 0.05, None),
@@ -187,7 +187,7 @@ PUBLISHED = get_task("countdown", scorer="reference")
         ("<answer>(-19)**(44/35)</answer>", 0.05, None),
     ],
 )
-def test_the_published_scorer_keeps_its_quirks(completion, reward, vote):
+def test_the_published_scorer_keeps_its_errors(completion, reward, vote):
     judgement = PUBLISHED.judge(ROW, completion)
     assert judgement.reward == pytest.approx(reward, abs=1e-12)
     assert judgement.vote == vote

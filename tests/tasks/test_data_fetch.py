@@ -1,4 +1,4 @@
-"""Fetching and checking, on small data sets of the tests' own."""
+"""Fetching and checking of small test data sets."""
 
 import dataclasses
 import json
@@ -35,7 +35,7 @@ def out(tmp_path_factory):
 
 @pytest.fixture
 def fetched(folder, out):
-    """Fetch both data sets from their own files; returns where they are."""
+    """Fetch both data sets from their own files; return the folder."""
     for task in ("countdown", "gsm8k"):
         fetch(task, out, source=folder)
     return out
@@ -46,7 +46,7 @@ def files(place):
 
 
 @pytest.mark.parametrize("task", ["countdown", "gsm8k"])
-def test_what_was_fetched_is_found_and_checks(task, folder, out):
+def test_fetched_data_pass_the_check(task, folder, out):
     result = fetch(task, out, source=folder)
     assert result.written
     assert check(task, out).manifest == result.manifest
@@ -57,7 +57,7 @@ def test_what_was_fetched_is_found_and_checks(task, folder, out):
         assert [row for _, row in there.rows] == [row for _, row in source.rows]
 
 
-def test_the_manifest_says_what_the_files_are(fetched):
+def test_the_manifest_describes_the_files(fetched):
     manifest = json.loads((fetched / "gsm8k" / "manifest.json").read_text())
     splits = manifest.pop("splits")
     assert manifest == {
@@ -104,7 +104,7 @@ def test_countdowns_files_are_the_papers_own(fetched):
     assert [record.sha256 for record in records] == expected
 
 
-def test_what_is_there_and_sound_is_left_alone(fetched, folder):
+def test_intact_files_are_kept(fetched, folder):
     before = {path: path.stat().st_mtime_ns for path in (fetched / "gsm8k").iterdir()}
     assert not fetch("gsm8k", fetched).written
     assert not fetch("gsm8k", fetched, source=folder).written
@@ -112,7 +112,7 @@ def test_what_is_there_and_sound_is_left_alone(fetched, folder):
     assert {path: path.stat().st_mtime_ns for path in (fetched / "gsm8k").iterdir()} == before
 
 
-def test_what_was_damaged_is_fetched_anew(fetched, folder):
+def test_damaged_files_are_fetched_again(fetched, folder):
     before = files(fetched / "gsm8k")
     (fetched / "gsm8k" / "heldout.jsonl").write_text("{")
     (fetched / "gsm8k" / "manifest.json").write_text("{")
@@ -143,7 +143,7 @@ LINE = '{"answer": "so\\n#### 4", "level": "easy", "question": "q4?"}'
         (f"{LINE}\n", "", "gives 3 rows where .* the first changed row is line 3"),
         (LINE, LINE[:-1], ", line 3: not valid JSON"),
         (f"{LINE}\n", f"{LINE}\n{LINE}\n", "gives 5 rows .* changed is line 4"),
-        # What follows changes no row of the task's schema.
+        # The following changes affect no row in the task's schema.
         ("q4?", 'q4?", "note": "', "was changed since it was fetched: line 3"),
         ('"q4?"', '"q4?" ', "was changed since it was fetched: no row, only its"),
     ],
@@ -156,7 +156,7 @@ def test_any_change_is_refused_by_file_and_line(fetched, old, new, fault):
     assert caught.value.field == "folder"
 
 
-def test_a_missing_end_is_told(fetched):
+def test_missing_rows_at_the_end_are_reported(fetched):
     path = fetched / "gsm8k" / "heldout.jsonl"
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
     with pytest.raises(InvalidInputError, match=r"gives 3 rows .* changed is the end"):

@@ -112,7 +112,7 @@ def test_a_blank_answer_is_no_vote(declare, compare):
     )
 
 
-def test_no_completion_keeps_an_expression_from_its_answer(declare):
+def test_expressions_take_linear_time(declare):
     # Backtracking would take some 2**10000 steps, and a bound in seconds would then be a score.
     task = load_task(declare(extract={"regex": "(?:a|a?)+!|=(.)"}, compare="exact"))
     row = task.parse({"country": "c", "capital": "b"})
@@ -121,7 +121,7 @@ def test_no_completion_keeps_an_expression_from_its_answer(declare):
 
 
 @pytest.mark.parametrize(("match", "seen"), [("first", "near the start"), ("last", "at the end")])
-def test_a_long_completion_is_searched_at_the_end_that_counts(declare, match, seen):
+def test_a_long_completion_is_searched_at_the_relevant_end(declare, match, seen):
     task = load_task(declare(extract={"regex": "<answer>(.*?)</answer>", "match": match}))
     row = task.parse({"country": "c", "capital": seen})
     sides = [
@@ -199,7 +199,7 @@ def test_faults_name_line_and_field(tmp_path, old, new, place):
         "#" * (MAX_DECLARATION + 1),
     ],
 )
-def test_what_is_no_declaration_is_refused(tmp_path, content):
+def test_an_invalid_declaration_is_refused(tmp_path, content):
     path = tmp_path / "task.yaml"
     path.write_text(content)
     with pytest.raises(InvalidInputError, match=r"task\.yaml"):
@@ -207,14 +207,14 @@ def test_what_is_no_declaration_is_refused(tmp_path, content):
 
 
 @pytest.mark.parametrize("bracket", ["[", "- ", "? ", "{a: "])
-def test_depth_is_refused_where_it_begins(tmp_path, bracket):
+def test_the_error_for_depth_names_its_line(tmp_path, bracket):
     path = tmp_path / "task.yaml"
     path.write_text("a:\n  " + bracket * 10_000)
     with pytest.raises(InvalidInputError, match=r"nested deeper than any field\s+in .*line 2"):
         get_task(str(path))
 
 
-def test_a_task_is_known_by_its_text_where_there_is_no_file(declare):
+def test_a_task_works_from_its_text_without_a_file(declare):
     path = declare()
     task = get_task(str(path))
     text = path.read_text()
@@ -273,13 +273,13 @@ def test_malformed_rows_name_their_column(declare, raw, column):
 
 
 @pytest.mark.parametrize(("country", "fault"), [(" ", "is empty"), (None, "must be text")])
-def test_text_that_is_empty_is_said_to_be(declare, country, fault):
+def test_empty_text_has_its_own_error(declare, country, fault):
     with pytest.raises(InvalidInputError, match=fault):
         load_task(declare()).parse({"country": country, "capital": "Paris"})
 
 
 @pytest.mark.parametrize("text", ["", "- capitals"])
-def test_a_file_that_declares_no_fields_is_told_what_it_must_be(tmp_path, text):
+def test_a_file_without_fields_is_refused_with_the_expected_form(tmp_path, text):
     path = tmp_path / "task.yaml"
     path.write_text(text)
     with pytest.raises(InvalidInputError, match="line 1: the file: must be a mapping of fields"):

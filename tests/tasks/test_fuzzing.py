@@ -1,4 +1,4 @@
-"""Every scorer on what a model might write: never an exception, sound judgements."""
+"""Every scorer on random completions: no exceptions, valid judgements."""
 
 import math
 

@@ -68,7 +68,7 @@ def test_the_final_answer_is_canonical(completion, vote):
 
 
 @pytest.mark.parametrize("text", ["#### 18", "#### $18.", "so 18 of them"])
-def test_the_answer_counts_wherever_it_stands(text):
+def test_the_answer_may_be_anywhere_in_the_completion(text):
     assert final_answer(text + " and" * 500) == "18"
     assert final_answer("12345" + "x" * 298) == "12345"
 
@@ -126,9 +126,9 @@ def test_malformed_rows_name_their_column(raw, column):
         ("#### 1000.", 0.0, "1000.", False),
         ("#### $1000", 1.0, "1000", True),
         ("so 1000", 1.0, "1000", True),
-        # Without a mark commas stay: another vote, right when it is marked anew.
+        # Without a mark commas stay: another vote, right when it is marked again.
         ("so 1,000", 0.0, "1,000", True),
-        # A right last number saves a wrong marked answer, but not its vote.
+        # A right last number makes up for a wrong marked answer, but not for its vote.
         ("#### 5 or 1000", 1.0, "5", False),
         ("####1000", 1.0, "1000", True),
         (". and", 0.0, ".", False),
@@ -136,7 +136,7 @@ def test_malformed_rows_name_their_column(raw, column):
         ("none", 0.0, None, False),
     ],
 )
-def test_the_published_scorer_keeps_its_quirks(completion, reward, vote, correct):
+def test_the_published_scorer_keeps_its_errors(completion, reward, vote, correct):
     judgement = PUBLISHED.judge(ROW, completion)
     assert (judgement.reward, judgement.vote, judgement.correct) == (reward, vote, correct)
 

@@ -22,7 +22,7 @@ def load(source="openai/gsm8k", split="test", **options):
 
 
 class Builder:
-    """What `load_dataset_builder` returns, as far as it is used."""
+    """The used part of a result of `load_dataset_builder`."""
 
     def __init__(self, rows, commit):
         self.rows = rows
@@ -41,7 +41,7 @@ class Builder:
 
 @pytest.fixture
 def hub(monkeypatch):
-    """Stand in for the hub: what is asked for, and what it answers or raises."""
+    """Replace the hub: record requests, and answer or raise."""
     monkeypatch.setattr("modnorm.tasks.hub_download._is_reachable", lambda: True)
     calls = []
     rows = [{"question": f"What is {n}?", "answer": f"#### {n}"} for n in range(5)]
@@ -63,7 +63,7 @@ def test_rows_come_from_the_named_split(hub):
     assert hub[0] == [("openai/gsm8k", {"name": "main", "revision": "abc"})]
 
 
-def test_the_commit_that_was_read_is_known(hub):
+def test_the_commit_is_returned(hub):
     spec = DataSpec(source="openai/gsm8k", split="test")
     assert load_data(get_task("gsm8k"), spec, field=FIELD).revision == COMMIT
     hub[1][0].hash = "default-1234"
@@ -85,7 +85,7 @@ def test_the_split_must_be_named():
 @pytest.mark.parametrize(
     "source", ["json", "gsm8k", "a/b/c", "https://example.org/a", "a b/c", "-a/b"]
 )
-def test_what_is_no_dataset_id_is_refused(hub, source):
+def test_an_invalid_dataset_id_is_refused(hub, source):
     with pytest.raises(InvalidInputError, match="no Hugging Face dataset") as caught:
         load(source)
     assert caught.value.field == f"{FIELD}.source"
@@ -111,7 +111,7 @@ def test_a_local_folder_never_shadows_the_hub(hub, tmp_path, monkeypatch):
         (httpx.ReadTimeout("too late"), UnavailableError),
     ],
 )
-def test_what_the_hub_answers_is_told_apart(hub, fault, error):
+def test_errors_of_the_hub_are_classified(hub, fault, error):
     hub[1][0] = fault
     with pytest.raises(error):
         load()
@@ -152,7 +152,7 @@ def copy(offline):
 
 
 @pytest.mark.usefixtures("copy")
-def test_offline_a_copy_serves_for_its_own_commit_alone():
+def test_offline_a_copy_serves_its_own_commit_only():
     name = "modnorm-tests/cached"
     assert load(name, revision=COMMIT) == ({"question": "What is 7?", "answer": "7"},)
     spec = DataSpec(source=name, split="test")
@@ -162,16 +162,16 @@ def test_offline_a_copy_serves_for_its_own_commit_alone():
     assert caught.value.field == f"{FIELD}.revision"
 
 
-def test_without_the_package_the_remedy_is_told(monkeypatch):
+def test_without_the_package_the_error_has_a_remedy(monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(PreconditionError, match=r"pip install 'modnorm\[data\]'"):
         load()
 
 
-def test_a_hub_that_cannot_be_reached_is_not_tried_again_and_again(hub, monkeypatch, capfd):
+def test_an_unreachable_hub_is_not_retried(hub, monkeypatch, capfd):
     # Port 1 refuses connections; the hub's own client would try for half a minute.
     monkeypatch.undo()
-    for module in (constants, datasets.config):  # whatever the tests' environment says
+    for module in (constants, datasets.config):  # independent of the tests' environment
         monkeypatch.setattr(module, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:1")
     with pytest.raises(UnavailableError, match="cannot fetch modnorm-tests/absent"):

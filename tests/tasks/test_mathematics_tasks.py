@@ -92,14 +92,14 @@ def test_equal_answers_are_one_vote_and_the_published_scorer_splits_it():
         assert votes == spellings
 
 
-def test_answers_after_the_mark_count_where_the_published_scorer_finds_none():
+def test_answers_after_the_mark_count_by_default_only():
     task, row = make("olympiadbench", "7")
     published, _ = make("olympiadbench", "7", "reference")
     assert task.judge(row, "then\n#### 7").correct
     assert published.judge(row, "then\n#### 7").vote is None
 
 
-def test_commas_separate_answers_where_the_row_has_several():
+def test_commas_separate_answers_if_the_row_has_several():
     task = get_task("olympiadbench")
     raw = {"question": "q", "final_answer": ["$352,146$"]}
     several, one = task.parse({**raw, "is_multiple_answer": True}), task.parse(raw)

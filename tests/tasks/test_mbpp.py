@@ -75,9 +75,7 @@ def test_tests_of_types_and_loops_are_judged(make_task, scorer, test):
 
 
 @pytest.mark.parametrize("scorer", [None, "reference"])
-def test_a_row_whose_tests_cannot_be_judged_is_refused_where_it_is_read(
-    make_task, scorer, tmp_path
-):
+def test_a_row_whose_tests_cannot_be_judged_is_refused(make_task, scorer, tmp_path):
     path = tmp_path / "rows.jsonl"
     rows = [ROW, {**ROW, "test_list": [*JUDGED, UNJUDGED]}]
     path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
@@ -100,7 +98,7 @@ def test_a_row_whose_tests_cannot_be_judged_is_refused_where_it_is_read(
         ("reference-self-reported", "mbpp-reference-self-reported-v1"),
     ],
 )
-def test_a_scorer_of_its_own_believes_what_programs_report(make_task, scorer, name):
+def test_the_self_reported_scorer_trusts_programs(make_task, scorer, name):
     task = make_task("mbpp", scorer)
     assert task.scorer == name
     row = task.parse({**ROW, "test_list": [UNJUDGED]})

@@ -63,7 +63,7 @@ def test_the_solver_knows_when_there_is_no_solution(numbers, target):
 
 @settings(max_examples=50)
 @given(st.lists(st.integers(0, 12), min_size=2, max_size=4), st.data())
-def test_the_solver_solves_whatever_a_chain_makes(numbers, data):
+def test_the_solver_solves_generated_puzzles(numbers, data):
     value = numbers[0]
     for number in numbers[1:]:
         symbol = data.draw(st.sampled_from("+-*"))
@@ -91,7 +91,7 @@ def test_no_puzzle_is_in_two_bundled_sets():
     assert set(keys.values()) == {1}
 
 
-def test_the_bundled_file_is_what_its_command_makes(tmp_path):
+def test_the_bundled_file_equals_its_commands_output(tmp_path):
     out = tmp_path / "puzzles.jsonl"
     puzzles.main([str(out), "--seed", "1", "--count", "200"])
     assert out.read_bytes() == (BUNDLED / "countdown-selection.jsonl").read_bytes()

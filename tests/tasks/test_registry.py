@@ -33,7 +33,7 @@ def test_every_task_has_the_papers_cap_and_two_scorers_by_name_and_version(make_
     assert make_task(name, f"{name}-reference-v1").scorer == f"{name}-reference-v1"
 
 
-def test_mbpp_alone_has_scorers_that_believe_the_program(make_task):
+def test_only_mbpp_has_scorers_that_trust_the_program(make_task):
     more = {name: scorer_names(name)[2:] for name in CAPS if scorer_names(name)[2:]}
     assert more == {"mbpp": ("mbpp-self-reported-v1", "mbpp-reference-self-reported-v1")}
     assert make_task("mbpp", "mbpp-self-reported-v1").scorer == "mbpp-self-reported-v1"

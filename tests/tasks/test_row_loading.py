@@ -35,7 +35,7 @@ def test_offset_and_limit_cut_the_rows(write_rows, name):
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_fewer_rows_than_asked_for_are_refused(write_rows, name):
+def test_fewer_rows_than_the_limit_are_refused(write_rows, name):
     with pytest.raises(InvalidInputError, match="has 4 rows from row 1 on") as caught:
         load(write_rows(name), offset=1, limit=5)
     assert caught.value.field == f"{FIELD}.limit"
@@ -80,14 +80,14 @@ def test_a_row_that_breaks_the_schema_is_named_by_line_and_column(tmp_path):
         ({"target": 3, "numbers": "1 2"}, None),
     ],
 )
-def test_a_row_that_lacks_a_column_is_told_with_those_that_it_has(row, told):
+def test_the_error_for_a_missing_column_lists_the_columns(row, told):
     with pytest.raises(InvalidInputError, match="line 7, column 'numbers'") as caught:
         parse_row(TASK, row, "rows.jsonl, line 7", field="data")
     assert (caught.value.remedy is None) == (told is None)
     assert told is None or re.search(told, caught.value.remedy or "")
 
 
-def test_rows_beyond_the_limit_are_not_looked_at(tmp_path):
+def test_rows_beyond_the_limit_are_not_read(tmp_path):
     path = tmp_path / "rows.jsonl"
     path.write_text('{"numbers": [1], "target": 1}\nnonsense\n')
     assert len(load(path, limit=1)) == 1

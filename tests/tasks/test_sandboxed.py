@@ -20,7 +20,7 @@ def test_a_task_that_runs_programs_is_refused_without_a_sandbox():
     assert "sandbox service" in str(caught.value)
 
 
-def test_a_task_that_runs_programs_is_refused_where_nothing_isolates():
+def test_a_task_that_runs_programs_is_refused_without_isolation():
     with Sandbox(mechanisms=()) as sandbox, pytest.raises(UnavailableError, match="isolate"):
         check_sandbox("mbpp", sandbox)
 

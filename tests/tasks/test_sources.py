@@ -32,7 +32,7 @@ def test_a_missing_file_is_refused(tmp_path):
     assert caught.value.field == f"{FIELD}.source"
 
 
-def test_a_folder_alone_asks_for_one_of_its_files(write_rows, tmp_path, monkeypatch):
+def test_a_folder_without_a_split_is_refused(write_rows, tmp_path, monkeypatch):
     root = write_rows("data/train.jsonl").parent
     write_rows("data/test.json")
     (root / "notes.txt").write_text("")
@@ -49,7 +49,7 @@ def test_a_folder_alone_asks_for_one_of_its_files(write_rows, tmp_path, monkeypa
         read(root, [root / "elsewhere"])
 
 
-def test_a_relative_path_that_is_not_there_is_told_where_it_was_looked_for(tmp_path, monkeypatch):
+def test_a_missing_relative_path_names_the_searched_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InvalidInputError) as caught:
         read("none.jsonl")
@@ -154,7 +154,7 @@ def test_files_under_a_root_are_read_by_any_path_to_them(write_rows, tmp_path, m
     assert len(read("./rows.jsonl", roots=[root])) == 5
 
 
-def test_a_file_outside_the_roots_looks_like_one_that_is_not_there(write_rows, tmp_path):
+def test_a_file_outside_the_roots_counts_as_missing(write_rows, tmp_path):
     outside = write_rows("secret/rows.jsonl")
     root = tmp_path / "data"
     root.mkdir()

@@ -1,4 +1,4 @@
-"""Named splits in folders and on the hub, on small data sets of the tests' own."""
+"""Named splits in folders and on the hub, with small test data sets."""
 
 import dataclasses
 import json
@@ -43,7 +43,7 @@ def test_the_catalogue_knows_the_papers_sizes():
     }
 
 
-def test_what_is_pinned_can_be_verified_wherever_it_is_found():
+def test_pinned_data_sets_have_digests():
     pinned = [data for data in DATASETS.values() if data.revision]
     assert len(pinned) == 4
     assert {len(data.revision or "") for data in pinned} == {40}
@@ -68,7 +68,7 @@ def test_the_first_folder_that_has_a_split_is_read(folder, tmp_path_factory):
     assert found.taken_from == "countdown.json, shuffled, rows 6 to 20"
 
 
-def test_rows_are_cut_from_whichever_file_has_them(folder, questions):
+def test_rows_are_read_from_any_file_that_has_them(folder, questions):
     (folder / "gsm8k" / "test.jsonl").unlink()
     (folder / "gsm8k" / "all.json").write_text(json.dumps(questions))
     found = open_split("gsm8k/heldout", folders=[folder], field=FIELD)
@@ -104,14 +104,14 @@ def test_a_malformed_row_is_refused_by_file_and_line(folder, line, fault):
     assert caught.value.message.startswith(f"{path}, {fault}")
 
 
-def test_every_file_that_might_have_the_rows_is_told_of(folder, questions):
+def test_the_error_has_the_reason_for_each_file(folder, questions):
     (folder / "gsm8k" / "all.json").write_text(json.dumps(questions[:3]))
     (folder / "gsm8k" / "test.jsonl").write_text("{\n")
     with pytest.raises(InvalidInputError, match=r"all\.json gives 1 rows .*; .*test\.jsonl, line"):
         open_split("gsm8k/heldout", folders=[folder], field=FIELD)
 
 
-def test_a_split_that_is_nowhere_is_refused_with_the_remedy(tmp_path, data):
+def test_a_missing_split_is_refused_with_the_remedy(tmp_path, data):
     with pytest.raises(PreconditionError) as caught:
         open_split("countdown/heldout", folders=[tmp_path], field=FIELD)
     assert caught.value.remedy == "modnorm data fetch countdown"
@@ -120,9 +120,7 @@ def test_a_split_that_is_nowhere_is_refused_with_the_remedy(tmp_path, data):
     assert "modnorm data fetch gsm8k --from FOLDER" in str(caught.value)
 
 
-def test_a_split_that_nothing_has_while_the_hub_is_away_names_folders_and_remedy(
-    hub, tmp_path, monkeypatch
-):
+def test_a_missing_split_without_the_hub_names_folders_and_remedy(hub, tmp_path, monkeypatch):
     def away(spec, *, field):
         raise UnavailableError("cannot fetch", field=field)
 
@@ -143,7 +141,7 @@ def test_an_unknown_split_is_refused_with_the_known_ones(name):
 
 @pytest.fixture
 def hub(monkeypatch, data, questions):
-    """Put the small GSM8K on the hub: what it is asked for, and the rows that it answers."""
+    """Put the small GSM8K on a replaced hub; return the recorded requests."""
     asked = []
     answer = {"rows": questions, "commit": COMMIT}
 

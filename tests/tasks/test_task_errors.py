@@ -1,4 +1,4 @@
-"""What a task's own code raises names the task, the row and the place."""
+"""Errors of a task's code name the task, the row and the source line."""
 
 import pickle
 import re
@@ -20,7 +20,7 @@ COMPLETION = Completion(0, "#### 1", tokens=1, finish=Finish.STOP)
 
 
 class Broken(Gsm8k):
-    """A task whose code raises what it is given."""
+    """A task whose code raises a given exception."""
 
     name = "broken"
 
@@ -69,7 +69,7 @@ def test_a_judge_that_returns_no_judgement_is_named() -> None:
     "error",
     [MemoryError(), UnavailableError("no sandbox"), EngineError("it died"), OSError("disk")],
 )
-def test_what_is_no_fault_of_the_task_passes_as_it_is(error: Exception) -> None:
+def test_other_errors_pass_unchanged(error: Exception) -> None:
     with pytest.raises(type(error)) as raised:
         _judge(Broken(error), {}, COMPLETION, "row 0")
     assert raised.value is error
@@ -91,7 +91,7 @@ def test_prompts_and_rows_that_raise_are_bad_input(tmp_path: Path) -> None:
     assert raised.value.field == "task.name"
 
 
-def test_an_exception_that_says_much_is_cut() -> None:
+def test_a_long_exception_text_is_cut() -> None:
     with pytest.raises(InvalidInputError) as raised:
         render_prompts(Broken(ValueError("x" * 100_000)), [{}], "row")
     assert len(raised.value.message) < 1000

@@ -7,7 +7,7 @@ import pytest
 from modnorm.tasks import get_task, word_problems
 from modnorm.tasks.sources import BUNDLED
 
-# Each story by the words that mark it, and what it asks for in terms of its numbers.
+# Each story by its typical words, with the answer in terms of its numbers.
 STORIES: list[tuple[str, Callable[..., int]]] = [
     (r"has (\d+) .* gives \w+ (\d+) more", lambda a, b: a + b),
     (r"has (\d+) \w+ and loses (\d+) of them", lambda a, b: a - b),
@@ -60,7 +60,7 @@ def test_the_sets_share_no_question():
     assert first.isdisjoint(second)
 
 
-def test_the_bundled_files_are_what_their_commands_make(tmp_path):
+def test_the_bundled_files_equal_their_commands_output(tmp_path):
     first, second = tmp_path / "first.jsonl", tmp_path / "second.jsonl"
     word_problems.main([str(first), "--seed", "1", "--count", "60"])
     word_problems.main([str(second), "--seed", "2", "--count", "60", "--exclude", str(first)])

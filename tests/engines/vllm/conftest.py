@@ -1,4 +1,4 @@
-"""vLLM's engine, and transformers' beside it."""
+"""Fixtures with the vLLM engine and the transformers engine of one model."""
 
 # ruff: noqa: PLC0415 - vLLM is imported where it is there
 from collections.abc import Callable, Iterator, Sequence
@@ -23,14 +23,14 @@ Prompts = Sequence[Sequence[int]]
 
 @pytest.fixture
 def optimised(plain_vllm: bool) -> None:
-    """Leave a test of an optimisation out of the run that switches all of them off."""
+    """Skip a test of an optimisation in the run that switches all of them off."""
     if plain_vllm:
         pytest.skip("every optimisation is switched off")
 
 
 @pytest.fixture(scope="module")
 def pair(float32: Checkpoint) -> "Iterator[tuple[VllmEngine, TransformersEngine]]":
-    """Both engines of one model. One of vLLM's at a time in a process: the module's."""
+    """Both engines of one model, for a module: a process can hold one vLLM engine at a time."""
     from modnorm.engines.vllm.engine import VllmEngine
 
     ours = VllmEngine(float32, EngineSettings(max_model_len=512, max_num_seqs=16))

@@ -1,4 +1,4 @@
-"""A worker that does not start: vLLM fails when it looks at what the class has."""
+"""A worker class that vLLM cannot start."""
 
 from modnorm.engines.vllm.worker_extension import CandidateWorker
 
@@ -9,6 +9,6 @@ class _Refused:
 
 
 class RefusedWorker(CandidateWorker):
-    """Otherwise the project's."""
+    """The project's worker, with an attribute that fails."""
 
     modnorm_refused = _Refused()

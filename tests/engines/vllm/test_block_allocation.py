@@ -1,4 +1,4 @@
-"""Memory that is asked for at the end of a block, against vLLM's asking at every step."""
+"""Allocation at block ends, compared with vLLM's allocation at every step."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -28,7 +28,7 @@ Plan = list[object]
 
 @pytest.mark.usefixtures("optimised")
 @pytest.mark.parametrize("blocks", [64, 9], ids=["room for all", "some are preempted"])
-def test_every_step_is_planned_as_vllm_plans_it(
+def test_steps_are_planned_as_in_vllm(
     float32: Checkpoint, as_on_gpu: Callable[[], AbstractContextManager[None]], blocks: int
 ) -> None:
     settings = EngineSettings(max_model_len=192, max_num_seqs=4, max_parked_seqs=0)
@@ -55,7 +55,7 @@ def test_every_step_is_planned_as_vllm_plans_it(
 
 
 def _recorded(engine: VllmEngine) -> tuple[list[Plan], list[int]]:
-    """Return what each step will plan, and the sizes that memory will be asked for."""
+    """Record the plan of each step and the sizes of allocations."""
     scheduler = engine._engine.engine_core.engine_core.scheduler
     coordinator = scheduler.kv_cache_manager.coordinator
     plans, asks = list[Plan](), list[int]()
@@ -86,7 +86,7 @@ def _recorded(engine: VllmEngine) -> tuple[list[Plan], list[int]]:
 
 
 def _row(name: str) -> str:
-    """Return a request's name without what vLLM adds at random."""
+    """Return a request's name without vLLM's random suffix."""
     return name.partition("-")[0]
 
 
@@ -132,7 +132,7 @@ def _engine(*kinds: FullAttentionManager, enable_caching: bool = False) -> Simpl
     ],
     ids=["windows", "several kinds", "prefixes", "kept otherwise"],
 )
-def test_nothing_changes_where_asking_may_do_more(engine: SimpleNamespace) -> None:
+def test_other_cache_managers_are_not_changed(engine: SimpleNamespace) -> None:
     assert BLOCK_ALLOCATION.missing_name(engine) or not BLOCK_ALLOCATION.is_used(engine)
 
 
@@ -147,7 +147,7 @@ def test_nothing_changes_where_asking_may_do_more(engine: SimpleNamespace) -> No
         ("long", 10, {"full_sequence_must_fit": True}, True),
     ],
 )
-def test_only_a_decoding_sequence_with_room_is_answered_at_once(
+def test_only_a_decoding_sequence_with_room_skips_the_manager(
     name: str, computed: int, given: dict[str, int], *, asks: bool
 ) -> None:
     engine = _engine(FullAttentionManager())

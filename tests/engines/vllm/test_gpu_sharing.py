@@ -1,4 +1,4 @@
-"""Engines of one GPU under NVIDIA's MPS, and batch-invariant answers: only a GPU shows either.
+"""Engines that share a GPU under NVIDIA's MPS, and batch-invariant answers; both need a GPU.
 
     python -m pytest -q --confcutdir=tests/engines -o filterwarnings= -rs \
         tests/engines/vllm/test_gpu_sharing.py
@@ -169,7 +169,7 @@ def killed(process: subprocess.Popen[str]) -> Iterator[None]:
         process.communicate()
 
 
-def test_engines_share_a_gpu_and_one_that_is_killed_takes_no_other_with_it(
+def test_killing_one_of_the_engines_on_a_gpu_ends_no_other(
     start: Callable[[int], Engine],
 ) -> None:
     engines = [start(slot) for slot in range(ENGINES)]

@@ -1,4 +1,4 @@
-"""Three steps in flight, and sequences that the cache has no room for meanwhile."""
+"""Three steps in flight, with sequences that are preempted because the cache is full."""
 
 import pickle
 from collections.abc import Callable
@@ -72,7 +72,7 @@ def started(fake: SimpleNamespace) -> int:
     return int(in_flight_steps.with_three_steps(fake.config).max_concurrent_batches)
 
 
-def test_what_is_under_way_for_a_preempted_request_is_dropped_where_vllm_would_not(
+def test_tokens_in_flight_of_a_preempted_request_are_dropped(
     make_vllm: Callable[..., SimpleNamespace],
 ) -> None:
     fake, request = make_vllm(_Discards), _Discards()
@@ -86,7 +86,7 @@ def test_what_is_under_way_for_a_preempted_request_is_dropped_where_vllm_would_n
 
 
 @pytest.mark.parametrize(("request_of", "steps"), [(_KeepsApart, 3), (_Request, 2)])
-def test_a_vllm_that_would_mix_up_tokens_runs_no_further_ahead(
+def test_a_vllm_that_cannot_separate_tokens_keeps_two_steps(
     make_vllm: Callable[..., SimpleNamespace], request_of: type, steps: int
 ) -> None:
     fake, request = make_vllm(request_of), request_of()
@@ -96,7 +96,7 @@ def test_a_vllm_that_would_mix_up_tokens_runs_no_further_ahead(
     assert request.num_output_placeholders == 2
 
 
-def test_a_worker_in_the_same_process_runs_no_further_ahead(
+def test_a_worker_in_the_same_process_keeps_two_steps(
     make_vllm: Callable[..., SimpleNamespace],
 ) -> None:
     assert started(make_vllm(_KeepsApart, "uni")) == 2
@@ -116,10 +116,10 @@ def test_the_configuration_keeps_its_parts(float32: Checkpoint) -> None:
 
 
 @pytest.mark.usefixtures("optimised")
-def test_answers_are_the_same_where_the_cache_has_no_room_for_all(
+def test_answers_are_the_same_if_the_cache_is_too_small(
     float32: Checkpoint, as_on_gpu: Callable[[], AbstractContextManager[None]]
 ) -> None:
-    """Sequences are preempted with steps of theirs under way, and begun again."""
+    """Sequences are preempted with steps in flight, and restarted."""
     said, preempted = [], []
     for blocks in (64, 9):
         settings = EngineSettings(max_model_len=128, max_num_seqs=6, max_parked_seqs=0)

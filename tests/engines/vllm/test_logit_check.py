@@ -1,4 +1,4 @@
-"""The check of logits against a look at each of them."""
+"""The logit check, compared with a check of each logit."""
 
 import math
 from types import SimpleNamespace
@@ -21,7 +21,7 @@ CPU = torch.device("cpu")
     dtype=st.sampled_from([torch.bfloat16, torch.float16, torch.float32]),
     rows=st.integers(1, 3),
 )
-def test_one_logit_of_any_step_is_seen(
+def test_one_bad_logit_of_any_step_is_noticed(
     steps: int,
     bad: tuple[int, int] | None,
     value: float,
@@ -44,7 +44,7 @@ def test_infinities_of_both_signs_do_not_cancel() -> None:
     assert not check.has_finite_logits()
 
 
-def test_what_was_seen_is_told_at_the_next_look_and_forgotten_when_told_to() -> None:
+def test_a_check_reports_at_the_next_call_until_cleared() -> None:
     check = LogitCheck(CPU)
     check.add(torch.tensor([[math.nan]]))
     assert [check.had_finite_logits(), check.had_finite_logits()] == [True, False]
@@ -54,7 +54,7 @@ def test_what_was_seen_is_told_at_the_next_look_and_forgotten_when_told_to() -> 
 
 
 @pytest.mark.parametrize("name", ["compute_logits", "compute_logits_local"])
-def test_a_model_s_logits_are_seen_and_given_on(name: str) -> None:
+def test_a_models_logits_are_checked_and_returned(name: str) -> None:
     said = [torch.zeros(2, 3), torch.zeros(0, 3), None, torch.tensor([[math.nan]])]
     made = list(said)
     model = SimpleNamespace(**{name: lambda _: made.pop(0)})

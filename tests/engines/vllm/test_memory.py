@@ -1,4 +1,4 @@
-"""How much of a GPU vLLM is told of, without vLLM."""
+"""vLLM's share of a GPU's memory, computed without vLLM."""
 
 import pytest
 import torch
@@ -51,7 +51,7 @@ def test_ranks_share_the_weights():
     assert share(6 * GIB, ranks=4) > 0
 
 
-def test_what_rests_has_logits_in_little_of_the_memory():
+def test_logits_of_parked_sequences_take_a_small_share():
     words = 151_936
 
     assert parked_sequences(words, 1024, total=80 * GIB) == 1024

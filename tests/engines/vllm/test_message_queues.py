@@ -1,4 +1,4 @@
-"""No wait for vLLM's queues is endless, also where vLLM does not bound it."""
+"""All waits for vLLM's queues are bounded, also if vLLM does not bound them."""
 
 import gc
 import threading
@@ -23,7 +23,7 @@ Waits = list[int | None]
 
 @pytest.fixture
 def make_vllm(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[type, Waits]]:
-    """Put a vLLM in place; return its condition, and where that notes how long it sleeps."""
+    """Install a fake vLLM; return its condition and the list of its sleep times."""
 
     def make(**has: object) -> tuple[type, Waits]:
         waits: Waits = []
@@ -50,7 +50,7 @@ def test_no_wait_is_longer_than_the_bound(make_vllm: Callable[..., tuple[type, W
     assert waits == [longest, 1, longest, longest, longest]
 
 
-def test_a_vllm_that_looks_by_itself_is_left_alone(
+def test_a_vllm_that_rechecks_is_not_changed(
     make_vllm: Callable[..., tuple[type, Waits]],
 ) -> None:
     condition, waits = make_vllm(SHM_READER_RECHECK_INTERVAL_MS=5000)
@@ -59,19 +59,19 @@ def test_a_vllm_that_looks_by_itself_is_left_alone(
     assert waits == [60_000]
 
 
-def test_a_vllm_whose_readers_never_sleep_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_vllm_whose_readers_never_sleep_is_not_changed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queues, "shm_broadcast", SimpleNamespace())
     queues.fix_queues()
 
 
-def test_the_vllm_that_is_here_has_what_is_looked_for() -> None:
+def test_the_installed_vllm_has_the_expected_names() -> None:
     queues.fix_queues()
     queue = shm_broadcast.MessageQueue(1, 1)
     assert isinstance(queue.local_socket.context, queues.QueueContext)
     assert hasattr(shm_broadcast, "SpinCondition")
 
 
-def test_the_collection_of_a_queue_that_is_garbage_ends() -> None:
+def test_collecting_a_garbage_queue_ends() -> None:
     def collect() -> None:
         context = queues.QueueContext()
         cycle: list[object] = [context.socket(zmq.XPUB), context.socket(zmq.PUB)]

@@ -1,4 +1,4 @@
-"""A process computes in one mode; each case is a process of its own."""
+"""A process computes in one mode; each case runs in its own process."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""What crosses a worker call, without vLLM."""
+"""Arguments and answers of worker calls, without vLLM."""
 
 import pickle
 
@@ -20,7 +20,7 @@ DESCRIPTOR = Descriptor("portable-v1", 2**63 - 1, "modular_norm", 0.16, "5" * 64
 
 
 def plain(value):
-    """Whether a value is made of the types that vLLM's serialisers leave as they are."""
+    """Whether a value has only types that vLLM's serialisers preserve."""
     if isinstance(value, dict):
         return all(type(key) is str and plain(item) for key, item in value.items())
     if isinstance(value, list):
@@ -29,7 +29,7 @@ def plain(value):
 
 
 @pytest.mark.parametrize("coefficients", [None, (), (0.25, 1.401298464324817e-45)])
-def test_descriptors_come_back_as_they_went(coefficients):
+def test_descriptors_survive_packing(coefficients):
     descriptor = DESCRIPTOR if coefficients is None else DESCRIPTOR.resolved(coefficients)
     packed = pack_descriptor(descriptor)
 
@@ -37,7 +37,7 @@ def test_descriptors_come_back_as_they_went(coefficients):
     assert unpack_descriptor(packed) == descriptor
 
 
-def test_errors_come_back_as_themselves():
+def test_errors_keep_their_type():
     def fail():
         raise IncompatibleError("another model", field="model.name", remedy="give the right one")
 
@@ -49,7 +49,7 @@ def test_errors_come_back_as_themselves():
     assert (caught.value.field, caught.value.remedy) == ("model.name", "give the right one")
 
 
-def test_candidates_that_fail_are_not_infrastructure_that_fails():
+def test_candidate_errors_are_no_engine_errors():
     def overflow():
         raise CandidateError("inf")
 
@@ -62,11 +62,11 @@ def test_candidates_that_fail_are_not_infrastructure_that_fails():
         value_of(answer(out_of_memory))
 
 
-def test_values_come_back():
+def test_values_survive_packing():
     assert value_of(answer(lambda: [1, "a", b"b"])) == [1, "a", b"b"]
 
 
-def test_steps_that_are_known_are_left_out_of_a_lineage():
+def test_steps_that_the_ranks_hold_are_omitted():
     steps = tuple(Step("es", (seed,), (1.0,), 0.5) for seed in range(5))
     whole = Lineage("m", "portable-v1", steps=steps)
     known = whole.until(3)

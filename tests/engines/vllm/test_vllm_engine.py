@@ -1,6 +1,6 @@
-"""vLLM holds the same candidates as transformers, and gives the same answers.
+"""vLLM has the same candidates as transformers and gives the same answers.
 
-Against its CPU build, or on a GPU: the traps are those that vLLM has laid for others.
+The tests run on vLLM's CPU build or on a GPU.
 """
 
 from collections.abc import Callable, Sequence
@@ -43,7 +43,7 @@ Answers = Callable[..., dict[int, str]]
 def test_greedy_answers_are_those_of_transformers(
     pair: Pair, scale_map: ScaleMap, long_prompts: Prompts, draw: Draw, answers: Answers
 ) -> None:
-    """In float32: of the base, of candidates between them, of the base again."""
+    """In float32, for the base, for candidates, and for the base again."""
     ours, theirs = pair
     base = answers(ours, long_prompts)
     assert base == answers(theirs, long_prompts)
@@ -66,10 +66,10 @@ def test_prefix_caching_is_refused(float32: Checkpoint) -> None:
     _require_settings(off)
 
 
-def test_logits_that_are_not_finite_are_no_answer(
+def test_nan_logits_fail_the_candidate(
     engine: VllmEngine, scale_map: ScaleMap, prompts: Prompts, draw: Draw, answers: Answers
 ) -> None:
-    """And what they leave in the cache is none of the next candidate's business."""
+    """The NaN that they leave in the cache does not reach the next candidate."""
     before = answers(engine, prompts)
     with (
         engine.candidate(draw(scale_map, 1, radius=1e30), scale_map),
@@ -84,7 +84,7 @@ def test_logits_that_are_not_finite_are_no_answer(
     assert answers(engine, prompts) == before
 
 
-def test_logits_that_are_not_finite_are_noticed_on_the_way(
+def test_nan_logits_are_noticed_during_generation(
     engine: VllmEngine,
     scale_map: ScaleMap,
     prompts: Prompts,
@@ -92,7 +92,7 @@ def test_logits_that_are_not_finite_are_noticed_on_the_way(
     monkeypatch: pytest.MonkeyPatch,
     answers: Answers,
 ) -> None:
-    """By the third look: the first begins to copy what the second sees, and the third hears of."""
+    """At the third check: the first starts the copy, the second reads it, the third reports."""
     monkeypatch.setattr("modnorm.engines.vllm.engine.CHECK_EVERY", 2)
     steps: list[None] = []
     before = answers(engine, prompts)
@@ -114,7 +114,7 @@ def test_answers_are_those_of_vllms_own_steps(
     long_prompts: Prompts,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """They run where a version of vLLM does not offer the halves of a step."""
+    """vLLM's own `step` runs if a version lacks the parts of a step."""
     assert OUTPUT_GATHERING.name in engine.environment["optimisations"]
     found = list(engine.generate(long_prompts, LIMITS))
     monkeypatch.setattr(engine, "_stepper", Stepper(engine._engine, gather=False))
@@ -122,7 +122,7 @@ def test_answers_are_those_of_vllms_own_steps(
 
 
 @pytest.mark.parametrize("tokens", [1, 2, 32])
-def test_prompts_that_are_queued_while_a_step_runs_are_answered_as_the_others(
+def test_prompts_queued_during_a_step_are_answered_alike(
     engine: VllmEngine,
     long_prompts: Prompts,
     monkeypatch: pytest.MonkeyPatch,
@@ -138,14 +138,14 @@ def test_prompts_that_are_queued_while_a_step_runs_are_answered_as_the_others(
         assert said() == expected
 
 
-def test_a_step_takes_more_tokens_than_where_nobody_says_what_vllm_is_used_for(
+def test_a_step_takes_the_tokens_of_vllms_batch_interface(
     engine: VllmEngine,
 ) -> None:
     usual = int(SchedulerConfig.DEFAULT_MAX_NUM_BATCHED_TOKENS)
     assert int(engine.environment["step_tokens"]) > usual
 
 
-def test_what_a_faulty_base_leaves_in_the_cache_is_none_of_a_candidates_business(
+def test_nan_of_a_faulty_base_does_not_reach_a_candidate(
     engine: VllmEngine,
     scale_map: ScaleMap,
     prompts: Prompts,
@@ -153,7 +153,7 @@ def test_what_a_faulty_base_leaves_in_the_cache_is_none_of_a_candidates_business
     model: torch.nn.Module,
     answers: Answers,
 ) -> None:
-    """The base answers, too: to be compared across workers."""
+    """The base answers as well, for comparison across workers."""
     candidate = draw(scale_map, 1)
     with engine.candidate(candidate, scale_map):
         expected = answers(engine, prompts)
@@ -167,7 +167,7 @@ def test_what_a_faulty_base_leaves_in_the_cache_is_none_of_a_candidates_business
         assert answers(engine, prompts) == expected
 
 
-def test_a_candidate_that_is_not_finite_leaves_what_is_parked_as_it_was(
+def test_a_candidate_with_nan_does_not_change_parked_ones(
     engine: VllmEngine,
     scale_map: ScaleMap,
     prompts: Prompts,
@@ -192,7 +192,7 @@ def test_a_candidate_that_is_not_finite_leaves_what_is_parked_as_it_was(
     assert said == expected
 
 
-def test_a_candidate_that_is_not_finite_is_not_parked(
+def test_a_candidate_with_nan_is_not_parked(
     engine: VllmEngine,
     scale_map: ScaleMap,
     prompts: Prompts,
@@ -239,7 +239,7 @@ def test_prompts_longer_than_the_engine_was_started_for_are_refused(
     assert caught.value.field == "engine.max_model_len"
 
 
-def test_what_vllm_raises_is_told_apart() -> None:
+def test_vllms_exceptions_are_classified() -> None:
     with pytest.raises(DoesNotFitError), vllm_failures("loading"):
         raise ValueError("No available memory for the cache blocks")
     with pytest.raises(EngineError, match="Free memory"), vllm_failures("loading"):

@@ -1,4 +1,4 @@
-"""Families that vLLM holds besides Qwen2 and Llama, and windows, in float32: as transformers."""
+"""More families and windows in vLLM in float32, compared with transformers."""
 
 from collections.abc import Callable
 
@@ -45,7 +45,7 @@ PROMPTS = [[5, 6, 7], list(range(20, 28)), [3 * i % 997 for i in range(11, 41)]]
 
 
 def _varied(model: PreTrainedModel) -> PreTrainedModel:
-    """Have norms matter, and what attention sees decide, not the last token."""
+    """Make norms matter, and the attended tokens decide instead of the last one."""
     for name, parameter in model.named_parameters():
         if "norm" in name:
             parameter.data.add_(torch.linspace(-0.3, 0.4, parameter.numel()))
@@ -81,7 +81,7 @@ def test_more_sequences_than_a_window_has_tokens_a_step(
 
 @pytest.mark.parametrize(
     ("build", "step_tokens"),
-    # As many as there are places for, or what a window is bounded to.
+    # The number of sequences, or the bound for windows.
     [(_gemma3, "2048"), (_qwen2_with_windows, "2048"), (_qwen3, "512")],
 )
 def test_a_family_answers_as_in_transformers(

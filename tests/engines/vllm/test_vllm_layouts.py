@@ -1,4 +1,4 @@
-"""A candidate is one in vLLM's layout on any number of ranks, and in transformers'."""
+"""A candidate is equal in vLLM's layout on any number of ranks, and in transformers'."""
 
 from collections.abc import Callable
 
@@ -37,7 +37,7 @@ def modular(checkpoint: Checkpoint) -> ScaleMap:
 
 @pytest.mark.parametrize("ranks", [1, 2])
 @pytest.mark.parametrize("name", ["bundled", "padded"])
-def test_a_candidate_is_one_in_every_layout(
+def test_every_layout_gives_the_same_candidate(
     bundled: Checkpoint,
     make_llama: Callable[..., Checkpoint],
     draw: Callable[..., Descriptor],

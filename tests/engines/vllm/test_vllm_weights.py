@@ -1,4 +1,4 @@
-"""Where vLLM keeps weights, and what changes them."""
+"""The storage of weights in vLLM, and changes to it."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -33,7 +33,7 @@ Answers = Callable[..., dict[int, str]]
 def test_every_tensor_takes_part(
     pair: Pair, scale_map: ScaleMap, prompts: Prompts, answers: Answers
 ) -> None:
-    """No weight is kept a second time where noise does not reach it."""
+    """No weight has a second copy without noise."""
     ours, theirs = pair
     base = answers(ours, prompts)
     for part in ("embed_tokens", "qkv_proj.weight", "qkv_proj.bias", "o_proj", "mlp", "norm"):
@@ -49,10 +49,10 @@ def test_every_tensor_takes_part(
             assert found != base, part
 
 
-def test_weights_that_are_elsewhere_are_refused(
+def test_weights_outside_their_parameter_are_refused(
     engine: VllmEngine, model: torch.nn.Module
 ) -> None:
-    """As the CPU build does to linear weights unless it is kept from it."""
+    """Pack linear weights, as the unchanged CPU build does."""
     layer = model.get_submodule("model.layers.1.mlp.down_proj")
     kept = layer.get_parameter("weight")
     layer.weight = torch.nn.Parameter(torch.empty(0), requires_grad=False)
@@ -65,7 +65,7 @@ def test_weights_that_are_elsewhere_are_refused(
     assert shard_views(engine.layout, model, torch.float32)
 
 
-def test_layers_that_are_not_known_are_refused(engine: VllmEngine, model: torch.nn.Module) -> None:
+def test_unknown_layers_are_refused(engine: VllmEngine, model: torch.nn.Module) -> None:
     layer = model.get_submodule("model.layers.0.mlp.gate_up_proj")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(layer, "quant_method", object())
@@ -107,7 +107,7 @@ def test_weights_that_something_else_changed_are_noticed(
         pass
 
 
-def test_a_long_way_is_taken_in_stages_and_goes_on_where_it_was_broken_off(
+def test_a_long_lineage_is_applied_in_stages_and_resumed(
     pair: Pair,
     float32: Checkpoint,
     monkeypatch: pytest.MonkeyPatch,
@@ -138,7 +138,7 @@ def test_a_long_way_is_taken_in_stages_and_goes_on_where_it_was_broken_off(
         assert engine.weights_sha256() == base
 
 
-def test_only_steps_that_the_ranks_have_not_taken_are_sent(
+def test_only_missing_steps_are_sent(
     pair: Pair,
     float32: Checkpoint,
     monkeypatch: pytest.MonkeyPatch,

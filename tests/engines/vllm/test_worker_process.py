@@ -1,4 +1,4 @@
-"""vLLM's worker in a process of its own, as an engine has it that has a GPU to itself."""
+"""vLLM's worker in a process of its own, as for an engine with a GPU of its own."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -42,7 +42,7 @@ def engine(start: Callable[..., VllmEngine]) -> Iterator[VllmEngine]:
         engine.close()
 
 
-def test_it_is_looked_at_on_the_way_and_ends_with_the_engine(
+def test_logits_are_checked_and_the_worker_ends_with_the_engine(
     engine: VllmEngine,
     scale_map: ScaleMap,
     draw: Callable[..., Descriptor],
@@ -64,7 +64,7 @@ def test_it_is_looked_at_on_the_way_and_ends_with_the_engine(
     assert not process.is_alive()
 
 
-def test_one_that_is_killed_is_a_failure_of_the_engine(
+def test_a_killed_worker_is_an_engine_error(
     engine: VllmEngine, scale_map: ScaleMap, draw: Callable[..., Descriptor]
 ) -> None:
     process = worker_of(engine)
@@ -80,12 +80,12 @@ def test_one_that_is_killed_is_a_failure_of_the_engine(
         pass
 
 
-def test_one_that_does_not_start_says_why(start: Callable[..., VllmEngine]) -> None:
+def test_a_worker_that_fails_to_start_reports_the_reason(start: Callable[..., VllmEngine]) -> None:
     with pytest.raises(IncompatibleError, match="no room beside others"):
         start(worker_extension_cls="tests.engines.vllm.refused_worker.RefusedWorker")
 
 
-def test_a_start_that_fails_later_leaves_none_behind(start: Callable[..., VllmEngine]) -> None:
+def test_a_late_failure_of_the_start_leaves_no_worker(start: Callable[..., VllmEngine]) -> None:
     before = set(active_children())
     with pytest.raises(DoesNotFitError):
         start(kv_cache_memory_bytes=1)
@@ -93,7 +93,7 @@ def test_a_start_that_fails_later_leaves_none_behind(start: Callable[..., VllmEn
 
 
 @pytest.mark.usefixtures("optimised")
-def test_candidates_rest_while_three_steps_are_under_way(
+def test_candidates_are_parked_with_three_steps_in_flight(
     engine: VllmEngine, scale_map: ScaleMap, draw: Callable[..., Descriptor]
 ) -> None:
     def answers(seed: int, poll: Callable[[], None] | None = None) -> dict[int, str]:

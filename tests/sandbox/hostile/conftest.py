@@ -1,4 +1,4 @@
-"""What every hostile program meets: tests that it cannot guess, tight limits, and a witness."""
+"""Fixtures for hostile programs: tests that they cannot guess, and tight limits."""
 
 import textwrap
 

@@ -1,4 +1,4 @@
-"""Programs that reach for the host: network, files, processes, privileges, devices."""
+"""Programs that attack the host: network, files, processes, privileges, devices."""
 
 import os
 import textwrap
@@ -94,7 +94,7 @@ FORBIDDEN = {
 
 
 @pytest.mark.parametrize("source", FORBIDDEN.values(), ids=FORBIDDEN)
-def test_the_forbidden_does_not_happen(attack, source, tmp_path_factory, listener):
+def test_forbidden_acts_fail(attack, source, tmp_path_factory, listener):
     directory = tmp_path_factory.mktemp("bait")
     (directory / "secret").write_text("secret")
     (directory / "secret").chmod(0o600)

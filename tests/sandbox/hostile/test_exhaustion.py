@@ -1,4 +1,4 @@
-"""Programs that run on, eat memory, flood the output or crash."""
+"""Programs that loop for ever, take too much memory, print too much or crash."""
 
 import threading
 from dataclasses import replace
@@ -94,20 +94,20 @@ CRASHES = {
 
 
 @pytest.mark.parametrize("source", STOPPED.values(), ids=STOPPED)
-def test_running_on_is_a_timeout(attack, limits, source):
+def test_an_endless_program_times_out(attack, limits, source):
     outcome = attack(source, replace(limits, step_seconds=0.7))
     assert outcome.verdict is Verdict.TIMEOUT
 
 
 @pytest.mark.parametrize("source", HOGS.values(), ids=HOGS)
-def test_hogging_memory_is_seen_as_that(attack, source):
+def test_taking_too_much_memory_has_its_verdict(attack, source):
     outcome = attack(source)
     assert outcome.verdict in {Verdict.MEMORY, Verdict.FAILED}
     assert "emory" in outcome.detail or "thread" in outcome.detail
 
 
 @pytest.mark.parametrize("source", FLOODS.values(), ids=FLOODS)
-def test_flooding_is_seen_as_that(attack, source):
+def test_printing_too_much_has_its_verdict(attack, source):
     outcome = attack(source)
     assert outcome.verdict is Verdict.OUTPUT
     assert len(outcome.printed) <= 4096
@@ -122,7 +122,7 @@ def test_a_garbage_answer_is_no_size(attack, start):
     )
 
 
-def test_the_size_of_a_large_answer_is_told(attack, limits):
+def test_the_size_of_a_large_answer_is_reported(attack, limits):
     size = limits.output_bytes + 1
     outcome = attack(f"import os; os.write(3, ({size}).to_bytes(4, 'big') + b'{{')")
     assert outcome.verdict is Verdict.OUTPUT
@@ -135,7 +135,7 @@ def test_crashing_fails(attack, source):
     assert outcome.verdict in {Verdict.FAILED, Verdict.MEMORY, Verdict.TIMEOUT}
 
 
-def test_programs_side_by_side_do_not_meet(attack, sandbox, honest, tests, limits):
+def test_concurrent_programs_are_isolated(attack, sandbox, honest, tests, limits):
     hostile = list(STOPPED.values())[:8:2]
     threads = [threading.Thread(target=attack, args=(source,)) for source in hostile]
     for thread in threads:

@@ -1,4 +1,4 @@
-"""Programs that try to pass without the answer."""
+"""Programs that try to pass without the right answer."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Assembled filters, interpreted: what they let through."""
+"""Assembled filters in an interpreter: the calls that they allow."""
 
 import errno
 import struct
@@ -91,7 +91,7 @@ def test_all_conditions_must_hold_and_the_refusal_is_theirs():
                      "io_uring_setup": 425, "unshare": 97, "shmget": 194, "openat2": 437}),
     ],
 )  # fmt: skip
-def test_what_no_program_may_call(machine, forbidden):
+def test_forbidden_calls_are_refused(machine, forbidden):
     program = assemble(ARCHITECTURE, seccomp.allowed_calls(machine))
     assert {name: _run(program, number) for name, number in forbidden.items()} == dict.fromkeys(
         forbidden, EPERM

@@ -1,4 +1,4 @@
-"""The service as a process of its own, used through its client."""
+"""The sandbox service as a process, used through its client."""
 
 import json
 import signal
@@ -21,7 +21,7 @@ HONEST = Program(["def f(x): return [x, x + 1]"], ["assert f(1) == [1, 2]"])
 
 @pytest.fixture(scope="module")
 def target(tmp_path_factory):
-    """Address of a running service, which must end well."""
+    """Address of a running service, which must exit with 0."""
     environment = {
         "PATH": "",
         "HOME": str(tmp_path_factory.mktemp("home")),
@@ -51,7 +51,7 @@ def remote(target):
         yield client
 
 
-def test_it_serves_because_it_isolates(target, remote):
+def test_a_healthy_sandbox_is_serving(target, remote):
     assert check(target, SERVICE) == "SERVING"
     runner: Runner = remote
     assert runner.check_health().healthy
@@ -75,19 +75,19 @@ def test_a_correct_program_passes(remote):
         ("import os\nwhile True:\n    try: os.fork()\n    except OSError: pass", Verdict.TIMEOUT),
     ],
 )
-def test_verdicts_cross_the_wire_and_the_service_stays(remote, source, verdict):
+def test_every_verdict_is_returned_and_the_service_survives(remote, source, verdict):
     limits = Limits(step_seconds=1.0, memory_bytes=2**27)
     assert remote.execute(Program([source], HONEST.tests, limits)).verdict is verdict
     assert remote.execute(HONEST).passed
 
 
-def test_the_service_keeps_its_secrets(remote):
+def test_programs_cannot_read_the_services_secrets(remote):
     source = "import os\ndef f(): return os.environ.get('MODNORM_SECRET')"
     program = Program([source], ["assert f() is None"])
     assert remote.execute(program).passed
 
 
-def test_errors_name_what_is_wrong(remote):
+def test_errors_name_the_field(remote):
     with pytest.raises(InvalidInputError) as caught:
         remote.execute(Program(["def f(x): return x"], ["check(f)"]))
     assert caught.value.field == "tests[0]"
@@ -99,7 +99,7 @@ def test_without_a_service_there_is_no_verdict():
 
 
 @pytest.mark.parametrize("call", [lambda it: it.execute(HONEST), lambda it: it.check_health()])
-def test_a_token_that_is_being_replaced_is_no_fault_of_a_program(target, tmp_path, call):
+def test_replacing_a_token_does_not_fail_a_program(target, tmp_path, call):
     shown = Credentials(token_file=tmp_path / "token")
     with RemoteSandbox(target, credentials=shown) as remote:
         with pytest.raises(UnavailableError) as caught:

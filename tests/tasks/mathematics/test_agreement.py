@@ -1,7 +1,7 @@
 """Agreement with math-verify, which decides equality by computer algebra.
 
-Left out is what math-verify reads otherwise than it is meant: it takes `2(3)` for a mixed number,
-drops the case of symbols and the base of `52_8`.
+Excluded are texts that math-verify misreads: it takes `2(3)` for a mixed number, drops the case of
+symbols and the base of `52_8`.
 """
 
 import math_verify

@@ -243,7 +243,7 @@ def test_forms_are_readable():
     assert canonical("1 - 12i") == "1-12i"
 
 
-def test_commas_separate_a_list_where_the_row_says_so():
+def test_commas_separate_a_list_without_thousands():
     assert canonical("352,146", thousands=False) == "146, 352"
     assert canonical("352,146") == "352146"
 
@@ -284,7 +284,7 @@ def test_commas_separate_a_list_where_the_row_says_so():
         "}{",
     ],
 )
-def test_what_has_no_value_is_text(answer):
+def test_text_without_a_value_is_compared_as_text(answer):
     assert canonical(answer)
 
 

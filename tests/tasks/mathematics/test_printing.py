@@ -1,4 +1,4 @@
-"""Agreement with sympy: its LaTeX and its plain text of an expression have one form."""
+"""Agreement with sympy: an expression's LaTeX and plain text have the same form."""
 
 import mpmath
 import pytest

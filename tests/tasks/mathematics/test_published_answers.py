@@ -49,7 +49,7 @@ def test_answers_are_found_as_by_the_published_code(completion, answer):
         (r"\frac{1}{2}", "0.5", True),
         (r"\frac{1}{0}", "2", False),
         ("1e3", "1000", True),
-        # The last rule compares the numbers that occur, whatever stands between them.
+        # The last rule compares only the numbers that occur.
         (r"2\sqrt{3}", r"\frac{2}{3}", True),
         (r"\sqrt{2}", "2", True),
         ("nan", "nan", True),
