@@ -87,14 +87,7 @@ class GreedyDecoder:
         self._rows = max(1, min(len(prompts), max_rows, max_cache_tokens // columns))
         self.cache_tokens = self._rows * columns
         """Tokens that its cache can hold."""
-        with engine_failures("the key-value cache"):
-            self._cache = SlotCache(
-                model.config,
-                rows=self._rows,
-                columns=columns,
-                dtype=model.dtype,
-                device=model.device,
-            )
+        self._cache = _allocate_cache(model, self._rows, columns)
 
     def run(self, poll: Callable[[], None]) -> Iterator[DecodedSequence]:
         """Yield sequences as they finish.
@@ -190,6 +183,13 @@ class GreedyDecoder:
             self._live[gap] = self._live[mover]
         del self._live[live:]
         return finished
+
+
+def _allocate_cache(model: CausalModel, rows: int, columns: int) -> SlotCache:
+    with engine_failures("allocating the key-value cache"):
+        return SlotCache(
+            model.config, rows=rows, columns=columns, dtype=model.dtype, device=model.device
+        )
 
 
 def _shared_tokens(prompts: Sequence[Sequence[int]]) -> int:

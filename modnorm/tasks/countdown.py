@@ -15,7 +15,6 @@ from collections.abc import Mapping, Sequence
 from typing import cast
 
 from modnorm.errors import InvalidInputError
-from modnorm.tasks.answers import accuracy
 from modnorm.tasks.arithmetic import (
     BASIC,
     PYTHON,
@@ -26,6 +25,7 @@ from modnorm.tasks.arithmetic import (
     literals,
 )
 from modnorm.tasks.protocol import Judgement, Message, RewardBounds, Row
+from modnorm.tasks.single_answer import accuracy
 from modnorm.tasks.tags import last_answer, stated_answer
 
 SYSTEM = (

@@ -17,10 +17,10 @@ from types import MappingProxyType
 from modnorm.errors import InvalidInputError
 from modnorm.spec import ExperimentSpec
 from modnorm.tasks import columns
-from modnorm.tasks.answers import RIGHT_OR_WRONG, accuracy, judge_vote
 from modnorm.tasks.gsm8k import number_form
 from modnorm.tasks.protocol import Judgement, Message, Row
 from modnorm.tasks.row_files import resolve_file
+from modnorm.tasks.single_answer import RIGHT_OR_WRONG, accuracy, judge_vote
 from modnorm.tasks.task_declaration import (
     Declaration,
     compile_expression,

@@ -15,8 +15,8 @@ from collections.abc import Mapping, Sequence
 
 from modnorm.errors import InvalidInputError
 from modnorm.tasks import columns
-from modnorm.tasks.answers import RIGHT_OR_WRONG, accuracy, judge_vote
 from modnorm.tasks.protocol import Judgement, Message, Row
+from modnorm.tasks.single_answer import RIGHT_OR_WRONG, accuracy, judge_vote
 
 USER = '{question} Let\'s think step by step and output the final answer after "####".'
 

@@ -19,10 +19,10 @@ from modnorm.errors import InvalidInputError
 from modnorm.sandbox import Program, Runner
 from modnorm.sandbox.execution import plan_tests
 from modnorm.tasks import columns
-from modnorm.tasks.answers import RIGHT_OR_WRONG, accuracy
 from modnorm.tasks.programs import canonical_program, published_program, written_program
 from modnorm.tasks.protocol import Judgement, Message, Row
 from modnorm.tasks.sandboxed import require_sandbox
+from modnorm.tasks.single_answer import RIGHT_OR_WRONG, accuracy
 
 SYSTEM = (
     "You are a Python programming assistant. Write clean, correct Python code to solve the given "
