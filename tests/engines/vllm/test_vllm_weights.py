@@ -52,14 +52,14 @@ def test_every_tensor_takes_part(
 def test_weights_outside_their_parameter_are_refused(
     engine: VllmEngine, model: torch.nn.Module
 ) -> None:
-    """Pack linear weights, as the unchanged CPU build does."""
+    """The unchanged CPU build moves linear weights in this way."""
     layer = model.get_submodule("model.layers.1.mlp.down_proj")
     kept = layer.get_parameter("weight")
     layer.weight = torch.nn.Parameter(torch.empty(0), requires_grad=False)
     with pytest.raises(IncompatibleError, match="is empty"):
         shard_views(engine.layout, model, torch.float32)
     layer.weight = torch.nn.Parameter(kept.T.contiguous().T, requires_grad=False)
-    with pytest.raises(IncompatibleError, match="laid"):
+    with pytest.raises(IncompatibleError, match="memory order"):
         shard_views(engine.layout, model, torch.float32)
     layer.weight = kept
     assert shard_views(engine.layout, model, torch.float32)
@@ -69,7 +69,7 @@ def test_unknown_layers_are_refused(engine: VllmEngine, model: torch.nn.Module) 
     layer = model.get_submodule("model.layers.0.mlp.gate_up_proj")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(layer, "quant_method", object())
-        with pytest.raises(IncompatibleError, match="kept by object"):
+        with pytest.raises(IncompatibleError, match="stored by object"):
             shard_views(engine.layout, model, torch.float32)
     model.extra = torch.nn.Parameter(torch.ones(3), requires_grad=False)
     with pytest.raises(IncompatibleError, match="extra belongs to no physical tensor"):
