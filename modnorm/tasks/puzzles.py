@@ -85,9 +85,9 @@ def _search(terms: tuple[_Term, ...], target: Fraction) -> str | None:
     for i, j in combinations(range(len(terms)), 2):
         others = tuple(term for k, term in enumerate(terms) if k not in {i, j})
         for combined in _combine(terms[i], terms[j]):
-            expression = _search((*others, combined), target)
-            if expression is not None:
-                return expression
+            solution = _search((*others, combined), target)
+            if solution is not None:
+                return solution
     return None
 
 
