@@ -110,7 +110,7 @@ class Wordless(Gsm8k):
         (Forgetful(), "does not parse to itself"),
         (Unchecked(), "must be refused"),
         (Generous(), "right votes must have the metric 1"),
-        (Understated(), "the reward 1 is outside of reward_bounds"),
+        (Understated(), "the reward 1 is outside reward_bounds"),
         (Wordless(), "the gold answer of row 0 must not be empty"),
         (stating((0.0, 1.0)), "reward_bounds must be of RewardBounds"),
     ],

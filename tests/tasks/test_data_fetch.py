@@ -94,7 +94,7 @@ def test_a_manifest_with_all_marks_in_one_text_is_still_read(fetched):
     assert check("gsm8k", fetched).fetched
     rows = fetched / "gsm8k" / "heldout.jsonl"
     rows.write_text(rows.read_text().replace("q4", "q9"))
-    with pytest.raises(InvalidInputError, match="changed is line 3"):
+    with pytest.raises(InvalidInputError, match="changed row is line 3"):
         check("gsm8k", fetched)
 
 
@@ -142,7 +142,7 @@ LINE = '{"answer": "so\\n#### 4", "level": "easy", "question": "q4?"}'
         ("#### 4", "####", ", line 3, column 'answer'"),
         (f"{LINE}\n", "", "gives 3 rows where .* the first changed row is line 3"),
         (LINE, LINE[:-1], ", line 3: not valid JSON"),
-        (f"{LINE}\n", f"{LINE}\n{LINE}\n", "gives 5 rows .* changed is line 4"),
+        (f"{LINE}\n", f"{LINE}\n{LINE}\n", "gives 5 rows .* changed row is line 4"),
         # The following changes affect no row in the task's schema.
         ("q4?", 'q4?", "note": "', "was changed since it was fetched: line 3"),
         ('"q4?"', '"q4?" ', "was changed since it was fetched: no row, only its"),
@@ -159,7 +159,7 @@ def test_any_change_is_refused_by_file_and_line(fetched, old, new, fault):
 def test_missing_rows_at_the_end_are_reported(fetched):
     path = fetched / "gsm8k" / "heldout.jsonl"
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
-    with pytest.raises(InvalidInputError, match=r"gives 3 rows .* changed is the end"):
+    with pytest.raises(InvalidInputError, match=r"gives 3 rows .* changed row is the end"):
         check("gsm8k", fetched)
 
 
@@ -198,7 +198,7 @@ def test_a_manifest_of_other_rows_is_refused(fetched, change, fault):
 def test_a_manifest_of_another_task_is_refused(fetched):
     path = fetched / "gsm8k" / "manifest.json"
     path.write_bytes((fetched / "countdown" / "manifest.json").read_bytes())
-    with pytest.raises(InvalidInputError, match="it is of countdown"):
+    with pytest.raises(InvalidInputError, match="its task is countdown"):
         check("gsm8k", fetched)
 
 

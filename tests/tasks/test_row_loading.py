@@ -36,7 +36,7 @@ def test_offset_and_limit_cut_the_rows(write_rows, name):
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_fewer_rows_than_the_limit_are_refused(write_rows, name):
-    with pytest.raises(InvalidInputError, match="has 4 rows from row 1 on") as caught:
+    with pytest.raises(InvalidInputError, match="has 4 rows after the first 1") as caught:
         load(write_rows(name), offset=1, limit=5)
     assert caught.value.field == f"{FIELD}.limit"
     assert caught.value.remedy == "at most 4"

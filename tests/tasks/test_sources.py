@@ -43,7 +43,7 @@ def test_a_folder_without_a_split_is_refused(write_rows, tmp_path, monkeypatch):
         with pytest.raises(InvalidInputError, match="is a folder and needs a split") as caught:
             read(source, roots)
         assert caught.value.field == f"{FIELD}.split"
-        there = "which has no files" if source == "rows.jsonl" else "one of test, train"
+        there = "put a file of rows" if source == "rows.jsonl" else "one of test, train"
         assert there in str(caught.value)
     with pytest.raises(InvalidInputError, match=r"there is no file .* under the data roots"):
         read(root, [root / "elsewhere"])
