@@ -54,7 +54,7 @@ def test_an_unknown_scorer_is_refused_with_the_known_ones():
     with pytest.raises(InvalidInputError) as caught:
         get_task("gsm8k", scorer="gsm8k-v9")
     assert caught.value.field == "task.scorer"
-    assert caught.value.remedy == "one of gsm8k-v2, gsm8k-reference-v1"
+    assert caught.value.remedy == "did you mean gsm8k-v2? one of gsm8k-v2, gsm8k-reference-v1"
 
 
 @pytest.fixture
