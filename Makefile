@@ -32,7 +32,7 @@ AVX2_TESTS := tests/engines/test_transformers_engine.py tests/engines/test_slots
 
 PROCESSES := tests/engines/vllm/test_vllm_layouts.py tests/engines/vllm/test_numerics.py
 
-.PHONY: help setup setup-dev setup-vllm demo test test-main test-avx2 test-vllm test-vllm-processes test-vllm-shared test-vllm-own test-vllm-plain chaos lint format typecheck proto proto-check check clean
+.PHONY: help setup setup-dev setup-vllm demo test test-main test-avx2 test-vllm test-vllm-processes test-vllm-shared test-vllm-own test-vllm-plain chaos lint format typecheck proto proto-check docs docs-serve check clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -42,6 +42,10 @@ $(VENV)/.setup: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check $(TORCH)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[services]'
+	@touch $@
+
+$(VENV)/.setup-docs: $(VENV)/.setup
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
 	@touch $@
 
 $(VENV)/.setup-dev: $(VENV)/.setup
@@ -130,6 +134,13 @@ proto-check: proto  ## Fail when modnorm/v1 is not what proto/ generates
 	git diff --exit-code --stat -- modnorm/v1
 	@new=$$(git ls-files --others --exclude-standard -- modnorm/v1); \
 		[ -z "$$new" ] || { echo "generated, but not in git:" $$new >&2; exit 1; }
+
+# `python -m` puts this folder on the path, where scripts/docs_hooks.py finds its imports.
+docs: $(VENV)/.setup-docs  ## Build the docs site into build/docs; broken links fail
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
+
+docs-serve: $(VENV)/.setup-docs  ## Show the docs site on 127.0.0.1:8000 and rebuild it on changes
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs serve --strict
 
 check: lint typecheck proto-check test  ## Everything that CI runs
 

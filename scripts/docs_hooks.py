@@ -1,0 +1,43 @@
+"""Hooks of mkdocs: links that leave docs/, and the gRPC reference."""
+
+import posixpath
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from scripts.proto_reference import reference
+
+if TYPE_CHECKING:
+    from mkdocs.config.defaults import MkDocsConfig
+    from mkdocs.structure.files import Files
+    from mkdocs.structure.pages import Page
+
+GENERATED = "api/grpc.md"
+_LINK = re.compile(r"\[([^\]]*)\]\((\.\./[^)#]+)[^)]*\)")
+
+
+def on_files(files: "Files", config: "MkDocsConfig") -> "Files":
+    """Add the gRPC reference."""
+    from mkdocs.structure.files import File  # noqa: PLC0415 (tests import this file without mkdocs)
+
+    files.append(File.generated(config, GENERATED, content=reference(Path("proto"))))
+    return files
+
+
+def on_page_markdown(markdown: str, page: "Page", **_: object) -> str:
+    """Return the page with links to files outside docs/ replaced."""
+    return name_outside_files(markdown, page.file.src_uri)
+
+
+def name_outside_files(markdown: str, source: str) -> str:
+    """Replace each link that leaves docs/ by its text and the file's path in the repository.
+
+    Such links work on GitHub; the site does not contain their files.
+    """
+
+    def replace(link: re.Match[str]) -> str:
+        target = posixpath.normpath(posixpath.join("docs", posixpath.dirname(source), link[2]))
+        inside = target.startswith("docs/")
+        return link[0] if inside else f"{link[1]} (`{target}`)"
+
+    return _LINK.sub(replace, markdown)
