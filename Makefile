@@ -4,6 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 RUNS   ?= runs/demo
 SCHEDULES ?= 20
+RELEASE ?= .venv-release
 # One more than cores: a sixth of the tests' time passes in waiting, for processes and leases.
 WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 PROTOS := $(wildcard proto/modnorm/v1/*.proto)
@@ -32,7 +33,7 @@ AVX2_TESTS := tests/engines/test_transformers_engine.py tests/engines/test_slots
 
 PROCESSES := tests/engines/vllm/test_vllm_layouts.py tests/engines/vllm/test_numerics.py
 
-.PHONY: help setup setup-dev setup-vllm demo test test-main test-avx2 test-vllm test-vllm-processes test-vllm-shared test-vllm-own test-vllm-plain chaos lint format typecheck proto proto-check docs docs-serve check clean
+.PHONY: help setup setup-dev setup-vllm demo test test-main test-avx2 test-vllm test-vllm-processes test-vllm-shared test-vllm-own test-vllm-plain chaos lint format typecheck proto proto-check docs docs-serve release-check check clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -142,7 +143,16 @@ docs: $(VENV)/.setup-docs  ## Build the docs site into build/docs; broken links 
 docs-serve: $(VENV)/.setup-docs  ## Show the docs site on 127.0.0.1:8000 and rebuild it on changes
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs serve --strict
 
+$(RELEASE)/.setup: scripts/release-requirements.txt
+	$(PYTHON) -m venv $(RELEASE)
+	echo '*' > $(RELEASE)/.gitignore
+	$(RELEASE)/bin/pip install --quiet --disable-pip-version-check -r $<
+	@touch $@
+
+release-check: setup $(RELEASE)/.setup  ## Build sdist, wheel and SBOM into dist/, install the wheel and run a small demo
+	$(BIN)/python -m scripts.release_check --tools $(RELEASE) --torch '$(TORCH)'
+
 check: lint typecheck proto-check test  ## Everything that CI runs
 
 clean:  ## Remove the environment, caches and runs
-	rm -rf $(VENV) $(VLLM) runs build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(VLLM) $(RELEASE) runs build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,66 @@
+"""The release: one version everywhere, a small demo that is valid, and an SBOM that is checked."""
+
+import json
+
+import pytest
+import yaml
+
+from modnorm.spec import ExperimentSpec
+from scripts import release_check
+from scripts.release_check import ROOT, check_changelog, check_sbom, project_version, smaller
+
+DIRECT = ("torch", "grpcio", "transformers", "sqlmodel")
+PINS = "torch==2.13.0\ngrpcio==1.78.2\n"
+
+
+def sbom(**versions):
+    parts = dict.fromkeys(DIRECT, "1") | {"torch": "2.13.0", "grpcio": "1.78.2"} | versions
+    parts = {name: version for name, version in parts.items() if version}
+    return json.dumps({"components": [{"name": n, "version": v} for n, v in parts.items()]})
+
+
+def test_every_file_has_the_same_version():
+    version = project_version()
+    check_changelog(version)
+    assert str(yaml.safe_load((ROOT / "CITATION.cff").read_text())["version"]) == version
+    assert f"#MODNORM_VERSION={version}\n" in (ROOT / ".env.example").read_text()
+    assert f"${{MODNORM_VERSION:-{version}}}" in (ROOT / "compose.yaml").read_text()
+
+
+def test_a_changelog_without_the_version_is_refused():
+    with pytest.raises(SystemExit, match=r"no heading `## 9\.9\.9 - DATE`"):
+        check_changelog("9.9.9")
+
+
+@pytest.mark.parametrize("name", release_check.DEMO)
+def test_the_small_demo_is_valid_and_of_the_same_method(name):
+    text = (ROOT / f"examples/{name}.yaml").read_text()
+    small = ExperimentSpec.model_validate(yaml.safe_load(smaller(text)))
+    assert small.method == ExperimentSpec.model_validate(yaml.safe_load(text)).method
+    assert small.population.size == 4
+
+
+def test_an_sbom_of_the_pinned_versions_is_accepted():
+    check_sbom(sbom(), PINS)
+    check_sbom(sbom(torch="2.13.0+cpu"), PINS)
+
+
+def test_an_sbom_that_lacks_a_dependency_is_refused():
+    with pytest.raises(SystemExit, match="lacks sqlmodel"):
+        check_sbom(sbom(sqlmodel=""), PINS)
+
+
+def test_an_sbom_of_another_version_is_refused():
+    with pytest.raises(SystemExit, match=r"grpcio is 1\.80\.0 in the SBOM and 1\.78\.2"):
+        check_sbom(sbom(grpcio="1.80.0"), PINS)
+
+
+def test_a_failed_command_ends_the_check(tmp_path):
+    with pytest.raises(SystemExit, match="false failed with exit code 1"):
+        release_check.run(["false"], cwd=tmp_path)
+
+
+def test_the_tools_are_pinned():
+    lines = (ROOT / "scripts/release-requirements.txt").read_text().splitlines()
+    pins = dict(line.split("==") for line in lines if not line.startswith("#"))
+    assert {"build", "cyclonedx-bom", "twine"} < set(pins)
