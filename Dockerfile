@@ -6,6 +6,10 @@
 # wheels=DIR`) are taken beside those of indexes, and alone with `--build-arg PIP_NO_INDEX=1`.
 ARG PYTHON_IMAGE=python:3.11-slim-bookworm
 ARG VLLM_IMAGE=vllm/vllm-openai:v0.26.0
+# Labels, last in each image: a new revision rebuilds no layer.
+# `--build-arg REVISION=$(git rev-parse HEAD)` names the commit.
+ARG VERSION=0.1.0
+ARG REVISION=unknown
 
 FROM scratch AS wheels
 
@@ -76,6 +80,12 @@ COPY --from=code /opt/modnorm /opt/modnorm
 ENV MODNORM_BIND_ADDRESS=0.0.0.0:50051
 EXPOSE 50051
 ENTRYPOINT ["python", "-m", "services.aggregator.server"]
+ARG VERSION
+ARG REVISION
+LABEL org.opencontainers.image.title="modnorm aggregator" \
+    org.opencontainers.image.version="${VERSION}" \
+    org.opencontainers.image.revision="${REVISION}" \
+    org.opencontainers.image.licenses="Apache-2.0"
 
 # An account of its own: its limit of processes counts those of other containers, too.
 FROM runtime AS sandbox
@@ -87,22 +97,46 @@ COPY --from=code /opt/modnorm /opt/modnorm
 ENV MODNORM_BIND_ADDRESS=0.0.0.0:50055
 EXPOSE 50055
 ENTRYPOINT ["python", "-m", "services.sandbox.server"]
+ARG VERSION
+ARG REVISION
+LABEL org.opencontainers.image.title="modnorm sandbox" \
+    org.opencontainers.image.version="${VERSION}" \
+    org.opencontainers.image.revision="${REVISION}" \
+    org.opencontainers.image.licenses="Apache-2.0"
 
 FROM torch-runtime AS calibrator
 ENV MODNORM_BIND_ADDRESS=0.0.0.0:50052
 EXPOSE 50052
 ENTRYPOINT ["python", "-m", "services.calibrator.server"]
+ARG VERSION
+ARG REVISION
+LABEL org.opencontainers.image.title="modnorm calibrator" \
+    org.opencontainers.image.version="${VERSION}" \
+    org.opencontainers.image.revision="${REVISION}" \
+    org.opencontainers.image.licenses="Apache-2.0"
 
 FROM torch-runtime AS sampler
 ENV MODNORM_BIND_ADDRESS=0.0.0.0:50053
 EXPOSE 50053
 ENTRYPOINT ["python", "-m", "services.sampler.server"]
+ARG VERSION
+ARG REVISION
+LABEL org.opencontainers.image.title="modnorm sampler" \
+    org.opencontainers.image.version="${VERSION}" \
+    org.opencontainers.image.revision="${REVISION}" \
+    org.opencontainers.image.licenses="Apache-2.0"
 
 # Idle OpenMP threads that spin for long take the cores from their neighbours.
 FROM torch-runtime AS evaluator
 ENV GOMP_SPINCOUNT=20000 \
     MODNORM_BIND_ADDRESS=127.0.0.1:50054
 ENTRYPOINT ["python", "-m", "services.evaluator.supervisor"]
+ARG VERSION
+ARG REVISION
+LABEL org.opencontainers.image.title="modnorm evaluator" \
+    org.opencontainers.image.version="${VERSION}" \
+    org.opencontainers.image.revision="${REVISION}" \
+    org.opencontainers.image.licenses="Apache-2.0"
 
 # vLLM's image brings its own Python, torch and CUDA. Its packages keep their versions: whatever
 # cannot be installed beside them ends the build.
@@ -137,3 +171,9 @@ ENV PYTHONUNBUFFERED=1 \
 USER modnorm
 WORKDIR /tmp
 ENTRYPOINT ["python3", "-m", "services.evaluator.supervisor"]
+ARG VERSION
+ARG REVISION
+LABEL org.opencontainers.image.title="modnorm evaluator-gpu" \
+    org.opencontainers.image.version="${VERSION}" \
+    org.opencontainers.image.revision="${REVISION}" \
+    org.opencontainers.image.licenses="Apache-2.0"

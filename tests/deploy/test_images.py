@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+import tomllib
 from importlib import metadata
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[2]
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 IMPORT_WITHOUT = """
 import importlib, json, sys
 from importlib.abc import MetaPathFinder
@@ -28,6 +30,7 @@ sys.meta_path.insert(0, Absent())
 for module in sorted(wanted):
     importlib.import_module(module)
 """
+TARGETS = ("aggregator", "calibrator", "sampler", "evaluator", "sandbox", "evaluator-gpu")
 EVERY = ("services.common.healthcheck",)
 MODULES = {
     "aggregator": (
@@ -127,9 +130,7 @@ def stages():
     return found
 
 
-@pytest.mark.parametrize(
-    "target", ["aggregator", "calibrator", "sampler", "evaluator", "sandbox", "evaluator-gpu"]
-)
+@pytest.mark.parametrize("target", TARGETS)
 def test_no_image_runs_as_root(target):
     name, texts = target, ""
     while name in stages():
@@ -156,6 +157,26 @@ def test_base_images_are_pinned_by_version():
     arguments = dict(re.findall(r"(?m)^ARG (\w+_IMAGE)=(\S+)$", DOCKERFILE))
     assert set(arguments) == {"PYTHON_IMAGE", "VLLM_IMAGE"}
     assert all(re.search(r":v?\d+\.\d+", image) for image in arguments.values())
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_an_image_has_labels(target):
+    _, text = stages()[target]
+    labels = dict(re.findall(r'org\.opencontainers\.image\.(\w+)="([^"]+)"', text))
+    assert labels == {
+        "title": f"modnorm {target}",
+        "version": "${VERSION}",
+        "revision": "${REVISION}",
+        "licenses": PROJECT["license"],
+    }
+    # Without these, the values of the build's arguments do not reach the stage.
+    assert "\nARG VERSION\nARG REVISION\nLABEL " in text
+
+
+def test_the_label_of_the_version_is_that_of_the_project():
+    before, *_ = DOCKERFILE.partition("\nFROM ")
+    assert f"\nARG VERSION={PROJECT['version']}\n" in before
+    assert "\nARG REVISION=unknown\n" in before
 
 
 def test_accounts_have_numbers_of_their_own():
