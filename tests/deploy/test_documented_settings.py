@@ -22,6 +22,7 @@ NETWORK = "an address on the lab's networks, which compose lays out"
 LAYOUT = "a path inside the images: what lies there comes from a volume or a host folder"
 NOT_FOR_ENV = {
     "MODNORM_SERVER": CLIENT,
+    "MODNORM_TIMEOUT": CLIENT,
     "MODNORM_TOKEN": CLIENT,
     "MODNORM_ACCEPTED_TOKENS": MOUNT,
     "MODNORM_BROKER_PASSWORD_FILE": MOUNT,
