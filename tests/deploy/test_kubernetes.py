@@ -9,6 +9,7 @@ import psycopg
 import pytest
 import yaml
 
+from scripts.release_check import project_version
 from services.aggregator.storage.database import Database
 from services.aggregator.storage.states import JobState, Split
 from services.aggregator.storage.tables import Job
@@ -102,8 +103,12 @@ def test_images_have_a_version(name, container):
         for kind in ("base", "gpu")
         for one in kustomization(kind)["images"]
     }
-    image, _, tag = container["image"].partition(":")
-    assert re.match(r"\d", tag or versions[image])
+    image = container["image"]
+    assert ":" not in image, "tags are in the kustomization"
+    if image.startswith("modnorm/"):
+        assert versions[image] == project_version()
+    else:
+        assert re.fullmatch(r"\d+(\.\d+)+", versions[image])
 
 
 @pytest.mark.parametrize(("name", "container"), CONTAINERS)
@@ -184,7 +189,7 @@ def test_prometheus_is_told_of_the_metrics_of_every_service_and_let_in():
 def test_probes_ask_the_port_that_is_served():
     services = {one["metadata"]["name"]: one for one in BASE if one["kind"] == "Service"}
     for name, container in CONTAINERS:
-        if "startupProbe" in container:
+        if "grpc" in container.get("startupProbe", {}):
             (port,) = services[name]["spec"]["ports"]
             probes = (container[f"{kind}Probe"]["grpc"] for kind in ("startup", "readiness"))
             assert {probe["port"] for probe in probes} == {port["port"]}
@@ -192,11 +197,42 @@ def test_probes_ask_the_port_that_is_served():
             assert name == "aggregator" or "readinessProbe" in container
 
 
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_a_pod_has_all_three_probes(name):
+    (container,) = pod(name)["containers"]
+    probes = {kind: container[f"{kind}Probe"] for kind in ("startup", "readiness", "liveness")}
+    assert all(len({"exec", "grpc"} & set(probe)) == 1 for probe in probes.values())
+    # A slow start is no reason for a restart: the first minutes are the startup probe's.
+    assert probes["startup"]["periodSeconds"] * probes["startup"]["failureThreshold"] >= 120
+    assert probes["liveness"]["failureThreshold"] > 3
+    assert probes["liveness"]["timeoutSeconds"] >= 10
+
+
+@pytest.mark.parametrize("name", ["postgres", "redis"])
+def test_all_probes_of_a_store_ask_the_same(name):
+    (container,) = pod(name)["containers"]
+    commands = [
+        container[f"{kind}Probe"]["exec"]["command"]
+        for kind in ("startup", "readiness", "liveness")
+    ]
+    assert commands == [commands[0]] * 3
+
+
+def test_an_evaluator_is_restarted_for_its_supervisor_and_not_for_its_workers():
+    (container,) = pod("evaluator")["containers"]
+    commands = {
+        kind: container[f"{kind}Probe"]["exec"]["command"]
+        for kind in ("startup", "readiness", "liveness")
+    }
+    assert commands["liveness"] == commands["startup"]
+    assert commands["liveness"] == [*commands["readiness"], "grpc.health.v1.Health"]
+
+
 def test_nothing_is_restarted_because_a_neighbour_is_down():
     asked = {
         name: container["livenessProbe"]["grpc"]["service"]
         for name, container in CONTAINERS
-        if "livenessProbe" in container
+        if "grpc" in container.get("livenessProbe", {})
     }
     assert asked == dict.fromkeys(set(SERVICES) - {"evaluator"}, "grpc.health.v1.Health")
 
