@@ -36,27 +36,45 @@ def render_report(document: ResultsDocument, plots: Mapping[str, bytes]) -> str:
         document: The run's results.
         plots: PNG bytes by name, as `draw_plots` returns them.
     """
+    return (
+        page_environment()
+        .get_template("report.html")
+        .render(
+            **report_parts(document),
+            plots=[
+                _plot(name, caption, plots[name])
+                for name, caption in _PLOTS.items()
+                if name in plots
+            ],
+        )
+    )
+
+
+def page_environment(*folders: Path) -> Environment:
+    """Return the templates of some folders, then of the report; values are escaped in them."""
     environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent / "templates"),
+        loader=FileSystemLoader([*folders, Path(__file__).parent / "templates"]),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
     environment.filters |= {"percent": _percent, "interval": _interval, "reward": _reward}
-    return environment.get_template("report.html").render(
-        document=document,
-        title=_title(document),
-        sizes=_sizes(document),
-        table=_table(document),
-        best=document["experts"][:BEST_SHOWN],
-        settings=_settings(document),
-        shortcuts=describe_shortcuts(document),
-        mixed=describe_mixed(document["mixed_environments"]),
-        plots=[
-            _plot(name, caption, plots[name]) for name, caption in _PLOTS.items() if name in plots
-        ],
-    )
+    return environment
+
+
+def report_parts(document: ResultsDocument) -> dict[str, object]:
+    """Return what the templates in `parts` show of a run, by the names that it uses."""
+    return {
+        "document": document,
+        "title": _title(document),
+        "sizes": _sizes(document),
+        "table": _table(document),
+        "best": document["experts"][:BEST_SHOWN],
+        "settings": _settings(document),
+        "shortcuts": describe_shortcuts(document),
+        "mixed": describe_mixed(document.get("mixed_environments", {})),
+    }
 
 
 def _settings(document: ResultsDocument) -> str:

@@ -77,6 +77,11 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
             "Show finished runs side by side and say what keeps them from being compared.",
             RESULTS,
         ),
+        "view": Command(
+            "modnorm.cli.view:view",
+            "Serve a web page of run directories: figures, candidates, answers, votes.",
+            RESULTS,
+        ),
         "analyze": Command(
             "modnorm.cli.analyze:analyze",
             "Write tables and figures of finished runs: scaling, tails, support, agreement, "

@@ -1,0 +1,29 @@
+"""`modnorm view`: the web page of run directories."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Runs = Annotated[
+    list[Path],
+    typer.Argument(metavar="RUN...", help="Run directories, or directories that hold some."),
+]
+Port = Annotated[
+    int,
+    typer.Option("--port", metavar="PORT", min=0, max=65535, help="Port; 0 takes a free one."),
+]
+Host = Annotated[
+    str, typer.Option("--host", metavar="ADDRESS", help="Address that the page listens at.")
+]
+
+
+def view(runs: Runs, *, port: Port = 0, host: Host = "127.0.0.1") -> None:
+    """Serve a web page of run directories: figures, candidates, answers, votes.
+
+    The page reads and never writes. It asks for no token: at an address other than loopback,
+    everybody who reaches the port reads the runs. Ctrl-C ends it.
+    """
+    from modnorm.cli.view_work import serve_directories
+
+    serve_directories(runs, host, port)

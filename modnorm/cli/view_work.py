@@ -1,0 +1,55 @@
+"""What `modnorm view` does: it binds a socket and serves the page on it."""
+
+import socket
+from collections.abc import Sequence
+from ipaddress import ip_address
+from pathlib import Path
+
+import typer
+import uvicorn
+
+from modnorm.cli.console import stderr, stdout
+from modnorm.errors import InvalidInputError
+from modnorm.web.app import build_app
+from modnorm.web.guard import LOOPBACK
+from modnorm.web.run_directories import DirectoryCatalog
+
+_INTERRUPTED = 130
+"""Exit code after Ctrl-C."""
+
+
+def serve_directories(runs: Sequence[Path], host: str, port: int) -> None:
+    """Serve the page until Ctrl-C.
+
+    Args:
+        runs: Run directories, or directories that hold some.
+        host: Address or name to listen at.
+        port: Port; 0 takes a free one.
+
+    Raises:
+        InvalidInputError: a path is no run directory, or the host names all interfaces.
+        OSError: the address cannot be bound.
+    """
+    if _is_wildcard(host):
+        raise InvalidInputError(
+            f"{host} stands for all addresses, so the Host header cannot be checked",
+            field="host",
+            remedy="name the address or host name that browsers will use",
+        )
+    app = build_app(DirectoryCatalog(runs), LOOPBACK | {host.lower()})
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.create_server((host, port), family=family) as listener:
+        name = f"[{host}]" if family == socket.AF_INET6 else host
+        stdout().print(f"http://{name}:{listener.getsockname()[1]}/", soft_wrap=True)
+        if host not in LOOPBACK:
+            stderr().print(f"everybody who reaches {name} can read these runs", soft_wrap=True)
+        config = uvicorn.Config(app, log_level="warning", server_header=False, lifespan="off")
+        uvicorn.Server(config).run(sockets=[listener])
+    raise typer.Exit(_INTERRUPTED)  # uvicorn returns after Ctrl-C
+
+
+def _is_wildcard(host: str) -> bool:
+    try:
+        return not host or ip_address(host).is_unspecified
+    except ValueError:  # a name
+        return False

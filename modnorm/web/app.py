@@ -1,0 +1,65 @@
+"""The web application: addresses, errors and static files."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp
+
+from modnorm.errors import InvalidInputError, ModnormError, NotFoundError, PreconditionError
+from modnorm.web.guard import LOOPBACK, Guard
+from modnorm.web.pages import Pages
+from modnorm.web.sources import Catalog
+
+_STATIC = Path(__file__).parent / "static"
+_STATUS: Mapping[type[ModnormError], int] = {
+    InvalidInputError: 400,
+    NotFoundError: 404,
+    PreconditionError: 409,
+}
+
+
+def build_app(catalog: Catalog, hosts: frozenset[str] = LOOPBACK) -> ASGIApp:
+    """Return the application, which reads and never writes.
+
+    Args:
+        catalog: The runs.
+        hosts: Host names that are answered, without a port.
+    """
+    pages = Pages(catalog)
+
+    def page(render: Callable[[Request], str]) -> Callable[[Request], Response]:
+        def respond(request: Request) -> Response:  # not async: runs in a thread
+            return HTMLResponse(render(request))
+
+        return respond
+
+    def failed(request: Request, error: Exception) -> Response:
+        if not isinstance(error, ModnormError):
+            raise error
+        status = next((code for kind, code in _STATUS.items() if isinstance(error, kind)), 500)
+        return HTMLResponse(pages.error(request, error), status)
+
+    run = "/runs/{name:str}"
+    addresses = {
+        "/": pages.runs,
+        "/compare": pages.compare,
+        run: pages.run,
+        f"{run}/candidates": pages.candidates,
+        f"{run}/candidates/{{candidate}}": pages.answers,
+        f"{run}/candidates/{{candidate}}/{{split}}/{{row}}": pages.answer,
+        f"{run}/questions": pages.questions,
+        f"{run}/questions/{{row}}": pages.question,
+    }
+    app = Starlette(
+        routes=[
+            *(Route(path, page(render), methods=["GET"]) for path, render in addresses.items()),
+            Mount("/static", StaticFiles(directory=_STATIC)),
+        ],
+        exception_handlers={ModnormError: failed},
+    )
+    return Guard(app, hosts)  # outermost: it guards responses to defects, too

@@ -1,0 +1,58 @@
+"""What every response of the page says to the browser, and which host names are answered."""
+
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
+HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; style-src 'self'; base-uri 'none'; form-action 'self'; "
+        "frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+
+class Guard:
+    """Middleware: refuses foreign Host headers (DNS rebinding), sets the security headers.
+
+    Args:
+        app: The application.
+        hosts: Host names that are answered, without a port.
+    """
+
+    def __init__(self, app: ASGIApp, hosts: frozenset[str]) -> None:
+        self._app, self._hosts = app, hosts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def send_guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).update(HEADERS)
+            await send(message)
+
+        if _host_name(Headers(scope=scope).get("host", "")) in self._hosts:
+            await self._app(scope, receive, send_guarded)
+        else:
+            refusal = PlainTextResponse("this page does not answer to that host name\n", 421)
+            await refusal(scope, receive, send_guarded)
+
+
+def _host_name(header: str) -> str | None:
+    """Return the name in a Host header; None where it is malformed."""
+    if "@" in header or "/" in header:
+        return None
+    try:
+        return urlsplit(f"//{header}").hostname
+    except ValueError:
+        return None

@@ -1,0 +1,237 @@
+"""The pages: each reads what an address names and renders its template."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from starlette.requests import Request
+
+from modnorm.analysis.answers import BASE, AnswerFilter, AnswerRecord
+from modnorm.analysis.document import EnsembleEntry
+from modnorm.analysis.report import page_environment, report_parts
+from modnorm.analysis.votes import VoteFilter, VoteRecord
+from modnorm.errors import InvalidInputError, ModnormError, NotFoundError
+from modnorm.web import figures, parameters
+from modnorm.web.population import PAGE_LINES, STATES
+from modnorm.web.sources import Catalog, Run
+
+_COMPARED = 6
+"""Runs that fit side by side."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Expert:
+    """An expert's part in a vote."""
+
+    rank: int
+    candidate: int
+    vote: str | None
+    correct: bool | None
+    """None where it left the row out."""
+    answer: AnswerRecord | None
+
+
+class Pages:
+    """Renders pages of the runs of a catalog."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self._templates = page_environment(Path(__file__).parent / "templates")
+
+    def runs(self, request: Request) -> str:
+        """Render the list of runs."""
+        return self._render(request, "runs.html", runs=self._catalog.runs())
+
+    def run(self, request: Request) -> str:
+        """Render the figures and tables of a run."""
+        run = self._run(request)
+        if not run.finished:
+            return self._render(request, "unfinished.html", run=run)
+        document = run.document
+        drawn = [figures.reward_figure(run.rewards(), document)]
+        if not document.get("iterative"):
+            drawn += [figures.accuracy_figure(document, by_population=by) for by in (False, True)]
+        return self._render(
+            request,
+            "run.html",
+            run=run,
+            figures=[figure for figure in drawn if figure is not None],
+            **report_parts(document),
+        )
+
+    def candidates(self, request: Request) -> str:
+        """Render one page of candidates."""
+        query = parameters.candidate_query(request.query_params)
+        run = self._run(request)
+        _ = run.document  # an unfinished run has no candidates yet
+        return self._render(
+            request,
+            "candidates.html",
+            run=run,
+            query=query,
+            states=STATES,
+            found=run.candidates(query),
+        )
+
+    def answers(self, request: Request) -> str:
+        """Render the answers of a candidate, one page of them."""
+        run, page = self._run(request), parameters.page(request.query_params)
+        candidate = _candidate(request)
+        wanted = AnswerFilter(
+            candidate=candidate,
+            split=parameters.split(request.query_params),
+            wrong=parameters.flag(request.query_params, "wrong"),
+        )
+        start = (page - 1) * PAGE_LINES
+        found = list(islice(run.answers(wanted), start, start + PAGE_LINES + 1))
+        return self._render(
+            request,
+            "answers.html",
+            run=run,
+            candidate=candidate,
+            wanted=wanted,
+            page=page,
+            answers=found[:PAGE_LINES],
+            more=len(found) > PAGE_LINES,
+        )
+
+    def answer(self, request: Request) -> str:
+        """Render one answer with its prompt and its completion."""
+        run = self._run(request)
+        wanted = AnswerFilter(
+            candidate=_candidate(request),
+            split=parameters.split(request.path_params),
+            row=parameters.integer(request.path_params, "row"),
+        )
+        answer = next(iter(run.answers(wanted)), None)
+        if answer is None:
+            raise NotFoundError(
+                "no stored answer matches",
+                field="row",
+                remedy="only the base and experts answered held-out rows",
+            )
+        return self._render(request, "answer.html", run=run, answer=answer)
+
+    def questions(self, request: Request) -> str:
+        """Render the votes of one ensemble, one page of them."""
+        run, query = self._run(request), request.query_params
+        chosen = _ensemble(run, request)
+        wrong = parameters.flag(query, "wrong")
+        start = (parameters.page(query) - 1) * PAGE_LINES
+        votes = (vote for vote in run.votes(_votes_of(chosen)) if not (wrong and vote.correct))
+        found = list(islice(votes, start, start + PAGE_LINES + 1))
+        return self._render(
+            request,
+            "questions.html",
+            run=run,
+            chosen=chosen,
+            ensembles=run.document["ensembles"],
+            wrong=wrong,
+            page=parameters.page(query),
+            votes=found[:PAGE_LINES],
+            more=len(found) > PAGE_LINES,
+        )
+
+    def question(self, request: Request) -> str:
+        """Render the votes on one held-out row, with the completions of one ensemble's experts."""
+        run, row = self._run(request), parameters.integer(request.path_params, "row")
+        chosen = _ensemble(run, request)
+        votes = list(run.votes(VoteFilter(row=row)))
+        vote = next((each for each in votes if _is_of(each, chosen)), None)
+        if vote is None:
+            raise NotFoundError(
+                f"there is no vote on row {row}",
+                field="row",
+                remedy=f"held-out rows are 0 to {chosen['rows'] - 1}",
+            )
+        answers = run.answers_of([BASE, *vote.experts], vote.row)
+        return self._render(
+            request,
+            "question.html",
+            run=run,
+            chosen=chosen,
+            votes=votes,
+            vote=vote,
+            base=answers.get(BASE),
+            experts=_experts(vote, answers),
+            prompt=next((each.prompt for each in answers.values()), None),
+        )
+
+    def compare(self, request: Request) -> str:
+        """Render finished runs side by side."""
+        names = list(dict.fromkeys(request.query_params.getlist("run")))
+        if not 2 <= len(names) <= _COMPARED:
+            raise InvalidInputError(
+                f"{len(names)} runs are chosen", field="run", remedy=f"choose 2 to {_COMPARED}"
+            )
+        runs = [self._named(name) for name in names]
+        rows = self._catalog.compare(runs)
+        sizes = sorted({size for row in rows for size in row["ensembles"]})
+        return self._render(
+            request,
+            "compare.html",
+            pairs=list(zip(runs, rows, strict=True)),
+            rows=rows,
+            sizes=sizes,
+        )
+
+    def error(self, request: Request, error: ModnormError) -> str:
+        """Render an error with its remedy."""
+        return self._render(request, "error.html", error=error)
+
+    def _render(self, request: Request, template: str, **values: object) -> str:
+        return self._templates.get_template(template).render(
+            root=request.scope.get("root_path", ""), **values
+        )
+
+    def _run(self, request: Request) -> Run:
+        return self._named(request.path_params["name"])
+
+    def _named(self, name: str) -> Run:
+        run = next((run for run in self._catalog.runs() if run.name == name), None)
+        if run is None:
+            raise NotFoundError(
+                f"there is no run {name[:80]!r}", field="run", remedy="choose one of the list"
+            )
+        return run
+
+
+def _candidate(request: Request) -> int | None:
+    return parameters.integer(request.path_params, "candidate", least=-(2**31))
+
+
+def _ensemble(run: Run, request: Request) -> EnsembleEntry:
+    """Return the ensemble that an address names; where it names none, the largest."""
+    ensembles = run.document["ensembles"]
+    n = parameters.integer(request.query_params, "n", least=1)
+    k = parameters.integer(request.query_params, "k", least=1)
+    matching = [
+        each
+        for each in ensembles
+        if n in {None, each["population"]} and k in {None, each["ensemble_size"]}
+    ]
+    if not matching:
+        raise NotFoundError(
+            f"there is no ensemble N={n} K={k}", field="n", remedy="choose one of the run's"
+        )
+    return matching[-1]
+
+
+def _votes_of(ensemble: EnsembleEntry) -> VoteFilter:
+    return VoteFilter(population=ensemble["population"], ensemble_size=ensemble["ensemble_size"])
+
+
+def _is_of(vote: VoteRecord, ensemble: EnsembleEntry) -> bool:
+    return (vote.population, vote.ensemble_size) == (
+        ensemble["population"],
+        ensemble["ensemble_size"],
+    )
+
+
+def _experts(vote: VoteRecord, answers: Mapping[int, AnswerRecord]) -> list[_Expert]:
+    said = zip(vote.experts, vote.votes, vote.expert_correct, strict=True)
+    return [
+        _Expert(rank, candidate, answer, correct, answers.get(candidate))
+        for rank, (candidate, answer, correct) in enumerate(said, 1)
+    ]

@@ -1,0 +1,52 @@
+"""`modnorm view`: a real server, and what it refuses."""
+
+import json
+import signal
+import subprocess
+import sys
+
+import httpx
+import pytest
+
+
+@pytest.fixture
+def unfinished(tmp_path):
+    run = tmp_path / "run"
+    run.mkdir()
+    spec = {
+        "name": "shown",
+        "model": {"name": "tiny-thicket"},
+        "task": {"name": "countdown"},
+        "method": {"name": "randopt"},
+        "population": {"size": 4},
+    }
+    (run / "spec.json").write_text(json.dumps(spec))
+    return run
+
+
+def test_the_page_is_served_at_the_printed_address_until_it_is_interrupted(unfinished):
+    command = [sys.executable, "-m", "modnorm", "view", str(unfinished)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stdout is not None
+            address = server.stdout.readline().strip()
+            assert address.startswith("http://127.0.0.1:")
+            answer = httpx.get(f"{address}runs/run")
+            assert "has not finished" in answer.text
+            assert httpx.get(address, headers={"host": "evil.example"}).status_code == 421
+        finally:
+            server.send_signal(signal.SIGINT)
+        assert server.wait() == 130
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", ""])
+def test_an_address_that_stands_for_all_is_refused(modnorm, unfinished, host):
+    code, _, err = modnorm("view", unfinished, "--host", host)
+    assert code == 2
+    assert "name the address or host name that browsers will use" in err
+
+
+def test_a_directory_without_runs_is_refused(modnorm, tmp_path):
+    code, _, err = modnorm("view", tmp_path)
+    assert code == 2
+    assert "is no directory of a run" in err

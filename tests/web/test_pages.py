@@ -1,0 +1,181 @@
+"""The pages of a real run: what they show, and how they refuse."""
+
+import json
+import shutil
+from html.parser import HTMLParser
+
+import pytest
+
+from modnorm.analysis import read_answers, read_votes
+from modnorm.analysis.answers import AnswerFilter
+from modnorm.analysis.parquet_files import ANSWERS, write_answers
+from modnorm.analysis.votes import VoteFilter
+
+
+class Page(HTMLParser):
+    """Collects text, tags and links."""
+
+    def __init__(self, html):
+        super().__init__()
+        self.text: list[str] = []
+        self.tags: list[str] = []
+        self.links: list[str] = []
+        self.attributes: list[str] = []
+        self.feed(html)
+        self.words = " ".join(" ".join(self.text).split())
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.attributes += [name for name, _ in attrs]
+        self.links += [value for name, value in attrs if name in {"href", "src"} and value]
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+
+@pytest.fixture
+def read(get):
+    """Return the parsed page at an address that must answer."""
+
+    def read(address):
+        answer = get(address)
+        assert answer.status_code == 200, answer.text
+        return Page(answer.text)
+
+    return read
+
+
+def test_runs_are_listed_finished_or_not(read):
+    page = read("/")
+    assert {"/runs/first", "/runs/second"} <= set(page.links)
+    assert "not finished" in page.words
+    unfinished = read("/runs/second")
+    assert "has not finished" in unfinished.words
+    assert "/runs/second/candidates" not in unfinished.links
+
+
+def test_a_run_shows_votes_with_intervals_and_its_figures(read, runs):
+    document = json.loads((runs / "first" / "results.json").read_text())
+    page = read("/runs/first")
+    for ensemble in document["ensembles"]:
+        low, high = ensemble["interval"]
+        shown = f"{100 * ensemble['metric']:.1f} % [{100 * low:.1f}, {100 * high:.1f}]"
+        assert shown in page.words
+    assert page.tags.count("svg") == 3
+    assert "polygon" in page.tags
+    assert f"base {document['base']['selection_reward']:.4f}" in page.words
+    assert "top 2 from" in page.words
+
+
+def test_question_17_is_three_clicks_away(read, runs):
+    assert "/runs/first" in read("/").links
+    assert "/runs/first/questions" in read("/runs/first").links
+    address = "/runs/first/questions/17?n=4&k=2"
+    assert address in read("/runs/first/questions").links
+    page = read(address)
+    (vote,) = read_votes(runs / "first", VoteFilter(row=17, population=4, ensemble_size=2))
+    for candidate in (-1, *vote.experts):
+        wanted = AnswerFilter(candidate=candidate, split="heldout", row=17)
+        (answer,) = read_answers(runs / "first", wanted)
+        assert " ".join(answer.completion.split()) in page.words
+    assert f"gold {vote.gold}" in page.words
+    assert "it does not vote" in page.words
+
+
+def test_all_answers_of_a_candidate_are_shown(read, runs):
+    page = read("/runs/first/candidates/-1")
+    assert "/runs/first/candidates/-1/heldout/17" in page.links
+    wanted = AnswerFilter(candidate=-1, split="heldout", row=17)
+    (answer,) = read_answers(runs / "first", wanted)
+    single = read("/runs/first/candidates/-1/heldout/17")
+    assert " ".join((answer.prompt or "").split()) in single.words
+    assert " ".join(answer.completion.split()) in single.words
+    selection = read("/runs/first/candidates/0?split=selection")
+    assert len([link for link in selection.links if "/0/selection/" in link]) == 4
+    assert not any("/heldout/" in link for link in selection.links)
+
+
+def test_only_wrong_votes_are_shown_on_demand(read, runs):
+    wrong = [
+        vote.row
+        for vote in read_votes(runs / "first", VoteFilter(population=4, ensemble_size=1))
+        if not vote.correct
+    ]
+    page = read("/runs/first/questions?n=4&k=1&wrong=1")
+    rows = [link for link in page.links if link.startswith("/runs/first/questions/")]
+    assert rows == [f"/runs/first/questions/{row}?n=4&k=1" for row in wrong]
+
+
+def test_what_models_write_is_text(read, runs):
+    hostile = "</pre><script>alert(1)</script><img src=x onerror=alert(1)>{{ 7 * 7 }}"
+    run = runs / "first"
+    answers = [
+        {name: getattr(each, name) for name in each.__slots__}
+        | {"completion": hostile, "vote": hostile, "gold": hostile, "prompt": hostile}
+        for each in read_answers(run)
+    ]
+    kind = type(next(iter(read_answers(run))))
+    write_answers(run, (kind(**answer) for answer in answers))
+    assert (run / ANSWERS).is_file()
+    for address in (
+        "/runs/first/questions/17",
+        "/runs/first/candidates/-1",
+        "/runs/first/candidates/-1/heldout/17",
+    ):
+        page = read(address)
+        assert hostile in page.words
+        assert not {"script", "img"} & set(page.tags)
+        assert not [name for name in page.attributes if name.startswith("on") or name == "style"]
+
+
+def test_the_name_of_a_run_is_text(get, runs):
+    name = 'a b"><script>?#%2f'
+    (runs / "second").rename(runs / name)
+    page = Page(get("/").text)
+    assert "script" not in page.tags
+    (link,) = [link for link in page.links if "script" in link]
+    assert get(link).status_code == 200
+
+
+def test_pages_fetch_nothing_from_elsewhere(read):
+    for address in ("/", "/runs/first", "/runs/first/candidates", "/runs/first/questions/17"):
+        page = read(address)
+        assert all(link.startswith(("/", "#")) for link in page.links)
+        assert "style" not in page.tags
+
+
+def test_runs_are_compared_and_flagged_where_they_differ(read, runs):
+    shutil.copytree(runs / "first", runs / "third")
+    assert "Not comparable" not in read("/compare?run=first&run=third").words
+    path = runs / "third" / "results.json"
+    document = json.loads(path.read_text())
+    document["provenance"]["scorer"] = "another"
+    path.write_text(json.dumps(document))
+    page = read("/compare?run=first&run=third")
+    assert "Not comparable: third differs from first in scorer." in page.words
+    assert "first and third are not paired" in page.words
+
+
+@pytest.mark.parametrize(
+    ("address", "status", "words"),
+    [
+        ("/runs/none", 404, "there is no run"),
+        ("/runs/second/candidates", 409, "only an experiment that succeeded"),
+        ("/runs/second/questions", 409, "only an experiment that succeeded"),
+        ("/runs/first/questions/18", 404, "held-out rows are 0 to 17"),
+        ("/runs/first/questions/x", 400, "Field: row"),
+        ("/runs/first/questions?n=3", 404, "there is no ensemble N=3"),
+        ("/runs/first/candidates?sort=completion", 400, "Field: sort"),
+        ("/runs/first/candidates?page=0", 400, "Field: page"),
+        ("/runs/first/candidates?least=nan", 400, "Field: least"),
+        ("/runs/first/candidates/99999999999", 400, "Field: candidate"),
+        ("/runs/first/candidates/3/other/0", 400, "Field: split"),
+        ("/runs/first/candidates/3/selection/9", 404, "no stored answer matches"),
+        ("/compare?run=first", 400, "1 runs are chosen"),
+        ("/compare?run=first&run=second", 409, "only an experiment that succeeded"),
+    ],
+)
+def test_a_wrong_address_is_refused_with_its_field_and_remedy(get, address, status, words):
+    answer = get(address)
+    assert answer.status_code == status
+    assert words in Page(answer.text).words
