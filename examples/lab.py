@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from modnorm.client import ModnormClient
+from modnorm.client import LabCalls
 from modnorm.client.export import save_run
 from modnorm.spec import load_spec
 
@@ -12,7 +12,7 @@ SPEC = Path(__file__).with_name("demo-modular-norm.yaml")
 
 def main(target: str) -> None:
     """Submit the demo, follow it, show one ensemble and write its report."""
-    with ModnormClient(target) as client:
+    with LabCalls(target) as client:
         # The request id makes this repeatable: a second start returns the same experiment.
         experiment = client.submit(load_spec(SPEC), request_id="my-first-experiment")
         for event in client.watch(experiment.id):

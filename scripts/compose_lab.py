@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from modnorm.client import ModnormClient
+from modnorm.client.calls import LabCalls
 from modnorm.client.export import save_run
 from modnorm.errors import UnavailableError
 from modnorm.spec import ExperimentSpec
@@ -71,9 +71,9 @@ class Lab:
             return True
         return False
 
-    def client(self) -> ModnormClient:
+    def client(self) -> LabCalls:
         """Return a client with the token of a user."""
-        return ModnormClient(self.target, credentials=Credentials(token_file=self.token_file))
+        return LabCalls(self.target, credentials=Credentials(token_file=self.token_file))
 
     @property
     def token_file(self) -> Path:

@@ -24,7 +24,7 @@ from statistics import median
 from benchmarks.gpu_search.candidates import METHOD, RADIUS
 from benchmarks.gpu_search.host_lab import Plan, running_lab
 from benchmarks.gpu_search.report_tables import print_table
-from modnorm.client import ModnormClient
+from modnorm.client.calls import LabCalls
 from modnorm.spec import ExperimentSpec, parse_spec
 from modnorm.v1 import experiment_pb2 as experiments
 
@@ -56,7 +56,7 @@ def run(options: argparse.Namespace) -> int:
     with tempfile.TemporaryDirectory(prefix="lab-", ignore_cleanup_errors=True) as name:
         models = options.model.absolute().parent
         plan = Plan(Path(name), models, options.redis, options.database == "postgres")
-        with running_lab(plan) as lab, ModnormClient(lab.target) as client:
+        with running_lab(plan) as lab, LabCalls(lab.target) as client:
             for gpus in chosen * options.rounds:
                 with lab.evaluators(gpus, options.engines):
                     _warm_up(client, gpus, options)
@@ -66,7 +66,7 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _warm_up(client: ModnormClient, gpus: int, options: argparse.Namespace) -> None:
+def _warm_up(client: LabCalls, gpus: int, options: argparse.Namespace) -> None:
     """Let every worker score a candidate, so that it loads the model."""
     wanted, warm = gpus * options.engines, set[str]()
     for number in count():
@@ -76,7 +76,7 @@ def _warm_up(client: ModnormClient, gpus: int, options: argparse.Namespace) -> N
         warm |= _workers(client, _finished(client, spec))
 
 
-def _measure(client: ModnormClient, gpus: int, options: argparse.Namespace) -> Figures:
+def _measure(client: LabCalls, gpus: int, options: argparse.Namespace) -> Figures:
     spec = _spec(options, f"{gpus} GPUs", options.population, max_tokens=options.max_tokens)
     identity = client.submit(spec).id
     began, ended = _search_phase(client, identity)
@@ -93,7 +93,7 @@ def _measure(client: ModnormClient, gpus: int, options: argparse.Namespace) -> F
     }
 
 
-def _search_phase(client: ModnormClient, identity: str) -> tuple[float, float]:
+def _search_phase(client: LabCalls, identity: str) -> tuple[float, float]:
     """Return the start and end of the selection on the aggregator's clock."""
     began = None
     for event in client.watch(identity):
@@ -108,13 +108,13 @@ def _search_phase(client: ModnormClient, identity: str) -> tuple[float, float]:
     raise SystemExit("the experiment ended without an event of its end")
 
 
-def _finished(client: ModnormClient, spec: ExperimentSpec) -> str:
+def _finished(client: LabCalls, spec: ExperimentSpec) -> str:
     identity: str = client.submit(spec).id
     _wait(client, identity)
     return identity
 
 
-def _wait(client: ModnormClient, identity: str) -> None:
+def _wait(client: LabCalls, identity: str) -> None:
     for _ in client.watch(identity):
         pass
     experiment = client.get(identity)
@@ -122,7 +122,7 @@ def _wait(client: ModnormClient, identity: str) -> None:
         raise SystemExit(f"the experiment has not succeeded: {experiment.error}")
 
 
-def _workers(client: ModnormClient, identity: str) -> set[str]:
+def _workers(client: LabCalls, identity: str) -> set[str]:
     return {candidate.worker for candidate in client.candidates(identity)}
 
 

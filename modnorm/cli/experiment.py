@@ -5,7 +5,7 @@ from collections.abc import Callable
 from modnorm.cli.console import on_one_line, stderr
 from modnorm.cli.options import settings
 from modnorm.cli.progress import catch_up, display, follow
-from modnorm.client import ModnormClient
+from modnorm.client.calls import LabCalls
 from modnorm.client.resumption import resume_or_submit
 from modnorm.errors import CancelledError, EvaluationError, UnavailableError
 from modnorm.spec import ExperimentSpec
@@ -17,7 +17,7 @@ _NO_REMARK = "created"
 
 
 def follow_to_end(
-    client: ModnormClient,
+    client: LabCalls,
     experiment: experiments.Experiment,
     *,
     quiet: bool,
@@ -48,7 +48,7 @@ def follow_to_end(
 
 
 def carry_out(
-    client: ModnormClient,
+    client: LabCalls,
     spec: ExperimentSpec,
     *,
     quiet: bool,
@@ -81,14 +81,14 @@ def carry_out(
     return follow_to_end(client, experiment, quiet=quiet, title=title, go_on=SAME_COMMAND)
 
 
-def show_remarks(client: ModnormClient, experiment_id: str) -> None:
+def show_remarks(client: LabCalls, experiment_id: str) -> None:
     """Print the remarks of the first event: the sandbox that is used, rows that occur twice."""
     beginning = next(client.watch(experiment_id)).message
     if beginning != _NO_REMARK:
         stderr().print(beginning, soft_wrap=True)
 
 
-def _base_reward(client: ModnormClient, experiment_id: str) -> Callable[[], float | None]:
+def _base_reward(client: LabCalls, experiment_id: str) -> Callable[[], float | None]:
     def base_reward() -> float | None:
         try:
             base = client.get(experiment_id).base

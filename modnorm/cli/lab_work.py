@@ -11,7 +11,7 @@ from modnorm.cli.interruption import interruptible
 from modnorm.cli.lab_output import list_row, show_experiment
 from modnorm.cli.options import connect
 from modnorm.cli.results import write_results
-from modnorm.client import ModnormClient
+from modnorm.client.calls import LabCalls
 from modnorm.client.finished import check_succeeded
 from modnorm.client.resumption import join_or_submit
 from modnorm.client.rundir import RunDirectory, hold
@@ -63,7 +63,7 @@ def submit_spec(  # noqa: PLR0913 - each argument is an option of the command
         stderr().print(f"it is {state_name(experiment.state)}")
 
 
-def _join(client: ModnormClient, spec: ExperimentSpec) -> experiments.Experiment:
+def _join(client: LabCalls, spec: ExperimentSpec) -> experiments.Experiment:
     """Return the running experiment of a spec, with a remark, or a new one."""
     joined = join_or_submit(client, spec, _PREFIX)
     if joined.is_found:
@@ -116,9 +116,7 @@ def cancel_experiment(experiment_id: str, server: str | None, *, as_json: bool) 
     show_experiment(experiment, as_json=as_json, brief=True)
 
 
-def _write(
-    client: ModnormClient, experiment: experiments.Experiment, directory: RunDirectory
-) -> Path:
+def _write(client: LabCalls, experiment: experiments.Experiment, directory: RunDirectory) -> Path:
     spec = spec_from_proto(experiment.spec)
     check_succeeded(experiment)
     with hold(directory.path):

@@ -15,7 +15,7 @@ from modnorm.errors import (
 )
 
 if TYPE_CHECKING:
-    from modnorm.client import ModnormClient
+    from modnorm.client.calls import LabCalls
     from modnorm.client.settings import ClientSettings
     from modnorm.spec import ExperimentSpec
     from modnorm.v1 import experiment_pb2 as experiments
@@ -130,17 +130,17 @@ def check_here(spec: "ExperimentSpec", file: Path | None = None) -> None:
 
 
 @contextmanager
-def connect(server: str | None) -> Iterator["ModnormClient"]:
+def connect(server: str | None) -> Iterator["LabCalls"]:
     """Open a client of the lab that the command line or the settings name.
 
     Raises:
         PreconditionError: neither names a lab, and none answers at the default address.
     """
-    from modnorm.client import ModnormClient
+    from modnorm.client.calls import LabCalls
 
     own = settings()
     target = server or own.server
-    with ModnormClient(target, timeout=own.timeout, credentials=own.credentials) as client:
+    with LabCalls(target, timeout=own.timeout, credentials=own.credentials) as client:
         try:
             yield client
         except UnreachableError as error:
@@ -169,7 +169,7 @@ def lab_of(run: str, server: str | None) -> str | None:
 @contextmanager
 def in_lab(
     experiment_id: str, server: str
-) -> Iterator[tuple["ModnormClient", "experiments.Experiment"]]:
+) -> Iterator[tuple["LabCalls", "experiments.Experiment"]]:
     """Connect to the lab that ran an experiment, and yield client and experiment.
 
     Raises:

@@ -8,7 +8,7 @@ from modnorm.cli.experiment import carry_out
 from modnorm.cli.options import settings
 from modnorm.cli.results import read_results, results_table, write_results
 from modnorm.cli.run_plan import PlannedRun, report_failure
-from modnorm.client import ModnormClient
+from modnorm.client.calls import LabCalls
 from modnorm.client.embedded import embedded_client
 from modnorm.errors import EvaluationError, ModnormError, UnavailableError
 
@@ -50,7 +50,7 @@ def run_all(
 
 
 def _run_each(
-    client: ModnormClient,
+    client: LabCalls,
     wanted: Sequence[PlannedRun],
     planned_runs: int,
     *,
@@ -73,7 +73,7 @@ def _run_each(
     return failed
 
 
-def _carry_out(client: ModnormClient, planned: PlannedRun, *, quiet: bool, as_json: bool) -> None:
+def _carry_out(client: LabCalls, planned: PlannedRun, *, quiet: bool, as_json: bool) -> None:
     experiment = carry_out(
         client,
         planned.spec,

@@ -7,13 +7,13 @@ from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from modnorm.client.client import ModnormClient
+    from modnorm.client.calls import LabCalls
     from modnorm.client.watch import TERMINAL_STATES
 
-__all__ = ["TERMINAL_STATES", "ModnormClient"]
+__all__ = ["TERMINAL_STATES", "LabCalls"]
 
 _PLACES = {
-    "ModnormClient": "modnorm.client.client:ModnormClient",
+    "LabCalls": "modnorm.client.calls:LabCalls",
     "TERMINAL_STATES": "modnorm.client.watch:TERMINAL_STATES",
 }
 

@@ -7,7 +7,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Protocol
 
-from modnorm.client.client import ModnormClient
+from modnorm.client.calls import LabCalls
 from modnorm.client.rundir import state_directory
 from modnorm.client.settings import ClientSettings, calm_threads
 from modnorm.errors import InvalidInputError, PreconditionError
@@ -75,7 +75,7 @@ def find_embedded() -> StartLab:
 @contextmanager
 def embedded_client(
     home: Path, settings: ClientSettings, *, evaluate: bool = True
-) -> Iterator[ModnormClient]:
+) -> Iterator[LabCalls]:
     """Start a lab that works in a directory and connect to it.
 
     If a new lab refuses its first request, the directory stays empty.
@@ -91,7 +91,7 @@ def embedded_client(
     try:
         with (
             start(state, cache=cache, data=data, evaluate=evaluate) as lab,
-            ModnormClient(
+            LabCalls(
                 lab.target,
                 timeout=settings.timeout,
                 patience=_PATIENCE_SECONDS,

@@ -7,14 +7,14 @@ from modnorm.analysis.document import ResultsDocument
 from modnorm.analysis.export import write_run
 from modnorm.analysis.records import write_records
 from modnorm.analysis.run_data import RunData
-from modnorm.client.client import ModnormClient
+from modnorm.client.calls import LabCalls
 from modnorm.client.lab_run import LabRun
 from modnorm.client.run_messages import data_records, state_row, timings
 from modnorm.v1 import experiment_pb2 as experiments
 
 
 def save_run(
-    client: ModnormClient, experiment: experiments.Experiment, directory: Path
+    client: LabCalls, experiment: experiments.Experiment, directory: Path
 ) -> ResultsDocument:
     """Write the directory of a finished experiment, which needs its lab no more.
 
@@ -38,7 +38,7 @@ def save_run(
     return write_run(directory, run)
 
 
-def fetch_run(client: ModnormClient, experiment: experiments.Experiment) -> RunData:
+def fetch_run(client: LabCalls, experiment: experiments.Experiment) -> RunData:
     """Fetch what the figures of a run are made of.
 
     Args:
@@ -51,7 +51,7 @@ def fetch_run(client: ModnormClient, experiment: experiments.Experiment) -> RunD
     return _run_data(client, LabRun(client, experiment))
 
 
-def _run_data(client: ModnormClient, found: LabRun) -> RunData:
+def _run_data(client: LabCalls, found: LabRun) -> RunData:
     experiment = found.experiment
     return RunData(
         spec=found.spec.model_dump(mode="json"),

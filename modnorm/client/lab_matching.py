@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from modnorm.client.client import ModnormClient
+from modnorm.client.calls import LabCalls
 from modnorm.errors import UnavailableError
 from modnorm.radius.artifact import RadiusArtifact
 from modnorm.spec import ExperimentSpec
@@ -24,7 +24,7 @@ class LabStep:
 
 
 def match_in_lab(
-    client: ModnormClient,
+    client: LabCalls,
     spec: ExperimentSpec,
     matching: Matching,
     on_step: Callable[[LabStep], None],

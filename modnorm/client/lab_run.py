@@ -11,7 +11,7 @@ from modnorm.analysis.answers import ALL, BASE, SPLITS, AnswerFilter, AnswerReco
 from modnorm.analysis.run_data import BaseRow, CandidateRow, EnsembleRow, VoteRow
 from modnorm.analysis.votes import ALL as ALL_VOTES
 from modnorm.analysis.votes import VoteFilter, VoteRecord, vote_records
-from modnorm.client.client import ModnormClient
+from modnorm.client.calls import LabCalls
 from modnorm.client.finished import check_succeeded
 from modnorm.client.run_messages import base_row, candidate_row, ensemble_row, vote_row
 from modnorm.errors import InvalidInputError
@@ -58,7 +58,7 @@ class LabRun:
         PreconditionError: it has not succeeded.
     """
 
-    def __init__(self, client: ModnormClient, experiment: experiments.Experiment) -> None:
+    def __init__(self, client: LabCalls, experiment: experiments.Experiment) -> None:
         check_succeeded(experiment)
         self.id = experiment.id
         self.experiment = experiment

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from itertools import chain, count
 
-from modnorm.client.client import ModnormClient
+from modnorm.client.calls import LabCalls
 from modnorm.errors import ForbiddenError
 from modnorm.spec import ExperimentSpec
 from modnorm.v1 import experiment_pb2 as experiments
@@ -24,7 +24,7 @@ class Joined:
 
 
 def resume_or_submit(
-    client: ModnormClient, spec: ExperimentSpec, *, wanted: Collection[str] = ()
+    client: LabCalls, spec: ExperimentSpec, *, wanted: Collection[str] = ()
 ) -> experiments.Experiment:
     """Submit a spec to a lab that works for one directory.
 
@@ -50,7 +50,7 @@ def resume_or_submit(
 
 
 def resume_or_submit_shared(
-    client: ModnormClient, spec: ExperimentSpec, prefix: str
+    client: LabCalls, spec: ExperimentSpec, prefix: str
 ) -> experiments.Experiment:
     """Submit a spec to a lab that others use too.
 
@@ -69,7 +69,7 @@ def resume_or_submit_shared(
     raise AssertionError("request ids do not end")
 
 
-def join_or_submit(client: ModnormClient, spec: ExperimentSpec, prefix: str) -> Joined:
+def join_or_submit(client: LabCalls, spec: ExperimentSpec, prefix: str) -> Joined:
     """Return the running experiment of a spec, or submit the spec.
 
     After a finished experiment, a new one starts. Callers that submit a spec at the same time
@@ -90,7 +90,7 @@ def join_or_submit(client: ModnormClient, spec: ExperimentSpec, prefix: str) -> 
     raise AssertionError("request ids do not end")
 
 
-def _find_live(client: ModnormClient, spec: ExperimentSpec) -> experiments.Experiment | None:
+def _find_live(client: LabCalls, spec: ExperimentSpec) -> experiments.Experiment | None:
     """Return a running experiment of a spec; None if the caller can see none."""
     wanted = spec_to_proto(spec)
     try:

@@ -5,9 +5,9 @@ import pytest
 from grpc_status import rpc_status
 
 from modnorm import errors
-from modnorm.client import ModnormClient
-from modnorm.client import client as calling
+from modnorm.client import calls as calling
 from modnorm.client import watch as watching
+from modnorm.client.calls import LabCalls
 from modnorm.v1 import evaluation_pb2 as evaluation
 from modnorm.v1 import experiment_pb2 as experiments
 from modnorm.wire.conversions import spec_from_proto
@@ -17,10 +17,10 @@ from services.aggregator.experiments.upstream_services import MODEL_SECONDS
 
 @pytest.fixture
 def connect(serve):
-    clients: list[ModnormClient] = []
+    clients: list[LabCalls] = []
 
     def open_client(service):
-        clients.append(ModnormClient(serve(service), timeout=10, patience=10))
+        clients.append(LabCalls(serve(service), timeout=10, patience=10))
         return clients[-1]
 
     yield open_client
@@ -74,7 +74,7 @@ def test_an_unavailable_server_is_asked_again(connect, servicer):
 
 def test_a_server_that_is_not_there_is_unavailable(free_address):
     with (
-        ModnormClient(free_address, timeout=1) as client,
+        LabCalls(free_address, timeout=1) as client,
         pytest.raises(errors.UnavailableError) as raised,
     ):
         client.get("e1")
@@ -93,7 +93,7 @@ def test_a_submission_that_takes_long_can_be_repeated(serve, servicer, spec, mon
         )
 
     monkeypatch.setattr(calling, "_SUBMIT_SECONDS", 0.4)
-    with ModnormClient(serve(servicer(CreateExperiment=answer)), timeout=0.4) as client:
+    with LabCalls(serve(servicer(CreateExperiment=answer)), timeout=0.4) as client:
         with pytest.raises(errors.UnavailableError) as raised:
             client.submit(spec)
         assert raised.value.message == "the server did not answer in time"
@@ -119,7 +119,7 @@ def test_a_server_that_is_slow_is_not_called_absent(serve, servicer):
         return experiments.GetExperimentResponse()
 
     with (
-        ModnormClient(serve(servicer(GetExperiment=answer)), timeout=0.3) as client,
+        LabCalls(serve(servicer(GetExperiment=answer)), timeout=0.3) as client,
         pytest.raises(errors.UnavailableError, match="did not answer in time") as raised,
     ):
         client.get("e1")
@@ -200,7 +200,7 @@ def test_a_watch_of_what_does_not_exist_ends_at_once(connect, servicer):
 
 def test_a_watch_gives_up_when_nobody_answers(free_address):
     with (
-        ModnormClient(free_address, patience=0.5) as client,
+        LabCalls(free_address, patience=0.5) as client,
         pytest.raises(errors.UnavailableError),
     ):
         next(client.watch("e1"))
@@ -210,7 +210,7 @@ def test_a_watch_survives_a_restart_of_the_server(serve, servicer, free_address)
     def answer(request, context):
         yield event(request.cursor + 1, experiments.EXPERIMENT_STATE_SUCCEEDED)
 
-    with ModnormClient(free_address, patience=20) as client:
+    with LabCalls(free_address, patience=20) as client:
         events = client.watch("e1", cursor=7)
         serve(servicer(WatchExperiment=answer), free_address)
         assert next(events).cursor == 8
@@ -229,6 +229,6 @@ def test_a_long_silence_is_no_loss(serve, servicer, monkeypatch):
         yield event(1, experiments.EXPERIMENT_STATE_SUCCEEDED)
 
     service = servicer(WatchExperiment=silent_for_two_streams)
-    with ModnormClient(serve(service), patience=0.5) as client:
+    with LabCalls(serve(service), patience=0.5) as client:
         assert [found.cursor for found in client.watch("e1")] == [1]
     assert opened == [0, 0, 0]

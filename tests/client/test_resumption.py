@@ -1,6 +1,6 @@
 import pytest
 
-from modnorm.client import ModnormClient
+from modnorm.client.calls import LabCalls
 from modnorm.client.resumption import join_or_submit, resume_or_submit, resume_or_submit_shared
 from modnorm.errors import ForbiddenError
 from modnorm.spec import FailureSpec
@@ -56,7 +56,7 @@ def client(lab, serve, servicer):
     service = servicer(
         CreateExperiment=lab.create, CancelExperiment=lab.cancel, ListExperiments=lab.list
     )
-    with ModnormClient(serve(service)) as made:
+    with LabCalls(serve(service)) as made:
         yield made
 
 

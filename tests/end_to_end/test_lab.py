@@ -11,7 +11,7 @@ import psycopg
 import pytest
 import redis
 
-from modnorm.client import ModnormClient
+from modnorm.client.calls import LabCalls
 from modnorm.spec import load_spec
 from modnorm.v1 import experiment_pb2 as experiments
 from services.common.healthcheck import check
@@ -128,7 +128,7 @@ def lab(forks, environment, tmp_path_factory, database_url, broker_url):
 
 @pytest.fixture
 def client(lab):
-    with ModnormClient(lab.server) as made:
+    with LabCalls(lab.server) as made:
         yield made
 
 

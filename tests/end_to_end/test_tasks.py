@@ -12,7 +12,7 @@ import pytest
 
 from modnorm.checkpoint.prompts import PromptEncoder
 from modnorm.cli.experiment import carry_out
-from modnorm.client import ModnormClient
+from modnorm.client.calls import LabCalls
 from modnorm.engines import Completion, Finish, load_engine
 from modnorm.spec import parse_spec
 from modnorm.tasks import get_task, task_names
@@ -158,7 +158,7 @@ def client(tmp_path_factory):
     state = tmp_path_factory.mktemp("lab")
     with (
         start(state / "state", cache=state / "cache", load=load_scripted) as lab,
-        ModnormClient(lab.target, credentials=lab.credentials) as made,
+        LabCalls(lab.target, credentials=lab.credentials) as made,
     ):
         yield made
 

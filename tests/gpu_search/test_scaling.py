@@ -10,7 +10,7 @@ from benchmarks.gpu_search import scaling
 from modnorm.v1 import experiment_pb2 as experiments
 
 if TYPE_CHECKING:
-    from modnorm.client import ModnormClient
+    from modnorm.client.calls import LabCalls
 
 
 class _Lab:
@@ -44,7 +44,7 @@ def _busy(gpus: int, engines: int) -> object:
     options = argparse.Namespace(
         model=Path("model"), rows=1, population=4, max_tokens=1, engine="vllm", engines=engines
     )
-    lab = cast("ModnormClient", _Lab(gpus * engines))
+    lab = cast("LabCalls", _Lab(gpus * engines))
     return scaling._measure(lab, gpus, options)["busy_share"]
 
 

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from modnorm.client import ModnormClient
+from modnorm.client.calls import LabCalls
 from modnorm.errors import NotFoundError, UnauthenticatedError, UnavailableError
 from modnorm.v1 import evaluation_pb2_grpc, experiment_pb2
 from modnorm.wire.channel import Credentials
@@ -90,7 +90,7 @@ def test_a_refused_aggregator_reports_its_own_token(tmp_path, spec, exhaust):
     with secured_lab(tmp_path / "lab") as lab:
         owner = lab.token("owner", [Role.SUBMIT, Role.READ])
         revoke_token(lab.accepted, "inside")
-        with ModnormClient(lab.targets["aggregator"], credentials=owner) as client:
+        with LabCalls(lab.targets["aggregator"], credentials=owner) as client:
             with pytest.raises(UnavailableError, match="the token 'inside' was revoked"):
                 exhaust([client.submit(spec(name=str(number))).id] for number in range(1000))
             assert all(one.state != FAILED for one in client.list())

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from modnorm.client import ModnormClient
+from modnorm.client.calls import LabCalls
 from modnorm.client.embedded import GROUP, embedded_client, find_embedded
 from modnorm.client.inputs import check_inputs
 from modnorm.client.settings import ClientSettings
@@ -154,12 +154,12 @@ def test_named_splits_are_looked_for_in_the_cache_and_in_the_data_roots(
 def test_the_next_lab_reads_stored_experiments(tmp_path, small_spec):
     with (
         start(tmp_path / "state", cache=tmp_path / "cache") as lab,
-        ModnormClient(lab.target, credentials=lab.credentials) as client,
+        LabCalls(lab.target, credentials=lab.credentials) as client,
     ):
         stored = client.submit(small_spec, "once")
     with (
         start(tmp_path / "state", cache=tmp_path / "cache") as lab,
-        ModnormClient(lab.target, credentials=lab.credentials) as client,
+        LabCalls(lab.target, credentials=lab.credentials) as client,
     ):
         assert client.submit(small_spec, "once").id == stored.id
         assert [found.id for found in client.list()] == [stored.id]
@@ -170,14 +170,14 @@ def test_the_next_lab_reads_stored_experiments(tmp_path, small_spec):
 def test_a_lab_that_is_only_read_leaves_jobs_alone(tmp_path, small_spec):
     with (
         start(tmp_path / "state", cache=tmp_path / "cache", evaluate=False) as lab,
-        ModnormClient(lab.target, credentials=lab.credentials) as client,
+        LabCalls(lab.target, credentials=lab.credentials) as client,
     ):
         stored = client.submit(small_spec, "once")
         states = (event.state for event in client.watch(stored.id))
         assert EXPERIMENT_STATE_SELECTING in states
     with (
         start(tmp_path / "state", cache=tmp_path / "cache", evaluate=False) as lab,
-        ModnormClient(lab.target, credentials=lab.credentials) as client,
+        LabCalls(lab.target, credentials=lab.credentials) as client,
     ):
         progress = client.get(stored.id).progress
         assert (progress.jobs_done, progress.jobs_running, progress.jobs_total) == (0, 0, 2)
@@ -239,7 +239,7 @@ def test_a_cache_that_cannot_be_written_fails_the_experiment(tmp_path, small_spe
     content["method"] = {"name": "modular_norm", "radius": 0.1}
     with (
         start(tmp_path / "state", cache=cache, evaluate=False) as lab,
-        ModnormClient(lab.target, credentials=lab.credentials) as client,
+        LabCalls(lab.target, credentials=lab.credentials) as client,
     ):
         stored = client.submit(parse_spec(content))
         events = list(client.watch(stored.id))
@@ -280,7 +280,7 @@ def test_a_database_that_cannot_be_written_any_more_ends_the_lab(
     def go_on():
         with (
             start(tmp_path / "state", cache=tmp_path / "cache", evaluate=False) as lab,
-            ModnormClient(lab.target, credentials=lab.credentials) as client,
+            LabCalls(lab.target, credentials=lab.credentials) as client,
         ):
             say_before_transactions(pragma)
             with pytest.raises(UnavailableError):

@@ -5,7 +5,7 @@ from contextlib import closing
 import pytest
 
 from modnorm.cli.experiment import carry_out
-from modnorm.client import ModnormClient
+from modnorm.client.calls import LabCalls
 from modnorm.spec import parse_spec
 from modnorm.v1 import evaluation_pb2 as evaluation
 from modnorm.v1 import experiment_pb2 as experiments
@@ -39,7 +39,7 @@ def client(tmp_path_factory):
     home = tmp_path_factory.mktemp("lab")
     with (
         start(home / "state", cache=home / "cache") as lab,
-        closing(ModnormClient(lab.target, credentials=lab.credentials)) as made,
+        closing(LabCalls(lab.target, credentials=lab.credentials)) as made,
     ):
         yield made
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import pytest
 import torch
 
-from modnorm.client import ModnormClient
+from modnorm.client.calls import LabCalls
 from modnorm.engines import load_engine
 from modnorm.engines.failures import engine_failures
 from modnorm.errors import CandidateError, DoesNotFitError
@@ -91,11 +91,11 @@ def faults():
 
 
 @pytest.fixture(scope="module")
-def client(tmp_path_factory, faults) -> Iterator[ModnormClient]:
+def client(tmp_path_factory, faults) -> Iterator[LabCalls]:
     state = tmp_path_factory.mktemp("lab")
     with (
         start(state / "state", cache=state / "cache", load=faults.load) as lab,
-        ModnormClient(lab.target, credentials=lab.credentials) as made,
+        LabCalls(lab.target, credentials=lab.credentials) as made,
     ):
         yield made
 

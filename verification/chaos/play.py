@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from modnorm.client import ModnormClient
+from modnorm.client.calls import LabCalls
 from modnorm.errors import ModnormError, UnavailableError
 from verification.chaos.chaos_lab import Lab
 from verification.chaos.experiments import make_experiment
@@ -139,13 +139,13 @@ class Performance:
     def _submit_and_watch(self) -> None:
         """Submit until the experiment is stored, then follow its events to the end."""
         try:
-            with ModnormClient(self._lab.server) as client:
+            with LabCalls(self._lab.server) as client:
                 for event in client.watch(self._submit(client)):
                     self._cursors.append(event.cursor)
         except ModnormError as error:
             self._complain(f"the client met {type(error).__name__}: {error}")
 
-    def _submit(self, client: ModnormClient) -> str:
+    def _submit(self, client: LabCalls) -> str:
         deadline = time.monotonic() + HANG_SECONDS
         while True:
             try:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import create_engine, text
 
-from modnorm.client import ModnormClient
+from modnorm.client.calls import LabCalls
 from modnorm.spec import ExperimentSpec, parse_spec
 from modnorm.v1 import (
     calibration_pb2,
@@ -55,7 +55,7 @@ class Stored:
 def store(lab: SecuredLab) -> Stored:
     """Store two experiments in a lab."""
     owner = lab.token("fuzz-owner", [Role.SUBMIT, Role.READ])
-    with ModnormClient(lab.targets["aggregator"], credentials=owner) as client:
+    with LabCalls(lab.targets["aggregator"], credentials=owner) as client:
         ended = client.submit(small_spec())
         await_jobs(lab, ended.id)
         client.cancel(ended.id)

@@ -2,7 +2,7 @@
 
 import time
 
-from modnorm.client.client import ModnormClient
+from modnorm.client.calls import LabCalls
 from modnorm.errors import UnavailableError
 
 
@@ -14,7 +14,7 @@ class LabAvailability:
         patience: Seconds that a lab may be away after it answered once.
     """
 
-    def __init__(self, client: ModnormClient, patience: float) -> None:
+    def __init__(self, client: LabCalls, patience: float) -> None:
         self._client = client
         self._patience = patience
         self._has_answered = False

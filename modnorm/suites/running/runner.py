@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from modnorm.client.client import ModnormClient
+from modnorm.client.calls import LabCalls
 from modnorm.client.finished import failure_text
 from modnorm.client.rundir import RunDirectory
 from modnorm.client.watch import TERMINAL_STATES
@@ -26,7 +26,7 @@ from modnorm.wire.conversions import state_name
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0
 """Seconds between two polls of the experiments in flight."""
 
-Submit = Callable[[ModnormClient, ExperimentSpec, Collection[str]], experiments.Experiment]
+Submit = Callable[[LabCalls, ExperimentSpec, Collection[str]], experiments.Experiment]
 """Submits a spec or returns its experiment; receives the ids of the experiments in flight."""
 Listener = Callable[[Cell, CellRecord], None]
 """Receives every changed record."""
@@ -38,7 +38,7 @@ Finish = Callable[[experiments.Experiment, RunDirectory], None]
 class SuiteRunner:
     """The cells of a suite on one lab; `run` may be called once."""
 
-    client: ModnormClient
+    client: LabCalls
     cells: Sequence[Cell]
     directory: Path
     """Held by the caller; each cell has its own directory in it."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import grpc
 import pytest
 
-from modnorm.client import ModnormClient
+from modnorm.client.calls import LabCalls
 from modnorm.client.resumption import resume_or_submit_shared
 from modnorm.client.rundir import hold
 from modnorm.errors import ConflictError, InvalidInputError, UnavailableError
@@ -129,7 +129,7 @@ def client(lab, serve, servicer):
     service = servicer(
         CreateExperiment=lab.create, GetExperiment=lab.get, ListExperiments=lab.list
     )
-    with ModnormClient(serve(service), timeout=3.0) as made:
+    with LabCalls(serve(service), timeout=3.0) as made:
         yield made
 
 

@@ -71,7 +71,7 @@ class _Page(Protocol):
 PageT = TypeVar("PageT", bound=_Page)
 
 
-class ModnormClient:
+class LabCalls:
     """A connection to an aggregator. Methods raise the errors of `modnorm.errors`.
 
     Args:
