@@ -7,14 +7,23 @@ from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from modnorm.client.calls import LabCalls
-    from modnorm.client.watch import TERMINAL_STATES
+    from modnorm.client.client import Client
+    from modnorm.client.experiments import (
+        Event,
+        Experiment,
+        ExperimentState,
+        ExperimentSummary,
+        Progress,
+    )
 
-__all__ = ["TERMINAL_STATES", "LabCalls"]
+__all__ = ["Client", "Event", "Experiment", "ExperimentState", "ExperimentSummary", "Progress"]
 
+_MODULES = {
+    "client": ("Client",),
+    "experiments": ("Event", "Experiment", "ExperimentState", "ExperimentSummary", "Progress"),
+}
 _PLACES = {
-    "LabCalls": "modnorm.client.calls:LabCalls",
-    "TERMINAL_STATES": "modnorm.client.watch:TERMINAL_STATES",
+    name: f"{__name__}.{module}:{name}" for module, names in _MODULES.items() for name in names
 }
 
 

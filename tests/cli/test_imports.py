@@ -99,6 +99,12 @@ def write_spec(tmp_path):
     return write
 
 
+def test_the_package_and_its_public_names_are_light_until_they_are_used():
+    script = "import json, modnorm, sys; dir(modnorm); print(json.dumps(sorted(sys.modules)))"
+    ended = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True)
+    assert {*json.loads(ended.stdout)}.isdisjoint({*HEAVY, "pydantic"})
+
+
 def test_the_help_of_all_commands_imports_nothing_heavy(call):
     code, _, modules = call("--help")
     assert code == 0

@@ -27,14 +27,17 @@ def lab(serve, servicer):
 
     def create(request, context):
         specs.append(spec_from_proto(request.spec))
-        return experiments.CreateExperimentResponse(experiment=experiments.Experiment(id="one"))
+        found = experiments.Experiment(id="one", spec=request.spec)
+        return experiments.CreateExperimentResponse(experiment=found)
 
     def watch(request, context):
         yield experiments.WatchExperimentResponse(cursor=1, state=SUCCEEDED, message="the end")
 
     def get(request, context):
         found = experiments.Experiment(
-            id=request.id, ensembles=[experiments.EnsembleResult(population=20)]
+            id=request.id,
+            state=SUCCEEDED,
+            ensembles=[experiments.EnsembleResult(population=20, ensemble_size=5, rows=8)],
         )
         return experiments.GetExperimentResponse(experiment=found)
 
@@ -56,4 +59,7 @@ def test_the_example_of_the_readme_runs(example, lab, monkeypatch, capsys):
     monkeypatch.chdir(ROOT)
     exec(example.replace("aggregator.example:50051", address), {})
     assert specs == [load_spec("examples/demo-modular-norm.yaml")]
-    assert "the end 0" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "the end 0" in out
+    assert "population" in out
+    assert "20" in out

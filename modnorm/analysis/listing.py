@@ -1,0 +1,42 @@
+"""Sequences of results that are read while a loop asks for them."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields
+from itertools import islice
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from _typeshed import DataclassInstance
+
+_SHOWN = 20
+
+ItemT = TypeVar("ItemT", bound="DataclassInstance")
+
+
+@dataclass(frozen=True, slots=True)
+class Listing(Generic[ItemT]):
+    """Results of one type. A loop fetches page after page; each loop starts from the first."""
+
+    kind: type[ItemT]
+    """Type of the results; its fields are the columns of the table."""
+    fetch: Callable[[], Iterator[ItemT]]
+    """Starts reading."""
+
+    def __iter__(self) -> Iterator[ItemT]:
+        return self.fetch()
+
+    def to_pandas(self) -> "pd.DataFrame":
+        """Return a table with one line for each result; all of them are in memory."""
+        return self._table(None)
+
+    def _repr_html_(self) -> str:
+        """Return the first lines as HTML for a notebook; texts are escaped."""
+        return self._table(_SHOWN).to_html()
+
+    def _table(self, lines: int | None) -> "pd.DataFrame":
+        import pandas as pd  # noqa: PLC0415 - takes long
+
+        columns = [column.name for column in fields(self.kind) if column.repr]
+        items = [[getattr(item, name) for name in columns] for item in islice(self, lines)]
+        return pd.DataFrame(items, columns=columns)

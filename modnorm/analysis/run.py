@@ -1,0 +1,180 @@
+"""A finished run and its ensembles, for scripts and notebooks."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from modnorm.analysis.answers import AnswerFilter, AnswerRecord
+from modnorm.analysis.finished_run import FinishedRun
+from modnorm.analysis.listing import Listing
+from modnorm.analysis.run_data import BaseRow, CandidateRow, EnsembleRow
+from modnorm.analysis.saved_run import SavedRun
+from modnorm.analysis.uncertainty import ConfidenceInterval, accuracy_interval
+from modnorm.analysis.votes import VoteFilter, VoteRecord
+from modnorm.errors import NotFoundError
+from modnorm.spec import ExperimentSpec
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True, slots=True)
+class Ensemble:
+    """The vote of the K best of the first N candidates on the held-out rows."""
+
+    population: int
+    """N."""
+    ensemble_size: int
+    """K."""
+    experts: tuple[int, ...]
+    """Candidate indices, best first."""
+    metric: float
+    """Held-out metric of the vote, a fraction: the accuracy, or the task's own metric."""
+    interval: ConfidenceInterval | None
+    """95 % Wilson interval of the accuracy; None where the metric is no fraction of the rows."""
+    correct: int
+    """Rows with a correct vote."""
+    rows: int
+    """Rows voted on."""
+    source: FinishedRun = field(repr=False, compare=False)
+    """Where the votes are read."""
+
+    @property
+    def votes(self) -> Listing[VoteRecord]:
+        """The votes in row order."""
+        return self._votes(None)
+
+    def vote(self, row: int) -> VoteRecord:
+        """Return the vote on one held-out row.
+
+        Raises:
+            NotFoundError: there is no such row.
+        """
+        for vote in self._votes(row):
+            return vote
+        raise NotFoundError(
+            f"no row {row} was voted on", field="row", remedy=f"name one of 0 to {self.rows - 1}"
+        )
+
+    def to_pandas(self) -> "pd.DataFrame":
+        """Return the votes as a table with one line for each row."""
+        return self.votes.to_pandas()
+
+    def _repr_html_(self) -> str:
+        """Return the figures as HTML for a notebook."""
+        return Listing(Ensemble, lambda: iter((self,))).to_pandas().to_html(index=False)
+
+    def _votes(self, row: int | None) -> Listing[VoteRecord]:
+        wanted = VoteFilter(row, self.population, self.ensemble_size)
+        return Listing(VoteRecord, lambda: self.source.votes(wanted))
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A finished run; `load_run` reads a directory, `modnorm.Client.run` a lab."""
+
+    name: str
+    """Name of the directory, or id in the lab."""
+    source: FinishedRun = field(repr=False, compare=False)
+    """Where the results are read: scale map, descriptors and rows too."""
+
+    @property
+    def spec(self) -> ExperimentSpec:
+        """The experiment's spec."""
+        return self.source.spec
+
+    @property
+    def base(self) -> BaseRow:
+        """The unperturbed model."""
+        return self.source.base
+
+    @property
+    def candidates(self) -> Listing[CandidateRow]:
+        """The population in candidate order, without the base."""
+        return Listing(CandidateRow, lambda: iter(self.source.candidates))
+
+    @property
+    def ensembles(self) -> tuple[Ensemble, ...]:
+        """The ensembles, by N, then by K."""
+        return tuple(_ensemble(row, self.source) for row in self.source.ensembles)
+
+    def ensemble(self, population: int, ensemble_size: int) -> Ensemble:
+        """Return the ensemble (N, K).
+
+        Raises:
+            NotFoundError: the run does not report it.
+        """
+        sizes = {(row.population, row.ensemble_size): row for row in self.source.ensembles}
+        if (population, ensemble_size) not in sizes:
+            raise NotFoundError(
+                f"the run has no ensemble N={population} K={ensemble_size}",
+                field="ensemble_size",
+                remedy="one of " + ", ".join(f"N={n} K={k}" for n, k in sizes),
+            )
+        return _ensemble(sizes[population, ensemble_size], self.source)
+
+    def answers(
+        self,
+        candidate: int | None = None,
+        split: str | None = None,
+        row: int | None = None,
+        *,
+        wrong: bool = False,
+    ) -> Listing[AnswerRecord]:
+        """Return the wanted answers by candidate, then split, then row.
+
+        Args:
+            candidate: Index in the population; -1 is the base. All when absent.
+            split: `selection`, `heldout` or `development`. All when absent.
+            row: Row of the split. All when absent.
+            wrong: Whether only wrong answers are wanted.
+        """
+        wanted = AnswerFilter(candidate, split, row, wrong)
+        return Listing(AnswerRecord, lambda: self.source.answers(wanted))
+
+    def votes(self, row: int | None = None) -> Listing[VoteRecord]:
+        """Return the votes of all ensembles by N, then K, then row; or those on one row."""
+        return Listing(VoteRecord, lambda: self.source.votes(VoteFilter(row)))
+
+    def to_pandas(self) -> "pd.DataFrame":
+        """Return a table with one line for each ensemble.
+
+        Columns: `population`, `ensemble_size`, `metric`, `lower`, `upper`, `correct`, `rows`.
+        `lower` and `upper` bound the 95 % interval; they are NaN where there is none.
+        """
+        table = Listing(Ensemble, lambda: iter(self.ensembles)).to_pandas()
+        for place, bound in enumerate(("lower", "upper")):
+            values = [interval and interval[place] for interval in table["interval"]]
+            table.insert(3 + place, bound, values)
+        table = table.astype({"lower": float, "upper": float})
+        return table.drop(columns=["experts", "interval"])
+
+    def _repr_html_(self) -> str:
+        """Return the table of ensembles as HTML for a notebook."""
+        return self.to_pandas().to_html(index=False)
+
+
+def load_run(directory: Path | str) -> Run:
+    """Return the finished run in a directory.
+
+    Raises:
+        InvalidInputError: it is not the directory of one run.
+        PreconditionError: the run has not finished.
+    """
+    path = Path(directory)
+    saved = SavedRun(path)
+    _ = saved.document  # an unfinished run is refused here, not at the first use of its results
+    return Run(path.resolve().name, saved)
+
+
+def _ensemble(row: EnsembleRow, source: FinishedRun) -> Ensemble:
+    return Ensemble(
+        population=row.population,
+        ensemble_size=row.ensemble_size,
+        experts=row.experts,
+        metric=row.metric,
+        interval=accuracy_interval(row.metric, row.rows),
+        correct=row.correct,
+        rows=row.rows,
+        source=source,
+    )

@@ -1,0 +1,104 @@
+"""The examples of the SDK, run on a small experiment of the bundled model."""
+
+import json
+import runpy
+from pathlib import Path
+
+import pytest
+from matplotlib.figure import Figure
+
+from modnorm import Ensemble, load_run
+from modnorm.client.embedded import find_embedded
+from modnorm.errors import NotFoundError
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+@pytest.fixture
+def start():
+    """Call the main function of an example."""
+    return lambda name, *words: runpy.run_path(str(EXAMPLES / name))["main"](*map(str, words))
+
+
+def test_the_scripts_have_at_most_thirty_lines():
+    scripts = list(EXAMPLES.glob("*.py"))
+    assert len(scripts) == 5
+    assert all(len(script.read_text().splitlines()) <= 30 for script in scripts)
+
+
+def test_the_table_of_a_run_is_printed(start, finished, capsys):
+    start("run_table.py", finished)
+    out = capsys.readouterr().out
+    assert "selection_reward" in out
+    assert "upper" in out
+
+
+def test_the_votes_on_a_question_are_printed(start, finished, capsys):
+    start("question_votes.py", finished, 3)
+    out = capsys.readouterr().out
+    assert "gold:" in out
+    assert out.count(" voted ") == 2
+
+
+def test_a_run_compared_with_itself_differs_in_nothing(start, finished, capsys):
+    start("compare_runs.py", finished, finished)
+    assert "differs in: nothing" in capsys.readouterr().out
+
+
+def test_scaling_is_plotted(start, finished, tmp_path):
+    start("plot_scaling.py", finished, tmp_path / "scaling.svg")
+    assert (tmp_path / "scaling.svg").read_text().count("LineCollection") == 4  # K and legend
+
+
+def test_the_notebook_ends_in_a_figure(finished):
+    cells = json.loads((EXAMPLES / "run_figure.ipynb").read_text())["cells"]
+    assert len(cells) == 5
+    sources = ["".join(cell["source"]) for cell in cells]
+    names: dict[str, object] = {}
+    for source in sources:
+        exec(source.replace("../runs/demo/modular_norm", str(finished)), names)
+    figure = names["figure"]
+    assert isinstance(figure, Figure)
+    (axes,) = figure.axes
+    assert len(axes.containers) == 1
+
+
+def test_a_lab_runs_a_spec_and_gives_its_results(
+    start, write_spec, finished, cache_dir, tmp_path, monkeypatch, capsys
+):
+    with find_embedded()(tmp_path / "state", cache=cache_dir) as lab:
+        monkeypatch.setattr(
+            "modnorm.client.calls.ConnectionSettings",
+            lambda: type("Settings", (), {"credentials": lab.credentials}),
+        )
+        start("submit_and_watch.py", lab.target, write_spec("small"), tmp_path / "out")
+    assert "succeeded" in capsys.readouterr().out
+    assert load_run(tmp_path / "out").to_pandas().equals(load_run(finished).to_pandas())
+
+
+def test_a_run_and_its_ensembles_are_tables(finished):
+    run = load_run(finished)
+    assert run.to_pandas().shape == (4, 7)
+    assert len(list(run.answers(candidate=-1))) == len(run.answers(candidate=-1).to_pandas()) == 16
+    ensemble = run.ensemble(6, 2)
+    assert isinstance(ensemble, Ensemble)
+    assert ensemble.interval is not None
+    assert ensemble.interval.lower <= ensemble.metric <= ensemble.interval.upper
+    votes = ensemble.to_pandas()
+    assert votes["correct"].sum() == ensemble.correct
+    assert list(votes["row"]) == list(range(8))
+    winners = [
+        None if gap else vote for vote, gap in zip(votes.answer, votes.answer.isna(), strict=True)
+    ]
+    assert winners == [ensemble.vote(row).answer for row in range(8)]
+    assert len(run.votes(row=3).to_pandas()) == 4
+    for shown in (run, ensemble, ensemble.votes, run.candidates):
+        assert shown._repr_html_().startswith("<")
+
+
+def test_what_a_run_lacks_is_named(finished):
+    run = load_run(finished)
+    with pytest.raises(NotFoundError, match="N=3 K=1"):
+        run.ensemble(5, 1)
+    with pytest.raises(NotFoundError, match="0 to 7"):
+        run.ensembles[0].vote(8)
