@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from modnorm.cli.options import Json
+
 Runs = Annotated[
     list[Path],
     typer.Argument(metavar="RUN...", help="Run directories, or directories that hold some."),
@@ -18,7 +20,7 @@ Host = Annotated[
 ]
 
 
-def view(runs: Runs, *, port: Port = 0, host: Host = "127.0.0.1") -> None:
+def view(runs: Runs, *, port: Port = 0, host: Host = "127.0.0.1", as_json: Json = False) -> None:
     """Serve a web page of run directories: figures, candidates, answers, votes.
 
     The page reads and never writes. It asks for no token: at an address other than loopback,
@@ -26,4 +28,4 @@ def view(runs: Runs, *, port: Port = 0, host: Host = "127.0.0.1") -> None:
     """
     from modnorm.cli.view_work import serve_directories
 
-    serve_directories(runs, host, port)
+    serve_directories(runs, host, port, as_json=as_json)

@@ -8,7 +8,7 @@ from pathlib import Path
 import typer
 import uvicorn
 
-from modnorm.cli.console import stderr, stdout
+from modnorm.cli.console import emit_json, stderr, stdout
 from modnorm.errors import InvalidInputError
 from modnorm.web.app import build_app
 from modnorm.web.guard import LOOPBACK
@@ -18,13 +18,14 @@ _INTERRUPTED = 130
 """Exit code after Ctrl-C."""
 
 
-def serve_directories(runs: Sequence[Path], host: str, port: int) -> None:
+def serve_directories(runs: Sequence[Path], host: str, port: int, *, as_json: bool) -> None:
     """Serve the page until Ctrl-C.
 
     Args:
         runs: Run directories, or directories that hold some.
         host: Address or name to listen at.
         port: Port; 0 takes a free one.
+        as_json: Whether the address is printed as JSON.
 
     Raises:
         InvalidInputError: a path is no run directory, or the host names all interfaces.
@@ -40,7 +41,11 @@ def serve_directories(runs: Sequence[Path], host: str, port: int) -> None:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.create_server((host, port), family=family) as listener:
         name = f"[{host}]" if family == socket.AF_INET6 else host
-        stdout().print(f"http://{name}:{listener.getsockname()[1]}/", soft_wrap=True)
+        url = f"http://{name}:{listener.getsockname()[1]}/"
+        if as_json:
+            emit_json({"url": url})
+        else:
+            stdout().print(url, soft_wrap=True)
         if host not in LOOPBACK:
             stderr().print(f"everybody who reaches {name} can read these runs", soft_wrap=True)
         config = uvicorn.Config(app, log_level="warning", server_header=False, lifespan="off")

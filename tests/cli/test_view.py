@@ -39,6 +39,18 @@ def test_the_page_is_served_at_the_printed_address_until_it_is_interrupted(unfin
         assert server.wait() == 130
 
 
+def test_the_address_can_be_read_as_json(unfinished):
+    command = [sys.executable, "-m", "modnorm", "view", str(unfinished), "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stdout is not None
+            document = "".join(server.stdout.readline() for _ in range(3))
+            assert httpx.get(json.loads(document)["url"]).status_code == 200
+        finally:
+            server.send_signal(signal.SIGINT)
+        assert server.wait() == 130
+
+
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", ""])
 def test_an_address_that_stands_for_all_is_refused(modnorm, unfinished, host):
     code, _, err = modnorm("view", unfinished, "--host", host)

@@ -213,7 +213,8 @@ def test_of_several_runs_one_that_is_refused_stops_no_other(
     ended = modnorm("run", *files, "--out", tmp_path, "--json", check=False)
     assert ended.returncode == 1
     first, *_, last = ended.stderr.splitlines()
-    assert first.startswith(f"failed: {files[0].stem}: task.name: ")
+    assert first.startswith(f"failed: {files[0].stem}: {files[0]}:")
+    assert ": task.name: " in first
     assert json.loads(last)["message"] == f"1 of 2 experiments failed: {files[0].stem}"
     (document,) = json.loads(ended.stdout)
     assert document["spec"]["name"] == "after"

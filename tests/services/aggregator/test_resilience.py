@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from modnorm.errors import UnavailableError
+from modnorm.errors import UnreachableError
 from modnorm.v1 import experiment_pb2
 from services.aggregator.storage.tables import Experiment
 from services.common.queue import make_celery, queued
@@ -197,7 +197,7 @@ def test_a_service_outage_delays_an_experiment_visibly(start_lab, spec):
 def test_without_the_sampler_nothing_is_created(start_lab, spec):
     async def scenario():
         async with start_lab(sampler_target="127.0.0.1:1") as lab:
-            async with lab.raises(UnavailableError):
+            async with lab.raises(UnreachableError):
                 await lab.create(spec())
             assert not (await lab.list()).experiments
 

@@ -60,6 +60,7 @@ KINDS = {
     errors.PreconditionError: (INFRASTRUCTURE, INFRASTRUCTURE),
     errors.StaleLeaseError: (INFRASTRUCTURE, INFRASTRUCTURE),
     errors.UnavailableError: (INFRASTRUCTURE, INFRASTRUCTURE),
+    errors.UnreachableError: (INFRASTRUCTURE, INFRASTRUCTURE),
     errors.RateLimitedError: (INFRASTRUCTURE, INFRASTRUCTURE),
     errors.CancelledError: (INFRASTRUCTURE, INFRASTRUCTURE),
     errors.EvaluationError: (INFRASTRUCTURE, INFRASTRUCTURE),

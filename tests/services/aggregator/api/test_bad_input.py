@@ -10,7 +10,7 @@ import grpc
 import grpc.aio
 import pytest
 
-from modnorm.errors import InvalidInputError, PreconditionError, UnavailableError
+from modnorm.errors import InvalidInputError, PreconditionError, UnreachableError
 from modnorm.spec import DataSpec
 from modnorm.tasks import get_task
 from modnorm.tasks.row_loading import load_rows, rows_digest
@@ -116,7 +116,7 @@ def test_a_task_that_runs_programs_needs_a_sandbox_before_anything_is_stored(
                 await lab.create(spec(**changes))
             assert not (await lab.list()).experiments
         async with start_lab(sandbox_target="127.0.0.1:1") as lab:
-            async with lab.raises(UnavailableError):
+            async with lab.raises(UnreachableError):
                 await lab.create(spec(**changes))
             assert not (await lab.list()).experiments
 
