@@ -3,7 +3,7 @@
 import pytest
 
 from modnorm.errors import InvalidInputError
-from modnorm.spec import MAX_POPULATION, load_spec, parse_spec
+from modnorm.spec import parse_spec
 from modnorm.wire.conversions import spec_from_proto, spec_to_proto
 
 
@@ -172,32 +172,6 @@ def test_a_seed_may_be_text_as_in_the_json_of_a_64_bit_integer():
         }
     )
     assert spec.population.seed == 9007199254740993
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"",
-        b"- a list",
-        b"name: {",
-        b"name: 2024-13-45",
-        b"\xff\xfe\xfd",
-        b"name: " + b"[" * 5000,
-    ],
-    ids=["empty", "list", "open", "no date", "no text", "deep"],
-)
-def test_a_file_that_is_no_spec_is_refused(content, tmp_path):
-    path = tmp_path / "spec.yaml"
-    path.write_bytes(content)
-    with pytest.raises(InvalidInputError) as caught:
-        load_spec(path)
-    assert caught.value.field == "spec"
-
-
-def test_a_spec_that_is_no_file_is_refused(tmp_path):
-    for path in (tmp_path, tmp_path / "absent.yaml"):
-        with pytest.raises(InvalidInputError):
-            load_spec(path)
 
 
 def with_engine(engine):
@@ -382,102 +356,3 @@ def test_a_radius_that_is_set_twice_is_refused():
             }
         )
     assert caught.value.field == "method.sigma"
-
-
-ROWS = {"name": "countdown", "selection": "a", "heldout": "b"}
-SOUND = {
-    "model": "tiny-thicket",
-    "task": ROWS,
-    "method": {"name": "randopt", "radius": 0.1},
-    "population": {"size": 4},
-}
-
-
-def refused(**changes):
-    with pytest.raises(InvalidInputError) as caught:
-        parse_spec({**SOUND, **changes})
-    return caught.value
-
-
-def test_the_error_for_invalid_rows_is_plain():
-    error = refused(task={**ROWS, "heldout": 3})
-    assert error.field == "task.heldout"
-    assert error.message == "must be a source, or a mapping of fields to values"
-
-
-@pytest.mark.parametrize(
-    ("changes", "field"),
-    [
-        ({"": 1}, "''"),
-        ({" ": 1}, "' '"),
-        ({"population": {"size": 4, "": 1}}, "population.''"),
-    ],
-)
-def test_a_blank_key_is_quoted(changes, field):
-    assert refused(**changes).field == field
-
-
-@pytest.mark.parametrize(
-    ("letter", "code"),
-    [
-        ("\0", "U+0000"),
-        ("\a", "U+0007"),
-        ("\n", "U+000A"),
-        ("\x9b", "U+009B"),
-        ("\u200b", "U+200B"),
-        ("\u2028", "U+2028"),
-        ("\u202e", "U+202E"),
-        ("\u2066", "U+2066"),
-        ("\ufeff", "U+FEFF"),
-    ],
-)
-def test_a_name_has_no_invisible_character(letter, code):
-    for changes, field in (
-        ({"name": f"ab{letter}c"}, "name"),
-        ({"model": f"ab{letter}c"}, "model.name"),
-        ({"method": {"name": f"ab{letter}c", "radius": 1}}, "method.name"),
-        ({"task": {**ROWS, "name": f"ab{letter}c"}}, "task.name"),
-    ):
-        error = refused(**changes)
-        assert error.field == field
-        assert f"{code} at position 3" in error.message
-
-
-def test_a_name_may_be_in_any_script():
-    for name in (
-        "demo modular_norm",
-        "\u5b9f\u9a13 1",
-        "\u0627\u0644\u0623\u0648\u0644",
-        "\U0001f600",
-    ):
-        assert parse_spec({**SOUND, "name": name}).name == name
-
-
-@pytest.mark.parametrize("field", ["prefixes", "ensemble_sizes"])
-def test_too_many_sizes_are_refused(field):
-    sizes = list(range(1, MAX_POPULATION + 1))
-    error = refused(population={"size": MAX_POPULATION, field: sizes})
-    assert error.field == f"population.{field}"
-    assert error.message == "must have at most 1,000"
-
-
-def test_the_first_of_many_faults_are_listed():
-    error = refused(population={"size": 4, "prefixes": ["x"] * 100})
-    assert error.field == "population.prefixes.0"
-    assert "population.prefixes.9: " in error.message
-    assert "population.prefixes.10: " not in error.message
-    assert error.message.endswith("and 90 more")
-
-
-@pytest.mark.parametrize("path", ["/dev/zero", "/dev/null"])
-def test_a_device_is_no_spec(path):
-    with pytest.raises(InvalidInputError, match="no regular file") as caught:
-        load_spec(path)
-    assert caught.value.field == "spec"
-
-
-def test_a_spec_that_is_too_large_is_refused(tmp_path):
-    path = tmp_path / "spec.yaml"
-    path.write_text("#" * 2**19)
-    with pytest.raises(InvalidInputError, match="more than 262,144 bytes"):
-        load_spec(path)

@@ -4,8 +4,9 @@ Gains are over the unperturbed model and in percentage points. Rewards are means
 rows, so that a gain that equals a threshold may miss it by a rounding: comparisons allow for one.
 """
 
-import math
 from collections.abc import Sequence
+
+from scipy import stats
 
 from modnorm.errors import InvalidInputError
 
@@ -67,14 +68,5 @@ def required_population(
     """
     if hit_rate <= 0:
         return None
-    miss = math.log1p(-hit_rate) if hit_rate < 1 else -math.inf
-    # P[Bin(N, p) >= h] is the chance that the h-th hit comes at draw h, h + 1, ... or N.
-    population, log_ways, reached = hits, 0.0, 0.0
-    while True:
-        misses = population - hits
-        exponent = hits * math.log(hit_rate) + log_ways + (misses * miss if misses else 0.0)
-        reached += math.exp(exponent)
-        if reached >= probability:
-            return population
-        population += 1
-        log_ways += math.log((population - 1) / (population - hits))
+    # N draws hold `hits` hits exactly if the last of those comes after at most N - hits misses.
+    return hits + int(stats.nbinom.ppf(probability, hits, hit_rate))
