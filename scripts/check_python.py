@@ -18,11 +18,7 @@ version = ".".join(str(part) for part in sys.version_info[:3])
 
 
 def lacking(cpuinfo: str) -> "list[str]":
-    """Return the instruction sets of vLLM's CPU build that a processor lacks.
-
-    Args:
-        cpuinfo: The content of `/proc/cpuinfo`.
-    """
+    """Return the instruction sets of vLLM's CPU build that a processor lacks."""
     lines = [line.split(":")[1].split() for line in cpuinfo.splitlines() if line[:5] == "flags"]
     known = set(lines[0]) if lines else set()
     return [name for name in INSTRUCTIONS if name not in known]

@@ -46,12 +46,7 @@ def main() -> None:
 
 
 def build(tools: Path, out: Path) -> tuple[Path, Path]:
-    """Build the sdist, and the wheel from it; return both.
-
-    Args:
-        tools: Environment with build and twine.
-        out: Directory for both.
-    """
+    """Build the sdist, and the wheel from it; return both."""
     say("build the sdist, and the wheel from it")
     version = project_version()
     check_changelog(version)
@@ -81,13 +76,7 @@ def install(wheel: Path, venv: Path, torch: str) -> Path:
 
 
 def run_demo(environment: Path, sdist: Path, scratch: Path) -> None:
-    """Use an installed wheel in an empty directory: its spec, and a small form of the demo.
-
-    Args:
-        environment: Where the wheel is installed.
-        sdist: Source of the demo's specs.
-        scratch: Where the empty directory is made.
-    """
+    """Use an installed wheel in an empty directory: its spec, and a small form of the demo."""
     say("run the demo in an empty directory")
     empty = scratch / "empty"
     empty.mkdir()
@@ -118,13 +107,7 @@ def smaller(text: str) -> str:
 
 
 def write_sbom(tools: Path, environment: Path, wheel: Path) -> Path:
-    """Write an SBOM of an environment beside the wheel, and return it.
-
-    Args:
-        tools: Environment with cyclonedx-bom.
-        environment: What is described.
-        wheel: The wheel that is installed there.
-    """
+    """Write an SBOM of an environment beside the wheel, and return it."""
     say("write the SBOM")
     sbom = wheel.with_name(f"modnorm-{project_version()}.cdx.json")
     options: list[str | Path] = [
@@ -141,12 +124,7 @@ def write_sbom(tools: Path, environment: Path, wheel: Path) -> Path:
 
 
 def check_sbom(sbom: str, constraints: str) -> None:
-    """Exit if an SBOM lacks a direct dependency, or has another version than is pinned.
-
-    Args:
-        sbom: The SBOM, JSON.
-        constraints: Lines of `name==version`.
-    """
+    """Exit if an SBOM lacks a direct dependency, or has another version than is pinned."""
     parts = {canonical(part["name"]): part["version"] for part in json.loads(sbom)["components"]}
     pins = dict(line.split("==") for line in constraints.splitlines() if "==" in line)
     pinned = {canonical(name): version for name, version in pins.items()}

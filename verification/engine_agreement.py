@@ -84,12 +84,7 @@ def common(left: Sequence[int], right: Sequence[int]) -> int:
 
 
 class Exact:
-    """Candidates in float32, which measure the gap between two tokens.
-
-    Args:
-        checkpoint: The model.
-        device: Where to compute.
-    """
+    """Candidates in float32, which measure the gap between two tokens."""
 
     def __init__(self, checkpoint: Checkpoint, device: torch.device) -> None:
         stored = CheckpointWeights(checkpoint)

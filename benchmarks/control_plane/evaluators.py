@@ -97,12 +97,7 @@ class _Line:
 
 
 class Fleet:
-    """Evaluators that share job ids and cached facts about rows.
-
-    Args:
-        options: The command line.
-        measured: Receives the measurements.
-    """
+    """Evaluators that share job ids and cached facts about rows."""
 
     def __init__(self, options: argparse.Namespace, measured: Measured) -> None:
         self._options = options

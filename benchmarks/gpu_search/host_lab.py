@@ -36,12 +36,7 @@ class Plan:
 
 
 class Lab:
-    """Running servers.
-
-    Args:
-        plan: Its configuration.
-        stack: Ends all servers.
-    """
+    """Running servers."""
 
     def __init__(self, plan: Plan, stack: ExitStack) -> None:
         self._plan = plan

@@ -110,12 +110,7 @@ class Contender:
 
 
 class Conversation:
-    """Exchange of messages with the driver.
-
-    Args:
-        connection: Connection to the driver.
-        contender: Evaluates candidates.
-    """
+    """Exchange of messages with the driver."""
 
     def __init__(self, connection: Connection, contender: Contender) -> None:
         self._connection = connection

@@ -12,10 +12,6 @@ Figures = dict[str, Any]
 class Results:
     """A file of results, rewritten with each new one.
 
-    Args:
-        path: The file; read if it exists.
-        settings: Settings that all results must share.
-
     Raises:
         SystemExit: the file's results have other settings.
     """

@@ -33,10 +33,6 @@ _MOST: Mapping[str, int] = MappingProxyType(
 def load_config(path: Path, *, field: str = "model.name") -> Config:
     """Read a `config.json`.
 
-    Args:
-        path: The file, or the directory that contains it.
-        field: Field for errors.
-
     Raises:
         InvalidInputError: the file is missing or is not a JSON object.
     """
@@ -53,10 +49,6 @@ def load_config(path: Path, *, field: str = "model.name") -> Config:
 
 def load_json(file: Path, *, field: str = "model.name") -> object:
     """Read one JSON file of a checkpoint.
-
-    Args:
-        file: The file.
-        field: Field of the checkpoint, for errors.
 
     Raises:
         InvalidInputError: the file cannot be read or is not JSON.

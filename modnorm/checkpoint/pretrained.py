@@ -34,10 +34,6 @@ def arithmetic_dtype(weights: torch.dtype, device: torch.device) -> torch.dtype:
 
     Few CPUs multiply matrices in bfloat16; others take up to ten times as long as in float32.
     Float32 represents each weight exactly, so weights stay rounded to their own dtype.
-
-    Args:
-        weights: Dtype of the weights in the checkpoint.
-        device: Device of the model.
     """
     return torch.float32 if device.type == "cpu" else weights
 

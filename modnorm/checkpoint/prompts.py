@@ -23,9 +23,6 @@ _VOCABULARIES = ("tokenizer.json", "vocab.json", "tokenizer.model")
 class PromptEncoder:
     """Tokenizer and native chat template of one checkpoint; used by one thread at a time.
 
-    Args:
-        checkpoint: The model on disk.
-
     Raises:
         InvalidInputError: there is no tokenizer, no chat template or no stop token.
     """

@@ -74,11 +74,6 @@ def find_local_checkpoint(
 ) -> Checkpoint | None:
     """Return a model on this machine; None if only the Hugging Face Hub may have it.
 
-    Args:
-        name: As `resolve_checkpoint`.
-        revision: As `resolve_checkpoint`.
-        roots: As `resolve_checkpoint`.
-
     Raises:
         InvalidInputError: there is no such model, or it is not a supported plain checkpoint.
     """

@@ -40,9 +40,6 @@ class _StoredTensors(Protocol):
 class CheckpointWeights:
     """The weights of a checkpoint, read and fused on demand without a cache.
 
-    Args:
-        checkpoint: The model on disk.
-
     Raises:
         InvalidInputError: a stored tensor is missing, unexpected, of the wrong shape or dtype.
     """
@@ -76,10 +73,6 @@ class CheckpointWeights:
         """Yield tensors, and check before and after that the files were not replaced.
 
         The tensors are valid only once the iterator has finished.
-
-        Args:
-            digest: Expected digest of the model.
-            tensors: The tensors.
 
         Raises:
             PreconditionError: the files were replaced.

@@ -10,9 +10,6 @@ from modnorm.errors import EngineError
 def engine_failures(action: str) -> Iterator[None]:
     """Convert failures of torch, CUDA or the machine inside the context to `EngineError`.
 
-    Args:
-        action: Description of the work, for the message.
-
     Raises:
         EngineError: memory ran out, a kernel failed, a file could not be read.
     """

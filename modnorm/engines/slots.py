@@ -67,15 +67,7 @@ class StepWrite:
 
 
 class SlotCache(Cache):
-    """Keys and values of all layers, allocated once.
-
-    Args:
-        config: The model's configuration.
-        rows: Slots.
-        columns: Longest sequence.
-        dtype: Dtype of the model.
-        device: Device of the model.
-    """
+    """Keys and values of all layers, allocated once."""
 
     def __init__(
         self,

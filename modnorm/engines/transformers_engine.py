@@ -262,11 +262,6 @@ def _load(checkpoint: Checkpoint, dtype: torch.dtype, device: torch.device) -> P
 def _cache_bytes(copies: int, device: torch.device, share: float) -> int:
     """Return the bytes for keys and values; the default share counts as a whole GPU.
 
-    Args:
-        copies: Bytes of both copies of the weights.
-        device: The engine's device.
-        share: Part of a GPU's memory that it may use.
-
     Raises:
         DoesNotFitError: the weights do not fit twice.
     """

@@ -79,9 +79,6 @@ class RadiusArtifact:
 
         It does not compare models: services compare the model's digest.
 
-        Args:
-            spec: A spec that names this artifact.
-
         Raises:
             InvalidInputError: the artifact is of another task or method, or of other masses.
         """

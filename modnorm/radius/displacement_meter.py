@@ -37,12 +37,6 @@ def environment(checkpoint: Checkpoint, device: torch.device) -> dict[str, str]:
 class DisplacementMeter:
     """Measures candidates of one model; it holds a pristine copy and the base's outputs.
 
-    Args:
-        checkpoint: The model on disk.
-        prompts: Token ids of each prompt.
-        batch_size: Prompts in one forward.
-        device: Device for the computation.
-
     Raises:
         InvalidInputError: the stored tensors do not match `config.json`.
         IncompatibleError: the model cannot be perturbed exactly.

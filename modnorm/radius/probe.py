@@ -97,12 +97,7 @@ class _CausalModel(Protocol):
 
 @torch.inference_mode()
 def outputs(model: PreTrainedModel, batch: Batch) -> Outputs:
-    """Run a model on a batch and return its outputs at the compared positions.
-
-    Args:
-        model: A causal language model in evaluation mode.
-        batch: The prompts, on the model's device.
-    """
+    """Run a model on a batch and return its outputs at the compared positions."""
     output = cast("_CausalModel", model)(
         input_ids=batch.ids,
         attention_mask=batch.mask,
@@ -119,11 +114,6 @@ class Probe:
 
     The outputs are stored in the host's memory, since a vocabulary times some thousand positions
     would take a large part of the device's.
-
-    Args:
-        model: The model, which holds the base now.
-        prompts: Token ids of each prompt.
-        batch_size: Prompts in one forward.
     """
 
     def __init__(

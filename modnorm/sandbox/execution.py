@@ -60,10 +60,6 @@ class _Progress:
 def execute(zygote: ZygoteClient, program: Program) -> Outcome:
     """Run a program and return its verdict.
 
-    Args:
-        zygote: The jail.
-        program: Sources, tests and limits.
-
     Raises:
         InvalidInputError: a test cannot be judged; nothing ran.
         EngineError: the sandbox failed. This is no verdict.

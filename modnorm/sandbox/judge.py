@@ -50,11 +50,7 @@ def holds(condition: Expression, ask: Ask) -> bool:
 
 
 class _Judge:
-    """Evaluates one condition.
-
-    Args:
-        ask: Asks the program for an expression's value.
-    """
+    """Evaluates one condition."""
 
     def __init__(self, ask: Ask) -> None:
         self._ask = ask

@@ -98,11 +98,7 @@ def _first_built_in(body: Sequence[ast.stmt]) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Planner:
-    """Converts the statements of a test to steps.
-
-    Attributes:
-        scope: The meaning of names.
-    """
+    """Converts the statements of a test to steps."""
 
     scope: NameScope
 

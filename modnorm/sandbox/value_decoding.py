@@ -18,11 +18,7 @@ _MAX_PRINTED_BITS = 2**13
 
 
 class Opaque:
-    """A value of a type that cannot be sent. It equals nothing, not even itself.
-
-    Attributes:
-        kind: Name of the type.
-    """
+    """A value of a type that cannot be sent. It equals nothing, not even itself."""
 
     __slots__ = ("kind",)
 

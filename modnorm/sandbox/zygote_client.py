@@ -49,17 +49,10 @@ def _readable() -> Sequence[str]:
 
 
 class ZygoteClient:
-    """A running jail.
-
-    Attributes:
-        status: Active and refused isolation mechanisms.
-    """
+    """A running jail."""
 
     def __init__(self, mechanisms: Collection[Mechanism]) -> None:
         """Start a jail.
-
-        Args:
-            mechanisms: Isolation mechanisms to use if the kernel has them.
 
         Raises:
             UnavailableError: the jail did not start.

@@ -31,14 +31,7 @@ class Answer:
 
 
 class AnswerJudge:
-    """Judges a candidate's completions as they arrive; cancels the remaining ones on exit.
-
-    Args:
-        judges: Threads that judge.
-        task: Scores a completion.
-        rows: The rows of the candidate.
-        row_label: Returns the name of a row in error messages, by its index.
-    """
+    """Judges a candidate's completions as they arrive; cancels the remaining ones on exit."""
 
     def __init__(
         self,

@@ -17,12 +17,7 @@ class ParkingPolicy(Protocol):
         """Return whether to park now that this many of its rows are answered."""
 
     def park(self, mean_reward: float, is_excluded: Callable[[], bool]) -> None:
-        """Return when the candidate resumes.
-
-        Args:
-            mean_reward: Mean reward of its answers so far.
-            is_excluded: Returns whether the candidate can stop.
-        """
+        """Return when the candidate resumes."""
 
 
 class ExcludedError(Exception):

@@ -22,12 +22,7 @@ Of all shares tried it leaves the least work (`docs/early-stop.md`).
 
 
 class Turn:
-    """One candidate's place in a scheduler.
-
-    Args:
-        scheduler: The scheduler.
-        number: The number of candidates that began before it.
-    """
+    """One candidate's place in a scheduler."""
 
     def __init__(self, scheduler: "Scheduler", number: int) -> None:
         self._scheduler = scheduler
@@ -41,21 +36,12 @@ class Turn:
         """The error that was raised in it while it was parked."""
 
     def is_due(self, answered: int, rows: int) -> bool:
-        """Return whether to park now: at most once, and only if another candidate can begin.
-
-        Args:
-            answered: Rows that are answered.
-            rows: Rows in all.
-        """
+        """Return whether to park now: at most once, and only if another candidate can begin."""
         enough = ceil(SHARE * rows) <= answered < rows
         return enough and not self._was_parked and not self._scheduler.is_full
 
     def park(self, mean_reward: float, is_excluded: Callable[[], bool]) -> None:
         """Let other candidates run; return when the scheduler resumes this one.
-
-        Args:
-            mean_reward: Mean reward of its answers so far.
-            is_excluded: Returns whether the candidate can stop.
 
         Raises:
             BaseException: the error with which the scheduler abandons parked candidates.

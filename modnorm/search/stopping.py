@@ -132,10 +132,6 @@ class EarlyStop:
     def decide(self, rewards: Sequence[float], rows: int) -> Interval | None:
         """Return the score's interval if the candidate is excluded, otherwise None.
 
-        Args:
-            rewards: The rewards so far.
-            rows: Number of selection rows.
-
         Raises:
             IncompatibleError: a reward is out of bounds.
         """

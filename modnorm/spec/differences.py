@@ -8,10 +8,6 @@ def differences(
 ) -> Mapping[str, tuple[object, object]]:
     """Return the values of the fields that differ, by dotted name in alphabetical order.
 
-    Args:
-        old: A spec as JSON.
-        new: Another spec as JSON.
-
     Returns:
         Old and new value; None for a field that a spec lacks.
     """

@@ -95,12 +95,7 @@ def first_fault(
 
 
 def plain_faults(kind: type[BaseModel], error: ValidationError) -> Iterator[Fault]:
-    """Yield the faults of a content in plain words.
-
-    Args:
-        kind: Class of the content.
-        error: What pydantic found.
-    """
+    """Yield the faults of a content in plain words."""
     for fault in error.errors(include_url=False):
         yield Fault(tuple(_place(kind, fault)), *_words(kind, fault))
 

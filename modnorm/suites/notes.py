@@ -14,13 +14,7 @@ from modnorm.suites.table_specs import DevelopmentTable, Labels, MetricTable
 def contrast_notes(
     spec: MetricTable, table: BuiltTable, columns: Iterable[Labels]
 ) -> tuple[str, ...]:
-    """State in how many places one option is above each other one, here and in the paper.
-
-    Args:
-        spec: The declared table.
-        table: The table with its figures.
-        columns: Labels of the columns that are compared, which are the first.
-    """
+    """State in how many places one option is above each other one, here and in the paper."""
     if spec.contrast is None:
         return ()
     at = spec.axes.index(spec.contrast.axis)

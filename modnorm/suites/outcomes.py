@@ -44,10 +44,6 @@ class Outcomes:
 def load_outcomes(cells: Sequence[Cell], directory: Path) -> Outcomes:
     """Read the results of the finished cells.
 
-    Args:
-        cells: The cells.
-        directory: Directory of the suite, which holds a directory for each cell.
-
     Raises:
         InvalidInputError: a result cannot be read.
     """

@@ -37,12 +37,7 @@ class _Lines:
 
 
 def draw_tables(specs: Sequence[TableSpec], tables: Sequence[BuiltTable]) -> dict[str, bytes]:
-    """Return PNG bytes by name for the plotted tables that have values.
-
-    Args:
-        specs: The declared tables.
-        tables: The built tables, in the same order.
-    """
+    """Return PNG bytes by name for the plotted tables that have values."""
     images = {}
     for index, (spec, table) in enumerate(zip(specs, tables, strict=True), 1):
         if panels := list(_panels(spec, table)):

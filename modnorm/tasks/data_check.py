@@ -36,11 +36,6 @@ def check(task: str, folder: Path, *, field: str = "folder") -> Checked:
     Fetched files must match their manifest byte for byte, and their rows the catalogue. Without a
     manifest, a data set's own files must have the catalogue's rows.
 
-    Args:
-        task: Name of a task of the paper.
-        folder: Folder with the task's data in its subfolder `TASK`.
-        field: Field for errors.
-
     Raises:
         InvalidInputError: there is no such task, or a file is missing, malformed or changed. The
             message names the file, and the row if it is known.

@@ -137,11 +137,6 @@ class DeclaredTask:
 def declared_task(text: str, *, source: str, field: str) -> DeclaredTask:
     """Return the task that a text declares.
 
-    Args:
-        text: YAML.
-        source: The user's name for the text, for errors.
-        field: Spec path for errors.
-
     Raises:
         InvalidInputError: the text is no declaration; the message names line and field of each
             fault.

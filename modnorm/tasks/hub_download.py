@@ -22,11 +22,6 @@ _OFFLINE_LOCK, _OFFLINE = Lock(), "HF_HUB_OFFLINE"
 def load_dataset(datasets: ModuleType, spec: DataSpec, field: str) -> HubRows:
     """Return the rows of a split, from the hub or from the local copy.
 
-    Args:
-        datasets: The package `datasets`.
-        spec: The dataset, configuration, split and revision.
-        field: Spec path for errors.
-
     Raises:
         InvalidInputError: the dataset, configuration, split or revision does not exist.
         UnavailableError: the dataset is not cached and cannot be downloaded.

@@ -45,11 +45,7 @@ SHOWN_TESTS = 3
 
 
 class Mbpp:
-    """The MBPP task; rows have the data set's columns `text`, `test_list`, `test_setup_code`.
-
-    Args:
-        sandbox: Runs the programs. `judge` needs it.
-    """
+    """The MBPP task; rows have the data set's columns `text`, `test_list`, `test_setup_code`."""
 
     name = "mbpp"
     scorer = "mbpp-v1"

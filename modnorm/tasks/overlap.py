@@ -21,11 +21,6 @@ def shared_prompts(
 ) -> list[tuple[int, int]]:
     """Return which rows have the same prompt as other rows.
 
-    Args:
-        task: Makes prompts from rows.
-        rows: Rows to look up.
-        others: Rows to search.
-
     Returns:
         For each shared prompt, in order of `rows`: the index in `rows` and the first in `others`.
     """
@@ -40,12 +35,7 @@ def shared_prompts(
 
 
 def shared_range(rows: DataSpec, others: DataSpec) -> SharedRange | None:
-    """Return the range of a source that two specs share, without reading rows.
-
-    Args:
-        rows: Rows by source, offset and limit.
-        others: Other rows, in the same form.
-    """
+    """Return the range of a source that two specs share, without reading rows."""
     whole = {"offset": 0, "limit": None}
     if rows.model_copy(update=whole) != others.model_copy(update=whole):
         return None

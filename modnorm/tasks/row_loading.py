@@ -85,12 +85,6 @@ def _parse(
 def parse_row(task: Task, columns: Raw, place: str, *, field: str) -> Row:
     """Return a raw row in its task's schema.
 
-    Args:
-        task: Defines the schema.
-        columns: The raw row.
-        place: Source and line, for errors.
-        field: Spec path for errors.
-
     Raises:
         InvalidInputError: the row breaks the schema; the message names the place and the column.
     """

@@ -18,10 +18,6 @@ def runs_programs(task: str) -> bool:
 def check_sandbox(task: str, sandbox: "Runner | None") -> "Isolation | None":
     """Check, before any other work, that a task's programs can run safely.
 
-    Args:
-        task: Name of the task.
-        sandbox: The sandbox for its programs.
-
     Returns:
         The isolation as measured now; None if the task runs no programs.
 

@@ -49,11 +49,6 @@ def is_dataset(source: str) -> bool:
 def needs_hub(source: str, folders: Sequence[Path], *, field: str) -> bool:
     """Whether rows come from the Hugging Face Hub, from a dataset or a public split.
 
-    Args:
-        source: The source.
-        folders: Folders that may have named splits.
-        field: Spec path for errors.
-
     Raises:
         InvalidInputError: there is no split of this name.
     """

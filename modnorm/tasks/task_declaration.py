@@ -155,11 +155,6 @@ def _too_large(path: Path) -> InvalidInputError:
 def parse_declaration(text: str, *, source: str, field: str) -> Declaration:
     """Return the declaration in a text.
 
-    Args:
-        text: YAML.
-        source: The user's name for the text, for errors.
-        field: Spec path for errors.
-
     Raises:
         InvalidInputError: the text is no declaration; the message names line and field of each
             fault.

@@ -46,11 +46,6 @@ def attribute_to_task(
 def render_prompts(task: Task, rows: Sequence[Row], row_name: str) -> list[tuple[Message, ...]]:
     """Return the prompts of rows, in their order.
 
-    Args:
-        task: The task.
-        rows: The rows.
-        row_name: Name of a row in errors, before its index: `selection row`.
-
     Raises:
         InvalidInputError: the task's code raised; the message names the row.
     """

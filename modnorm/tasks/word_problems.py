@@ -97,13 +97,7 @@ STORIES: tuple[Callable[[_Cast], WordProblem], ...] = (
 def generate_problems(
     seed: int, count: int, *, exclude: Collection[str] = ()
 ) -> tuple[WordProblem, ...]:
-    """Return distinct problems that cycle through the stories.
-
-    Args:
-        seed: Seed of the generator.
-        count: Number of problems.
-        exclude: Questions to leave out.
-    """
+    """Return distinct problems that cycle through the stories."""
     generator = random.Random(seed)
     problems: dict[str, WordProblem] = {}
     while len(problems) < count:

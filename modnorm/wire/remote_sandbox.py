@@ -46,12 +46,7 @@ _CHANNEL_OPTIONS = (
 
 
 class RemoteSandbox:
-    """Sends programs to a sandbox service; threads may share it.
-
-    Args:
-        target: HOST:PORT.
-        credentials: Token and certificates; none when absent.
-    """
+    """Sends programs to a sandbox service; threads may share it."""
 
     def __init__(self, target: str, *, credentials: Credentials | None = None) -> None:
         self._channel = open_channel(target, credentials or Credentials(), _CHANNEL_OPTIONS)

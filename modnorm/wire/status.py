@@ -88,12 +88,7 @@ def to_status(error: errors.ModnormError) -> status_pb2.Status:
 
 
 def from_rpc_error(error: grpc.RpcError, *, late: str = LATE) -> errors.ModnormError:
-    """Return the error of the service from the exception of a call.
-
-    Args:
-        error: The exception of the call.
-        late: Remedy for an answer that did not come in time.
-    """
+    """Return the error of the service from the exception of a call."""
     ended = isinstance(error, _ENDED_CALLS)
     status = rpc_status.from_call(cast("grpc.Call", error)) if ended else None
     if status is None or status.code == code_pb2.OK:

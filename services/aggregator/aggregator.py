@@ -62,16 +62,7 @@ class Stores:
 
 
 class Aggregator:
-    """The aggregator, the only service that uses the database; it runs in one event loop.
-
-    Args:
-        settings: Addresses, folders and times.
-        app: The Celery application that publishes jobs.
-        sandbox: Runs programs of models; checked when such an experiment is submitted.
-        registry: The registry of metrics.
-        engines: All engines of its evaluators; None if they are unknown.
-        on_fault: Called in any thread with a fault of an SQLite file.
-    """
+    """The aggregator, the only service that uses the database; it runs in one event loop."""
 
     def __init__(  # noqa: PLR0913 - its parts
         self,
@@ -289,12 +280,7 @@ def build_aggregator(  # noqa: PLR0913 - its parts
 
 
 async def _repeat(action: Callable[[], Awaitable[None]], seconds: float) -> None:
-    """Repeat an action until cancelled, even after errors.
-
-    Args:
-        action: The action; its errors are logged.
-        seconds: Pause between two repetitions.
-    """
+    """Repeat an action until cancelled, even after errors."""
     while True:
         try:
             await action()

@@ -76,15 +76,7 @@ class Workers:
 
 
 class LabStatusServicer(status_pb2_grpc.StatusServiceServicer):
-    """Reports the status of the lab.
-
-    Args:
-        counts: Counts jobs and experiments in the database.
-        app: The Celery application.
-        channels: Channels to other services by name.
-        credentials: Credentials with the token of calls.
-        workers: The workers that recently claimed jobs.
-    """
+    """Reports the status of the lab."""
 
     def __init__(
         self,

@@ -27,11 +27,7 @@ EXPERIMENT_BUCKETS = (10.0, 30.0, 100.0, 300.0, 1e3, 3e3, 1e4, 3e4, 1e5, 3e5, 1e
 
 
 class AggregatorMetrics:
-    """Metrics of one aggregator; counters begin at 0 with its process.
-
-    Args:
-        registry: The registry of metrics.
-    """
+    """Metrics of one aggregator; counters begin at 0 with its process."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.lease_expiries = Counter(
@@ -153,11 +149,7 @@ class AggregatorMetrics:
 
 
 class LabCollector(Collector):
-    """Counts jobs and experiments in the database at each scrape.
-
-    Args:
-        counts: Counts jobs and experiments.
-    """
+    """Counts jobs and experiments in the database at each scrape."""
 
     def __init__(self, counts: LabCountStore) -> None:
         self._counts = counts

@@ -64,10 +64,6 @@ def make_calibration(
 ) -> CalibrationWork:
     """Resolve the model and encode the prompts.
 
-    Args:
-        request: The request.
-        roots: Directories that must contain local models; None allows any.
-
     Raises:
         InvalidInputError: there are no prompts, a prompt or setting is invalid, or the model is
             unknown.

@@ -141,12 +141,7 @@ class Computation:
 
 
 class Computations:
-    """The computations of one process, which take turns since each loads a model.
-
-    Args:
-        store: Stores finished artifacts.
-        turns: Shared by all computations of the process.
-    """
+    """The computations of one process, which take turns since each loads a model."""
 
     def __init__(self, store: ArtifactStore, turns: Turns) -> None:
         self._store = store

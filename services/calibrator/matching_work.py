@@ -79,11 +79,6 @@ def make_matching(
 ) -> MatchingWork:
     """Resolve the model, encode the prompts, build the scale maps.
 
-    Args:
-        request: The request.
-        roots: Directories that must contain local models; None allows any.
-        folder: Folder of the measurements.
-
     Raises:
         InvalidInputError: a field of the request is invalid.
         PreconditionError: the model has another digest.

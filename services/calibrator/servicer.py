@@ -27,11 +27,7 @@ _RESOLUTIONS = 8
 
 
 class CalibrationServicer(calibration_pb2_grpc.CalibrationServiceServicer):
-    """Computes profiles and radius artifacts, stored under `profiles` and `radii`.
-
-    Args:
-        settings: Directories of models and of the cache.
-    """
+    """Computes profiles and radius artifacts, stored under `profiles` and `radii`."""
 
     def __init__(self, settings: ServiceSettings) -> None:
         self._roots = settings.model_roots

@@ -34,11 +34,7 @@ def content_key(inputs: Mapping[str, object]) -> str:
 
 
 class ArtifactStore:
-    """The artifacts of one kind, safe to share between threads and processes.
-
-    Args:
-        root: Directory; created with the first artifact.
-    """
+    """The artifacts of one kind, safe to share between threads and processes."""
 
     def __init__(self, root: Path) -> None:
         self._root = root

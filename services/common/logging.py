@@ -40,9 +40,6 @@ def configure_logging(level: str) -> None:
 
     Modules log through the standard library (`logging.getLogger(__name__)`). Entries of `extra`
     become fields.
-
-    Args:
-        level: Lowest level to log: DEBUG, INFO, WARNING or ERROR.
     """
     logging.basicConfig(level=level, handlers=[json_handler(sys.stderr)], force=True)
     logging.captureWarnings(capture=True)

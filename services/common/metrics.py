@@ -71,9 +71,6 @@ class CallMetrics(Interceptor):
     """Counts and times the calls of a server; the first interceptor, to see the end of each call.
 
     Unknown methods are not counted, since callers choose their names.
-
-    Args:
-        registry: The registry of metrics.
     """
 
     def __init__(self, registry: CollectorRegistry) -> None:

@@ -42,11 +42,7 @@ class _Health(Protocol):
 
 
 class RunningServer:
-    """A started server.
-
-    Attributes:
-        port: Its port.
-    """
+    """A started server."""
 
     def __init__(
         self,

@@ -75,12 +75,7 @@ def _variable(kind: type[BaseSettings], place: tuple[int | str, ...]) -> str:
 
 
 def run_service(settings: ServiceSettings, build: Callable[[CollectorRegistry], Service]) -> None:
-    """Run a service until SIGTERM or SIGINT, then stop it; a second signal ends the grace period.
-
-    Args:
-        settings: The settings of the service.
-        build: Creates the service with a metrics registry; called in the event loop.
-    """
+    """Run a service until SIGTERM or SIGINT, then stop it; a second signal ends the grace period."""
     configure_logging(settings.log_level)
     registry = CollectorRegistry()
     name = type(settings).__name__.removesuffix("Settings").lower()

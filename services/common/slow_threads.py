@@ -16,10 +16,6 @@ class SlowThreads:
 
     `asyncio.to_thread` has few threads for all calls, and downloads would block them. Work that
     has begun finishes even if its caller is cancelled.
-
-    Args:
-        count: Number of threads; further work is queued.
-        name: Name of the threads.
     """
 
     def __init__(self, count: int, name: str) -> None:

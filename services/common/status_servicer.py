@@ -27,11 +27,7 @@ async def needs_nothing() -> Sequence[status_pb2.Dependency]:
 
 
 class StatusServicer(status_pb2_grpc.StatusServiceServicer):
-    """Reports the status of one service.
-
-    Args:
-        check: Checks its dependencies.
-    """
+    """Reports the status of one service."""
 
     def __init__(self, check: Check = needs_nothing) -> None:
         self._check = check
@@ -65,13 +61,7 @@ def timestamp(seconds: float) -> Timestamp:
 async def check_service(
     name: str, channel: grpc.aio.Channel, metadata: Metadata = ()
 ) -> status_pb2.Dependency:
-    """Return the status of a service, which is usable if all its dependencies are.
-
-    Args:
-        name: Name of the service.
-        channel: A channel to the service.
-        metadata: Metadata of the call.
-    """
+    """Return the status of a service, which is usable if all its dependencies are."""
     stub = status_pb2_grpc.StatusServiceStub(channel)
     request = status_pb2.GetStatusRequest()
     try:

@@ -55,11 +55,7 @@ class _Instrumentor(Protocol):
 
 
 class _CallTracer:
-    """Spans of calls on `Work` streams, from the W3C trace context in each call.
-
-    Args:
-        provider: Receives spans.
-    """
+    """Spans of calls on `Work` streams, from the W3C trace context in each call."""
 
     def __init__(self, provider: TracerProvider) -> None:
         self._tracer = provider.get_tracer("modnorm")
@@ -84,11 +80,7 @@ class _CallTracer:
 
 
 class Telemetry:
-    """Traces the gRPC servers, channels and Celery messages created between start and stop.
-
-    Args:
-        provider: Receives spans.
-    """
+    """Traces the gRPC servers, channels and Celery messages created between start and stop."""
 
     def __init__(self, provider: TracerProvider) -> None:
         self._provider = provider

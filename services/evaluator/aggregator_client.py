@@ -94,9 +94,6 @@ class AggregatorClient:
     ) -> Sequence[messages.HeartbeatResponse | ModnormError]:
         """Extend leases by one message, without a retry.
 
-        Args:
-            calls: A heartbeat for each lease.
-
         Returns:
             For each lease in order: the response, or the error of a lease that is not extended.
         """
@@ -186,13 +183,7 @@ class AggregatorClient:
         return self._fetch(lambda: b"".join(part.chunk for part in parts()).decode())
 
     def lineage(self, experiment_id: str, digest: str, after: int) -> tuple[str, list[str]]:
-        """Return the origin of an iterative run, and its steps to a state as JSON texts.
-
-        Args:
-            experiment_id: The run.
-            digest: The state.
-            after: Number of steps that the caller has.
-        """
+        """Return the origin of an iterative run, and its steps to a state as JSON texts."""
         request = messages.FetchLineageRequest(
             experiment_id=experiment_id, digest=digest, after=after
         )

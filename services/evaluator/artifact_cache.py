@@ -15,11 +15,7 @@ KEPT = 8
 
 
 class ArtifactCache:
-    """Artifacts by digest. `rows` and `scale_map` are least-recently-used caches.
-
-    Args:
-        client: The aggregator.
-    """
+    """Artifacts by digest. `rows` and `scale_map` are least-recently-used caches."""
 
     def __init__(self, client: AggregatorClient) -> None:
         self._client = client

@@ -6,11 +6,7 @@ from modnorm.v1 import evaluation_pb2 as messages
 
 
 class CandidateThreshold:
-    """The threshold of a candidate, first from its job, then from responses to heartbeats.
-
-    Args:
-        job: Any job; only candidates under selection have a threshold.
-    """
+    """The threshold of a candidate, first from its job, then from responses to heartbeats."""
 
     def __init__(self, job: messages.Job) -> None:
         self.is_followed = job.split == messages.SPLIT_SELECTION and job.candidate >= 0

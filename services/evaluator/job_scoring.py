@@ -58,13 +58,6 @@ class JobScorer:
     """Answers the rows of jobs by an engine, scores the answers and reports them.
 
     One thread uses it.
-
-    Args:
-        client: The aggregator.
-        loading: How models are loaded.
-        watchdog: Receives the engine's signs of life.
-        sandbox: Runs programs that models wrote; None if no task needs it.
-        metrics: Counts the work.
     """
 
     def __init__(
@@ -99,12 +92,6 @@ class JobScorer:
         turn: ParkingPolicy | None = None,
     ) -> Work:
         """Answer a job's rows; return the remaining work, which needs no engine.
-
-        Args:
-            job: The job.
-            lease: Held until all work is done.
-            threshold: The threshold of its candidate.
-            turn: When to park the job for others; None to never park it.
 
         Raises:
             UnfitError: this worker cannot do the job, another may.

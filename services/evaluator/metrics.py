@@ -35,11 +35,7 @@ class JobOutcome(StrEnum):
 
 
 class EvaluatorMetrics:
-    """Metrics of one worker.
-
-    Args:
-        registry: Where they are registered.
-    """
+    """Metrics of one worker."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._jobs = Counter(
@@ -94,11 +90,7 @@ class Devices(Protocol):
 
 
 class GpuCollector(Collector):
-    """Memory and use of the visible GPUs, by all processes, whenever metrics are read.
-
-    Args:
-        devices: The GPUs.
-    """
+    """Memory and use of the visible GPUs, by all processes, whenever metrics are read."""
 
     def __init__(self, devices: Devices = torch.cuda) -> None:
         self._devices = devices

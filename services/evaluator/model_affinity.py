@@ -17,13 +17,7 @@ logger = logging.getLogger(__name__)
 
 
 class ModelAffinity:
-    """Replaces jobs of other models by jobs of the loaded model.
-
-    Args:
-        client: The aggregator.
-        models: Holds the loaded model.
-        patience: Seconds for which jobs of other models are passed on.
-    """
+    """Replaces jobs of other models by jobs of the loaded model."""
 
     def __init__(self, client: AggregatorClient, models: ModelCache, patience: float) -> None:
         self._client = client

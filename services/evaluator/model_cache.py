@@ -65,14 +65,7 @@ class ModelKey:
 
 
 class LoadedModel:
-    """An engine, and the prompts of its jobs.
-
-    Args:
-        key: Its identity.
-        checkpoint: The model on disk.
-        engine: The engine that holds it.
-        artifacts: Where rows come from.
-    """
+    """An engine, and the prompts of its jobs."""
 
     def __init__(
         self, key: ModelKey, checkpoint: Checkpoint, engine: Engine, artifacts: ArtifactCache
@@ -106,12 +99,7 @@ class LoadedModel:
 
 
 class ModelCache:
-    """The one loaded model; a job of another model replaces it.
-
-    Args:
-        artifacts: Where rows come from.
-        loading: How models are loaded.
-    """
+    """The one loaded model; a job of another model replaces it."""
 
     def __init__(self, artifacts: ArtifactCache, loading: Loading) -> None:
         self._artifacts = artifacts

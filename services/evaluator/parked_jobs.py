@@ -11,11 +11,7 @@ from services.evaluator.watchdog import Watchdog
 
 
 class ParkedJobs:
-    """The job at the engine and the parked jobs; used by one thread.
-
-    Args:
-        limit: Most jobs that are parked at once.
-    """
+    """The job at the engine and the parked jobs; used by one thread."""
 
     def __init__(self, limit: int) -> None:
         self._scheduler = Scheduler(limit)
@@ -60,13 +56,7 @@ class ParkedJobs:
 
 
 class ParkingTurn:
-    """A turn that suspends the watchdog and marks the lease while its job is parked.
-
-    Args:
-        turn: The turn of the scheduler.
-        watchdog: Watches the engine.
-        lease: The lease of the job.
-    """
+    """A turn that suspends the watchdog and marks the lease while its job is parked."""
 
     def __init__(self, turn: ParkingPolicy, watchdog: Watchdog, lease: HeldLease) -> None:
         self._turn = turn

@@ -121,14 +121,7 @@ def grouped(devices: Sequence[str], size: int) -> tuple[str, ...]:
 def environment_of(
     place: Place, settings: "SupervisorSettings", inherited: Mapping[str, str], folder: Path
 ) -> dict[str, str]:
-    """Return the complete environment of a worker.
-
-    Args:
-        place: Its device and number.
-        settings: The supervisor's settings.
-        inherited: The supervisor's environment.
-        folder: Holds the sockets and locks of the host's workers.
-    """
+    """Return the complete environment of a worker."""
     changes = {
         "MODNORM_SUPERVISED": "true",
         "MODNORM_BIND_ADDRESS": address_of(place, folder),

@@ -41,11 +41,6 @@ logger = logging.getLogger(__name__)
 class Supervisor:
     """Keeps workers running and answers health checks: SERVING while all workers are.
 
-    Args:
-        settings: Where to listen, and how workers share GPUs.
-        devices: CUDA devices; if empty, a single worker uses the CPU.
-        command: Program of a worker.
-
     Raises:
         InvalidInputError: the settings contradict each other.
         UnavailableError: MPS is requested and does not start.

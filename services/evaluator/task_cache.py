@@ -16,11 +16,7 @@ class UnfitError(Exception):
 
 
 class TaskCache:
-    """Creates tasks, and checks the sandbox of tasks that run programs; used by one thread.
-
-    Args:
-        sandbox: Runs programs that models wrote; None if no task needs it.
-    """
+    """Creates tasks, and checks the sandbox of tasks that run programs; used by one thread."""
 
     def __init__(self, sandbox: Runner | None) -> None:
         self._sandbox = SandboxAccess(sandbox)

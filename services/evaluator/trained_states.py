@@ -26,11 +26,7 @@ class ReachedState:
 
 
 class TrainedStates:
-    """Brings engines to trained states.
-
-    Args:
-        artifacts: Where lineages and generators come from.
-    """
+    """Brings engines to trained states."""
 
     def __init__(self, artifacts: ArtifactCache) -> None:
         self._artifacts = artifacts

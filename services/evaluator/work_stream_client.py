@@ -12,11 +12,7 @@ from modnorm.v1.evaluation_pb2_grpc import JobServiceStub
 
 
 class WorkStream:
-    """Sends messages from any thread; each waits for the response to the one before.
-
-    Args:
-        stub: A synchronous stub.
-    """
+    """Sends messages from any thread; each waits for the response to the one before."""
 
     def __init__(self, stub: JobServiceStub) -> None:
         self._stub = stub

@@ -32,15 +32,7 @@ MAKES_ROOM = 76
 
 
 class WorkerProcess:
-    """One worker process.
-
-    Args:
-        name: Its name in logs.
-        command: Program and arguments.
-        environment: Its complete environment.
-        address: Address of its health checks.
-        grace: Seconds after a request to stop until it is killed.
-    """
+    """One worker process."""
 
     def __init__(
         self,
@@ -151,11 +143,6 @@ class WorkerGroup:
 
     If a model does not fit a worker's share, all workers end and one fewer is started, each with a
     larger share. The number never grows again, since the model may return.
-
-    Args:
-        name: Its name in logs.
-        engines: Initial number of workers.
-        make: Creates the requested number of workers.
     """
 
     def __init__(

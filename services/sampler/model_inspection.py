@@ -17,10 +17,6 @@ def inspect_model(
 ) -> sampling_pb2.InspectModelResponse:
     """Check weights, family and prompts of a model.
 
-    Args:
-        request: The model, prompts and completion cap.
-        roots: Directories that must contain local models; None allows any.
-
     Raises:
         InvalidInputError: the model is unknown, unsupported or incomplete, or a prompt does
             not fit.

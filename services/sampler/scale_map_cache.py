@@ -21,12 +21,7 @@ VERSION = "1"
 
 
 class ScaleMaps:
-    """The scale maps of one service.
-
-    Args:
-        store: Stores scale maps.
-        roots: Directories that must contain local models; None allows any.
-    """
+    """The scale maps of one service."""
 
     def __init__(self, store: ArtifactStore, roots: Sequence[Path] | None) -> None:
         self._store = store

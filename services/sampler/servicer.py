@@ -20,11 +20,7 @@ _INSPECTIONS = 4
 
 
 class SamplingServicer(sampling_pb2_grpc.SamplingServiceServicer):
-    """Inspects models and draws populations; caches scale maps under `cache_dir/scale_maps`.
-
-    Args:
-        settings: Directories of models and of the cache.
-    """
+    """Inspects models and draws populations; caches scale maps under `cache_dir/scale_maps`."""
 
     def __init__(self, settings: ServiceSettings) -> None:
         self._roots = settings.model_roots

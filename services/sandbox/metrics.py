@@ -7,11 +7,7 @@ from services.common.metrics import CALL_BUCKETS
 
 
 class SandboxMetrics:
-    """Metrics of one sandbox.
-
-    Args:
-        registry: The registry of the metrics.
-    """
+    """Metrics of one sandbox."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.in_progress = Gauge(

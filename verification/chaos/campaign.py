@@ -45,12 +45,7 @@ def perform(lab: Lab, schedule: Schedule, expected: dict[str, Outcome]) -> Verdi
 
 
 class Campaign:
-    """Plays schedules and counts their results.
-
-    Args:
-        folder: Folder for labs and their logs.
-        faults: Faults to choose from.
-    """
+    """Plays schedules and counts their results."""
 
     def __init__(self, folder: Path, faults: Sequence[Fault] = tuple(Fault)) -> None:
         self._folder = folder

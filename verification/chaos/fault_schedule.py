@@ -75,13 +75,7 @@ class Schedule:
 
 
 def draw(seed: int, jobs: int, faults: Sequence[Fault] = tuple(Fault)) -> Schedule:
-    """Draw a schedule of two to four faults.
-
-    Args:
-        seed: The seed.
-        jobs: Least number of jobs of an experiment.
-        faults: Faults to choose from.
-    """
+    """Draw a schedule of two to four faults."""
     source = random.Random(seed)
     chosen = source.sample(faults, k=min(len(faults), source.randint(2, 4)))
     early = any(fault in EARLY for fault in chosen)

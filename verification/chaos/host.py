@@ -14,13 +14,7 @@ _CHUNK = 256 * 1024
 
 @dataclass(frozen=True)
 class Namespace:
-    """A network namespace joined to this one by a pair of virtual Ethernet devices.
-
-    Attributes:
-        path: File of the namespace.
-        here: Address of the near end.
-        device: Device of the near end.
-    """
+    """A network namespace joined to this one by a pair of virtual Ethernet devices."""
 
     path: str
     here: str

@@ -29,12 +29,7 @@ class Sight:
 
 
 class Observer:
-    """Reads over a separate connection, reopened after a failure; for one thread.
-
-    Args:
-        database: The database.
-        request: Request id of the experiment.
-    """
+    """Reads over a separate connection, reopened after a failure; for one thread."""
 
     def __init__(self, database: Database, request: str) -> None:
         self._database = database

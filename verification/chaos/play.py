@@ -39,15 +39,7 @@ class Injection:
 
 @dataclass
 class Verdict:
-    """The verdict on a schedule.
-
-    Attributes:
-        schedule: The schedule.
-        injections: The injected faults.
-        seconds: Duration of the schedule.
-        recovery: Seconds from the last fault to the end of the experiment.
-        complaints: Violations; empty if it passed.
-    """
+    """The verdict on a schedule."""
 
     schedule: Schedule
     injections: list[Injection] = field(default_factory=list)
@@ -57,12 +49,7 @@ class Verdict:
 
 
 class Performance:
-    """One schedule on a lab.
-
-    Args:
-        lab: The lab; all its processes run.
-        schedule: The schedule.
-    """
+    """One schedule on a lab."""
 
     def __init__(self, lab: Lab, schedule: Schedule) -> None:
         self._lab = lab

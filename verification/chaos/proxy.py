@@ -32,13 +32,7 @@ class Mode(StrEnum):
 
 
 class Link:
-    """One listening address in front of another.
-
-    Args:
-        name: Names of both ends.
-        target: Host and port of the far end.
-        host: Address to listen on.
-    """
+    """One listening address in front of another."""
 
     def __init__(self, name: str, target: tuple[str, int], host: str) -> None:
         self.name = name

@@ -66,14 +66,7 @@ class Service:
 
 
 class Keeper:
-    """A restart policy: restarts ended processes after a pause until `stop`.
-
-    Args:
-        forks: Starts services.
-        logs: Folder of their logs.
-        services: The services to restart.
-        servers: The servers to restart.
-    """
+    """A restart policy: restarts ended processes after a pause until `stop`."""
 
     def __init__(
         self,

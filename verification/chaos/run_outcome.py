@@ -64,12 +64,7 @@ Rows = list[tuple[object, ...]]
 
 @dataclass(frozen=True)
 class Outcome:
-    """The outcome of a run, which must be equal in all runs of an experiment.
-
-    Attributes:
-        document: `results.json` as read by a client.
-        tables: Rows of the database by table.
-    """
+    """The outcome of a run, which must be equal in all runs of an experiment."""
 
     document: str
     tables: Mapping[str, Rows]

@@ -31,12 +31,7 @@ class Rpc:
 
 
 def every_rpc(targets: Mapping[str, str], shown: Credentials) -> Sequence[Rpc]:
-    """Return all methods of all services, including health checks and reflection.
-
-    Args:
-        targets: HOST:PORT by name.
-        shown: Credentials with access to reflection.
-    """
+    """Return all methods of all services, including health checks and reflection."""
     return [
         Rpc(home, method) for home, target in targets.items() for method in _methods(target, shown)
     ]

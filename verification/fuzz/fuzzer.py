@@ -93,12 +93,7 @@ class _Outcome:
 
 
 class Identities:
-    """Chooses the token of each call; two in five tokens suffice for the call.
-
-    Args:
-        lab: The lab that accepts the tokens.
-        noise: Source of randomness.
-    """
+    """Chooses the token of each call; two in five tokens suffice for the call."""
 
     def __init__(self, lab: SecuredLab, noise: random.Random) -> None:
         self._noise = noise
@@ -140,12 +135,7 @@ class Identities:
 
 
 class Fuzzer:
-    """Generates requests from a seed, sends them and judges the results.
-
-    Args:
-        lab: The lab.
-        seed: Seed of the requests.
-    """
+    """Generates requests from a seed, sends them and judges the results."""
 
     def __init__(self, lab: SecuredLab, seed: int) -> None:
         self._lab = lab

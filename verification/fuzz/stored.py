@@ -93,13 +93,7 @@ def contents(lab: SecuredLab) -> Contents:
 
 
 def unasked(before: Contents, after: Contents, accepted: Mapping[str, int]) -> Iterator[str]:
-    """Yield changes of the database that no accepted request explains.
-
-    Args:
-        before: Contents before the fuzzing.
-        after: Contents afterwards.
-        accepted: Number of OK calls by method.
-    """
+    """Yield changes of the database that no accepted request explains."""
     created = len(after["experiments"]) - len(before["experiments"])
     if created > accepted.get("CreateExperiment", 0):
         yield f"{created} experiments were created"

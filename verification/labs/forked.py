@@ -18,12 +18,7 @@ from verification.labs.waiting import HANG_SECONDS
 
 
 class Process:
-    """One process, the leader of its own session.
-
-    Args:
-        pid: Its id.
-        ended: File of its exit code.
-    """
+    """One process, the leader of its own session."""
 
     def __init__(self, pid: int, ended: str = "") -> None:
         self.pid = pid
@@ -100,11 +95,7 @@ def _session(leader: int) -> list[int]:
 
 
 class ForkServer:
-    """Starts a process that has imported the services, and forks processes from it.
-
-    Args:
-        environment: The environment of that process.
-    """
+    """Starts a process that has imported the services, and forks processes from it."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._parent = subprocess.Popen(

@@ -4,12 +4,7 @@ import subprocess
 
 
 def end(process: "subprocess.Popen[bytes]", seconds: float) -> None:
-    """Terminate a process; kill it after a timeout.
-
-    Args:
-        process: The process.
-        seconds: The timeout.
-    """
+    """Terminate a process; kill it after a timeout."""
     process.terminate()
     try:
         process.wait(seconds)

@@ -24,9 +24,6 @@ SERVICES = ("calibrator", "sampler", "sandbox", "aggregator", "evaluator")
 def secured_processes(folder: Path) -> Iterator[SecuredLab]:
     """Run a lab inside the context; its evaluator has a separate queue.
 
-    Args:
-        folder: An empty directory.
-
     Raises:
         TimeoutError: a service does not start.
     """

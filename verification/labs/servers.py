@@ -55,13 +55,7 @@ def find_program(*names: str, folder: Path | None = None) -> str:
 
 
 class Server:
-    """A server program with its own directory.
-
-    Args:
-        command: The program and its arguments.
-        folder: Its working directory; owned by its account.
-        log: File for its output.
-    """
+    """A server program with its own directory."""
 
     stop_signal: ClassVar[signal.Signals] = signal.SIGTERM
     """Signal that ends the server despite open connections, with consistent files."""
@@ -156,11 +150,7 @@ class Database(Server):
         super().__init__(command, folder, log)
 
     def create(self, *options: str) -> None:
-        """Create the files of an empty cluster.
-
-        Args:
-            options: Further options of initdb.
-        """
+        """Create the files of an empty cluster."""
         subprocess.run(
             [
                 *(self._initdb, "-D", str(self._folder), "-U", USER, "-A", "trust"),

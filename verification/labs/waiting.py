@@ -20,12 +20,6 @@ def wait_until(
 ) -> None:
     """Wait until a condition holds.
 
-    Args:
-        condition: Called repeatedly.
-        what: The event, for the error message.
-        seconds: Limit of the wait.
-        pause: Seconds between two calls.
-
     Raises:
         TimeoutError: the condition did not hold in time.
     """

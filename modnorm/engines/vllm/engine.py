@@ -50,11 +50,6 @@ _NO_OVERRIDES = Overrides()
 class VllmEngine:
     """One model in vLLM, in the checkpoint's dtype, and its pristine copy.
 
-    Args:
-        checkpoint: The model on disk.
-        settings: Memory, length, GPUs.
-        overrides: Changed vLLM arguments and disabled optimisations, for measurements.
-
     Raises:
         InvalidInputError: the stored tensors differ from `config.json`.
         IncompatibleError: vLLM cannot hold the model so that candidates can be written.

@@ -35,12 +35,6 @@ SEEDS_PER_CALL = 32
 class RankGroup:
     """Calls every rank and combines their answers.
 
-    Args:
-        engine: vLLM.
-        layout: All physical tensors.
-        dtype: Dtype of the weights.
-        model_digest: Digest of the checkpoint.
-
     Raises:
         IncompatibleError: vLLM stores the model in an unknown way.
         EngineError: the infrastructure failed.

@@ -31,12 +31,6 @@ if TYPE_CHECKING:
 class RankModel:
     """The candidate weights of one rank, and a check of its logits.
 
-    Args:
-        directory: The checkpoint.
-        model_digest: Its digest.
-        model: vLLM's model, loaded from it.
-        caches: vLLM's memory for keys and values.
-
     Raises:
         IncompatibleError: the parameters do not map to the checkpoint's tensors.
     """

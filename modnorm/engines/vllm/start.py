@@ -82,13 +82,6 @@ def start_vllm(
     The scheduler runs in this process. The requests alone then determine its steps, and so the
     sequences that share a batch.
 
-    Args:
-        checkpoint: The model.
-        layout: All of its physical tensors.
-        dtype: Dtype of the weights.
-        settings: Memory, length, GPUs.
-        overrides: Changed arguments and disabled optimisations.
-
     Raises:
         IncompatibleError: vLLM cannot hold the model in the way that candidates need.
         EngineError: the infrastructure failed.
@@ -163,10 +156,6 @@ def recorded_settings(engine: LLMEngine) -> dict[str, str]:
 @contextmanager
 def vllm_failures(action: str, engine: LLMEngine | None = None) -> Iterator[None]:
     """Convert vLLM's exceptions inside the context to errors of this project.
-
-    Args:
-        action: Description of the work, for the message.
-        engine: The engine that does the work; None before it exists.
 
     Raises:
         DoesNotFitError: the engine's share of the memory is too small.

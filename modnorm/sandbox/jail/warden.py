@@ -33,13 +33,7 @@ _FREE_DESCRIPTOR = 16
 
 @dataclass(frozen=True)
 class Jail:
-    """The configuration that all programs of a zygote share.
-
-    Attributes:
-        policy: Configuration of the jail.
-        mechanisms: Active isolation mechanisms.
-        idle_bytes: Address space of the idle interpreter.
-    """
+    """The configuration that all programs of a zygote share."""
 
     policy: JailPolicy
     mechanisms: frozenset[Mechanism]

@@ -49,10 +49,6 @@ class Journal:
 
     Only the process that holds the directory writes it.
 
-    Args:
-        directory: The directory of the suite.
-        suite: Name of the suite.
-
     Raises:
         ConflictError: the directory belongs to another suite, or its journal cannot be read.
     """

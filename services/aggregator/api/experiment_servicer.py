@@ -44,18 +44,7 @@ _SPLITS = {
 
 
 class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
-    """Creates, shows, watches and cancels experiments.
-
-    Args:
-        experiments: The stored experiments.
-        results: The stored results.
-        events: The stored events.
-        admissions: Checks specs.
-        conductor: Drives experiments through their setup.
-        notifier: Wakes watchers when experiments change.
-        watch_seconds: Seconds after which a watcher reads without a notification.
-        tasks: Finishes changes even if their callers disconnect.
-    """
+    """Creates, shows, watches and cancels experiments."""
 
     def __init__(  # noqa: PLR0913 - wiring
         self,

@@ -29,17 +29,7 @@ MAX_FOUND = 32
 
 
 class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
-    """Leases jobs to workers and stores their reports.
-
-    Args:
-        jobs: The stored jobs.
-        results: The stored artifacts and lineages.
-        follow_up: Called with each change.
-        metrics: Counts reports and failures.
-        workers: Records the workers that claim jobs.
-        measured: Counts the calls on streams.
-        tasks: Finishes calls even if their workers disconnect.
-    """
+    """Leases jobs to workers and stores their reports."""
 
     def __init__(  # noqa: PLR0913, PLR0917 - wiring
         self,

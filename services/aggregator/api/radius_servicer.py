@@ -24,12 +24,7 @@ Responses = AsyncIterator[radius_pb2.MatchRadiusResponse]
 
 
 class RadiusServicer(radius_pb2_grpc.RadiusServiceServicer):
-    """Matches radii through the calibrator, which caches its measurements.
-
-    Args:
-        admissions: Checks specs, and loads their rows and profiles.
-        calibrator: Measures displacements.
-    """
+    """Matches radii through the calibrator, which caches its measurements."""
 
     def __init__(self, admissions: Admissions, calibrator: Calibrator) -> None:
         self._admissions = admissions

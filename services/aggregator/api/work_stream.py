@@ -37,12 +37,6 @@ class WorkStreams:
 
     A shielded task answers the calls of a message: they are stored and followed up even if the
     worker disconnects. A stream would outlast any stop of the server, so `close` ends it.
-
-    Args:
-        answer: Answers one call.
-        undelivered: Called with a reply whose worker disconnected before it was sent.
-        measured: Counts calls.
-        tasks: Finishes calls.
     """
 
     def __init__(

@@ -65,13 +65,6 @@ class WorkerCalls:
     """Stores the calls of workers and follows them up; used in one event loop.
 
     Run a call in `ShieldedTasks` if its worker may disconnect.
-
-    Args:
-        jobs: The stored jobs.
-        changed: Called with each change.
-        metrics: Counts reports and failures.
-        workers: Records the workers that claim jobs.
-        tasks: Releases jobs whose workers have disconnected.
     """
 
     def __init__(

@@ -98,13 +98,7 @@ class EarlyStopCache:
     def skippable(
         self, session: Session, experiment: Experiment, candidate: int
     ) -> tuple[int, ...]:
-        """Return the held-out rows that an expert may skip, in ascending order.
-
-        Args:
-            session: The transaction, which has stored no answers of the experiment.
-            experiment: The experiment, which is voting.
-            candidate: Index of the expert.
-        """
+        """Return the held-out rows that an expert may skip, in ascending order."""
         if candidate == BASE_INDEX or not _stops_early(experiment):
             return ()
         with self._lock:

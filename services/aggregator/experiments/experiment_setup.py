@@ -37,16 +37,7 @@ logger = logging.getLogger(__name__)
 
 
 class SetupSteps:
-    """The steps of one experiment up to its selection.
-
-    Args:
-        experiments: The experiments.
-        results: The artifacts.
-        sampler: Provides scale maps and descriptors.
-        calibrator: Provides profiles.
-        follow_up: Called with each change, in the event loop.
-        timed: Context that measures the step that leaves a state.
-    """
+    """The steps of one experiment up to its selection."""
 
     def __init__(  # noqa: PLR0913 - all that a step may use
         self,

@@ -61,12 +61,7 @@ class ExperimentRecord:
 
 
 class ExperimentStore:
-    """All experiments.
-
-    Args:
-        database: The database.
-        clock: Returns the time in seconds since the epoch.
-    """
+    """All experiments."""
 
     def __init__(self, database: Database, *, clock: Callable[[], float] = time.time) -> None:
         self._database = database
@@ -198,12 +193,7 @@ class ExperimentStore:
             return tuple(session.exec(query).all())
 
     def leave_pending(self, experiment_id: str, examples: int) -> None:
-        """Move a pending experiment to calibration, or to sampling if it needs no profile.
-
-        Args:
-            experiment_id: The experiment.
-            examples: Prompts to calibrate on.
-        """
+        """Move a pending experiment to calibration, or to sampling if it needs no profile."""
         with self._database.write() as session:
             experiment = lock_experiment(session, experiment_id)
             if experiment.state is not ExperimentState.PENDING:

@@ -55,13 +55,7 @@ def ballot_of(session: Session, experiment: Experiment, candidate: int) -> Ballo
 def ballots_of(
     session: Session, experiment: Experiment, *, excluded: Collection[int] = ()
 ) -> Iterator[tuple[int, Ballot]]:
-    """Yield candidate and ballot of each expert that has answered the held-out rows.
-
-    Args:
-        session: The transaction.
-        experiment: The experiment.
-        excluded: Candidates to skip.
-    """
+    """Yield candidate and ballot of each expert that has answered the held-out rows."""
     sheets = (
         select(Job.candidate, AnswerSheet.content)
         .join(AnswerSheet, col(AnswerSheet.job_id) == col(Job.id))

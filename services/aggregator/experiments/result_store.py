@@ -138,11 +138,6 @@ class ResultStore:
     def steps(self, experiment_id: str, digest: str, after: int) -> tuple[str, list[str]]:
         """Return the origin of an iterative run and its steps to a state, as JSON texts.
 
-        Args:
-            experiment_id: The run.
-            digest: The state.
-            after: Number of first steps to skip.
-
         Raises:
             NotFoundError: there is no such experiment, or it has no such state.
         """

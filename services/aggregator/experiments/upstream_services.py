@@ -33,12 +33,7 @@ Prompts = Sequence[Sequence[Message]]
 
 
 class Sampler:
-    """Client of SamplingService; every method raises the service's error.
-
-    Args:
-        channel: A channel to the service.
-        credentials: Credentials with the token of calls; by default none.
-    """
+    """Client of SamplingService; every method raises the service's error."""
 
     def __init__(self, channel: grpc.aio.Channel, credentials: Credentials | None = None) -> None:
         self._stub = SamplingServiceStub(channel)
@@ -147,12 +142,7 @@ class Sampler:
 
 
 class Calibrator:
-    """Client of CalibrationService; every method raises the service's error.
-
-    Args:
-        channel: A channel to the service.
-        credentials: Credentials with the token of calls; by default none.
-    """
+    """Client of CalibrationService; every method raises the service's error."""
 
     def __init__(self, channel: grpc.aio.Channel, credentials: Credentials | None = None) -> None:
         self._stub = CalibrationServiceStub(channel)

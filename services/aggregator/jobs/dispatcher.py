@@ -23,13 +23,7 @@ logger = logging.getLogger(__name__)
 
 
 class Dispatcher:
-    """Publishes jobs in the background, so that no call waits for the broker.
-
-    Args:
-        app: The Celery application.
-        jobs: The store of pending jobs.
-        metrics: Counts published jobs.
-    """
+    """Publishes jobs in the background, so that no call waits for the broker."""
 
     def __init__(self, app: Celery, jobs: JobStore, metrics: AggregatorMetrics) -> None:
         self._app = app

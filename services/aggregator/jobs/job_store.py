@@ -35,13 +35,7 @@ __all__ = ["Change", "Claim", "ClaimRequest", "FailureKind", "Heartbeat", "JobSt
 
 
 class JobStore:
-    """The jobs of all experiments.
-
-    Args:
-        database: The database.
-        lease_seconds: How long a lease lasts without a heartbeat.
-        clock: Returns the time in seconds since the epoch.
-    """
+    """The jobs of all experiments."""
 
     def __init__(
         self,
@@ -169,12 +163,7 @@ class JobStore:
     def pending(
         self, experiment_id: str | None = None, limit: int | None = None
     ) -> tuple[str, ...]:
-        """Return the ids of pending jobs, oldest experiment first, in candidate order.
-
-        Args:
-            experiment_id: Return only the jobs of this experiment.
-            limit: Most ids to return.
-        """
+        """Return the ids of pending jobs, oldest experiment first, in candidate order."""
         with self._database.read() as session:
             return pending_jobs(session, experiment_id, limit=limit)
 
@@ -224,17 +213,7 @@ def _end_attempt(  # noqa: PLR0913, PLR0917 - the failure and its place
     *,
     remedy: str = "",
 ) -> Change:
-    """Make the job of a failed attempt pending again, or fail it and, if needed, its experiment.
-
-    Args:
-        session: The transaction.
-        experiment: The experiment, locked.
-        job: The leased job, locked.
-        kind: How the attempt failed.
-        reason: The cause, in words.
-        now: The time.
-        remedy: How to fix the cause.
-    """
+    """Make the job of a failed attempt pending again, or fail it and, if needed, its experiment."""
     job.lease_deadline = None
     if kind is FailureKind.RELEASED:
         job.state = JobState.PENDING

@@ -25,12 +25,6 @@ def lease_jobs(
 ) -> list[Claim | None]:
     """Lease the requested jobs that are pending, each to the first worker that requested it.
 
-    Args:
-        session: The transaction.
-        requests: The requests, in order of arrival.
-        deadline: When the leases end.
-        early_stop: Thresholds and settled votes of the experiments.
-
     Returns:
         A claim for each request; None if the job is not pending or is locked.
     """

@@ -53,12 +53,6 @@ class Reaper:
 
     No heartbeat arrives while the aggregator or its database is down. Afterwards each worker has
     the time of a lease for its next heartbeat. A jump of the system clock ends no lease either.
-
-    Args:
-        jobs: The jobs.
-        follow_up: Called with each change.
-        metrics: Counts expired leases.
-        pause: Seconds between two calls of `reap`.
     """
 
     def __init__(

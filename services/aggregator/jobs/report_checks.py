@@ -70,11 +70,7 @@ class Outcome:
 
 
 class ReportChecks:
-    """Checks reports against stored jobs; used by several threads.
-
-    Args:
-        early_stop: The thresholds that candidates must reach.
-    """
+    """Checks reports against stored jobs; used by several threads."""
 
     def __init__(self, early_stop: EarlyStopCache) -> None:
         self._early_stop = early_stop
@@ -251,12 +247,6 @@ class _ReportCache:
         self, session: Session, experiment: Experiment, digest: str, correct: Sequence[bool]
     ) -> float:
         """Return the metric of one candidate alone.
-
-        Args:
-            session: The transaction.
-            experiment: The experiment.
-            digest: Digest of the answered rows.
-            correct: Whether each answer is right, in row order.
 
         Raises:
             PreconditionError: this version lacks the scorer.

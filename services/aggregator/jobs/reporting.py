@@ -51,11 +51,6 @@ class Reporting:
 
     Each report is checked against committed scores only. The scores of this transaction may still
     be rolled back, so they are flushed after the last report of their experiment.
-
-    Args:
-        session: The transaction.
-        checks: Checks reports.
-        now: The time.
     """
 
     def __init__(self, session: Session, checks: ReportChecks, now: float) -> None:

@@ -29,10 +29,6 @@ _KIND = 0xFF
 def outages(url: URL, on_fault: OnFault | None) -> Iterator[None]:
     """Convert outages and faults of the database inside the context.
 
-    Args:
-        url: The database.
-        on_fault: Called with a fault of an SQLite file, which no retry fixes.
-
     Raises:
         UnavailableError: the database cannot be used now.
         PreconditionError: its file is damaged.

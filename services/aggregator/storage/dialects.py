@@ -99,12 +99,7 @@ def _bad_url(message: str) -> InvalidInputError:
 
 
 def open_engine(url: URL, idle_seconds: float) -> Engine:
-    """Return an engine with connections that are configured for this service.
-
-    Args:
-        url: The database.
-        idle_seconds: How long Postgres waits for the next statement of a transaction.
-    """
+    """Return an engine with connections that are configured for this service."""
     if url.get_backend_name() == "sqlite":
         engine = create_engine(url, connect_args={"timeout": _BUSY_SECONDS})
         event.listen(engine, "connect", _prepare_sqlite)

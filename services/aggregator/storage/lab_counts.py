@@ -31,12 +31,7 @@ class LeaseHolder:
 
 
 class LabCountStore:
-    """Counts over all experiments; the indexed queries' cost grows with the open jobs.
-
-    Args:
-        database: The database.
-        lease_seconds: How long a lease lasts without a heartbeat.
-    """
+    """Counts over all experiments; the indexed queries' cost grows with the open jobs."""
 
     def __init__(self, database: Database, *, lease_seconds: float) -> None:
         self._database = database
@@ -59,11 +54,7 @@ class LabCountStore:
         )
 
     def lease_holders(self, limit: int) -> Sequence[LeaseHolder]:
-        """Return the workers that hold leases, by name.
-
-        Args:
-            limit: Most workers to return.
-        """
+        """Return the workers that hold leases, by name."""
         query = (
             select(Job.worker, func.count(), func.max(Job.lease_deadline))
             .where(Job.state == JobState.LEASED)

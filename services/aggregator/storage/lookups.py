@@ -71,14 +71,7 @@ def pending_jobs(
     model_digest: str | None = None,
     limit: int | None = None,
 ) -> tuple[str, ...]:
-    """Return the ids of pending jobs, oldest experiment first, in candidate order.
-
-    Args:
-        session: The transaction.
-        experiment_id: Return only the jobs of this experiment.
-        model_digest: Return only the jobs of experiments on this model.
-        limit: Most ids to return.
-    """
+    """Return the ids of pending jobs, oldest experiment first, in candidate order."""
     query = (
         select(Job.id)
         .join(Experiment, col(Experiment.id) == col(Job.experiment_id))

@@ -52,9 +52,6 @@ class AccessInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  
 
     The `ErrorInterceptor` around it converts errors that are raised here to a status.
 
-    Args:
-        settings: File of accepted tokens, rates and limits of streams.
-
     Raises:
         InvalidInputError: the file of accepted tokens cannot be read.
     """

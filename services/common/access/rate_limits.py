@@ -21,11 +21,7 @@ class _Bucket:
 
 
 class RateLimits:
-    """Token buckets by name; used in one thread.
-
-    Args:
-        clock: Returns the time in seconds.
-    """
+    """Token buckets by name; used in one thread."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -74,9 +70,6 @@ class StreamLimits:
     @contextmanager
     def held(self, name: str) -> Iterator[None]:
         """Count a stream inside the context.
-
-        Args:
-            name: Name of the token.
 
         Raises:
             RateLimitedError: the token has the allowed number of streams.

@@ -22,10 +22,6 @@ class TokenFile:
     If the file is damaged or removed later, an error is logged and the tokens read before stay
     valid, so that a mistake does not stop the whole lab.
 
-    Args:
-        path: The file.
-        clock: Returns the time in seconds since the epoch.
-
     Raises:
         InvalidInputError: the file cannot be read at the start.
     """

@@ -38,11 +38,6 @@ def shard_views(
 ) -> Mapping[str, tuple[WeightView, ...]]:
     """Map each physical tensor to this rank's views of it.
 
-    Args:
-        layout: All physical tensors.
-        model: vLLM's model.
-        dtype: Dtype that every parameter must have.
-
     Raises:
         IncompatibleError: a parameter is missing, empty, quantised or laid out in an unknown way,
             or it belongs to no physical tensor.

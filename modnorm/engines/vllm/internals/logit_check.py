@@ -19,9 +19,6 @@ class LogitCheck:
 
     It stores the sum of each step's logits in float32, which preserves NaN and infinity. Logits
     beyond 1e30 overflow the sum and count as not finite.
-
-    Args:
-        device: The model's device.
     """
 
     def __init__(self, device: torch.device) -> None:

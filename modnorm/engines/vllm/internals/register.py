@@ -41,11 +41,6 @@ def check_stage(
 ) -> frozenset[str]:
     """Check all entries of a stage and return the names of usable optimisations.
 
-    Args:
-        stage: The stage.
-        subject: The object that the stage documents.
-        without: Optimisations that are switched off, by name.
-
     Raises:
         IncompatibleError: this vLLM lacks a required entry.
     """
