@@ -3,10 +3,8 @@
 - `published`: the published loop.
 - `one`: one engine of this project with CUDA graphs.
 - `mpsE`: E engine processes on the GPU under NVIDIA's MPS, pulling from one queue.
-- `NAME@VARIANT`: a contender started as a variant (`variants`), for example `one@sync`.
 - `NAME+stop`: candidates that cannot be among the K best are stopped; candidates are parked
   for others to begin, and the best continue first, as in an evaluator.
-- `NAME+inorder`: candidates are stopped but not parked, in the order of their indices.
 """
 
 import re
@@ -18,10 +16,9 @@ from pathlib import Path
 
 from benchmarks.gpu_search.child_processes import Child, ending, environment
 from benchmarks.gpu_search.driver_messages import Settings
-from benchmarks.gpu_search.variants import USUAL, VARIANTS
 from services.evaluator.mps import start_mps
 
-STOP, IN_ORDER = "+stop", "+inorder"
+STOP = "+stop"
 PUBLISHED = "published"
 ONE = "one"
 _MPS = re.compile(r"mps([2-9])")
@@ -40,17 +37,13 @@ class Contender:
         name: Its name on the command line.
         pool: The engines that it needs: `published`, `one` or `mps`.
         engines: Number of engines.
-        stops: Whether candidates are stopped early.
-        parks: Whether candidates are parked before.
-        variant: Variant of its engines.
+        stops: Whether candidates are parked and stopped early.
     """
 
     name: str
     pool: str
     engines: int
     stops: bool
-    variant: str = USUAL
-    parks: bool = False
 
 
 @dataclass(frozen=True)
@@ -74,34 +67,30 @@ def contender_named(name: str) -> Contender:
     """
     if name == PUBLISHED:
         return Contender(name, name, 1, stops=False)
-    base, _, variant = name.removesuffix(STOP).removesuffix(IN_ORDER).partition("@")
-    parks = name.endswith(STOP)
-    stops = parks or name.endswith(IN_ORDER)
-    if variant in VARIANTS and base == ONE:
-        return Contender(name, base, 1, stops, variant, parks)
-    if variant in VARIANTS and (match := _MPS.fullmatch(base)):
-        return Contender(name, "mps", int(match[1]), stops, variant, parks)
-    variants = ", ".join(f"@{known}" for known in VARIANTS if known)
+    base, stops = name.removesuffix(STOP), name.endswith(STOP)
+    if base == ONE:
+        return Contender(name, base, 1, stops)
+    if match := _MPS.fullmatch(base):
+        return Contender(name, "mps", int(match[1]), stops)
     raise SystemExit(
-        f"there is no contender {name!r}: published, one, mps2 to mps9, the last two with "
-        f"{variants} and +stop or +inorder"
+        f"there is no contender {name!r}: published, one or mps2 to mps9, or one of the last two "
+        f"with {STOP}"
     )
 
 
 @contextmanager
 def pool_of(contenders: Sequence[Contender], settings: Settings) -> Iterator[Pool]:
-    """Run the engines of contenders with one pool and variant inside the context.
+    """Run the engines of contenders with one pool inside the context.
 
     Several engines get a fixed cache size: vLLM would measure the memory that is free
     at its start, so they could not start concurrently. The first leaves compiled kernels.
     """
     kind, count = contenders[0].pool, max(one.engines for one in contenders)
     with ExitStack() as stack:
-        variant = contenders[0].variant
-        variables = {**VARIANTS[variant].variables, **(_mps(stack) if kind == "mps" else {})}
+        variables = _mps(stack) if kind == "mps" else {}
         module = _THEIRS if kind == PUBLISHED else _OURS
         cache = _CACHE_BYTES // count if count > 1 else None
-        given = replace(settings, share=_SHARE / count, cache_bytes=cache, variant=variant)
+        given = replace(settings, share=_SHARE / count, cache_bytes=cache)
         engines = [Child(f"{kind} {n}", module, given, variables) for n in range(count)]
         stack.enter_context(ending(*engines))
         first = engines[0].ask("start")

@@ -7,7 +7,6 @@ from vllm import SamplingParams
 from vllm.sampling_params import RequestOutputKind
 
 from benchmarks.gpu_search.candidate_outcome import Stopwatch, watched
-from benchmarks.gpu_search.variants import USUAL, VARIANTS, Variant
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.engines.protocol import Completion, GenerationLimits
 from modnorm.engines.settings import EngineSettings
@@ -21,7 +20,6 @@ class DrawnEngine(VllmEngine):
     Args:
         checkpoint: The model.
         settings: Settings of the engine.
-        variant: The variant.
         cache_bytes: Bytes of keys and values; None lets vLLM choose.
 
     Attributes:
@@ -33,12 +31,10 @@ class DrawnEngine(VllmEngine):
         self,
         checkpoint: Checkpoint,
         settings: EngineSettings,
-        variant: Variant = VARIANTS[USUAL],
         cache_bytes: int | None = None,
     ) -> None:
         cache = {} if cache_bytes is None else {"kv_cache_memory_bytes": cache_bytes}
-        overrides = Overrides({**variant.arguments, **cache}, without=variant.without)
-        super().__init__(checkpoint, settings, overrides=overrides)
+        super().__init__(checkpoint, settings, overrides=Overrides(cache))
         self.lengths: Sequence[int] = ()
         self.stopwatch = Stopwatch()
 

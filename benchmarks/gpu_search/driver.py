@@ -25,13 +25,11 @@ class Plan:
         candidates: Number of candidates.
         experts: K, to stop candidates that cannot be among the K best; None to stop none.
         seconds: Seconds after which no candidate is begun.
-        parks: Whether candidates are parked for others to begin (`modnorm.search.scheduling`).
     """
 
     candidates: int
     experts: int | None = None
     seconds: float = 3600.0
-    parks: bool = False
 
 
 @dataclass(frozen=True)
@@ -69,9 +67,7 @@ class _Search:
             return None
         candidate = self.begun
         self.begun += 1
-        return EvaluateCandidate(
-            candidate, self.plan.experts is not None, self.threshold, self.plan.parks
-        )
+        return EvaluateCandidate(candidate, self.plan.experts is not None, self.threshold)
 
     def take(self, outcome: Outcome) -> None:
         """Add the outcome of a candidate."""

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 
-from benchmarks.gpu_search.variants import USUAL
 from benchmarks.gpu_search.workload import Workload
 from modnorm.search.stopping import Threshold
 
@@ -23,8 +22,6 @@ class Settings:
     """Share of the GPU's memory."""
     cache_bytes: int | None = None
     """Bytes of keys and values; None lets vLLM use the rest of its share."""
-    variant: str = USUAL
-    """Variant of the project's engine."""
 
 
 @dataclass(frozen=True)
@@ -33,11 +30,9 @@ class EvaluateCandidate:
 
     candidate: int
     stops: bool = False
-    """Whether it may be stopped early."""
+    """Whether it may be parked, and stopped early."""
     threshold: Threshold | None = None
     """Threshold that it must be able to reach."""
-    parks: bool = False
-    """Whether it may be parked."""
 
 
 @dataclass(frozen=True)

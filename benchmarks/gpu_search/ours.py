@@ -18,7 +18,6 @@ from benchmarks.gpu_search.driver_messages import (
     Settings,
     ThresholdUpdate,
 )
-from benchmarks.gpu_search.variants import VARIANTS
 from benchmarks.gpu_search.workload import DrawnTask
 from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.engines.protocol import GenerationLimits
@@ -42,7 +41,6 @@ class Contender:
             EngineSettings(
                 gpu_memory_utilization=settings.share, worker_process=settings.cache_bytes is None
             ),
-            VARIANTS[settings.variant],
             settings.cache_bytes,
         )
         self._workload = settings.workload
@@ -132,8 +130,9 @@ class Conversation:
 
     def _evaluate(self, asked: EvaluateCandidate, turn: Turn) -> None:
         threshold = self._latest_threshold if asked.stops else None
-        parking = turn if asked.parks else None
-        self._connection.send(self._contender.evaluate(asked.candidate, threshold, parking))
+        self._connection.send(
+            self._contender.evaluate(asked.candidate, threshold, turn if asked.stops else None)
+        )
 
     def _latest_threshold(self) -> Threshold | None:
         while self._connection.poll():

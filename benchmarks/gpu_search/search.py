@@ -64,7 +64,7 @@ def run(options: argparse.Namespace) -> int:
     pending.sort(key=_start_order)
     if pending:
         results.found_on(_floor(options.model))
-    for _, group in groupby(pending, key=lambda one: (one.pool, one.variant)):
+    for _, group in groupby(pending, key=lambda one: one.pool):
         _run_pool(list(group), settings, options, results)
     print_report(results.content)
     return 0 if all(figures["right"] for figures in results.contenders.values()) else 1
@@ -99,9 +99,9 @@ def _floor(model: str) -> dict[str, object]:
     return {"weight_bytes": weights, **(dict(machine) if isinstance(machine, dict) else {})}
 
 
-def _start_order(contender: Contender) -> tuple[int, str, int, bool]:
+def _start_order(contender: Contender) -> tuple[int, int, bool]:
     order = _POOLS.index(contender.pool)
-    return order, contender.variant, contender.engines, contender.stops
+    return order, contender.engines, contender.stops
 
 
 def _run_pool(
@@ -126,7 +126,6 @@ def _run(
         options.candidates,
         options.experts if contender.stops else None,
         3600.0 if contender.stops else options.seconds,
-        contender.parks,
     )
     outcomes, seconds = search(pool.engines[: contender.engines], plan)
     busy = sum(one.switch + one.generate + one.judge for one in outcomes)

@@ -1,22 +1,19 @@
 """Tokens per second of the project's engine and of plain vLLM on the same prompts.
 
-    python -m benchmarks.gpu_search throughput MODEL [--rounds 5] [--busy 0] [--out FILE]
+    python -m benchmarks.gpu_search throughput MODEL [--rounds 5] [--out FILE]
 
 All have the same engine arguments and run at the same time on one GPU, each with its
 share of the memory. They answer the same request alternately: 200 prompts of 120 to 180 tokens,
 answer lengths as in `search`. Plain vLLM is `LLM.generate` without the worker extension, in one
 process (as the project's engine) and by default, with its core in a separate process. It builds no
-text; the project's engine does, as scoring needs it. With `--busy` that many processes of endless
-loops keep cores busy.
+text; the project's engine does, as scoring needs it.
 """
 
 import argparse
 import json
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -24,7 +21,6 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from benchmarks.gpu_search.child_processes import Child, ending
-from benchmarks.gpu_search.variants import VARIANTS
 from benchmarks.gpu_search.workload import Workload
 from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.engines.protocol import GenerationLimits
@@ -36,10 +32,6 @@ if TYPE_CHECKING:
 ENGINE = "engine"
 CONTENDERS = {
     ENGINE: "0",
-    f"{ENGINE}@inside": "0",
-    f"{ENGINE}@two": "0",
-    f"{ENGINE}@short": "0",
-    f"{ENGINE}@asking": "0",
     "vllm in one process": "0",
     "vllm": "1",
 }
@@ -66,7 +58,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rows", type=int, default=usual.rows)
     parser.add_argument("--median", type=int, default=usual.median)
     parser.add_argument("--cap", type=int, default=usual.cap)
-    parser.add_argument("--busy", type=int, default=0, metavar="CORES")
     parser.add_argument("--only", nargs="+", choices=sorted(CONTENDERS), default=[*CONTENDERS])
     parser.add_argument("--out", type=Path)
 
@@ -89,23 +80,11 @@ def run(options: argparse.Namespace) -> int:
             stack.enter_context(ending(child))
             child.answer()  # one after the other: vLLM measures free memory at its start
             children[name] = child
-        stack.enter_context(_busy(options.busy))
         for _ in range(options.rounds + 1):
             for name, child in children.items():
                 rates[name].append(float(str(child.ask("generate"))))
         _report({name: measured[1:] for name, measured in rates.items()}, options.out)
     return 0
-
-
-@contextmanager
-def _busy(cores: int) -> Iterator[None]:
-    """Keep some cores busy inside the context."""
-    loop = [sys.executable, "-S", "-c", "while True: pass"]
-    with ExitStack() as stack:
-        for _ in range(cores):
-            process = stack.enter_context(subprocess.Popen(loop))
-            stack.callback(process.kill)
-        yield
 
 
 def _report(rates: dict[str, list[float]], out: Path | None) -> None:
@@ -117,7 +96,7 @@ def _report(rates: dict[str, list[float]], out: Path | None) -> None:
             f"{ours} to {plain}": round(middle[ours] / middle[plain], 4)
             for ours in middle
             for plain in middle
-            if _is_ours(ours) and not _is_ours(plain)
+            if ours == ENGINE != plain
         },
     }
     text = json.dumps(content, indent=2)
@@ -126,13 +105,9 @@ def _report(rates: dict[str, list[float]], out: Path | None) -> None:
         out.write_text(text + "\n")
 
 
-def _is_ours(name: str) -> bool:
-    return name.startswith(ENGINE)
-
-
 def serve(connection: Connection, settings: Settings) -> None:
     """Start, then answer each request; send its tokens per second."""
-    generate, close = _engine(settings) if _is_ours(settings.name) else _plain(settings)
+    generate, close = _engine(settings) if settings.name == ENGINE else _plain(settings)
     connection.send("ready")
     while connection.recv() is not None:
         started = time.perf_counter()
@@ -147,7 +122,6 @@ def _engine(settings: Settings) -> tuple[Generate, Callable[[], None]]:
     engine = DrawnEngine(
         resolve_checkpoint(settings.model),
         EngineSettings(gpu_memory_utilization=settings.share),
-        VARIANTS[settings.name.partition("@")[2]],
     )
     engine.lengths = settings.workload.answers(0).lengths
     prompts = settings.workload.prompts()

@@ -33,43 +33,9 @@ _FIRST_WORD = 8
 
 Rate = Callable[[np.random.Generator], float]
 _BUNDLED = (
-    *(
-        0.17,
-        0.65,
-        0.24,
-        0.09,
-        0.11,
-        0.56,
-        0.42,
-        0.14,
-        0.24,
-        0.66,
-        0.56,
-        0.07,
-        0.55,
-        0.16,
-        0.32,
-        0.12,
-    ),
-    *(
-        0.35,
-        0.46,
-        0.16,
-        0.30,
-        0.60,
-        0.07,
-        0.37,
-        0.26,
-        0.06,
-        0.05,
-        0.32,
-        0.63,
-        0.26,
-        0.65,
-        0.01,
-        0.61,
-    ),
-)
+    0.17, 0.65, 0.24, 0.09, 0.11, 0.56, 0.42, 0.14, 0.24, 0.66, 0.56, 0.07, 0.55, 0.16, 0.32, 0.12,
+    0.35, 0.46, 0.16, 0.30, 0.60, 0.07, 0.37, 0.26, 0.06, 0.05, 0.32, 0.63, 0.26, 0.65, 0.01, 0.61,
+)  # fmt: skip
 """Correct answers of 32 candidates: `examples/countdown-randopt.yaml`, N = 32, 100 rows each."""
 RATES: Mapping[str, Rate] = {
     # The bundled model's candidates at their tuned scale, each equally likely.
