@@ -129,10 +129,8 @@ class Conversation:
                 self._connection.send(Free(self._scheduler.parked))
 
     def _evaluate(self, asked: EvaluateCandidate, turn: Turn) -> None:
-        threshold = self._latest_threshold if asked.stops else None
-        self._connection.send(
-            self._contender.evaluate(asked.candidate, threshold, turn if asked.stops else None)
-        )
+        early_stop = (self._latest_threshold, turn) if asked.stops else (None, None)
+        self._connection.send(self._contender.evaluate(asked.candidate, *early_stop))
 
     def _latest_threshold(self) -> Threshold | None:
         while self._connection.poll():

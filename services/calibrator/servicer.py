@@ -5,7 +5,6 @@ import re
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 
-import grpc.aio
 from typing_extensions import override
 
 from modnorm.calibration.profile import FINGERPRINT_DIGITS, Profile
@@ -45,11 +44,7 @@ class CalibrationServicer(calibration_pb2_grpc.CalibrationServiceServicer):
 
     @override
     async def Calibrate(
-        self,
-        request: calibration_pb2.CalibrateRequest,
-        context: grpc.aio.ServicerContext[
-            calibration_pb2.CalibrateRequest, calibration_pb2.CalibrateResponse
-        ],
+        self, request: calibration_pb2.CalibrateRequest, context: object
     ) -> AsyncIterator[calibration_pb2.CalibrateResponse]:
         """Stream progress, then the profile."""
         plan = await self._resolutions.run(make_calibration, request, self._roots)
@@ -63,11 +58,7 @@ class CalibrationServicer(calibration_pb2_grpc.CalibrationServiceServicer):
 
     @override
     async def MeasureRadius(
-        self,
-        request: calibration_pb2.MeasureRadiusRequest,
-        context: grpc.aio.ServicerContext[
-            calibration_pb2.MeasureRadiusRequest, calibration_pb2.MeasureRadiusResponse
-        ],
+        self, request: calibration_pb2.MeasureRadiusRequest, context: object
     ) -> AsyncIterator[calibration_pb2.MeasureRadiusResponse]:
         """Stream progress, then the radius artifact."""
         work = await self._resolutions.run(make_matching, request, self._roots, self._measurements)
@@ -77,11 +68,7 @@ class CalibrationServicer(calibration_pb2_grpc.CalibrationServiceServicer):
 
     @override
     async def GetProfile(
-        self,
-        request: calibration_pb2.GetProfileRequest,
-        context: grpc.aio.ServicerContext[
-            calibration_pb2.GetProfileRequest, calibration_pb2.GetProfileResponse
-        ],
+        self, request: calibration_pb2.GetProfileRequest, context: object
     ) -> calibration_pb2.GetProfileResponse:
         """Return a stored profile by its digest or fingerprint."""
         if not _NAMES.fullmatch(request.digest):

@@ -75,7 +75,7 @@ def _variable(kind: type[BaseSettings], place: tuple[int | str, ...]) -> str:
 
 
 def run_service(settings: ServiceSettings, build: Callable[[CollectorRegistry], Service]) -> None:
-    """Run a service until SIGTERM or SIGINT, then stop it; a second signal ends the grace period."""
+    """Run a service until SIGTERM or SIGINT, then stop it; a second signal ends the grace."""
     configure_logging(settings.log_level)
     registry = CollectorRegistry()
     name = type(settings).__name__.removesuffix("Settings").lower()

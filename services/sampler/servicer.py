@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator
 
-import grpc.aio
 from typing_extensions import override
 
 from modnorm.v1 import sampling_pb2, sampling_pb2_grpc
@@ -34,22 +33,14 @@ class SamplingServicer(sampling_pb2_grpc.SamplingServiceServicer):
 
     @override
     async def InspectModel(
-        self,
-        request: sampling_pb2.InspectModelRequest,
-        context: grpc.aio.ServicerContext[
-            sampling_pb2.InspectModelRequest, sampling_pb2.InspectModelResponse
-        ],
+        self, request: sampling_pb2.InspectModelRequest, context: object
     ) -> sampling_pb2.InspectModelResponse:
         """Check a model and its prompts; return its description."""
         return await self._inspections.run(inspect_model, request, self._roots)
 
     @override
     async def BuildScaleMap(
-        self,
-        request: sampling_pb2.BuildScaleMapRequest,
-        context: grpc.aio.ServicerContext[
-            sampling_pb2.BuildScaleMapRequest, sampling_pb2.BuildScaleMapResponse
-        ],
+        self, request: sampling_pb2.BuildScaleMapRequest, context: object
     ) -> sampling_pb2.BuildScaleMapResponse:
         """Return the scale map of a method on a model, from the cache if possible."""
         scale_map = await asyncio.to_thread(self._scale_maps.find_or_build, request)
@@ -59,11 +50,7 @@ class SamplingServicer(sampling_pb2_grpc.SamplingServiceServicer):
 
     @override
     async def SampleDescriptors(
-        self,
-        request: sampling_pb2.SampleDescriptorsRequest,
-        context: grpc.aio.ServicerContext[
-            sampling_pb2.SampleDescriptorsRequest, sampling_pb2.SampleDescriptorsResponse
-        ],
+        self, request: sampling_pb2.SampleDescriptorsRequest, context: object
     ) -> AsyncIterator[sampling_pb2.SampleDescriptorsResponse]:
         """Stream the descriptors of a population, in order."""
         descriptors = await asyncio.to_thread(draw, request)

@@ -4,7 +4,6 @@ import asyncio
 import unicodedata
 from collections.abc import AsyncIterator, Iterator
 
-import grpc.aio
 from typing_extensions import override
 
 from modnorm.errors import InvalidInputError, NotFoundError
@@ -69,11 +68,7 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
 
     @override
     async def CreateExperiment(
-        self,
-        request: experiment_pb2.CreateExperimentRequest,
-        context: grpc.aio.ServicerContext[
-            experiment_pb2.CreateExperimentRequest, experiment_pb2.CreateExperimentResponse
-        ],
+        self, request: experiment_pb2.CreateExperimentRequest, context: object
     ) -> experiment_pb2.CreateExperimentResponse:
         """Validate a whole experiment, then store it; a repeated request returns the same one."""
         _check_request_id(request.request_id)
@@ -88,11 +83,7 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
 
     @override
     async def GetExperiment(
-        self,
-        request: experiment_pb2.GetExperimentRequest,
-        context: grpc.aio.ServicerContext[
-            experiment_pb2.GetExperimentRequest, experiment_pb2.GetExperimentResponse
-        ],
+        self, request: experiment_pb2.GetExperimentRequest, context: object
     ) -> experiment_pb2.GetExperimentResponse:
         """Return an experiment with its results so far."""
         await self._check_visible(request.id)
@@ -101,11 +92,7 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
 
     @override
     async def ListExperiments(
-        self,
-        request: experiment_pb2.ListExperimentsRequest,
-        context: grpc.aio.ServicerContext[
-            experiment_pb2.ListExperimentsRequest, experiment_pb2.ListExperimentsResponse
-        ],
+        self, request: experiment_pb2.ListExperimentsRequest, context: object
     ) -> experiment_pb2.ListExperimentsResponse:
         """List experiments, newest first; large pages end early."""
         size = page_size(request.page_size, 50)
@@ -130,11 +117,7 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
 
     @override
     async def WatchExperiment(
-        self,
-        request: experiment_pb2.WatchExperimentRequest,
-        context: grpc.aio.ServicerContext[
-            experiment_pb2.WatchExperimentRequest, experiment_pb2.WatchExperimentResponse
-        ],
+        self, request: experiment_pb2.WatchExperimentRequest, context: object
     ) -> AsyncIterator[experiment_pb2.WatchExperimentResponse]:
         """Stream stored events after a cursor, then new ones, until the experiment has ended."""
         await self._check_visible(request.id)
@@ -152,11 +135,7 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
 
     @override
     async def CancelExperiment(
-        self,
-        request: experiment_pb2.CancelExperimentRequest,
-        context: grpc.aio.ServicerContext[
-            experiment_pb2.CancelExperimentRequest, experiment_pb2.CancelExperimentResponse
-        ],
+        self, request: experiment_pb2.CancelExperimentRequest, context: object
     ) -> experiment_pb2.CancelExperimentResponse:
         """Cancel an experiment unless it has ended."""
         await self._check_visible(request.id)
@@ -165,11 +144,7 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
 
     @override
     async def ListCandidates(
-        self,
-        request: experiment_pb2.ListCandidatesRequest,
-        context: grpc.aio.ServicerContext[
-            experiment_pb2.ListCandidatesRequest, experiment_pb2.ListCandidatesResponse
-        ],
+        self, request: experiment_pb2.ListCandidatesRequest, context: object
     ) -> experiment_pb2.ListCandidatesResponse:
         """List candidates in order, the base first."""
         await self._check_visible(request.experiment_id)
@@ -188,11 +163,7 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
 
     @override
     async def ListAnswers(
-        self,
-        request: experiment_pb2.ListAnswersRequest,
-        context: grpc.aio.ServicerContext[
-            experiment_pb2.ListAnswersRequest, experiment_pb2.ListAnswersResponse
-        ],
+        self, request: experiment_pb2.ListAnswersRequest, context: object
     ) -> experiment_pb2.ListAnswersResponse:
         """List the answers of a candidate in row order; large pages end early."""
         await self._check_visible(request.experiment_id)
@@ -224,11 +195,7 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
 
     @override
     async def ListVotes(
-        self,
-        request: experiment_pb2.ListVotesRequest,
-        context: grpc.aio.ServicerContext[
-            experiment_pb2.ListVotesRequest, experiment_pb2.ListVotesResponse
-        ],
+        self, request: experiment_pb2.ListVotesRequest, context: object
     ) -> experiment_pb2.ListVotesResponse:
         """List the votes of one ensemble in row order."""
         await self._check_visible(request.experiment_id)
@@ -247,11 +214,7 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
 
     @override
     async def GetArtifact(
-        self,
-        request: experiment_pb2.GetArtifactRequest,
-        context: grpc.aio.ServicerContext[
-            experiment_pb2.GetArtifactRequest, experiment_pb2.GetArtifactResponse
-        ],
+        self, request: experiment_pb2.GetArtifactRequest, context: object
     ) -> AsyncIterator[experiment_pb2.GetArtifactResponse]:
         """Stream an artifact that the results of an experiment depend on."""
         await self._check_visible(request.experiment_id)

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator, Sequence
 
-import grpc.aio
 from typing_extensions import override
 
 from modnorm.errors import InvalidInputError
@@ -57,9 +56,7 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
 
     @override
     async def Work(
-        self,
-        request_iterator: AsyncIterable[WorkRequest],
-        context: grpc.aio.ServicerContext[WorkRequest, WorkResponse],
+        self, request_iterator: AsyncIterable[WorkRequest], context: object
     ) -> AsyncIterator[WorkResponse]:
         """Answer the calls of one worker."""
         async for response in self._streams.serve(request_iterator):
@@ -100,11 +97,7 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
 
     @override
     async def ReportJob(
-        self,
-        request_iterator: AsyncIterable[evaluation_pb2.ReportJobRequest],
-        context: grpc.aio.ServicerContext[
-            evaluation_pb2.ReportJobRequest, evaluation_pb2.ReportJobResponse
-        ],
+        self, request_iterator: AsyncIterable[evaluation_pb2.ReportJobRequest], context: object
     ) -> evaluation_pb2.ReportJobResponse:
         """Store a report that does not fit one message."""
         reader = ReportReader()
@@ -116,11 +109,7 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
 
     @override
     async def FindJobs(
-        self,
-        request: evaluation_pb2.FindJobsRequest,
-        context: grpc.aio.ServicerContext[
-            evaluation_pb2.FindJobsRequest, evaluation_pb2.FindJobsResponse
-        ],
+        self, request: evaluation_pb2.FindJobsRequest, context: object
     ) -> evaluation_pb2.FindJobsResponse:
         """Return ids of pending jobs of a model."""
         job_ids = await asyncio.to_thread(
@@ -130,11 +119,7 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
 
     @override
     async def FetchRows(
-        self,
-        request: evaluation_pb2.FetchRowsRequest,
-        context: grpc.aio.ServicerContext[
-            evaluation_pb2.FetchRowsRequest, evaluation_pb2.FetchRowsResponse
-        ],
+        self, request: evaluation_pb2.FetchRowsRequest, context: object
     ) -> AsyncIterator[evaluation_pb2.FetchRowsResponse]:
         """Stream stored rows in order."""
         text = await asyncio.to_thread(
@@ -145,11 +130,7 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
 
     @override
     async def GetScaleMap(
-        self,
-        request: evaluation_pb2.GetScaleMapRequest,
-        context: grpc.aio.ServicerContext[
-            evaluation_pb2.GetScaleMapRequest, evaluation_pb2.GetScaleMapResponse
-        ],
+        self, request: evaluation_pb2.GetScaleMapRequest, context: object
     ) -> evaluation_pb2.GetScaleMapResponse:
         """Return a stored scale map."""
         text = await asyncio.to_thread(
@@ -159,11 +140,7 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
 
     @override
     async def FetchLineage(
-        self,
-        request: evaluation_pb2.FetchLineageRequest,
-        context: grpc.aio.ServicerContext[
-            evaluation_pb2.FetchLineageRequest, evaluation_pb2.FetchLineageResponse
-        ],
+        self, request: evaluation_pb2.FetchLineageRequest, context: object
     ) -> AsyncIterator[evaluation_pb2.FetchLineageResponse]:
         """Stream the steps that lead to a state."""
         origin, steps = await asyncio.to_thread(
@@ -175,11 +152,7 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
 
     @override
     async def FetchGenerator(
-        self,
-        request: evaluation_pb2.FetchGeneratorRequest,
-        context: grpc.aio.ServicerContext[
-            evaluation_pb2.FetchGeneratorRequest, evaluation_pb2.FetchGeneratorResponse
-        ],
+        self, request: evaluation_pb2.FetchGeneratorRequest, context: object
     ) -> AsyncIterator[evaluation_pb2.FetchGeneratorResponse]:
         """Stream a stored generator."""
         text = await asyncio.to_thread(

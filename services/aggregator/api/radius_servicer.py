@@ -4,7 +4,6 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 
-import grpc.aio
 from typing_extensions import override
 
 from modnorm.errors import UnavailableError
@@ -32,11 +31,7 @@ class RadiusServicer(radius_pb2_grpc.RadiusServiceServicer):
 
     @override
     async def MatchRadius(
-        self,
-        request: radius_pb2.MatchRadiusRequest,
-        context: grpc.aio.ServicerContext[
-            radius_pb2.MatchRadiusRequest, radius_pb2.MatchRadiusResponse
-        ],
+        self, request: radius_pb2.MatchRadiusRequest, context: object
     ) -> Responses:
         """Stream progress, then the artifact."""
         spec = spec_from_proto(request.spec)

@@ -63,7 +63,7 @@ class RunStates:
         self._lock = Lock()
 
     def states(self, session: Session, experiment: Experiment) -> list[StateRecord]:
-        """Return the evaluated states of an iterative run in order; empty for other experiments."""
+        """Return the evaluated states of an iterative run in order; no states of other runs."""
         if not experiment.is_iterative:
             return []
         jobs_by_state = _jobs(session, experiment)

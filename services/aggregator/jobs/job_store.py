@@ -213,7 +213,7 @@ def _end_attempt(  # noqa: PLR0913, PLR0917 - the failure and its place
     *,
     remedy: str = "",
 ) -> Change:
-    """Make the job of a failed attempt pending again, or fail it and, if needed, its experiment."""
+    """Make the job of a failed attempt pending again, or fail it and perhaps its experiment."""
     job.lease_deadline = None
     if kind is FailureKind.RELEASED:
         job.state = JobState.PENDING
