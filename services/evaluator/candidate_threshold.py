@@ -13,16 +13,16 @@ class CandidateThreshold:
         self.about = (job.experiment_id, job.candidate) if self.is_followed else ("", 0)
         """Experiment and candidate in heartbeats; an empty experiment requests no threshold."""
         self._threshold: Threshold | None = None
-        if self.is_followed and job.HasField("bar"):
-            self.raise_to(job.bar)
+        if self.is_followed and job.HasField("threshold"):
+            self.raise_to(job.threshold)
 
     def get(self) -> Threshold | None:
         """Return the threshold, or None while there is none."""
         return self._threshold
 
-    def raise_to(self, bar: messages.Bar) -> None:
+    def raise_to(self, threshold: messages.Threshold) -> None:
         """Replace the threshold unless the new one is lower."""
-        new, old = Threshold(bar.reward, bar.index), self._threshold
+        new, old = Threshold(threshold.reward, threshold.index), self._threshold
         if old is None or new.excludes(old.reward, old.index):
             self._threshold = new
 

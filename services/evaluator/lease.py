@@ -218,7 +218,7 @@ class HeldLease:
             answers_total=self.total,
             experiment_id=experiment_id,
             candidate=candidate,
-            resting=self._is_parked,
+            parked=self._is_parked,
         )
         # A context can be entered only once.
         return self._context.copy().run(add_trace_context, messages.Call(heartbeat=heartbeat))
@@ -237,8 +237,8 @@ class HeldLease:
             case _:
                 if response.cancel:
                     self._end = CancelledError("the experiment no longer needs the job")
-                if self._threshold and response.HasField("bar"):
-                    self._threshold.raise_to(response.bar)
+                if self._threshold and response.HasField("threshold"):
+                    self._threshold.raise_to(response.threshold)
 
     def _log(self, level: int, message: str, *values: object) -> None:
         """Log in the context of the job, which the heartbeat thread lacks."""

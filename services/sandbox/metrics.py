@@ -11,7 +11,7 @@ class SandboxMetrics:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.in_progress = Gauge(
-            "modnorm_sandbox_programs_in_hand",
+            "modnorm_sandbox_programs_in_progress",
             "Programs that run or wait to run.",
             registry=registry,
         )

@@ -111,7 +111,7 @@ def test_a_foreign_lease_is_refused_separately(worker, channel, jobs, stored, re
     calls = [beat(mine[0], answers_done=1)]
     for token in (theirs.token + 1, theirs.token - 1, 2**63 - 1, -1):
         lease = evaluation_pb2.Lease(job_id=jobs[0], token=token)
-        calls.append(beat(lease, answers_done=2, resting=True))
+        calls.append(beat(lease, answers_done=2, parked=True))
     calls.append(beat(evaluation_pb2.Lease(job_id="../x" * 1000, token=1)))
     calls.append(beat(mine[1], answers_done=3))
     for name in ("none", "forged", "expired", "read", "submit", "operate"):

@@ -155,13 +155,13 @@ def _valid(
         yield path, (message.SerializeToString(),)
     yield f"{jobs}ReportJob", [part.SerializeToString() for part in report]
     beat = evaluation_pb2.HeartbeatRequest(lease=job.lease, answers_done=1)
-    resting = evaluation_pb2.HeartbeatRequest(lease=job.lease, resting=True)
+    parked = evaluation_pb2.HeartbeatRequest(lease=job.lease, parked=True)
     whole = evaluation_pb2.WholeReport(parts=report)
     failure = evaluation_pb2.FailJobRequest(
         lease=job.lease, kind=evaluation_pb2.FAILURE_KIND_RELEASED, reason="fuzz"
     )
     messages = (
-        [evaluation_pb2.Call(heartbeat=beat), evaluation_pb2.Call(heartbeat=resting)],
+        [evaluation_pb2.Call(heartbeat=beat), evaluation_pb2.Call(heartbeat=parked)],
         [
             evaluation_pb2.Call(report=whole),
             evaluation_pb2.Call(

@@ -149,7 +149,7 @@ def recorded_settings(engine: LLMEngine) -> dict[str, str]:
         # vLLM splits prompts at this number.
         "step_tokens": str(config.scheduler_config.max_num_batched_tokens),
         "graphs": str(getattr(mode, "name", mode)),
-        "under_way": str(engine.engine_core.engine_core.batch_queue_size),
+        "steps_in_flight": str(engine.engine_core.engine_core.batch_queue_size),
     }
 
 

@@ -164,7 +164,7 @@ def fill_job(message: evaluation_pb2.Job, claim: Claim, lease_seconds: float) ->
         message.generator_digest = experiment.generator_digest
     message.candidate = job.candidate
     if claim.threshold is not None:
-        fill_threshold(message.bar, claim.threshold)
+        fill_threshold(message.threshold, claim.threshold)
     message.skipped_rows.extend(claim.skipped)
     message.replay_digest = experiment.selection_digest
 
@@ -182,7 +182,7 @@ def _specified(spec_json: str) -> evaluation_pb2.Job:
     )
 
 
-def fill_threshold(message: evaluation_pb2.Bar, threshold: Threshold) -> None:
+def fill_threshold(message: evaluation_pb2.Threshold, threshold: Threshold) -> None:
     """Fill in a threshold."""
     message.reward, message.index = threshold.reward, threshold.index
     message.SetInParent()

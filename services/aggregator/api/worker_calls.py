@@ -135,11 +135,11 @@ class WorkerCalls:
                 field="answers_done",
             )
         lease = request.lease
-        beat = Heartbeat(lease.job_id, lease.token, request.answers_done, request.resting)
+        beat = Heartbeat(lease.job_id, lease.token, request.answers_done, request.parked)
         response.cancel = await self._heartbeats.submit(beat)
         threshold = self._jobs.cached_threshold(request.experiment_id, request.candidate)
         if threshold is not None:
-            fill_threshold(response.bar, threshold)
+            fill_threshold(response.threshold, threshold)
 
     async def report(self, report: Report) -> None:
         """Store the result of a job and follow it up.

@@ -146,7 +146,7 @@ class JobStore:
                     job.lease_deadline = now + self.lease_seconds
                 return None
             reason = f"worker {job.worker!r} was silent for {self.lease_seconds:g} s"
-            kind = FailureKind.RELEASED if job.resting else FailureKind.INFRASTRUCTURE
+            kind = FailureKind.RELEASED if job.parked else FailureKind.INFRASTRUCTURE
             change = _end_attempt(session, experiment, job, kind, reason, now)
             return replace(change, kind=kind)
 

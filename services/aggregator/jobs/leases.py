@@ -62,7 +62,7 @@ def _lease(claim: Claim, worker: str, deadline: float) -> None:
     """Lease a job under a new fencing token."""
     job = claim.job
     job.state, job.token, job.worker = JobState.LEASED, job.token + 1, worker
-    job.lease_deadline, job.answers_done, job.resting = deadline, 0, False
+    job.lease_deadline, job.answers_done, job.parked = deadline, 0, False
     job.skipped = pack_rows(claim.skipped) if claim.skipped else None
 
 
@@ -107,7 +107,7 @@ def extend_locked_lease(session: Session, beat: Heartbeat, deadline: float) -> b
 
 def _extend(job: Job, beat: Heartbeat, deadline: float) -> None:
     job.lease_deadline = deadline
-    job.answers_done, job.resting = beat.answers_done, beat.parked
+    job.answers_done, job.parked = beat.answers_done, beat.parked
 
 
 def _read_committed(session: Session, job_ids: Collection[str]) -> dict[str, Job]:

@@ -127,7 +127,7 @@ def test_answers_are_the_same_if_the_cache_is_too_small(
         with as_on_gpu():
             engine = VllmEngine(float32, settings, overrides=overrides)
         try:
-            assert engine.environment["under_way"] == "3"
+            assert engine.environment["steps_in_flight"] == "3"
             scheduler = engine._engine.engine_core.engine_core.scheduler
             preempt, count = scheduler._preempt_request, list[int]()
 

@@ -119,7 +119,7 @@ def test_a_dead_worker_is_counted_once_with_any_number_of_parked_jobs(start_lab,
             worker = lab.worker()
             for _ in range(2):
                 lease = (await worker.claim_next()).lease
-                await lab.heartbeat(lease, resting=True)
+                await lab.heartbeat(lease, parked=True)
             await worker.claim_next()
             async with asyncio.timeout(HANG_SECONDS):
                 while sum(failed(lab).values()) < 3:

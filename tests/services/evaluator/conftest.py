@@ -69,7 +69,7 @@ class Aggregator(evaluation_pb2_grpc.JobServiceServicer):
     errors: dict[str, list[ModnormError | None]] = field(default_factory=dict)
     """Errors of the next calls by method; None for a successful call."""
     cancel: bool = False
-    bar: messages.Bar | None = None
+    threshold: messages.Threshold | None = None
     """Sent in responses to heartbeats."""
     calls: Counter[str] = field(default_factory=Counter)
     heartbeats: list[messages.HeartbeatRequest] = field(default_factory=list)
@@ -115,7 +115,7 @@ class Aggregator(evaluation_pb2_grpc.JobServiceServicer):
             case "heartbeat":
                 self._enter("Heartbeat")
                 self.heartbeats.append(call.heartbeat)
-                told = messages.HeartbeatResponse(cancel=self.cancel, bar=self.bar)
+                told = messages.HeartbeatResponse(cancel=self.cancel, threshold=self.threshold)
                 return messages.Reply(heartbeat=told)
             case "report":
                 self._enter("ReportJob")

@@ -14,13 +14,13 @@ from services.evaluator.job_runner import JobRunner
 from tests.services.evaluator.run_job import run_job
 
 AddJob = Callable[..., messages.Job]
-PERFECT = messages.Bar(reward=1.1, index=1)
+PERFECT = messages.Threshold(reward=1.1, index=1)
 
 
 def test_a_candidate_below_the_threshold_is_reported_as_stopped(
     runner: JobRunner, aggregator, add_job: AddJob
 ) -> None:
-    add_job(candidate=3).bar.CopyFrom(PERFECT)
+    add_job(candidate=3).threshold.CopyFrom(PERFECT)
     run_job(runner, "a")
     report = aggregator.reports["a"]
     assert report.header.stopped
@@ -32,7 +32,7 @@ def test_a_candidate_below_the_threshold_is_reported_as_stopped(
 
 def test_heartbeats_raise_the_threshold(runner: JobRunner, aggregator, add_job: AddJob) -> None:
     add_job(candidate=3, max_tokens=1_000)
-    aggregator.bar = PERFECT
+    aggregator.threshold = PERFECT
     run_job(runner, "a")
     assert aggregator.reports["a"].header.stopped
     assert len(aggregator.reports["a"].answers) < 5
@@ -46,8 +46,8 @@ def test_heartbeats_raise_the_threshold(runner: JobRunner, aggregator, add_job: 
 def test_the_base_and_experts_have_no_threshold(
     runner: JobRunner, aggregator, add_job: AddJob, changes: dict[str, int]
 ) -> None:
-    add_job(**changes).bar.CopyFrom(PERFECT)
-    aggregator.bar = PERFECT
+    add_job(**changes).threshold.CopyFrom(PERFECT)
+    aggregator.threshold = PERFECT
     run_job(runner, "a")
     report = aggregator.reports["a"]
     assert not report.header.stopped
@@ -83,13 +83,13 @@ def test_a_threshold_never_falls() -> None:
     threshold = CandidateThreshold(job)
     seen = []
     for reward, index in ((0.5, 2), (0.4, 0), (0.5, 7), (0.5, 1), (0.6, 9)):
-        threshold.raise_to(messages.Bar(reward=reward, index=index))
+        threshold.raise_to(messages.Threshold(reward=reward, index=index))
         seen.append(threshold.get())
     assert seen == [Threshold(0.5, 2)] * 3 + [Threshold(0.5, 1), Threshold(0.6, 9)]
 
 
 def test_a_task_that_states_no_bounds_is_never_stopped() -> None:
-    job = messages.Job(split=messages.SPLIT_SELECTION, candidate=3, bar=PERFECT)
+    job = messages.Job(split=messages.SPLIT_SELECTION, candidate=3, threshold=PERFECT)
     silent = type("Silent", (Countdown,), {"reward_bounds": None})()
     assert early_stop(job, Countdown(), CandidateThreshold(job)) is not None
     assert early_stop(job, silent, CandidateThreshold(job)) is None

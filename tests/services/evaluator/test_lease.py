@@ -116,7 +116,7 @@ def test_heartbeats_arrive_in_order(
     with HeldLease(Heartbeats(client, 0.02), lease(), shutdown) as held:
         with held.parked():
             assert composed.wait(HANG_SECONDS)
-        assert [beat.resting for beat in aggregator.heartbeats[:2]] == [True, False]
+        assert [beat.parked for beat in aggregator.heartbeats[:2]] == [True, False]
 
 
 def test_parking_is_reported_at_once(client, shutdown, aggregator) -> None:
@@ -124,7 +124,7 @@ def test_parking_is_reported_at_once(client, shutdown, aggregator) -> None:
     with HeldLease(Heartbeats(client, 3600.0), lease(seconds=10_800), shutdown) as held:
         with held.parked():
             until(lambda: aggregator.heartbeats)
-        assert [beat.resting for beat in aggregator.heartbeats] == [True, False]
+        assert [beat.parked for beat in aggregator.heartbeats] == [True, False]
         assert not held._heartbeats._is_urgent
 
 

@@ -21,7 +21,7 @@ from verification.labs.waiting import HANG_SECONDS, wait_until
 
 AddJob = Callable[..., messages.Job]
 MakeRunner = Callable[..., JobRunner]
-PERFECT = messages.Bar(reward=1.1, index=1)
+PERFECT = messages.Threshold(reward=1.1, index=1)
 RELEASED = messages.FAILURE_KIND_RELEASED
 THIRD = 3
 INFRASTRUCTURE = messages.FAILURE_KIND_INFRASTRUCTURE
@@ -122,7 +122,7 @@ def test_a_parked_job_is_stopped_by_a_raised_threshold(
     add("a")
     parking_runner.begin("a")
     beats = len(aggregator.heartbeats)
-    aggregator.bar = PERFECT
+    aggregator.threshold = PERFECT
     wait_for_heartbeat(aggregator)
     assert all(beat.lease.job_id == "a" for beat in aggregator.heartbeats[beats:])
     finish(parking_runner)

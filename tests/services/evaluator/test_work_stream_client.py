@@ -86,8 +86,8 @@ def test_a_failed_call_raises_the_aggregators_error(client, aggregator) -> None:
 
 @pytest.mark.parametrize("place", [0, 1])
 def test_leases_of_one_message_are_refused_separately(client, aggregator, place) -> None:
-    aggregator.bar = messages.Bar(reward=0.5, index=2)
-    one = messages.HeartbeatResponse(bar=aggregator.bar)
+    aggregator.threshold = messages.Threshold(reward=0.5, index=2)
+    one = messages.HeartbeatResponse(threshold=aggregator.threshold)
     assert client.heartbeats([beat(job_id) for job_id in "abc"]) == [one] * 3
     assert aggregator.said == [["a", "b", "c"]]
     lost = StaleLeaseError("lost", field="lease.token", remedy="stop")

@@ -8,7 +8,7 @@ from modnorm.errors import InvalidInputError
 from modnorm.v1 import evaluation_pb2, experiment_pb2
 from verification.labs.waiting import HANG_SECONDS
 
-BAR = evaluation_pb2.Bar(reward=1.0, index=0)
+THRESHOLD = evaluation_pb2.Threshold(reward=1.0, index=0)
 
 
 async def report_right(worker, job):
@@ -34,7 +34,7 @@ def test_an_excluded_candidate_is_stopped_unless_statistics_are_full(start_lab, 
                 await report_right(worker, await worker.claim_next())
             job = await worker.claim_next()
             told = await beat(lab, job, experiment_id=created.id, candidate=job.candidate)
-            assert not (await beat(lab, job)).HasField("bar")
+            assert not (await beat(lab, job)).HasField("threshold")
             await (stops if statistics == "experts" else goes_on)(lab, worker, job, told)
             async with lab.working(worker):
                 await lab.finish(created.id)
@@ -45,7 +45,7 @@ def test_an_excluded_candidate_is_stopped_unless_statistics_are_full(start_lab, 
 
 
 async def stops(lab, worker, job, told):
-    assert (job.bar, told.bar) == (BAR, BAR)
+    assert (job.threshold, told.threshold) == (THRESHOLD, THRESHOLD)
     header, _ = await worker.parts(job)
     header.header.stopped = True
     await worker.jobs.ReportJob(iter([header]), timeout=HANG_SECONDS)
@@ -58,8 +58,8 @@ async def stops(lab, worker, job, told):
 
 
 async def goes_on(lab, worker, job, told):
-    assert not job.HasField("bar")
-    assert not told.HasField("bar")
+    assert not job.HasField("threshold")
+    assert not told.HasField("threshold")
     header, _ = await worker.parts(job)
     header.header.stopped = True
     async with lab.raises(InvalidInputError, "header.stopped"):

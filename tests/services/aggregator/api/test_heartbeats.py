@@ -11,7 +11,7 @@ from services.aggregator.storage.states import JobState
 from services.aggregator.storage.tables import Job
 
 SECONDS = 60
-BAR = messages.Bar(reward=1.0, index=0)
+THRESHOLD = messages.Threshold(reward=1.0, index=0)
 
 
 def beat(job, **named):
@@ -61,7 +61,7 @@ def test_leases_of_one_message_are_extended_and_refused_separately(start_lab, sp
         stale, one, two, three, unknown = await send(
             lab,
             beat(lost),
-            beat(first, answers_done=2, resting=True),
+            beat(first, answers_done=2, parked=True),
             beat(second, **about),
             beat(third, answers_done=-1),
             messages.HeartbeatRequest(),
@@ -69,15 +69,15 @@ def test_leases_of_one_message_are_extended_and_refused_separately(start_lab, sp
         assert refusal(stale) is StaleLeaseError
         assert (one.heartbeat, two.heartbeat) == (
             messages.HeartbeatResponse(),
-            messages.HeartbeatResponse(bar=BAR),
+            messages.HeartbeatResponse(threshold=THRESHOLD),
         )
         assert (refusal(three), refusal(unknown)) == (InvalidInputError, NotFoundError)
         job = stored(lab, first)
         assert job.lease_deadline > before
-        assert (job.answers_done, job.resting) == (2, True)
-        await send(lab, beat(first, answers_done=2, resting=True), beat(first, answers_done=3))
+        assert (job.answers_done, job.parked) == (2, True)
+        await send(lab, beat(first, answers_done=2, parked=True), beat(first, answers_done=3))
         job = stored(lab, first)
-        assert (job.answers_done, job.resting) == (3, False)
+        assert (job.answers_done, job.parked) == (3, False)
         await lab.cancel(first.experiment_id)
         lost.lease.token -= 1
         told = await send(lab, beat(lost), beat(first), beat(second))

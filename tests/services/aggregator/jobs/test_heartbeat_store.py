@@ -45,17 +45,17 @@ def test_a_lease_expires_although_the_clock_was_set_back(world):
 def test_an_expired_lease_costs_a_parked_job_no_attempt(world):
     created = world.select(failures={"max_attempts": 1})
     job = world.job_of(created, 0)
-    for resting in (True, False):
+    for parked in (True, False):
         claim = world.claim(job.id)
         beat = Heartbeat(job.id, claim.job.token, 3, parked=True)
         assert world.stores.jobs.heartbeat_all([beat]) == [False]
-        if not resting:
+        if not parked:
             assert world.stores.jobs.heartbeat_all([dataclasses.replace(beat, parked=False)]) == [
                 False
             ]
         world.now += 61
-        assert world.stores.jobs.reap(job.id).pending == ((job.id,) if resting else ())
-        assert world.job_of(created, 0).attempts == (0 if resting else 1)
+        assert world.stores.jobs.reap(job.id).pending == ((job.id,) if parked else ())
+        assert world.job_of(created, 0).attempts == (0 if parked else 1)
 
 
 def test_a_new_lease_is_not_parked(world):
