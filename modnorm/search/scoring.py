@@ -86,9 +86,6 @@ def answer_candidate(  # noqa: PLR0913, PLR0917 - one call, everything that a sc
         restored = time.perf_counter()
         partial_answers = None if complete else answers.judged_answers()
         on_error.pop_all()
-    stopped = None
-    if partial_answers is not None and stop is not None:
-        stopped = _interval(partial_answers, len(rows), stop)
     return PendingResult(
         answers,
         CandidateResult(
@@ -97,7 +94,7 @@ def answer_candidate(  # noqa: PLR0913, PLR0917 - one call, everything that a sc
             switch_seconds=(ready - started) + (restored - generated) + parked.switching,
             generate_seconds=generated - ready - parked.seconds,
             score_seconds=0.0,
-            stopped=stopped,
+            stopped=_interval(partial_answers, len(rows), stop),
         ),
         complete=complete,
     )
@@ -145,7 +142,11 @@ class PendingResult:
             return self.result()
 
 
-def _interval(answers: Sequence[Answer], rows: int, stop: EarlyStop) -> Interval:
+def _interval(
+    answers: Sequence[Answer] | None, rows: int, stop: EarlyStop | None
+) -> Interval | None:
+    if answers is None or stop is None:
+        return None
     return score_interval([answer.reward for answer in answers], rows, stop.bounds)
 
 

@@ -89,6 +89,9 @@ class Aggregator:
         self._counts = LabCountStore(self._database, lease_seconds=settings.lease_seconds)
         self._workers = Workers()
         self._app = app
+        self._tasks = ShieldedTasks()
+        self._notifier = Notifier()
+        self._dispatcher = Dispatcher(app, self._stores.jobs, self._metrics)
         self._channels = {
             "calibrator": open_channel(settings.calibrator_target, credentials),
             "sampler": open_channel(settings.sampler_target, credentials),
@@ -97,14 +100,8 @@ class Aggregator:
         calibrator = Calibrator(self._channels["calibrator"], credentials)
         if settings.sandbox_target:
             self._channels["sandbox"] = open_channel(settings.sandbox_target, credentials)
-        self._tasks = ShieldedTasks()
-        self._notifier = Notifier()
-        self._dispatcher = Dispatcher(app, self._stores.jobs, self._metrics)
-        folders = (
-            settings.cache_dir / "data",
-            *(settings.data_roots or ()),
-            *(settings.split_folders or ()),
-        )
+        data_roots = settings.data_roots or ()
+        folders = (settings.cache_dir / "data", *data_roots, *(settings.split_folders or ()))
         self._admissions = Admissions(
             sampler,
             calibrator,
@@ -115,28 +112,11 @@ class Aggregator:
         )
         self._radii = RadiusServicer(self._admissions, calibrator)
         self._conductor = self._make_conductor(sampler, calibrator)
-        self._experiments = ExperimentServicer(
-            experiments=self._stores.experiments,
-            results=self._stores.results,
-            events=self._stores.events,
-            admissions=self._admissions,
-            conductor=self._conductor,
-            notifier=self._notifier,
-            watch_seconds=settings.watch_seconds,
-            tasks=self._tasks,
-        )
+        self._experiments = self._make_experiment_servicer()
         self._reaper = Reaper(
             self._stores.jobs, self._follow_up, self._metrics, pause=settings.reap_seconds
         )
-        self._jobs = JobServicer(
-            self._stores.jobs,
-            self._stores.results,
-            self._follow_up,
-            self._metrics,
-            self._workers,
-            self._calls,
-            self._tasks,
-        )
+        self._jobs = self._make_job_servicer()
         self._server: RunningServer | None = None
         self._background: list[asyncio.Task[None]] = []
 
@@ -210,6 +190,29 @@ class Aggregator:
             steps,
             retry_seconds=self._settings.retry_seconds,
             outage_seconds=self._settings.outage_seconds,
+        )
+
+    def _make_experiment_servicer(self) -> ExperimentServicer:
+        return ExperimentServicer(
+            experiments=self._stores.experiments,
+            results=self._stores.results,
+            events=self._stores.events,
+            admissions=self._admissions,
+            conductor=self._conductor,
+            notifier=self._notifier,
+            watch_seconds=self._settings.watch_seconds,
+            tasks=self._tasks,
+        )
+
+    def _make_job_servicer(self) -> JobServicer:
+        return JobServicer(
+            self._stores.jobs,
+            self._stores.results,
+            self._follow_up,
+            self._metrics,
+            self._workers,
+            self._calls,
+            self._tasks,
         )
 
     def _register(self, server: grpc.aio.Server) -> Sequence[str]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily
@@ -30,63 +31,46 @@ class AggregatorMetrics:
     """Metrics of one aggregator; counters begin at 0 with its process."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self.lease_expiries = Counter(
-            "modnorm_lease_expiries",
-            "Leases that expired because their worker sent no heartbeat.",
-            registry=registry,
+        counter, gauge = partial(Counter, registry=registry), partial(Gauge, registry=registry)
+        histogram = partial(Histogram, registry=registry, buckets=WORK_BUCKETS)
+        self.lease_expiries = counter(
+            "modnorm_lease_expiries", "Leases that expired because their worker sent no heartbeat."
         )
-        self.published = Counter(
-            "modnorm_jobs_published", "Job ids given to the broker.", registry=registry
-        )
-        self.unpublished = Counter(
+        self.published = counter("modnorm_jobs_published", "Job ids given to the broker.")
+        self.unpublished = counter(
             "modnorm_jobs_unpublished",
             "Job ids that the broker did not take; they are published again.",
-            registry=registry,
         )
-        self.reconciled = Counter(
+        self.reconciled = counter(
             "modnorm_jobs_reconciled",
             "Pending jobs published again because the broker held too few messages.",
-            registry=registry,
         )
-        self.broker_up = Gauge(
-            "modnorm_broker_up", "1 when the last use of the broker succeeded.", registry=registry
-        )
-        self.deviating_workers = Gauge(
+        self.broker_up = gauge("modnorm_broker_up", "1 when the last use of the broker succeeded.")
+        self.deviating_workers = gauge(
             "modnorm_workers_deviating",
             "Workers whose base recently answered unlike others of the same environment.",
-            registry=registry,
         )
-        self._scored = Counter(
-            "modnorm_candidates_scored", "Results stored.", ("split",), registry=registry
-        )
-        self._stopped = Counter(
+        self._scored = counter("modnorm_candidates_scored", "Results stored.", ("split",))
+        self._stopped = counter(
             "modnorm_candidates_stopped",
             "Candidates that were stopped early because they cannot become experts.",
-            registry=registry,
         )
-        self._failures = Counter(
-            "modnorm_attempts_failed", "Attempts that failed.", ("kind",), registry=registry
-        )
-        self._phases = Histogram(
+        self._failures = counter("modnorm_attempts_failed", "Attempts that failed.", ("kind",))
+        self._phases = histogram(
             "modnorm_candidate_phase_seconds",
             "Seconds of each phase of a candidate, as reported by workers.",
             ("phase",),
-            buckets=WORK_BUCKETS,
-            registry=registry,
         )
-        self._steps = Histogram(
+        self._steps = histogram(
             "modnorm_step_seconds",
             "Seconds of the step that leaves a state, including calls to other services.",
             ("state",),
-            buckets=WORK_BUCKETS,
-            registry=registry,
         )
-        self._experiments = Histogram(
+        self._experiments = histogram(
             "modnorm_experiment_seconds",
             "Seconds from creation to end, of experiments that their last job ended.",
             ("state",),
             buckets=EXPERIMENT_BUCKETS,
-            registry=registry,
         )
         self._begin_at_zero()
         # Stored, since the lookup of a time series by labels costs more than its update.
@@ -125,14 +109,9 @@ class AggregatorMetrics:
 
     def _ended(self, change: Change) -> None:
         experiment = change.experiment
-        if (
-            experiment is not None
-            and experiment.state in TERMINAL
-            and experiment.end_time is not None
-        ):
-            self._experiments.labels(experiment.state).observe(
-                experiment.end_time - experiment.create_time
-            )
+        if experiment and experiment.state in TERMINAL and experiment.end_time is not None:
+            seconds = experiment.end_time - experiment.create_time
+            self._experiments.labels(experiment.state).observe(seconds)
 
     def _begin_at_zero(self) -> None:
         """Create every time series with value 0, since a rate needs a first value."""

@@ -154,23 +154,22 @@ def _valid(
     for path, message in singles.items():
         yield path, (message.SerializeToString(),)
     yield f"{jobs}ReportJob", [part.SerializeToString() for part in report]
-    beat = evaluation_pb2.HeartbeatRequest(lease=job.lease, answers_done=1)
-    parked = evaluation_pb2.HeartbeatRequest(lease=job.lease, parked=True)
+    messages = [request.SerializeToString() for request in _work_requests(job, report)]
+    yield f"{jobs}Work", messages
+
+
+def _work_requests(
+    job: evaluation_pb2.Job, report: Sequence[evaluation_pb2.ReportJobRequest]
+) -> Iterator[evaluation_pb2.WorkRequest]:
+    lease, call = job.lease, evaluation_pb2.Call
+    beat = evaluation_pb2.HeartbeatRequest(lease=lease, answers_done=1)
+    parked = evaluation_pb2.HeartbeatRequest(lease=lease, parked=True)
+    yield evaluation_pb2.WorkRequest(calls=[call(heartbeat=beat), call(heartbeat=parked)])
     whole = evaluation_pb2.WholeReport(parts=report)
+    claim = evaluation_pb2.ClaimJobRequest(job_id=lease.job_id, worker="fuzz")
     failure = evaluation_pb2.FailJobRequest(
-        lease=job.lease, kind=evaluation_pb2.FAILURE_KIND_RELEASED, reason="fuzz"
+        lease=lease, kind=evaluation_pb2.FAILURE_KIND_RELEASED, reason="fuzz"
     )
-    messages = (
-        [evaluation_pb2.Call(heartbeat=beat), evaluation_pb2.Call(heartbeat=parked)],
-        [
-            evaluation_pb2.Call(report=whole),
-            evaluation_pb2.Call(
-                claim=evaluation_pb2.ClaimJobRequest(job_id=job.lease.job_id, worker="fuzz")
-            ),
-            evaluation_pb2.Call(fail=failure),
-        ],
-    )
-    yield (
-        f"{jobs}Work",
-        [evaluation_pb2.WorkRequest(calls=calls).SerializeToString() for calls in messages],
+    yield evaluation_pb2.WorkRequest(
+        calls=[call(report=whole), call(claim=claim), call(fail=failure)]
     )

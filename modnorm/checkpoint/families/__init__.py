@@ -5,11 +5,14 @@ from types import MappingProxyType
 
 from modnorm.checkpoint.config import Config
 from modnorm.checkpoint.families.decoder import Dimensions, Family
-from modnorm.checkpoint.families.gemma3 import GEMMA3, GEMMA3_TEXT
-from modnorm.checkpoint.families.llama import LLAMA
-from modnorm.checkpoint.families.olmo3 import OLMO3
-from modnorm.checkpoint.families.qwen2 import QWEN2
-from modnorm.checkpoint.families.qwen3 import QWEN3
+from modnorm.checkpoint.families.definitions import (
+    GEMMA3,
+    GEMMA3_TEXT,
+    LLAMA,
+    OLMO3,
+    QWEN2,
+    QWEN3,
+)
 from modnorm.checkpoint.layout import Layout
 from modnorm.errors import InvalidInputError
 
