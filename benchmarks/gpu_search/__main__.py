@@ -21,7 +21,7 @@ COMMANDS = {
     "throughput": "throughput",
     "switch": "switch",
     "startup": "startup",
-    "scaling": "scaling",
+    "scaling": "lab_scaling",
 }
 
 

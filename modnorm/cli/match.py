@@ -86,8 +86,8 @@ def _check(spec: "ExperimentSpec", wanted: "Matching") -> None:
         InvalidInputError: names the field or the option at fault.
         PreconditionError: the rows are not public and not on this machine.
     """
-    from modnorm.admission import check_search_here
     from modnorm.radius.matching_checks import check_count, check_method
+    from modnorm.spec_checks import check_search_here
 
     check_method(spec.method, wanted.radii, wanted.sigma)
     rows = check_search_here(spec, folders=settings().split_folders)

@@ -53,7 +53,7 @@ def settings() -> "ClientSettings":
     from pydantic import ValidationError
 
     from modnorm.client.settings import ClientSettings
-    from modnorm.spec.faults import plain_words
+    from modnorm.spec.fault_messages import plain_words
 
     try:
         return ClientSettings()
@@ -121,9 +121,9 @@ def check_here(spec: "ExperimentSpec", file: Path | None = None) -> None:
         InvalidInputError: names the field at fault.
         PreconditionError: rows of the spec are not public and not on this machine.
     """
-    from modnorm.admission import check_here
     from modnorm.engines import engine_names
     from modnorm.spec import located
+    from modnorm.spec_checks import check_here
 
     with located(file) if file is not None else nullcontext():
         check_here(spec, folders=settings().split_folders, engines=engine_names())

@@ -11,7 +11,7 @@ from modnorm.cli.options import connect
 
 if TYPE_CHECKING:
     from modnorm.suites import Cell, LoadedSuite
-    from modnorm.suites.figures import BuiltTable
+    from modnorm.suites.built_tables import BuiltTable
     from modnorm.suites.running.suite_status import CellStatus
     from modnorm.suites.suite_plan import SuitePlan
 

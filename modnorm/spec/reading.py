@@ -12,7 +12,7 @@ from modnorm.errors import InvalidInputError, ModnormError
 from modnorm.files import MAX_YAML_BYTES, read_text
 from modnorm.hints import did_you_mean
 from modnorm.spec.experiment import ExperimentSpec
-from modnorm.spec.faults import first_fault
+from modnorm.spec.fault_messages import first_fault
 from modnorm.spec.section import Section
 from modnorm.spec.yaml_text import compose_yaml, line_of, read_yaml
 

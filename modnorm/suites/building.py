@@ -6,13 +6,13 @@ from dataclasses import replace
 import pandas as pd
 
 from modnorm.errors import InvalidInputError
+from modnorm.suites.built_tables import BuiltTable, fill
 from modnorm.suites.comparing import (
     difference_table,
     speedup_table,
     support_table,
     tail_table,
 )
-from modnorm.suites.figures import BuiltTable, fill
 from modnorm.suites.loading import LoadedSuite
 from modnorm.suites.measures import timing_scope
 from modnorm.suites.notes import choice_notes, contrast_notes

@@ -10,7 +10,7 @@ import pandas as pd
 from modnorm.analysis.support import bin_name, count_support, decompose, support_bins
 from modnorm.analysis.tail import cutoff, required_population
 from modnorm.errors import InvalidInputError
-from modnorm.suites.figures import BuiltTable, fill
+from modnorm.suites.built_tables import BuiltTable, fill
 from modnorm.suites.notes import share_notes
 from modnorm.suites.table_specs import (
     ComparingTable,

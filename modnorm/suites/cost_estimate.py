@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 
-from modnorm.admission import task_of
 from modnorm.checkpoint.families import physical_layout
 from modnorm.checkpoint.reference import find_local_checkpoint
 from modnorm.errors import InvalidInputError
 from modnorm.files import read_text
 from modnorm.spec import ExperimentSpec
+from modnorm.spec_checks import task_of
 from modnorm.suites.cells import Cell
 from modnorm.suites.suite_plan import CellPlan, plan_suite
 

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from modnorm.analysis.tail import ROUNDING as SAME
-from modnorm.suites.figures import BuiltTable, FigureRow
+from modnorm.suites.built_tables import BuiltTable, FigureRow
 from modnorm.suites.table_specs import DevelopmentTable, Labels, MetricTable
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from modnorm.suites.figures import BuiltTable, Figure, Printed
+from modnorm.suites.built_tables import BuiltTable, Figure, Printed
 
 
 def to_text(table: BuiltTable) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from modnorm.analysis.bands import BandPoint, Bars, Level, Panel, Span, draw_panels
 from modnorm.analysis.support import bin_name, support_bins
-from modnorm.suites.figures import BuiltTable, Figure, FigureRow
+from modnorm.suites.built_tables import BuiltTable, Figure, FigureRow
 from modnorm.suites.table_specs import (
     NUMBERS,
     Comparison,

@@ -26,7 +26,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from modnorm.errors import InvalidInputError
 from modnorm.spec import MAX_DECLARATION, compose_yaml, read_yaml
-from modnorm.spec.faults import plain_faults
+from modnorm.spec.fault_messages import plain_faults
 from modnorm.spec.yaml_text import line_of
 from modnorm.tasks.catalogue import DATASETS
 

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from modnorm.errors import InvalidInputError, ModnormError
 from modnorm.radius.artifact import RadiusArtifact
 from modnorm.radius.artifact_schema import MatchingSettings
-from modnorm.spec.faults import plain_words
+from modnorm.spec.fault_messages import plain_words
 from modnorm.v1 import calibration_pb2
 
 

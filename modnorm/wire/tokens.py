@@ -29,7 +29,7 @@ from modnorm.errors import (
 )
 from modnorm.files import MAX_YAML_BYTES, read_text
 from modnorm.spec import read_yaml
-from modnorm.spec.faults import plain_words
+from modnorm.spec.fault_messages import plain_words
 from modnorm.wire.roles import DEFAULT_TENANT, Role
 
 __all__ = [

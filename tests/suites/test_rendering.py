@@ -1,7 +1,7 @@
 from dataclasses import replace
 from typing import Any
 
-from modnorm.suites.figures import BuiltTable, Figure, FigureRow, Printed
+from modnorm.suites.built_tables import BuiltTable, Figure, FigureRow, Printed
 from modnorm.suites.rendering import to_document, to_markdown, to_text
 
 TABLE = BuiltTable(

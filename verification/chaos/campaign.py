@@ -8,10 +8,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from verification.chaos.chaos_lab import Lab, open_lab
-from verification.chaos.experiments import JOBS
 from verification.chaos.fault_schedule import EXPERIMENTS, Fault, Schedule, draw
 from verification.chaos.play import Performance, Verdict
 from verification.chaos.run_outcome import Outcome
+from verification.chaos.small_experiments import JOBS
 
 CHANCES = 5
 """A kind of fault that had no effect in this many injections, and never any, counts as idle."""

@@ -33,7 +33,7 @@ EARLY = frozenset({Fault.KILL_CALIBRATOR, Fault.KILL_SAMPLER, Fault.FILL_DISK})
 COLD = EARLY
 """Faults before which profiles and scale maps are deleted, so that they are computed again."""
 EXPERIMENTS = ("word-problems", "countdown")
-"""Experiments by name, in `verification.chaos.experiments`; the last one is calibrated."""
+"""Experiments by name, in `verification.chaos.small_experiments`; the last one is calibrated."""
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from modnorm.client.calls import LabCalls
 from modnorm.errors import ModnormError, UnavailableError
 from verification.chaos.chaos_lab import Lab
-from verification.chaos.experiments import make_experiment
 from verification.chaos.fault_schedule import Schedule, Step
 from verification.chaos.faults import INJECT, Scene
 from verification.chaos.observer import Observer, Sight
 from verification.chaos.run_outcome import Outcome, broken_invariants, read_outcome
+from verification.chaos.small_experiments import make_experiment
 from verification.labs.waiting import HANG_SECONDS
 
 _LOOK_SECONDS = 0.1

@@ -7,7 +7,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from modnorm.admission import (
+from modnorm.errors import InvalidInputError, NotFoundError
+from modnorm.perturbation.methods import refuse_unused_profile
+from modnorm.sandbox import Runner
+from modnorm.spec import ExperimentSpec
+from modnorm.spec_checks import (
     Splits,
     check_calibration,
     check_engine,
@@ -18,10 +22,6 @@ from modnorm.admission import (
     load_splits,
     read_profile,
 )
-from modnorm.errors import InvalidInputError, NotFoundError
-from modnorm.perturbation.methods import refuse_unused_profile
-from modnorm.sandbox import Runner
-from modnorm.spec import ExperimentSpec
 from modnorm.tasks import Row, check_sandbox
 from modnorm.tasks.row_loading import LoadedRows, encode_rows
 from services.aggregator.experiments.upstream_services import Calibrator, Sampler

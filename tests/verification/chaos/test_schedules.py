@@ -3,9 +3,9 @@
 import pytest
 
 from verification.chaos.campaign import perform
-from verification.chaos.experiments import JOBS
 from verification.chaos.fault_schedule import EXPERIMENTS, Fault, Schedule, Step, draw
 from verification.chaos.planted import fencing_removed
+from verification.chaos.small_experiments import JOBS
 
 CALIBRATED = EXPERIMENTS[-1]
 SEEDS = range(200)

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from modnorm import admission
+from modnorm import spec_checks
 from modnorm.tasks.row_loading import load_data
 from modnorm.v1 import experiment_pb2
 from verification.labs.waiting import HANG_SECONDS
@@ -40,7 +40,7 @@ class Downloads:
 @pytest.fixture
 def downloads(monkeypatch):
     made = Downloads()
-    monkeypatch.setattr(admission, "load_data", made.load)
+    monkeypatch.setattr(spec_checks, "load_data", made.load)
     yield made
     made.go_on.set()
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
-from benchmarks.gpu_search import scaling
+from benchmarks.gpu_search import lab_scaling
 from modnorm.v1 import experiment_pb2 as experiments
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def _busy(gpus: int, engines: int) -> object:
         model=Path("model"), rows=1, population=4, max_tokens=1, engine="vllm", engines=engines
     )
     lab = cast("LabCalls", _Lab(gpus * engines))
-    return scaling._measure(lab, gpus, options)["busy_share"]
+    return lab_scaling._measure(lab, gpus, options)["busy_share"]
 
 
 def test_engines_that_share_a_gpu_are_busy_for_a_part_of_their_time() -> None:
