@@ -37,7 +37,10 @@ def read_dataset(spec: DataSpec, *, field: str) -> HubRows:
     datasets = _datasets(field)
     from modnorm.tasks.hub_download import load_dataset  # noqa: PLC0415 - loads httpx
 
-    return load_dataset(datasets, spec, field)
+    try:
+        return HubRows(*load_dataset(datasets, spec, field))
+    except datasets.exceptions.DatasetNotFoundError as error:
+        raise no_dataset(spec, field) from error
 
 
 def check_dataset(spec: DataSpec, *, field: str) -> None:

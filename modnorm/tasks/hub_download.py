@@ -12,18 +12,20 @@ from huggingface_hub import constants, get_session
 
 from modnorm.errors import InvalidInputError, UnavailableError
 from modnorm.spec import DataSpec
-from modnorm.tasks.hub_dataset import HubRows, no_dataset
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _REACH_SECONDS = 5.0
 _OFFLINE_LOCK, _OFFLINE = Lock(), "HF_HUB_OFFLINE"
 
+Rows = Iterable[Mapping[str, object]]
 
-def load_dataset(datasets: ModuleType, spec: DataSpec, field: str) -> HubRows:
-    """Return the rows of a split, from the hub or from the local copy.
+
+def load_dataset(datasets: ModuleType, spec: DataSpec, field: str) -> tuple[Rows, str | None]:
+    """Return the rows of a split and their commit, from the hub or from the local copy.
 
     Raises:
-        InvalidInputError: the dataset, configuration, split or revision does not exist.
+        InvalidInputError: the configuration, split or revision does not exist.
+        datasets.exceptions.DatasetNotFoundError: the dataset does not exist.
         UnavailableError: the dataset is not cached and cannot be downloaded.
     """
     if _is_reachable():
@@ -61,7 +63,7 @@ def _offline(datasets: ModuleType) -> Iterator[None]:
                 setattr(module, _OFFLINE, value)
 
 
-def _read(datasets: ModuleType, spec: DataSpec, field: str) -> HubRows:
+def _read(datasets: ModuleType, spec: DataSpec, field: str) -> tuple[Rows, str | None]:
     try:
         builder = datasets.load_dataset_builder(
             spec.source, name=spec.config, revision=spec.revision
@@ -69,8 +71,8 @@ def _read(datasets: ModuleType, spec: DataSpec, field: str) -> HubRows:
         commit = _commit(builder.hash, spec, field)
         builder.download_and_prepare()
         rows = builder.as_dataset(split=spec.split)
-    except datasets.exceptions.DatasetNotFoundError as error:
-        raise no_dataset(spec, field) from error
+    except datasets.exceptions.DatasetNotFoundError:
+        raise  # it is an OSError, but no outage
     except (OSError, httpx.HTTPError) as error:
         raise UnavailableError(
             f"cannot fetch {spec.source} from the Hugging Face Hub: {error}",
@@ -80,7 +82,7 @@ def _read(datasets: ModuleType, spec: DataSpec, field: str) -> HubRows:
     # RuntimeError: the dataset is a script, which `datasets` no longer supports.
     except (ValueError, RuntimeError, datasets.exceptions.DatasetsError) as error:
         raise InvalidInputError(f"{spec.source}: {error}", field=field) from error
-    return HubRows(cast("Iterable[Mapping[str, object]]", rows), commit)
+    return cast("Rows", rows), commit
 
 
 def _commit(version: object, spec: DataSpec, field: str) -> str | None:

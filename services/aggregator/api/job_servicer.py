@@ -9,8 +9,8 @@ from modnorm.errors import InvalidInputError
 from modnorm.v1 import evaluation_pb2, evaluation_pb2_grpc
 from modnorm.v1.evaluation_pb2 import Call, Reply, WorkRequest, WorkResponse
 from services.aggregator.api.report_reader import ReportReader
-from services.aggregator.api.work_stream import SERVICE, WorkStreams
-from services.aggregator.api.worker_calls import Caller, WorkerCalls
+from services.aggregator.api.work_stream import SERVICE, Caller, WorkStreams
+from services.aggregator.api.worker_calls import WorkerCalls
 from services.aggregator.experiments.lifecycle import Change
 from services.aggregator.experiments.result_store import ResultStore
 from services.aggregator.jobs.job_store import JobStore

@@ -3,12 +3,12 @@
 import asyncio
 import time
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from typing import cast
 
 from modnorm.errors import InvalidInputError, ModnormError, UnavailableError
 from modnorm.v1.evaluation_pb2 import Call, Reply, WorkRequest, WorkResponse
 from modnorm.wire.status import code_of
-from services.aggregator.api.worker_calls import Caller
 from services.common.call_names import names_of
 from services.common.error_interceptor import described
 from services.common.logging import naming
@@ -27,6 +27,14 @@ _METHODS = {
     None: "Work",
 }
 """The name of each kind of call in metrics, logs and traces."""
+
+
+@dataclass(slots=True)
+class Caller:
+    """The worker that made a call."""
+
+    has_left: bool = False
+
 
 Answer = Callable[[Call, Reply, Caller], Awaitable[None]]
 """Fills in the reply to a call, or raises the error of a refused call."""

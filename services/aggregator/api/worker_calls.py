@@ -18,6 +18,7 @@ from modnorm.v1.evaluation_pb2 import (
 )
 from services.aggregator.api.report_reader import MAX_ANSWERS, check_length, check_name
 from services.aggregator.api.to_proto import fill_job, fill_threshold
+from services.aggregator.api.work_stream import Caller
 from services.aggregator.experiments.lifecycle import with_remedy
 from services.aggregator.jobs.batching import Batcher
 from services.aggregator.jobs.job_store import (
@@ -46,13 +47,6 @@ _KINDS = {
 }
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(slots=True)
-class Caller:
-    """The worker that made a call."""
-
-    has_left: bool = False
 
 
 @dataclass(frozen=True, slots=True)
