@@ -24,11 +24,10 @@ from benchmarks.gpu_search.child_processes import Child, ending
 from benchmarks.gpu_search.contenders import Contender, Pool, contender_named, pool_of
 from benchmarks.gpu_search.driver import Plan, search
 from benchmarks.gpu_search.driver_messages import Settings
-from benchmarks.gpu_search.expected import drawn_scores
 from benchmarks.gpu_search.floor import Size
 from benchmarks.gpu_search.report_tables import print_report
 from benchmarks.gpu_search.result_file import Results
-from benchmarks.gpu_search.workload import RATES, Workload
+from benchmarks.gpu_search.workload import RATES, Workload, drawn_scores
 from modnorm.checkpoint.families import physical_layout
 from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.search.ranking import rank

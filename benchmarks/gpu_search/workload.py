@@ -19,6 +19,7 @@ from math import log
 
 import numpy as np
 
+from modnorm.search.ranking import mean_reward
 from modnorm.tasks.countdown import Countdown
 from modnorm.tasks.protocol import Judgement, Message, Row
 
@@ -140,3 +141,13 @@ class DrawnTask:
     def metric(self, rows: Sequence[Row], correct: Sequence[bool]) -> float:
         """Accuracy."""
         return self._task.metric(rows, correct)
+
+
+def drawn_scores(workload: Workload, candidates: int) -> dict[int, float]:
+    """Return the score of each candidate if its answers are exactly the drawn ones."""
+    return {candidate: _score(workload, candidate) for candidate in range(candidates)}
+
+
+def _score(workload: Workload, candidate: int) -> float:
+    task = DrawnTask(workload.cap)
+    return mean_reward([task.judge(row, "").reward for row in workload.table(candidate)])

@@ -1,4 +1,7 @@
-"""The pause before a worker's next job, which depends on how earlier jobs ended."""
+"""Pauses of a worker: before its next job, and before it reconnects to the broker."""
+
+import time
+from collections.abc import Callable
 
 LONGEST_PAUSE = 60.0
 """Seconds; after consecutive failures."""
@@ -62,3 +65,30 @@ class JobBackoff:
             # Bounded, since a lone worker may wait for its sandbox for days.
             self._after_unfit = min(2.0 ** min(self._rounds, 10), LONGEST_ROUND_PAUSE)
         self._unfit.add(job_id)
+
+
+class ReconnectBackoff:
+    """The pause before the next attempt: doubled up to a bound, reset after success.
+
+    Args:
+        first: Seconds before the second attempt.
+        most: Longest pause in seconds; an attempt that lasts longer counts as success.
+        clock: Returns a monotonic time in seconds.
+    """
+
+    def __init__(
+        self, first: float, most: float, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._first = first
+        self._most = most
+        self._clock = clock
+        self._next = first
+        self._began = clock()
+
+    def after_failure(self) -> float:
+        """Return the seconds to wait before the next attempt."""
+        now = self._clock()
+        pause = self._first if now - self._began > self._most else self._next
+        self._next = min(2 * pause, self._most)
+        self._began = now + pause
+        return pause

@@ -18,7 +18,7 @@ from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 from typing_extensions import override
 
 from modnorm.errors import InvalidInputError
-from services.common.exponential_backoff import Backoff
+from services.evaluator.backoff import ReconnectBackoff
 
 POLL_SECONDS = 0.2
 """Longest wait for a message before Celery checks whether to stop."""
@@ -87,7 +87,7 @@ class QueueConsumer(Consumer):  # type: ignore[misc]  # celery has no types
         self._outages: tuple[type[Exception], ...] = (ConnectionError, *lost)
         # After a message that cannot be unpacked, Celery reconnects.
         self.connection_errors = (Exception,)
-        self._backoff = Backoff(RECONNECT_SECONDS, MAX_RECONNECT_SECONDS)
+        self._backoff = ReconnectBackoff(RECONNECT_SECONDS, MAX_RECONNECT_SECONDS)
 
     @override
     def connect(self) -> Connection:

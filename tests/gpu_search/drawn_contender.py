@@ -4,7 +4,7 @@ from multiprocessing.connection import Connection
 
 from benchmarks.gpu_search.candidate_outcome import Outcome
 from benchmarks.gpu_search.driver_messages import EvaluateCandidate, Free, Settings
-from benchmarks.gpu_search.expected import drawn_scores
+from benchmarks.gpu_search.workload import drawn_scores
 
 
 def serve(connection: Connection, settings: Settings) -> None:

@@ -11,10 +11,9 @@ from benchmarks.gpu_search.child_processes import Child, ending
 from benchmarks.gpu_search.contenders import contender_named
 from benchmarks.gpu_search.driver import Plan, search
 from benchmarks.gpu_search.driver_messages import Settings
-from benchmarks.gpu_search.expected import drawn_scores
 from benchmarks.gpu_search.result_file import Results
 from benchmarks.gpu_search.search import is_right
-from benchmarks.gpu_search.workload import Workload
+from benchmarks.gpu_search.workload import Workload, drawn_scores
 from modnorm.search.ranking import rank
 
 POPULATION, EXPERTS = 24, 4

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from benchmarks.gpu_search.expected import drawn_scores
-from benchmarks.gpu_search.workload import RATES, Workload
+from benchmarks.gpu_search.workload import RATES, Workload, drawn_scores
 
 CANDIDATES = 20
 

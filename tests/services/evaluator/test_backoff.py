@@ -9,7 +9,13 @@ from typing_extensions import override
 from modnorm.v1 import evaluation_pb2 as messages
 from services.common.queue import make_celery, publish
 from services.common.settings import EvaluatorSettings
-from services.evaluator.backoff import LONGEST_PAUSE, LONGEST_ROUND_PAUSE, UNFIT_PAUSE, JobBackoff
+from services.evaluator.backoff import (
+    LONGEST_PAUSE,
+    LONGEST_ROUND_PAUSE,
+    UNFIT_PAUSE,
+    JobBackoff,
+    ReconnectBackoff,
+)
 from services.evaluator.celery_worker import Worker
 from verification.labs.waiting import HANG_SECONDS
 
@@ -135,3 +141,14 @@ def test_a_queue_of_unfit_jobs_is_polled_slowly(
     time.sleep(3.0)
     # The second round begins after two seconds, the third after four more.
     assert 3 < returning.claims <= 7
+
+
+def test_pauses_double_up_to_a_bound_and_reset_after_success():
+    now = [0.0]
+    backoff = ReconnectBackoff(0.5, 3.0, clock=lambda: now[0])
+    pauses = []
+    for lasted in (0, 0, 1, 0, 2.9, 3.1, 0):
+        now[0] += lasted
+        pauses.append(backoff.after_failure())
+        now[0] += pauses[-1]
+    assert pauses == [0.5, 1, 2, 3, 3, 0.5, 1]
