@@ -179,7 +179,7 @@ class Job(google.protobuf.message.Message):
     ROWS_DIGEST_FIELD_NUMBER: builtins.int
     CANDIDATE_FIELD_NUMBER: builtins.int
     DECLARATION_FIELD_NUMBER: builtins.int
-    BAR_FIELD_NUMBER: builtins.int
+    THRESHOLD_FIELD_NUMBER: builtins.int
     SKIPPED_ROWS_FIELD_NUMBER: builtins.int
     REPLAY_DIGEST_FIELD_NUMBER: builtins.int
     GENERATOR_DIGEST_FIELD_NUMBER: builtins.int
@@ -227,7 +227,7 @@ class Job(google.protobuf.message.Message):
         """The candidate."""
 
     @property
-    def bar(self) -> Global___Bar:
+    def threshold(self) -> Global___Threshold:
         """Threshold that the candidate must be able to reach; absent if all its rows are scored."""
 
     @property
@@ -250,29 +250,29 @@ class Job(google.protobuf.message.Message):
         rows_digest: builtins.str = ...,
         candidate: builtins.int = ...,
         declaration: builtins.str | None = ...,
-        bar: Global___Bar | None = ...,
+        threshold: Global___Threshold | None = ...,
         skipped_rows: collections.abc.Iterable[builtins.int] | None = ...,
         replay_digest: builtins.str = ...,
         generator_digest: builtins.str = ...,
         may_stop: builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_bar", b"_bar", "_declaration", b"_declaration", "bar", b"bar", "declaration", b"declaration", "descriptor", b"descriptor", "engine", b"engine", "lease", b"lease", "model", b"model"]
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_declaration", b"_declaration", "_threshold", b"_threshold", "declaration", b"declaration", "descriptor", b"descriptor", "engine", b"engine", "lease", b"lease", "model", b"model", "threshold", b"threshold"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_bar", b"_bar", "_declaration", b"_declaration", "bar", b"bar", "candidate", b"candidate", "declaration", b"declaration", "descriptor", b"descriptor", "engine", b"engine", "experiment_id", b"experiment_id", "generator_digest", b"generator_digest", "lease", b"lease", "max_tokens", b"max_tokens", "may_stop", b"may_stop", "model", b"model", "model_digest", b"model_digest", "replay_digest", b"replay_digest", "rows_digest", b"rows_digest", "scorer", b"scorer", "skipped_rows", b"skipped_rows", "split", b"split", "task", b"task"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_declaration", b"_declaration", "_threshold", b"_threshold", "candidate", b"candidate", "declaration", b"declaration", "descriptor", b"descriptor", "engine", b"engine", "experiment_id", b"experiment_id", "generator_digest", b"generator_digest", "lease", b"lease", "max_tokens", b"max_tokens", "may_stop", b"may_stop", "model", b"model", "model_digest", b"model_digest", "replay_digest", b"replay_digest", "rows_digest", b"rows_digest", "scorer", b"scorer", "skipped_rows", b"skipped_rows", "split", b"split", "task", b"task", "threshold", b"threshold"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__bar: typing_extensions.TypeAlias = typing.Literal["bar"]
-    _WhichOneofArgType__bar: typing_extensions.TypeAlias = typing.Literal["_bar", b"_bar"]
     _WhichOneofReturnType__declaration: typing_extensions.TypeAlias = typing.Literal["declaration"]
     _WhichOneofArgType__declaration: typing_extensions.TypeAlias = typing.Literal["_declaration", b"_declaration"]
-    @typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__bar) -> _WhichOneofReturnType__bar | None: ...
+    _WhichOneofReturnType__threshold: typing_extensions.TypeAlias = typing.Literal["threshold"]
+    _WhichOneofArgType__threshold: typing_extensions.TypeAlias = typing.Literal["_threshold", b"_threshold"]
     @typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__declaration) -> _WhichOneofReturnType__declaration | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__threshold) -> _WhichOneofReturnType__threshold | None: ...
 
 Global___Job: typing_extensions.TypeAlias = Job
 
 @typing.final
-class Bar(google.protobuf.message.Message):
+class Threshold(google.protobuf.message.Message):
     """The threshold of a candidate: the rank of the weakest expert. A candidate is excluded once it can
     only rank after it.
     """
@@ -294,7 +294,7 @@ class Bar(google.protobuf.message.Message):
     _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["index", b"index", "reward", b"reward"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
-Global___Bar: typing_extensions.TypeAlias = Bar
+Global___Threshold: typing_extensions.TypeAlias = Threshold
 
 @typing.final
 class HeartbeatRequest(google.protobuf.message.Message):
@@ -307,7 +307,7 @@ class HeartbeatRequest(google.protobuf.message.Message):
     ANSWERS_TOTAL_FIELD_NUMBER: builtins.int
     EXPERIMENT_ID_FIELD_NUMBER: builtins.int
     CANDIDATE_FIELD_NUMBER: builtins.int
-    RESTING_FIELD_NUMBER: builtins.int
+    PARKED_FIELD_NUMBER: builtins.int
     answers_done: builtins.int
     """Number of finished answers."""
     answers_total: builtins.int
@@ -316,7 +316,7 @@ class HeartbeatRequest(google.protobuf.message.Message):
     """The experiment of the job; empty if the worker needs no threshold."""
     candidate: builtins.int
     """Index of the candidate."""
-    resting: builtins.bool
+    parked: builtins.bool
     """Whether the job is parked, not at the engine, while others go first."""
     @property
     def lease(self) -> Global___Lease:
@@ -330,11 +330,11 @@ class HeartbeatRequest(google.protobuf.message.Message):
         answers_total: builtins.int = ...,
         experiment_id: builtins.str = ...,
         candidate: builtins.int = ...,
-        resting: builtins.bool = ...,
+        parked: builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["lease", b"lease"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["answers_done", b"answers_done", "answers_total", b"answers_total", "candidate", b"candidate", "experiment_id", b"experiment_id", "lease", b"lease", "resting", b"resting"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["answers_done", b"answers_done", "answers_total", b"answers_total", "candidate", b"candidate", "experiment_id", b"experiment_id", "lease", b"lease", "parked", b"parked"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___HeartbeatRequest: typing_extensions.TypeAlias = HeartbeatRequest
@@ -346,26 +346,26 @@ class HeartbeatResponse(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     CANCEL_FIELD_NUMBER: builtins.int
-    BAR_FIELD_NUMBER: builtins.int
+    THRESHOLD_FIELD_NUMBER: builtins.int
     cancel: builtins.bool
     """The worker must stop: the experiment no longer needs the job."""
     @property
-    def bar(self) -> Global___Bar:
+    def threshold(self) -> Global___Threshold:
         """The present threshold, which only rises; absent if there is none."""
 
     def __init__(
         self,
         *,
         cancel: builtins.bool = ...,
-        bar: Global___Bar | None = ...,
+        threshold: Global___Threshold | None = ...,
     ) -> None: ...
-    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_bar", b"_bar", "bar", b"bar"]
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_threshold", b"_threshold", "threshold", b"threshold"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_bar", b"_bar", "bar", b"bar", "cancel", b"cancel"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_threshold", b"_threshold", "cancel", b"cancel", "threshold", b"threshold"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__bar: typing_extensions.TypeAlias = typing.Literal["bar"]
-    _WhichOneofArgType__bar: typing_extensions.TypeAlias = typing.Literal["_bar", b"_bar"]
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__bar) -> _WhichOneofReturnType__bar | None: ...
+    _WhichOneofReturnType__threshold: typing_extensions.TypeAlias = typing.Literal["threshold"]
+    _WhichOneofArgType__threshold: typing_extensions.TypeAlias = typing.Literal["_threshold", b"_threshold"]
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__threshold) -> _WhichOneofReturnType__threshold | None: ...
 
 Global___HeartbeatResponse: typing_extensions.TypeAlias = HeartbeatResponse
 
