@@ -1,5 +1,7 @@
 """The first schema."""
 
+from typing import TypeVar
+
 import sqlalchemy as sa
 from alembic import op
 
@@ -7,6 +9,8 @@ revision = "1"
 down_revision = None
 branch_labels = None
 depends_on = None
+
+ValueT = TypeVar("ValueT")
 
 
 def upgrade() -> None:
@@ -150,8 +154,8 @@ def _create_results() -> None:
 
 
 def _columns(
-    kind: sa.types.TypeEngine[object], *names: str, nullable: bool = False
-) -> list[sa.Column[object]]:
+    kind: sa.types.TypeEngine[ValueT], *names: str, nullable: bool = False
+) -> list[sa.Column[ValueT]]:
     return [sa.Column(name, kind, nullable=nullable) for name in names]
 
 
