@@ -23,7 +23,7 @@ from pathlib import Path
 from modnorm.analysis.document import ResultsDocument, results_document
 from modnorm.analysis.environments import environments_of, places
 from modnorm.analysis.evaluations import repeated_attempts, timing_scope
-from modnorm.analysis.plots import draw_plots
+from modnorm.analysis.plots import draw_plots, plot_data
 from modnorm.analysis.report import render_report
 from modnorm.analysis.run_data import CandidateRow, RunData
 from modnorm.files import encode_json, write_file
@@ -46,7 +46,7 @@ def write_run(directory: Path, run: RunData) -> ResultsDocument:
         OSError: the directory cannot be written.
     """
     document = results_document(run)
-    plots = draw_plots(run)
+    plots = draw_plots(plot_data(run, document))
     (directory / "plots").mkdir(parents=True, exist_ok=True)
     for name, image in plots.items():
         write_file(directory / "plots" / f"{name}.png", image)

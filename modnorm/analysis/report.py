@@ -14,7 +14,7 @@ from modnorm.analysis.environments import describe_mixed
 
 BEST_SHOWN = 10
 
-_PLOTS = {
+PLOT_CAPTIONS = {
     "accuracy-by-ensemble-size": "Accuracy of the vote with 95 % intervals, and of the base.",
     "accuracy-by-population": "The same accuracies against the nested population sizes.",
     "reward-histogram": "Selection rewards of all candidates; the base is the dashed line.",
@@ -43,7 +43,7 @@ def render_report(document: ResultsDocument, plots: Mapping[str, bytes]) -> str:
             **report_parts(document),
             plots=[
                 _plot(name, caption, plots[name])
-                for name, caption in _PLOTS.items()
+                for name, caption in PLOT_CAPTIONS.items()
                 if name in plots
             ],
         )
