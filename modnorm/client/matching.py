@@ -82,7 +82,7 @@ def _prompts(
     ]
 
 
-def _profile(  # noqa: PLR0913, PLR0917 - what a profile is found or made by
+def _profile(  # noqa: PLR0913, PLR0917 - all of these identify a profile
     spec: ExperimentSpec,
     checkpoint: Checkpoint,
     prompts: list[list[int]],

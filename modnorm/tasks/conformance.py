@@ -210,5 +210,5 @@ def hostile_completions() -> Iterator[str]:
         yield "".join(generator.choices(_PIECES, k=1000))
 
 
-def _unless(good: bool, failure: str) -> str:  # noqa: FBT001 - the call reads as a sentence
+def _unless(good: bool, failure: str) -> str:  # noqa: FBT001 - calls state the condition
     return "" if good else failure

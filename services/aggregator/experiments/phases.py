@@ -62,7 +62,7 @@ def start_selecting(
     _begin(session, experiment, Split.SELECTION, message, now)
 
 
-def job_ended(  # noqa: PLR0913 - what happened, and where
+def job_ended(  # noqa: PLR0913 - the event and its place
     session: Session,
     experiment: Experiment,
     job: Job,

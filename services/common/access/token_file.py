@@ -73,7 +73,7 @@ class TokenFile:
 def _version(path: Path) -> tuple[int, int, int] | None:
     """Return a value that changes with the file's content; None if there is no file."""
     try:
-        status = os.stat(path)  # noqa: PTH116 - follows the links that secrets are mounted by
+        status = os.stat(path)  # noqa: PTH116 - follows links: secrets are links
     except OSError:
         return None
     return status.st_ino, status.st_mtime_ns, status.st_size
