@@ -79,7 +79,7 @@ def load_results(directory: Path) -> Results:
             remedy="name the folder that a finished run was written to",
         ) from error
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
-        raise InvalidInputError(f"{path} is not of schema {SCHEMA}", field="directory")
+        raise InvalidInputError(f"{path} does not have the schema {SCHEMA}", field="directory")
     return Results(directory, cast("ResultsDocument", document))
 
 

@@ -27,7 +27,7 @@ class ExpertEntry(TypedDict):
     """An expert of some (N, K).
 
     `rank` is its place in the whole population, from 1; None where it depends on what stopped
-    candidates would have scored. `heldout_metric` is None where it left rows out.
+    candidates would have scored. `heldout_metric` is None if it skipped rows.
     """
 
     rank: int | None

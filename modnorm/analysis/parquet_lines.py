@@ -38,7 +38,9 @@ def check_columns(path: Path, schema: pa.Schema) -> None:
             f"cannot read {path}: {error}", field="run", remedy=_REMEDY
         ) from error
     if not found.equals(schema):
-        raise InvalidInputError(f"{path} has other columns", field="run", remedy=_REMEDY)
+        raise InvalidInputError(
+            f"{path} has other columns than this version writes", field="run", remedy=_REMEDY
+        )
 
 
 def write_lines(path: Path, schema: pa.Schema, lines: Iterable[Mapping[str, object]]) -> None:

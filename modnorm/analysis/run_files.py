@@ -63,7 +63,7 @@ def read_timings(directory: Path) -> Mapping[str, object]:
     except (OSError, ValueError) as error:
         raise _unreadable(path, error) from error
     if not isinstance(timings, dict):
-        raise InvalidInputError(f"{path} holds no object", field="directory")
+        raise InvalidInputError(f"{path} holds no JSON object", field="directory")
     return timings
 
 

@@ -57,7 +57,7 @@ class SavedRun:
             raise PreconditionError(
                 f"only an experiment that succeeded has results, and {self.path} has none",
                 field=_FIELD,
-                remedy="`modnorm run` goes on with a broken-off one; for one of a lab, name its "
+                remedy="`modnorm run` resumes an interrupted run; for a run of a lab, name its "
                 "id and the lab with --server or MODNORM_SERVER",
             )
         return load_results(self.path).document
@@ -169,7 +169,7 @@ def _no_run(path: Path) -> InvalidInputError:
             f"{path} holds several runs", field=_FIELD, remedy=f"name one: {', '.join(inside)}"
         )
     return InvalidInputError(
-        f"{path} is no directory of a run",
+        f"{path} is not a run directory",
         field=_FIELD,
         remedy="name what `modnorm run` wrote, or an experiment's id and its lab with --server or "
         "MODNORM_SERVER",

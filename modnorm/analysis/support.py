@@ -70,7 +70,9 @@ def count_support(votes: Sequence[tuple[int, bool]], ensemble_size: int) -> Supp
         InvalidInputError: there are no rows, or more experts are right than there are.
     """
     if not votes or not all(0 <= m <= ensemble_size for m, _ in votes):
-        raise InvalidInputError(f"there must be rows, of 0 to {ensemble_size} right experts each")
+        raise InvalidInputError(
+            f"each row must have 0 to {ensemble_size} right experts, and there must be a row"
+        )
     rows, right = [0] * (ensemble_size + 1), [0] * (ensemble_size + 1)
     for m, correct in votes:
         rows[m] += 1

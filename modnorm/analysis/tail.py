@@ -33,7 +33,7 @@ def survival(points: Sequence[float], thresholds: Sequence[float]) -> tuple[floa
         InvalidInputError: there are no candidates.
     """
     if not points:
-        raise InvalidInputError("there are no candidates to look at")
+        raise InvalidInputError("there are no candidates")
     return tuple(
         sum(point >= threshold - ROUNDING for point in points) / len(points)
         for threshold in thresholds

@@ -80,6 +80,6 @@ def votes(  # noqa: PLR0913 - each argument is an option of the command
 def _output(*, as_json: bool, as_csv: bool) -> Output:
     if as_json and as_csv:
         raise InvalidInputError(
-            "JSON and CSV are two outputs", field="csv", remedy="leave one of the two out"
+            "--json and --csv exclude each other", field="csv", remedy="give only one of them"
         )
     return "json" if as_json else "csv" if as_csv else "table"

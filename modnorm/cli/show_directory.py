@@ -41,7 +41,7 @@ def _runs_of(directory: Path) -> list[Path]:
     inside = sorted(child for child in directory.iterdir() if spec_file(child).is_file())
     if not inside:
         raise InvalidInputError(
-            f"{directory} is no directory of a run",
+            f"{directory} is not a run directory",
             field="run",
             remedy="name a directory that `modnorm run` wrote, or the id of an experiment",
         )

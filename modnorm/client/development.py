@@ -62,7 +62,7 @@ def check_radius_rows(
             f"the radius artifact was chosen on rows that test it: {shared}",
             field="method.radius",
             remedy="name other rows in task.heldout, or choose the radius again with other rows "
-            "in `modnorm tune --heldout`: what was selected for is no test",
+            "in `modnorm tune --heldout`: rows that chose the radius are no test",
         )
 
 

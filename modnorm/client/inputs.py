@@ -38,7 +38,7 @@ def check_inputs(
             raise ConflictError(
                 f"changed since the experiment started: {expected[:32]} then, {digest[:32]} now",
                 field=field,
-                remedy="name another directory with --out, or bring the old content back",
+                remedy="name another directory with --out, or restore the old content",
             )
 
 

@@ -108,7 +108,7 @@ def _profile_file(name: str, cache: Path) -> Path:
         raise InvalidInputError(
             f"there is no profile {name[:16]}... on this machine",
             field="method.profile",
-            remedy="name its file, or leave it out to have one calibrated",
+            remedy="name its file, or omit it to calibrate one",
         )
     return path
 

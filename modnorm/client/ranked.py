@@ -35,7 +35,7 @@ def check_has_ranks(spec: ExperimentSpec) -> None:
         raise InvalidInputError(
             f"{spec.method.name} trained one model, which has no rank",
             field=_FIELD,
-            remedy="leave --rank out",
+            remedy="omit --rank",
         )
 
 
@@ -61,7 +61,7 @@ def ranked_candidate(run: FinishedRun, rank: int) -> Ranked:
         raise _no_such_rank(rank, run.candidates, ranks.values())
     (_, descriptor), scale_map = next(run.descriptors(index)), run.scale_map()
     if scale_map is None:
-        raise PreconditionError("the scale map of the run is not there", field="run")
+        raise PreconditionError("the run directory has no scale map", field="run")
     return Ranked(index, reward, descriptor, scale_map)
 
 

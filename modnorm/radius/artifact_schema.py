@@ -167,7 +167,9 @@ class GridDocument(_Artifact):
             if tuple(trial.seed for trial in one.trials) != self.settings.seeds:
                 raise ValueError(f"radius {one.radius:g} was not tried under every seed")
             if one.mean != mean([trial.metric for trial in one.trials]):
-                raise ValueError(f"the mean of radius {one.radius:g} is not that of its trials")
+                raise ValueError(
+                    f"the mean of radius {one.radius:g} differs from that of its trials"
+                )
         _check_choice(self.radius, smallest([(one.radius, -one.mean) for one in self.radii]))
         return self
 
@@ -214,7 +216,7 @@ Document = Annotated[GridDocument | MatchingDocument, Field(discriminator="proto
 def objective(one: Condition, reference: Condition) -> float | None:
     """Return J of a condition; None if it moves nothing."""
     if not (reference.kl and reference.hidden):
-        raise ValueError("the reference moves nothing")
+        raise ValueError("the reference changes nothing")
     value = matching_objective(
         one.kl, one.hidden, iso_kl=reference.kl, iso_hidden=reference.hidden
     )

@@ -197,7 +197,7 @@ def _document(
     reference = Reference(**dict(iso), scale_map=plan.reference.digest)
     if not (reference.kl and reference.hidden):
         raise InvalidInputError(
-            f"isotropic noise of {plan.sigma:g} moves nothing: rounding removes all of it",
+            f"isotropic noise of {plan.sigma:g} changes nothing: rounding removes all of it",
             field="sigma",
             remedy="use a larger sigma",
         )

@@ -18,7 +18,9 @@ def check_method(method: MethodSpec, radii: Sequence[float], sigma: float) -> No
             not use; or a scale is out of range.
     """
     if method.name == "base":
-        raise InvalidInputError("base moves nothing", field="method.name", remedy="name a method")
+        raise InvalidInputError(
+            "base perturbs nothing", field="method.name", remedy="name another method"
+        )
     refuse_unused_profile(method, needed=needs_profile(method.name))
     check_scales(radii, sigma)
 

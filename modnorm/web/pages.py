@@ -192,7 +192,7 @@ class Pages:
         run = next((run for run in self._catalog.runs() if run.name == name), None)
         if run is None:
             raise NotFoundError(
-                f"there is no run {name[:80]!r}", field="run", remedy="choose one of the list"
+                f"there is no run {name[:80]!r}", field="run", remedy="choose a run of the list"
             )
         return run
 
@@ -213,7 +213,7 @@ def _ensemble(run: Run, request: Request) -> EnsembleEntry:
     ]
     if not matching:
         raise NotFoundError(
-            f"there is no ensemble N={n} K={k}", field="n", remedy="choose one of the run's"
+            f"there is no ensemble N={n} K={k}", field="n", remedy="choose an ensemble of the run"
         )
     return matching[-1]
 

@@ -100,7 +100,7 @@ class DirectoryCatalog:
         for path in self._paths:
             if not _run_directories(path):
                 raise InvalidInputError(
-                    f"{path} is no directory of a run, and holds none",
+                    f"{path} is not a run directory, and holds none",
                     field="run",
                     remedy="name a directory that `modnorm run` wrote",
                 )

@@ -113,7 +113,7 @@ def _fatal_reason(session: Session, experiment: Experiment, job: Job) -> str | N
     if failed <= allowed:
         return None
     return (
-        f"{failed} candidates failed, {allowed} may (failures.max_failed_candidates); "
+        f"{failed} candidates failed, {allowed} may fail (failures.max_failed_candidates); "
         f"the last was candidate {job.candidate}: {job.error}"
     )
 
