@@ -26,8 +26,8 @@ class BaseEntry(TypedDict):
 class ExpertEntry(TypedDict):
     """An expert of some (N, K).
 
-    `rank` is its place in the whole population, from 1; None where it depends on what stopped
-    candidates would have scored. `heldout_metric` is None if it skipped rows.
+    `rank` is its place in the whole population, from 1; None if it depends on the scores of
+    stopped candidates. `heldout_metric` is None if it skipped rows.
     """
 
     rank: int | None
@@ -58,7 +58,7 @@ class EnsembleEntry(TypedDict):
 
 
 class CandidatesEntry(TypedDict):
-    """How many candidates there are, and the indices of those that have no complete score."""
+    """The number of candidates, and the indices of those without a complete score."""
 
     total: int
     scored: int
@@ -92,8 +92,8 @@ class ResultsDocument(TypedDict):
 def results_document(run: RunData) -> ResultsDocument:
     """Build the document; it holds no time, no worker and no id.
 
-    Environments are in it only where they differ within the run: a deviation that the figures
-    must not be read without.
+    Environments are included only if they differ within the run, because a reader of the
+    figures must know this.
     """
     base = run.base.selection_reward
     return ResultsDocument(
@@ -169,7 +169,7 @@ def _ensemble(run: RunData, ensemble: EnsembleRow) -> EnsembleEntry:
 
 
 def describe_shortcuts(document: ResultsDocument) -> str | None:
-    """Say what was left out since it changes no expert and no vote; None where nothing was."""
+    """Describe the skipped work, which changes no expert and no vote; None if none was skipped."""
     candidates, remarks = document["candidates"], []
     if candidates.get("stopped"):
         remarks.append(

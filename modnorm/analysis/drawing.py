@@ -1,4 +1,4 @@
-"""The style of all plots, and image bytes that depend on what is drawn alone."""
+"""The style of all plots, and image bytes that depend on the content alone."""
 
 import io
 from collections.abc import Callable, Mapping
@@ -43,7 +43,7 @@ def follow_theme(svg: bytes) -> bytes:
 
 
 def saved(figure: Figure, image: Image = "png") -> bytes:
-    """Return the bytes of a figure, without a date and the name of what wrote them."""
+    """Return the bytes of a figure, without a date and the name of a program."""
     content = io.BytesIO()
     with rc_context({"svg.hashsalt": "modnorm"}):  # else element ids are random
         figure.savefig(content, format=image, metadata=_METADATA[image])

@@ -1,4 +1,4 @@
-"""The plot of a radius artifact: what was measured at each radius, and the choice."""
+"""The plot of a radius artifact: the measurements at each radius, and the choice."""
 
 from functools import partial
 

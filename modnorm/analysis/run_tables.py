@@ -1,4 +1,4 @@
-"""Finished runs as tidy pandas tables, whatever the runs were read from."""
+"""Finished runs as tidy pandas tables."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields

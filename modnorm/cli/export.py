@@ -1,4 +1,4 @@
-"""`modnorm export`: the model that a run trained or found, as a checkpoint."""
+"""`modnorm export`: a trained model or a candidate of a run, as a checkpoint."""
 
 from pathlib import Path
 from typing import Annotated
@@ -38,7 +38,7 @@ def export(  # noqa: PLR0913 - each argument is an option of the command
     revision: Revision = None,
     as_json: Json = False,
 ) -> None:
-    """Write the model that es, mezo or zo_finetuner reported, or a candidate of another method.
+    """Write a candidate, or the model that es, mezo or zo_finetuner trained, as a checkpoint.
 
     The weights are rebuilt bit for bit from the base and the stored lineage or descriptor. The
     base is read on this machine; a base with another digest than the run's is refused.

@@ -34,7 +34,7 @@ def submit(  # noqa: PLR0913 - each argument is an option of the command
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Submit an experiment to a lab and print its id, nothing else without --wait.
+    """Submit an experiment to a lab and print its id; with --wait, follow it.
 
     If an experiment of the same spec is running in the lab, prints the id of that one, unless
     --again or --request-id is used.

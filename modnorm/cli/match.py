@@ -1,4 +1,4 @@
-"""`modnorm match`: the radius that changes a model as much as isotropic noise does."""
+"""`modnorm match`: choice of a radius by functional matching, without labels."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -47,7 +47,7 @@ def match(  # noqa: PLR0913 - each argument is an option of the command
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Choose the radius that changes the model's function as isotropic noise does.
+    """Choose the radius that changes the model as much as isotropic noise does.
 
     No answers are generated and no labels read: next-token distributions and hidden states are
     compared on the first selection rows' prompts, with the same candidate seeds for every radius.

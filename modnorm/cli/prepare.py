@@ -38,7 +38,7 @@ def prepare(  # noqa: PLR0913 - each argument is an option of the command
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Prepare the generator of zo_finetuner on solved puzzles, with gradients, once a model.
+    """Prepare the generator of zo_finetuner on solved puzzles, with gradients, once per model.
 
     An interrupted preparation leaves nothing. Fewer `--epochs` finish earlier.
     """

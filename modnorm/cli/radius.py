@@ -47,7 +47,7 @@ def held(out: Path) -> Iterator[None]:
 def conclude(
     document: "GridDocument | MatchingDocument", shown: "Table", out: Path, *, as_json: bool
 ) -> None:
-    """Write `radius.json` and `radius.png`, keep the artifact, show it.
+    """Write `radius.json` and `radius.png`, store the artifact, show it.
 
     Args:
         document: Content of the artifact.

@@ -39,7 +39,7 @@ def scales(  # noqa: PLR0913 - each argument is an option of the command
     """Print masses and scales of every physical tensor.
 
     From a config.json alone: masses and base scales of modular_norm (their scale is empty), or the
-    map of a method that needs no weights. From a checkpoint, with its profile where the method
+    map of a method that needs no weights. From a checkpoint, with its profile if the method
     needs one: the full scale map.
     """
     if (config is None) == (model is None):

@@ -1,4 +1,4 @@
-"""What `modnorm show` prints of a directory: one run, or the runs inside it."""
+"""The output of `modnorm show` for a directory: one run, or the runs inside it."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ def show_directory(directory: Path, *, as_json: bool) -> None:
         as_json: Write the documents of the finished runs instead.
 
     Raises:
-        InvalidInputError: it is no run directory, and holds none.
+        InvalidInputError: it is not a run directory, and holds none.
     """
     runs = _runs_of(directory)
     finished = [run for run in runs if (run / "results.json").is_file()]

@@ -1,4 +1,4 @@
-"""The pages: each reads what an address names and renders its template."""
+"""The pages: each reads the data of its address and renders a template."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -202,7 +202,7 @@ def _candidate(request: Request) -> int | None:
 
 
 def _ensemble(run: Run, request: Request) -> EnsembleEntry:
-    """Return the ensemble that an address names; where it names none, the largest."""
+    """Return the ensemble that an address names; by default the largest."""
     ensembles = run.document["ensembles"]
     n = parameters.integer(request.query_params, "n", least=1)
     k = parameters.integer(request.query_params, "k", least=1)
