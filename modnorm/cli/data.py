@@ -31,15 +31,15 @@ Folder = Annotated[
     Path | None, typer.Option("--folder", metavar="FOLDER", help=f"Folder of data {_DEFAULT}.")
 ]
 To = Annotated[
-    Path | None, typer.Option("--to", metavar="FOLDER", help=f"Where they go {_DEFAULT}.")
+    Path | None, typer.Option("--to", metavar="FOLDER", help=f"Folder to write {_DEFAULT}.")
 ]
 From = Annotated[
     Path | None,
     typer.Option(
         "--from",
         metavar="FOLDER",
-        help="Folder of the data sets' own files, or one that was fetched, instead of their "
-        "public homes.",
+        help="Folder with the data sets' own files, or a fetched folder, to read instead of the "
+        "public origins.",
     ),
 ]
 

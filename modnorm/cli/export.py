@@ -14,7 +14,7 @@ Rank = Annotated[
         "--rank",
         metavar="K",
         min=1,
-        help="The candidate that is K-th best of the whole population.",
+        help="Rank of the candidate in the whole population; 1 is the best.",
     ),
 ]
 Model = Annotated[
@@ -22,7 +22,7 @@ Model = Annotated[
     typer.Option(
         "--model",
         metavar="NAME|DIR",
-        help="The base on this machine [default: as the spec of RUN names it].",
+        help="The base on this machine [default: the model in the spec of RUN].",
     ),
 ]
 Revision = Annotated[str | None, typer.Option(metavar="COMMIT", help="Revision of the base.")]

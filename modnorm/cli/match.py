@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 Radii = Annotated[str, typer.Option("--radii", metavar="R,R,...", help="Radii to try.")]
 Sigma = Annotated[float, typer.Option("--sigma", help="Isotropic noise to match.")]
 Prompts = Annotated[
-    int, typer.Option("--prompts", min=1, max=100_000, help="Selection rows that are read.")
+    int, typer.Option("--prompts", min=1, max=100_000, help="Number of selection rows.")
 ]
 Candidates = Annotated[
-    int, typer.Option("--candidates", min=1, max=100, help="Candidates of each condition.")
+    int, typer.Option("--candidates", min=1, max=100, help="Candidates for each radius.")
 ]
 Seed = Annotated[
     int, typer.Option("--seed", min=0, max=MAX_SEED, help="Population seed of the candidates.")

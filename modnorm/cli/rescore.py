@@ -19,7 +19,7 @@ SandboxTarget = Annotated[
 Out = Annotated[
     Path | None,
     typer.Option(
-        "--out", metavar="FILE", help="File [default: RUN/rescored-SCORER.json; of a lab none]."
+        "--out", metavar="FILE", help="File [default: RUN/rescored-SCORER.json; none for a lab]."
     ),
 ]
 

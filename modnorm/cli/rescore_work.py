@@ -53,7 +53,7 @@ def rescore_and_show(  # noqa: PLR0913 - each argument is an option of the comma
     with interruptible("stopped; nothing was written"), opened_run(run, server) as found:
         check_has_votes(found.spec)
         named = found.spec.task
-        _task(named, scorer)  # a wrong name is told before a sandbox is started
+        _task(named, scorer)  # report a wrong name before a sandbox starts
         with _sandboxed(named.name, sandbox) as (runner, judges):
             task = _task(named, scorer, runner)
             target = out or _place(found, task.scorer)

@@ -29,18 +29,22 @@ Out = Annotated[
 ]
 Only = Annotated[
     list[str] | None,
-    typer.Option("--only", metavar="AXIS=OPTION", help="Cells with this option; repeatable."),
+    typer.Option("--only", metavar="AXIS=OPTION", help="Only cells with this option; repeatable."),
 ]
 Settings = Annotated[
     list[str] | None,
     typer.Option(
-        "--set", metavar="PATH=VALUE", help="Laid over every cell; repeatable: engine.name=vllm."
+        "--set",
+        metavar="PATH=VALUE",
+        help="Setting of every cell, as engine.name=vllm; repeatable.",
     ),
 ]
 Server = Annotated[
     str | None,
     typer.Option(
-        "--server", metavar="HOST:PORT", help="Lab of the experiments [default: this process]."
+        "--server",
+        metavar="HOST:PORT",
+        help="Lab that runs the experiments [default: this process].",
     ),
 ]
 InFlight = Annotated[
@@ -49,13 +53,14 @@ InFlight = Annotated[
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would run, and exit.")]
 Format = Annotated[
-    Literal["text", "markdown", "json"], typer.Option("--format", help="How to write tables.")
+    Literal["text", "markdown", "json"], typer.Option("--format", help="Format of the tables.")
 ]
 Output = Annotated[
-    Path | None, typer.Option("--write", metavar="FILE", help="File instead of stdout.")
+    Path | None,
+    typer.Option("--write", metavar="FILE", help="Write to this file instead of stdout."),
 ]
 Plots = Annotated[
-    Path | None, typer.Option("--plots", metavar="DIR", help="Draw the suite's figures here.")
+    Path | None, typer.Option("--plots", metavar="DIR", help="Directory for the suite's figures.")
 ]
 
 
