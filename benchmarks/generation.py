@@ -32,7 +32,7 @@ Prompts = Sequence[Sequence[int]]
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """One pass over all prompts."""
+    """Measurements of one pass over all prompts."""
 
     seconds: float
     tokens: int

@@ -114,7 +114,7 @@ def check_splits_differ(spec: ExperimentSpec) -> None:
         raise InvalidInputError(
             "names the same rows as the task does",
             field="iterative.development",
-            remedy="name other rows, or another offset: rows of the task choose badly",
+            remedy="name other rows, or another offset: the choice needs rows of its own",
         )
 
 

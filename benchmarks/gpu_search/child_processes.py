@@ -22,8 +22,8 @@ class Child:
 
     Args:
         name: Its name in messages.
-        module: Module whose function `serve(connection, settings)` the process runs; only there
-            it is imported.
+        module: Module whose function `serve(connection, settings)` the process runs; only that
+            process imports it.
         settings: Argument of that function.
         variables: Additional environment variables.
     """

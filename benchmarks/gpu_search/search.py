@@ -152,7 +152,7 @@ def _run(
 def is_right(
     outcomes: Sequence[Outcome], workload: Workload, plan: Plan, experts: int, *, late: bool
 ) -> bool:
-    """Tell whether everything is as drawn and there, and the best are those of the plain loop.
+    """Return whether all results equal the draws, and the best are those of the plain loop.
 
     Args:
         outcomes: Outcomes of the candidates.

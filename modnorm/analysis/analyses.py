@@ -33,7 +33,7 @@ class Analysis:
     """The tables of a set of runs, by name."""
 
     reference: str | None
-    """The method that others are compared with; None where there is one method."""
+    """The method that others are compared with; None with a single method."""
     tables: Mapping[str, pd.DataFrame]
     """By name; none is empty."""
 

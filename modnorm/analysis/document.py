@@ -46,11 +46,11 @@ class EnsembleEntry(TypedDict):
     experts: list[int]
     metric: float
     interval: ConfidenceInterval | None
-    """Wilson interval of the metric; None where the metric is no fraction of the rows."""
+    """Wilson interval of the metric; None if the metric is not a fraction of the rows."""
     correct: int
     rows: int
     agreement: dict[str, object] | None
-    """None where the counts of some votes are partial."""
+    """None if the counts of some votes are partial."""
     partial_votes: int
     """Rows on which some experts did not answer, since the vote was settled."""
     budget: dict[str, int]
@@ -76,7 +76,7 @@ class ResultsDocument(TypedDict):
     data: Mapping[str, Mapping[str, object]]
     """Manifest of the rows: `selection` and `heldout`, each a `RowsRecord`."""
     overlap: int
-    """Held-out rows that are selection rows too: what was selected for is no test."""
+    """Held-out rows that are selection rows too: they do not test the selection."""
     base: BaseEntry
     candidates: CandidatesEntry
     experts: list[ExpertEntry]

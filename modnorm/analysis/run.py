@@ -31,7 +31,7 @@ class Ensemble:
     metric: float
     """Held-out metric of the vote, a fraction: the accuracy, or the task's own metric."""
     interval: ConfidenceInterval | None
-    """95 % Wilson interval of the accuracy; None where the metric is no fraction of the rows."""
+    """95 % Wilson interval of the accuracy; None if the metric is not a fraction of rows."""
     correct: int
     """Rows with a correct vote."""
     rows: int

@@ -105,7 +105,7 @@ def decompose(one: Support, other: Support) -> Decomposition:
         InvalidInputError: the ensembles are not of the same size.
     """
     if len(one.rows) != len(other.rows):
-        raise InvalidInputError("only ensembles of one size can be compared")
+        raise InvalidInputError("only ensembles of the same size can be compared")
     support, voting = [], []
     for m, (p, p_other) in enumerate(zip(one.shares, other.shares, strict=True)):
         q, q_other = _both(one.conditional(m), other.conditional(m))

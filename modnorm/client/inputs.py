@@ -1,4 +1,4 @@
-"""Check that the files of a spec are those that its experiment used."""
+"""Check that the files of a spec are unchanged since its experiment started."""
 
 import re
 from collections.abc import Iterator, Sequence

@@ -21,12 +21,12 @@ class Ranked:
     index: int
     selection_reward: float
     descriptor: Descriptor
-    """With the coefficients that whoever evaluated it first resolved."""
+    """With the coefficients that its first evaluator resolved."""
     scale_map: ScaleMap
 
 
 def check_has_ranks(spec: ExperimentSpec) -> None:
-    """Make sure that candidates are what the experiment of a spec results in.
+    """Check that an experiment draws candidates, which have ranks.
 
     Raises:
         InvalidInputError: it trains one model.

@@ -103,7 +103,7 @@ def rescore_run(
         on_progress: Called with the number of models judged and of all models.
 
     Raises:
-        PreconditionError: the run has not finished, or answers were left out.
+        PreconditionError: the run has not finished, or it skipped answers.
         InvalidInputError: it trained one model, or its rows do not fit the task.
         EngineError: the task runs programs, and its sandbox fails.
         UnavailableError: the lab, or the sandbox, cannot be reached.
@@ -153,7 +153,7 @@ def rescored_document(run: FinishedRun, rescored: Rescored) -> RescoredDocument:
 
 
 class _Judging:
-    """Completions judged anew, one model and split at a time; what is kept is small.
+    """Judges completions again, one model and split at a time, with small results.
 
     Args:
         task: The new scorer.

@@ -107,7 +107,7 @@ def trial_spec(
 
 
 def grid_document(example: ExperimentSpec, trials: Sequence[Trial]) -> GridDocument:
-    """Return what a grid's artifact holds: the highest mean metric, ties to the smaller radius.
+    """Return the content of a grid's artifact: the best mean metric, ties to the smaller radius.
 
     Args:
         example: The spec of one of the trials.

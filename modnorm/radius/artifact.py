@@ -128,7 +128,7 @@ class RadiusArtifact:
 
 def _misfit(reason: str, remedy: str) -> InvalidInputError:
     return InvalidInputError(
-        f"the radius artifact does not fit: {reason}", field="method.radius", remedy=remedy
+        f"the radius artifact cannot be used: {reason}", field="method.radius", remedy=remedy
     )
 
 

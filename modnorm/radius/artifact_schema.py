@@ -133,7 +133,7 @@ class MatchedCondition(Condition):
     """A radius and its objective."""
 
     objective: Figure | None
-    """J(R); None if the radius moves nothing."""
+    """J(R); None if the radius changes nothing."""
 
 
 class Reference(Condition):
@@ -192,7 +192,9 @@ class MatchingDocument(_Artifact):
         _check_ascending([one.radius for one in self.radii])
         seeds = [candidate.seed for candidate in self.reference.candidates]
         if len(seeds) != self.settings.candidates:
-            raise ValueError(f"the reference has {len(seeds)} candidates")
+            raise ValueError(
+                f"the reference has {len(seeds)} candidates, not {self.settings.candidates}"
+            )
         for one in self.radii:
             if [candidate.seed for candidate in one.candidates] != seeds:
                 raise ValueError(f"radius {one.radius:g} was measured on other seeds")
@@ -214,7 +216,7 @@ Document = Annotated[GridDocument | MatchingDocument, Field(discriminator="proto
 
 
 def objective(one: Condition, reference: Condition) -> float | None:
-    """Return J of a condition; None if it moves nothing."""
+    """Return J of a condition; None if it changes nothing."""
     if not (reference.kl and reference.hidden):
         raise ValueError("the reference changes nothing")
     value = matching_objective(

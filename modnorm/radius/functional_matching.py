@@ -1,4 +1,4 @@
-"""Functional matching: the radius that moves a model as far as isotropic noise (app. B)."""
+"""Functional matching: the radius that changes a model as much as isotropic noise (app. B)."""
 
 import hashlib
 import json

@@ -36,7 +36,7 @@ def check_scales(radii: Sequence[float], sigma: float) -> None:
         in_range = all(MIN_RADIUS <= value <= MAX_RADIUS for value in values)
         if not 0 < len(values) <= MAX_RADII or not in_range:
             raise InvalidInputError(
-                f"must be numbers from {MIN_RADIUS:g} to {MAX_RADIUS:g}, at most {MAX_RADII}",
+                f"must be at most {MAX_RADII} numbers from {MIN_RADIUS:g} to {MAX_RADIUS:g}",
                 field=name,
                 remedy="for example the paper's: --radii 0.08,0.16,0.32 --sigma 0.0005",
             )

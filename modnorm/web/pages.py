@@ -28,7 +28,7 @@ class _Expert:
     candidate: int
     vote: str | None
     correct: bool | None
-    """None where it left the row out."""
+    """None if it skipped the row."""
     answer: AnswerRecord | None
 
 

@@ -34,7 +34,7 @@ from services.common.tracing import trace_calls
 
 
 class _Request(Protocol):
-    """A message in a task; its headers are attributes."""
+    """Celery's request of a running task; the headers of its message are attributes."""
 
     @property
     def id(self) -> str: ...

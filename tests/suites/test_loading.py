@@ -71,7 +71,7 @@ def test_an_option_may_be_a_part_or_several(write, tmp_path):
         ({"tables": [{"title": "t"}]}, "tables.0.kind", "must be given"),
         ({"tables": [{**METRIC, "rows": []}]}, "tables.0.rows", "at least 1"),
         ({"tables": [{**METRIC, "at": {"N": "all"}}]}, "tables.0.at", "N must be a whole number"),
-        ({"tables": [{**SURVIVAL, "rows": ["N"]}]}, "tables.0.rows", "N tells no cells apart"),
+        ({"tables": [{**SURVIVAL, "rows": ["N"]}]}, "tables.0.rows", "N is equal in all cells"),
         ({"tables": [{**METRIC, "x": 1}]}, "tables.0.x", "only title, source, .*, base_row, "),
         ({"tables": [{**METRIC, "paper": {"x": 1}}]}, "tables.0.paper.source", "must be given"),
         ({"tables": [{**METRIC, "paper": {**PAPER, "x": 1}}]}, "tables.0.paper.x", "source, val"),
