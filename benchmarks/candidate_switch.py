@@ -2,9 +2,9 @@
 
     python -m benchmarks.candidate_switch [--device cpu] [--threads 1] [--repeats 5] [--json]
 
-Nanoseconds per element of the model, best of the repeats, bfloat16, for the bundled model and for
-a synthetic layout of 50 million elements in the proportions of a 0.5B Qwen2 (embedding and
-layers). Weights are random; no engine and no checkpoint is used.
+Prints nanoseconds per element of the model in bfloat16, the best of the repeats. It measures the
+bundled model and a synthetic layout of 50 million elements. That layout has the proportions of a
+0.5B Qwen2 (embedding and layers). Weights are random; no engine and no checkpoint is used.
 """
 
 import argparse

@@ -6,8 +6,8 @@ All have the same engine arguments and run at the same time on one GPU, each wit
 share of the memory. They answer the same request alternately: 200 prompts of 120 to 180 tokens,
 answer lengths as in `search`. Plain vLLM is `LLM.generate` without the worker extension, in one
 process (as the project's engine) and by default, with its core in a separate process. It builds no
-text; the project's engine does, as scoring needs it. With `--busy` that many processes of endless
-loops keep cores busy.
+text; the project's engine does, as scoring needs it. `--busy` processes of endless loops keep
+cores busy.
 """
 
 import argparse

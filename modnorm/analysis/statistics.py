@@ -82,7 +82,7 @@ def prefix_statistics(
     open_ended = [interval for index, interval in stopped.items() if index < population]
     low = _figures([*scored, *(interval.lower for interval in open_ended)], base)
     high = _figures([*scored, *(interval.upper for interval in open_ended)], base)
-    # No figure falls when a reward grows: one that is equal at both ends is equal between.
+    # Figures increase with rewards: a figure with equal bounds is known.
     known = {name: value if value == high[name] else None for name, value in low.items()}
     spread = float(np.std(scored, ddof=1)) if len(scored) > 1 and not open_ended else None
     return PrefixStatistics(

@@ -49,8 +49,8 @@ def match(  # noqa: PLR0913 - each argument is an option of the command
 ) -> None:
     """Choose the radius that changes the model as much as isotropic noise does.
 
-    No answers are generated and no labels read: next-token distributions and hidden states are
-    compared on the first selection rows' prompts, with the same candidate seeds for every radius.
+    No answers are generated and no labels read. Next-token distributions and hidden states are
+    compared on the prompts of the first selection rows. Every radius has the same candidate seeds.
     Model, task, method, profile, pool and noise are those of the spec. The same command resumes
     an interrupted one; with other radii it repeats no measurement. A spec may name the artifact,
     DIR/radius.json, instead of a radius.

@@ -36,8 +36,8 @@ def rescore(  # noqa: PLR0913 - each argument is an option of the command
 ) -> None:
     """Judge the stored completions of a finished run by another scorer, without a model.
 
-    Shows the held-out metrics by both scorers for the experts of the run, and for the experts that
-    the new scorer selects, if all of them answered the held-out rows.
+    Shows the held-out metrics by both scorers for the experts of the run. Shows them too for the
+    experts that the new scorer selects, if all of them answered the held-out rows.
     """
     from modnorm.cli.rescore_work import rescore_and_show
 

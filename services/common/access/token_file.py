@@ -19,8 +19,8 @@ logger = logging.getLogger(__name__)
 class TokenFile:
     """Checks tokens; used in one thread.
 
-    If the file is damaged or removed later, an error is logged and the tokens read before stay
-    valid, so that a mistake does not stop the whole lab.
+    If the file is damaged or removed later, an error is logged and the previous tokens stay valid.
+    So a mistake does not stop the whole lab.
 
     Args:
         path: The file.
