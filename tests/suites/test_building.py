@@ -91,7 +91,7 @@ def test_each_model_and_task_has_a_base_of_its_own(build):
 
 
 def test_a_table_that_does_not_separate_cells_is_refused(build):
-    with pytest.raises(InvalidInputError, match="several cells are in one place") as caught:
+    with pytest.raises(InvalidInputError, match="several cells share a place") as caught:
         build(METRIC, {})
     assert caught.value.field == "tables.0"
 

@@ -122,7 +122,7 @@ def test_labels_have_no_invisible_characters(write, changes, field):
 
 
 def test_a_device_is_no_suite():
-    with pytest.raises(InvalidInputError, match="no regular file") as caught:
+    with pytest.raises(InvalidInputError, match="not a regular file") as caught:
         load_suite("/dev/zero")
     assert caught.value.field == "suite"
 
