@@ -39,7 +39,7 @@ _NAMED = 12
 
 @dataclass(frozen=True, slots=True)
 class PlotData:
-    """What the plots of a run show."""
+    """The content of the plots of a run."""
 
     document: ResultsDocument
     rewards: Sequence[float]
@@ -54,13 +54,13 @@ class PlotData:
 
 
 def plot_data(run: RunData, document: ResultsDocument) -> PlotData:
-    """Return what the plots show of a run and its results."""
+    """Return the content of the plots from a run and its results."""
     rewards = [reward for reward in run.rewards if reward is not None]
     return PlotData(document, rewards, run.votes[max(run.votes)] if run.votes else ())
 
 
 def plot_names(data: PlotData) -> list[str]:
-    """Return the names of the plots that a run has data for."""
+    """Return the names of the plots whose data a run has."""
     ensembles = data.ensembles
     has_data = {
         "accuracy-by-ensemble-size": bool(ensembles),
@@ -72,12 +72,12 @@ def plot_names(data: PlotData) -> list[str]:
 
 
 def draw_plots(data: PlotData) -> dict[str, bytes]:
-    """Return the PNG of every plot that the run has data for, by name."""
+    """Return each plot as PNG bytes by name, if the run has its data."""
     return {name: draw_plot(name, data) for name in plot_names(data)}
 
 
 def draw_plot(name: str, data: PlotData, image: Image = "png") -> bytes:
-    """Return one plot; `plot_names` lists those that can be drawn."""
+    """Return one plot by one of the names that `plot_names` returns."""
     return drawn(partial(_DRAWINGS[name], data=data), image)
 
 
@@ -96,7 +96,7 @@ def _by_ensemble_size(axes: Axes, data: PlotData) -> None:
 
 
 def _size_axis(axes: Axes, sizes: Sequence[int]) -> None:
-    """Tick the sizes; a logarithmic axis keeps wide ranges apart."""
+    """Tick the sizes; a logarithmic axis suits wide ranges."""
     wide = sizes[-1] > _LINEAR_RANGE * sizes[0]
     if wide:
         axes.set_xscale("log")
@@ -106,7 +106,7 @@ def _size_axis(axes: Axes, sizes: Sequence[int]) -> None:
 
 
 def _apart(sizes: Sequence[int], place: Callable[[float], float]) -> list[int]:
-    """Return the largest size, and of the others those whose labels do not run into the next."""
+    """Return the sizes whose labels do not overlap, with the largest size."""
     least = (place(sizes[-1]) - place(sizes[0])) / _TICKS
     kept = [sizes[-1]]
     for size in reversed(sizes[:-1]):
@@ -127,7 +127,7 @@ def _grouped(data: PlotData, by: _Size, *, x: _Size) -> dict[int, _Points]:
 
 
 def _accuracy(axes: Axes, data: PlotData, series: Mapping[str, _Points]) -> None:
-    """Draw one line a series with its intervals, and the base; the axis starts at 0."""
+    """Draw one line for each series with its intervals, and the base; the axis starts at 0."""
     colours = _SEQUENCE(np.linspace(0, 1, len(series)) if len(series) > 1 else [0.5])
     # Between two colours that are named lie those of the sizes between.
     named = list(series)[::-1][:: -(-len(series) // _NAMED)]
@@ -144,7 +144,7 @@ def _accuracy(axes: Axes, data: PlotData, series: Mapping[str, _Points]) -> None
 
 
 def _band(axes: Axes, points: _Points, colour: str) -> None:
-    """Shade the intervals of a series; a metric that is no fraction of the rows has none."""
+    """Shade the intervals of a series; a metric that is not a fraction of the rows has none."""
     known = [bounds for _, each in points if (bounds := each["interval"]) is not None]
     if len(known) == len(points):
         lower, upper = zip(*known, strict=True)
@@ -181,7 +181,7 @@ def _reward_histogram(axes: Axes, data: PlotData) -> None:
 
 
 def _edges(rewards: Sequence[float]) -> list[float]:
-    """Return where bins begin and end: one bin where rewards differ by roundings alone."""
+    """Return the edges of bins; one bin if rewards differ by rounding only."""
     count = int(np.clip(2 * np.sqrt(len(rewards)), 8, 40))
     try:
         return [float(edge) for edge in np.histogram_bin_edges(rewards, count)]

@@ -46,7 +46,7 @@ From = Annotated[
 
 @app.command("list")
 def list_splits(*, folder: Folder = None, as_json: Json = False) -> None:
-    """List the named splits: their rows, their home, and whether a folder has them."""
+    """List the named splits, their origins and local files."""
     from modnorm.tasks.catalogue import DATASETS
 
     place = _folder(folder)
@@ -71,7 +71,9 @@ def fetch_splits(
     source: From = None,
     as_json: Json = False,
 ) -> None:
-    """Write all splits of tasks into a folder, with a manifest of counts and hashes.
+    """Write all splits of tasks into a folder.
+
+    A manifest there holds counts and hashes.
 
     Valid files stay as they are; damaged files are replaced.
     """

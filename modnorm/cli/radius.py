@@ -22,7 +22,7 @@ Out = Annotated[
     typer.Option(
         "--out",
         metavar="DIR",
-        help="Directory of the artifact [default: runs/SPEC-, and the name of the command].",
+        help="Directory of the artifact [default: runs/SPEC-COMMAND].",
     ),
 ]
 RESUMES = "stopped; the same command resumes here"

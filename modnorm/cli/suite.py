@@ -77,7 +77,9 @@ def run(  # noqa: PLR0913 - each argument is an option of the command
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Run the cells of a suite: in this process, or on the lab named with --server.
+    """Run the cells of a suite.
+
+    They run in this process, or on the lab named with --server.
 
     Started again, the same command resumes: it repeats no finished cell and retries failed ones. A
     cell that fails stops no other; the exit code is then 1.
@@ -111,7 +113,7 @@ def plan(
     set_: Settings = None,
     as_json: Json = False,
 ) -> None:
-    """Count the experiments, candidates and model-prompt evaluations of a suite."""
+    """Count experiments, candidates and evaluations of a suite."""
     loaded = _load(suite_file, set_)
     show_plan(loaded, _chosen(loaded, only), as_json=as_json)
 
@@ -125,7 +127,10 @@ def status(
     only: Only = None,
     as_json: Json = False,
 ) -> None:
-    """List the cells of a suite by state; with --server, the lab reports on interrupted cells."""
+    """List the cells of a suite by state.
+
+    With --server, the lab reports on interrupted cells.
+    """
     loaded = _reload(suite_file, out)
     show_status(
         loaded,
@@ -147,7 +152,10 @@ def tables(  # noqa: PLR0913 - each argument is an option of the command
     plots: Plots = None,
     as_json: Json = False,
 ) -> None:
-    """Print the tables of a suite, the paper's numbers beside ours: mean and sample SD."""
+    """Print the tables of a suite beside the paper's numbers.
+
+    Values are mean and sample SD over the seeds.
+    """
     from modnorm.suites.building import build_tables
     from modnorm.suites.outcomes import load_outcomes
 
