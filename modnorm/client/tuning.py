@@ -130,6 +130,7 @@ def grid_document(example: ExperimentSpec, trials: Sequence[Trial]) -> GridDocum
             masses=example.method.masses,
             profile=found.profile_digest or None,
             scale_map=found.scale_map_digest,
+            rank=example.method.rank,
         ),
         radius=smallest([(one.radius, -one.mean) for one in radii]),
         settings=_settings(example, found, [trial.seed for trial in radii[0].trials]),

@@ -1,12 +1,13 @@
 """The JSON schema of radius artifacts: all measurements and the radius that they choose."""
 
 import math
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from modnorm.radius.objective import matching_objective, mean, smallest
 from modnorm.spec import DataSpec, EngineSpec, Masses
+from modnorm.spec.section import Section
 
 GRID, MATCHING = "grid", "functional-matching"
 
@@ -27,14 +28,18 @@ class Subject(_Schema):
     digest: Digest
 
 
-class MethodSubject(_Schema):
+class MethodSubject(Section):
     """The method of the radius, with all inputs of its scales."""
+
+    added_fields: ClassVar[frozenset[str]] = frozenset({"rank"})
 
     name: str = Field(min_length=1)
     masses: Masses
     profile: Digest | None
     """Digest of the profile; None for methods without one."""
     scale_map: Digest
+    rank: int | None = Field(default=None, ge=1)
+    """Rank of the noise; None for full rank."""
 
 
 class GridSettings(_Schema):

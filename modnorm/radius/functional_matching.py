@@ -215,6 +215,7 @@ def _document(
             masses=plan.masses,
             profile=plan.profile,
             scale_map=plan.scale_map.digest,
+            rank=plan.scale_map.rank,
         ),
         radius=smallest(scores),
         settings=plan.settings,
