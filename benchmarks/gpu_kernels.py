@@ -3,14 +3,15 @@
     python -m benchmarks.gpu_kernels [--shape 1.5b|tiny] [--device cuda] [--repeats 10]
                                      [--candidates 300] [--profile 0] [--out FILE]
 
-Milliseconds, median of the repeats, for random bfloat16 weights in the shape of Qwen2.5-1.5B
-under the modular norm. Measured are an unresolved candidate (noise, norms, weights), known
-coefficients, restore, comparison with the base, a copy of all weights (the lower bound of the last
-three), and the same without kernels. `--profile` adds means by kernel over a number of candidates.
-Then SHA-256 of one candidate on the CPU, on the device, in transformers' layout and over two
-ranks, and of the base after many candidates. Exits with 1 if a digest differs, if a candidate
-equals the base, or if kernels are not used on a GPU. Kernels sum norms in another order, so the
-digests are of one candidate with the same coefficients.
+Prints milliseconds, the median of the repeats, for random bfloat16 weights in the shape of
+Qwen2.5-1.5B under the modular norm. The steps are an unresolved candidate (noise, norms, weights),
+known coefficients, restore, and comparison with the base. A copy of all weights is the lower bound
+of the last three. All are repeated without kernels. `--profile` adds means by kernel over a number
+of candidates. Then it prints SHA-256 of one candidate on the CPU, on the device, in transformers'
+layout and over two ranks, and of the base after many candidates. Kernels sum norms in another
+order, so the digests are of one candidate with the same coefficients.
+
+Exits with 1 if a digest differs, a candidate equals the base, or a GPU does not use kernels.
 """
 
 import argparse

@@ -45,7 +45,7 @@ def read_text(path: Path, *, most: int) -> str:
         ValueError: the file is not regular, larger, or not UTF-8.
     """
     if not stat.S_ISREG(path.stat().st_mode):
-        raise ValueError("it is no regular file; save the content as one")
+        raise ValueError("it is not a regular file; save the content as a regular file")
     with path.open("rb") as file:
         content = file.read(most + 1)
     if len(content) > most:

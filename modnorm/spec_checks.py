@@ -22,6 +22,7 @@ from modnorm.files import read_text
 from modnorm.hints import one_of
 from modnorm.noise import check_scheme
 from modnorm.perturbation.methods import (
+    check_rank,
     needs_profile,
     refuse_unused_profile,
     require_usable,
@@ -87,13 +88,14 @@ def check_resolved(spec: ExperimentSpec) -> None:
 
 
 def check_names(spec: ExperimentSpec) -> None:
-    """Refuse an unknown method or noise scheme, and an unused profile.
+    """Refuse an unknown method or noise scheme, an unused profile and an impossible rank.
 
     Raises:
         InvalidInputError: names the field.
     """
     refuse_unused_profile(spec.method, needed=needs_profile(spec.method.name))
     check_scheme(spec.population.noise)
+    check_rank(spec.method, spec.population.noise)
 
 
 def check_splits_differ(spec: ExperimentSpec) -> None:
@@ -114,7 +116,7 @@ def check_splits_differ(spec: ExperimentSpec) -> None:
         raise InvalidInputError(
             "names the same rows as the task does",
             field="iterative.development",
-            remedy="name other rows, or another offset: rows of the task choose badly",
+            remedy="name other rows, or another offset: the choice needs rows of its own",
         )
 
 
@@ -300,7 +302,7 @@ def _check_model_here(
     spec: ExperimentSpec, checkpoint: Checkpoint, selection_rows: int | None
 ) -> None:
     config, method = checkpoint.config, spec.method
-    require_usable(method.name, config=config, masses=method.masses)
+    require_usable(method.name, config=config, masses=method.masses, rank=method.rank)
     needed = needs_profile(method.name) and method.profile is None
     if needed and selection_rows is not None:
         check_calibration(spec, selection_rows, positive(config, "num_hidden_layers"))

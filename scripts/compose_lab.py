@@ -230,7 +230,7 @@ def timed(what: str) -> Iterator[None]:
     say(f"{what}: {time.monotonic() - began:.1f} s")
 
 
-def require(holds: bool, otherwise: str) -> None:  # noqa: FBT001 - it reads as a sentence
+def require(holds: bool, otherwise: str) -> None:  # noqa: FBT001 - calls state the condition
     """End the drill if a condition does not hold."""
     if not holds:
         raise SystemExit(otherwise)

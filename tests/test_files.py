@@ -43,7 +43,7 @@ def test_a_file_that_may_not_end_is_not_read(tmp_path):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     for path in (pipe, Path("/dev/zero"), tmp_path):
-        with pytest.raises(ValueError, match="no regular file"):
+        with pytest.raises(ValueError, match="not a regular file"):
             read_text(path, most=10)
     with pytest.raises(FileNotFoundError):
         read_text(tmp_path / "absent", most=10)

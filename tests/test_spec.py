@@ -33,6 +33,10 @@ def refused_field():
         ("method", "radius", -1),
         ("method", "radius", 1e-320),
         ("method", "radius", 1e308),
+        ("method", "rank", 0),
+        ("method", "rank", 513),
+        ("method", "rank", 1.5),
+        ("method", "rank", True),
         ("population", "prefixes", [3]),
         ("population", "prefixes", [4, 4]),
         ("population", "prefixes", [0, 4]),
@@ -356,3 +360,17 @@ def test_a_radius_that_is_set_twice_is_refused():
             }
         )
     assert caught.value.field == "method.sigma"
+
+
+def test_a_rank_is_part_of_the_experiment_and_full_rank_keeps_older_digests():
+    method = {"name": "randopt", "radius": 0.1}
+    content = {
+        "model": "tiny-thicket",
+        "task": {"name": "countdown", "selection": "rows.jsonl", "heldout": "other.jsonl"},
+        "population": {"size": 4},
+    }
+    full = parse_spec({**content, "method": method})
+    assert "rank" not in full.model_dump(mode="json")["method"]
+    low = parse_spec({**content, "method": {**method, "rank": 16}})
+    assert low.digest != full.digest
+    assert spec_from_proto(spec_to_proto(low)) == low

@@ -146,7 +146,7 @@ class Comparison:
 
 def compare(options: argparse.Namespace) -> dict[str, object]:
     """Return the number of equal answers, and the differences of the others."""
-    from modnorm.engines.vllm.engine import VllmEngine  # noqa: PLC0415 - brings vLLM
+    from modnorm.engines.vllm.engine import VllmEngine  # noqa: PLC0415 - loads vLLM
 
     checkpoint = resolve_checkpoint(options.model)
     task, recorders = get_task("countdown"), (Recorder(checkpoint), Recorder(checkpoint))

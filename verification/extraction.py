@@ -63,7 +63,7 @@ class IdleRunner:
     """Fails every program without running it, so that only the judging around it is timed."""
 
     def execute(self, program: Program) -> Outcome:  # noqa: ARG002 - as in Runner
-        """Return a failure."""
+        """Return a failed outcome; the program does not run."""
         return Outcome(Verdict.FAILED, "not run", 0, 0, "", 0.0, 0.0)
 
     def check_health(self) -> Isolation:

@@ -5,8 +5,8 @@
 
 Starts Postgres (durable, default settings), Redis, the sampler and the aggregator in separate
 processes, and simulated evaluators in another. For each size an experiment is created over gRPC.
-The output lists the rate of reports, latencies at the evaluators, the time of both ends of the
-selection, the aggregator's memory and the CPU time of each process.
+The output lists the rate of reports, latencies at the evaluators, and the time of both ends of
+the selection. It also lists the aggregator's memory and the CPU time of each process.
 """
 
 import argparse

@@ -5,8 +5,8 @@
 Each has a connection and one stream of calls, like a real evaluator. It claims a job, waits for
 the time of the work, and reports invented answers. The fleet ends with the experiment
 and prints its measurements as JSON. Two parts cost less than in real evaluators, with the same
-work for the aggregator: streams are those of `lean_stream`, and job ids are popped from the
-broker's list without Celery or acknowledgements.
+work for the aggregator. Streams are those of `lean_stream`. Job ids are popped from the broker's
+list without Celery or acknowledgements.
 """
 
 import argparse

@@ -74,7 +74,7 @@ class LeanStream(asyncio.Protocol):
         return answer
 
     def close(self) -> None:
-        """Leave."""
+        """Close the connection."""
         if self._transport is not None:
             self._transport.close()
 

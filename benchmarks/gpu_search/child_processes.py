@@ -22,8 +22,8 @@ class Child:
 
     Args:
         name: Its name in messages.
-        module: Module whose function `serve(connection, settings)` the process runs; only there
-            it is imported.
+        module: Module whose function `serve(connection, settings)` the process runs; only that
+            process imports it.
         settings: Argument of that function.
         variables: Additional environment variables.
     """
@@ -99,12 +99,12 @@ def ending(*children: Child) -> Iterator[None]:
 
 def environment(changes: Mapping[str, str]) -> dict[str, str]:
     """Return the environment of this process with changes."""
-    return {**os.environ, **changes}  # noqa: TID251 - for programs that are started
+    return {**os.environ, **changes}  # noqa: TID251 - inherited by child processes
 
 
 def _run(
     module: str, connection: Connection, settings: object, variables: Mapping[str, str]
 ) -> None:
     for name, value in variables.items():
-        os.environ[name] = value  # noqa: TID251 - vLLM and CUDA read it there alone
+        os.environ[name] = value  # noqa: TID251 - vLLM and CUDA read it only there
     import_module(module).serve(connection, settings)

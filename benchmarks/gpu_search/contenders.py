@@ -3,8 +3,8 @@
 - `published`: the published loop.
 - `one`: one engine of this project with CUDA graphs.
 - `mpsE`: E engine processes on the GPU under NVIDIA's MPS, pulling from one queue.
-- `NAME+stop`: candidates that cannot be among the K best are stopped; candidates are parked
-  for others to begin, and the best continue first, as in an evaluator.
+- `NAME+stop`: candidates that cannot be among the K best are stopped. Candidates are parked so
+  that others begin, and the best continue first, as in an evaluator.
 """
 
 import re

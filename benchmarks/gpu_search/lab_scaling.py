@@ -3,13 +3,13 @@
     python -m benchmarks.gpu_search scaling MODEL [--gpus 1 2 4] [--population 63] [--rounds 1]
         [--out FILE] [--engines 1] [--redis FOLDER] [--database sqlite|postgres]
 
-A whole real lab: Redis, sampler, aggregator and the supervisor of a host's evaluators. Before
-each measured experiment small ones run until every evaluator holds the model. The search phase
-lasts from the event that selection begins to the event that voting does; efficiency is
-T1 / (G * TG) with the medians of all rounds, since a host's speed varies over
-time. The base is scored too: N = 63 makes 64 jobs. Answers are real: random weights
-hardly ever stop, so nearly all are as long as `--max-tokens`. Every candidate answers every row
-(`statistics: full`). Busy is what jobs took, of the time of all engines.
+Runs a whole lab: Redis, sampler, aggregator and the supervisor of a host's evaluators. Before each
+measured experiment small ones run until every evaluator holds the model. The search phase lasts
+from the event that selection begins to the event that voting begins. Efficiency is T1 / (G * TG)
+with the medians of all rounds, since a host's speed varies over time. The base is scored too:
+N = 63 makes 64 jobs. Answers are real: random weights hardly ever stop, so nearly all are as long
+as `--max-tokens`. Every candidate answers every row (`statistics: full`). `busy %` is the share of
+the engines' time that jobs took.
 """
 
 import argparse

@@ -1,9 +1,9 @@
 """The published loop as a contender: one eager engine, strictly sequential.
 
-A candidate is added to the weights, all prompts are answered in one call, the candidate is
-subtracted again, and then the driver judges the answers while the GPU waits. Differences from the
-published code, both to its advantage: noise and norms cross no Ray actor, and vLLM does not
-detokenise during generation; the text is built when all answers are complete.
+A candidate is added to the weights, all prompts are answered in one call, and the candidate is
+subtracted again. Then the driver judges the answers while the GPU waits. The loop has two
+advantages over the published code. Noise and norms cross no Ray actor, and vLLM does not
+detokenise during generation: the text is built when all answers are complete.
 """
 
 import time

@@ -2,7 +2,7 @@
 
     python -m benchmarks.gpu_search make-model FOLDER [--shape 1.5b|tiny] [--seed 1] [--device cpu]
 
-Matrices and biases are normal with a standard deviation of 0.02, norm weights are 1: logits then
+Matrices and biases are normal with a standard deviation of 0.02, norm weights are 1. Logits then
 have a standard deviation near 0.8, and stay finite at the radii of the paper. The tokenizer is
 that of the bundled model, with an invented word for each missing id.
 """

@@ -3,13 +3,12 @@
     python -m benchmarks.gpu_search search MODEL --out FILE [--only published mps3 mps3+stop ...]
 
 Contenders evaluate the same candidates (`workload`) one after the other. Results go to FILE
-as they come. A later call with the same settings skips contenders with results, so that a
-search may be spread over several commands on one kind of GPU and CPU. `--seconds` ends
+as they come. A later call with the same settings skips contenders with results. So several
+commands on one kind of GPU and CPU can share a search. `--seconds` ends
 contenders without early stop before their last candidate; then seconds per candidate are compared.
 
-Exits with 1 if scores or lengths of answers differ from the draws, if a candidate is
-missing although there was time, or if the K best after early stops differ from those of the
-plain loop.
+Exits with 1 in three cases: scores or lengths of answers differ from the draws; a candidate is
+missing although there was time; the K best after early stops differ from those of the plain loop.
 """
 
 import argparse
@@ -150,7 +149,7 @@ def _run(
 def is_right(
     outcomes: Sequence[Outcome], workload: Workload, plan: Plan, experts: int, *, late: bool
 ) -> bool:
-    """Tell whether everything is as drawn and there, and the best are those of the plain loop.
+    """Return whether all results equal the draws, and the best are those of the plain loop.
 
     Args:
         outcomes: Outcomes of the candidates.

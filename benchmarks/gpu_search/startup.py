@@ -62,7 +62,7 @@ def serve(connection: Connection, settings: Settings) -> None:
     def passed(step: str) -> None:
         seconds[step] = round(time.perf_counter() - settings.began, 2)
 
-    from benchmarks.gpu_search.first_answer import first_answer, load  # noqa: PLC0415 - timed
+    from benchmarks.gpu_search.first_answer import first_answer, load  # noqa: PLC0415 - its time is measured
 
     passed("imports")
     engine = load(settings.model)

@@ -2,10 +2,15 @@
 
     python -m benchmarks.gpu_search switch MODEL [--repeats 20] [--candidates 300] [--out FILE]
 
-Milliseconds, medians after a warm-up: the comparison with the base, the calls of
-vLLM's workers, noise, norms and weights of an unresolved candidate, the same with known
-coefficients, and restoring the base. Then SHA-256 of the base before and after many candidates,
-and of a candidate. Exits with 1 if the first two differ or the last does not.
+Prints medians in milliseconds after a warm-up:
+
+- the comparison with the base, and the calls of vLLM's workers;
+- noise, norms and weights of an unresolved candidate;
+- weights of a candidate with known coefficients;
+- restoring the base.
+
+Then it prints SHA-256 of the base before and after many candidates, and of a candidate. Exits with
+1 if the first two differ or the last does not.
 `benchmarks.gpu_kernels` measures the same without vLLM.
 """
 

@@ -117,7 +117,7 @@ def serve(connection: Connection, settings: Settings) -> None:
 
 
 def _engine(settings: Settings) -> tuple[Generate, Callable[[], None]]:
-    from benchmarks.gpu_search.drawn_engine import DrawnEngine  # noqa: PLC0415 - brings vLLM
+    from benchmarks.gpu_search.drawn_engine import DrawnEngine  # noqa: PLC0415 - loads vLLM
 
     engine = DrawnEngine(
         resolve_checkpoint(settings.model),
@@ -130,7 +130,7 @@ def _engine(settings: Settings) -> tuple[Generate, Callable[[], None]]:
 
 
 def _plain(settings: Settings) -> tuple[Generate, Callable[[], None]]:
-    from vllm import SamplingParams  # noqa: PLC0415 - brings vLLM
+    from vllm import SamplingParams  # noqa: PLC0415 - loads vLLM
 
     engine = _start(settings)
     prompts = [{"prompt_token_ids": list(ids)} for ids in settings.workload.prompts()]
@@ -148,11 +148,11 @@ def _plain(settings: Settings) -> tuple[Generate, Callable[[], None]]:
 
 def _start(settings: Settings) -> "LLM":
     """Start plain vLLM with the engine's arguments, without the worker extension."""
-    from vllm import LLM  # noqa: PLC0415 - brings vLLM
+    from vllm import LLM  # noqa: PLC0415 - loads vLLM
 
-    from modnorm.checkpoint.weights import CheckpointWeights  # noqa: PLC0415 - beside its user
-    from modnorm.engines.vllm.internals.linear_weights import keep_plain_weights  # noqa: PLC0415 - brings vLLM
-    from modnorm.engines.vllm.start import engine_arguments  # noqa: PLC0415 - brings vLLM
+    from modnorm.checkpoint.weights import CheckpointWeights  # noqa: PLC0415 - loads torch
+    from modnorm.engines.vllm.internals.linear_weights import keep_plain_weights  # noqa: PLC0415 - loads vLLM
+    from modnorm.engines.vllm.start import engine_arguments  # noqa: PLC0415 - loads vLLM
 
     keep_plain_weights()
     checkpoint = resolve_checkpoint(settings.model)

@@ -3,12 +3,12 @@
 Random weights give meaningless answers, so lengths and answers are drawn from seeds:
 
 - Prompts are 120 to 180 random token ids.
-- The length of an answer is log-normal with a median of 180 tokens and a tenth of its mass beyond
-  the cap of 1,024, where it is cut.
-- A candidate has a rate of correct answers (`RATES`). With it, an answer of up to twice the
-  median is right twice as often as a longer one, and twenty times as often as one that was cut.
+- The length of an answer is log-normal with a median of 180 tokens. A tenth of its mass is beyond
+  the cap of 1,024, where answers are cut.
+- A candidate has a rate of correct answers (`RATES`). Short answers, of up to twice the median
+  length, are right twice as often as long answers and twenty times as often as cut answers.
 - The text of an answer is the model's output followed by a Countdown expression, correct or
-  wrong as drawn; no expression if the answer was cut and is wrong. The task's scorer judges it.
+  wrong as drawn. A cut wrong answer has no expression. The task's scorer judges the text.
 
 The search learns the length and the reward of an answer only when it is complete.
 """

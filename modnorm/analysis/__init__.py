@@ -1,6 +1,6 @@
-"""What a run leaves behind: tables, plots and the report.
+"""The results of a run: its files, tables, plots and report.
 
-Its names are imported when they are asked for: reading answers needs no plots.
+Names are imported on first use, so that reading answers loads no plots.
 """
 
 from pkgutil import resolve_name

@@ -30,10 +30,10 @@ Thresholds = Mapping[str, Sequence[float]]
 
 @dataclass(frozen=True)
 class Analysis:
-    """The tables that a set of runs has data for."""
+    """The tables of a set of runs, by name."""
 
     reference: str | None
-    """The method that others are compared with; None where there is one method."""
+    """The method that others are compared with; None with a single method."""
     tables: Mapping[str, pd.DataFrame]
     """By name; none is empty."""
 
@@ -49,7 +49,7 @@ def analyze(
         runs: What `tabulate_runs` or `read_inputs` returned.
         reference: Method that others are compared with; chosen by `choose_reference` when None.
         survival_thresholds: Thresholds of the survival curves by task, in percentage points; a
-            grid over all gains where a task has none.
+            grid over all gains for other tasks.
 
     Raises:
         InvalidInputError: no run is of the method `reference`.

@@ -14,7 +14,7 @@ from modnorm.files import write_file
 
 @dataclass(frozen=True, slots=True)
 class WrittenAnalysis:
-    """Names of what was written."""
+    """Names of the written files."""
 
     tables: tuple[str, ...]
     """Files `tables/NAME.csv`, `.parquet`, `.md` and `.tex`."""

@@ -1,4 +1,4 @@
-"""Answers: what each model of a run wrote to each row, and how that was judged.
+"""Answers of each model of a run to each row, with their judgement.
 
 `modnorm.analysis.parquet_files` reads and writes them as `answers.parquet`.
 """
@@ -45,7 +45,7 @@ class AnswerRecord:
 
 @dataclass(frozen=True, slots=True)
 class AnswerFilter:
-    """Which answers are wanted; None means all."""
+    """Filter of answers; None accepts every value."""
 
     candidate: int | None = None
     split: str | None = None
@@ -54,11 +54,11 @@ class AnswerFilter:
     """Whether only wrong answers are wanted."""
 
     def wants_sheet(self, candidate: int, split: str) -> bool:
-        """Tell whether answers of a candidate on a split may be wanted."""
+        """Return whether the filter may accept answers of a candidate on a split."""
         return self.candidate in {None, candidate} and self.split in {None, split}
 
     def wants(self, answer: AnswerRecord) -> bool:
-        """Tell whether an answer is wanted."""
+        """Return whether the filter accepts an answer."""
         return (
             self.wants_sheet(answer.candidate, answer.split)
             and self.row in {None, answer.row}

@@ -76,7 +76,7 @@ class Panel:
 
 @dataclass(frozen=True, slots=True)
 class Bars:
-    """Bars with a marker a seed, and the sample SD."""
+    """Bars with a marker for each seed, and the sample SD."""
 
     title: str
     y: str
@@ -134,7 +134,7 @@ def _draw_bands(axes: Axes, panel: Panel) -> None:
 
 
 def _floor(panel: Panel) -> float:
-    """Return where a logarithmic axis begins at the latest: half of the least that is shown.
+    """Return the lower end of a logarithmic axis: half of the least positive value.
 
     Bands reach down to 0 and below it, where such an axis has no place.
     """
@@ -209,7 +209,7 @@ def _spread(values: Sequence[float]) -> float:
 
 
 def _add_legend(axes: Axes) -> None:
-    """Add a legend that stays legible where something is drawn under it."""
+    """Add a legend with a background, so that lines below it do not hide it."""
     axes.legend(framealpha=0.85, edgecolor="none", fontsize=7, labelcolor=INK, handlelength=1.5)
 
 

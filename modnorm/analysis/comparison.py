@@ -1,4 +1,4 @@
-"""Runs side by side; what makes two runs incomparable is told with them."""
+"""Runs side by side, with the conditions that make them incomparable."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -31,7 +31,7 @@ class Results:
 
 
 class ComparisonRow(TypedDict):
-    """One run in a comparison; metrics are held-out fractions, None where not measured."""
+    """One run in a comparison; metrics are held-out fractions, None if not measured."""
 
     run: str
     """Name of its directory."""
@@ -79,12 +79,12 @@ def load_results(directory: Path) -> Results:
             remedy="name the folder that a finished run was written to",
         ) from error
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
-        raise InvalidInputError(f"{path} is not of schema {SCHEMA}", field="directory")
+        raise InvalidInputError(f"{path} does not have the schema {SCHEMA}", field="directory")
     return Results(directory, cast("ResultsDocument", document))
 
 
 def compare_runs(results: Sequence[Results]) -> list[ComparisonRow]:
-    """Return one row a run, in the order given; each says how it differs from the first."""
+    """Return one row for each run, in order, with its differences from the first run."""
     if not results:
         return []
     first = results[0]
@@ -114,7 +114,7 @@ def differing_conditions(results: Sequence[Results]) -> list[tuple[str, str, lis
 
 
 def _pair(row: ComparisonRow, result: Results, first: Results) -> None:
-    """Fill in what the rows of two runs say, where both answered and judged the same rows."""
+    """Add the paired comparison of two runs, if both judged the same rows."""
     name = first.directory.name
     if faults := [fault for fault in row["differs"] if fault in _UNPAIRED]:
         row["verdict"] = f"{name} and {row['run']} are not paired: {', '.join(faults)} differ."
@@ -154,7 +154,7 @@ def _row(result: Results, expected: Mapping[str, object]) -> ComparisonRow:
 
 
 def _differing(found: Mapping[str, object], expected: Mapping[str, object]) -> list[str]:
-    """Return the conditions that differ; a method that uses no profile differs in none from it."""
+    """Return the conditions that differ; a method without a profile cannot differ in it."""
     return [
         name
         for name, value in found.items()
@@ -163,7 +163,7 @@ def _differing(found: Mapping[str, object], expected: Mapping[str, object]) -> l
 
 
 def _conditions(document: ResultsDocument) -> dict[str, object]:
-    """Return what two runs must share before their figures may be set side by side."""
+    """Return the conditions that two comparable runs share."""
     spec, provenance = document["spec"], document["provenance"]
     task = _section(spec, "task")
     return {
@@ -179,7 +179,7 @@ def _conditions(document: ResultsDocument) -> dict[str, object]:
 
 
 def _completion_cap(task: Mapping[str, object]) -> object:
-    """Return the cap; where the spec leaves it to the task, the task's, if it is known here."""
+    """Return the completion cap of the spec, or else of the task if it is installed."""
     given, declaration = task.get("max_tokens"), task.get("declaration")
     if given is not None:
         return given

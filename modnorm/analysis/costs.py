@@ -1,4 +1,4 @@
-"""What ensembles and runs cost: evaluations, tokens, device seconds, time by phase."""
+"""Costs of ensembles and runs: evaluations, tokens, device seconds, time by phase."""
 
 from collections.abc import Mapping
 
@@ -10,7 +10,7 @@ from modnorm.analysis.document import ResultsDocument
 def cost_rows(
     document: ResultsDocument, candidates: pd.DataFrame, timings: Mapping[str, object]
 ) -> list[dict[str, object]]:
-    """Return what each (N, K) of a run takes alone: its N candidates and its K experts.
+    """Return the cost of each (N, K) of a run alone: its N candidates and its K experts.
 
     Args:
         document: Content of `results.json`.
@@ -42,7 +42,7 @@ def time_row(timings: Mapping[str, object]) -> dict[str, object]:
 
     Returns:
         `search` and `end_to_end` by the paper's scope, `workers`, `calibration`, then `wall_*`
-        (what passed) and `device_*` (summed over the workers) by phase.
+        (wall time) and `device_*` (summed over the workers) by phase.
     """
     scope = timings.get("scope")
     row: dict[str, object] = {}

@@ -1,4 +1,4 @@
-"""`descriptors.parquet`: what the weights of each candidate of a run are made from."""
+"""`descriptors.parquet`: the descriptors that define the weights of a run's candidates."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -51,7 +51,7 @@ def read_descriptors(
 
     Args:
         directory: The run directory.
-        candidate: The only one that is wanted.
+        candidate: Index of the only candidate to read; all when absent.
 
     Raises:
         InvalidInputError: the directory has no `descriptors.parquet` of this version.

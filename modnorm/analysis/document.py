@@ -26,8 +26,8 @@ class BaseEntry(TypedDict):
 class ExpertEntry(TypedDict):
     """An expert of some (N, K).
 
-    `rank` is its place in the whole population, from 1; None where it depends on what stopped
-    candidates would have scored. `heldout_metric` is None where it left rows out.
+    `rank` is its place in the whole population, from 1; None if it depends on the scores of
+    stopped candidates. `heldout_metric` is None if it skipped rows.
     """
 
     rank: int | None
@@ -46,11 +46,11 @@ class EnsembleEntry(TypedDict):
     experts: list[int]
     metric: float
     interval: ConfidenceInterval | None
-    """Wilson interval of the metric; None where the metric is no fraction of the rows."""
+    """Wilson interval of the metric; None if the metric is not a fraction of the rows."""
     correct: int
     rows: int
     agreement: dict[str, object] | None
-    """None where the counts of some votes are partial."""
+    """None if the counts of some votes are partial."""
     partial_votes: int
     """Rows on which some experts did not answer, since the vote was settled."""
     budget: dict[str, int]
@@ -58,7 +58,7 @@ class EnsembleEntry(TypedDict):
 
 
 class CandidatesEntry(TypedDict):
-    """How many candidates there are, and the indices of those that have no complete score."""
+    """The number of candidates, and the indices of those without a complete score."""
 
     total: int
     scored: int
@@ -76,7 +76,7 @@ class ResultsDocument(TypedDict):
     data: Mapping[str, Mapping[str, object]]
     """Manifest of the rows: `selection` and `heldout`, each a `RowsRecord`."""
     overlap: int
-    """Held-out rows that are selection rows too: what was selected for is no test."""
+    """Held-out rows that are selection rows too: they do not test the selection."""
     base: BaseEntry
     candidates: CandidatesEntry
     experts: list[ExpertEntry]
@@ -92,8 +92,8 @@ class ResultsDocument(TypedDict):
 def results_document(run: RunData) -> ResultsDocument:
     """Build the document; it holds no time, no worker and no id.
 
-    Environments are in it only where they differ within the run: a deviation that the figures
-    must not be read without.
+    Environments are included only if they differ within the run, because a reader of the
+    figures must know this.
     """
     base = run.base.selection_reward
     return ResultsDocument(
@@ -169,7 +169,7 @@ def _ensemble(run: RunData, ensemble: EnsembleRow) -> EnsembleEntry:
 
 
 def describe_shortcuts(document: ResultsDocument) -> str | None:
-    """Say what was left out since it changes no expert and no vote; None where nothing was."""
+    """Describe the skipped work, which changes no expert and no vote; None if none was skipped."""
     candidates, remarks = document["candidates"], []
     if candidates.get("stopped"):
         remarks.append(

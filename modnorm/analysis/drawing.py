@@ -1,4 +1,4 @@
-"""The style of all plots, and image bytes that depend on what is drawn alone."""
+"""The style of all plots, and image bytes that depend on the content alone."""
 
 import io
 from collections.abc import Callable, Mapping
@@ -18,20 +18,32 @@ _METADATA: Mapping[Image, dict[str, None]] = MappingProxyType(
 )
 _SIZE = (6.4, 3.8)
 _DPI = 160
+_DARK = {INK: "#e3e8ed", MUTED: "#9aa6b2", GRID: "#2d3640", "#ffffff": "#14191f"}
 
 
-def png(draw: Callable[[Axes], None]) -> bytes:
-    """Return what a function draws on one pair of axes, as PNG bytes."""
+def drawn(draw: Callable[[Axes], None], image: Image = "png") -> bytes:
+    """Return what a function draws on one pair of axes."""
     figure = Figure(figsize=_SIZE, dpi=_DPI, layout="constrained", facecolor="white")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     prepare(axes)
     draw(axes)
-    return saved(figure)
+    return saved(figure, image)
+
+
+def follow_theme(svg: bytes) -> bytes:
+    """Return an SVG image whose neutral colours are those of the reader's light or dark theme."""
+    rules = "".join(
+        f'[style*="{name}: {light}"] {{ {name}: {dark} !important; }}'
+        for light, dark in _DARK.items()
+        for name in ("fill", "stroke")
+    )
+    style = f"<style>@media (prefers-color-scheme: dark) {{ {rules} }}</style>\n <defs>"
+    return svg.replace(b"<defs>", style.encode(), 1)
 
 
 def saved(figure: Figure, image: Image = "png") -> bytes:
-    """Return the bytes of a figure, without a date and the name of what wrote them."""
+    """Return the bytes of a figure, without a date and the name of a program."""
     content = io.BytesIO()
     with rc_context({"svg.hashsalt": "modnorm"}):  # else element ids are random
         figure.savefig(content, format=image, metadata=_METADATA[image])

@@ -1,7 +1,7 @@
-"""Where the answers of a run were given, as far as rounding may depend on it.
+"""The environments in which the answers of a run were given.
 
-One rounding can turn a token. Machines that differ in device, libraries or number of threads may
-give other answers to the same candidate, so a run that was spread over such machines says so.
+One rounding can change a token. Machines that differ in device, libraries or number of threads
+may give different answers for one candidate, so a run with several environments reports them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ ABSENT = "unknown"
 
 
 def environments_of(run: RunData) -> tuple[Environment, ...]:
-    """Return the environments of a run, each once, in the order of candidates, the base first."""
+    """Return the distinct environments of a run, in order of candidates, the base first."""
     found: dict[tuple[tuple[str, str], ...], Environment] = {}
     rows: tuple[BaseRow | CandidateRow, ...] = (run.base, *run.candidates)
     for row in rows:
@@ -28,7 +28,7 @@ def environments_of(run: RunData) -> tuple[Environment, ...]:
 
 
 def places(row: BaseRow | CandidateRow, known: Sequence[Environment]) -> dict[str, int | None]:
-    """Return by index where the selection and held-out rows were answered; None where not."""
+    """Return the index of the environment of selection and held-out rows; None if unanswered."""
     return {
         "environment": known.index(row.environment) if row.environment else None,
         "heldout_environment": known.index(row.heldout_environment)
@@ -38,9 +38,9 @@ def places(row: BaseRow | CandidateRow, known: Sequence[Environment]) -> dict[st
 
 
 def mixed_settings(environments: Sequence[Environment]) -> dict[str, list[str]]:
-    """Return what environments differ in, and the values; empty when they are all alike.
+    """Return the settings in which environments differ, with the values; empty if none differ.
 
-    Canaries are compared where all else is equal: they are named where they should be.
+    Canaries are reported only if all other settings are equal: then they should be equal too.
     """
     settings = [_settings(environment) for environment in environments]
     names = sorted({name for found in settings for name in found})
@@ -55,7 +55,7 @@ def _settings(environment: Environment) -> Environment:
 
 
 def _deviating(environments: Sequence[Environment]) -> list[str]:
-    """Return the canaries of environments whose equals have others."""
+    """Return the canaries of environments that are equal except for the canary."""
     alike: dict[frozenset[tuple[str, str]], set[str]] = {}
     for environment in environments:
         if CANARY in environment:
@@ -65,7 +65,7 @@ def _deviating(environments: Sequence[Environment]) -> list[str]:
 
 
 def describe_mixed(mixed: Mapping[str, Sequence[str]]) -> str | None:
-    """Say what the environments of a run differ in; None when they are all alike."""
+    """Describe the settings in which environments of a run differ; None if none differ."""
     settings = "; ".join(
         f"{name} {', '.join(values)}" for name, values in mixed.items() if name != CANARY
     )
@@ -73,12 +73,12 @@ def describe_mixed(mixed: Mapping[str, Sequence[str]]) -> str | None:
     if settings:
         notes.append(
             f"Not all answers were given in one environment ({settings}). Rounding may differ "
-            "between them, and with it answers; timings.json says what was answered where."
+            "between them, and so may answers. timings.json lists each candidate's environment."
         )
     if CANARY in mixed:
         notes.append(
             f"Workers of one environment answered the same prompts differently (canaries "
-            f"{', '.join(mixed[CANARY])}): one of them may be faulty; timings.json says what was "
-            "answered where."
+            f"{', '.join(mixed[CANARY])}): one of them may be faulty. timings.json lists the "
+            "worker of each candidate."
         )
     return " ".join(notes) or None

@@ -1,8 +1,8 @@
-"""What a finished run cost: answers that were stored, and where its time went.
+"""The cost of a finished run: its stored answers, and its time by purpose.
 
 One stored answer is one model-prompt evaluation of the paper (app. "Evaluation-Budget
-Accounting"). Whatever saved evaluations has left no answers, so it is not counted; attempts that
-failed have left none either, and are told apart.
+Accounting"). Skipped evaluations and failed attempts leave no answers. The former are not
+counted; `repeated_attempts` counts the latter.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -44,7 +44,7 @@ def ensemble_cost(run: RunData, ensemble: EnsembleRow) -> Budget:
 
 
 def repeated_attempts(run: RunData) -> dict[str, int]:
-    """Count attempts that had to be made again, by phase; what they answered is not known."""
+    """Count the repeated attempts by phase; their answers are not stored."""
     return {
         "selection": _repeated(candidate.attempts for candidate in run.candidates),
         "heldout": _repeated(candidate.heldout_attempts for candidate in run.candidates),
@@ -54,7 +54,7 @@ def repeated_attempts(run: RunData) -> dict[str, int]:
 def timing_scope(run: RunData, phases: Mapping[str, float]) -> dict[str, object]:
     """Split the time of a run as the paper does (app. "Timing scope"), in seconds.
 
-    Search is the scale map, and each candidate written, answered, scored and restored; the end to
+    Search is the scale map, and writing, answering, scoring and restoring each candidate. End to
     end adds setup and the vote. Calibration and the unperturbed model are outside.
 
     Args:
@@ -62,9 +62,9 @@ def timing_scope(run: RunData, phases: Mapping[str, float]) -> dict[str, object]
         phases: Seconds in each state of the experiment: `sampling`, `selecting` and so on.
 
     Returns:
-        `device` is what workers spent on jobs, summed; `wall` what passed. With one worker that
-        was started for the run, `search` and `end_to_end` are the paper's; one that held the model
-        already did not load it. With several the first is the same sum, the second what passed.
+        `device` is the time of jobs, summed over workers; `wall` is the elapsed time. With one
+        worker, `search` and `end_to_end` are the paper's times, if it loaded the model for this
+        run. With several workers, `search` is a sum over workers and `end_to_end` elapsed time.
     """
     base = run.base.seconds + run.base.heldout_seconds
     device = {
@@ -89,7 +89,7 @@ def timing_scope(run: RunData, phases: Mapping[str, float]) -> dict[str, object]
 
 
 def _states(run: RunData) -> Budget:
-    """Count what the states of an iterative run answered, without those that were but watched."""
+    """Count the answers of the states of an iterative run, except monitored states."""
     return Budget(
         development=sum(state.development_answers for state in run.states),
         final=sum(state.heldout_answers for state in run.states if state.reported),

@@ -1,16 +1,16 @@
-"""The figures of a run directory; `modnorm.analysis.records` writes what they are made from.
+"""The result files of a run directory, computed from the records of `modnorm.analysis.records`.
 
 Every file is a function of the run's data and is written whole or not at all:
 
 - `results.json`: everything that depends on the experiment alone; written last
-- `candidates.csv`: one line a candidate; one that was stopped early has no selection reward but
-  the bounds of it, and a rank is left out where it depends on such bounds
+- `candidates.csv`: one line for each candidate. A stopped candidate has bounds instead of a
+  selection reward. A rank that depends on such bounds is empty.
 - `votes.jsonl`: one line for each (N, K, row); with `skipped` experts the counts are partial
 - `plots/*.png`: the report's plots
 - `report.html`: one page, self-contained
-- `timings.json`: times, workers, environments, attempts, ids and failure reasons: all that may
-  differ between two runs of one experiment. `environments` lists each once; the base and the
-  candidates refer to it by index
+- `timings.json`: everything that may differ between two runs of one experiment: times, workers,
+  attempts, ids, failure reasons and environments. Base and candidates refer to an environment by
+  its index in `environments`.
 """
 
 import csv
@@ -23,7 +23,7 @@ from pathlib import Path
 from modnorm.analysis.document import ResultsDocument, results_document
 from modnorm.analysis.environments import environments_of, places
 from modnorm.analysis.evaluations import repeated_attempts, timing_scope
-from modnorm.analysis.plots import draw_plots
+from modnorm.analysis.plots import draw_plots, plot_data
 from modnorm.analysis.report import render_report
 from modnorm.analysis.run_data import CandidateRow, RunData
 from modnorm.files import encode_json, write_file
@@ -46,7 +46,7 @@ def write_run(directory: Path, run: RunData) -> ResultsDocument:
         OSError: the directory cannot be written.
     """
     document = results_document(run)
-    plots = draw_plots(run)
+    plots = draw_plots(plot_data(run, document))
     (directory / "plots").mkdir(parents=True, exist_ok=True)
     for name, image in plots.items():
         write_file(directory / "plots" / f"{name}.png", image)

@@ -16,7 +16,7 @@ _TERMS = {"support": "Support redistribution", "voting": "Conditional voting", "
 
 
 def plan_figures(analysis: Analysis) -> dict[str, Panels]:
-    """Return the panels of each figure that an analysis has tables for, by name."""
+    """Return the panels of each figure by name, if the analysis has its tables."""
     planner = _Planner(analysis)
     figures: dict[str, Panels] = {
         "figure1-accuracy-differences": list(planner.differences()),
@@ -175,13 +175,13 @@ class _Planner:
         return _where(self._tables.get(name, pd.DataFrame()), model=model, task=task)
 
     def _title(self, model: object, task: object) -> str:
-        """Return the task, with the model where there are several."""
+        """Return the task, with the model if there are several."""
         models = {name for table in self._tables.values() for name in table["model"]}
         return f"{task}, {model}" if len(models) > 1 else str(task)
 
 
 def _where(table: pd.DataFrame, **values: object) -> pd.DataFrame:
-    """Return the rows in which columns have some values; a table without rows has no columns."""
+    """Return the rows with these values of columns; a table without rows has no columns."""
     for name, value in values.items():
         if len(table):
             table = table[table[name] == value]

@@ -1,4 +1,4 @@
-"""What commands read of a finished run, wherever it is."""
+"""The interface of a finished run, in a directory or in a lab."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
@@ -14,7 +14,7 @@ from modnorm.spec import ExperimentSpec
 
 
 class FinishedRun(Protocol):
-    """A finished run: `SavedRun` reads its directory, `modnorm.client.lab_run.LabRun` its lab."""
+    """A finished run: `SavedRun` reads a directory, `modnorm.client.lab_run.LabRun` a lab."""
 
     @property
     def spec(self) -> ExperimentSpec:
@@ -52,7 +52,7 @@ class FinishedRun(Protocol):
         """Return the scale map that the candidates were drawn with."""
 
     def profile(self) -> str | None:
-        """Return the profile as JSON; None where the method uses none."""
+        """Return the profile as JSON; None if the method uses none."""
 
     def lineage(self) -> Lineage | None:
         """Return the lineage of the state that is reported; None unless a model was trained."""

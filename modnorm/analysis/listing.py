@@ -1,4 +1,4 @@
-"""Sequences of results that are read while a loop asks for them."""
+"""Sequences of results that are read page by page, during iteration."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
@@ -21,13 +21,13 @@ class Listing(Generic[ItemT]):
     kind: type[ItemT]
     """Type of the results; its fields are the columns of the table."""
     fetch: Callable[[], Iterator[ItemT]]
-    """Starts reading."""
+    """Returns an iterator over the results from the first on."""
 
     def __iter__(self) -> Iterator[ItemT]:
         return self.fetch()
 
     def to_pandas(self) -> "pd.DataFrame":
-        """Return a table with one line for each result; all of them are in memory."""
+        """Return a table with one line for each result. It holds all results in memory."""
         return self._table(None)
 
     def _repr_html_(self) -> str:
@@ -35,7 +35,7 @@ class Listing(Generic[ItemT]):
         return self._table(_SHOWN).to_html()
 
     def _table(self, lines: int | None) -> "pd.DataFrame":
-        import pandas as pd  # noqa: PLC0415 - takes long
+        import pandas as pd  # noqa: PLC0415 - slow to import
 
         columns = [column.name for column in fields(self.kind) if column.repr]
         items = [[getattr(item, name) for name in columns] for item in islice(self, lines)]

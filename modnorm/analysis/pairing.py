@@ -70,7 +70,7 @@ def pair_ensembles(first: Verdicts, other: Verdicts) -> list[PairedEnsembles]:
 
 
 def describe_pairs(pairs: Sequence[PairedEnsembles], first: str, other: str) -> str:
-    """Say whether the data separates two runs at their largest (N, K), and at how many of all.
+    """State whether the data separates two runs at their largest (N, K), and at how many (N, K).
 
     Args:
         pairs: What `pair_ensembles` returned.

@@ -70,7 +70,7 @@ VOTE_SCHEMA = pa.schema(
 
 
 def write_answers(directory: Path, answers: Iterable[AnswerRecord]) -> None:
-    """Write `answers.parquet`; a part of the answers is in memory at a time.
+    """Write `answers.parquet`, part by part, in bounded memory.
 
     Raises:
         OSError: it cannot be written.
@@ -102,7 +102,7 @@ def read_answers(directory: Path, wanted: AnswerFilter = ALL) -> Iterator[Answer
 
 
 def read_ballots(directory: Path, rows: int) -> tuple[dict[int, Ballot], list[str | None]]:
-    """Return what each model said to the held-out rows, by candidate, and the gold answers.
+    """Return the votes of each model on the held-out rows, by candidate, and the gold answers.
 
     Args:
         directory: The run directory.

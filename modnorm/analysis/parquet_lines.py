@@ -1,4 +1,4 @@
-"""Lines of a Parquet file: written whole or not at all, and read by conditions."""
+"""Lines of a Parquet file: written atomically, and read by conditions."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import reduce
@@ -26,7 +26,7 @@ _REMEDY = (
 
 
 def check_columns(path: Path, schema: pa.Schema) -> None:
-    """Make sure that a file has the columns of a schema.
+    """Check that a file has the columns of a schema.
 
     Raises:
         InvalidInputError: there is no such file, or it has other columns.
@@ -38,11 +38,13 @@ def check_columns(path: Path, schema: pa.Schema) -> None:
             f"cannot read {path}: {error}", field="run", remedy=_REMEDY
         ) from error
     if not found.equals(schema):
-        raise InvalidInputError(f"{path} has other columns", field="run", remedy=_REMEDY)
+        raise InvalidInputError(
+            f"{path} has other columns than this version writes", field="run", remedy=_REMEDY
+        )
 
 
 def write_lines(path: Path, schema: pa.Schema, lines: Iterable[Mapping[str, object]]) -> None:
-    """Write a file; a reader finds the old one or the new one, never a part.
+    """Write a file atomically: a reader sees the old file or the new one.
 
     Raises:
         OSError: it cannot be written.
@@ -75,7 +77,7 @@ def read_lines(
 
 
 def equal(**values: int | str | None) -> list[dataset.Expression]:
-    """Return the conditions that columns equal values; None is no condition."""
+    """Return the conditions that columns equal values; None sets no condition."""
     given = {name: value for name, value in values.items() if value is not None}
     return [dataset.field(name) == value for name, value in given.items()]
 

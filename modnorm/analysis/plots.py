@@ -1,18 +1,32 @@
-"""The plots of a run, as PNG bytes that depend on the run's data alone."""
+"""The plots of a run, as images that depend on the run's data alone."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from operator import itemgetter
+from types import MappingProxyType
+from typing import Literal
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.ticker import MaxNLocator
 
-from modnorm.analysis.drawing import BARS, BASE, INK, RIGHT, WRONG, add_legend, name_axes, png
-from modnorm.analysis.run_data import EnsembleRow, RunData, VoteRow
-from modnorm.analysis.uncertainty import accuracy_interval
+from modnorm.analysis.document import EnsembleEntry, ResultsDocument
+from modnorm.analysis.drawing import (
+    BARS,
+    BASE,
+    INK,
+    RIGHT,
+    WRONG,
+    Image,
+    add_legend,
+    drawn,
+    name_axes,
+)
+from modnorm.analysis.run_data import RunData, VoteRow
+from modnorm.analysis.votes import VoteRecord
 
 # Series are ordered by size, so their colours are too.
 _SEQUENCE = LinearSegmentedColormap.from_list("sizes", ["#8fc1de", "#2a6f97", "#0b2f4a"])
@@ -23,38 +37,66 @@ _NAMED = 12
 """Series that have a place in a legend."""
 
 
-def draw_plots(run: RunData) -> dict[str, bytes]:
-    """Return the PNG of every plot that the run has data for, by name."""
-    voted = not run.states  # an iterative run has one model to test, and no ensembles
-    drawings: Mapping[str, tuple[bool, Callable[..., None]]] = {
-        "accuracy-by-ensemble-size": (voted and bool(run.ensembles), _by_ensemble_size),
-        "accuracy-by-population": (voted and len(run.prefixes) > 1, _by_population),
-        "reward-histogram": (bool(run.order), _reward_histogram),
-        "vote-support": (voted and bool(_whole_votes(run)), _vote_support),
-    }
-    return {
-        name: png(partial(draw, run=run))
-        for name, (has_data, draw) in drawings.items()
-        if has_data
-    }
+@dataclass(frozen=True, slots=True)
+class PlotData:
+    """The content of the plots of a run."""
+
+    document: ResultsDocument
+    rewards: Sequence[float]
+    """Complete selection rewards, in any order."""
+    votes: Sequence[VoteRow | VoteRecord]
+    """The votes of the largest ensemble, in any order."""
+
+    @property
+    def ensembles(self) -> Sequence[EnsembleEntry]:
+        """Votes by (N, K); an iterative run has one model to test, and no ensembles."""
+        return () if self.document["iterative"] else self.document["ensembles"]
 
 
-def _by_population(axes: Axes, run: RunData) -> None:
-    groups = _grouped(run.ensembles, by=lambda e: e.ensemble_size, x=lambda e: e.population)
-    _accuracy(axes, run, {f"K = {size}": points for size, points in groups.items()})
-    _size_axis(axes, run.prefixes)
+def plot_data(run: RunData, document: ResultsDocument) -> PlotData:
+    """Return the content of the plots from a run and its results."""
+    rewards = [reward for reward in run.rewards if reward is not None]
+    return PlotData(document, rewards, run.votes[max(run.votes)] if run.votes else ())
+
+
+def plot_names(data: PlotData) -> list[str]:
+    """Return the names of the plots whose data a run has."""
+    ensembles = data.ensembles
+    has_data = {
+        "accuracy-by-ensemble-size": bool(ensembles),
+        "accuracy-by-population": len({each["population"] for each in ensembles}) > 1,
+        "reward-histogram": bool(data.rewards),
+        "vote-support": bool(ensembles and data.votes) and not ensembles[-1]["partial_votes"],
+    }
+    return [name for name in _DRAWINGS if has_data[name]]
+
+
+def draw_plots(data: PlotData) -> dict[str, bytes]:
+    """Return each plot as PNG bytes by name, if the run has its data."""
+    return {name: draw_plot(name, data) for name in plot_names(data)}
+
+
+def draw_plot(name: str, data: PlotData, image: Image = "png") -> bytes:
+    """Return one plot by one of the names that `plot_names` returns."""
+    return drawn(partial(_DRAWINGS[name], data=data), image)
+
+
+def _by_population(axes: Axes, data: PlotData) -> None:
+    groups = _grouped(data, "ensemble_size", x="population")
+    _accuracy(axes, data, {f"K = {size}": points for size, points in groups.items()})
+    _size_axis(axes, sorted({each["population"] for each in data.ensembles}))
     name_axes(axes, "Held-out accuracy against population", "N, candidates", "accuracy")
 
 
-def _by_ensemble_size(axes: Axes, run: RunData) -> None:
-    groups = _grouped(run.ensembles, by=lambda e: e.population, x=lambda e: e.ensemble_size)
-    _accuracy(axes, run, {f"N = {size}": points for size, points in groups.items()})
-    _size_axis(axes, sorted({ensemble.ensemble_size for ensemble in run.ensembles}))
+def _by_ensemble_size(axes: Axes, data: PlotData) -> None:
+    groups = _grouped(data, "population", x="ensemble_size")
+    _accuracy(axes, data, {f"N = {size}": points for size, points in groups.items()})
+    _size_axis(axes, sorted({each["ensemble_size"] for each in data.ensembles}))
     name_axes(axes, "Held-out accuracy against ensemble size", "K, experts that vote", "accuracy")
 
 
 def _size_axis(axes: Axes, sizes: Sequence[int]) -> None:
-    """Tick the sizes; a logarithmic axis keeps wide ranges apart."""
+    """Tick the sizes; a logarithmic axis suits wide ranges."""
     wide = sizes[-1] > _LINEAR_RANGE * sizes[0]
     if wide:
         axes.set_xscale("log")
@@ -64,7 +106,7 @@ def _size_axis(axes: Axes, sizes: Sequence[int]) -> None:
 
 
 def _apart(sizes: Sequence[int], place: Callable[[float], float]) -> list[int]:
-    """Return the largest size, and of the others those whose labels do not run into the next."""
+    """Return the sizes whose labels do not overlap, with the largest size."""
     least = (place(sizes[-1]) - place(sizes[0])) / _TICKS
     kept = [sizes[-1]]
     for size in reversed(sizes[:-1]):
@@ -73,32 +115,28 @@ def _apart(sizes: Sequence[int], place: Callable[[float], float]) -> list[int]:
     return kept
 
 
-_Points = list[tuple[int, EnsembleRow]]
+_Size = Literal["population", "ensemble_size"]
+_Points = list[tuple[int, EnsembleEntry]]
 
 
-def _grouped(
-    ensembles: Sequence[EnsembleRow],
-    *,
-    by: Callable[[EnsembleRow], int],
-    x: Callable[[EnsembleRow], int],
-) -> dict[int, _Points]:
+def _grouped(data: PlotData, by: _Size, *, x: _Size) -> dict[int, _Points]:
     groups: dict[int, _Points] = {}
-    for ensemble in ensembles:
-        groups.setdefault(by(ensemble), []).append((x(ensemble), ensemble))
+    for ensemble in data.ensembles:
+        groups.setdefault(ensemble[by], []).append((ensemble[x], ensemble))
     return {key: sorted(groups[key], key=itemgetter(0)) for key in sorted(groups)}
 
 
-def _accuracy(axes: Axes, run: RunData, series: Mapping[str, _Points]) -> None:
-    """Draw one line a series with its intervals, and the base; the axis starts at 0."""
+def _accuracy(axes: Axes, data: PlotData, series: Mapping[str, _Points]) -> None:
+    """Draw one line for each series with its intervals, and the base; the axis starts at 0."""
     colours = _SEQUENCE(np.linspace(0, 1, len(series)) if len(series) > 1 else [0.5])
     # Between two colours that are named lie those of the sizes between.
     named = list(series)[::-1][:: -(-len(series) // _NAMED)]
     for (name, points), colour in zip(series.items(), colours, strict=True):
-        xs, ys = zip(*((x, ensemble.metric) for x, ensemble in points), strict=True)
+        xs, ys = zip(*((x, ensemble["metric"]) for x, ensemble in points), strict=True)
         label = name if name in named else None
         axes.plot(xs, ys, marker="o", markersize=5, linewidth=2, color=colour, label=label)
         _band(axes, points, colour)
-    _base_line(axes.axhline, run.base.heldout_metric)
+    _base_line(axes.axhline, data.document["base"]["heldout_metric"])
     axes.set_ylim(bottom=0)
     axes.margins(y=0.12)
     axes.yaxis.set_major_formatter(_percent)
@@ -106,9 +144,8 @@ def _accuracy(axes: Axes, run: RunData, series: Mapping[str, _Points]) -> None:
 
 
 def _band(axes: Axes, points: _Points, colour: str) -> None:
-    """Shade the intervals of a series; a metric that is no fraction of the rows has none."""
-    bounds = [accuracy_interval(each.metric, each.rows) for _, each in points]
-    known = [interval for interval in bounds if interval is not None]
+    """Shade the intervals of a series; a metric that is not a fraction of the rows has none."""
+    known = [bounds for _, each in points if (bounds := each["interval"]) is not None]
     if len(known) == len(points):
         lower, upper = zip(*known, strict=True)
         axes.fill_between(
@@ -126,16 +163,16 @@ def _base_line(draw: Callable[..., object], value: float | None) -> None:
         draw(value, color=BASE, linestyle=(0, (4, 3)), linewidth=1.5, label="base")
 
 
-def _reward_histogram(axes: Axes, run: RunData) -> None:
-    rewards = sorted((reward for reward in run.rewards if reward is not None), reverse=True)
-    stopped = len(run.stopped)
+def _reward_histogram(axes: Axes, data: PlotData) -> None:
+    rewards = sorted(data.rewards, reverse=True)
+    stopped = len(data.document["candidates"]["stopped"])
     label = f"scored to the end\n({stopped} stopped, not shown)" if stopped else "candidates"
     axes.hist(
         rewards, bins=_edges(rewards), color=BARS, edgecolor="white", linewidth=1, label=label
     )
-    _base_line(axes.axvline, run.base.selection_reward)
-    largest = max((ensemble.ensemble_size for ensemble in run.ensembles), default=0)
-    if not run.states and 0 < largest <= len(rewards):
+    _base_line(axes.axvline, data.document["base"]["selection_reward"])
+    largest = max((each["ensemble_size"] for each in data.ensembles), default=0)
+    if 0 < largest <= len(rewards):
         label = f"top {largest} from here"
         axes.axvline(rewards[largest - 1], color=INK, linewidth=1.2, label=label)
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))
@@ -144,7 +181,7 @@ def _reward_histogram(axes: Axes, run: RunData) -> None:
 
 
 def _edges(rewards: Sequence[float]) -> list[float]:
-    """Return where bins begin and end: one bin where rewards differ by roundings alone."""
+    """Return the edges of bins; one bin if rewards differ by rounding only."""
     count = int(np.clip(2 * np.sqrt(len(rewards)), 8, 40))
     try:
         return [float(edge) for edge in np.histogram_bin_edges(rewards, count)]
@@ -152,19 +189,14 @@ def _edges(rewards: Sequence[float]) -> list[float]:
         return [math.nextafter(min(rewards), -math.inf), math.nextafter(max(rewards), math.inf)]
 
 
-def _whole_votes(run: RunData) -> Sequence[VoteRow]:
-    """Return the votes of the largest ensemble; none where counts of them are partial."""
-    votes = run.votes[max(run.votes)] if run.votes else ()
-    return () if any(vote.skipped for vote in votes) else votes
-
-
-def _vote_support(axes: Axes, run: RunData) -> None:
-    population, size = max(run.votes)
-    votes = _whole_votes(run)
+def _vote_support(axes: Axes, data: PlotData) -> None:
+    largest = data.ensembles[-1]
+    population, size = largest["population"], largest["ensemble_size"]
     supports = np.arange(size + 1)
     counts = {
         right: np.bincount(
-            [v.correct_support for v in votes if v.correct is right], minlength=size + 1
+            [vote.correct_support for vote in data.votes if vote.correct is right],
+            minlength=size + 1,
         )
         for right in (True, False)
     }
@@ -181,3 +213,13 @@ def _vote_support(axes: Axes, run: RunData) -> None:
         "experts whose own answer is right",
         "held-out rows",
     )
+
+
+_DRAWINGS: Mapping[str, Callable[..., None]] = MappingProxyType(
+    {
+        "accuracy-by-ensemble-size": _by_ensemble_size,
+        "accuracy-by-population": _by_population,
+        "reward-histogram": _reward_histogram,
+        "vote-support": _vote_support,
+    }
+)

@@ -71,7 +71,7 @@ def required_populations(
 
     Returns:
         The columns of `RUN`, `N`, `threshold`, `percent`, and `required`: the least N with
-        P[Bin(N, p) >= 10] >= 0.9, missing where no candidate is above the threshold.
+        P[Bin(N, p) >= 10] >= 0.9, missing if no candidate is above the threshold.
     """
     largest = candidates.groupby(GROUP)["N"].transform("max")
     found = survival_by_seed(candidates[candidates["N"] == largest], "reward_gain", thresholds)
@@ -101,7 +101,7 @@ def population_ratios(required: pd.DataFrame, reference: str | None) -> pd.DataF
 def selection_cutoffs(
     candidates: pd.DataFrame, populations: Sequence[int], size: int = HITS
 ) -> pd.DataFrame:
-    """Return at which reward gain the best `size` of the first N candidates begin.
+    """Return the least reward gain among the best `size` of the first N candidates.
 
     Args:
         candidates: `RunTables.candidates`.
@@ -130,7 +130,7 @@ def _by_pool(
     measure: Callable[[Sequence[float]], Iterable[tuple[float, float]]],
     columns: Sequence[str],
 ) -> pd.DataFrame:
-    """Measure each population apart: rows of `RUN`, `N` and the columns of the measure."""
+    """Measure each population separately: rows of `RUN`, `N` and the columns of the measure."""
     rows = [
         (*pool, *values)
         for pool, points in candidates.groupby([*RUN, "N"], sort=False)[gain]

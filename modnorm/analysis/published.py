@@ -1,4 +1,4 @@
-"""The CSV files that the public code of the paper has in `results/`, as our tables.
+"""The CSV files in `results/` of the paper's public code, read as our tables.
 
 https://github.com/kiratoyoshihara/Modular-Norm-RandOpt
 """
@@ -23,7 +23,7 @@ _PLACE = {"population_size": "N", "k": "K", "selected_k": "K"}
 
 
 def is_published(directory: Path) -> bool:
-    """Tell whether a directory holds files of the public code."""
+    """Return whether a directory holds files of the public code."""
     return any(
         (directory / name).is_file()
         for name in (_CANDIDATES, *(file for file, _ in _SUMMARIES.values()))
@@ -31,7 +31,7 @@ def is_published(directory: Path) -> bool:
 
 
 def read_inputs(directory: Path) -> RunTables:
-    """Return what the published figures are made of, as far as the directory holds it.
+    """Return the inputs of the published figures that the directory holds.
 
     Accuracies come from `figure2_population_scaling_data.csv`, gains from `candidate_rewards.csv`
     and votes from `figure5_problem_level.csv`.

@@ -1,4 +1,4 @@
-"""The published figures once more, from the published inputs."""
+"""The published figures, recomputed from the published inputs."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Our analysis of the published inputs against the published summaries."""
+"""Comparison of the published summaries with our analysis of the published inputs."""
 
 from collections.abc import Mapping
 
@@ -23,7 +23,7 @@ def check_summaries(
 
     Returns:
         A row for each summary and column: how many `values` both have, how many `reproduced`, and
-        the `largest_difference`. A summary whose inputs are not there is absent.
+        the `largest_difference`. A summary without its inputs is absent.
     """
     rows = [
         {"summary": name, **row}

@@ -1,18 +1,18 @@
-"""The plot of a radius artifact: what was measured at each radius, and the choice."""
+"""The plot of a radius artifact: the measurements at each radius, and the choice."""
 
 from functools import partial
 
 from matplotlib.axes import Axes
 
-from modnorm.analysis.drawing import BARS, BASE, INK, RIGHT, WRONG, add_legend, name_axes, png
+from modnorm.analysis.drawing import BARS, BASE, INK, RIGHT, WRONG, add_legend, drawn, name_axes
 from modnorm.radius.artifact_schema import GridDocument, MatchingDocument
 
 
 def draw_radius(document: GridDocument | MatchingDocument) -> bytes:
     """Return the plot of an artifact as PNG bytes that depend on it alone."""
     if isinstance(document, GridDocument):
-        return png(partial(_grid, document=document))
-    return png(partial(_matching, document=document))
+        return drawn(partial(_grid, document=document))
+    return drawn(partial(_matching, document=document))
 
 
 def _grid(axes: Axes, document: GridDocument) -> None:

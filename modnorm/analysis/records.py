@@ -1,10 +1,10 @@
-"""The records of a run directory: all that its figures were made from, so that it needs no lab.
+"""The records of a run directory: the inputs of its figures, so that readers need no lab.
 
 - `rows/SPLIT.jsonl`: the rows, one line each, in the task's schema
-- `scale_map.json`, `profile.json`, `descriptors.parquet`: what candidates' weights are made from
+- `scale_map.json`, `profile.json`, `descriptors.parquet`: the inputs of the candidates' weights
 - `lineage.json`: the steps of a model that an iterative method trained
-- `answers.parquet`: what each model answered to each row
-- `votes.parquet`: how each vote came about
+- `answers.parquet`: the answer of each model to each row
+- `votes.parquet`: each vote with all of its ballots
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,11 +30,11 @@ def rows_file(split: str) -> str:
 def write_records(
     directory: Path, run: FinishedRun, votes: Mapping[tuple[int, int], Sequence[VoteRow]]
 ) -> None:
-    """Write a run's records into a directory, made where absent; older ones are replaced.
+    """Write a run's records into a directory, which is created if needed; replace older ones.
 
     Args:
         directory: The run directory.
-        run: Where they are read from.
+        run: The run whose records are written.
         votes: Outcomes of the votes of each (N, K), in row order.
 
     Raises:
@@ -62,7 +62,7 @@ def write_records(
 def _votes(
     directory: Path, run: FinishedRun, votes: Mapping[tuple[int, int], Sequence[VoteRow]]
 ) -> Iterator[VoteRecord]:
-    """Yield the votes with what each expert said, which `answers.parquet` holds."""
+    """Yield the votes with each expert's ballot, which is read from `answers.parquet`."""
     ballots, golds = read_ballots(directory, len(run.rows("heldout")))
     for ensemble in run.ensembles:
         found = votes[ensemble.population, ensemble.ensemble_size]

@@ -14,7 +14,7 @@ from modnorm.analysis.environments import describe_mixed
 
 BEST_SHOWN = 10
 
-_PLOTS = {
+PLOT_CAPTIONS = {
     "accuracy-by-ensemble-size": "Accuracy of the vote with 95 % intervals, and of the base.",
     "accuracy-by-population": "The same accuracies against the nested population sizes.",
     "reward-histogram": "Selection rewards of all candidates; the base is the dashed line.",
@@ -43,7 +43,7 @@ def render_report(document: ResultsDocument, plots: Mapping[str, bytes]) -> str:
             **report_parts(document),
             plots=[
                 _plot(name, caption, plots[name])
-                for name, caption in _PLOTS.items()
+                for name, caption in PLOT_CAPTIONS.items()
                 if name in plots
             ],
         )
@@ -51,7 +51,7 @@ def render_report(document: ResultsDocument, plots: Mapping[str, bytes]) -> str:
 
 
 def page_environment(*folders: Path) -> Environment:
-    """Return the templates of some folders, then of the report; values are escaped in them."""
+    """Return the templates of some folders and of the report; they escape values."""
     environment = Environment(
         loader=FileSystemLoader([*folders, Path(__file__).parent / "templates"]),
         autoescape=True,
@@ -64,7 +64,7 @@ def page_environment(*folders: Path) -> Environment:
 
 
 def report_parts(document: ResultsDocument) -> dict[str, object]:
-    """Return what the templates in `parts` show of a run, by the names that it uses."""
+    """Return the values that the templates in `parts` show, by their names there."""
     return {
         "document": document,
         "title": _title(document),
@@ -108,7 +108,7 @@ def _percent(value: float | None) -> str:
 
 
 def _interval(bounds: Sequence[float] | None) -> str:
-    """Return an interval in percent, after a space; empty where there is none."""
+    """Return an interval in percent, after a space; empty if there is none."""
     return "" if bounds is None else f" [{100 * bounds[0]:.1f}, {100 * bounds[1]:.1f}]"
 
 

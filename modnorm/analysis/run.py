@@ -31,7 +31,7 @@ class Ensemble:
     metric: float
     """Held-out metric of the vote, a fraction: the accuracy, or the task's own metric."""
     interval: ConfidenceInterval | None
-    """95 % Wilson interval of the accuracy; None where the metric is no fraction of the rows."""
+    """95 % Wilson interval of the accuracy; None if the metric is not a fraction of rows."""
     correct: int
     """Rows with a correct vote."""
     rows: int
@@ -121,13 +121,13 @@ class Run:
         *,
         wrong: bool = False,
     ) -> Listing[AnswerRecord]:
-        """Return the wanted answers by candidate, then split, then row.
+        """Return the matching answers by candidate, then split, then row.
 
         Args:
             candidate: Index in the population; -1 is the base. All when absent.
             split: `selection`, `heldout` or `development`. All when absent.
             row: Row of the split. All when absent.
-            wrong: Whether only wrong answers are wanted.
+            wrong: Whether to return wrong answers only.
         """
         wanted = AnswerFilter(candidate, split, row, wrong)
         return Listing(AnswerRecord, lambda: self.source.answers(wanted))
@@ -140,7 +140,7 @@ class Run:
         """Return a table with one line for each ensemble.
 
         Columns: `population`, `ensemble_size`, `metric`, `lower`, `upper`, `correct`, `rows`.
-        `lower` and `upper` bound the 95 % interval; they are NaN where there is none.
+        `lower` and `upper` bound the 95 % interval; they are NaN if there is none.
         """
         table = Listing(Ensemble, lambda: iter(self.ensembles)).to_pandas()
         for place, bound in enumerate(("lower", "upper")):

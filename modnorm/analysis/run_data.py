@@ -1,4 +1,4 @@
-"""What a finished run consists of, as plain data: no service, no engine, no wire format."""
+"""A finished run as plain data, independent of services, engines and wire formats."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from modnorm.search.stopping import Interval, certain_ranks
 
 @dataclass(frozen=True, slots=True)
 class CandidateRow:
-    """One candidate of the population and what became of it."""
+    """One candidate of the population with its outcome."""
 
     index: int
     """Position in the population, from 0."""
@@ -49,7 +49,7 @@ class CandidateRow:
 
 @dataclass(frozen=True, slots=True)
 class BaseRow:
-    """The unperturbed model; None where it was not measured."""
+    """The unperturbed model; None if not measured."""
 
     selection_reward: float | None = None
     heldout_metric: float | None = None
@@ -120,7 +120,7 @@ class VoteRow:
 
 @dataclass(frozen=True)
 class RowsRecord:
-    """Which rows a run used: enough to find them again and to know them by."""
+    """The source and the digest of the rows that a run used."""
 
     source: str
     """As the spec names it."""
@@ -138,8 +138,8 @@ class RowsRecord:
 class RunData:
     """A finished run.
 
-    What depends on the experiment alone (and so is the same however it was run) is kept apart
-    from what does not: `attempts`, `worker`, `seconds`, `error`, the environments and `timings`.
+    Most fields depend on the experiment alone. These may differ between two runs of it:
+    `attempts`, `worker`, `seconds`, `error`, the environments and `timings`.
 
     Raises:
         ValueError: the candidates are not numbered 0, 1, 2, ... in order.
@@ -180,12 +180,12 @@ class RunData:
 
     @property
     def stopped(self) -> dict[int, Interval]:
-        """What the scores of candidates that were stopped early can be, by index."""
+        """Interval of the score of each candidate that was stopped early, by index."""
         return {each.index: each.stopped for each in self.candidates if each.stopped is not None}
 
     @property
     def ranks(self) -> dict[int, int]:
-        """Rank in the whole population from 1, by index, best first, where it is certain."""
+        """Ranks that are certain: rank in the whole population from 1, by index, best first."""
         return certain_ranks(self.rewards, self.stopped)
 
     @property

@@ -35,7 +35,7 @@ def read_vote_lines(directory: Path) -> pd.DataFrame:
 
 
 def read_candidate_rows(directory: Path) -> pd.DataFrame:
-    """Return the figures of `candidates.csv`, one row a candidate in their order.
+    """Return the figures of `candidates.csv`, one row for each candidate, in order.
 
     Raises:
         InvalidInputError: the file is missing or damaged.
@@ -63,7 +63,7 @@ def read_timings(directory: Path) -> Mapping[str, object]:
     except (OSError, ValueError) as error:
         raise _unreadable(path, error) from error
     if not isinstance(timings, dict):
-        raise InvalidInputError(f"{path} holds no object", field="directory")
+        raise InvalidInputError(f"{path} holds no JSON object", field="directory")
     return timings
 
 

@@ -1,4 +1,4 @@
-"""Finished runs as tidy pandas tables, whatever the runs were read from."""
+"""Finished runs as tidy pandas tables."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -30,7 +30,7 @@ class RunTables:
     runs in which candidates were stopped early."""
     votes: pd.DataFrame = field(default_factory=pd.DataFrame)
     """A row for each (N, K) and held-out row: number m of `right_experts`, and whether the vote
-    is `correct`. Without rows of an (N, K) whose experts left held-out rows out."""
+    is `correct`. Without rows of an (N, K) whose experts skipped held-out rows."""
     agreement: pd.DataFrame = field(default_factory=pd.DataFrame)
     """A row for each (N, K), with the figures of `modnorm.analysis.statistics.VoteAgreement`."""
     costs: pd.DataFrame = field(default_factory=pd.DataFrame)
@@ -144,10 +144,10 @@ def _names(runs: Sequence[Results]) -> list[dict[str, object]]:
         }
         if name in names:
             raise InvalidInputError(
-                f"{runs[names.index(name)].directory} and {run.directory} have one model, task, "
-                f"method, scale and seed",
+                f"{runs[names.index(name)].directory} and {run.directory} have the same model, "
+                "task, method, scale and seed",
                 field="directory",
-                remedy="analyze them apart",
+                remedy="analyze them separately",
             )
         names.append(name)
     return names

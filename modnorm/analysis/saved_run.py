@@ -1,4 +1,4 @@
-"""A finished run, read from its directory alone: no lab and no database are needed."""
+"""A finished run, read from its directory alone, without a lab or a database."""
 
 import csv
 from collections.abc import Iterator, Mapping, Sequence
@@ -57,7 +57,7 @@ class SavedRun:
             raise PreconditionError(
                 f"only an experiment that succeeded has results, and {self.path} has none",
                 field=_FIELD,
-                remedy="`modnorm run` goes on with a broken-off one; for one of a lab, name its "
+                remedy="`modnorm run` resumes an interrupted run; for a run of a lab, name its "
                 "id and the lab with --server or MODNORM_SERVER",
             )
         return load_results(self.path).document
@@ -101,7 +101,7 @@ class SavedRun:
         )
 
     def rows(self, split: str) -> tuple[str, ...]:
-        """Return the rows of a split, each as JSON; none where the run has no such split."""
+        """Return the rows of a split, each as JSON; none if the run has no such split."""
         text = self._text(rows_file(split))
         return tuple((text or "").splitlines())
 
@@ -126,7 +126,7 @@ class SavedRun:
         return None if text is None else ScaleMap.from_json(text)
 
     def profile(self) -> str | None:
-        """Return the profile as JSON; None where the method uses none."""
+        """Return the profile as JSON; None if the method uses none."""
         return self._text(PROFILE)
 
     def lineage(self) -> Lineage | None:
@@ -135,7 +135,7 @@ class SavedRun:
         return None if text is None else Lineage.from_json(text)
 
     def _text(self, name: str) -> str | None:
-        """Return the text of a file of the finished run; None where it has no such file."""
+        """Return the text of a file of the finished run; None if there is no such file."""
         _ = self.document
         path = self.path / name
         return path.read_text(encoding="utf-8") if path.is_file() else None
@@ -169,7 +169,7 @@ def _no_run(path: Path) -> InvalidInputError:
             f"{path} holds several runs", field=_FIELD, remedy=f"name one: {', '.join(inside)}"
         )
     return InvalidInputError(
-        f"{path} is no directory of a run",
+        f"{path} is not a run directory",
         field=_FIELD,
         remedy="name what `modnorm run` wrote, or an experiment's id and its lab with --server or "
         "MODNORM_SERVER",

@@ -16,8 +16,8 @@ def population_scaling(ensembles: pd.DataFrame) -> pd.DataFrame:
         ensembles: `RunTables.ensembles`.
 
     Returns:
-        Mean and sample SD over seeds, with `lower` and `upper`: of several seeds the bootstrap
-        interval of the mean, of one seed the Wilson interval over its rows.
+        Mean and sample SD over seeds, with `lower` and `upper`: for several seeds the
+        bootstrap interval of the mean, for one seed the Wilson interval over its rows.
     """
     summary = with_intervals(over_seeds(ensembles, _PLACE, "accuracy"), ensembles, "accuracy")
     if not (summary["seeds"] == 1).any():
@@ -35,7 +35,7 @@ def population_scaling(ensembles: pd.DataFrame) -> pd.DataFrame:
 def budget_differences(ensembles: pd.DataFrame, reference: str | None) -> pd.DataFrame:
     """Return the accuracy of each method less that of the reference, in points, at equal K.
 
-    Each N of the method stands against each N of the reference (paper, app. "Population and
+    Each N of the method is compared with each N of the reference (paper, app. "Population and
     Ensemble-Size Scaling").
 
     Args:

@@ -49,10 +49,11 @@ def choose_reference(table: pd.DataFrame, named: str | None) -> str | None:
 
     Args:
         table: A table with a column `method`.
-        named: Its name, where somebody chose it.
+        named: The method that the caller chose, if any.
 
     Returns:
-        The name; without a choice RandOpt, or else the first method. None with a single method.
+        Its name: the caller's choice, RandOpt, or else the first method. None with a single
+        method.
 
     Raises:
         InvalidInputError: no run is of the method that is named.

@@ -1,4 +1,4 @@
-"""Figures of a population prefix and of a vote."""
+"""Statistics of a population prefix and of a vote."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -14,10 +14,9 @@ from modnorm.search.stopping import Interval
 
 @dataclass(frozen=True, slots=True)
 class PrefixStatistics:
-    """Selection rewards among the first N candidates; failed ones are left out.
+    """Selection rewards among the first N candidates; failed ones are excluded.
 
-    Figures are None where they depend on what candidates that were stopped early would still
-    have scored.
+    Figures are None if they depend on the unknown scores of stopped candidates.
     """
 
     population: int
@@ -65,14 +64,14 @@ def prefix_statistics(
     base: float | None,
     stopped: Mapping[int, Interval] = MappingProxyType({}),
 ) -> PrefixStatistics:
-    """Summarise the first `population` candidates; failed ones are left out.
+    """Summarise the first `population` candidates; failed ones are excluded.
 
     Args:
-        rewards: Complete selection reward of each candidate, in candidate order; None where
+        rewards: Complete selection reward of each candidate, in candidate order; None if
             there is none.
         population: N, the prefix.
         base: Selection reward of the base.
-        stopped: What the rewards of candidates that were stopped early can be, by index.
+        stopped: Interval of the reward of each candidate that was stopped early, by index.
 
     Raises:
         InvalidInputError: no candidate of the prefix is scored.
@@ -83,7 +82,7 @@ def prefix_statistics(
     open_ended = [interval for index, interval in stopped.items() if index < population]
     low = _figures([*scored, *(interval.lower for interval in open_ended)], base)
     high = _figures([*scored, *(interval.upper for interval in open_ended)], base)
-    # No figure falls when a reward grows: one that is equal at both ends is equal between.
+    # Figures increase with rewards: a figure with equal bounds is known.
     known = {name: value if value == high[name] else None for name, value in low.items()}
     spread = float(np.std(scored, ddof=1)) if len(scored) > 1 and not open_ended else None
     return PrefixStatistics(
@@ -96,7 +95,7 @@ def prefix_statistics(
 
 
 def _figures(rewards: Sequence[float], base: float | None) -> dict[str, float | None]:
-    """Return the figures that grow with each reward, by name."""
+    """Return the figures that increase with each reward, by name."""
     best = sorted(rewards, reverse=True)
     p90, p95, p99 = (float(q) for q in np.percentile(rewards, (90, 95, 99)))
     return {
@@ -112,7 +111,7 @@ def _figures(rewards: Sequence[float], base: float | None) -> dict[str, float | 
 
 
 def vote_agreement(votes: Sequence[VoteRow], ensemble_size: int) -> VoteAgreement:
-    """Summarise the votes of one ensemble; at least one row, to which every expert answered."""
+    """Summarise the votes of one ensemble on at least one row; every expert answered all rows."""
     rows = len(votes)
     shares = [vote.support / vote.valid for vote in votes if vote.valid]
     right = Counter(vote.correct_support for vote in votes)

@@ -1,4 +1,4 @@
-"""Why an ensemble is right: how many experts are, and how the vote turns that into an answer.
+"""Support of votes: how many experts are right on a row, and how often the vote then is.
 
 Paper, app. "Support Redistribution and Conditional Voting".
 """
@@ -40,7 +40,7 @@ class Support:
         return sum(self.right) / self.total
 
     def conditional(self, m: int) -> float | None:
-        """Return q(m), the accuracy of the vote where m experts are right; None without rows."""
+        """Return q(m), the accuracy of the vote if m experts are right; None without rows."""
         return self.right[m] / self.rows[m] if self.rows[m] else None
 
 
@@ -63,14 +63,16 @@ def count_support(votes: Sequence[tuple[int, bool]], ensemble_size: int) -> Supp
     """Count rows by the number of experts that are right.
 
     Args:
-        votes: Of each row, how many experts are right, and whether the vote is.
+        votes: For each row, the number of right experts, and whether the vote is right.
         ensemble_size: K.
 
     Raises:
         InvalidInputError: there are no rows, or more experts are right than there are.
     """
     if not votes or not all(0 <= m <= ensemble_size for m, _ in votes):
-        raise InvalidInputError(f"there must be rows, of 0 to {ensemble_size} right experts each")
+        raise InvalidInputError(
+            f"each row must have 0 to {ensemble_size} right experts, and there must be a row"
+        )
     rows, right = [0] * (ensemble_size + 1), [0] * (ensemble_size + 1)
     for m, correct in votes:
         rows[m] += 1
@@ -79,31 +81,31 @@ def count_support(votes: Sequence[tuple[int, bool]], ensemble_size: int) -> Supp
 
 
 def support_bins(ensemble_size: int) -> tuple[range, ...]:
-    """Return the ranges of m that the paper draws (fig. 5 (a)): 0, 1, 2-4, 5-9, 10 where K is 10.
+    """Return the ranges of m that the paper draws (fig. 5 (a)): 0, 1, 2-4, 5-9, 10 if K is 10.
 
-    None, one, fewer than half, half or more, and all of the experts; those that are empty where K
-    is small are left out.
+    The ranges are: none, one, fewer than half, half or more, and all of the experts. With a small
+    K, empty ranges are skipped.
     """
     edges = {0, 1, 2, -(-ensemble_size // 2), ensemble_size, ensemble_size + 1}
     return tuple(starmap(range, pairwise(sorted(edges))))
 
 
 def bin_name(counts: range) -> str:
-    """Return a range of m as it is written: its first and its last, or the only one."""
+    """Return a range of m as text: its first and last number, or its only number."""
     return str(counts[0]) if len(counts) == 1 else f"{counts[0]}-{counts[-1]}"
 
 
 def decompose(one: Support, other: Support) -> Decomposition:
     """Split the accuracy of one ensemble less that of another (eq. "support_symmetric_...").
 
-    Where only one of them has rows with some m, the other's q(m) is not defined; it is taken to be
-    the same, so that all of the difference counts as support.
+    If only one of them has rows with some m, the q(m) of the other is undefined. It is set to the
+    same value, so that all of the difference counts as support.
 
     Raises:
         InvalidInputError: the ensembles are not of the same size.
     """
     if len(one.rows) != len(other.rows):
-        raise InvalidInputError("only ensembles of one size can be compared")
+        raise InvalidInputError("only ensembles of the same size can be compared")
     support, voting = [], []
     for m, (p, p_other) in enumerate(zip(one.shares, other.shares, strict=True)):
         q, q_other = _both(one.conditional(m), other.conditional(m))

@@ -16,7 +16,7 @@ def write_table(directory: Path, name: str, table: pd.DataFrame) -> list[Path]:
     """Write a table in every format, each file whole or not at all.
 
     Args:
-        directory: Where the files go, made where absent.
+        directory: Directory of the files; created if needed.
         name: Name of the files, without an extension.
         table: The table.
 

@@ -1,7 +1,7 @@
-"""The upper tail of a population: who gains, how many, and what a tail alone would predict.
+"""The upper tail of a population: gains, survival, and the population that a tail predicts.
 
 Gains are over the unperturbed model and in percentage points. Rewards are means of a few hundred
-rows, so that a gain that equals a threshold may miss it by a rounding: comparisons allow for one.
+rows, so a gain may miss an equal threshold by a rounding error. Comparisons allow for one.
 """
 
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ def survival(points: Sequence[float], thresholds: Sequence[float]) -> tuple[floa
         InvalidInputError: there are no candidates.
     """
     if not points:
-        raise InvalidInputError("there are no candidates to look at")
+        raise InvalidInputError("there are no candidates")
     return tuple(
         sum(point >= threshold - ROUNDING for point in points) / len(points)
         for threshold in thresholds
@@ -60,8 +60,8 @@ def required_population(
 
     Args:
         hit_rate: p, the fraction of candidates above the threshold.
-        hits: Candidates wanted above it.
-        probability: How likely they have to be.
+        hits: Number of candidates required above it.
+        probability: Least probability of that.
 
     Returns:
         N; None when no candidate is above the threshold, so that no N is enough.

@@ -1,4 +1,4 @@
-"""An iterative run: the states that were evaluated, and what it all cost."""
+"""An iterative run: its evaluated states and its cost."""
 
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -10,7 +10,7 @@ from modnorm.baselines.ledger import Ledger, Purpose
 
 
 class IterativeEntry(TypedDict):
-    """What `results.json` says of an iterative run."""
+    """The entry of an iterative run in `results.json`."""
 
     states: list[dict[str, object]]
     """States that were evaluated, in order, each a `StateRow` without its counts, with the
@@ -30,7 +30,7 @@ _FIGURES = (
 
 
 def iterative_entry(run: RunData) -> IterativeEntry | None:
-    """Return what there is to say of an iterative run; None of another one."""
+    """Return the entry of an iterative run; None for another run."""
     if not run.states:
         return None
     ledger = ledger_of(run)
@@ -48,7 +48,7 @@ def _state(state: StateRow) -> dict[str, object]:
 
 
 def ledger_of(run: RunData) -> Ledger:
-    """Count what an iterative run cost, from the answers that are stored.
+    """Count the cost of an iterative run from its stored answers.
 
     The unperturbed model on the selection rows is outside; its held-out and development answers
     are those of the first state.
@@ -68,7 +68,7 @@ def ledger_of(run: RunData) -> Ledger:
 
 
 def _costs(state: StateRow) -> Mapping[Purpose, Mapping[str, int]]:
-    """Return what a state answered: for the choice, and as the final one or to be watched."""
+    """Return the costs of a state by purpose: choice, final evaluation or monitoring."""
     costs: dict[Purpose, Mapping[str, int]] = {}
     if state.development_answers:
         costs[Purpose.DEVELOPMENT] = {

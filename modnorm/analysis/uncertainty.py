@@ -25,12 +25,12 @@ def accuracy_interval(accuracy: float | None, rows: int) -> ConfidenceInterval |
     """Return the Wilson interval of an accuracy.
 
     Args:
-        accuracy: Fraction of right rows; None where it was not measured.
+        accuracy: Fraction of right rows; None if it was not measured.
         rows: Number of rows.
 
     Returns:
-        None where there is no accuracy, or where the metric is no fraction of the rows, as a
-        balanced accuracy is.
+        None if there is no accuracy, or if the metric is not a fraction of the rows, such as a
+        balanced accuracy.
     """
     if accuracy is None or rows < 1:
         return None

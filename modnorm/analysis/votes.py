@@ -1,4 +1,4 @@
-"""Votes: how each vote of a run came about.
+"""The votes of a run, with the ballots that decided them.
 
 `modnorm.analysis.parquet_files` reads and writes them as `votes.parquet`.
 """
@@ -72,14 +72,14 @@ class VoteRecord:
 
 @dataclass(frozen=True, slots=True)
 class VoteFilter:
-    """Which votes are wanted; None means all."""
+    """Filter of votes; None accepts every value."""
 
     row: int | None = None
     population: int | None = None
     ensemble_size: int | None = None
 
     def wants_ensemble(self, ensemble: EnsembleRow) -> bool:
-        """Tell whether votes of an ensemble may be wanted."""
+        """Return whether the filter may accept votes of an ensemble."""
         return self.population in {None, ensemble.population} and self.ensemble_size in {
             None,
             ensemble.ensemble_size,
@@ -95,12 +95,12 @@ def vote_records(
     ballots: Mapping[int, Ballot],
     golds: Sequence[str | None],
 ) -> Iterator[VoteRecord]:
-    """Yield the votes of one ensemble with what each expert said.
+    """Yield the votes of one ensemble with each expert's ballot.
 
     Args:
         ensemble: The ensemble.
         votes: Its votes, in row order.
-        ballots: What each expert said, by candidate index.
+        ballots: Vote keys of each expert, by candidate index.
         golds: The right answers, by row.
     """
     experts = ensemble.experts

@@ -34,7 +34,7 @@ def slope(plus: float | None, minus: float | None, epsilon: float) -> float:
 def mezo_step(
     seed: int, plus: float | None, minus: float | None, *, epsilon: float, rate: float
 ) -> Step:
-    """Return one step.
+    """Return one step of MeZO.
 
     Args:
         seed: Noise seed of the step.

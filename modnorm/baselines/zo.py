@@ -56,7 +56,7 @@ def normaliser(amplitudes: Sequence[float], weights: Sequence[float]) -> float:
     return sqrt(fsum(weights)) / sqrt(square)
 
 
-def zo_step(  # noqa: PLR0913 - keyword arguments that define a step
+def zo_step(  # noqa: PLR0913 - keyword-only after the first three
     seed: int,
     plus: float | None,
     minus: float | None,
@@ -66,7 +66,7 @@ def zo_step(  # noqa: PLR0913 - keyword arguments that define a step
     epsilon: float,
     rate: float,
 ) -> Step:
-    """Return one step.
+    """Return one step of the ZO-Finetuner.
 
     Args:
         seed: Noise seed of the step.

@@ -25,7 +25,7 @@ VERSION = "3"
 """Increased when equal inputs, precision included, begin to give another profile."""
 
 
-def calibrate(  # noqa: PLR0913 - keyword arguments after the first three
+def calibrate(  # noqa: PLR0913 - keyword-only after the first three
     checkpoint: Checkpoint,
     prompts: Sequence[Sequence[int]],
     settings: CalibrationSpec,

@@ -45,7 +45,7 @@ def _cast(tensor: str, values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor
         largest = values[values.isfinite()].abs().max().item()
         name = str(dtype).removeprefix("torch.")
         raise InvalidInputError(
-            f"{tensor} has {largest:g}, which {name} does not hold",
+            f"{tensor} has {largest:g}, which {name} cannot represent",
             field="dtype",
             remedy="choose bfloat16 or float32",
         )

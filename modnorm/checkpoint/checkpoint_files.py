@@ -136,7 +136,7 @@ def require_unchanged(directory: Path, digest: str) -> None:
         raise PreconditionError(
             f"{directory} was model {digest[:12]}, and is model {current[:12]} now",
             field="model.name",
-            remedy="put another model into a directory of its own",
+            remedy="put the other model into another directory",
         )
 
 

@@ -96,7 +96,7 @@ def _decoder(checkpoint: Checkpoint) -> PreTrainedConfig:
 
 
 def _key_mapping(checkpoint: Checkpoint) -> dict[str, str] | None:
-    """Return the family's prefixes for transformers, as patterns and replacements."""
+    """Return prefixes of tensor names for transformers, by pattern; None to change none."""
     prefixes = family_of(checkpoint.config).prefixes
     return {f"^{re.escape(prefix)}": name for prefix, name in prefixes.items()} or None
 

@@ -1,7 +1,7 @@
 """The `modnorm` command.
 
-The module of a command holds its options and its help, and is imported when the command is named.
-Heavy imports stand inside the functions, so that help and refusals answer at once.
+Each command has a module with its options and help, which is imported when a user names the
+command. Heavy imports are inside functions, so that help and refusals appear at once.
 """
 
 from modnorm.cli.app import main

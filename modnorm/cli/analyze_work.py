@@ -1,4 +1,4 @@
-"""What `modnorm analyze` does: reads runs, writes the files and shows the main table."""
+"""The work of `modnorm analyze`: read runs, write the files, show the main table."""
 
 import math
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from modnorm.errors import InvalidInputError
 def analyze_directories(
     directories: Sequence[Path], out: Path, reference: str | None, *, as_json: bool
 ) -> None:
-    """Analyze finished runs, or the published results; write the files and show what they say.
+    """Analyze finished runs, or the published results; write the files and show the main table.
 
     Args:
         directories: Runs, or one copy of the published `results/`.
@@ -30,7 +30,8 @@ def analyze_directories(
         as_json: Print a document.
 
     Raises:
-        InvalidInputError: a directory is neither, or both kinds are mixed.
+        InvalidInputError: a directory holds neither a run nor published results, or both
+            kinds are mixed.
     """
     check = pd.DataFrame()
     published = [directory for directory in directories if is_published(directory)]

@@ -1,4 +1,4 @@
-"""`modnorm answers` and `modnorm votes`: what a finished run's models said, row by row."""
+"""`modnorm answers` and `modnorm votes`: answers and votes of a finished run, row by row."""
 
 from typing import Annotated, Literal
 
@@ -44,7 +44,7 @@ def answers(  # noqa: PLR0913 - each argument is an option of the command
     as_json: Json = False,
     as_csv: Csv = False,
 ) -> None:
-    """Print what the models of a finished run answered, and how that was judged.
+    """Print the answers of a finished run, with their judgement.
 
     A single answer is printed whole, with its prompt and its completion.
     """
@@ -66,7 +66,7 @@ def votes(  # noqa: PLR0913 - each argument is an option of the command
     as_json: Json = False,
     as_csv: Csv = False,
 ) -> None:
-    """Print how the votes of a finished run came about: counts, ties and every expert's vote.
+    """Print the votes of a finished run: counts, ties and every expert's vote.
 
     A single vote is printed whole, with its prompt and with what each expert answered.
     """
@@ -80,6 +80,6 @@ def votes(  # noqa: PLR0913 - each argument is an option of the command
 def _output(*, as_json: bool, as_csv: bool) -> Output:
     if as_json and as_csv:
         raise InvalidInputError(
-            "JSON and CSV are two outputs", field="csv", remedy="leave one of the two out"
+            "--json and --csv exclude each other", field="csv", remedy="give only one of them"
         )
     return "json" if as_json else "csv" if as_csv else "table"

@@ -1,4 +1,4 @@
-"""What `modnorm answers` does: finds the answers of a run and prints them."""
+"""The work of `modnorm answers`: find the answers of a run and print them."""
 
 from collections.abc import Iterable
 
@@ -34,18 +34,18 @@ def print_answers(
     limit: int,
     output: Output,
 ) -> None:
-    """Print the answers of a run that are wanted.
+    """Print the requested answers of a run.
 
     Args:
         run: Directory of a run, or id of an experiment.
         server: The lab that ran it.
-        wanted: Which answers.
+        wanted: Filter of the answers.
         limit: Most lines of the table.
         output: The form; JSON and CSV hold all lines.
 
     Raises:
         InvalidInputError: there is no such split.
-        NotFoundError: no stored answer matches, right or wrong.
+        NotFoundError: no stored answer matches.
     """
     if wanted.split not in {None, *SPLITS}:
         raise InvalidInputError(

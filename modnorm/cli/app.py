@@ -43,7 +43,7 @@ Version = Annotated[
 
 
 def build_app() -> typer.Typer:
-    """Return the command line; a command is imported when it is named."""
+    """Return the command line; a command is imported when a user names it."""
     app = typer.Typer(
         name="modnorm",
         cls=CommandGroup,
@@ -62,7 +62,7 @@ def build_app() -> typer.Typer:
 
 
 def _not_imported() -> None:
-    """Stand for a command that nobody has named yet."""
+    """Placeholder of a command that is not imported yet."""
 
 
 def main() -> None:
@@ -92,7 +92,7 @@ def exit_code(error: errors.ModnormError) -> int:
 
 
 def _report_usage(error: typer.TyperException, *, as_json: bool) -> None:
-    """Print a fault of command, arguments or options; help if nothing was named."""
+    """Print an error of command, arguments or options; print help if no command was named."""
     text = error.format_message()
     if text.startswith("Usage:"):
         typer.echo(text, err=True)

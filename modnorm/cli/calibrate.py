@@ -21,7 +21,7 @@ Revision = Annotated[str | None, typer.Option(metavar="COMMIT", help="Revision o
 TaskName = Annotated[str, typer.Option("--task", help="Task whose prompts are used.")]
 Data = Annotated[str, typer.Option("--data", metavar="SOURCE", help="Rows of the task.")]
 Out = Annotated[Path, typer.Option("--out", metavar="FILE", help="Where the profile goes.")]
-Examples = Annotated[int, typer.Option(min=1, help="Prompts used.")]
+Examples = Annotated[int, typer.Option(min=1, help="Number of prompts.")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of the estimator.")]
 Maps = Annotated[
     str,

@@ -1,4 +1,4 @@
-"""The commands by name, in the groups of the help; each is imported when it is named."""
+"""The commands by name, in the groups of the help; each is imported when a user names it."""
 
 from collections.abc import Mapping
 from pkgutil import resolve_name
@@ -63,18 +63,17 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
         ),
         "answers": Command(
             "modnorm.cli.answers:answers",
-            "Print what the models of a finished run answered, and how that was judged.",
+            "Print the answers of a finished run, with their judgement.",
             RESULTS,
         ),
         "votes": Command(
             "modnorm.cli.answers:votes",
-            "Print how the votes of a finished run came about: counts, ties and every expert's "
-            "vote.",
+            "Print the votes of a finished run: counts, ties and every expert's vote.",
             RESULTS,
         ),
         "compare": Command(
             "modnorm.cli.compare:compare",
-            "Show finished runs side by side and say what keeps them from being compared.",
+            "Show finished runs side by side, with the differences that prevent a comparison.",
             RESULTS,
         ),
         "view": Command(
@@ -95,8 +94,8 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
         ),
         "export": Command(
             "modnorm.cli.export:export",
-            "Write the model that es, mezo or zo_finetuner reported, or a candidate of another "
-            "method.",
+            "Write a candidate, or the model that es, mezo or zo_finetuner trained, as a "
+            "checkpoint.",
             RESULTS,
         ),
         "tune": Command(
@@ -107,7 +106,7 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
         ),
         "match": Command(
             "modnorm.cli.match:match",
-            "Choose the radius that changes the model's function as isotropic noise does.",
+            "Choose the radius that changes the model as much as isotropic noise does.",
             RADIUS,
         ),
         "scales": Command(
@@ -122,13 +121,13 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
         ),
         "prepare": Command(
             "modnorm.cli.prepare:prepare",
-            "Prepare the generator of zo_finetuner on solved puzzles, with gradients, once a "
+            "Prepare the generator of zo_finetuner on solved puzzles, with gradients, once per "
             "model.",
             RADIUS,
         ),
         "submit": Command(
             "modnorm.cli.lab:submit",
-            "Submit an experiment to a lab and print its id, nothing else without --wait.",
+            "Submit an experiment to a lab and print its id; with --wait, follow it.",
             LAB,
         ),
         "watch": Command("modnorm.cli.lab:watch", "Follow an experiment to its end.", LAB),
@@ -151,7 +150,7 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
         ),
         "doctor": Command(
             "modnorm.cli.doctor:doctor",
-            "Check this machine, and a lab when one is named; exit code 1 when something is "
+            "Check this machine, and a lab if one is named. The exit code is 1 if anything is "
             "broken.",
             MACHINE,
         ),
@@ -162,7 +161,7 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
 
 
 class CommandGroup(TyperGroup):
-    """The group of all commands: imports a command when it is named, lists them by heading."""
+    """The group of all commands: imports a command on demand, lists commands by heading."""
 
     @override
     def get_command(self, ctx: "Context", cmd_name: str) -> TyperCommand | TyperGroup | None:

@@ -23,10 +23,10 @@ _SIDE_BY_SIDE = 3
 
 
 def compare(directories: Directories, *, as_json: Json = False) -> None:
-    """Show finished runs side by side and say what keeps them from being compared.
+    """Show finished runs side by side, with the differences that prevent a comparison.
 
-    The first run is paired with each other one, row by held-out row, at every (N, K) that both
-    have. McNemar's exact test and a paired bootstrap tell whether the data separates them.
+    The first run is paired with each other run by held-out row, at every (N, K) of both. McNemar's
+    exact test and a paired bootstrap show whether the data separates them.
     """
     from modnorm.analysis.comparison import compare_runs, load_results
 

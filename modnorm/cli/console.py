@@ -25,7 +25,7 @@ def visible(text: str) -> str:
 
 
 def on_one_line(name: str) -> str:
-    """Return a name with line breaks and marks of text direction spelt out as well."""
+    """Return a name on one line: line breaks and marks of text direction are spelt out, too."""
     return "".join(letter if letter.isprintable() else ascii(letter).strip("'") for letter in name)
 
 
@@ -54,7 +54,7 @@ def emit_json(value: object) -> None:
 def as_dict(message: "Message") -> dict[str, object]:
     """Return a message as JSON data under the names of its proto file.
 
-    Zeros are included, so that an accuracy of 0 differs from one that is not known yet.
+    Zeros are included, so that an accuracy of 0 differs from an unknown accuracy.
     """
     from google.protobuf import json_format
 

@@ -31,22 +31,22 @@ Folder = Annotated[
     Path | None, typer.Option("--folder", metavar="FOLDER", help=f"Folder of data {_DEFAULT}.")
 ]
 To = Annotated[
-    Path | None, typer.Option("--to", metavar="FOLDER", help=f"Where they go {_DEFAULT}.")
+    Path | None, typer.Option("--to", metavar="FOLDER", help=f"Folder to write {_DEFAULT}.")
 ]
 From = Annotated[
     Path | None,
     typer.Option(
         "--from",
         metavar="FOLDER",
-        help="Folder of the data sets' own files, or one that was fetched, instead of their "
-        "public homes.",
+        help="Folder with the data sets' own files, or a fetched folder, to read instead of the "
+        "public origins.",
     ),
 ]
 
 
 @app.command("list")
 def list_splits(*, folder: Folder = None, as_json: Json = False) -> None:
-    """List the named splits: their rows, their home, and whether a folder has them."""
+    """List the named splits, their origins and local files."""
     from modnorm.tasks.catalogue import DATASETS
 
     place = _folder(folder)
@@ -71,7 +71,9 @@ def fetch_splits(
     source: From = None,
     as_json: Json = False,
 ) -> None:
-    """Write all splits of tasks into a folder, with a manifest of counts and hashes.
+    """Write all splits of tasks into a folder.
+
+    A manifest there holds counts and hashes.
 
     Valid files stay as they are; damaged files are replaced.
     """

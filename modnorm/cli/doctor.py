@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def doctor(*, server: Server = None, as_json: Json = False) -> None:
-    """Check this machine, and a lab when one is named; exit code 1 when something is broken."""
+    """Check this machine, and a lab if one is named. The exit code is 1 if anything is broken."""
     from modnorm.client.doctor import Verdict
 
     found = []

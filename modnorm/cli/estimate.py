@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 Like = Annotated[
     Path | None,
     typer.Option(
-        "--like", metavar="RUN", help="Finished run of the same model whose speed is taken."
+        "--like", metavar="RUN", help="Finished run of the same model; its speed is used."
     ),
 ]
 Workers = Annotated[

@@ -1,4 +1,4 @@
-"""`modnorm export`: the model that a run trained or found, as a checkpoint."""
+"""`modnorm export`: a trained model or a candidate of a run, as a checkpoint."""
 
 from pathlib import Path
 from typing import Annotated
@@ -14,7 +14,7 @@ Rank = Annotated[
         "--rank",
         metavar="K",
         min=1,
-        help="The candidate that is K-th best of the whole population.",
+        help="Rank of the candidate in the whole population; 1 is the best.",
     ),
 ]
 Model = Annotated[
@@ -22,7 +22,7 @@ Model = Annotated[
     typer.Option(
         "--model",
         metavar="NAME|DIR",
-        help="The base on this machine [default: as the spec of RUN names it].",
+        help="The base on this machine [default: the model in the spec of RUN].",
     ),
 ]
 Revision = Annotated[str | None, typer.Option(metavar="COMMIT", help="Revision of the base.")]
@@ -38,7 +38,7 @@ def export(  # noqa: PLR0913 - each argument is an option of the command
     revision: Revision = None,
     as_json: Json = False,
 ) -> None:
-    """Write the model that es, mezo or zo_finetuner reported, or a candidate of another method.
+    """Write a candidate, or the model that es, mezo or zo_finetuner trained, as a checkpoint.
 
     The weights are rebuilt bit for bit from the base and the stored lineage or descriptor. The
     base is read on this machine; a base with another digest than the run's is refused.

@@ -1,4 +1,4 @@
-"""What `modnorm export` does: finds a run, makes the weights again and writes them."""
+"""The work of `modnorm export`: find a run, rebuild the weights and write them."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,13 +13,13 @@ from modnorm.client.base_model import BasePlace
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """What is told of a checkpoint that was written."""
+    """The printed description of a written checkpoint."""
 
     document: dict[str, object]
     line: str
 
 
-def write_model(  # noqa: PLR0913 - what the command is told
+def write_model(  # noqa: PLR0913 - the command's options
     run: str, server: str | None, place: BasePlace, out: Path, rank: int | None, *, as_json: bool
 ) -> None:
     """Write the model of a run as a checkpoint, and print what it is.
@@ -29,7 +29,7 @@ def write_model(  # noqa: PLR0913 - what the command is told
         server: The lab that ran it.
         place: Where the base is.
         out: Directory of the checkpoint.
-        rank: The candidate that is K-th best; None for what an iterative method trained.
+        rank: Rank of the candidate; None for the model that an iterative method trained.
         as_json: Print a document.
     """
     require_new(out)

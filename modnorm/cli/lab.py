@@ -23,18 +23,20 @@ def submit(  # noqa: PLR0913 - each argument is an option of the command
     *,
     server: Server = None,
     request_id: Annotated[
-        str | None, typer.Option(help="The same id is the same experiment, running or finished.")
+        str | None, typer.Option(help="Name of the submission; the same id finds it again.")
     ] = None,
     again: Annotated[
         bool,
-        typer.Option("--again", help="Start another even if one of this spec is running."),
+        typer.Option("--again", help="Start a new experiment even if one of this spec runs."),
     ] = False,
     seed: Seed = None,
-    wait: Annotated[bool, typer.Option("--wait", help="Follow it to its end.")] = False,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Follow the experiment to its end.")
+    ] = False,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Submit an experiment to a lab and print its id, nothing else without --wait.
+    """Submit an experiment to a lab and print its id; with --wait, follow it.
 
     If an experiment of the same spec is running in the lab, prints the id of that one, unless
     --again or --request-id is used.
@@ -75,12 +77,12 @@ def watch(
 
 def show(
     run: Annotated[
-        str, typer.Argument(metavar="RUN", help="Directory of runs; id of an experiment.")
+        str, typer.Argument(metavar="RUN", help="Directory of runs, or id of an experiment.")
     ],
     *,
     server: Server = None,
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="DIR", help="Write results and report here.")
+        Path | None, typer.Option("--out", metavar="DIR", help="Directory for results and report.")
     ] = None,
     as_json: Json = False,
 ) -> None:

@@ -1,4 +1,4 @@
-"""`modnorm match`: the radius that changes a model as much as isotropic noise does."""
+"""`modnorm match`: choice of a radius by functional matching, without labels."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 Radii = Annotated[str, typer.Option("--radii", metavar="R,R,...", help="Radii to try.")]
 Sigma = Annotated[float, typer.Option("--sigma", help="Isotropic noise to match.")]
 Prompts = Annotated[
-    int, typer.Option("--prompts", min=1, max=100_000, help="Selection rows that are read.")
+    int, typer.Option("--prompts", min=1, max=100_000, help="Number of selection rows.")
 ]
 Candidates = Annotated[
-    int, typer.Option("--candidates", min=1, max=100, help="Candidates of each condition.")
+    int, typer.Option("--candidates", min=1, max=100, help="Candidates for each radius.")
 ]
 Seed = Annotated[
     int, typer.Option("--seed", min=0, max=MAX_SEED, help="Population seed of the candidates.")
@@ -47,10 +47,10 @@ def match(  # noqa: PLR0913 - each argument is an option of the command
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Choose the radius that changes the model's function as isotropic noise does.
+    """Choose the radius that changes the model as much as isotropic noise does.
 
-    No answers are generated and no labels read: next-token distributions and hidden states are
-    compared on the first selection rows' prompts, with the same candidate seeds for every radius.
+    No answers are generated and no labels read. Next-token distributions and hidden states are
+    compared on the prompts of the first selection rows. Every radius has the same candidate seeds.
     Model, task, method, profile, pool and noise are those of the spec. The same command resumes
     an interrupted one; with other radii it repeats no measurement. A spec may name the artifact,
     DIR/radius.json, instead of a radius.

@@ -26,15 +26,17 @@ Json = Annotated[bool, typer.Option("--json", help="Write JSON to stdout.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 Server = Annotated[
     str | None,
-    typer.Option("--server", metavar="HOST:PORT", help="Aggregator [env: MODNORM_SERVER]."),
+    typer.Option(
+        "--server", metavar="HOST:PORT", help="Address of the lab [env: MODNORM_SERVER]."
+    ),
 ]
-Run = Annotated[str, typer.Argument(metavar="RUN", help="Directory of a run; id in a lab.")]
+Run = Annotated[str, typer.Argument(metavar="RUN", help="Directory of a run, or id in a lab.")]
 RunServer = Annotated[
     str | None,
     typer.Option(
         "--server",
         metavar="HOST:PORT",
-        help="Aggregator of the lab that ran RUN [env: MODNORM_SERVER, unless RUN is a path].",
+        help="Address of the lab that ran RUN [env: MODNORM_SERVER, unless RUN is a path].",
     ),
 ]
 ExperimentId = Annotated[str, typer.Argument(metavar="ID", help="Id of the experiment.")]

@@ -18,9 +18,9 @@ Revision = Annotated[str | None, typer.Option(metavar="COMMIT", help="Revision o
 Data = Annotated[
     str, typer.Option("--data", metavar="SOURCE", help="Countdown rows with a column solution.")
 ]
-Limit = Annotated[int | None, typer.Option(min=1, help="Rows that are read.")]
+Limit = Annotated[int | None, typer.Option(min=1, help="Number of rows.")]
 Out = Annotated[Path, typer.Option("--out", metavar="FILE", help="Where the generator goes.")]
-Epochs = Annotated[int, typer.Option(min=1, help="Times that each example is seen.")]
+Epochs = Annotated[int, typer.Option(min=1, help="Passes over the examples.")]
 Seed = Annotated[
     int, typer.Option(min=0, max=MAX_TWO_SIDED_SEED, help="Seed of weights, order and noise.")
 ]
@@ -38,7 +38,7 @@ def prepare(  # noqa: PLR0913 - each argument is an option of the command
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Prepare the generator of zo_finetuner on solved puzzles, with gradients, once a model.
+    """Prepare the generator of zo_finetuner on solved puzzles, with gradients, once per model.
 
     An interrupted preparation leaves nothing. Fewer `--epochs` finish earlier.
     """

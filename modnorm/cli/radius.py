@@ -22,7 +22,7 @@ Out = Annotated[
     typer.Option(
         "--out",
         metavar="DIR",
-        help="Directory of the artifact [default: runs/SPEC-, and the name of the command].",
+        help="Directory of the artifact [default: runs/SPEC-COMMAND].",
     ),
 ]
 RESUMES = "stopped; the same command resumes here"
@@ -47,7 +47,7 @@ def held(out: Path) -> Iterator[None]:
 def conclude(
     document: "GridDocument | MatchingDocument", shown: "Table", out: Path, *, as_json: bool
 ) -> None:
-    """Write `radius.json` and `radius.png`, keep the artifact, show it.
+    """Write `radius.json` and `radius.png`, store the artifact, show it.
 
     Args:
         document: Content of the artifact.

@@ -24,7 +24,7 @@ _SHORT = 60
 
 
 def print_records(records: Iterator[RecordT], kind: type[RecordT], output: Output) -> bool:
-    """Write records to stdout as JSON or CSV, if asked for; return whether they are written."""
+    """Write records to stdout if JSON or CSV is requested; return whether they were written."""
     if output == "json":
         _write_json(records)
     elif output == "csv":
@@ -43,7 +43,7 @@ def show_records(
 
     Args:
         records: The records.
-        limit: Most lines of the table; the number of lines left out is told.
+        limit: Most lines of the table; the number of omitted lines is stated.
         whole: Shows one record.
         listed: Makes a table.
     """
@@ -102,7 +102,7 @@ def _write_json(records: Iterable[AnswerRecord | VoteRecord]) -> None:
 
 
 def _write_csv(records: Iterable[RecordT], kind: type[RecordT]) -> None:
-    """Write a line of names, then one line a record; lists are JSON.
+    """Write a line of names, then one line for each record; lists are JSON.
 
     A file gets texts as they are, a terminal gets control characters spelt out.
     """

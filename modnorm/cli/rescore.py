@@ -19,7 +19,7 @@ SandboxTarget = Annotated[
 Out = Annotated[
     Path | None,
     typer.Option(
-        "--out", metavar="FILE", help="File [default: RUN/rescored-SCORER.json; of a lab none]."
+        "--out", metavar="FILE", help="File [default: RUN/rescored-SCORER.json; none for a lab]."
     ),
 ]
 
@@ -36,8 +36,8 @@ def rescore(  # noqa: PLR0913 - each argument is an option of the command
 ) -> None:
     """Judge the stored completions of a finished run by another scorer, without a model.
 
-    Shows the held-out metrics by both scorers: of the experts that were selected, and of those
-    that the new scorer selects where all of them answered the held-out rows.
+    Shows the held-out metrics by both scorers for the experts of the run. Shows them too for the
+    experts that the new scorer selects, if all of them answered the held-out rows.
     """
     from modnorm.cli.rescore_work import rescore_and_show
 

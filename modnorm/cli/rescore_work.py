@@ -1,4 +1,4 @@
-"""What `modnorm rescore` does: opens a run, judges its completions and shows what changes."""
+"""The work of `modnorm rescore`: open a run, judge its completions, show the changes."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -53,7 +53,7 @@ def rescore_and_show(  # noqa: PLR0913 - each argument is an option of the comma
     with interruptible("stopped; nothing was written"), opened_run(run, server) as found:
         check_has_votes(found.spec)
         named = found.spec.task
-        _task(named, scorer)  # a wrong name is told before a sandbox is started
+        _task(named, scorer)  # report a wrong name before a sandbox starts
         with _sandboxed(named.name, sandbox) as (runner, judges):
             task = _task(named, scorer, runner)
             target = out or _place(found, task.scorer)
@@ -78,13 +78,13 @@ def _place(run: "FinishedRun", scorer: str) -> Path | None:
 
 
 def _task(named: TaskSpec, scorer: str | None, sandbox: "Runner | None" = None) -> "Task":
-    """Return the task of a run, one that was declared by its stored text."""
+    """Return the task of a run; a declared task is read from the stored text."""
     return get_task(named.name, scorer=scorer, sandbox=sandbox, declaration=named.declaration)
 
 
 @contextmanager
 def _sandboxed(task: str, target: str | None) -> Iterator[tuple["Runner | None", Executor | None]]:
-    """Yield a healthy sandbox and threads that keep it busy, where the task runs programs."""
+    """Yield a healthy sandbox and its threads, if the task runs programs."""
     if not runs_programs(task):
         yield None, None
         return

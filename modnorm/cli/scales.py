@@ -10,18 +10,21 @@ from modnorm.cli.options import Json
 from modnorm.errors import InvalidInputError
 
 Config = Annotated[
-    Path | None, typer.Option("--config", metavar="FILE", help="config.json: base scales alone.")
+    Path | None,
+    typer.Option("--config", metavar="FILE", help="A config.json, which gives base scales only."),
 ]
 Model = Annotated[
     str | None,
-    typer.Option("--model", metavar="NAME|DIR", help="Checkpoint: its full scale map."),
+    typer.Option(
+        "--model", metavar="NAME|DIR", help="A checkpoint, which gives the full scale map."
+    ),
 ]
 Revision = Annotated[str | None, typer.Option(metavar="COMMIT", help="Revision of the model.")]
 ProfileFile = Annotated[
     Path | None, typer.Option("--profile", metavar="FILE", help="Profile of the model.")
 ]
 Radius = Annotated[float, typer.Option("--radius", help="R, or sigma for randopt.")]
-Method = Annotated[str, typer.Option("--method", help="Method by name.")]
+Method = Annotated[str, typer.Option("--method", help="Name of the method.")]
 
 MODULAR_NORM = "modular_norm"
 
@@ -39,7 +42,7 @@ def scales(  # noqa: PLR0913 - each argument is an option of the command
     """Print masses and scales of every physical tensor.
 
     From a config.json alone: masses and base scales of modular_norm (their scale is empty), or the
-    map of a method that needs no weights. From a checkpoint, with its profile where the method
+    map of a method that needs no weights. From a checkpoint, with its profile if the method
     needs one: the full scale map.
     """
     if (config is None) == (model is None):

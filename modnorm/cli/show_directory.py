@@ -1,4 +1,4 @@
-"""What `modnorm show` prints of a directory: one run, or the runs inside it."""
+"""The output of `modnorm show` for a directory: one run, or the runs inside it."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ def show_directory(directory: Path, *, as_json: bool) -> None:
         as_json: Write the documents of the finished runs instead.
 
     Raises:
-        InvalidInputError: it is no run directory, and holds none.
+        InvalidInputError: it is not a run directory, and holds none.
     """
     runs = _runs_of(directory)
     finished = [run for run in runs if (run / "results.json").is_file()]
@@ -41,7 +41,7 @@ def _runs_of(directory: Path) -> list[Path]:
     inside = sorted(child for child in directory.iterdir() if spec_file(child).is_file())
     if not inside:
         raise InvalidInputError(
-            f"{directory} is no directory of a run",
+            f"{directory} is not a run directory",
             field="run",
             remedy="name a directory that `modnorm run` wrote, or the id of an experiment",
         )

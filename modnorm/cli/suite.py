@@ -29,18 +29,22 @@ Out = Annotated[
 ]
 Only = Annotated[
     list[str] | None,
-    typer.Option("--only", metavar="AXIS=OPTION", help="Cells with this option; repeatable."),
+    typer.Option("--only", metavar="AXIS=OPTION", help="Only cells with this option; repeatable."),
 ]
 Settings = Annotated[
     list[str] | None,
     typer.Option(
-        "--set", metavar="PATH=VALUE", help="Laid over every cell; repeatable: engine.name=vllm."
+        "--set",
+        metavar="PATH=VALUE",
+        help="Setting of every cell, as engine.name=vllm; repeatable.",
     ),
 ]
 Server = Annotated[
     str | None,
     typer.Option(
-        "--server", metavar="HOST:PORT", help="Lab of the experiments [default: this process]."
+        "--server",
+        metavar="HOST:PORT",
+        help="Lab that runs the experiments [default: this process].",
     ),
 ]
 InFlight = Annotated[
@@ -49,13 +53,14 @@ InFlight = Annotated[
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would run, and exit.")]
 Format = Annotated[
-    Literal["text", "markdown", "json"], typer.Option("--format", help="How to write tables.")
+    Literal["text", "markdown", "json"], typer.Option("--format", help="Format of the tables.")
 ]
 Output = Annotated[
-    Path | None, typer.Option("--write", metavar="FILE", help="File instead of stdout.")
+    Path | None,
+    typer.Option("--write", metavar="FILE", help="Write to this file instead of stdout."),
 ]
 Plots = Annotated[
-    Path | None, typer.Option("--plots", metavar="DIR", help="Draw the suite's figures here.")
+    Path | None, typer.Option("--plots", metavar="DIR", help="Directory for the suite's figures.")
 ]
 
 
@@ -72,7 +77,9 @@ def run(  # noqa: PLR0913 - each argument is an option of the command
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Run the cells of a suite: in this process, or on the lab named with --server.
+    """Run the cells of a suite.
+
+    They run in this process, or on the lab named with --server.
 
     Started again, the same command resumes: it repeats no finished cell and retries failed ones. A
     cell that fails stops no other; the exit code is then 1.
@@ -106,7 +113,7 @@ def plan(
     set_: Settings = None,
     as_json: Json = False,
 ) -> None:
-    """Count the experiments, candidates and model-prompt evaluations of a suite."""
+    """Count experiments, candidates and evaluations of a suite."""
     loaded = _load(suite_file, set_)
     show_plan(loaded, _chosen(loaded, only), as_json=as_json)
 
@@ -120,7 +127,10 @@ def status(
     only: Only = None,
     as_json: Json = False,
 ) -> None:
-    """List the cells of a suite by state; with --server, the lab reports on interrupted cells."""
+    """List the cells of a suite by state.
+
+    With --server, the lab reports on interrupted cells.
+    """
     loaded = _reload(suite_file, out)
     show_status(
         loaded,
@@ -142,7 +152,10 @@ def tables(  # noqa: PLR0913 - each argument is an option of the command
     plots: Plots = None,
     as_json: Json = False,
 ) -> None:
-    """Print the tables of a suite, the paper's numbers beside ours: mean and sample SD."""
+    """Print the tables of a suite beside the paper's numbers.
+
+    Values are mean and sample SD over the seeds.
+    """
     from modnorm.suites.building import build_tables
     from modnorm.suites.outcomes import load_outcomes
 

@@ -28,17 +28,17 @@ TokenFile = Annotated[
         "--file",
         metavar="FILE",
         envvar="MODNORM_ACCEPTED_TOKENS",
-        help="File of accepted tokens, which services read anew when it changes.",
+        help="File of accepted tokens, which services read again when it changes.",
     ),
 ]
-Roles = Annotated[list[Role], typer.Option("--role", help="What it may be used for; repeatable.")]
-Tenant = Annotated[str, typer.Option(metavar="NAME", help="Whose experiments it is for.")]
+Roles = Annotated[list[Role], typer.Option("--role", help="Role of the token; repeatable.")]
+Tenant = Annotated[str, typer.Option(metavar="NAME", help="Tenant whose experiments it may use.")]
 Days = Annotated[
     float | None, typer.Option(metavar="DAYS", help="Days until it expires [default: never].")
 ]
 Rate = Annotated[
     float | None,
-    typer.Option(metavar="CALLS", help="Calls a second [default: the services' own limit]."),
+    typer.Option(metavar="CALLS", help="Calls per second [default: the services' own limit]."),
 ]
 
 

@@ -15,9 +15,8 @@ Heldout = Annotated[
     str | None,
     typer.Option(
         metavar="ROWS",
-        help="Development rows, none of them one of the spec's held-out rows; written as these: a "
-        "source, all of it, or for instance '{source: dev.jsonl, offset: 200, limit: 100}'. "
-        "Required.",
+        help="Development rows, required: a source, or for instance '{source: dev.jsonl, "
+        "offset: 200, limit: 100}'. No held-out row of the spec may be among them.",
     ),
 ]
 EnsembleSize = Annotated[

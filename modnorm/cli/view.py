@@ -9,15 +9,13 @@ from modnorm.cli.options import Json
 
 Runs = Annotated[
     list[Path],
-    typer.Argument(metavar="RUN...", help="Run directories, or directories that hold some."),
+    typer.Argument(metavar="RUN...", help="Run directories, or directories that contain some."),
 ]
 Port = Annotated[
     int,
-    typer.Option("--port", metavar="PORT", min=0, max=65535, help="Port; 0 takes a free one."),
+    typer.Option("--port", metavar="PORT", min=0, max=65535, help="Port; 0 chooses a free one."),
 ]
-Host = Annotated[
-    str, typer.Option("--host", metavar="ADDRESS", help="Address that the page listens at.")
-]
+Host = Annotated[str, typer.Option("--host", metavar="ADDRESS", help="Address to listen at.")]
 
 
 def view(runs: Runs, *, port: Port = 0, host: Host = "127.0.0.1", as_json: Json = False) -> None:

@@ -1,4 +1,4 @@
-"""What `modnorm view` does: it binds a socket and serves the page on it."""
+"""The work of `modnorm view`: bind a socket and serve the page on it."""
 
 import socket
 from collections.abc import Sequence
@@ -22,13 +22,13 @@ def serve_directories(runs: Sequence[Path], host: str, port: int, *, as_json: bo
     """Serve the page until Ctrl-C.
 
     Args:
-        runs: Run directories, or directories that hold some.
+        runs: Run directories, or directories that contain run directories.
         host: Address or name to listen at.
         port: Port; 0 takes a free one.
         as_json: Whether the address is printed as JSON.
 
     Raises:
-        InvalidInputError: a path is no run directory, or the host names all interfaces.
+        InvalidInputError: a path is not a run directory, or the host names all interfaces.
         OSError: the address cannot be bound.
     """
     if _is_wildcard(host):

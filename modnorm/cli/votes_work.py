@@ -1,4 +1,4 @@
-"""What `modnorm votes` does: finds the votes of a run and prints how they came about."""
+"""The work of `modnorm votes`: find the votes of a run and print how they were decided."""
 
 from collections.abc import Iterable
 from functools import partial
@@ -32,12 +32,12 @@ def print_votes(
     limit: int,
     output: Output,
 ) -> None:
-    """Print the votes of a run that are wanted.
+    """Print the requested votes of a run.
 
     Args:
         run: Directory of a run, or id of an experiment.
         server: The lab that ran it.
-        wanted: Which votes.
+        wanted: Filter of the votes.
         limit: Most lines of the table.
         output: The form; JSON and CSV hold all lines.
 

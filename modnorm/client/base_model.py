@@ -32,7 +32,7 @@ class BasePlace:
         found = self._resolve(model)
         if found.digest != digest:
             raise ConflictError(
-                f"{found.name} is another model here than the experiment began with: "
+                f"{found.name} is not the model that the experiment started with: "
                 f"{found.digest[:32]}, not {digest[:32]}",
                 field=_FIELD,
                 remedy=_REMEDY,

@@ -62,7 +62,7 @@ def check_radius_rows(
             f"the radius artifact was chosen on rows that test it: {shared}",
             field="method.radius",
             remedy="name other rows in task.heldout, or choose the radius again with other rows "
-            "in `modnorm tune --heldout`: what was selected for is no test",
+            "in `modnorm tune --heldout`: rows that chose the radius are no test",
         )
 
 
@@ -77,7 +77,7 @@ class _Loaded:
     heldout: LoadedRows
 
     def shared(self) -> str | None:
-        """Say which development rows are held-out rows; None where there are none."""
+        """Describe the development rows that are held-out rows; None if there are none."""
         found = shared_prompts(self.task, self.development.rows, self.heldout.rows)
         if not found:
             return None
@@ -117,7 +117,7 @@ def _task(spec: ExperimentSpec) -> Task:
 def _load(
     task: Task, spec: ExperimentSpec, rows: DataSpec, folders: Sequence[Path] | None
 ) -> _Loaded | None:
-    """Load development and held-out rows; None where one of them is not on this machine."""
+    """Load development and held-out rows; None if one of them is not on this machine."""
     tested = spec.task.heldout
     if is_dataset(rows.source) or is_dataset(tested.source):
         return None
@@ -133,7 +133,7 @@ def _load(
 
 
 def _by_name(rows: DataSpec, tested: DataSpec) -> str | None:
-    """Say which rows of a source both name; None where they name none together."""
+    """Describe the rows of a source that both name; None if they share none."""
     found = shared_range(rows, tested)
     if found is None:
         return None

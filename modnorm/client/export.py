@@ -39,7 +39,7 @@ def save_run(
 
 
 def fetch_run(client: LabCalls, experiment: experiments.Experiment) -> RunData:
-    """Fetch what the figures of a run are made of.
+    """Fetch the inputs of a run's figures.
 
     Args:
         client: Connection to the lab that ran it.

@@ -23,5 +23,5 @@ def check_succeeded(experiment: experiments.Experiment) -> None:
         "only an experiment that succeeded has results, and this one is "
         f"{state_name(experiment.state)}{reason}",
         field="run",
-        remedy="`modnorm run` goes on with a broken-off one, `modnorm watch` follows it",
+        remedy="`modnorm run` resumes an interrupted run, `modnorm watch` follows one in a lab",
     )

@@ -1,4 +1,4 @@
-"""Check that the files of a spec are those that its experiment used."""
+"""Check that the files of a spec are unchanged since its experiment started."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -38,7 +38,7 @@ def check_inputs(
             raise ConflictError(
                 f"changed since the experiment started: {expected[:32]} then, {digest[:32]} now",
                 field=field,
-                remedy="name another directory with --out, or bring the old content back",
+                remedy="name another directory with --out, or restore the old content",
             )
 
 

@@ -42,9 +42,9 @@ class Question:
     """What people read of a row."""
 
     prompt: str | None
-    """None where its task is not installed here."""
+    """None if its task is not installed here."""
     gold: str | None
-    """None where its task states none, too."""
+    """None if its task states none, too."""
 
 
 class LabRun:
@@ -98,7 +98,7 @@ class LabRun:
 
     @cached_property
     def messages(self) -> Sequence[experiments.Candidate]:
-        """The candidates as the lab tells them, the base first."""
+        """The candidates as the lab sends them, the base first."""
         return tuple(self._client.candidates(self.id))
 
     @cached_property
@@ -152,7 +152,7 @@ class LabRun:
         return ScaleMap.from_json(self._artifact(experiments.ARTIFACT_KIND_SCALE_MAP))
 
     def profile(self) -> str | None:
-        """Return the profile as JSON; None where the method uses none."""
+        """Return the profile as JSON; None if the method uses none."""
         if not self.provenance["profile_digest"]:
             return None
         return self._artifact(experiments.ARTIFACT_KIND_PROFILE)

@@ -82,7 +82,7 @@ def _prompts(
     ]
 
 
-def _profile(  # noqa: PLR0913, PLR0917 - what a profile is found or made by
+def _profile(  # noqa: PLR0913, PLR0917 - all of these identify a profile
     spec: ExperimentSpec,
     checkpoint: Checkpoint,
     prompts: list[list[int]],
@@ -108,7 +108,7 @@ def _profile_file(name: str, cache: Path) -> Path:
         raise InvalidInputError(
             f"there is no profile {name[:16]}... on this machine",
             field="method.profile",
-            remedy="name its file, or leave it out to have one calibrated",
+            remedy="name its file, or omit it to calibrate one",
         )
     return path
 

@@ -29,7 +29,7 @@ _SOLUTION = "solution"
 """Column of the rows that holds an expression which solves the puzzle."""
 
 
-def prepare_generator(  # noqa: PLR0913 - the last two by keyword; they change no generator
+def prepare_generator(  # noqa: PLR0913 - the last two are keyword-only
     model: str,
     revision: str | None,
     data: DataSpec,

@@ -78,7 +78,7 @@ def _find(name: str, cache: Path | None) -> RadiusArtifact:
     artifact = RadiusArtifact.load(path)
     if artifact.digest != name:
         raise InvalidInputError(
-            f"{path} holds another artifact than its name says",
+            f"{path} holds another artifact than its name states",
             field=_FIELD,
             remedy="remove it, and name the file that `modnorm tune` or `modnorm match` wrote",
         )

@@ -21,12 +21,12 @@ class Ranked:
     index: int
     selection_reward: float
     descriptor: Descriptor
-    """With the coefficients that whoever evaluated it first resolved."""
+    """With the coefficients that its first evaluator resolved."""
     scale_map: ScaleMap
 
 
 def check_has_ranks(spec: ExperimentSpec) -> None:
-    """Make sure that candidates are what the experiment of a spec results in.
+    """Check that an experiment draws candidates, which have ranks.
 
     Raises:
         InvalidInputError: it trains one model.
@@ -35,7 +35,7 @@ def check_has_ranks(spec: ExperimentSpec) -> None:
         raise InvalidInputError(
             f"{spec.method.name} trained one model, which has no rank",
             field=_FIELD,
-            remedy="leave --rank out",
+            remedy="omit --rank",
         )
 
 
@@ -61,7 +61,7 @@ def ranked_candidate(run: FinishedRun, rank: int) -> Ranked:
         raise _no_such_rank(rank, run.candidates, ranks.values())
     (_, descriptor), scale_map = next(run.descriptors(index)), run.scale_map()
     if scale_map is None:
-        raise PreconditionError("the scale map of the run is not there", field="run")
+        raise PreconditionError("the run directory has no scale map", field="run")
     return Ranked(index, reward, descriptor, scale_map)
 
 

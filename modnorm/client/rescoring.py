@@ -81,9 +81,9 @@ def check_has_votes(spec: ExperimentSpec) -> None:
     """
     if spec.iterative is not None:
         raise InvalidInputError(
-            f"{spec.method.name} was trained by the old scorer, step by step, and nothing votes",
+            f"{spec.method.name} trained its model by the old scorer, and no ensemble votes",
             field="run",
-            remedy="train anew with the other scorer in task.scorer",
+            remedy="train again with the other scorer in task.scorer",
         )
 
 
@@ -103,7 +103,7 @@ def rescore_run(
         on_progress: Called with the number of models judged and of all models.
 
     Raises:
-        PreconditionError: the run has not finished, or answers were left out.
+        PreconditionError: the run has not finished, or it skipped answers.
         InvalidInputError: it trained one model, or its rows do not fit the task.
         EngineError: the task runs programs, and its sandbox fails.
         UnavailableError: the lab, or the sandbox, cannot be reached.
@@ -153,7 +153,7 @@ def rescored_document(run: FinishedRun, rescored: Rescored) -> RescoredDocument:
 
 
 class _Judging:
-    """Completions judged anew, one model and split at a time; what is kept is small.
+    """Judges completions again, one model and split at a time, with small results.
 
     Args:
         task: The new scorer.
@@ -219,20 +219,20 @@ def _rows(run: FinishedRun, split: str, task: Task) -> tuple[Row, ...]:
         raise InvalidInputError(
             f"the stored rows do not fit the task: column {error.field!r} {error.message}",
             field="task.name",
-            remedy="bring back the task that the experiment was made with",
+            remedy="restore the task that the experiment was made with",
         ) from error
 
 
 def _check_complete(run: FinishedRun) -> None:
-    """Make sure that every answer is there which another scorer may need."""
+    """Refuse a run that lacks answers which another scorer may need."""
     experts = {index for ensemble in run.ensembles for index in ensemble.experts}
     stopped = sum(each.stopped is not None for each in run.candidates)
     partial = sum(each.index in experts and each.heldout_metric is None for each in run.candidates)
     if stopped or partial:
         raise PreconditionError(
-            f"{stopped} candidates were stopped early and {partial} experts left rows out, which "
-            "another scorer might rank or vote otherwise",
+            f"{stopped} candidates were stopped early and {partial} experts skipped rows; "
+            "another scorer might rank or vote differently",
             field="population.statistics",
-            remedy="set that to full in its spec and run it once more in the same directory or "
-            "lab: what is complete is taken over",
+            remedy="set it to full in the spec and run that again in the same directory or lab, "
+            "which reuses complete results",
         )

@@ -66,7 +66,7 @@ def resume_or_submit_shared(
         experiment = client.submit(spec, request_id=f"{prefix}/{name}")
         if experiment.state not in _ENDED_EARLY:
             return experiment
-    raise AssertionError("request ids do not end")
+    raise AssertionError("unreachable: the request ids are infinite")
 
 
 def join_or_submit(client: LabCalls, spec: ExperimentSpec, prefix: str) -> Joined:
@@ -87,7 +87,7 @@ def join_or_submit(client: LabCalls, spec: ExperimentSpec, prefix: str) -> Joine
         experiment = client.submit(spec, request_id=request_id)
         if experiment.state not in _ENDED:
             return Joined(experiment, live is not None and experiment.id == live.id)
-    raise AssertionError("request ids do not end")
+    raise AssertionError("unreachable: the request ids are infinite")
 
 
 def _find_live(client: LabCalls, spec: ExperimentSpec) -> experiments.Experiment | None:

@@ -49,7 +49,7 @@ class RunDirectory:
         """Make sure that nothing else is in the directory.
 
         As long as there are no results, the spec may change in when to give up (`failures`). It
-        may always change to full statistics: what is complete is taken over.
+        may always change to full statistics; complete results are reused.
 
         Raises:
             ConflictError: it holds a run of another spec, or something that is no run.

@@ -20,5 +20,5 @@ def trained_lineage(run: FinishedRun) -> Lineage:
         )
     lineage = run.lineage()
     if lineage is None:
-        raise PreconditionError("the lineage of the run is not there", field="run")
+        raise PreconditionError("the run directory has no lineage", field="run")
     return lineage

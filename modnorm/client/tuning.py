@@ -86,7 +86,7 @@ def trial_spec(
         raise InvalidInputError(
             f"{spec.method.name} has no ensembles to compare",
             field="method.name",
-            remedy="name a method that draws candidates; settings of this one are a suite's axes, "
+            remedy="name a method that draws candidates; a suite varies settings of this one, "
             "as in examples/paper/hyperparameters-es.yaml",
         )
     data = spec.model_dump(mode="json")
@@ -107,7 +107,7 @@ def trial_spec(
 
 
 def grid_document(example: ExperimentSpec, trials: Sequence[Trial]) -> GridDocument:
-    """Return what a grid's artifact holds: the highest mean metric, ties to the smaller radius.
+    """Return the content of a grid's artifact: the best mean metric, ties to the smaller radius.
 
     Args:
         example: The spec of one of the trials.
@@ -130,6 +130,7 @@ def grid_document(example: ExperimentSpec, trials: Sequence[Trial]) -> GridDocum
             masses=example.method.masses,
             profile=found.profile_digest or None,
             scale_map=found.scale_map_digest,
+            rank=example.method.rank,
         ),
         radius=smallest([(one.radius, -one.mean) for one in radii]),
         settings=_settings(example, found, [trial.seed for trial in radii[0].trials]),
@@ -162,11 +163,11 @@ def _common(trials: Sequence[Trial]) -> Provenance:
             there, here = getattr(first, field), getattr(trial.provenance, field)
             if there != here:
                 raise ConflictError(
-                    f"the trials do not compare: {field} is {there[:16]} at radius "
+                    f"the trials cannot be compared: {field} is {there[:16]} at radius "
                     f"{trials[0].radius:g}, {here[:16]} at radius {trial.radius:g}",
                     field=field.removesuffix("_digest"),
-                    remedy="what the spec names was changed between them; try the grid again in "
-                    "another directory",
+                    remedy="files of the spec changed between them; run the grid again in another "
+                    "directory",
                 )
     return first
 

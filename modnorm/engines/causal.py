@@ -190,7 +190,7 @@ def _require_plain_attention(config: PreTrainedConfig) -> None:
                 f"rotary embedding {rope['rope_type']!r} depends on the rest of the batch"
             )
     if config._attn_implementation != ATTENTION:  # noqa: SLF001 - no public accessor exists
-        raise IncompatibleError(f"the attention is {config._attn_implementation}")  # noqa: SLF001
+        raise IncompatibleError(f"the attention is {config._attn_implementation}, not {ATTENTION}")  # noqa: SLF001
 
 
 def _ropes(config: PreTrainedConfig) -> list[Mapping[str, object]]:

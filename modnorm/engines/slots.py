@@ -182,7 +182,7 @@ def masked_by_group(
     mask: torch.Tensor,
     scaling: float,
 ) -> torch.Tensor:
-    """Attend with one token a row, with the heads of a group as queries over the same keys.
+    """Return the attention of one token per row; the heads of a group share their keys.
 
     CUDA's fused kernels take a mask or grouped heads, not both.
 
@@ -201,7 +201,7 @@ def products_by_group(
     mask: torch.Tensor,
     scaling: float,
 ) -> torch.Tensor:
-    """Attend as `masked_by_group` does, by two matrix products and a softmax between them.
+    """Return what `masked_by_group` returns, by two matrix products and a softmax.
 
     The scores of one token a row are small, so the CPU's fused kernel saves no memory traffic and
     takes up to 1.4 times as long.
@@ -225,7 +225,7 @@ def masked_by_head(
     mask: torch.Tensor,
     scaling: float,
 ) -> torch.Tensor:
-    """Attend with whole prompts and a mask: keys and values repeated for each head of a group.
+    """Return the attention of whole prompts; keys are repeated for each head of a group.
 
     Returns:
         [rows, heads, tokens, head size].

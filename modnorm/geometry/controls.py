@@ -99,6 +99,17 @@ def masked_scales(
     return masked
 
 
+def matrix_scales(scales: Scales) -> Scales:
+    """Return the scales of matrices and deactivate other tensors, without new shares.
+
+    Raises:
+        InvalidInputError: no active matrix remains.
+    """
+    matrices = tuple(row if len(row.shape) == 2 else _inactive(row) for row in scales)
+    require_mass([row.scale for row in matrices])
+    return matrices
+
+
 def _group(row: TensorScale) -> str:
     return row.group
 

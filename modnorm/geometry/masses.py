@@ -42,13 +42,13 @@ def base_scales(masses: Sequence[float]) -> tuple[float | None, ...]:
     """Return s_p^base = m_M / m_p (paper, eq. app_base_scale); None for tensors without mass.
 
     Raises:
-        InvalidInputError: a scale overflows, since the masses are too far apart.
+        InvalidInputError: a scale overflows, since the masses differ too much.
     """
     total = math.fsum(masses)
     scales = tuple(total / mass if mass > 0 else None for mass in masses)
     if any(scale is not None and math.isinf(scale) for scale in scales):
         raise InvalidInputError(
-            "the masses are too far apart",
+            "the masses differ too much",
             field="method.masses",
             remedy="use masses of comparable size, or 0 to leave a group unperturbed",
         )

@@ -60,6 +60,11 @@ class ScaleMap:
     method: str
     model_digest: str
     tensors: tuple[TensorScale, ...]
+    rank: int | None = None
+    """Rank of the noise of each matrix (`modnorm.perturbation.low_rank`); None for full rank.
+
+    The JSON of a map of full rank has no such field, so older digests stay valid.
+    """
 
     @cached_property
     def active(self) -> tuple[TensorScale, ...]:
@@ -73,7 +78,10 @@ class ScaleMap:
 
     def to_json(self) -> str:
         """Return the canonical JSON: sorted keys, no blanks, floats that round-trip."""
-        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"), allow_nan=False)
+        content = asdict(self)
+        if self.rank is None:
+            del content["rank"]
+        return json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
     @classmethod
     def from_json(cls, text: str) -> Self:
@@ -88,6 +96,9 @@ class ScaleMap:
         rows = data["tensors"]
         if not isinstance(rows, list):
             raise TypeError("tensors is not a list")
+        rank = data.get("rank")
+        if rank is not None and (type(rank) is not int or rank < 1):
+            raise TypeError("rank is not a positive integer")
         return cls(
             method=str(data["method"]),
             model_digest=str(data["model_digest"]),
@@ -95,4 +106,5 @@ class ScaleMap:
                 TensorScale(**{**row, "shape": tuple(row["shape"]), "norm": Norm(row["norm"])})
                 for row in rows
             ),
+            rank=rank,
         )

@@ -21,6 +21,7 @@ import torch
 from modnorm.noise.gaussian import gaussian_table
 from modnorm.noise.philox import WORD_MASK, Key, philox4x32, stream_key
 from modnorm.noise.protocol import Block
+from modnorm.noise.registry import PORTABLE
 
 _LANES = 8
 """Elements of one Philox output."""
@@ -33,7 +34,7 @@ _DEVICE_CHUNK = 2**20
 class PortableNoise:
     """Noise from Philox counters and a quantile table, as the module defines it."""
 
-    name = "portable-v1"
+    name = PORTABLE
     portable = True
 
     def sample(  # noqa: PLR0913 - all of these identify a tensor of a candidate

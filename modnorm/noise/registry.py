@@ -9,9 +9,12 @@ from modnorm.errors import InvalidInputError
 from modnorm.hints import one_of
 from modnorm.noise.protocol import NoiseScheme
 
+PORTABLE = "portable-v1"
+"""The default scheme."""
+
 _CLASSES: Mapping[str, str] = MappingProxyType(
     {
-        "portable-v1": "modnorm.noise.portable:PortableNoise",
+        PORTABLE: "modnorm.noise.portable:PortableNoise",
         "randopt-reseed-v1": "modnorm.noise.published:PublishedNoise",
     }
 )

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from math import isfinite
-from typing import cast
 
 import torch
 
@@ -15,11 +14,10 @@ from modnorm.errors import (
     InvalidInputError,
     PreconditionError,
 )
-from modnorm.geometry.norms import natural_norm
-from modnorm.geometry.scale_map import Norm, ScaleMap, TensorScale
+from modnorm.geometry.scale_map import ScaleMap, TensorScale
 from modnorm.noise import Block, NoiseScheme, get_scheme
 from modnorm.noise.portable import PortableNoise
-from modnorm.perturbation.coefficients import coefficients_of
+from modnorm.perturbation.candidate_writer import CandidateWriter, cut_noise, sample_noise
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.held_tensor import HeldTensor, WeightView
 from modnorm.perturbation.kernels import fused_weights
@@ -140,7 +138,8 @@ class CandidateWeights:
 
         Each element is `round(fl32(base + fl32(coefficient * z)))`. An unresolved coefficient is
         `float32(R / (s_p * max(norm_p(Z_p), 1e-12)))`: the norm is computed in float32, the other
-        factors in float64 (paper, eq. modular_perturbation).
+        factors in float64 (paper, eq. modular_perturbation). Norms of low-rank noise are computed
+        in float64.
 
         Args:
             descriptor: The candidate, resolved or not.
@@ -152,7 +151,7 @@ class CandidateWeights:
         Raises:
             PreconditionError: a candidate is applied already.
             IncompatibleError: the scale map is of another candidate, model or layout, or the noise
-                scheme is unknown.
+                scheme is unknown or cannot have the rank of the scale map.
             CandidateError: the coefficients do not match the scale map or are not finite.
         """
         if self._busy:
@@ -161,6 +160,7 @@ class CandidateWeights:
         self._check_state(descriptor)
         _check_coefficients(descriptor, scale_map)
         scheme = _scheme(descriptor.noise)
+        _check_rank(scheme, scale_map)
         self._busy = True
         try:
             return descriptor.resolved(self._write(scheme, descriptor, scale_map))
@@ -203,7 +203,7 @@ class CandidateWeights:
                 descriptor.seed, descriptor.radius, scale_map, descriptor.coefficients
             )
         else:
-            writer = _Writer(scheme, descriptor, self._rounding)
+            writer = CandidateWriter(scheme, descriptor, self._rounding, scale_map.rank)
             coefficients = writer.write(self._held, scale_map.active)
         _check_finite(coefficients, scale_map.active)
         return coefficients
@@ -247,20 +247,20 @@ class CandidateWeights:
 
     def _apply_step(self, step: Step, scheme: NoiseScheme, rounding: Rounding) -> None:
         for index, held in enumerate(self._held.values()):
-            sample = partial(_sample, scheme, held)
+            sample = partial(sample_noise, scheme, held)
             if scheme.portable:
                 held.advance(_updates(step, index, sample), rounding)
             else:
                 whole = _updates(step, index, sample)(Block.whole(held.tensor.shape))
-                held.advance(partial(_cut, whole), rounding)
+                held.advance(partial(cut_noise, whole), rounding)
 
     def _check_state(self, descriptor: Descriptor) -> None:
         if self._state is None:
             raise PreconditionError("the state is unknown", remedy="rebase on a lineage")
         if descriptor.lineage != self._state:
             raise IncompatibleError(
-                f"the candidate is of state {descriptor.lineage or 'base'}, "
-                f"the weights are of {self._state or 'base'}"
+                f"the candidate belongs to the state {descriptor.lineage or 'base'}, "
+                f"the weights to {self._state or 'base'}"
             )
 
     def _check_geometry(self, descriptor: Descriptor, scale_map: ScaleMap) -> None:
@@ -277,53 +277,6 @@ class CandidateWeights:
             raise IncompatibleError("the tensors of the scale map differ from those of the model")
 
 
-class _Writer:
-    """Writes one candidate, and resolves its coefficients if necessary."""
-
-    def __init__(self, scheme: NoiseScheme, descriptor: Descriptor, rounding: Rounding) -> None:
-        self._scheme = scheme
-        self._rounding = rounding
-        self._seed = descriptor.seed
-        self._radius = descriptor.radius
-        self._coefficients = descriptor.coefficients
-
-    def write(
-        self, tensors: Mapping[str, HeldTensor], scales: Sequence[TensorScale]
-    ) -> tuple[float, ...]:
-        """Write all active tensors; return the coefficients in the order of `scales`."""
-        if self._coefficients is not None:
-            for scale, coefficient in zip(scales, self._coefficients, strict=True):
-                held = tensors[scale.name]
-                held.write(coefficient, self._noise(held), self._rounding)
-            return self._coefficients
-        resolved = [self._resolve_and_write(tensors[scale.name], scale) for scale in scales]
-        return tuple(torch.stack(resolved).tolist()) if resolved else ()
-
-    def _resolve_and_write(self, held: HeldTensor, scale: TensorScale) -> torch.Tensor:
-        """Write one tensor; return its coefficient, 0-d fp32, without waiting for the device."""
-        if scale.norm is Norm.UNIT:
-            one = torch.ones((), dtype=torch.float32, device=held.device)
-            coefficient = self._coefficient(one, scale)
-            held.write(coefficient, self._noise(held), self._rounding)
-            return coefficient
-        whole = self._sample(held, None)
-        coefficient = self._coefficient(natural_norm(whole, scale.norm), scale)
-        held.write(coefficient, partial(_cut, whole), self._rounding)
-        return coefficient
-
-    def _coefficient(self, norm: torch.Tensor, scale: TensorScale) -> torch.Tensor:
-        return coefficients_of(norm, cast("float", scale.scale), self._radius)
-
-    def _noise(self, held: HeldTensor) -> Callable[[Block], torch.Tensor]:
-        """Return the noise by block; a portable scheme generates each block alone."""
-        if self._scheme.portable:
-            return partial(self._sample, held)
-        return partial(_cut, self._sample(held, None))
-
-    def _sample(self, held: HeldTensor, block: Block | None) -> torch.Tensor:
-        return _sample(self._scheme, held, self._seed, block)
-
-
 def _updates(
     step: Step, index: int, sample: Callable[[int, Block], torch.Tensor]
 ) -> Callable[[Block], torch.Tensor]:
@@ -331,26 +284,21 @@ def _updates(
     return lambda block: step_update(step, index, lambda seed: sample(seed, block))
 
 
-def _sample(scheme: NoiseScheme, held: HeldTensor, seed: int, block: Block | None) -> torch.Tensor:
-    return scheme.sample(
-        seed,
-        held.tensor.name,
-        held.tensor.shape,
-        dtype=held.dtype,
-        device=held.device,
-        block=block,
-    )
-
-
-def _cut(whole: torch.Tensor, block: Block) -> torch.Tensor:
-    return block.of(whole)
-
-
 def _scheme(name: str) -> NoiseScheme:
     try:
         return get_scheme(name)
     except InvalidInputError as error:
         raise IncompatibleError(error.message, field=error.field, remedy=error.remedy) from error
+
+
+def _check_rank(scheme: NoiseScheme, scale_map: ScaleMap) -> None:
+    """Refuse a rank with another scheme than `portable-v1` or with tensors of other shapes."""
+    if scale_map.rank is None:
+        return
+    if scheme.name != PortableNoise.name:
+        raise IncompatibleError(f"{scheme.name} has no low-rank noise, only portable-v1 has")
+    if others := [scale.name for scale in scale_map.active if len(scale.shape) != 2]:
+        raise IncompatibleError(f"{others[0]} is no matrix, so it has no low-rank noise")
 
 
 def _check_coefficients(descriptor: Descriptor, scale_map: ScaleMap) -> None:

@@ -12,7 +12,7 @@ def coefficients_of(
     """Return `float32(R / (s_p * max(norm_p, 1e-12)))`, computed in float64 (paper, app. A).
 
     Args:
-        norms: Norms of noise, fp32 of any shape.
+        norms: Norms of noise, fp32 or fp64 of any shape.
         scales: s_p, fp64 of the same shape, or one number.
         radius: R.
 

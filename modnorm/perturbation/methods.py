@@ -16,6 +16,7 @@ from modnorm.geometry import controls
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.geometry.scales import Scales, inactive_scales, isotropic_scales, modular_scales
 from modnorm.hints import one_of
+from modnorm.noise import PORTABLE
 from modnorm.spec import Masses, MethodSpec
 
 if TYPE_CHECKING:
@@ -41,6 +42,8 @@ class Method:
     build: Callable[[MethodInputs], Scales]
     needs_profile: bool
     """Whether it needs weights and sensitivities."""
+    low_rank: bool = False
+    """Whether its noise may have a rank."""
 
     @property
     def summary(self) -> str:
@@ -83,7 +86,7 @@ def _rmsnorm_only(inputs: MethodInputs) -> Scales:
 
 
 def _randopt(inputs: MethodInputs) -> Scales:
-    """Isotropic noise: the radius is its standard deviation."""
+    """Isotropic noise: the radius is its standard deviation, at every rank."""
     return isotropic_scales(inputs.layout)
 
 
@@ -154,8 +157,8 @@ def _base(inputs: MethodInputs) -> Scales:
 
 METHODS: Mapping[str, Method] = MappingProxyType(
     {
-        "modular_norm": Method(_modular_norm, needs_profile=True),
-        "randopt": Method(_randopt, needs_profile=False),
+        "modular_norm": Method(_modular_norm, needs_profile=True, low_rank=True),
+        "randopt": Method(_randopt, needs_profile=False, low_rank=True),
         "rmsnorm_only": Method(_rmsnorm_only, needs_profile=True),
         "no_sensitivity": Method(_no_sensitivity, needs_profile=False),
         "rmsnorm_scale_correction": Method(_rmsnorm_scale_correction, needs_profile=False),
@@ -209,20 +212,54 @@ def refuse_unused_profile(method: MethodSpec, *, needed: bool) -> None:
         )
 
 
-def require_usable(method: str, *, config: Mapping[str, object], masses: Masses) -> None:
+def check_rank(method: MethodSpec, noise: str) -> None:
+    """Refuse a rank that the method or the noise scheme cannot have.
+
+    Args:
+        method: The method of a spec.
+        noise: Name of a noise scheme.
+
+    Raises:
+        InvalidInputError: there is no low-rank noise of this method or scheme.
+    """
+    if method.rank is None:
+        return
+    _check_low_rank(method.name)
+    if noise != PORTABLE:
+        raise InvalidInputError(
+            f"low-rank noise is defined for {PORTABLE} only, not for {noise}",
+            field="method.rank",
+            remedy=f"set population.noise to {PORTABLE}, or remove the rank",
+        )
+
+
+def _check_low_rank(method: str) -> None:
+    allowed = sorted(name for name, one in METHODS.items() if one.low_rank)
+    if method not in allowed:
+        raise InvalidInputError(
+            f"{method} has no low-rank noise",
+            field="method.rank",
+            remedy=f"remove the field, or use {' or '.join(allowed)}",
+        )
+
+
+def require_usable(
+    method: str, *, config: Mapping[str, object], masses: Masses, rank: int | None = None
+) -> None:
     """Refuse a method that cannot be used on a model, with or without a profile.
 
     Args:
         method: Registered name.
         config: The model's `config.json`.
         masses: Total mass of each group.
+        rank: Rank of the noise; None for full rank.
 
     Raises:
         InvalidInputError: no such method, an unsupported model, layers that the method is not
             defined for, or nothing to perturb.
     """
     layout = physical_layout(config)
-    _method(method).build(MethodInputs(layout, masses, None, None, corrected=False))
+    _scales(method, MethodInputs(layout, masses, None, None, corrected=False), rank)
 
 
 def build_scale_map(  # noqa: PLR0913 - keyword arguments that identify a map
@@ -233,6 +270,7 @@ def build_scale_map(  # noqa: PLR0913 - keyword arguments that identify a map
     masses: Masses,
     weights: "CheckpointWeights | None",
     sensitivities: Sequence[Mapping[str, float]] | None,
+    rank: int | None = None,
 ) -> ScaleMap:
     """Return the scale map of a method on a model.
 
@@ -243,14 +281,23 @@ def build_scale_map(  # noqa: PLR0913 - keyword arguments that identify a map
         masses: Total mass of each group; methods without masses ignore them.
         weights: The checkpoint's weights; None only for methods without a profile.
         sensitivities: Gamma of each functional map, by layer; None only for such methods.
+        rank: Rank of the noise of each matrix; other tensors are not perturbed, and their mass is
+            not redistributed. None for full rank.
 
     Raises:
-        InvalidInputError: no such method, an unsupported model, a missing profile, or the profile
-            of another model.
+        InvalidInputError: no such method, an unsupported model, a missing profile, the profile
+            of another model, or a method without low-rank noise.
     """
-    chosen = _method(method)
     inputs = MethodInputs(physical_layout(config), masses, weights, sensitivities)
-    return ScaleMap(method, model_digest, chosen.build(inputs))
+    return ScaleMap(method, model_digest, _scales(method, inputs, rank), rank)
+
+
+def _scales(method: str, inputs: MethodInputs, rank: int | None) -> Scales:
+    scales = _method(method).build(inputs)
+    if rank is None:
+        return scales
+    _check_low_rank(method)
+    return controls.matrix_scales(scales)
 
 
 def _method(name: str) -> Method:

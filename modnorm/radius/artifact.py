@@ -100,6 +100,11 @@ class RadiusArtifact:
                 f"it is of method {method.name}, the spec is of {spec.method.name}",
                 f"tune {spec.method.name}, or set a number",
             )
+        if method.rank != spec.method.rank:
+            raise _misfit(
+                f"it is of {_rank(method.rank)}, the spec is of {_rank(spec.method.rank)}",
+                "tune again with the rank of the spec, or set a number",
+            )
         if method.masses != spec.method.masses:
             raise _misfit(
                 "it was chosen with other masses", "tune again with the masses of the spec"
@@ -123,9 +128,13 @@ class RadiusArtifact:
         )
 
 
+def _rank(rank: int | None) -> str:
+    return "full rank" if rank is None else f"rank {rank}"
+
+
 def _misfit(reason: str, remedy: str) -> InvalidInputError:
     return InvalidInputError(
-        f"the radius artifact does not fit: {reason}", field="method.radius", remedy=remedy
+        f"the radius artifact cannot be used: {reason}", field="method.radius", remedy=remedy
     )
 
 

@@ -1,12 +1,13 @@
 """The JSON schema of radius artifacts: all measurements and the radius that they choose."""
 
 import math
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from modnorm.radius.objective import matching_objective, mean, smallest
 from modnorm.spec import DataSpec, EngineSpec, Masses
+from modnorm.spec.section import Section
 
 GRID, MATCHING = "grid", "functional-matching"
 
@@ -27,14 +28,18 @@ class Subject(_Schema):
     digest: Digest
 
 
-class MethodSubject(_Schema):
+class MethodSubject(Section):
     """The method of the radius, with all inputs of its scales."""
+
+    added_fields: ClassVar[frozenset[str]] = frozenset({"rank"})
 
     name: str = Field(min_length=1)
     masses: Masses
     profile: Digest | None
     """Digest of the profile; None for methods without one."""
     scale_map: Digest
+    rank: int | None = Field(default=None, ge=1)
+    """Rank of the noise; None for full rank."""
 
 
 class GridSettings(_Schema):
@@ -133,7 +138,7 @@ class MatchedCondition(Condition):
     """A radius and its objective."""
 
     objective: Figure | None
-    """J(R); None if the radius moves nothing."""
+    """J(R); None if the radius changes nothing."""
 
 
 class Reference(Condition):
@@ -167,7 +172,9 @@ class GridDocument(_Artifact):
             if tuple(trial.seed for trial in one.trials) != self.settings.seeds:
                 raise ValueError(f"radius {one.radius:g} was not tried under every seed")
             if one.mean != mean([trial.metric for trial in one.trials]):
-                raise ValueError(f"the mean of radius {one.radius:g} is not that of its trials")
+                raise ValueError(
+                    f"the mean of radius {one.radius:g} differs from that of its trials"
+                )
         _check_choice(self.radius, smallest([(one.radius, -one.mean) for one in self.radii]))
         return self
 
@@ -190,7 +197,9 @@ class MatchingDocument(_Artifact):
         _check_ascending([one.radius for one in self.radii])
         seeds = [candidate.seed for candidate in self.reference.candidates]
         if len(seeds) != self.settings.candidates:
-            raise ValueError(f"the reference has {len(seeds)} candidates")
+            raise ValueError(
+                f"the reference has {len(seeds)} candidates, not {self.settings.candidates}"
+            )
         for one in self.radii:
             if [candidate.seed for candidate in one.candidates] != seeds:
                 raise ValueError(f"radius {one.radius:g} was measured on other seeds")
@@ -212,9 +221,9 @@ Document = Annotated[GridDocument | MatchingDocument, Field(discriminator="proto
 
 
 def objective(one: Condition, reference: Condition) -> float | None:
-    """Return J of a condition; None if it moves nothing."""
+    """Return J of a condition; None if it changes nothing."""
     if not (reference.kl and reference.hidden):
-        raise ValueError("the reference moves nothing")
+        raise ValueError("the reference changes nothing")
     value = matching_objective(
         one.kl, one.hidden, iso_kl=reference.kl, iso_hidden=reference.hidden
     )

@@ -1,4 +1,4 @@
-"""Functional matching: the radius that moves a model as far as isotropic noise (app. B)."""
+"""Functional matching: the radius that changes a model as much as isotropic noise (app. B)."""
 
 import hashlib
 import json
@@ -197,7 +197,7 @@ def _document(
     reference = Reference(**dict(iso), scale_map=plan.reference.digest)
     if not (reference.kl and reference.hidden):
         raise InvalidInputError(
-            f"isotropic noise of {plan.sigma:g} moves nothing: rounding removes all of it",
+            f"isotropic noise of {plan.sigma:g} changes nothing: rounding removes all of it",
             field="sigma",
             remedy="use a larger sigma",
         )
@@ -215,6 +215,7 @@ def _document(
             masses=plan.masses,
             profile=plan.profile,
             scale_map=plan.scale_map.digest,
+            rank=plan.scale_map.rank,
         ),
         radius=smallest(scores),
         settings=plan.settings,

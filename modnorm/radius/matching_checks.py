@@ -18,7 +18,9 @@ def check_method(method: MethodSpec, radii: Sequence[float], sigma: float) -> No
             not use; or a scale is out of range.
     """
     if method.name == "base":
-        raise InvalidInputError("base moves nothing", field="method.name", remedy="name a method")
+        raise InvalidInputError(
+            "base perturbs nothing", field="method.name", remedy="name another method"
+        )
     refuse_unused_profile(method, needed=needs_profile(method.name))
     check_scales(radii, sigma)
 
@@ -34,7 +36,7 @@ def check_scales(radii: Sequence[float], sigma: float) -> None:
         in_range = all(MIN_RADIUS <= value <= MAX_RADIUS for value in values)
         if not 0 < len(values) <= MAX_RADII or not in_range:
             raise InvalidInputError(
-                f"must be numbers from {MIN_RADIUS:g} to {MAX_RADIUS:g}, at most {MAX_RADII}",
+                f"must be at most {MAX_RADII} numbers from {MIN_RADIUS:g} to {MAX_RADIUS:g}",
                 field=name,
                 remedy="for example the paper's: --radii 0.08,0.16,0.32 --sigma 0.0005",
             )

@@ -6,7 +6,7 @@ from modnorm.calibration.profile import Profile
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.checkpoint.weights import CheckpointWeights
 from modnorm.geometry.scale_map import ScaleMap
-from modnorm.perturbation.methods import build_scale_map
+from modnorm.perturbation.methods import build_scale_map, check_rank
 from modnorm.radius.artifact_schema import MatchingSettings
 from modnorm.radius.functional_matching import MatchingPlan
 from modnorm.spec import Masses, MethodSpec
@@ -41,13 +41,14 @@ def plan_matching(  # noqa: PLR0913 - keyword arguments that define a matching
     Raises:
         InvalidInputError: the method cannot be used on this model, or with this profile.
     """
+    check_rank(method, settings.noise)
     if profile is not None:
         profile.check_matches(checkpoint)
     return MatchingPlan(
         checkpoint=checkpoint,
         task=task,
         prompts=[list(prompt) for prompt in prompts[: settings.prompts]],
-        scale_map=_scale_map(method.name, checkpoint, method.masses, profile),
+        scale_map=_scale_map(method.name, checkpoint, method.masses, profile, method.rank),
         reference=_scale_map(REFERENCE, checkpoint, Masses(), None),
         masses=method.masses,
         profile=profile.digest if profile else None,
@@ -58,7 +59,11 @@ def plan_matching(  # noqa: PLR0913 - keyword arguments that define a matching
 
 
 def _scale_map(
-    method: str, checkpoint: Checkpoint, masses: Masses, profile: Profile | None
+    method: str,
+    checkpoint: Checkpoint,
+    masses: Masses,
+    profile: Profile | None,
+    rank: int | None = None,
 ) -> ScaleMap:
     return build_scale_map(
         method,
@@ -67,4 +72,5 @@ def _scale_map(
         masses=masses,
         weights=CheckpointWeights(checkpoint) if profile else None,
         sensitivities=profile.sensitivities if profile else None,
+        rank=rank,
     )

@@ -44,7 +44,7 @@ def smallest(objectives: Sequence[tuple[float, float]]) -> float:
     ]
     if not usable:
         raise InvalidInputError(
-            "no radius moves the model: rounding removes every perturbation",
+            "no radius changes the model: rounding removes every perturbation",
             field="radii",
             remedy="try larger radii",
         )

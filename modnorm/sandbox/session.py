@@ -184,7 +184,7 @@ class ProgramSession:
             is_last = deadline == self._deadline
             raise StoppedError(Verdict.TIMEOUT, whole if is_last else "a step took too long")
         if life <= 0:
-            raise EngineError("the machine is too busy: a program does not get its time")
+            raise EngineError("the machine is too busy: a program does not get its CPU time")
         return min(remaining, life)
 
     def _send(self, data: bytes, deadline: float) -> None:

@@ -21,7 +21,7 @@ class ParkingPolicy(Protocol):
 
 
 class ExcludedError(Exception):
-    """The candidate can be no expert any more."""
+    """Raised when a candidate can no longer become an expert."""
 
 
 class Parking:

@@ -111,7 +111,7 @@ class Scheduler:
         """Switch from a turn's work to the caller that began or resumed it."""
         fiber = greenlet.getcurrent()
         if fiber.parent is None:
-            raise AssertionError("a turn parks outside of its work")
+            raise AssertionError("a turn must park inside its work")
         self._parked[turn] = fiber
         fiber.parent.switch()
 

@@ -72,9 +72,9 @@ class Fault(NamedTuple):
 def first_fault(
     kind: type[BaseModel], error: ValidationError, start: Sequence[str] = (), *, whole: str
 ) -> InvalidInputError:
-    """Return the error for a content: it blames the first field and lists all faults.
+    """Return the error for invalid content; it names the first field and lists all faults.
 
-    A missing field that is there under a misspelt name is no fault of its own.
+    A missing field that appears under a misspelt name is not reported separately.
 
     Args:
         kind: Class of the content.
@@ -110,7 +110,7 @@ def _misspelt(kind: type[BaseModel], error: ValidationError) -> set[tuple[int | 
 
 
 def plain_words(fault: ErrorDetails) -> str:
-    """Return in plain words what is wrong with a value, and what would be right."""
+    """Describe in plain words the fault of a value, and a right value."""
     kind, context = fault["type"], fault.get("ctx", {})
     if kind in _WANTED:
         return f"{_WANTED[kind]}, not {_brief(fault['input'])}"

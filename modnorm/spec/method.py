@@ -14,6 +14,10 @@ MIN_RADIUS, MAX_RADIUS = 1e-9, 1e9
 """Bounds of R and sigma: below, rounding removes all noise; above, it destroys any model."""
 
 
+MAX_RANK = 512
+"""Largest rank of noise: exact sums and engines that serve adapters allow no more."""
+
+
 class Masses(Section):
     """Total mass of each parameter group (paper, table "Total mass")."""
 
@@ -53,7 +57,7 @@ class RadiusSource(Section):
 class MethodSpec(Section):
     """The method that draws candidates around the base."""
 
-    added_fields: ClassVar[frozenset[str]] = frozenset({"radius_source"})
+    added_fields: ClassVar[frozenset[str]] = frozenset({"radius_source", "rank"})
 
     name: Name = Field(min_length=1)
     """Registered name: `modular_norm`, `randopt`, `base`, or an ablation (docs/methods.md)."""
@@ -64,6 +68,8 @@ class MethodSpec(Section):
     """
     radius_source: RadiusSource | None = None
     """The artifact of the radius; None if the user set a number."""
+    rank: Int | None = Field(default=None, ge=1, le=MAX_RANK)
+    """Rank of the noise of each matrix (docs/low-rank.md); None for full rank."""
     profile: str | None = None
     """Profile to use, a file or a digest; by default the profile is calibrated."""
     masses: Masses = Masses()

@@ -110,7 +110,7 @@ def _loading(text: str) -> Iterator[_Loader]:
         raise ValueError(str(error)) from error
     except (LookupError, AttributeError) as error:
         # PyYAML raises these if a value does not fit its tag: `!!int ''`.
-        raise ValueError("a value is not of its tag") from error
+        raise ValueError("a value does not match its YAML tag") from error
 
 
 def _words(error: yaml.MarkedYAMLError) -> str:

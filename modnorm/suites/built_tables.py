@@ -79,7 +79,7 @@ class BuiltTable:
         return sum(not figure.is_complete for row in self.rows for figure in row.figures)
 
 
-def fill(  # noqa: PLR0913 - a table has that many parts, most of them optional
+def fill(  # noqa: PLR0913 - the parts of a table; most are optional
     spec: Table,
     values: "pd.DataFrame",
     rows: Sequence[str],

@@ -116,7 +116,7 @@ def _cell(
         spec = parse_spec(reduce(overlay, fragments, {}))
     if spec.population.seed != seed:
         raise InvalidInputError(
-            "population.seed would be one for all cells, which must differ in it",
+            "all cells would have the same population.seed, but each seed makes a cell",
             field="set",
             remedy="name other seeds in the suite file, or choose some with --only seed=",
         )

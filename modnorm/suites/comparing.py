@@ -146,7 +146,7 @@ def _supports(votes: pd.DataFrame, size: int) -> pd.Series:
     partial_votes = cast_votes[cast_votes["is_partial"].astype(bool)]
     if len(partial_votes):
         raise InvalidInputError(
-            f"experts of {partial_votes['cell'].iloc[0]} left rows out whose vote was settled",
+            f"experts of {partial_votes['cell'].iloc[0]} skipped rows whose vote was settled",
             field="population.statistics",
             remedy="set it to full for this suite",
         )

@@ -80,7 +80,7 @@ def setting(text: str) -> Fragment:
     steps = path.split(".")
     if not equals or not all(steps):
         raise InvalidInputError(
-            f"{text!r} sets nothing", field="set", remedy="for instance engine.name=vllm"
+            f"{text!r} is not PATH=VALUE", field="set", remedy="for instance engine.name=vllm"
         )
     try:
         content = read_yaml(value)
@@ -135,7 +135,7 @@ def _resolve(option: object, parts: Mapping[str, object], field: str) -> object:
         for each in option:
             fragment = _resolve(each, parts, field)
             if not isinstance(fragment, Mapping):
-                raise InvalidInputError(f"{fragment!r} is no part of a spec", field=field)
+                raise InvalidInputError(f"{fragment!r} is not part of a spec", field=field)
             merged = overlay(merged, fragment)
         return merged
     return option

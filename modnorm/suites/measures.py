@@ -96,7 +96,7 @@ def _scored_candidates(outcome: Outcome) -> pd.DataFrame:
     is_whole = is_scored & (candidates["selection_answers"] == rows)
     if not (is_whole | (candidates["state"] == "failed")).all():
         raise InvalidInputError(
-            f"{outcome.cell.id} did not score all of its candidates to the end",
+            f"{outcome.cell.id} did not score all rows of all candidates",
             field="population.statistics",
             remedy="set it to full for this suite",
         )

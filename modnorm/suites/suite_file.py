@@ -89,13 +89,13 @@ class Suite(SuiteSection):
     def _axes_are_named(self) -> Self:
         for axis, options in self.axes.items():
             if axis in _PLACES:
-                raise ValueError(f"axes: {axis!r} is no name of an axis, every cell has it")
+                raise ValueError(f"axes: {axis!r} cannot name an axis: every cell has this field")
             if axis in _TABLE_COLUMNS:
-                raise ValueError(f"axes: {axis!r} is no name of an axis, tables use it")
+                raise ValueError(f"axes: {axis!r} cannot name an axis: tables have this column")
             if not options:
                 raise ValueError(f"axes.{axis}: has no options")
         if len(set(self.seeds)) < len(self.seeds):
-            raise ValueError("seeds: each once")
+            raise ValueError("seeds: name each seed once")
         return self
 
     @model_validator(mode="after")

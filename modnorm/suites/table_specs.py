@@ -89,7 +89,7 @@ class CellTable(_RowTable):
     def _rows_are_of_cells(self) -> Self:
         for axis in self.rows:
             if axis in NUMBERS:
-                raise field_fault("rows", f"{axis} tells no cells apart: name axes, or seed")
+                raise field_fault("rows", f"{axis} is equal in all cells: name axes, or seed")
         return self
 
 

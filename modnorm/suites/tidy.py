@@ -98,10 +98,10 @@ class TidySuite:
         places = select(self.ensembles if of_ensembles else self.cells, pick)
         if places.empty:
             what = "ensemble" if of_ensembles else "cell"
-            raise InvalidInputError(f"{dict(pick)} points to no {what}", field=self.field)
+            raise InvalidInputError(f"{dict(pick)} selects no {what}", field=self.field)
         if places["seed"].duplicated().any():
             raise InvalidInputError(
-                f"{dict(pick)} points to several cells of a seed",
+                f"{dict(pick)} selects several cells of a seed",
                 field=self.field,
                 remedy="name an option of every axis",
             )
@@ -120,7 +120,7 @@ class TidySuite:
         repeated = places[places.duplicated(list(labels))]
         if not repeated.empty:
             raise InvalidInputError(
-                f"several cells are in one place, {repeated['cell'].iloc[0]} among them",
+                f"several cells share a place, for example {repeated['cell'].iloc[0]}",
                 field=self.field,
                 remedy="name every axis under rows, columns or at, N and K among them",
             )

@@ -60,10 +60,12 @@ def check_task(
         The failures, none if the task conforms.
 
     Raises:
-        InvalidInputError: there are fewer than two rows, or not one reference a row.
+        InvalidInputError: there are fewer than two rows, or not one reference for each row.
     """
     if len(rows) < 2 or len(rows) != len(references):
-        raise InvalidInputError("needs two rows or more, and one reference a row", field="rows")
+        raise InvalidInputError(
+            "the check needs two rows or more, and one reference answer for each row", field="rows"
+        )
     suite = _Suite(task, rows, references)
     outcomes = [outcome for check in suite.checks() for outcome in check()]
     failures = tuple(dict.fromkeys(outcome for outcome in outcomes if outcome))
@@ -210,5 +212,5 @@ def hostile_completions() -> Iterator[str]:
         yield "".join(generator.choices(_PIECES, k=1000))
 
 
-def _unless(good: bool, failure: str) -> str:  # noqa: FBT001 - the call reads as a sentence
+def _unless(good: bool, failure: str) -> str:  # noqa: FBT001 - calls state the condition
     return "" if good else failure

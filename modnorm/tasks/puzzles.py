@@ -67,7 +67,7 @@ def _draw_new(generator: random.Random, size: int, taken: Container[_Key]) -> Pu
         puzzle = _draw(generator, size)
         if puzzle is not None and puzzle.key not in taken:
             return puzzle
-    raise InvalidInputError("there are not as many puzzles left", field="count")
+    raise InvalidInputError("there are too few puzzles left", field="count")
 
 
 def solve(numbers: Sequence[int], target: int) -> str | None:

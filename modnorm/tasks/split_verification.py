@@ -10,7 +10,7 @@ from modnorm.tasks.row_files import RawRow
 from modnorm.tasks.rows import rows_digest
 
 
-def verify(  # noqa: PLR0913 - half of them by keyword
+def verify(  # noqa: PLR0913 - half of them are keyword-only
     data: Dataset,
     name: str,
     rows: Sequence[RawRow],

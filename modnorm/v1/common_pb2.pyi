@@ -329,12 +329,15 @@ class MethodSpec(google.protobuf.message.Message):
     PROFILE_FIELD_NUMBER: builtins.int
     MASSES_FIELD_NUMBER: builtins.int
     RADIUS_SOURCE_FIELD_NUMBER: builtins.int
+    RANK_FIELD_NUMBER: builtins.int
     name: builtins.str
     """"modular_norm", "randopt", "rmsnorm_only" or "base"."""
     radius: builtins.float
     """Radius R, or sigma for isotropic noise."""
     profile: builtins.str
     """Profile to use, by file or digest; by default one is calibrated."""
+    rank: builtins.int
+    """Rank of the noise of each matrix; absent for full rank."""
     @property
     def masses(self) -> Global___Masses:
         """Group masses; by default the paper's."""
@@ -351,10 +354,11 @@ class MethodSpec(google.protobuf.message.Message):
         profile: builtins.str | None = ...,
         masses: Global___Masses | None = ...,
         radius_source: Global___RadiusSource | None = ...,
+        rank: builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_masses", b"_masses", "_profile", b"_profile", "_radius", b"_radius", "_radius_source", b"_radius_source", "masses", b"masses", "profile", b"profile", "radius", b"radius", "radius_source", b"radius_source"]
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_masses", b"_masses", "_profile", b"_profile", "_radius", b"_radius", "_radius_source", b"_radius_source", "_rank", b"_rank", "masses", b"masses", "profile", b"profile", "radius", b"radius", "radius_source", b"radius_source", "rank", b"rank"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_masses", b"_masses", "_profile", b"_profile", "_radius", b"_radius", "_radius_source", b"_radius_source", "masses", b"masses", "name", b"name", "profile", b"profile", "radius", b"radius", "radius_source", b"radius_source"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_masses", b"_masses", "_profile", b"_profile", "_radius", b"_radius", "_radius_source", b"_radius_source", "_rank", b"_rank", "masses", b"masses", "name", b"name", "profile", b"profile", "radius", b"radius", "radius_source", b"radius_source", "rank", b"rank"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__masses: typing_extensions.TypeAlias = typing.Literal["masses"]
     _WhichOneofArgType__masses: typing_extensions.TypeAlias = typing.Literal["_masses", b"_masses"]
@@ -364,6 +368,8 @@ class MethodSpec(google.protobuf.message.Message):
     _WhichOneofArgType__radius: typing_extensions.TypeAlias = typing.Literal["_radius", b"_radius"]
     _WhichOneofReturnType__radius_source: typing_extensions.TypeAlias = typing.Literal["radius_source"]
     _WhichOneofArgType__radius_source: typing_extensions.TypeAlias = typing.Literal["_radius_source", b"_radius_source"]
+    _WhichOneofReturnType__rank: typing_extensions.TypeAlias = typing.Literal["rank"]
+    _WhichOneofArgType__rank: typing_extensions.TypeAlias = typing.Literal["_rank", b"_rank"]
     @typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__masses) -> _WhichOneofReturnType__masses | None: ...
     @typing.overload
@@ -372,6 +378,8 @@ class MethodSpec(google.protobuf.message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__radius) -> _WhichOneofReturnType__radius | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__radius_source) -> _WhichOneofReturnType__radius_source | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__rank) -> _WhichOneofReturnType__rank | None: ...
 
 Global___MethodSpec: typing_extensions.TypeAlias = MethodSpec
 

@@ -28,7 +28,7 @@ def build_app(catalog: Catalog, hosts: frozenset[str] = LOOPBACK) -> ASGIApp:
 
     Args:
         catalog: The runs.
-        hosts: Host names that are answered, without a port.
+        hosts: Accepted host names, without a port.
     """
     pages = Pages(catalog)
 

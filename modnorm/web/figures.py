@@ -67,7 +67,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """All that is drawn on one pair of axes."""
+    """The content of one pair of axes."""
 
     caption: str
     x_name: str
@@ -85,7 +85,7 @@ def accuracy_figure(document: ResultsDocument, *, by_population: bool) -> Figure
 
     Args:
         document: The results.
-        by_population: Whether N is on the x axis and each series is one K; else the reverse.
+        by_population: Whether N is on the x axis with a series for each K; else the reverse.
 
     Returns:
         None with fewer than two sizes on the x axis.
@@ -245,7 +245,7 @@ def _percent_ticks(ceiling: float) -> tuple[Tick, ...]:
 
 
 def _thinned(ticks: Sequence[Tick]) -> tuple[Tick, ...]:
-    """Return as many labels as have a place side by side, the last among them."""
+    """Return labels that fit side by side; the last one is among them."""
     return tuple(ticks[::-1][:: -(-len(ticks) // _TICKS)][::-1])
 
 

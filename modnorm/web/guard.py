@@ -1,4 +1,4 @@
-"""What every response of the page says to the browser, and which host names are answered."""
+"""Security headers of every response, and a check of the requested host name."""
 
 from urllib.parse import urlsplit
 
@@ -24,7 +24,7 @@ class Guard:
 
     Args:
         app: The application.
-        hosts: Host names that are answered, without a port.
+        hosts: Accepted host names, without a port.
     """
 
     def __init__(self, app: ASGIApp, hosts: frozenset[str]) -> None:
@@ -49,7 +49,7 @@ class Guard:
 
 
 def _host_name(header: str) -> str | None:
-    """Return the name in a Host header; None where it is malformed."""
+    """Return the name in a Host header; None if it is malformed."""
     if "@" in header or "/" in header:
         return None
     try:

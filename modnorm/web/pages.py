@@ -1,4 +1,4 @@
-"""The pages: each reads what an address names and renders its template."""
+"""The pages: each reads the data of its address and renders a template."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ class _Expert:
     candidate: int
     vote: str | None
     correct: bool | None
-    """None where it left the row out."""
+    """None if it skipped the row."""
     answer: AnswerRecord | None
 
 
@@ -192,7 +192,7 @@ class Pages:
         run = next((run for run in self._catalog.runs() if run.name == name), None)
         if run is None:
             raise NotFoundError(
-                f"there is no run {name[:80]!r}", field="run", remedy="choose one of the list"
+                f"there is no run {name[:80]!r}", field="run", remedy="choose a run of the list"
             )
         return run
 
@@ -202,7 +202,7 @@ def _candidate(request: Request) -> int | None:
 
 
 def _ensemble(run: Run, request: Request) -> EnsembleEntry:
-    """Return the ensemble that an address names; where it names none, the largest."""
+    """Return the ensemble that an address names; by default the largest."""
     ensembles = run.document["ensembles"]
     n = parameters.integer(request.query_params, "n", least=1)
     k = parameters.integer(request.query_params, "k", least=1)
@@ -213,7 +213,7 @@ def _ensemble(run: Run, request: Request) -> EnsembleEntry:
     ]
     if not matching:
         raise NotFoundError(
-            f"there is no ensemble N={n} K={k}", field="n", remedy="choose one of the run's"
+            f"there is no ensemble N={n} K={k}", field="n", remedy="choose an ensemble of the run"
         )
     return matching[-1]
 

@@ -1,4 +1,4 @@
-"""Query parameters, checked: they come from whoever writes an address."""
+"""Checks of query parameters, which anybody can write."""
 
 from collections.abc import Mapping
 from math import isfinite
@@ -14,10 +14,10 @@ Parameters = Mapping[str, str]
 
 
 def integer(parameters: Parameters, name: str, *, least: int = 0) -> int | None:
-    """Return a whole number; None where it is absent or empty.
+    """Return a whole number; None if it is absent or empty.
 
     Raises:
-        InvalidInputError: it is none, or is out of range.
+        InvalidInputError: it is not a number, or is out of range.
     """
     text = parameters.get(name, "").strip()
     if not text:
@@ -32,12 +32,12 @@ def integer(parameters: Parameters, name: str, *, least: int = 0) -> int | None:
 
 
 def page(parameters: Parameters) -> int:
-    """Return the number of the page that is asked for, from 1."""
+    """Return the number of the requested page, from 1."""
     return integer(parameters, "page", least=1) or 1
 
 
 def choice(parameters: Parameters, name: str, choices: tuple[str, ...]) -> str | None:
-    """Return one of some words; None where it is absent or empty.
+    """Return one of some words; None if it is absent or empty.
 
     Raises:
         InvalidInputError: it is another word.
@@ -49,17 +49,17 @@ def choice(parameters: Parameters, name: str, choices: tuple[str, ...]) -> str |
 
 
 def flag(parameters: Parameters, name: str) -> bool:
-    """Tell whether a box is ticked."""
+    """Return whether a box is ticked."""
     return choice(parameters, name, ("1",)) is not None
 
 
 def split(parameters: Parameters) -> str | None:
-    """Return the split that is asked for."""
+    """Return the requested split."""
     return choice(parameters, "split", SPLITS)
 
 
 def candidate_query(parameters: Parameters) -> CandidateQuery:
-    """Return which candidates are asked for, and in which order."""
+    """Return filter and order of the requested candidates."""
     sort = choice(parameters, "sort", SORT_COLUMNS) or "rank"
     return CandidateQuery(
         sort=cast("SortColumn", sort),

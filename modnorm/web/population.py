@@ -1,4 +1,4 @@
-"""Candidates of a run: filtered, sorted and cut into pages by column, without an object each."""
+"""Candidates of a run: filtered, sorted and paged as columns, without an object for each."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -36,7 +36,7 @@ _CACHED_FILES = 8
 
 @dataclass(frozen=True, slots=True)
 class CandidateQuery:
-    """Which candidates are wanted, and in which order."""
+    """Filter and order of candidates."""
 
     sort: SortColumn = "rank"
     descending: bool = False
@@ -50,7 +50,7 @@ class CandidateQuery:
 
 @dataclass(frozen=True, slots=True)
 class CandidateLine:
-    """One candidate; None where a figure was not measured."""
+    """One candidate; None if a figure was not measured."""
 
     index: int
     seed: int

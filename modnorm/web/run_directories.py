@@ -89,10 +89,10 @@ class DirectoryCatalog:
     """The runs in some directories; implements `modnorm.web.sources.Catalog`.
 
     Args:
-        paths: Run directories, or directories that hold some.
+        paths: Run directories, or directories that contain run directories.
 
     Raises:
-        InvalidInputError: a path is no run directory and holds none.
+        InvalidInputError: a path is not a run directory and holds none.
     """
 
     def __init__(self, paths: Sequence[Path]) -> None:
@@ -100,13 +100,13 @@ class DirectoryCatalog:
         for path in self._paths:
             if not _run_directories(path):
                 raise InvalidInputError(
-                    f"{path} is no directory of a run, and holds none",
+                    f"{path} is not a run directory, and holds none",
                     field="run",
                     remedy="name a directory that `modnorm run` wrote",
                 )
 
     def runs(self) -> Sequence[DirectoryRun]:
-        """Return the runs that are there now, in the order of the paths."""
+        """Return the present runs, in the order of the paths."""
         found = dict.fromkeys(run for path in self._paths for run in _run_directories(path))
         names = [path.name for path in found]
         return [

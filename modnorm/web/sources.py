@@ -1,4 +1,4 @@
-"""What the pages read: a list of runs, each from wherever it is stored."""
+"""The interface between pages and stored runs."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol

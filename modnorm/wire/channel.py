@@ -85,7 +85,7 @@ class _TokenInterceptor(
         if self._is_closed:
             raise PreconditionError(
                 "the connection is closed",
-                remedy="make calls and read streams before that",
+                remedy="make calls and read streams before you close it",
             )
         shown = _Details(
             details.method,

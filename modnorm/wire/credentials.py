@@ -44,7 +44,7 @@ class Credentials:
             raise InvalidInputError(
                 "there is a certificate but no authorities, so nothing would be encrypted",
                 field="MODNORM_TLS_CA",
-                remedy="name the certificates of the lab's authorities, or unset the pair",
+                remedy="name the certificates of the lab's authorities, or unset both",
             )
 
     def metadata(self) -> Metadata:

@@ -68,5 +68,5 @@ def artifact_from_proto(message: calibration_pb2.RadiusArtifact) -> RadiusArtifa
     """
     artifact = RadiusArtifact.from_json(message.json)
     if artifact.digest != message.digest:
-        raise ModnormError("the lab returned an artifact that does not fit its digest")
+        raise ModnormError("the lab returned an artifact that does not match its digest")
     return artifact

@@ -51,7 +51,7 @@ class _TurnOverError(Exception):
 class Turns:
     """Turns of computations: only one runs at a time, since each loads a model.
 
-    Computations wait in a queue; one that yields returns to its end.
+    Computations wait in a queue; a computation that yields returns to the end of it.
     """
 
     def __init__(self) -> None:

@@ -1,8 +1,8 @@
 """OpenTelemetry traces of calls and of jobs on the queue; imported only if traces are exported.
 
 One trace leads from CreateExperiment over the publication of its jobs to their claims and
-reports. gRPC metadata carries the context of a call, a call on a `Work` stream carries its own,
-and the headers of a Celery message carry that of a job. Jobs that the reconciler publishes again
+reports. gRPC metadata carries the context of a call, and each call on a `Work` stream its own. The
+headers of a Celery message carry the context of a job. Jobs that the reconciler publishes again
 begin a new trace.
 
 Calls use gRPC's own instrumentation. Celery's would leave spans of publications open, because the
@@ -34,7 +34,7 @@ from services.common.tracing import trace_calls
 
 
 class _Request(Protocol):
-    """A message in a task; its headers are attributes."""
+    """Celery's request of a running task; the headers of its message are attributes."""
 
     @property
     def id(self) -> str: ...

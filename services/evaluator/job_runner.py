@@ -47,7 +47,7 @@ class JobRunner:
         silence_seconds: How long a lease is kept while the engine shows no progress.
     """
 
-    def __init__(  # noqa: PLR0913 - its parts, and by keyword its limits
+    def __init__(  # noqa: PLR0913 - its parts; limits are keyword-only
         self,
         client: AggregatorClient,
         shutdown: Shutdown,

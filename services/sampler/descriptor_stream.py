@@ -7,7 +7,7 @@ from itertools import islice
 
 from modnorm.errors import InvalidInputError
 from modnorm.perturbation.descriptor import Descriptor
-from modnorm.perturbation.methods import needs_profile
+from modnorm.perturbation.methods import check_rank, needs_profile
 from modnorm.perturbation.sampling import sample_descriptors
 from modnorm.spec import PopulationSpec, parse_section
 from modnorm.v1 import sampling_pb2
@@ -29,7 +29,8 @@ def draw(request: sampling_pb2.SampleDescriptorsRequest) -> Iterator[Descriptor]
 
     Raises:
         InvalidInputError: the method, noise scheme or pool is unknown, size or seed are out of
-            range, or the scale map is missing.
+            range, the scale map is missing, or the method and the noise scheme cannot have the
+            rank.
     """
     method = method_from_proto(request.method)
     needs_profile(method.name)
@@ -43,6 +44,7 @@ def draw(request: sampling_pb2.SampleDescriptorsRequest) -> Iterator[Descriptor]
         },
         field="population",
     )
+    check_rank(method, population.noise)
     if not _DIGEST.fullmatch(request.scale_map_digest):
         raise InvalidInputError(
             f"{request.scale_map_digest!r} is not a digest",

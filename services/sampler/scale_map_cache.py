@@ -39,7 +39,9 @@ class ScaleMaps:
         needed = needs_profile(method.name)
         checkpoint = resolve_model(request.model, self._roots, digest=request.model_digest)
         if needed:
-            require_usable(method.name, config=checkpoint.config, masses=method.masses)
+            require_usable(
+                method.name, config=checkpoint.config, masses=method.masses, rank=method.rank
+            )
         profile = _profile(request, checkpoint) if needed else None
         key = _key(checkpoint, method, profile)
         stored = self._store.find(key)
@@ -69,6 +71,7 @@ def _key(checkpoint: Checkpoint, method: MethodSpec, profile: Profile | None) ->
             "version": VERSION,
             "model": checkpoint.digest,
             "method": method.name,
+            "rank": method.rank,
             "masses": method.masses.model_dump(mode="json"),
             "profile": None if profile is None else profile.digest,
         }
@@ -83,4 +86,5 @@ def _build(checkpoint: Checkpoint, method: MethodSpec, profile: Profile | None) 
         masses=method.masses,
         weights=None if profile is None else CheckpointWeights(checkpoint),
         sensitivities=None if profile is None else profile.sensitivities,
+        rank=method.rank,
     )

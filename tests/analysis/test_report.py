@@ -6,9 +6,9 @@ import pytest
 
 from modnorm.analysis import BaseRow, RunData
 from modnorm.analysis.document import results_document
-from modnorm.analysis.plots import draw_plots
 from modnorm.analysis.report import render_report
 from modnorm.analysis.run_data import StateRow
+from tests.analysis.run_plots import draw_run
 
 
 class Page(HTMLParser):
@@ -31,7 +31,7 @@ class Page(HTMLParser):
 
 
 def render(run: RunData) -> Page:
-    return Page(render_report(results_document(run), draw_plots(run)))
+    return Page(render_report(results_document(run), draw_run(run)))
 
 
 def test_the_headline_figures_are_there(run):
@@ -104,7 +104,7 @@ def test_a_trained_model_is_no_vote(trained):
     assert headline in page.words
     for word in ("vote", "expert answers right", "K = 1", "N = 12", "Selection rewards by"):
         assert word not in page.words
-    assert list(draw_plots(trained)) == ["reward-histogram"]
+    assert list(draw_run(trained)) == ["reward-histogram"]
 
 
 def test_development_evaluations_have_a_column_where_there_are_any(trained, run):

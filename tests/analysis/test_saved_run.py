@@ -37,6 +37,6 @@ def test_a_directory_of_several_runs_is_refused_with_their_names(claim, tmp_path
 
 @pytest.mark.parametrize("name", ["absent", "."])
 def test_what_is_no_run_is_refused_and_left_alone(name, tmp_path):
-    with pytest.raises(InvalidInputError, match="no directory of a run"):
+    with pytest.raises(InvalidInputError, match="not a run directory"):
         SavedRun(tmp_path / name)
     assert list(tmp_path.iterdir()) == []

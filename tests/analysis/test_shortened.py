@@ -7,7 +7,7 @@ from dataclasses import asdict
 from modnorm.analysis import write_run
 from modnorm.analysis.comparison import compare_runs, load_results
 from modnorm.analysis.document import describe_shortcuts, results_document
-from modnorm.analysis.plots import draw_plots
+from tests.analysis.run_plots import draw_run
 
 
 def test_experts_votes_and_accuracies_are_those_of_the_whole_work(run, shortened):
@@ -72,7 +72,7 @@ def test_files_hold_bounds_where_there_is_no_score(shortened, directory):
 
 
 def test_plots_need_no_score_that_is_not_there(run, shortened):
-    whole, short = draw_plots(run), draw_plots(shortened)
+    whole, short = draw_run(run), draw_run(shortened)
     assert whole.keys() - short.keys() == {"vote-support"}
     for name in ("accuracy-by-ensemble-size", "accuracy-by-population"):
         assert whole[name] == short[name]

@@ -92,5 +92,5 @@ def test_shares_of_bins_are_counted_shares(found):
 def test_what_cannot_be_is_refused():
     with pytest.raises(InvalidInputError, match="0 to 2 right experts"):
         count_support([(3, True)], 2)
-    with pytest.raises(InvalidInputError, match="of one size"):
+    with pytest.raises(InvalidInputError, match="of the same size"):
         decompose(count_support([(0, False)], 1), count_support([(0, False)], 2))

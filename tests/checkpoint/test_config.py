@@ -82,6 +82,6 @@ def test_a_layout_with_too_many_layers_is_not_built():
 
 
 def test_a_device_is_no_configuration():
-    with pytest.raises(InvalidInputError, match="no regular file") as caught:
+    with pytest.raises(InvalidInputError, match="not a regular file") as caught:
         load_config(Path("/dev/zero"), field="config")
     assert caught.value.field == "config"

@@ -38,7 +38,7 @@ def lab(reply):
     """Serve the status that a function of the context returns."""
 
     class Service(status_pb2_grpc.StatusServiceServicer):
-        def GetStatus(self, request, context):  # noqa: N802 - named by the contract
+        def GetStatus(self, request, context):  # noqa: N802 - the rpc's name
             return reply(context)
 
     with ThreadPoolExecutor(1) as threads:

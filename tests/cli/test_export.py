@@ -220,7 +220,7 @@ def test_another_model_under_the_name_is_refused(export, search, tmp_path):
     search[2][experiments.ARTIFACT_KIND_SCALE_MAP] = of_another.to_json()
     code, _, err = export("--rank", 1)
     assert code == 2
-    assert err.startswith("error: model: tiny-thicket is another model here")
+    assert err.startswith("error: model: tiny-thicket is not the model")
     assert "--model" in err
     assert not (tmp_path / "out").exists()
 
@@ -274,7 +274,7 @@ def test_in_a_lab_too_a_trained_model_has_no_rank(export, training):
     code, _, err = export("--rank", 1)
     assert code == 2
     assert err.startswith("error: rank: ")
-    assert "leave --rank out" in err
+    assert "omit --rank" in err
 
 
 def test_in_a_lab_too_a_rank_of_a_search_is_asked_for(export):

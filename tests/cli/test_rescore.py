@@ -88,7 +88,7 @@ def test_an_id_is_looked_for_in_the_lab_of_the_environment(
 def test_without_a_lab_an_id_is_told_from_a_directory(modnorm):
     code, _, err = modnorm("rescore", "e1")
     assert code == 2
-    assert err.startswith("error: run: e1 is no directory of a run")
+    assert err.startswith("error: run: e1 is not a run directory")
     assert "MODNORM_SERVER" in err
 
 

@@ -100,4 +100,4 @@ def test_a_profile_that_cannot_be_written_is_refused_at_once(modnorm, tmp_path):
 def test_a_config_that_does_not_end_is_refused(modnorm):
     code, _, err = modnorm("scales", "--config", "/dev/zero", "--radius", "0.1")
     assert code == 2
-    assert err.startswith("error: config: cannot read /dev/zero: it is no regular file")
+    assert err.startswith("error: config: cannot read /dev/zero: it is not a regular file")

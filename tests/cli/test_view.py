@@ -61,4 +61,4 @@ def test_an_address_that_stands_for_all_is_refused(modnorm, unfinished, host):
 def test_a_directory_without_runs_is_refused(modnorm, tmp_path):
     code, _, err = modnorm("view", tmp_path)
     assert code == 2
-    assert "is no directory of a run" in err
+    assert "is not a run directory" in err

@@ -111,7 +111,7 @@ def test_what_trained_one_model_is_refused(client, gsm8k_experiment):
     gsm8k_experiment.spec.iterative.SetInParent()
     gsm8k_experiment.spec.population.ClearField("prefixes")
     gsm8k_experiment.spec.population.ClearField("ensemble_sizes")
-    with pytest.raises(InvalidInputError, match="es was trained by the old scorer"):
+    with pytest.raises(InvalidInputError, match="es trained its model by the old scorer"):
         rescore_run(LabRun(client, gsm8k_experiment), get_task("gsm8k"))
 
 

@@ -95,7 +95,7 @@ def test_a_run_that_left_answers_out_is_completed_in_its_directory(
     refused = modnorm("rescore", tmp_path, "--scorer", "reference", check=False)
     assert refused.returncode == 2
     assert refused.stderr.startswith("error: population.statistics: ")
-    assert "set that to full" in refused.stderr
+    assert "set it to full" in refused.stderr
     before = json.loads((tmp_path / "results.json").read_text())
     full = write_spec("short", **problems, population={**population, "statistics": "full"})
     modnorm("run", full, "--out", tmp_path, "-q")

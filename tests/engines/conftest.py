@@ -60,7 +60,7 @@ def plain_vllm() -> Iterator[bool]:
 
 
 def _switch_off(patch: pytest.MonkeyPatch) -> None:
-    from modnorm.engines.vllm import start  # noqa: PLC0415 - brings vLLM
+    from modnorm.engines.vllm import start  # noqa: PLC0415 - loads vLLM
     from modnorm.engines.vllm.internals.register import (  # noqa: PLC0415 - as above
         OPTIMISATIONS,
         check_stage,
@@ -131,7 +131,7 @@ def checkpoint(request: pytest.FixtureRequest) -> Checkpoint:
 
 @contextmanager
 def _as_on_gpu() -> Iterator[None]:
-    from modnorm.engines.vllm import start  # noqa: PLC0415 - brings vLLM
+    from modnorm.engines.vllm import start  # noqa: PLC0415 - loads vLLM
 
     usual, require = start.engine_arguments, start._require_settings
 

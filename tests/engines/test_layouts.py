@@ -19,13 +19,18 @@ from modnorm.spec import Masses
 SEED = 7
 
 
-@pytest.fixture(scope="module", params=["modular_norm", "randopt"])
+@pytest.fixture(
+    scope="module",
+    params=[("modular_norm", None), ("randopt", None), ("modular_norm", 3)],
+    ids=["modular_norm", "randopt", "rank 3"],
+)
 def scale_map(request: pytest.FixtureRequest, checkpoint: Checkpoint) -> ScaleMap:
-    """A method that normalises whole tensors of noise, and one that makes noise by blocks."""
+    """A method that normalises whole tensors of noise, one that makes noise by blocks, a rank."""
+    method, rank = request.param
     layers = checkpoint.config["num_hidden_layers"]
     assert isinstance(layers, int)
     return build_scale_map(
-        request.param,
+        method,
         config=checkpoint.config,
         model_digest=checkpoint.digest,
         masses=Masses(),
@@ -34,6 +39,7 @@ def scale_map(request: pytest.FixtureRequest, checkpoint: Checkpoint) -> ScaleMa
             {"attention_module": 0.5 + layer, "mlp_module": 6.0 - layer / 2}
             for layer in range(layers)
         ],
+        rank=rank,
     )
 
 

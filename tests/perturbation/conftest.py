@@ -30,8 +30,14 @@ ROWS: tuple[tuple[str, tuple[int, ...], Norm, float | None], ...] = (
 )
 
 
+PARTS = {QKV: (16, 8, 8), BIAS: (16, 8, 8), GATE_UP: (24, 24)}
+"""Rows of the parts of fused tensors."""
+
+
 def scale_map_of(
-    method: str, rows: Sequence[tuple[str, tuple[int, ...], Norm, float | None]]
+    method: str,
+    rows: Sequence[tuple[str, tuple[int, ...], Norm, float | None]],
+    rank: int | None = None,
 ) -> ScaleMap:
     """Return a scale map with the given names, shapes, norms and scales."""
     return ScaleMap(
@@ -52,6 +58,7 @@ def scale_map_of(
             )
             for name, shape, norm, scale in rows
         ),
+        rank,
     )
 
 
@@ -64,7 +71,14 @@ class TinyModel:
     @property
     def layout(self) -> Layout:
         return tuple(
-            PhysicalTensor(row.name, row.shape, (Part(row.name, (*row.shape, 1)[0]),))
+            PhysicalTensor(
+                row.name,
+                row.shape,
+                tuple(
+                    Part(f"{row.name}.{index}", rows)
+                    for index, rows in enumerate(PARTS.get(row.name, (*row.shape, 1)[:1]))
+                ),
+            )
             for row in self.scale_map.tensors
         )
 
@@ -129,7 +143,26 @@ def unperturbed() -> TinyModel:
     )
 
 
+def low_rank_rows(
+    norms: Mapping[str, Norm] | None = None,
+) -> list[tuple[str, tuple[int, ...], Norm, float | None]]:
+    """Return the rows of the model with only matrices active, by default with natural norms."""
+    changed = {GATE_UP: Norm.SPECTRAL, **(norms or {})}
+    return [
+        (name, shape, changed.get(name, norm), scale if len(shape) == 2 else None)
+        for name, shape, norm, scale in ROWS
+    ]
+
+
+@pytest.fixture(params=["modular_norm", "randopt"])
+def low_rank(request: pytest.FixtureRequest) -> TinyModel:
+    """Return a model under noise of rank 3, of which vectors have none."""
+    isotropic = {name: Norm.UNIT for name, shape, _, _ in ROWS if len(shape) == 2}
+    norms = isotropic if request.param == "randopt" else None
+    return TinyModel(scale_map_of(request.param, low_rank_rows(norms), rank=3))
+
+
 @pytest.fixture
 def model_of() -> Callable[..., TinyModel]:
-    """Return a function that makes a model of other tensors: method, rows."""
-    return lambda method, rows: TinyModel(scale_map_of(method, rows))
+    """Return a function that makes a model of other tensors: method, rows, perhaps a rank."""
+    return lambda *arguments: TinyModel(scale_map_of(*arguments))

@@ -14,7 +14,8 @@ from modnorm.perturbation.methods import build_scale_map
 from modnorm.spec import Masses
 
 
-def test_an_exported_candidate_equals_the_weights_in_engines(tmp_path):
+@pytest.mark.parametrize("rank", [None, 4])
+def test_an_exported_candidate_equals_the_weights_in_engines(tmp_path, rank):
     checkpoint = resolve_checkpoint("tiny-thicket")
     scale_map = build_scale_map(
         "randopt",
@@ -23,6 +24,7 @@ def test_an_exported_candidate_equals_the_weights_in_engines(tmp_path):
         masses=Masses(),
         weights=None,
         sensitivities=None,
+        rank=rank,
     )
     engine = load_engine("transformers", checkpoint)
     drawn = Descriptor("portable-v1", 7, "randopt", 0.01, scale_map.digest)

@@ -35,7 +35,7 @@ def engine() -> Iterator[TransformersEngine]:
         yield made
 
 
-def scale_map_of(method: str) -> ScaleMap:
+def scale_map_of(method: str, rank: int | None = None) -> ScaleMap:
     checkpoint = resolve_checkpoint("tiny-thicket")
     return build_scale_map(
         method,
@@ -44,6 +44,7 @@ def scale_map_of(method: str) -> ScaleMap:
         masses=Masses(),
         weights=CheckpointWeights(checkpoint),
         sensitivities=SENSITIVITIES,
+        rank=rank,
     )
 
 
@@ -118,6 +119,48 @@ def test_isotropic_noise_has_the_digests_of_published_results(
     assert scale_map.digest == geometry
     descriptor = Descriptor("portable-v1", 7, method, radius, geometry)
     assert digest_of(engine, descriptor, scale_map) == digest
+
+
+@pytest.mark.parametrize(
+    ("rank", "geometry", "digest", "same_coefficient"),
+    [
+        (
+            1,
+            "274d84ba30945e9c4c7c62b0c2ac14c4bdf911a0922b5de3e559880d545c8de2",
+            "0dd836bf7bc6d9f789039d8c2a9feb3f1884abe10878d40cc55be6b646e94a17",
+            "7ab131928962caf2fba15d303fefb1d14ac645ac716ded32341474655e677256",
+        ),
+        (
+            16,
+            "91606e40ebe174ecd71a838ef60daa195f0b670e5fd948cbf19610b8a5a1505d",
+            "054b7712984018ffd6949e3ac77c3f150a7dacbfd962c87adf47363968433dda",
+            "fd8f1166efa3b1942892c093e8e25085d291b2ee43309fd85d6efe487cb98fb6",
+        ),
+        (
+            64,
+            "c36254684c09a73bcd56a246aee7599c0df5f22e0880bc3817a554f2cdbd74d4",
+            "70ff9841a0940c7f52c93219ffa75b163fd9103dda6eaade76332582d9394d13",
+            "15b03ac1b9ade889926449023b1f39d56327bbca2b9861ab9f48949776b028af",
+        ),
+    ],
+)
+def test_low_rank_candidates_keep_their_digests(
+    engine: TransformersEngine, rank: int, geometry: str, digest: str, same_coefficient: str
+) -> None:
+    isotropic, modular = scale_map_of("randopt", rank), scale_map_of("modular_norm", rank)
+    assert isotropic.digest == geometry
+    descriptor = Descriptor("portable-v1", 7, "randopt", 0.012, geometry)
+    assert digest_of(engine, descriptor, isotropic) == digest
+    for scale_map in (isotropic, modular):
+        resolved = Descriptor(
+            "portable-v1",
+            7,
+            scale_map.method,
+            1.0,
+            scale_map.digest,
+            (COEFFICIENT,) * len(scale_map.active),
+        )
+        assert digest_of(engine, resolved, scale_map) == same_coefficient
 
 
 @pytest.mark.parametrize(

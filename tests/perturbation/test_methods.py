@@ -7,12 +7,14 @@ from modnorm.geometry.corrections import clip
 from modnorm.geometry.scale_map import Norm, ScaleMap
 from modnorm.geometry.scales import linear_gain
 from modnorm.perturbation.methods import (
+    METHODS,
     build_scale_map,
+    check_rank,
     method_names,
     needs_profile,
     require_usable,
 )
-from modnorm.spec import Masses
+from modnorm.spec import Masses, MethodSpec
 
 PROFILE = [{"attention_module": 2.0, "mlp_module": 0.5}] * 8
 
@@ -22,7 +24,7 @@ def weights():
     return CheckpointWeights(resolve_checkpoint("tiny-thicket"))
 
 
-def build(method, weights, masses=None, sensitivities=None):
+def build(method, weights, masses=None, sensitivities=None, rank=None):
     checkpoint = resolve_checkpoint("tiny-thicket")
     return build_scale_map(
         method,
@@ -31,6 +33,7 @@ def build(method, weights, masses=None, sensitivities=None):
         masses=masses or Masses(),
         weights=weights,
         sensitivities=sensitivities,
+        rank=rank,
     )
 
 
@@ -186,3 +189,45 @@ def test_the_error_for_an_unknown_method_lists_all_methods(ask):
     with pytest.raises(InvalidInputError, match="modular_norm") as caught:
         ask("adam")
     assert caught.value.field == "method.name"
+
+
+@pytest.mark.parametrize("method", ["modular_norm", "randopt"])
+def test_low_rank_noise_leaves_vectors_alone(method, weights):
+    full = build(method, weights, sensitivities=PROFILE)
+    low = build(method, weights, sensitivities=PROFILE, rank=16)
+    assert low.rank == 16
+    assert low.digest != full.digest
+    for row, before in zip(low.tensors, full.tensors, strict=True):
+        assert row.scale == (before.scale if len(row.shape) == 2 else None), row.name
+        assert (row.norm, row.mass) == (before.norm, before.mass)
+
+
+@pytest.mark.parametrize("method", sorted(set(METHODS) - {"modular_norm", "randopt"}))
+def test_other_methods_have_no_rank(method, weights):
+    for refused in (
+        lambda: build(method, weights, sensitivities=PROFILE, rank=4),
+        lambda: require_usable(
+            method,
+            config=resolve_checkpoint("tiny-thicket").config,
+            masses=Masses(),
+            rank=4,
+        ),
+    ):
+        with pytest.raises(InvalidInputError, match="no low-rank noise") as caught:
+            refused()
+        assert caught.value.field == "method.rank"
+        assert "modular_norm or randopt" in (caught.value.remedy or "")
+
+
+def test_published_noise_has_no_rank():
+    method = MethodSpec(name="randopt", radius=0.1, rank=4)
+    check_rank(method, "portable-v1")
+    with pytest.raises(InvalidInputError, match="randopt-reseed-v1") as caught:
+        check_rank(method, "randopt-reseed-v1")
+    assert caught.value.field == "method.rank"
+
+
+def test_masses_of_vectors_alone_leave_nothing_to_perturb(weights):
+    masses = Masses(embedding=0, attention=0, mlp=0, head=0, norm=1, other=0)
+    with pytest.raises(InvalidInputError, match="nothing to perturb"):
+        build("modular_norm", weights, masses=masses, sensitivities=PROFILE, rank=4)

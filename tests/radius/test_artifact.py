@@ -128,6 +128,19 @@ def test_other_masses_are_refused(make_grid, make_spec):
         make_grid(METRICS, 0.16).resolve(parse_spec(content))
 
 
+def test_another_rank_is_refused(make_grid, make_spec):
+    artifact = make_grid(METRICS, 0.16)
+    assert "rank" not in artifact.to_json()
+    content = make_spec("radius.json").model_dump(mode="json")
+    content["method"]["rank"] = 4
+    with pytest.raises(InvalidInputError, match="of full rank, the spec is of rank 4"):
+        artifact.resolve(parse_spec(content))
+    low = json.loads(artifact.to_json())
+    low["method"]["rank"] = 4
+    settled = RadiusArtifact.from_json(json.dumps(low)).resolve(parse_spec(content))
+    assert (settled.method.rank, settled.method.radius) == (4, 0.16)
+
+
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"kind": "radius"}', "\ud800"])
 def test_text_that_is_no_artifact_is_refused(content, tmp_path):
     path = tmp_path / "radius.json"

@@ -92,7 +92,7 @@ def test_the_first_of_many_faults_are_listed():
 
 @pytest.mark.parametrize("path", ["/dev/zero", "/dev/null"])
 def test_a_device_is_no_spec(path):
-    with pytest.raises(InvalidInputError, match="no regular file") as caught:
+    with pytest.raises(InvalidInputError, match="not a regular file") as caught:
         load_spec(path)
     assert caught.value.field == "spec"
 

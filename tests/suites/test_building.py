@@ -91,7 +91,7 @@ def test_each_model_and_task_has_a_base_of_its_own(build):
 
 
 def test_a_table_that_does_not_separate_cells_is_refused(build):
-    with pytest.raises(InvalidInputError, match="several cells are in one place") as caught:
+    with pytest.raises(InvalidInputError, match="several cells share a place") as caught:
         build(METRIC, {})
     assert caught.value.field == "tables.0"
 
@@ -329,10 +329,10 @@ def test_a_pick_that_points_to_no_or_several_cells_is_refused(build):
     with pytest.raises(InvalidInputError, match="several cells of a seed"):
         build({"kind": "speedup", "title": "s", "compare": [vague]}, {})
     absent = {"label": "x", "of": {**PAIR["of"], "N": 3}, "against": PAIR["against"]}
-    with pytest.raises(InvalidInputError, match="points to no ensemble"):
+    with pytest.raises(InvalidInputError, match="selects no ensemble"):
         build({"kind": "difference", "title": "s", "ensemble_sizes": [1], "compare": [absent]}, {})
     absent = {"label": "x", "of": SIZES["of"], "against": {**SIZES["against"], "N": 3}}
-    with pytest.raises(InvalidInputError, match="points to no ensemble"):
+    with pytest.raises(InvalidInputError, match="selects no ensemble"):
         build({"kind": "support", "title": "s", "compare": [absent]}, {})
 
 

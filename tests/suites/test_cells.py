@@ -51,7 +51,7 @@ def test_settings_are_laid_over_every_cell(write):
 
 
 def test_a_setting_that_makes_all_seeds_one_is_refused(write):
-    with pytest.raises(InvalidInputError, match="would be one for all cells") as caught:
+    with pytest.raises(InvalidInputError, match="all cells would have the same") as caught:
         load_suite(write(), [setting("population.seed=42")])
     assert caught.value.field == "set"
 

@@ -83,7 +83,7 @@ def test_the_documented_counts_are_those_of_the_plans():
     rows = [[text.strip(" `") for text in line.split("|")[1:-1]] for line in page.splitlines()]
     told = {row[0]: row for row in rows if row and row[0].endswith(".yaml")}
     plans = {(path.parent.name, path.name): plan_suite(load_suite(path).cells) for path in FILES}
-    # The suites of both folders that have one name are told apart by the columns of their tables.
+    # Suites of the two folders may share a name. The number of columns identifies the table.
     paper = {row[0]: row[2:] for row in rows if len(row) == 6 and row[0] in told}
     tiny = {row[0]: row[3:] for row in rows if len(row) == 5 and row[0] in told}
     assert {("paper", name) for name in paper} | {("tiny", name) for name in tiny} == set(plans)

@@ -36,9 +36,13 @@ def test_an_option_may_be_a_part_or_several(write, tmp_path):
         ({"parts": "absent.yaml"}, "parts", "cannot read"),
         ({"name": "No Name"}, "name", "match"),
         ({"seeds": []}, "seeds", "at least 1"),
-        ({"seeds": [1, 1]}, "suite", "seeds: each once"),
-        ({"axes": {"seed": {"a": {}}}}, "suite", "no name of an axis"),
-        ({"axes": {"value": {"a": {}}}}, "suite", "'value' is no name of an axis, tables use it"),
+        ({"seeds": [1, 1]}, "suite", "seeds: name each seed once"),
+        ({"axes": {"seed": {"a": {}}}}, "suite", "cannot name an axis"),
+        (
+            {"axes": {"value": {"a": {}}}},
+            "suite",
+            "'value' cannot name an axis: tables have this column",
+        ),
         ({"axes": {"task": {}}}, "suite", "axes.task: has no options"),
         ({"colour": 1}, "colour", "no such field here, only name, title"),
         ({"profiles": {"axis": "task", "x": 1}}, "profiles.from", "must be given"),
@@ -67,7 +71,7 @@ def test_an_option_may_be_a_part_or_several(write, tmp_path):
         ({"tables": [{"title": "t"}]}, "tables.0.kind", "must be given"),
         ({"tables": [{**METRIC, "rows": []}]}, "tables.0.rows", "at least 1"),
         ({"tables": [{**METRIC, "at": {"N": "all"}}]}, "tables.0.at", "N must be a whole number"),
-        ({"tables": [{**SURVIVAL, "rows": ["N"]}]}, "tables.0.rows", "N tells no cells apart"),
+        ({"tables": [{**SURVIVAL, "rows": ["N"]}]}, "tables.0.rows", "N is equal in all cells"),
         ({"tables": [{**METRIC, "x": 1}]}, "tables.0.x", "only title, source, .*, base_row, "),
         ({"tables": [{**METRIC, "paper": {"x": 1}}]}, "tables.0.paper.source", "must be given"),
         ({"tables": [{**METRIC, "paper": {**PAPER, "x": 1}}]}, "tables.0.paper.x", "source, val"),
@@ -118,7 +122,7 @@ def test_labels_have_no_invisible_characters(write, changes, field):
 
 
 def test_a_device_is_no_suite():
-    with pytest.raises(InvalidInputError, match="no regular file") as caught:
+    with pytest.raises(InvalidInputError, match="not a regular file") as caught:
         load_suite("/dev/zero")
     assert caught.value.field == "suite"
 

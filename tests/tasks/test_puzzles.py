@@ -42,7 +42,7 @@ def test_excluded_puzzles_do_not_come():
 def test_the_generator_gives_up_when_no_puzzle_is_left(monkeypatch):
     monkeypatch.setattr(puzzles, "NUMBERS", (10, 11))
     monkeypatch.setattr(puzzles, "MAX_DRAWS", 200)
-    with pytest.raises(InvalidInputError, match="as many puzzles"):
+    with pytest.raises(InvalidInputError, match="too few puzzles"):
         puzzles.generate_puzzles(5, 10_000)
 
 

@@ -117,7 +117,7 @@ class Performance:
             time.sleep(step.delay)
             scene = Scene(self._lab, observer, random.Random(step.seed))
             injection.did = INJECT[step.fault](scene)
-        except Exception:  # noqa: BLE001 - whatever it is becomes a complaint, so the schedule fails
+        except Exception:  # noqa: BLE001 - any error fails the schedule
             self._complain(f"{step.fault} could not be injected: {traceback.format_exc()}")
         finally:
             injection.over = time.monotonic()

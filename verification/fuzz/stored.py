@@ -44,7 +44,7 @@ def small_spec(**sections: object) -> ExperimentSpec:
 
 @dataclass(frozen=True)
 class Stored:
-    """A cancelled experiment, and one with leased jobs."""
+    """What a lab stores before it is fuzzed: a cancelled experiment and a running one."""
 
     words: Sequence[str]
     """Ids and digests of both experiments."""

@@ -114,7 +114,7 @@ def _become(launch: Launch, clock: MovableClock) -> NoReturn:
         code = 0
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
-    except BaseException:  # noqa: BLE001 - the end of a process, told as the interpreter would
+    except BaseException:  # noqa: BLE001 - printed as the interpreter does
         sys.excepthook(*sys.exc_info())
     finally:
         sys.stdout.flush()
@@ -137,7 +137,7 @@ def _detach(launch: Launch) -> None:
     if launch.namespace:
         with Path(launch.namespace).open("rb") as file:
             _call("setns", file.fileno(), _CLONE_NEWNET)
-    os.environ.clear()  # noqa: TID251 - the child's environment is what it was asked to be
+    os.environ.clear()  # noqa: TID251 - sets the child's environment
     os.environ.update(launch.environment)  # noqa: TID251 - the same
     random.seed()
 

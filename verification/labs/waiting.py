@@ -26,5 +26,5 @@ def wait_until(
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
-            raise TimeoutError(f"in vain for {seconds:g} s: {what}")
+            raise TimeoutError(f"timed out after {seconds:g} s: {what}")
         time.sleep(pause)

@@ -69,7 +69,7 @@ def _unreachable(target: str, error: ModnormError) -> Finding:
 def _dependency(found: status_pb2.Dependency) -> Finding:
     if found.usable:
         return ok(found.name, found.detail)
-    return broken(found.name, found.detail, found.remedy or "its log says what is wrong")
+    return broken(found.name, found.detail, found.remedy or "see its log")
 
 
 def _workers(status: status_pb2.GetStatusResponse) -> Finding:
@@ -82,16 +82,16 @@ def _workers(status: status_pb2.GetStatusResponse) -> Finding:
         return broken(
             "evaluators",
             detail,
-            "start an evaluator; one that runs cannot reach the broker or the aggregator, or is "
-            "refused by them: its log says so",
+            "start an evaluator; if one runs, its log states why it cannot reach the broker or "
+            "the aggregator",
         )
     last = max(worker.seen.ToNanoseconds() for worker in status.workers)
     silent = (status.time.ToNanoseconds() - last) / 1e9
     return warning(
         "evaluators",
         f"{detail}; the last was heard {silent:.0f} s ago",
-        "look again in a minute, when one that has failed tries anew; if it stays so, start an "
-        "evaluator, and read the log of those that run",
+        "repeat this in a minute, since a failed evaluator tries again; then start an evaluator, "
+        "and read the logs of the others",
     )
 
 

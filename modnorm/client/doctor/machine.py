@@ -125,5 +125,5 @@ def _check_sandbox() -> Finding:
     return warning(
         "sandbox",
         f"does not isolate ({seen}): tasks whose answers are programs are refused here",
-        "docs/sandbox.md says what the kernel must allow",
+        "docs/sandbox.md lists what the kernel must allow",
     )

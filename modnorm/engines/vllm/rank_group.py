@@ -184,7 +184,7 @@ def _values(method: str, answers: list[object]) -> list[Value]:
 
 def _as_answer(method: str, received: object) -> Answer:
     if not isinstance(received, dict):
-        raise EngineError(f"vLLM's workers do not know {method}")
+        raise EngineError(f"vLLM's workers lack the method {method}")
     return received
 
 

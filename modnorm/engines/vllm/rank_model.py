@@ -155,7 +155,7 @@ def _require_equal(stored: CheckpointWeights, views: Mapping[str, tuple[WeightVi
             expected = view.block.of(base).to(view.storage.device)
             if not torch.equal(view.storage, expected):
                 raise IncompatibleError(
-                    f"vLLM's {tensor.name} does not hold {view.block} of the checkpoint's",
+                    f"vLLM's {tensor.name} differs from {view.block} of the checkpoint",
                     field="engine.name",
                     remedy="use the transformers engine for this model",
                 )

@@ -15,6 +15,7 @@ from modnorm.perturbation.held_tensor import HeldTensor
 from modnorm.perturbation.kernels import launch
 from modnorm.perturbation.kernels.launch_plan import MemoryBlock, memory_block, plan_launches
 from modnorm.perturbation.kernels.launch_sizes import LaunchSizes
+from modnorm.perturbation.kernels.low_rank_tables import LowRankTables
 from modnorm.perturbation.kernels.noise_norms import NoiseNorms, supported
 
 _CACHED_MAPS = 8
@@ -50,25 +51,26 @@ class FusedWeights:
         )
         table = torch.tensor(magnitudes(), dtype=torch.int32).to(torch.int16)
         self._magnitudes = table.to(self._device)
-        self._tables: dict[str, _ScaleMapTables] = {}
+        self._tables: dict[str, tuple[torch.Tensor, _FullRankTables | LowRankTables]] = {}
 
     def write(
         self, seed: int, radius: float, scale_map: ScaleMap, resolved: Sequence[float] | None
     ) -> tuple[float, ...]:
         """Write all active tensors; return their coefficients.
 
-        Waits for the device only at the end, and only if `resolved` is None.
+        Waits for the device only if `resolved` is None, and with noise of full rank only at the
+        end.
         """
         if not scale_map.active:
             return ()
         with self._on_device():
-            tables = self._tables_of(scale_map)
-            keys = self._tensor(tables.keys(seed), torch.int64)
+            scales, tables = self._tables_of(scale_map)
+            drawn = tables.draw(seed)
             if resolved is not None:
-                tables.write(keys, self._tensor(resolved, torch.float32))
+                tables.write(drawn, self._tensor(resolved, torch.float32))
                 return tuple(resolved)
-            coefficients = coefficients_of(tables.norms.compute(keys), tables.scales, radius)
-            tables.write(keys, coefficients)
+            coefficients = coefficients_of(tables.norms(drawn), scales, radius)
+            tables.write(drawn, coefficients)
             return tuple(coefficients.tolist())
 
     def restore(self) -> None:
@@ -87,16 +89,24 @@ class FusedWeights:
 
     def supports(self, scale_map: ScaleMap) -> bool:
         """Return whether the kernels compute all norms of a scale map."""
-        return all(supported(scale) for scale in scale_map.active)
+        return scale_map.rank is not None or all(supported(scale) for scale in scale_map.active)
 
-    def _tables_of(self, scale_map: ScaleMap) -> "_ScaleMapTables":
+    def _tables_of(
+        self, scale_map: ScaleMap
+    ) -> "tuple[torch.Tensor, _FullRankTables | LowRankTables]":
+        """Return the scales of the active tensors, fp64, and the tables of the kernels."""
         if scale_map.digest not in self._tables:
             if len(self._tables) == _CACHED_MAPS:
                 self._tables.clear()
-            self._tables[scale_map.digest] = _ScaleMapTables(
-                scale_map.active, self._held, self._magnitudes, self._sizes
-            )
+            scales = self._tensor([scale.scale for scale in scale_map.active], torch.float64)
+            self._tables[scale_map.digest] = scales, self._make_tables(scale_map)
         return self._tables[scale_map.digest]
+
+    def _make_tables(self, scale_map: ScaleMap) -> "_FullRankTables | LowRankTables":
+        active, rank = scale_map.active, scale_map.rank
+        if rank is None:
+            return _FullRankTables(active, self._held, self._magnitudes, self._sizes)
+        return LowRankTables(active, rank, self._held, self._magnitudes, self._sizes)
 
     def _tensor(self, values: Sequence[object], dtype: torch.dtype) -> torch.Tensor:
         return torch.tensor(values, dtype=dtype).to(self._device)
@@ -106,8 +116,8 @@ class FusedWeights:
         return torch.cuda.device(self._device) if on_gpu else nullcontext()
 
 
-class _ScaleMapTables:
-    """The kernels' tables for one scale map."""
+class _FullRankTables:
+    """The kernels' tables for a scale map of full rank; they draw noise where they need it."""
 
     def __init__(
         self,
@@ -120,9 +130,7 @@ class _ScaleMapTables:
         self._magnitudes = table
         self._sizes = sizes
         device = table.device
-        scales = [scale.scale for scale in active]
-        self.scales = torch.tensor(scales, dtype=torch.float64).to(device)
-        self.norms = NoiseNorms(active, device, table, sizes)
+        self.norms = NoiseNorms(active, device, table, sizes).compute
         self._plans = plan_launches(
             [
                 (held[name].dtype, block)
@@ -133,8 +141,10 @@ class _ScaleMapTables:
             device,
         )
 
-    def keys(self, seed: int) -> list[tuple[int, int]]:
-        return [stream_key(PortableNoise.name, seed, name) for name in self._names]
+    def draw(self, seed: int) -> torch.Tensor:
+        """Return the keys of a candidate's noise, int64 [tensors, 2]."""
+        keys = [stream_key(PortableNoise.name, seed, name) for name in self._names]
+        return torch.tensor(keys, dtype=torch.int64).to(self._magnitudes.device)
 
     def write(self, keys: torch.Tensor, coefficients: torch.Tensor) -> None:
         for plan in self._plans:

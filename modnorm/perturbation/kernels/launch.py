@@ -44,6 +44,32 @@ def write(
     )
 
 
+def write_product(  # noqa: PLR0913 - all but the plan by keyword
+    plan: LaunchPlan,
+    *,
+    pairs: torch.Tensor,
+    factors: torch.Tensor,
+    rank: int,
+    coefficients: torch.Tensor,
+    sizes: LaunchSizes,
+) -> None:
+    """Write a low-rank candidate into all blocks; see `weight_kernels.write_product_kernel`."""
+    weight_kernels.write_product_kernel[(len(plan.tiles),)](
+        plan.tiles,
+        plan.views,
+        pairs,
+        factors,
+        coefficients,
+        rank,
+        DTYPE=DTYPES[plan.dtype],
+        COUNT=plan.count,
+        ROWS=plan.rows,
+        ALIGNED=plan.aligned,
+        num_warps=sizes.product_warps,
+        **EXACT,
+    )
+
+
 def fill(
     plan: LaunchPlan,
     *,

@@ -15,6 +15,9 @@ class LaunchSizes:
     write_blocks: int = 4096
     """Counters a program that generates noise, at least 16."""
     write_warps: int = 16
+    product_blocks: int = 512
+    """Counters a program that multiplies factors, whose sums of 64 bits take registers."""
+    product_warps: int = 8
     copy_blocks: int = 1024
     """Counters a program that copies or compares."""
     copy_warps: int = 8

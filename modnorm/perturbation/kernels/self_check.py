@@ -4,7 +4,8 @@ This machine's compiler may build the kernels differently from the one of the te
 compiles them with the launch sizes that candidates use.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -12,16 +13,17 @@ import torch
 from modnorm.checkpoint.layout import Part, PhysicalTensor
 from modnorm.geometry.norms import natural_norm
 from modnorm.geometry.scale_map import Norm, ScaleMap, TensorScale
-from modnorm.noise import Block, get_scheme
+from modnorm.noise import Block
 from modnorm.noise.portable import PortableNoise
 from modnorm.perturbation.coefficients import coefficients_of
 from modnorm.perturbation.held_tensor import HeldTensor, WeightView
 from modnorm.perturbation.kernels.fused import FusedWeights
 from modnorm.perturbation.kernels.launch_sizes import LaunchSizes
+from modnorm.perturbation.low_rank import LowRankNoise
 
 NORM_TOLERANCE = 1e-5
 """Relative difference that another order of summation may cause."""
-_SEED, _RADIUS = 11, 0.5
+_SEED, _RADIUS, _RANK = 11, 0.5, 5
 _CPU = torch.device("cpu")
 
 _BLOCKS: Mapping[tuple[tuple[int, ...], Norm], tuple[Block, ...]] = {
@@ -48,20 +50,28 @@ def deviation(
         device: Device of the kernels.
         sizes: Launch sizes.
     """
-    scale_map = _scale_map()
-    for dtype in dtypes:
-        base = _base(scale_map, dtype)
-        views = {name: _views(tensor, device) for name, tensor in base.items()}
-        held = _hold(scale_map, views)
-        fused = FusedWeights(held, sizes)
-        coefficients = fused.write(_SEED, _RADIUS, scale_map, None)
-        if name := _wrong_norm(coefficients, scale_map):
-            return f"the norm of {name} differs"
-        if name := _wrong_weight(coefficients, scale_map, base, views):
-            return f"weights of {name} in {dtype} differ"
-        if fault := _wrong_copy(fused, held):
-            return fault
-    return None
+    faults = (
+        _deviation(scale_map, dtype, device, sizes)
+        for dtype in dtypes
+        for scale_map in (_scale_map(), _low_rank(_scale_map()))
+    )
+    return next((fault for fault in faults if fault), None)
+
+
+def _deviation(
+    scale_map: ScaleMap, dtype: torch.dtype, device: torch.device, sizes: LaunchSizes | None
+) -> str | None:
+    base = _base(scale_map, dtype)
+    views = {name: _views(tensor, device) for name, tensor in base.items()}
+    held = _hold(scale_map, views)
+    fused = FusedWeights(held, sizes)
+    coefficients = fused.write(_SEED, _RADIUS, scale_map, None)
+    rank = "" if scale_map.rank is None else f" of rank {scale_map.rank}"
+    if name := _wrong_norm(coefficients, scale_map):
+        return f"the norm of {name}{rank} differs"
+    if name := _wrong_weight(coefficients, scale_map, base, views):
+        return f"weights of {name}{rank} in {dtype} differ"
+    return _wrong_copy(fused, held)
 
 
 def _scale_map() -> ScaleMap:
@@ -83,6 +93,16 @@ def _scale_map() -> ScaleMap:
     return ScaleMap("self_check", "", rows)
 
 
+def _low_rank(scale_map: ScaleMap) -> ScaleMap:
+    """Return the matrices of a scale map whose norms are those of low-rank noise."""
+    norms = {Norm.SPECTRAL, Norm.MAX_ROW, Norm.UNIT}
+    return replace(
+        scale_map,
+        tensors=tuple(row for row in scale_map.tensors if row.norm in norms),
+        rank=_RANK,
+    )
+
+
 def _base(scale_map: ScaleMap, dtype: torch.dtype) -> dict[str, torch.Tensor]:
     """Return weights of all tensors on the CPU, with many magnitudes and both signs."""
     generator = torch.Generator().manual_seed(_SEED)
@@ -100,18 +120,18 @@ def _views(tensor: torch.Tensor, device: torch.device) -> list[WeightView]:
 
 
 def _hold(scale_map: ScaleMap, views: Mapping[str, Sequence[WeightView]]) -> dict[str, HeldTensor]:
-    return {
-        row.name: HeldTensor(
-            PhysicalTensor(row.name, row.shape, (Part(row.name, row.shape[0]),)), views[row.name]
-        )
-        for row in scale_map.tensors
-    }
+    return {row.name: HeldTensor(_tensor(row), views[row.name]) for row in scale_map.tensors}
+
+
+def _tensor(row: TensorScale) -> PhysicalTensor:
+    """Return a tensor of two parts, so that views and parts end at different rows."""
+    parts = (Part(f"{row.name} 0", 1), Part(f"{row.name} 1", row.shape[0] - 1))
+    return PhysicalTensor(row.name, row.shape, parts)
 
 
 def _wrong_norm(coefficients: Sequence[float], scale_map: ScaleMap) -> str | None:
     for coefficient, row in zip(coefficients, scale_map.active, strict=True):
-        norm = natural_norm(_noise(row, Block.whole(row.shape)), row.norm)
-        expected = coefficients_of(norm, 1.0, _RADIUS).item()
+        expected = coefficients_of(_norm(row, scale_map.rank), 1.0, _RADIUS).item()
         if not abs(coefficient - expected) <= NORM_TOLERANCE * expected:
             return row.name
     return None
@@ -126,7 +146,7 @@ def _wrong_weight(
     plain_views = {name: _views(tensor, _CPU) for name, tensor in base.items()}
     plain = _hold(scale_map, plain_views)
     for coefficient, row in zip(coefficients, scale_map.active, strict=True):
-        plain[row.name].write(coefficient, partial(_noise, row))
+        plain[row.name].write(coefficient, _noise(row, scale_map.rank))
         for ours, theirs in zip(views[row.name], plain_views[row.name], strict=True):
             if not torch.equal(_bits(ours), _bits(theirs)):
                 return row.name
@@ -143,8 +163,25 @@ def _wrong_copy(fused: FusedWeights, held: Mapping[str, HeldTensor]) -> str | No
     return None if fused.is_pristine() else "the base compares unequal to itself"
 
 
-def _noise(row: TensorScale, block: Block) -> torch.Tensor:
-    return get_scheme(PortableNoise.name).sample(
+def _noise(row: TensorScale, rank: int | None) -> Callable[[Block], torch.Tensor]:
+    """Return the plain version's noise by block."""
+    if rank is not None:
+        return _low_rank_noise(row, rank).block
+    return partial(_sample, row)
+
+
+def _norm(row: TensorScale, rank: int | None) -> torch.Tensor:
+    if rank is not None:
+        return _low_rank_noise(row, rank).norm(row.norm)
+    return natural_norm(_sample(row, Block.whole(row.shape)), row.norm)
+
+
+def _low_rank_noise(row: TensorScale, rank: int) -> LowRankNoise:
+    return LowRankNoise.draw(_tensor(row), rank, seed=_SEED, device=_CPU)
+
+
+def _sample(row: TensorScale, block: Block) -> torch.Tensor:
+    return PortableNoise().sample(
         _SEED, row.name, row.shape, dtype=torch.float32, device=_CPU, block=block
     )
 

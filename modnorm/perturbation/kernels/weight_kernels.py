@@ -142,6 +142,63 @@ def write_kernel(
 
 
 @triton.jit
+def write_product_kernel(
+    tiles: tl.tensor,
+    views: tl.tensor,
+    pairs: tl.tensor,
+    factors: tl.tensor,
+    coefficients: tl.tensor,
+    rank: tl.tensor,
+    DTYPE: tl.constexpr,
+    COUNT: tl.constexpr,
+    ROWS: tl.constexpr,
+    ALIGNED: tl.constexpr,
+) -> None:
+    """Write round(fl32(base + fl32(coefficient * fl32(B A)))); see `perturbation.low_rank`.
+
+    Sums are integers, so they are exact in any order. Launch with `enable_fp_fusion=False`.
+
+    Args:
+        tiles: int32, the view of each program.
+        views: int64 [blocks, 13], see `LaunchPlan.views`; a view is a block of one part, and its
+            last field is the pair of the part.
+        pairs: int64 [pairs, 4]: first element of B and of A, columns, index of the coefficient.
+        factors: int32, the factors of all parts in units of 2^-13.
+        coefficients: fp32 [tensors].
+        rank: Columns of B and rows of A.
+        DTYPE: Weight dtype.
+        COUNT: Counters a program.
+        ROWS: Whether rows are separate.
+        ALIGNED: Whether each counter's eight elements are at least 16 aligned bytes.
+    """
+    view, block, held, base, inside = _locate(tiles, views, COUNT, ROWS, ALIGNED, False)
+    pair = pairs + tl.load(view + 12) * 4
+    columns = tl.load(pair + 2)
+    # One 64-bit division a counter; its eight elements may continue on later rows.
+    above = (block * 8) // columns
+    across = ((block * 8 - above * columns)[:, None] + tl.arange(0, 8)[None, :]).to(tl.int32)
+    below = across // columns.to(tl.int32)
+    row = above[:, None] + below
+    column = across - below * columns.to(tl.int32)
+    left = factors + tl.load(pair) + row * rank
+    right = factors + tl.load(pair + 1) + column
+    total = tl.zeros([COUNT, 8], dtype=tl.int64)
+    for _ in range(rank):
+        total += tl.load(left, mask=inside, other=0).to(tl.int64) * tl.load(
+            right, mask=inside, other=0
+        ).to(tl.int64)
+        left += 1
+        right += columns
+    noise = total.to(tl.float32) * 1.4901161193847656e-08
+    STORED: tl.constexpr = tl.uint16 if tl.bfloat16 == DTYPE else DTYPE
+    source = _pointer(tl.load(view + 1), STORED, ALIGNED)
+    weight = _widen(tl.load(source + base, mask=inside, cache_modifier=".cg"), DTYPE)
+    candidate = weight + tl.load(coefficients + tl.load(pair + 3)) * noise
+    target = _pointer(tl.load(view), STORED, ALIGNED)
+    tl.store(target + held, _round(candidate, DTYPE), mask=inside)
+
+
+@triton.jit
 def fill_kernel(
     tiles: tl.tensor,
     views: tl.tensor,

@@ -116,10 +116,10 @@ class Journal:
         except (OSError, ValueError) as error:
             raise ConflictError(f"cannot read {self._file}: {error}", field="out") from error
         if not isinstance(content, dict) or content.get("schema") != SCHEMA:
-            raise ConflictError(f"{self._file} is not of schema {SCHEMA}", field="out")
+            raise ConflictError(f"{self._file} does not have the schema {SCHEMA}", field="out")
         if content.get("suite") != self._suite:
             raise ConflictError(
-                f"{self._file.parent} is of the suite {content.get('suite')!r}",
+                f"{self._file.parent} belongs to the suite {content.get('suite')!r}",
                 field="out",
                 remedy="name another directory with --out",
             )

@@ -165,7 +165,7 @@ class SuiteRunner:
         digest = self._profiles[cell.profile_of]
         if not digest:
             raise ConflictError(
-                f"{cell.profile_of}, whose profile it uses, has none",
+                f"the cell {cell.profile_of}, whose profile this cell uses, has no profile",
                 field="method.profile",
                 remedy="fix that cell first",
             )

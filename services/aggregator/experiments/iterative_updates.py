@@ -1,7 +1,7 @@
 """Updates of iterative runs, each computed when the last of its candidates is scored.
 
-A batch holds the jobs that can run concurrently: the candidates around the present state, and
-the state itself if its evaluation on the development or held-out rows is due. The transaction that
+A batch holds the jobs that can run concurrently: the candidates around the present state. It also
+holds the state if its evaluation on the development or held-out rows is due. The transaction that
 stores the last report of a batch appends the step to the lineage and opens the next batch. So a
 killed run resumes from its last report.
 

@@ -62,7 +62,7 @@ def start_selecting(
     _begin(session, experiment, Split.SELECTION, message, now)
 
 
-def job_ended(  # noqa: PLR0913 - what happened, and where
+def job_ended(  # noqa: PLR0913 - the event and its place
     session: Session,
     experiment: Experiment,
     job: Job,
@@ -113,7 +113,7 @@ def _fatal_reason(session: Session, experiment: Experiment, job: Job) -> str | N
     if failed <= allowed:
         return None
     return (
-        f"{failed} candidates failed, {allowed} may (failures.max_failed_candidates); "
+        f"{failed} candidates failed, {allowed} may fail (failures.max_failed_candidates); "
         f"the last was candidate {job.candidate}: {job.error}"
     )
 

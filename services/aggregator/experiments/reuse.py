@@ -2,8 +2,8 @@
 
 A failed or cancelled experiment stays ended. Its spec, submitted again, is a new experiment. A
 candidate is a function of its descriptor, so finished results are copied with their worker and
-environment. An experiment with full statistics also reuses the results of a succeeded one that
-skipped work.
+environment. An experiment with full statistics also reuses the results of a succeeded experiment
+that skipped work.
 
 All functions work inside a caller's write transaction that has locked the experiment.
 """

@@ -54,9 +54,9 @@ class Sampler:
         )
         if (size := request.ByteSize()) > MESSAGE_BYTES:
             raise InvalidInputError(
-                f"the prompts of all rows take {size} bytes, {MESSAGE_BYTES} may",
+                f"the prompts of all rows take {size} bytes, the limit is {MESSAGE_BYTES}",
                 field="task",
-                remedy="set a limit on task.selection and task.heldout, or leave long rows out",
+                remedy="set a limit on task.selection and task.heldout, or remove long rows",
             )
         with _errors():
             return await self._stub.InspectModel(
@@ -90,7 +90,7 @@ class Sampler:
             )
         scale_map = ScaleMap.from_json(response.json)
         if scale_map.digest != response.digest:
-            raise ModnormError("the sampler returned a scale map that does not fit its digest")
+            raise ModnormError("the sampler returned a scale map that does not match its digest")
         return scale_map
 
     async def needs_profile(self, spec: ExperimentSpec, model_digest: str) -> bool:

@@ -64,7 +64,7 @@ class Batcher(Generic[RequestT, AnswerT]):
         requests, futures = zip(*(self._waiting.popleft() for _ in range(size)), strict=True)
         try:
             answers = await loop.run_in_executor(self._thread, self._work, requests)
-        except Exception as error:  # noqa: BLE001 - a defect, which every caller of the batch hears
+        except Exception as error:  # noqa: BLE001 - every caller of the batch gets it
             answers = [error] * size
         for future, answer in zip(futures, answers, strict=True):
             if future.cancelled():

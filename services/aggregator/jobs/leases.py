@@ -72,8 +72,8 @@ def extend_leases(
     """Extend leases that are in force.
 
     Returns:
-        For each heartbeat: False if the lease is extended, True if the job is cancelled, an error
-        if the lease was lost, None if the job is locked and the lease may be in force.
+        One answer for each heartbeat. False: the lease is extended. True: the job is cancelled. An
+        error: the lease was lost. None: the job is locked, and the lease may be in force.
     """
     ids = {beat.job_id for beat in beats}
     leased = (

@@ -169,7 +169,7 @@ def _check_answer(answer: StoredAnswer) -> None:
 def _check_seconds(report: Report) -> None:
     seconds = (report.switch_seconds, report.generate_seconds, report.score_seconds)
     if not all(math.isfinite(value) and value >= 0 for value in seconds):
-        raise InvalidInputError("seconds are finite and not negative", field="header")
+        raise InvalidInputError("seconds must be finite and not negative", field="header")
 
 
 def _check_normaliser(candidate: Candidate, report: Report) -> None:
@@ -177,7 +177,7 @@ def _check_normaliser(candidate: Candidate, report: Report) -> None:
         math.isfinite(report.normaliser) and report.normaliser > 0
     ):
         raise InvalidInputError(
-            "amplitudes of a generator come with their normaliser", field="header.normaliser"
+            "a report with amplitudes must contain their normaliser", field="header.normaliser"
         )
 
 
@@ -217,7 +217,7 @@ def _check_descriptor(candidate: Candidate, reported: Descriptor, active: int) -
 def _check_coefficients(values: Sequence[float], active: int) -> None:
     if len(values) != active or not all(map(math.isfinite, values)):
         raise InvalidInputError(
-            f"there must be {active} finite coefficients, one an active tensor",
+            f"there must be {active} finite coefficients, one for each active tensor",
             field="descriptor.coefficients",
         )
 

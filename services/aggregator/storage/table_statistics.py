@@ -1,8 +1,8 @@
 """Bulk inserts, and new statistics for the tables that grew.
 
 Postgres keeps plans from when a table was small, and they read all rows of a large table.
-`ANALYZE` runs in a separate transaction after the insert, because it holds its lock to the end of
-its transaction and others that analyse the table would wait.
+`ANALYZE` runs in a separate transaction after the insert. It holds its lock to the end of its
+transaction, and meanwhile others that analyse the table wait.
 """
 
 import logging

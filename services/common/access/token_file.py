@@ -19,8 +19,8 @@ logger = logging.getLogger(__name__)
 class TokenFile:
     """Checks tokens; used in one thread.
 
-    If the file is damaged or removed later, an error is logged and the tokens read before stay
-    valid, so that a mistake does not stop the whole lab.
+    If the file is damaged or removed later, an error is logged and the previous tokens stay valid.
+    So a mistake does not stop the whole lab.
 
     Raises:
         InvalidInputError: the file cannot be read at the start.
@@ -69,7 +69,7 @@ class TokenFile:
 def _version(path: Path) -> tuple[int, int, int] | None:
     """Return a value that changes with the file's content; None if there is no file."""
     try:
-        status = os.stat(path)  # noqa: PTH116 - follows the links that secrets are mounted by
+        status = os.stat(path)  # noqa: PTH116 - follows links: secrets are links
     except OSError:
         return None
     return status.st_ino, status.st_mtime_ns, status.st_size

@@ -1,6 +1,6 @@
 """Fixtures with the vLLM engine and the transformers engine of one model."""
 
-# ruff: noqa: PLC0415 - vLLM is imported where it is there
+# ruff: noqa: PLC0415 - vLLM is optional
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING

@@ -20,7 +20,7 @@ from modnorm.perturbation.methods import build_scale_map
 from modnorm.spec import Masses
 
 
-def modular(checkpoint: Checkpoint) -> ScaleMap:
+def modular(checkpoint: Checkpoint, rank: int | None) -> ScaleMap:
     """Scales of the modular norm without corrections: each tensor's noise is normalised."""
     return build_scale_map(
         "modular_norm",
@@ -32,6 +32,7 @@ def modular(checkpoint: Checkpoint) -> ScaleMap:
             {"attention_module": 1.0, "mlp_module": 1.0}
             for _ in range(int(str(checkpoint.config["num_hidden_layers"])))
         ],
+        rank=rank,
     )
 
 
@@ -47,20 +48,22 @@ def test_every_layout_gives_the_same_candidate(
     if torch.cuda.is_available() and torch.cuda.device_count() < ranks:
         pytest.skip(f"needs {ranks} GPUs")
     checkpoint = bundled if name == "bundled" else make_llama(vocab_size=1000)
-    scale_map = modular(checkpoint)
-    descriptor = draw(scale_map, 5, radius=0.2)
+    maps = [modular(checkpoint, rank) for rank in (None, 4)]
     reference = TransformersEngine(checkpoint)
     base = reference.weights_sha256()
-    with reference.candidate(descriptor, scale_map) as expected:
-        digest = reference.weights_sha256()
+    expected = []
+    for scale_map in maps:
+        with reference.candidate(draw(scale_map, 5, radius=0.2), scale_map) as resolved:
+            expected.append((resolved, reference.weights_sha256()))
     settings = EngineSettings(max_model_len=128, max_num_seqs=2, tensor_parallel_size=ranks)
     engine = VllmEngine(checkpoint, settings)
     try:
         assert engine.environment["tensor_parallel"] == str(ranks)
         assert engine.weights_sha256() == base
-        with engine.candidate(descriptor, scale_map) as resolved:
-            assert resolved == expected
-            assert engine.weights_sha256() == digest
+        for scale_map, (candidate, digest) in zip(maps, expected, strict=True):
+            with engine.candidate(draw(scale_map, 5, radius=0.2), scale_map) as resolved:
+                assert resolved == candidate
+                assert engine.weights_sha256() == digest
         assert engine.weights_sha256() == base
     finally:
         engine.close()

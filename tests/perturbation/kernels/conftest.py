@@ -35,6 +35,8 @@ def small() -> "LaunchSizes":
     return LaunchSizes(
         write_blocks=64,
         write_warps=4,
+        product_blocks=64,
+        product_warps=1,
         copy_blocks=64,
         copy_warps=1,
         statistic_lines=16,

@@ -34,6 +34,17 @@ def test_a_kernel_that_skips_a_kind_of_view_is_found(device, small, few, monkeyp
     assert "weights of spectral (24, 16)" in (deviation([torch.bfloat16], device, small) or "")
 
 
+def test_a_wrong_product_is_found(device, small, few, monkeypatch):
+    write = launch.write_product
+
+    def without_the_last(work, *, rank, **rest):
+        write(work, rank=rank - 1, **rest)
+
+    monkeypatch.setattr(launch, "write_product", without_the_last)
+
+    assert "of rank 5 in" in (deviation([torch.bfloat16], device, small) or "")
+
+
 def test_a_restore_that_does_nothing_is_found(device, small, few, monkeypatch):
     monkeypatch.setattr(launch, "restore", lambda work, sizes: None)
 

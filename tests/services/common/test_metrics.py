@@ -28,7 +28,7 @@ from verification.labs.waiting import HANG_SECONDS
 class Experiments(ExperimentServiceServicer):
     hanging = False
 
-    async def GetExperiment(self, request, context):  # noqa: N802 - named by the contract
+    async def GetExperiment(self, request, context):  # noqa: N802 - the rpc's name
         if request.id == "hang":
             Experiments.hanging = True
             await asyncio.sleep(2 * HANG_SECONDS)
@@ -36,14 +36,14 @@ class Experiments(ExperimentServiceServicer):
             raise NotFoundError("gone")
         return experiment_pb2.GetExperimentResponse()
 
-    async def WatchExperiment(self, request, context):  # noqa: N802 - named by the contract
+    async def WatchExperiment(self, request, context):  # noqa: N802 - the rpc's name
         yield experiment_pb2.WatchExperimentResponse(cursor=1)
         if request.id == "abort":
             await context.abort(grpc.StatusCode.DATA_LOSS, "own words")
 
 
 class Jobs(JobServiceServicer):
-    async def ReportJob(self, request_iterator, context):  # noqa: N802 - named by the contract
+    async def ReportJob(self, request_iterator, context):  # noqa: N802 - the rpc's name
         async for _ in request_iterator:
             pass
         return evaluation_pb2.ReportJobResponse()

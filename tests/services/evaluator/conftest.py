@@ -86,7 +86,7 @@ class Aggregator(evaluation_pb2_grpc.JobServiceServicer):
     answering: threading.Event = field(default_factory=lambda: _set(threading.Event()))
     """Clear it to leave messages on streams unanswered."""
 
-    def Work(  # noqa: N802 - named by the contract
+    def Work(  # noqa: N802 - the rpc's name
         self, request_iterator: Iterator[messages.WorkRequest], context: grpc.ServicerContext
     ) -> Iterator[messages.WorkResponse]:
         self.opened += 1
@@ -126,7 +126,7 @@ class Aggregator(evaluation_pb2_grpc.JobServiceServicer):
                 self.failures[call.fail.lease.job_id] = call.fail
                 return messages.Reply(fail=messages.FailJobResponse())
 
-    def ReportJob(  # noqa: N802 - named by the contract
+    def ReportJob(  # noqa: N802 - the rpc's name
         self, request_iterator: Iterator[messages.ReportJobRequest], context: grpc.ServicerContext
     ) -> messages.ReportJobResponse:
         with _aborting(context):
@@ -139,7 +139,7 @@ class Aggregator(evaluation_pb2_grpc.JobServiceServicer):
         report = Report(parts[0].header, answers, len(parts))
         self.reports[report.header.lease.job_id] = report
 
-    def FindJobs(  # noqa: N802 - named by the contract
+    def FindJobs(  # noqa: N802 - the rpc's name
         self, request: messages.FindJobsRequest, context: grpc.ServicerContext
     ) -> messages.FindJobsResponse:
         with _aborting(context):
@@ -147,7 +147,7 @@ class Aggregator(evaluation_pb2_grpc.JobServiceServicer):
         found = [key for key, job in self.jobs.items() if job.model_digest == request.model_digest]
         return messages.FindJobsResponse(job_ids=found)
 
-    def FetchRows(  # noqa: N802 - named by the contract
+    def FetchRows(  # noqa: N802 - the rpc's name
         self, request: messages.FetchRowsRequest, context: grpc.ServicerContext
     ) -> Iterator[messages.FetchRowsResponse]:
         with _aborting(context):
@@ -156,7 +156,7 @@ class Aggregator(evaluation_pb2_grpc.JobServiceServicer):
         yield messages.FetchRowsResponse(rows_json=rows[:2])
         yield messages.FetchRowsResponse(rows_json=rows[2:])
 
-    def GetScaleMap(  # noqa: N802 - named by the contract
+    def GetScaleMap(  # noqa: N802 - the rpc's name
         self, request: messages.GetScaleMapRequest, context: grpc.ServicerContext
     ) -> messages.GetScaleMapResponse:
         with _aborting(context):
@@ -165,7 +165,7 @@ class Aggregator(evaluation_pb2_grpc.JobServiceServicer):
                 raise NotFoundError("no such scale map")
         return messages.GetScaleMapResponse(json=self.scale_maps[request.digest])
 
-    def FetchLineage(  # noqa: N802 - named by the contract
+    def FetchLineage(  # noqa: N802 - the rpc's name
         self, request: messages.FetchLineageRequest, context: grpc.ServicerContext
     ) -> Iterator[messages.FetchLineageResponse]:
         with _aborting(context):
@@ -176,7 +176,7 @@ class Aggregator(evaluation_pb2_grpc.JobServiceServicer):
         steps = [step.to_json() for step in lineage.steps[request.after : until]]
         yield messages.FetchLineageResponse(steps_json=steps)
 
-    def FetchGenerator(  # noqa: N802 - named by the contract
+    def FetchGenerator(  # noqa: N802 - the rpc's name
         self, request: messages.FetchGeneratorRequest, context: grpc.ServicerContext
     ) -> Iterator[messages.FetchGeneratorResponse]:
         with _aborting(context):

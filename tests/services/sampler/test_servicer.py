@@ -170,6 +170,21 @@ def test_masses_and_profile_tell_scale_maps_apart(call, profile):
     assert len(digests) == 3
 
 
+def test_ranks_have_scale_maps_of_their_own(call):
+    maps = [
+        ScaleMap.from_json(
+            call("BuildScaleMap", pb.BuildScaleMapRequest(model=MODEL, method=method)).json
+        )
+        for method in (
+            RANDOPT,
+            common_pb2.MethodSpec(name="randopt", radius=0.005, rank=4),
+            common_pb2.MethodSpec(name="randopt", radius=0.005, rank=16),
+        )
+    ]
+    assert [one.rank for one in maps] == [None, 4, 16]
+    assert len({one.digest for one in maps}) == 3
+
+
 def test_the_radius_does_not_matter_to_a_scale_map(call, profile):
     wider = common_pb2.MethodSpec(name="modular_norm", radius=0.64)
     first = call("BuildScaleMap", scale_map_request(profile))
@@ -262,6 +277,14 @@ def test_a_prefix_of_the_population_is_a_prefix_of_the_stream(call):
         ({"seed": -1}, "population.seed"),
         ({"pool": "best"}, "population.pool"),
         ({"noise": "loud"}, "population.noise"),
+        (
+            {
+                "method": common_pb2.MethodSpec(name="randopt", radius=0.1, rank=4),
+                "noise": "randopt-reseed-v1",
+            },
+            "method.rank",
+        ),
+        ({"method": common_pb2.MethodSpec(name="es", radius=0.1, rank=4)}, "method.rank"),
         ({"method": common_pb2.MethodSpec(name="magic", radius=1)}, "method.name"),
         ({"method": common_pb2.MethodSpec(name="randopt", radius=0)}, "method.radius"),
         ({"scale_map_digest": "abc"}, "scale_map_digest"),

@@ -370,8 +370,8 @@ def test_a_journal_belongs_to_one_suite_with_its_settings(tmp_path):
     with pytest.raises(ConflictError) as caught:
         again.check([])
     assert caught.value.field == "set"
-    with pytest.raises(ConflictError, match="is of the suite 'one'"):
+    with pytest.raises(ConflictError, match="belongs to the suite 'one'"):
         Journal(tmp_path, "two")
     (tmp_path / "suite.json").write_text("[]")
-    with pytest.raises(ConflictError, match="not of schema"):
+    with pytest.raises(ConflictError, match="does not have the schema"):
         Journal(tmp_path, "one")

@@ -9,5 +9,5 @@ def test_an_event_that_came_is_not_waited_for():
 
 
 def test_an_event_that_never_comes_is_named():
-    with pytest.raises(TimeoutError, match=r"in vain for 0\.01 s: the end"):
+    with pytest.raises(TimeoutError, match=r"timed out after 0\.01 s: the end"):
         wait_until(lambda: False, "the end", 0.01)

@@ -1,4 +1,4 @@
-"""Checks all logits of vLLM's model, at one kernel launch a step."""
+"""Checks all logits of vLLM's model, with one kernel launch per step."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,0 +1,81 @@
+"""Low-rank noise: each part of a matrix has the noise Z = B A with Gaussian factors.
+
+Definition. For a candidate with seed `s`, and a checkpoint tensor `w` of shape (rows, columns)
+that is a part of a physical tensor (query, key and value of a fused projection are three parts):
+
+1.  B has shape (rows, r) and the noise of stream `w.lora_B`; A has shape (r, columns) and that of
+    `w.lora_A`. Both are `portable-v1` with seed `s` (`modnorm.noise.portable`).
+2.  Element (i, j) of the noise is `fl32( sum_k B[i, k] * A[k, j] )`: the exact sum, rounded once.
+
+The elements of the factors are `n * 2^-13` with integers |n| <= 35,430. So a product is an integer
+below 2^31 times 2^-26, and a sum of 512 of them is below 2^40. Float64 and int64 hold all partial
+sums exactly. So the order of summation does not matter, nor does a fused multiply-add, and every
+device, shard and kernel gets the same bits.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from modnorm.checkpoint.layout import Part, PhysicalTensor
+from modnorm.geometry.low_rank_norms import Factors, low_rank_norm
+from modnorm.geometry.scale_map import Norm
+from modnorm.noise import Block
+from modnorm.noise.portable import PortableNoise
+
+
+@dataclass(frozen=True, slots=True)
+class Factor:
+    """One factor of a part's noise: the name of its stream and its shape."""
+
+    stream: str
+    shape: tuple[int, int]
+
+
+def factors_of(part: Part, columns: int, rank: int) -> tuple[Factor, Factor]:
+    """Return B and A of a part with this number of columns."""
+    return (
+        Factor(f"{part.name}.lora_B", (part.rows, rank)),
+        Factor(f"{part.name}.lora_A", (rank, columns)),
+    )
+
+
+class LowRankNoise:
+    """The noise of one physical tensor.
+
+    Args:
+        factors: B and A of each part, in order.
+    """
+
+    def __init__(self, factors: Sequence[Factors]) -> None:
+        self._factors = factors
+
+    @classmethod
+    def draw(
+        cls, tensor: PhysicalTensor, rank: int, *, seed: int, device: torch.device
+    ) -> "LowRankNoise":
+        """Return the noise of a matrix of the candidate with a seed."""
+        pairs = (factors_of(part, tensor.shape[1], rank) for part in tensor.parts)
+        return cls([(_draw(b, seed, device), _draw(a, seed, device)) for b, a in pairs])
+
+    def norm(self, norm: Norm) -> torch.Tensor:
+        """Return a norm of the whole tensor's noise, 0-d float64 on the CPU."""
+        return low_rank_norm(self._factors, norm)
+
+    def block(self, block: Block) -> torch.Tensor:
+        """Return the noise of a block, fp32, new memory."""
+        columns = slice(None) if block.columns is None else slice(*block.columns)
+        products, start = [], 0
+        for left, right in self._factors:
+            low, high = (min(max(row - start, 0), len(left)) for row in block.rows)
+            products.append((left[low:high] @ right[:, columns]).to(torch.float32))
+            start += len(left)
+        return products[0] if len(products) == 1 else torch.cat(products)
+
+
+def _draw(factor: Factor, seed: int, device: torch.device) -> torch.Tensor:
+    noise = PortableNoise().sample(
+        seed, factor.stream, factor.shape, dtype=torch.float32, device=device
+    )
+    return noise.to(torch.float64)
