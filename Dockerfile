@@ -4,7 +4,7 @@
 #
 # `docker compose build` builds them all. Wheels in the build context `wheels` (`--build-context
 # wheels=DIR`) are taken beside those of indexes, and alone with `--build-arg PIP_NO_INDEX=1`.
-ARG PYTHON_IMAGE=python:3.11-slim-bookworm
+ARG PYTHON_IMAGE=python:3.11.14-slim-bookworm
 ARG VLLM_IMAGE=vllm/vllm-openai:v0.26.0
 # Labels, last in each image: a new revision rebuilds no layer.
 # `--build-arg REVISION=$(git rev-parse HEAD)` names the commit.

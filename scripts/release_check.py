@@ -3,8 +3,9 @@
     python -m scripts.release_check --tools VENV [--out DIR] [--torch REQUIREMENT]
 
 Builds the sdist, and the wheel from it, and checks the metadata of both. Installs the wheel in a
-new environment with the pinned dependencies, and runs a small demo in an empty directory. Writes
-an SBOM of that environment in CycloneDX's form. Any failure ends it with exit code 1.
+new environment with the pinned dependencies, and runs a small demo in an empty directory. Installs
+the sdist in a folder and compares its files with the wheel's. Writes an SBOM of the environment in
+CycloneDX's form. Any failure ends it with exit code 1.
 """
 
 import argparse
@@ -15,6 +16,7 @@ import sys
 import tarfile
 import tempfile
 import tomllib
+import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -40,6 +42,7 @@ def main() -> None:
     sdist, wheel = build(arguments.tools, arguments.out)
     with tempfile.TemporaryDirectory(prefix="modnorm-release-") as scratch:
         environment = install(wheel, Path(scratch) / "venv", arguments.torch)
+        check_sdist(sdist, wheel, environment, Path(scratch))
         run_demo(environment, sdist, Path(scratch))
         sbom = write_sbom(arguments.tools, environment, wheel)
     say(f"release: {sdist.name}, {wheel.name}, {sbom.name} in {arguments.out}")
@@ -73,6 +76,27 @@ def install(wheel: Path, venv: Path, torch: str) -> Path:
     run([*pip, "-c", constraints, f"{wheel}[services]"], cwd=venv.parent)
     run([venv / "bin/pip", "check", "--disable-pip-version-check"], cwd=venv.parent)
     return venv
+
+
+def check_sdist(sdist: Path, wheel: Path, environment: Path, scratch: Path) -> None:
+    """Exit unless an install of the sdist has the modules and data of the wheel.
+
+    Args:
+        sdist: The sdist.
+        wheel: The wheel.
+        environment: Where the wheel is installed; its pip is used.
+        scratch: Where a folder for the installed sdist is made.
+    """
+    say("install the sdist")
+    folder = scratch / "sdist"
+    pip: list[str | Path] = [environment / "bin/pip", "install", "--quiet"]
+    options = ["--disable-pip-version-check", "--no-deps", "--no-compile"]
+    run([*pip, *options, "--target", folder, sdist], cwd=scratch)
+    installed = {path.relative_to(folder).as_posix() for path in folder.rglob("*")}
+    with zipfile.ZipFile(wheel) as archive:
+        names = [name for name in archive.namelist() if ".dist-info/" not in name]
+    if missing := sorted(set(names) - installed):
+        sys.exit(f"an install of {sdist.name} lacks {', '.join(missing)}")
 
 
 def run_demo(environment: Path, sdist: Path, scratch: Path) -> None:

@@ -8,7 +8,10 @@ from modnorm.analysis.document import ResultsDocument
 
 
 def cost_rows(
-    document: ResultsDocument, candidates: pd.DataFrame, timings: Mapping[str, object]
+    document: ResultsDocument,
+    candidates: pd.DataFrame,
+    timings: Mapping[str, object],
+    heldout_tokens: pd.Series | None,
 ) -> list[dict[str, object]]:
     """Return the cost of each (N, K) of a run alone: its N candidates and its K experts.
 
@@ -16,10 +19,12 @@ def cost_rows(
         document: Content of `results.json`.
         candidates: Content of `candidates.csv`.
         timings: Content of `timings.json`.
+        heldout_tokens: Tokens of the held-out answers by candidate; None if they are not known.
 
     Returns:
         For each (N, K): `search_evaluations`, `final_evaluations` and `evaluations` (stored
-        answers), `search_tokens` (generated on the selection rows), `search_seconds`,
+        answers), `search_tokens` (generated on the selection rows), `final_tokens` (generated on
+        the held-out rows), `tokens` (of both; None where one is not known), `search_seconds`,
         `final_seconds` and `device_seconds` (summed over the workers).
     """
     seconds = _seconds(timings)
@@ -30,7 +35,7 @@ def cost_rows(
             "search_evaluations": each["budget"]["search"],
             "final_evaluations": each["budget"]["final"],
             "evaluations": each["budget"]["total"],
-            "search_tokens": int(candidates["selection_tokens"].iloc[: each["population"]].sum()),
+            **_tokens(candidates, heldout_tokens, each["population"], each["experts"]),
             **_device_seconds(seconds, each["population"], each["experts"]),
         }
         for each in document["ensembles"]
@@ -58,6 +63,18 @@ def _seconds(timings: Mapping[str, object]) -> pd.DataFrame:
     found = timings.get("candidates")
     columns = ["index", "seconds", "heldout_seconds"]
     return pd.DataFrame(found if isinstance(found, list) else [], columns=columns)
+
+
+def _tokens(
+    candidates: pd.DataFrame, heldout: pd.Series | None, population: int, experts: list[int]
+) -> dict[str, int | None]:
+    search = int(candidates["selection_tokens"].iloc[:population].sum())
+    final = None if heldout is None else int(heldout.reindex(experts, fill_value=0).sum())
+    return {
+        "search_tokens": search,
+        "final_tokens": final,
+        "tokens": None if final is None else search + final,
+    }
 
 
 def _device_seconds(

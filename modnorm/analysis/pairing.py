@@ -9,6 +9,7 @@ from modnorm.analysis.uncertainty import (
     LEVEL,
     ConfidenceInterval,
     accuracy_interval,
+    holm,
     mcnemar,
     mean_interval,
 )
@@ -37,8 +38,10 @@ class PairedEnsembles(TypedDict):
     only_other: int
     p_value: float
     """Of McNemar's exact test."""
+    adjusted_p_value: float
+    """By Holm's method, for the tests at all (N, K) of both runs."""
     separated: bool
-    """Whether the test rejects, at 5 %, that both runs are equally often right."""
+    """Whether the adjusted test rejects, at 5 %, that both runs are equally often right."""
 
 
 def read_verdicts(directory: Path) -> Verdicts:
@@ -63,9 +66,14 @@ def pair_ensembles(first: Verdicts, other: Verdicts) -> list[PairedEnsembles]:
         first: Votes of one run.
         other: Votes of another run on the same rows in the same order.
     """
+    places = sorted(first.keys() & other.keys())
+    gaps = [_gaps(first[place], other[place]) for place in places]
+    p_values = [mcnemar(each.count(1), each.count(-1)) for each in gaps]
     return [
-        _pair(population, size, first[population, size], other[population, size])
-        for population, size in sorted(first.keys() & other.keys())
+        _pair(place, each, sum(first[place]) / len(each), p_value, adjusted)
+        for place, each, p_value, adjusted in zip(
+            places, gaps, p_values, holm(p_values), strict=True
+        )
     ]
 
 
@@ -84,25 +92,31 @@ def describe_pairs(pairs: Sequence[PairedEnsembles], first: str, other: str) -> 
     text = (
         f"At N={last['population']} K={last['ensemble_size']} the data {verdict} {first} and "
         f"{other}: {_difference(last)}. Only one of them is right on {last['only_first']} + "
-        f"{last['only_other']} of {last['rows']} rows (exact McNemar p {_p(last['p_value'])})."
+        f"{last['only_other']} of {last['rows']} rows (exact McNemar p {_p(last['p_value'])}"
     )
-    if len(pairs) > 1:
-        separated = sum(pair["separated"] for pair in pairs)
-        text += f" The data separates them at {separated} of {len(pairs)} (N, K), each tested "
-        text += f"alone at {100 * (1 - LEVEL):.0f} %."
-    return text
+    if len(pairs) == 1:
+        return f"{text})."
+    separated = sum(pair["separated"] for pair in pairs)
+    return (
+        f"{text}, adjusted for {len(pairs)} tests p {_p(last['adjusted_p_value'])}). The data "
+        f"separates them at {separated} of {len(pairs)} (N, K), by Holm's method at "
+        f"{100 * (1 - LEVEL):.0f} %."
+    )
+
+
+def _gaps(first: Sequence[bool], other: Sequence[bool]) -> list[int]:
+    """Return 1 for each row that only the first run answers right, -1 for the other, else 0."""
+    return [int(one) - int(two) for one, two in zip(first, other, strict=True)]
 
 
 def _pair(
-    population: int, size: int, first: Sequence[bool], other: Sequence[bool]
+    place: tuple[int, int], gaps: Sequence[int], accuracy: float, p_value: float, adjusted: float
 ) -> PairedEnsembles:
-    gaps = [int(one) - int(two) for one, two in zip(first, other, strict=True)]
-    rows, only_first, only_other = len(gaps), gaps.count(1), gaps.count(-1)
-    accuracy, other_accuracy = sum(first) / rows, sum(other) / rows
-    p_value = mcnemar(only_first, only_other)
+    rows = len(gaps)
+    other_accuracy = (round(accuracy * rows) - sum(gaps)) / rows
     return PairedEnsembles(
-        population=population,
-        ensemble_size=size,
+        population=place[0],
+        ensemble_size=place[1],
         rows=rows,
         accuracy=accuracy,
         interval=accuracy_interval(accuracy, rows),
@@ -110,10 +124,11 @@ def _pair(
         other_interval=accuracy_interval(other_accuracy, rows),
         difference=sum(gaps) / rows,
         difference_interval=mean_interval(gaps),
-        only_first=only_first,
-        only_other=only_other,
+        only_first=gaps.count(1),
+        only_other=gaps.count(-1),
         p_value=p_value,
-        separated=p_value < 1 - LEVEL,
+        adjusted_p_value=adjusted,
+        separated=adjusted < 1 - LEVEL,
     )
 
 

@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 
 import pandas as pd
 
 from modnorm.analysis.comparison import Results
 from modnorm.analysis.costs import cost_rows, time_row
+from modnorm.analysis.parquet_files import ANSWERS, answers_frame
 from modnorm.analysis.run_files import read_candidate_rows, read_timings, read_vote_lines
 from modnorm.analysis.tail import gains
 from modnorm.errors import InvalidInputError
@@ -72,9 +74,17 @@ def _tabulate(run: Results, name: Mapping[str, object]) -> RunTables:
         candidates=table(_candidates(run, candidates)),
         votes=_votes(run, name),
         agreement=table(_agreement(run)),
-        costs=table(cost_rows(run.document, candidates, timings)),
+        costs=table(cost_rows(run.document, candidates, timings, _heldout_tokens(run.directory))),
         times=table([time_row(timings)]),
     )
+
+
+def _heldout_tokens(directory: Path) -> "pd.Series | None":
+    """Return the tokens of the held-out answers by candidate; None without `answers.parquet`."""
+    if not (directory / ANSWERS).exists():
+        return None
+    answers = answers_frame(directory, ["candidate", "split", "tokens"])
+    return answers[answers["split"] == "heldout"].groupby("candidate")["tokens"].sum()
 
 
 def _ensembles(run: Results) -> _Rows:

@@ -57,6 +57,18 @@ def mean_interval(values: Sequence[float]) -> ConfidenceInterval | None:
     return ConfidenceInterval(float(found.low), float(found.high))
 
 
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Return the p-values of several tests, adjusted by Holm's step-down method, in their order.
+
+    Rejecting where the result is below 5 % rejects any true hypothesis with at most 5 % chance.
+    """
+    order = np.argsort(p_values, kind="stable")
+    tests = np.arange(len(p_values), 0, -1)
+    adjusted = np.empty(len(p_values))
+    adjusted[order] = np.maximum.accumulate(tests * np.asarray(p_values)[order]).clip(max=1)
+    return [float(one) for one in adjusted]
+
+
 def mcnemar(only_first: int, only_second: int) -> float:
     """Return the p-value of McNemar's exact test: do two runs differ on the same rows?
 

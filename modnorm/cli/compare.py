@@ -26,7 +26,8 @@ def compare(directories: Directories, *, as_json: Json = False) -> None:
     """Show finished runs side by side, with the differences that prevent a comparison.
 
     The first run is paired with each other run by held-out row, at every (N, K) of both. McNemar's
-    exact test and a paired bootstrap show whether the data separates them.
+    exact test, adjusted by Holm's method for the number of tests, and a paired bootstrap show
+    whether the data separates them.
     """
     from modnorm.analysis.comparison import compare_runs, load_results
 
@@ -69,7 +70,15 @@ def _show_pairs(row: "ComparisonRow", first: str) -> None:
     other = row["run"]
     if row["paired"]:
         difference = f"{first} less {other}"
-        headings = (difference, "points", "95 % interval", f"only {first}", f"only {other}", "p")
+        headings = (
+            difference,
+            "points",
+            "95 % interval",
+            f"only {first}",
+            f"only {other}",
+            "p",
+            "p Holm",
+        )
         stdout().print()
         stdout().print(table(headings, map(_pair, row["paired"])))
     stdout().print(row["verdict"], soft_wrap=True)
@@ -83,6 +92,7 @@ def _pair(pair: "PairedEnsembles") -> tuple[str, ...]:
         str(pair["only_first"]),
         str(pair["only_other"]),
         f"{pair['p_value']:.3f}",
+        f"{pair['adjusted_p_value']:.3f}",
     )
 
 

@@ -40,6 +40,11 @@ def stderr() -> "Console":
     return _console(stderr=True)
 
 
+def warn(text: str) -> None:
+    """Print a warning of one line to stderr."""
+    stderr().print(f"warning: {text}", soft_wrap=True)
+
+
 def _console(*, stderr: bool = False, width: int | None = None) -> "Console":
     from modnorm.cli.plain_console import PlainConsole
 

@@ -7,6 +7,7 @@ from modnorm.cli.options import settings
 from modnorm.cli.progress import catch_up, display, follow
 from modnorm.client.calls import LabCalls
 from modnorm.client.resumption import resume_or_submit
+from modnorm.client.tracking import NoTracking, Tracking
 from modnorm.errors import CancelledError, EvaluationError, UnavailableError
 from modnorm.spec import ExperimentSpec
 from modnorm.v1 import experiment_pb2 as experiments
@@ -16,13 +17,14 @@ SUBMIT_AGAIN = "submit it again: finished results are reused"
 _NO_REMARK = "created"
 
 
-def follow_to_end(
+def follow_to_end(  # noqa: PLR0913 - most have defaults
     client: LabCalls,
     experiment: experiments.Experiment,
     *,
     quiet: bool,
     title: str | None = None,
     go_on: str = SUBMIT_AGAIN,
+    tracking: Tracking | None = None,
 ) -> experiments.Experiment:
     """Show the progress of an experiment until it ends, and return its final state.
 
@@ -32,6 +34,7 @@ def follow_to_end(
         quiet: Show no progress.
         title: Name in the display if the spec has none; the id if absent.
         go_on: How to continue a failed experiment once its cause is fixed.
+        tracking: What logs its progress too.
 
     Raises:
         EvaluationError: it failed; the message is its reason.
@@ -39,21 +42,24 @@ def follow_to_end(
     """
     shown = on_one_line(experiment.spec.name) or title or experiment.id
     sizes = experiment.spec.population.ensemble_sizes
+    tracking = tracking or NoTracking()
+    tracking.begin(experiment, shown)
     with display(stderr(), shown, max(sizes, default=1), quiet=quiet) as screen:
         events = catch_up(client.watch(experiment.id), experiment)
-        follow(events, screen, _base_reward(client, experiment.id))
+        follow(events, screen, _base_reward(client, experiment.id), tracking)
     ended = client.get(experiment.id)
     check_end(ended, go_on)
     return ended
 
 
-def carry_out(
+def carry_out(  # noqa: PLR0913 - most have defaults
     client: LabCalls,
     spec: ExperimentSpec,
     *,
     quiet: bool,
     title: str | None = None,
     on_accepted: Callable[[], None] = lambda: None,
+    tracking: Tracking | None = None,
 ) -> experiments.Experiment:
     """Submit a spec to a lab on this machine, and follow it to its end.
 
@@ -66,6 +72,7 @@ def carry_out(
         quiet: Show no progress.
         title: Name in the display if the spec has none; the id if absent.
         on_accepted: Called once the lab has accepted the spec.
+        tracking: What logs its progress too.
 
     Raises:
         ConflictError: a path of the spec now holds other data, another model or another profile
@@ -78,7 +85,9 @@ def carry_out(
     on_accepted()
     if not quiet:
         show_remarks(client, experiment.id)
-    return follow_to_end(client, experiment, quiet=quiet, title=title, go_on=SAME_COMMAND)
+    return follow_to_end(
+        client, experiment, quiet=quiet, title=title, go_on=SAME_COMMAND, tracking=tracking
+    )
 
 
 def show_remarks(client: LabCalls, experiment_id: str) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import typer
 
-from modnorm.cli.console import as_dict, emit_json, stderr, stdout, table
+from modnorm.cli.console import as_dict, emit_json, stderr, stdout, table, warn
 from modnorm.cli.experiment import check_end, follow_to_end, show_remarks
 from modnorm.cli.interruption import interruptible
 from modnorm.cli.lab_output import list_row, show_experiment
@@ -15,7 +15,9 @@ from modnorm.client.calls import LabCalls
 from modnorm.client.finished import check_succeeded
 from modnorm.client.resumption import join_or_submit
 from modnorm.client.rundir import RunDirectory, hold
+from modnorm.client.tracking import open_tracking
 from modnorm.spec import ExperimentSpec
+from modnorm.tracking.registry import StartTracker
 from modnorm.v1 import experiment_pb2 as experiments
 from modnorm.wire.conversions import spec_from_proto, state_name
 
@@ -30,6 +32,7 @@ def submit_spec(  # noqa: PLR0913 - each argument is an option of the command
     again: bool,
     title: str,
     wait: bool,
+    start_tracker: StartTracker | None,
     quiet: bool,
     as_json: bool,
 ) -> None:
@@ -42,6 +45,7 @@ def submit_spec(  # noqa: PLR0913 - each argument is an option of the command
         again: Start another experiment even if one is running.
         title: Name in the progress display if the spec has none.
         wait: Follow it to its end.
+        start_tracker: Makes the tracker that logs it meanwhile; None tracks nothing.
         quiet: Show no progress.
         as_json: Print a document.
     """
@@ -54,7 +58,7 @@ def submit_spec(  # noqa: PLR0913 - each argument is an option of the command
             show_remarks(client, experiment.id)
         if wait:
             with interruptible(f"experiment {experiment.id} continues in the lab"):
-                experiment = follow_to_end(client, experiment, quiet=quiet, title=title)
+                experiment = _follow(client, experiment, start_tracker, quiet=quiet, title=title)
     if wait or as_json:
         show_experiment(experiment, as_json=as_json)
         return
@@ -72,8 +76,28 @@ def _join(client: LabCalls, spec: ExperimentSpec) -> experiments.Experiment:
     return joined.experiment
 
 
+def _follow(
+    client: LabCalls,
+    experiment: experiments.Experiment,
+    start_tracker: StartTracker | None,
+    *,
+    quiet: bool,
+    title: str | None = None,
+) -> experiments.Experiment:
+    """Follow an experiment to its end, and log it with a tracker if one is given."""
+    with open_tracking(start_tracker, warn) as tracking:
+        ended = follow_to_end(client, experiment, quiet=quiet, title=title, tracking=tracking)
+        tracking.finish_from_lab(client, ended)
+    return ended
+
+
 def watch_experiment(
-    experiment_id: str, server: str | None, *, quiet: bool, as_json: bool
+    experiment_id: str,
+    server: str | None,
+    *,
+    start_tracker: StartTracker | None,
+    quiet: bool,
+    as_json: bool,
 ) -> None:
     """Follow an experiment to its end; with JSON, print one event per line."""
     with connect(server) as client, interruptible("the experiment continues in the lab"):
@@ -82,7 +106,7 @@ def watch_experiment(
                 typer.echo(json.dumps(as_dict(event)))
             check_end(client.get(experiment_id))
             return
-        ended = follow_to_end(client, client.get(experiment_id), quiet=quiet)
+        ended = _follow(client, client.get(experiment_id), start_tracker, quiet=quiet)
     show_experiment(ended, as_json=False)
 
 

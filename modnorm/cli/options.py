@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from modnorm.client.calls import LabCalls
     from modnorm.client.settings import ClientSettings
     from modnorm.spec import ExperimentSpec
+    from modnorm.tracking.registry import StartTracker
     from modnorm.v1 import experiment_pb2 as experiments
 
 NumberT = TypeVar("NumberT", int, float)
@@ -42,6 +43,12 @@ RunServer = Annotated[
 ExperimentId = Annotated[str, typer.Argument(metavar="ID", help="Id of the experiment.")]
 Seed = Annotated[
     int | None, typer.Option("--seed", help="Population seed instead of the one in the spec.")
+]
+Track = Annotated[
+    str | None,
+    typer.Option(
+        "--track", metavar="TRACKER", help="Log to a tracker while it runs: mlflow or wandb."
+    ),
 ]
 SpecFile = Annotated[Path, typer.Argument(metavar="SPEC", help="Experiment spec, YAML.")]
 
@@ -152,6 +159,18 @@ def connect(server: str | None) -> Iterator["LabCalls"]:
                 f"no lab is named, and none answers at {target}",
                 remedy="name one with --server or MODNORM_SERVER; `modnorm run` needs no lab",
             ) from error
+
+
+def start_tracker_of(name: str | None) -> "StartTracker | None":
+    """Return what makes the tracker of --track; None without the option.
+
+    Raises:
+        InvalidInputError: there is no such tracker.
+        PreconditionError: its extra is not installed, or it needs a login.
+    """
+    from modnorm.tracking.registry import load_tracker
+
+    return None if name is None else load_tracker(name)
 
 
 def lab_of(run: str, server: str | None) -> str | None:

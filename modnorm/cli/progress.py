@@ -12,6 +12,7 @@ from rich.text import Text
 
 from modnorm.cli.console import visible
 from modnorm.cli.pace import Pace, speed
+from modnorm.client.watch import extent
 from modnorm.v1 import experiment_pb2 as experiments
 from modnorm.wire.conversions import state_name
 
@@ -21,8 +22,8 @@ _LINE_SECONDS = 5.0
 """Least time between plain lines of one phase."""
 
 
-class Display(AbstractContextManager["Display"], Protocol):
-    """A display of events."""
+class Observer(Protocol):
+    """What gets every event."""
 
     def show(self, event: Event, base: float | None) -> None:
         """Show the state after an event.
@@ -31,6 +32,10 @@ class Display(AbstractContextManager["Display"], Protocol):
             event: The event.
             base: Selection reward of the unperturbed model, once known.
         """
+
+
+class Display(AbstractContextManager["Display"], Observer, Protocol):
+    """A display of events."""
 
 
 def display(console: Console, title: str, ensemble_size: int, *, quiet: bool) -> Display:
@@ -50,7 +55,10 @@ def display(console: Console, title: str, ensemble_size: int, *, quiet: bool) ->
 
 
 def follow(
-    events: Iterable[Event], screen: Display, base_reward: Callable[[], float | None]
+    events: Iterable[Event],
+    screen: Observer,
+    base_reward: Callable[[], float | None],
+    *others: Observer,
 ) -> None:
     """Show events until there are no more.
 
@@ -58,12 +66,14 @@ def follow(
         events: The stream.
         screen: Where to show them.
         base_reward: Returns the reward of the base, or None; called until it is known.
+        others: What gets the events too.
     """
     base: float | None = None
     for event in events:
         if base is None and event.state in _REWARDED:
             base = base_reward()
-        screen.show(event, base)
+        for observer in (screen, *others):
+            observer.show(event, base)
 
 
 def catch_up(events: Iterable[Event], now: experiments.Experiment) -> Iterator[Event]:
@@ -90,7 +100,7 @@ def _has_reached(event: Event, now: experiments.Experiment) -> bool:
     """Whether an event is at least as late as an experiment; states are numbered in order."""
     if event.state != now.state:
         return event.state > now.state
-    return _extent(event)[0] >= _extent(now)[0]
+    return extent(event)[0] >= extent(now)[0]
 
 
 class NullDisplay:
@@ -128,7 +138,7 @@ class LineDisplay(NullDisplay):
             return
         self._reason = waiting or ("" if event.state != self._state else self._reason)
         self._state, self._printed = event.state, now
-        done, total = _extent(event)
+        done, total = extent(event)
         parts = [f"{self._title}: {state_name(event.state)}"]
         if total:
             parts += [f"{done}/{total}", *speed(pace, total)]
@@ -168,7 +178,7 @@ class LiveDisplay:
     def show(self, event: Event, base: float | None) -> None:
         """Redraw."""
         pace = self._phases.observe(event)
-        done, total = _extent(event)
+        done, total = extent(event)
         if event.state in _WORKING and total:
             shown = "  ".join(speed(pace, total))
             task = self._task(event.state)
@@ -191,7 +201,7 @@ class _Phases:
 
     def observe(self, event: Event) -> Pace:
         at = event.time.ToMicroseconds() / 1e6
-        done, _ = _extent(event)
+        done, _ = extent(event)
         pace = self._paces.setdefault(event.state, Pace(max(self._opened, at)))
         pace.count(done, at)
         return pace
@@ -212,16 +222,6 @@ _REWARDED = frozenset(
 def _waiting(event: Event) -> str:
     """Return the reason to wait since this event, or nothing."""
     return f"waiting: {event.waits_for}" if event.waits_for else ""
-
-
-def _extent(at: Event | experiments.Experiment) -> tuple[int, int]:
-    """Return finished and total items of the present phase."""
-    progress = at.progress
-    if at.state == experiments.EXPERIMENT_STATE_SELECTING and progress.updates_total:
-        return progress.updates_done, progress.updates_total
-    if at.state == experiments.EXPERIMENT_STATE_CALIBRATING:
-        return progress.examples_done, progress.examples_total
-    return progress.jobs_done, progress.jobs_total
 
 
 def rewards(progress: experiments.Progress, base: float | None, size: int) -> list[str]:

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from modnorm.cli.interruption import interruptible
-from modnorm.cli.options import Json, Quiet, Seed
+from modnorm.cli.options import Json, Quiet, Seed, Track, start_tracker_of
 
 SpecFiles = Annotated[
     list[Path], typer.Argument(metavar="SPEC...", help="Experiment specs, YAML.")
@@ -16,11 +16,12 @@ Out = Annotated[
 ]
 
 
-def run(
+def run(  # noqa: PLR0913 - each argument is an option of the command
     spec_files: SpecFiles,
     *,
     out: Out = None,
     seed: Seed = None,
+    track: Track = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -35,9 +36,11 @@ def run(
     from modnorm.client.rundir import hold
 
     home = out or Path("runs") / spec_files[0].stem
+    start_tracker = start_tracker_of(track)
     runs = plan_runs(spec_files, home, seed)
     refused = check_runs(runs)
     with interruptible("stopped; the same command resumes here"), hold(home):
-        from modnorm.cli.run_work import run_all
+        from modnorm.cli.run_work import RunOptions, run_all
 
-        run_all(runs, home, refused=refused, quiet=quiet, as_json=as_json)
+        options = RunOptions(start_tracker, quiet, as_json)
+        run_all(runs, home, refused=refused, options=options)

@@ -1,16 +1,31 @@
 """The work of `modnorm run`: start a lab, and run checked specs one after another."""
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from modnorm.cli.console import emit_json, stderr, stdout
+from modnorm.cli.console import emit_json, stderr, stdout, warn
 from modnorm.cli.experiment import carry_out
 from modnorm.cli.options import settings
 from modnorm.cli.results import read_results, results_table, write_results
 from modnorm.cli.run_plan import PlannedRun, report_failure
 from modnorm.client.calls import LabCalls
 from modnorm.client.embedded import embedded_client
+from modnorm.client.tracking import open_tracking
 from modnorm.errors import EvaluationError, ModnormError, UnavailableError
+from modnorm.tracking.registry import StartTracker
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """Options that all runs share."""
+
+    start_tracker: StartTracker | None
+    """Makes the tracker of each run; None tracks none."""
+    quiet: bool
+    """Show no progress."""
+    as_json: bool
+    """Write the documents of all results to stdout."""
 
 
 def run_all(
@@ -18,8 +33,7 @@ def run_all(
     home: Path,
     *,
     refused: Collection[PlannedRun],
-    quiet: bool,
-    as_json: bool,
+    options: RunOptions,
 ) -> None:
     """Carry out runs in a lab inside this process, and print their results.
 
@@ -27,8 +41,7 @@ def run_all(
         runs: The runs.
         home: Directory of the lab, locked by the caller.
         refused: Runs that are skipped and count as failures.
-        quiet: Show no progress.
-        as_json: Write the documents of all results to stdout.
+        options: Options that all runs share.
 
     Raises:
         EvaluationError: some of several failed.
@@ -36,9 +49,9 @@ def run_all(
     """
     with embedded_client(home, settings()) as client:
         wanted = [planned for planned in runs if planned not in refused]
-        failed_now = _run_each(client, wanted, len(runs), quiet=quiet, as_json=as_json)
+        failed_now = _run_each(client, wanted, len(runs), options)
     failed = [*refused, *failed_now]
-    if as_json:
+    if options.as_json:
         documents = [read_results(each.directory) for each in runs if each not in failed]
         emit_json(documents[0] if len(runs) == 1 else documents)
     if failed:
@@ -50,21 +63,16 @@ def run_all(
 
 
 def _run_each(
-    client: LabCalls,
-    wanted: Sequence[PlannedRun],
-    planned_runs: int,
-    *,
-    quiet: bool,
-    as_json: bool,
+    client: LabCalls, wanted: Sequence[PlannedRun], planned_runs: int, options: RunOptions
 ) -> list[PlannedRun]:
     """Run one after another; return the failed ones. A single run raises its error instead."""
     if planned_runs == 1:
-        _carry_out(client, wanted[0], quiet=quiet, as_json=as_json)
+        _carry_out(client, wanted[0], options)
         return []
     failed = []
     for planned in wanted:
         try:
-            _carry_out(client, planned, quiet=quiet, as_json=as_json)
+            _carry_out(client, planned, options)
         except ModnormError as error:
             if isinstance(error, UnavailableError):
                 next(client.list(), None)  # raises where the lab itself is down
@@ -73,15 +81,19 @@ def _run_each(
     return failed
 
 
-def _carry_out(client: LabCalls, planned: PlannedRun, *, quiet: bool, as_json: bool) -> None:
-    experiment = carry_out(
-        client,
-        planned.spec,
-        quiet=quiet,
-        title=planned.title,
-        on_accepted=lambda: planned.directory.claim(planned.spec),
-    )
-    report = write_results(client, experiment, planned.directory)
-    if not as_json:
-        stdout().print(results_table(read_results(planned.directory)))
+def _carry_out(client: LabCalls, planned: PlannedRun, options: RunOptions) -> None:
+    with open_tracking(options.start_tracker, warn) as tracking:
+        experiment = carry_out(
+            client,
+            planned.spec,
+            quiet=options.quiet,
+            title=planned.title,
+            on_accepted=lambda: planned.directory.claim(planned.spec),
+            tracking=tracking,
+        )
+        report = write_results(client, experiment, planned.directory)
+        results = read_results(planned.directory)
+        tracking.finish(results, planned.directory.path)
+    if not options.as_json:
+        stdout().print(results_table(results))
     stderr().print(f"report: {report}", soft_wrap=True)

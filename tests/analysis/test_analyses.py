@@ -5,7 +5,9 @@ import pytest
 
 from modnorm.analysis import load_results, write_run
 from modnorm.analysis.analyses import analyze
+from modnorm.analysis.answers import AnswerRecord
 from modnorm.analysis.figures import plan_figures
+from modnorm.analysis.parquet_files import write_answers
 from modnorm.analysis.run_tables import tabulate_runs
 from modnorm.analysis.seeds import choose_reference
 from modnorm.analysis.tail import required_population
@@ -169,6 +171,29 @@ def test_costs_and_times_are_those_of_the_files(runs, tables):
     assert agreement.loc[("randopt", 5, 24, 5), "any_correct"] == pytest.approx(
         fmean(vote.correct_support > 0 for vote in votes)
     )
+
+
+def test_tokens_of_held_out_answers_are_counted_by_expert(runs, tables):
+    assert tables["costs"][["final_tokens", "tokens"]].isna().all(axis=None)
+    results, _ = runs["randopt", 5]
+    answer = AnswerRecord(0, "heldout", 0, None, None, "", None, 0.0, False, 1, False)
+    write_answers(
+        results.directory,
+        [
+            replace(answer, candidate=candidate, split=split, row=row, tokens=10 + candidate)
+            for candidate in range(-1, 48)
+            for split in ("selection", "heldout")
+            for row in range(2)
+        ],
+    )
+    found = tabulate_runs([results]).costs.query("N == 24 and K == 5").iloc[0]
+    [experts] = [
+        each["experts"]
+        for each in results.document["ensembles"]
+        if (each["population"], each["ensemble_size"]) == (24, 5)
+    ]
+    assert found["final_tokens"] == sum(2 * (10 + expert) for expert in experts)
+    assert found["tokens"] == found["search_tokens"] + found["final_tokens"]
 
 
 def test_a_shortened_run_has_no_tails_and_no_partial_support(shortened, tmp_path):

@@ -45,11 +45,23 @@ def test_words_say_whether_the_data_separates_the_runs():
     )
     assert far.startswith("At N=20 K=5 the data separates mn and iso: +20.0 points")
     assert "p < 0.001" in far
-    assert far.endswith("The data separates them at 1 of 2 (N, K), each tested alone at 5 %.")
+    assert far.endswith("The data separates them at 1 of 2 (N, K), by Holm's method at 5 %.")
     assert "no difference" in describe_pairs(
         pair_ensembles({(1, 1): first}, {(1, 1): first}), "a", "b"
     )
     assert describe_pairs([], "a", "b") == "a and b share no (N, K), so no rows are paired."
+
+
+def test_several_tests_are_adjusted_together():
+    first, other = _verdicts(40, 17, 6, 37)
+    alone = pair_ensembles({(20, 5): first}, {(20, 5): other})
+    assert alone[0]["separated"]
+    assert alone[0]["adjusted_p_value"] == alone[0]["p_value"] == pytest.approx(0.0347, abs=1e-4)
+    places = [(20, 1), (20, 5), (20, 10)]
+    pairs = pair_ensembles(dict.fromkeys(places, first), dict.fromkeys(places, other))
+    assert [pair["adjusted_p_value"] for pair in pairs] == [3 * alone[0]["p_value"]] * 3
+    assert not any(pair["separated"] for pair in pairs)
+    assert "p = 0.035, adjusted for 3 tests p = 0.104). " in describe_pairs(pairs, "a", "b")
 
 
 @pytest.mark.parametrize("content", [None, "{", '{"population": 4}\n'])

@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from modnorm.analysis.uncertainty import accuracy_interval, mcnemar, mean_interval
+from modnorm.analysis.uncertainty import accuracy_interval, holm, mcnemar, mean_interval
 
 
 def _wilson(correct, rows, z=1.959963984540054):
@@ -43,3 +43,11 @@ def test_mcnemar_is_exact(only_first, only_second):
 
 def test_runs_that_never_differ_are_not_told_apart():
     assert mcnemar(0, 0) == 1.0
+
+
+def test_several_p_values_are_adjusted_step_by_step():
+    # Holm (1979): the smallest of three times 3, the next times 2, never below the one before.
+    assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
+    assert holm([0.5, 0.9]) == [1, 1]
+    assert holm([0.2]) == [0.2]
+    assert holm([]) == []

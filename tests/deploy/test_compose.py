@@ -75,8 +75,24 @@ def test_no_server_runs_as_root(file, name):
 def test_images_are_pinned_by_version(file, name):
     service = load(file)["services"][name]
     image = with_defaults(service["image"])
-    assert re.search(r":v?\d+(\.\d+)*$", image), image
+    assert re.search(r":v?\d+(\.\d+)+$", image), image
     assert service.get("pull_policy", "missing") != "always"
+
+
+@pytest.mark.parametrize("name", ["postgres", "redis"])
+def test_kubernetes_has_the_same_version(name):
+    path = ROOT / "deploy/kubernetes/base/kustomization.yaml"
+    tags = {one["name"]: one["newTag"] for one in yaml.safe_load(path.read_text())["images"]}
+    assert with_defaults(load("compose.yaml")["services"][name]["image"]) == f"{name}:{tags[name]}"
+
+
+def test_the_image_below_ours_is_pinned_to_a_patch_release():
+    [default] = re.findall(r"ARG PYTHON_IMAGE=(\S+)", (ROOT / "Dockerfile").read_text())
+    assert re.fullmatch(r"python:3\.\d+\.\d+-slim-bookworm", default)
+    assert (
+        f"PYTHON_IMAGE: ${{MODNORM_PYTHON_IMAGE:-{default}}}"
+        in (ROOT / "compose.yaml").read_text()
+    )
 
 
 def test_only_the_aggregator_is_published():

@@ -2,7 +2,11 @@
 
 import json
 import shutil
+import signal
+import subprocess
+import sys
 
+import httpx
 import pytest
 
 
@@ -14,9 +18,22 @@ def copy(finished, tmp_path):
 
 
 @pytest.fixture
-def read(modnorm, copy):
+def elsewhere(tmp_path):
+    """Settings of a machine with an empty home and cache."""
+    home = tmp_path / "home"
+    home.mkdir()
+    places = {"HOME": home, "XDG_CACHE_HOME": home / "cache", "MODNORM_CACHE_DIR": home / "lab"}
+    return {name: str(place) for name, place in places.items()}
+
+
+@pytest.fixture
+def read(modnorm, copy, elsewhere):
     """Run a command on the copy; returns the document that it prints."""
-    return lambda command, *options: json.loads(modnorm(command, copy, *options, "--json").stdout)
+
+    def read(command, *options):
+        return json.loads(modnorm(command, copy, *options, "--json", **elsewhere).stdout)
+
+    return read
 
 
 def test_answers_and_votes_are_in_the_files(read, copy):
@@ -38,12 +55,14 @@ def test_answers_and_votes_are_in_the_files(read, copy):
         assert sum(right) == ensemble["correct"]
 
 
-def test_rescore_compare_analyze_and_export_need_nothing_else(read, modnorm, copy, tmp_path):
+def test_rescore_compare_analyze_and_export_need_nothing_else(
+    read, modnorm, copy, elsewhere, tmp_path
+):
     before = {path.name: path.read_bytes() for path in copy.iterdir() if path.is_file()}
     rescored = read("rescore", "--scorer", "countdown-v1")
     assert rescored["selection"] == {"total": 7 * 8, "changed": 0}
     assert read("compare")[0]["differs"] == []
-    modnorm("analyze", copy, "--out", tmp_path / "analysis")
+    modnorm("analyze", copy, "--out", tmp_path / "analysis", **elsewhere)
     assert list((tmp_path / "analysis").rglob("*.csv"))
     exported = read("export", "--rank", 1, "--out", tmp_path / "best")
     best = json.loads(before["results.json"])["experts"][0]
@@ -54,3 +73,22 @@ def test_rescore_compare_analyze_and_export_need_nothing_else(read, modnorm, cop
     after = {path.name: path.read_bytes() for path in copy.iterdir() if path.is_file()}
     assert after.keys() - before.keys() == {"rescored-countdown-v1.json"}
     assert {name: after[name] for name in before} == before
+
+
+def test_the_page_shows_its_answers_and_votes(environment, elsewhere, copy):
+    command = [sys.executable, "-m", "modnorm", "view", str(copy)]
+    settings = environment | elsewhere
+    with subprocess.Popen(command, env=settings, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stdout is not None
+            address = server.stdout.readline().strip()
+            pages = ("", "/candidates", "/candidates/-1", "/questions", "/questions/1")
+            for page in pages:
+                found = httpx.get(f"{address}runs/copy{page}", follow_redirects=True)
+                assert found.status_code == 200, page
+            results = json.loads((copy / "results.json").read_text())
+            run = httpx.get(f"{address}runs/copy").text
+            assert all(f"{100 * each['metric']:.1f}" in run for each in results["ensembles"])
+        finally:
+            server.send_signal(signal.SIGINT)
+        assert server.wait() == 130

@@ -1,0 +1,230 @@
+"""What an experiment tracker is told of an experiment, from its start to its files."""
+
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Protocol, Self
+
+from modnorm.client.calls import LabCalls
+from modnorm.client.rundir import lock_file, state_directory
+from modnorm.client.watch import extent
+from modnorm.errors import CancelledError, ModnormError
+from modnorm.spec import ExperimentSpec
+from modnorm.tracking.background import BackgroundTracker
+from modnorm.tracking.registry import StartTracker
+from modnorm.tracking.tracker import Outcome, Point, TrackedRun
+from modnorm.v1 import experiment_pb2 as experiments
+from modnorm.wire.conversions import spec_from_proto, state_name
+
+if TYPE_CHECKING:
+    from modnorm.analysis.document import ResultsDocument
+
+Event = experiments.WatchExperimentResponse
+Warn = Callable[[str], None]
+
+_POINT_SECONDS = 1.0
+"""Least time between two points of one phase; the last point of a phase is always logged."""
+
+
+class Tracking(Protocol):
+    """Logs one experiment. A context: leaving it ends the tracker's run."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...
+
+    def begin(self, experiment: experiments.Experiment, title: str) -> None:
+        """Log the spec of an experiment."""
+
+    def show(self, event: Event, base: float | None) -> None:
+        """Log the progress after an event; `base` is the reward of the base, once known."""
+
+    def finish(self, document: "ResultsDocument", directory: Path) -> None:
+        """Log the results of a finished run, and the files of its directory."""
+
+    def finish_from_lab(self, client: LabCalls, experiment: experiments.Experiment) -> None:
+        """Fetch the files of a finished experiment and log them with its results."""
+
+
+def open_tracking(start: StartTracker | None, warn: Warn) -> Tracking:
+    """Return what logs one experiment; without a tracker, what logs nothing.
+
+    Args:
+        start: Makes the tracker.
+        warn: Called with one line if the tracker fails.
+    """
+    return NoTracking() if start is None else RunTracking(start, warn)
+
+
+class NoTracking:
+    """Logs nothing."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    def begin(self, experiment: experiments.Experiment, title: str) -> None:
+        """Ignore the experiment."""
+
+    def show(self, event: Event, base: float | None) -> None:
+        """Ignore the event."""
+
+    def finish(self, document: "ResultsDocument", directory: Path) -> None:
+        """Ignore the results."""
+
+    def finish_from_lab(self, client: LabCalls, experiment: experiments.Experiment) -> None:
+        """Ignore the results."""
+
+
+class RunTracking:
+    """Logs one experiment with a tracker; no failure of it reaches the caller."""
+
+    def __init__(self, start: StartTracker, warn: Warn) -> None:
+        self._tracker = BackgroundTracker(start, warn)
+        self._warn = warn
+        self._held: Point | None = None
+        self._phase = ""
+        self._logged = 0.0
+        self._outcome = Outcome.SUCCEEDED
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._flush()
+        if error is not None:
+            is_stop = isinstance(error, CancelledError) or not isinstance(error, Exception)
+            self._outcome = Outcome.STOPPED if is_stop else Outcome.FAILED
+        self._tracker.end(self._outcome)
+
+    def begin(self, experiment: experiments.Experiment, title: str) -> None:
+        """Start the tracker's run with the parameters of the spec."""
+        spec = spec_from_proto(experiment.spec)
+        self._tracker.start(TrackedRun(experiment.id, spec.name or title, parameters(spec)))
+
+    def show(self, event: Event, base: float | None) -> None:
+        """Log a point at the begin and end of a phase, and one a second between them."""
+        point = _point(event, base)
+        if point is None:
+            return
+        now = time.monotonic()
+        if point.phase != self._phase:
+            self._flush()
+        elif now - self._logged < _POINT_SECONDS:
+            self._held = point
+            return
+        self._phase, self._logged, self._held = point.phase, now, None
+        self._tracker.log(point)
+
+    def finish(self, document: "ResultsDocument", directory: Path) -> None:
+        """Log accuracies with their intervals, and every file of the run directory."""
+        self._flush()
+        self._tracker.summarize(figures(document))
+        self._tracker.attach(run_files(directory))
+
+    def finish_from_lab(self, client: LabCalls, experiment: experiments.Experiment) -> None:
+        """Write the run directory to a temporary place and log it."""
+        from modnorm.client.export import save_run  # noqa: PLC0415 - loads matplotlib
+
+        with tempfile.TemporaryDirectory(prefix="modnorm-") as folder:
+            try:
+                document = save_run(client, experiment, Path(folder))
+            except (ModnormError, OSError) as error:
+                self._warn(f"the tracker lacks the results: {error}")
+                return
+            self.finish(document, Path(folder))
+
+    def _flush(self) -> None:
+        if self._held is not None:
+            self._tracker.log(self._held)
+            self._held = None
+
+
+def parameters(spec: ExperimentSpec) -> dict[str, str | int | float | bool]:
+    """Return the fields of a spec by dotted path; lists as text, without fields that are unset."""
+    return dict(_leaves(spec.model_dump(mode="json"), ""))
+
+
+def figures(document: "ResultsDocument") -> dict[str, float]:
+    """Return the held-out figures of a run by name, each with the bounds of its interval."""
+    base, experts = document["base"], document["experts"]
+    found: list[tuple[str, object, object]] = [
+        ("base", base["heldout_metric"], base["heldout_interval"])
+    ]
+    if experts:
+        found.append(("rank_1", experts[0]["heldout_metric"], experts[0]["heldout_interval"]))
+    found += [
+        (f"N{each['population']}_K{each['ensemble_size']}", each["metric"], each["interval"])
+        for each in document["ensembles"]
+    ]
+    iterative = document["iterative"]
+    found += [
+        (f"after_{state['updates']}", state["heldout_metric"], state["heldout_interval"])
+        for state in (iterative["states"] if iterative else ())
+    ]
+    return {name: value for each in found for name, value in _bounded(*each)}
+
+
+def run_files(directory: Path) -> dict[str, Path]:
+    """Return the files of a run directory by their path inside it, without the lab's state."""
+    state, lock = state_directory(directory), lock_file(directory)
+    files = (path for path in sorted(directory.rglob("*")) if path.is_file())
+    return {
+        path.relative_to(directory).as_posix(): path
+        for path in files
+        if path != lock and state not in path.parents
+    }
+
+
+def _point(event: Event, base: float | None) -> Point | None:
+    """Return the figures of a phase that counts something; None of another one."""
+    done, total = extent(event)
+    if not total:
+        return None
+    progress = event.progress
+    values = {"total": float(total)}
+    if progress.HasField("best_reward"):
+        values["best_reward"] = progress.best_reward
+    if progress.HasField("threshold_reward"):
+        values["threshold_reward"] = progress.threshold_reward
+    if base is not None:
+        values["base_reward"] = base
+    return Point(
+        phase=state_name(event.state),
+        step=done,
+        seconds=event.time.ToMicroseconds() / 1e6,
+        values={"done": float(done), **values},
+    )
+
+
+def _bounded(name: str, value: object, interval: object) -> Iterator[tuple[str, float]]:
+    if isinstance(value, float):
+        yield f"heldout/{name}", value
+    if isinstance(interval, list | tuple):
+        lower, upper = interval
+        yield f"heldout/{name}_lower", lower
+        yield f"heldout/{name}_upper", upper
+
+
+def _leaves(value: object, path: str) -> Iterator[tuple[str, str | int | float | bool]]:
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            yield from _leaves(inner, f"{path}.{name}" if path else str(name))
+    elif isinstance(value, str | int | float | bool):
+        yield path, value
+    elif isinstance(value, list):
+        yield path, ", ".join(map(str, value))
