@@ -138,6 +138,21 @@ def check_here(spec: "ExperimentSpec", file: Path | None = None) -> None:
         check_here(spec, folders=settings().split_folders, engines=engine_names())
 
 
+def check_model(spec: "ExperimentSpec") -> None:
+    """Refuse a model that is not on this machine if the Hugging Face Hub cannot give it.
+
+    Raises:
+        InvalidInputError: there is no such model.
+        UnavailableError: the Hub cannot be reached.
+    """
+    from modnorm.checkpoint.reference import find_local_checkpoint
+
+    if find_local_checkpoint(spec.model.name, spec.model.revision) is None:
+        from modnorm.checkpoint.hub import check_repository
+
+        check_repository(spec.model.name, spec.model.revision)
+
+
 @contextmanager
 def connect(server: str | None) -> Iterator["LabCalls"]:
     """Open a client of the lab that the command line or the settings name.
