@@ -40,6 +40,25 @@ RunServer = Annotated[
         help="Address of the lab that ran RUN [env: MODNORM_SERVER, unless RUN is a path].",
     ),
 ]
+Population = Annotated[
+    int | None,
+    typer.Option("--n", metavar="N", min=1, help="Candidates searched [default: the largest N]."),
+]
+Size = Annotated[
+    int | None,
+    typer.Option("--k", metavar="K", min=1, help="Experts that vote [default: the largest K]."),
+]
+BaseModel = Annotated[
+    str | None,
+    typer.Option(
+        "--model",
+        metavar="NAME|DIR",
+        help="The base on this machine [default: the model in the spec of RUN].",
+    ),
+]
+BaseRevision = Annotated[
+    str | None, typer.Option("--revision", metavar="COMMIT", help="Revision of the base.")
+]
 ExperimentId = Annotated[str, typer.Argument(metavar="ID", help="Id of the experiment.")]
 Seed = Annotated[
     int | None, typer.Option("--seed", help="Population seed instead of the one in the spec.")
