@@ -97,6 +97,11 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
             "Answer new questions by the vote of an ensemble.",
             RESULTS,
         ),
+        "serve": Command(
+            "modnorm.cli.serve:serve",
+            "Serve an ensemble to OpenAI clients.",
+            RESULTS,
+        ),
         "export": Command(
             "modnorm.cli.export:export",
             "Write a candidate, or the model that es, mezo or zo_finetuner trained, as a "
