@@ -25,7 +25,8 @@ if TYPE_CHECKING:
         VoteRow,
     )
     from modnorm.analysis.saved_run import SavedRun
-    from modnorm.analysis.votes import AnswerCount, VoteFilter, VoteRecord
+    from modnorm.analysis.votes import VoteFilter, VoteRecord
+    from modnorm.search.voting import AnswerCount
 
 __all__ = [
     "AnswerCount",

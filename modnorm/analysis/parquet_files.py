@@ -13,8 +13,8 @@ from pyarrow import dataset
 from modnorm.analysis.answers import ALL, AnswerFilter, AnswerRecord
 from modnorm.analysis.parquet_lines import equal, read_frame, read_lines, write_lines
 from modnorm.analysis.votes import ALL as ALL_VOTES
-from modnorm.analysis.votes import AnswerCount, VoteFilter, VoteRecord
-from modnorm.search.voting import Ballot
+from modnorm.analysis.votes import VoteFilter, VoteRecord
+from modnorm.search.voting import AnswerCount, Ballot
 from modnorm.tasks.protocol import Judgement
 
 if TYPE_CHECKING:

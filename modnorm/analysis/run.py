@@ -1,5 +1,6 @@
 """A finished run and its ensembles, for scripts and notebooks."""
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +17,9 @@ from modnorm.spec import ExperimentSpec
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from modnorm.prediction.run_predictions import PredictionSettings
+    from modnorm.prediction.voting_experts import Prediction
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +59,34 @@ class Ensemble:
         raise NotFoundError(
             f"no row {row} was voted on", field="row", remedy=f"name one of 0 to {self.rows - 1}"
         )
+
+    def predict(
+        self,
+        questions: Iterable[Mapping[str, object]],
+        settings: "PredictionSettings | None" = None,
+    ) -> tuple["Prediction", ...]:
+        """Return the ensemble's answers to new questions, in order; needs the base model here.
+
+        Args:
+            questions: Rows with the task's columns; they need not state the right answers.
+            settings: Base, engine and whether all experts answer; the defaults when None.
+
+        Raises:
+            InvalidInputError: a row breaks the task's schema, or this machine has no such base.
+            ConflictError: the model of the base's name is another one.
+            EvaluationError: an expert cannot answer, or the engine failed.
+        """
+        from modnorm.prediction.ensemble_definition import (  # noqa: PLC0415 - loads torch
+            define_ensemble,
+        )
+        from modnorm.prediction.run_predictions import (  # noqa: PLC0415 - loads torch
+            PredictionSettings,
+            Predictor,
+        )
+
+        ensemble = define_ensemble(self.source, self.population, self.ensemble_size)
+        predictor = Predictor(ensemble, settings or PredictionSettings())
+        return tuple(predictor.predict(predictor.encode_rows(questions)))
 
     def to_pandas(self) -> "pd.DataFrame":
         """Return the votes as a table with one line for each row."""

@@ -3,24 +3,11 @@
 `modnorm.analysis.parquet_files` reads and writes them as `votes.parquet`.
 """
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from modnorm.analysis.run_data import EnsembleRow, VoteRow
-from modnorm.search.voting import Ballot
-
-
-@dataclass(frozen=True, slots=True)
-class AnswerCount:
-    """How many experts gave one answer."""
-
-    answer: str
-    """string. The vote key."""
-    votes: int
-    """int32. Experts that gave it."""
-    expert: int
-    """int32. Candidate index of the best-ranked of them."""
+from modnorm.search.voting import AnswerCount, Ballot, count_answers
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +93,7 @@ def vote_records(
     experts = ensemble.experts
     for vote in votes:
         said = [ballots[expert].votes[vote.row] for expert in experts]
-        counts = _counts(said, experts)
+        counts = count_answers(said, experts)
         tied = tuple(count.answer for count in counts if count.votes == counts[0].votes)
         is_tie = len(tied) > 1
         yield VoteRecord(
@@ -121,15 +108,6 @@ def vote_records(
             tied=tied if is_tie else (),
             tie_broken_by=counts[0].expert if is_tie else None,
         )
-
-
-def _counts(said: Sequence[str | None], experts: Sequence[int]) -> tuple[AnswerCount, ...]:
-    """Count answers as `modnorm.search.voting` does: on ties the better-ranked expert's first."""
-    counts = Counter(answer for answer in said if answer is not None)
-    return tuple(
-        AnswerCount(answer, votes, experts[said.index(answer)])
-        for answer, votes in counts.most_common()
-    )
 
 
 def _is_correct(ballot: Ballot, row: int) -> bool | None:

@@ -1,9 +1,16 @@
 """Download of the necessary files of a checkpoint from the Hugging Face Hub."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from httpx import HTTPError
-from huggingface_hub import snapshot_download
+from huggingface_hub import (
+    get_hf_file_metadata,
+    hf_hub_url,
+    snapshot_download,
+    try_to_load_from_cache,
+)
 from huggingface_hub.errors import (
     GatedRepoError,
     HFValidationError,
@@ -26,6 +33,8 @@ from modnorm.errors import InvalidInputError, UnavailableError
 
 _PROCESSORS = ("preprocessor_config.json", "processor_config.json")
 """Files that an exported multimodal model needs to process images."""
+_PROBE_SECONDS = 10.0
+"""A Hub that does not answer for so long counts as out of reach."""
 
 
 def fetch_checkpoint(name: str, revision: str | None) -> Path:
@@ -45,9 +54,31 @@ def fetch_checkpoint(name: str, revision: str | None) -> Path:
     return _snapshot(name, first.name, (*METADATA, INDEX, SINGLE, *shards))
 
 
+def check_repository(name: str, revision: str | None) -> None:
+    """Make sure that a repository is in the cache, or that the Hub has it.
+
+    One request that is not retried: it answers before any work starts.
+
+    Raises:
+        InvalidInputError: no such repository, revision or access.
+        UnavailableError: the Hub cannot be reached.
+    """
+    if isinstance(try_to_load_from_cache(name, "config.json", revision=revision), str):
+        return
+    with _hub_errors(name, revision):
+        url = hf_hub_url(name, "config.json", revision=revision)
+        get_hf_file_metadata(url, timeout=_PROBE_SECONDS)
+
+
 def _snapshot(name: str, revision: str | None, patterns: tuple[str, ...]) -> Path:
-    try:
+    with _hub_errors(name, revision):
         return Path(snapshot_download(name, revision=revision, allow_patterns=list(patterns)))
+
+
+@contextmanager
+def _hub_errors(name: str, revision: str | None) -> Iterator[None]:
+    try:
+        yield
     except RevisionNotFoundError as error:
         raise InvalidInputError(
             f"{name} has no revision {revision!r}",
@@ -62,7 +93,11 @@ def _snapshot(name: str, revision: str | None, patterns: tuple[str, ...]) -> Pat
         ) from error
     except (LocalEntryNotFoundError, HTTPError, OSError) as error:
         raise UnavailableError(
-            f"cannot fetch {name} from the Hugging Face Hub: {error}",
+            f"cannot fetch {name} from the Hugging Face Hub: {_first_line(error)}",
             field="model.name",
             remedy="try again, or use a local directory",
         ) from error
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]

@@ -37,7 +37,7 @@ class PromptEncoder:
         Raises:
             InvalidInputError: the template refuses the messages, or writes two beginning tokens.
         """
-        ids = self.encode_text(self._render(messages))
+        ids = self.encode_text(self.render(messages))
         bos = self._tokenizer.bos_token_id
         if bos is not None and ids[:2] == [bos, bos]:
             raise InvalidInputError(
@@ -83,7 +83,12 @@ class PromptEncoder:
         ended = bool(ids) and ids[-1] in self.stop_ids
         return self.decode(ids[:-1] if ended else ids)
 
-    def _render(self, messages: Sequence["Message"]) -> str:
+    def render(self, messages: Sequence["Message"]) -> str:
+        """Return the text of a conversation, up to the start of the assistant's answer.
+
+        Raises:
+            InvalidInputError: the template refuses the messages.
+        """
         conversation = [{"role": turn.role, "content": turn.content} for turn in messages]
         try:
             text = self._tokenizer.apply_chat_template(

@@ -92,10 +92,25 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
             "Judge the stored completions of a finished run by another scorer, without a model.",
             RESULTS,
         ),
+        "predict": Command(
+            "modnorm.cli.predict:predict",
+            "Answer new questions by the vote of an ensemble.",
+            RESULTS,
+        ),
+        "serve": Command(
+            "modnorm.cli.serve:serve",
+            "Serve an ensemble to OpenAI clients.",
+            RESULTS,
+        ),
         "export": Command(
             "modnorm.cli.export:export",
             "Write a candidate, or the model that es, mezo or zo_finetuner trained, as a "
             "checkpoint.",
+            RESULTS,
+        ),
+        "rebuild": Command(
+            "modnorm.cli.rebuild:rebuild",
+            "Write and verify the checkpoints of an exported ensemble.",
             RESULTS,
         ),
         "tune": Command(

@@ -2,13 +2,17 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
 from modnorm.checkpoint.writing import require_new
-from modnorm.cli.console import emit_json
+from modnorm.cli.console import emit_json, stderr
 from modnorm.cli.runs import opened_run
-from modnorm.client.base_model import BasePlace
+from modnorm.prediction.base_model import BasePlace
+
+if TYPE_CHECKING:
+    from modnorm.perturbation.model_card import TokenizerFinding
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +49,17 @@ def write_model(  # noqa: PLR0913 - the command's options
 
 
 def _export_trained(run: str, server: str | None, place: BasePlace, out: Path) -> _Written:
+    from modnorm.client.export_card import check_tokenizer, state_card
     from modnorm.client.trained import trained_lineage
     from modnorm.perturbation.checkpoint_export import export_state
 
     with opened_run(run, server) as found:
         lineage = trained_lineage(found)
-    base = place.find(found.spec.model, lineage.model_digest)
-    digest, updates = export_state(base, lineage, out), len(lineage.steps)
+        base = place.find(found.spec.model, lineage.model_digest)
+        finding = check_tokenizer(found, base)
+        card = state_card(found, base, lineage, finding)
+    digest, updates = export_state(base, lineage, out, card=card), len(lineage.steps)
+    _warn(finding)
     return _Written(
         {"directory": str(out), "updates": updates, "weights_sha256": digest},
         f"{updates} updates  {digest[:16]}  {out}",
@@ -61,13 +69,17 @@ def _export_trained(run: str, server: str | None, place: BasePlace, out: Path) -
 def _export_candidate(
     run: str, server: str | None, place: BasePlace, out: Path, rank: int
 ) -> _Written:
+    from modnorm.client.export_card import candidate_card, check_tokenizer
     from modnorm.client.ranked import ranked_candidate
     from modnorm.perturbation.checkpoint_export import export_candidate
 
     with opened_run(run, server) as found:
         ranked = ranked_candidate(found, rank)
-    base = place.find(found.spec.model, ranked.scale_map.model_digest)
-    digest = export_candidate(base, ranked.descriptor, ranked.scale_map, out)
+        base = place.find(found.spec.model, ranked.scale_map.model_digest)
+        finding = check_tokenizer(found, base)
+        card = candidate_card(found, base, ranked, rank, finding)
+    digest = export_candidate(base, ranked.descriptor, ranked.scale_map, out, card=card)
+    _warn(finding)
     reward = ranked.selection_reward
     return _Written(
         {
@@ -80,3 +92,8 @@ def _export_candidate(
         f"rank {rank}, candidate {ranked.index}, selection reward {reward:.4f}  "
         f"{digest[:16]}  {out}",
     )
+
+
+def _warn(finding: "TokenizerFinding") -> None:
+    if not finding.holds:
+        stderr().print(f"warning: {finding.sentence}", soft_wrap=True)

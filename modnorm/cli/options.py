@@ -40,6 +40,25 @@ RunServer = Annotated[
         help="Address of the lab that ran RUN [env: MODNORM_SERVER, unless RUN is a path].",
     ),
 ]
+Population = Annotated[
+    int | None,
+    typer.Option("--n", metavar="N", min=1, help="Candidates searched [default: the largest N]."),
+]
+Size = Annotated[
+    int | None,
+    typer.Option("--k", metavar="K", min=1, help="Experts that vote [default: the largest K]."),
+]
+BaseModel = Annotated[
+    str | None,
+    typer.Option(
+        "--model",
+        metavar="NAME|DIR",
+        help="The base on this machine [default: the model in the spec of RUN].",
+    ),
+]
+BaseRevision = Annotated[
+    str | None, typer.Option("--revision", metavar="COMMIT", help="Revision of the base.")
+]
 ExperimentId = Annotated[str, typer.Argument(metavar="ID", help="Id of the experiment.")]
 Seed = Annotated[
     int | None, typer.Option("--seed", help="Population seed instead of the one in the spec.")
@@ -136,6 +155,21 @@ def check_here(spec: "ExperimentSpec", file: Path | None = None) -> None:
 
     with located(file) if file is not None else nullcontext():
         check_here(spec, folders=settings().split_folders, engines=engine_names())
+
+
+def check_model(spec: "ExperimentSpec") -> None:
+    """Refuse a model that is not on this machine if the Hugging Face Hub cannot give it.
+
+    Raises:
+        InvalidInputError: there is no such model.
+        UnavailableError: the Hub cannot be reached.
+    """
+    from modnorm.checkpoint.reference import find_local_checkpoint
+
+    if find_local_checkpoint(spec.model.name, spec.model.revision) is None:
+        from modnorm.checkpoint.hub import check_repository
+
+        check_repository(spec.model.name, spec.model.revision)
 
 
 @contextmanager

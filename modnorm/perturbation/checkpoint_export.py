@@ -1,6 +1,7 @@
 """Export of candidates and trained states as checkpoints that any tool can read."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -15,12 +16,18 @@ from modnorm.noise import Block
 from modnorm.perturbation.candidate_weights import CandidateWeights, WeightView
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.lineage import Lineage
+from modnorm.perturbation.model_card import CARD
 
 CANDIDATE, LINEAGE = "candidate.json", "lineage.json"
 
 
 def export_candidate(
-    checkpoint: Checkpoint, descriptor: Descriptor, scale_map: ScaleMap, directory: Path
+    checkpoint: Checkpoint,
+    descriptor: Descriptor,
+    scale_map: ScaleMap,
+    directory: Path,
+    *,
+    card: str | None = None,
 ) -> str:
     """Write a candidate's weights, the other files of its base, and its descriptor.
 
@@ -29,6 +36,7 @@ def export_candidate(
         descriptor: The candidate, resolved; published noise is generated on the CPU.
         scale_map: The scale map that it was drawn with.
         directory: Target directory, new or empty.
+        card: Text of its model card; that of the base stays when None.
 
     Returns:
         SHA-256 over the candidate's physical tensors, as engines compute it.
@@ -42,17 +50,44 @@ def export_candidate(
     tensors, weights = _load_tensors(stored, checkpoint.digest)
     weights.apply(descriptor, scale_map)
     text = json.dumps(asdict(descriptor), indent=2, sort_keys=True) + "\n"
-    write_checkpoint(stored, tensors, dict(stored.other_tensors()), directory, {CANDIDATE: text})
+    notes = {CANDIDATE: text, **_card(card)}
+    write_checkpoint(stored, tensors, dict(stored.other_tensors()), directory, notes)
     return weights_sha256(stored.layout, lambda tensor: tensors[tensor.name])
 
 
-def export_state(checkpoint: Checkpoint, lineage: Lineage, directory: Path) -> str:
+def candidate_digests(
+    checkpoint: Checkpoint, descriptors: Sequence[Descriptor], scale_map: ScaleMap
+) -> tuple[str, ...]:
+    """Return the digest of each candidate's weights, as `export_candidate` returns it.
+
+    Args:
+        checkpoint: The base.
+        descriptors: The candidates, resolved.
+        scale_map: The scale map that they were drawn with.
+
+    Raises:
+        IncompatibleError: the candidates belong to another model.
+    """
+    stored = CheckpointWeights(checkpoint)
+    tensors, weights = _load_tensors(stored, checkpoint.digest)
+    digests = []
+    for descriptor in descriptors:
+        weights.apply(descriptor, scale_map)
+        digests.append(weights_sha256(stored.layout, lambda tensor: tensors[tensor.name]))
+        weights.restore()
+    return tuple(digests)
+
+
+def export_state(
+    checkpoint: Checkpoint, lineage: Lineage, directory: Path, *, card: str | None = None
+) -> str:
     """Write a state's weights, the other files of its base, and its lineage.
 
     Args:
         checkpoint: The base.
         lineage: A lineage of that base; published noise is generated on the CPU.
         directory: Target directory, new or empty.
+        card: Text of its model card; that of the base stays when None.
 
     Returns:
         SHA-256 over the state's physical tensors, as engines compute it.
@@ -74,9 +109,13 @@ def export_state(checkpoint: Checkpoint, lineage: Lineage, directory: Path) -> s
     stored = CheckpointWeights(checkpoint)
     tensors, weights = _load_tensors(stored, checkpoint.digest)
     weights.rebase(lineage)
-    notes = {LINEAGE: lineage.to_json()}
+    notes = {LINEAGE: lineage.to_json(), **_card(card)}
     write_checkpoint(stored, tensors, dict(stored.other_tensors()), directory, notes)
     return weights_sha256(stored.layout, lambda tensor: tensors[tensor.name])
+
+
+def _card(text: str | None) -> dict[str, str]:
+    return {} if text is None else {CARD: text}
 
 
 def _load_tensors(

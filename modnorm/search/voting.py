@@ -32,6 +32,34 @@ def plurality(votes: Sequence[str | None]) -> Tally:
     return Tally(answer=answer, valid=counts.total(), support=support)
 
 
+@dataclass(frozen=True, slots=True)
+class AnswerCount:
+    """How many experts gave one answer."""
+
+    answer: str
+    """string. The vote key."""
+    votes: int
+    """int32. Experts that gave it."""
+    expert: int
+    """int32. Candidate index of the best-ranked of them."""
+
+
+def count_answers(votes: Sequence[str | None], experts: Sequence[int]) -> tuple[AnswerCount, ...]:
+    """Count the valid answers to one row: most votes first, so the first is the winner.
+
+    Among equal numbers of votes the answer of the better-ranked expert comes first.
+
+    Args:
+        votes: Vote key of each expert, best-ranked expert first; None without a vote.
+        experts: Their candidate indices.
+    """
+    counts = Counter(vote for vote in votes if vote is not None)
+    return tuple(
+        AnswerCount(answer, count, experts[votes.index(answer)])
+        for answer, count in counts.most_common()
+    )
+
+
 class JudgedAnswer(Protocol):
     """One expert's judged answer to one row, for example `modnorm.search.judging.Answer`."""
 

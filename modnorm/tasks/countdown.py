@@ -45,6 +45,10 @@ MAX_NUMBER = 10**9
 _TARGET_TOLERANCE = 1e-5
 _INTEGER_TOLERANCE = 1e-9
 _LARGEST_VOTED_LITERAL = 1000
+_PROMPT = re.compile(
+    r"Using the numbers \[(?P<numbers>\d{1,10}(?:, \d{1,10}){0,63})\], "
+    r"create an equation that equals (?P<target>-?\d{1,20}(?:\.\d{1,20})?)\. "
+)
 _DECIMAL = re.compile(r"-?[0-9]{1,20}(\.[0-9]{1,20})?")
 
 
@@ -69,6 +73,26 @@ class Countdown:
             )
         return {"numbers": list(numbers), "target": _target(raw.get("target"))}
 
+    def parse_question(self, raw: Mapping[str, object]) -> Row:
+        """Check the columns of `parse`: the target is part of the question."""
+        return self.parse(raw)
+
+    def read_prompt(self, prompt: str) -> Row:
+        """Return the numbers and the target that a prompt of `messages` names.
+
+        Raises:
+            InvalidInputError: the text is no such prompt.
+        """
+        found = _PROMPT.search(prompt)
+        if found is None:
+            raise InvalidInputError(
+                "a vote on Countdown needs the numbers and the target",
+                field="row",
+                remedy="begin the prompt as the task does, or give the row",
+            )
+        numbers = [int(number) for number in found["numbers"].split(", ")]
+        return self.parse({"numbers": numbers, "target": found["target"]})
+
     def messages(self, row: Row) -> tuple[Message, ...]:
         """Return the paper's prompt (app. "Prompt Templates")."""
         text = USER.format(numbers=_numbers(row), target=row["target"])
@@ -76,7 +100,7 @@ class Countdown:
 
     def judge(self, row: Row, completion: str) -> Judgement:
         """Score one completion: reward = 0.1 * format + answer."""
-        vote = self._vote(row, completion)
+        vote = self.vote(row, completion)
         answer = self._answers(row, completion)
         return Judgement(0.1 * format_score(completion) + answer, vote, _hits(row, vote))
 
@@ -88,12 +112,13 @@ class Countdown:
         """Numeric-answer accuracy."""
         return accuracy(rows, correct)
 
-    def _vote(self, row: Row, completion: str) -> str | None:
+    def vote(self, row: Row, completion: str) -> str | None:
+        """Return the vote key of a completion."""
         return vote_key((stated_answer(completion) or "").strip(), _numbers(row))
 
     def _answers(self, row: Row, completion: str) -> bool:
         """Whether the completion's answer is legal and equals the target."""
-        return _hits(row, self._vote(row, completion))
+        return _hits(row, self.vote(row, completion))
 
 
 class PublishedCountdown(Countdown):
@@ -101,7 +126,8 @@ class PublishedCountdown(Countdown):
 
     scorer = "countdown-reference-v1"
 
-    def _vote(self, row: Row, completion: str) -> str | None:
+    def vote(self, row: Row, completion: str) -> str | None:
+        """Return the vote key of a completion."""
         numbers = _numbers(row)
         if max(numbers) > _LARGEST_VOTED_LITERAL:
             return None

@@ -102,6 +102,10 @@ class DeclaredTask:
             )
         return row
 
+    def parse_question(self, raw: Mapping[str, object]) -> Row:
+        """Check the columns that the prompt names; drop the rest."""
+        return {column: _cell(raw, column) for column in self._declaration.question_columns}
+
     def messages(self, row: Row) -> tuple[Message, ...]:
         """Return the declared prompt."""
         prompt = self._declaration.prompt
@@ -110,10 +114,14 @@ class DeclaredTask:
             return (user,)
         return Message("system", prompt.system.format(**row)), user
 
+    def vote(self, row: Row, completion: str) -> str | None:  # noqa: ARG002 - as in the protocol
+        """Return the vote key of a completion."""
+        answer = self._extract(completion)
+        return None if answer is None else self._form(answer)
+
     def judge(self, row: Row, completion: str) -> Judgement:
         """Score one completion: reward 1 for the row's answer, else 0."""
-        answer = self._extract(completion)
-        vote = None if answer is None else self._form(answer)
+        vote = self.vote(row, completion)
         return judge_vote(vote, self._form(str(row[self._declaration.answer])))
 
     def gold(self, row: Row) -> str:

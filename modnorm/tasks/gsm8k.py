@@ -58,13 +58,21 @@ class Gsm8k:
             raise InvalidInputError('must end with "#### " and a number', field="answer")
         return {"question": question, "answer": answer}
 
+    def parse_question(self, raw: Mapping[str, object]) -> Row:
+        """Check the column `question`; drop the rest."""
+        return {"question": columns.text(raw, "question")}
+
     def messages(self, row: Row) -> tuple[Message, ...]:
         """Return the paper's prompt (app. "Prompt Templates"); there is no system message."""
         return (Message("user", USER.format(question=row["question"])),)
 
+    def vote(self, row: Row, completion: str) -> str | None:  # noqa: ARG002 - as in the protocol
+        """Return the vote key of a completion."""
+        return final_answer(completion)
+
     def judge(self, row: Row, completion: str) -> Judgement:
         """Score one completion: reward 1 for the right final answer, else 0."""
-        return judge_vote(final_answer(completion), str(row["answer"]))
+        return judge_vote(self.vote(row, completion), str(row["answer"]))
 
     def gold(self, row: Row) -> str:
         """Return the final number."""
@@ -85,13 +93,17 @@ class PublishedGsm8k(Gsm8k):
 
     scorer = "gsm8k-reference-v1"
 
+    def vote(self, row: Row, completion: str) -> str | None:  # noqa: ARG002 - as in the protocol
+        """Return the vote key of a completion."""
+        marked, last = published_readings(completion)
+        return (last if marked is None else marked) or None
+
     def judge(self, row: Row, completion: str) -> Judgement:
         """Score one completion: reward 1 if either reading is the row's answer, else 0."""
-        marked, last = published_readings(completion)
-        vote = last if marked is None else marked
+        vote = self.vote(row, completion)
         return Judgement(
-            reward=float(row["answer"] in {marked, last}),
-            vote=vote or None,
+            reward=float(row["answer"] in published_readings(completion)),
+            vote=vote,
             # The published code marks the vote again and accepts either reading.
             correct=bool(vote) and row["answer"] in published_readings(f"#### {vote}"),
         )

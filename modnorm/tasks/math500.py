@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from modnorm.tasks import columns
 from modnorm.tasks.mathematics.answer_extraction import final_answer
 from modnorm.tasks.mathematics.canonical import canonical
-from modnorm.tasks.mathematics.published_answers import published_judgement
+from modnorm.tasks.mathematics.published_answers import published_answer, published_judgement
 from modnorm.tasks.protocol import Judgement, Message, Row
 from modnorm.tasks.single_answer import RIGHT_OR_WRONG, accuracy, judge_vote
 
@@ -32,15 +32,22 @@ class Math500:
         """
         return {"problem": columns.text(raw, "problem"), "answer": columns.text(raw, "answer")}
 
+    def parse_question(self, raw: Mapping[str, object]) -> Row:
+        """Check the column `problem`; drop the rest."""
+        return {"problem": columns.text(raw, "problem")}
+
     def messages(self, row: Row) -> tuple[Message, ...]:
         """Return the paper's prompt (app. "Prompt Templates"); there is no system message."""
         return (Message("user", USER.format(problem=row["problem"])),)
 
+    def vote(self, row: Row, completion: str) -> str | None:  # noqa: ARG002 - as in the protocol
+        """Return the vote key of a completion."""
+        answer = final_answer(completion)
+        return None if answer is None else canonical(answer)
+
     def judge(self, row: Row, completion: str) -> Judgement:
         """Score one completion: reward 1 for an answer equal to the row's, else 0."""
-        answer = final_answer(completion)
-        vote = None if answer is None else canonical(answer)
-        return judge_vote(vote, canonical(str(row["answer"])))
+        return judge_vote(self.vote(row, completion), canonical(str(row["answer"])))
 
     def gold(self, row: Row) -> str:
         """Return the answer as the row writes it."""
@@ -55,6 +62,10 @@ class PublishedMath500(Math500):
     """MATH-500 scored as the published code does: the vote is the answer as written."""
 
     scorer = "math500-reference-v1"
+
+    def vote(self, row: Row, completion: str) -> str | None:  # noqa: ARG002 - as in the protocol
+        """Return the vote key of a completion."""
+        return published_answer(completion) or None
 
     def judge(self, row: Row, completion: str) -> Judgement:
         """Score one completion: reward 1 if the published comparison accepts its answer."""

@@ -77,12 +77,21 @@ class Mbpp:
             ) from error
         return row
 
+    def parse_question(self, raw: Mapping[str, object]) -> Row:
+        """Check the columns of `parse`; the tests are shown, and need not be judgeable."""
+        return parse_row(raw)
+
     def messages(self, row: Row) -> tuple[Message, ...]:
         """Return the paper's prompt (app. "Prompt Templates")."""
         tests = "\n".join(columns.texts(row, "test_list")[:SHOWN_TESTS])
         return Message("system", SYSTEM), Message(
             "user", USER.format(text=row["text"], tests=tests)
         )
+
+    def vote(self, row: Row, completion: str) -> str | None:  # noqa: ARG002 - as in the protocol
+        """Return the vote key of a completion."""
+        program = self._program(completion)
+        return None if program is None else self._vote(program)
 
     def judge(self, row: Row, completion: str) -> Judgement:
         """Score one completion: reward 1 if its program passes all tests.
@@ -94,7 +103,7 @@ class Mbpp:
         """
         program = self._program(completion)
         passed = program is not None and self._passes(row, program)
-        vote = None if program is None else self._vote(program)
+        vote = self.vote(row, completion)
         return Judgement(reward=float(passed), vote=vote, correct=passed and vote is not None)
 
     def gold(self, row: Row) -> str:

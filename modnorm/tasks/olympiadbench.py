@@ -11,7 +11,7 @@ from modnorm.errors import InvalidInputError
 from modnorm.tasks import columns
 from modnorm.tasks.mathematics.answer_extraction import final_answer
 from modnorm.tasks.mathematics.canonical import canonical
-from modnorm.tasks.mathematics.published_answers import published_judgement
+from modnorm.tasks.mathematics.published_answers import published_answer, published_judgement
 from modnorm.tasks.protocol import Judgement, Message, Row
 from modnorm.tasks.single_answer import RIGHT_OR_WRONG, accuracy, judge_vote
 
@@ -34,24 +34,32 @@ class OlympiadBench:
         Raises:
             InvalidInputError: a column is missing or malformed.
         """
-        multiple = raw.get("is_multiple_answer", False)
-        if not isinstance(multiple, bool):
-            raise InvalidInputError("must be true or false", field="is_multiple_answer")
         return {
             "question": columns.text(raw, "question"),
             "final_answer": columns.texts(raw, "final_answer")[:1],
-            "is_multiple_answer": multiple,
+            "is_multiple_answer": _multiple(raw),
         }
+
+    def parse_question(self, raw: Mapping[str, object]) -> Row:
+        """Check the columns `question` and `is_multiple_answer`; drop the rest."""
+        return {"question": columns.text(raw, "question"), "is_multiple_answer": _multiple(raw)}
+
+    def read_prompt(self, prompt: str) -> Row:  # noqa: ARG002 - as in the protocol
+        """Return a question with one answer: the prompt does not say how many there are."""
+        return {"is_multiple_answer": False}
 
     def messages(self, row: Row) -> tuple[Message, ...]:
         """Return the paper's prompt (app. "Prompt Templates"); there is no system message."""
         return (Message("user", USER.format(question=row["question"])),)
 
+    def vote(self, row: Row, completion: str) -> str | None:
+        """Return the vote key of a completion."""
+        answer = final_answer(completion)
+        return None if answer is None else _form(row, answer)
+
     def judge(self, row: Row, completion: str) -> Judgement:
         """Score one completion: reward 1 for an answer equal to the row's, else 0."""
-        answer = final_answer(completion)
-        vote = None if answer is None else _form(row, answer)
-        return judge_vote(vote, _form(row, truth(row)))
+        return judge_vote(self.vote(row, completion), _form(row, truth(row)))
 
     def gold(self, row: Row) -> str:
         """Return the answer as the row writes it."""
@@ -67,6 +75,10 @@ class PublishedOlympiadBench(OlympiadBench):
 
     scorer = "olympiadbench-reference-v1"
 
+    def vote(self, row: Row, completion: str) -> str | None:  # noqa: ARG002 - as in the protocol
+        """Return the vote key of a completion."""
+        return published_answer(completion) or None
+
     def judge(self, row: Row, completion: str) -> Judgement:
         """Score one completion: reward 1 if the published comparison accepts its answer."""
         return published_judgement(completion, truth(row))
@@ -77,6 +89,13 @@ def truth(row: Row) -> str:
     answers = row["final_answer"]
     answer = str(answers[0] if isinstance(answers, list) else answers).strip()
     return answer.removeprefix("$").removesuffix("$").strip()
+
+
+def _multiple(raw: Mapping[str, object]) -> bool:
+    multiple = raw.get("is_multiple_answer", False)
+    if not isinstance(multiple, bool):
+        raise InvalidInputError("must be true or false", field="is_multiple_answer")
+    return multiple
 
 
 def _form(row: Row, answer: str) -> str:

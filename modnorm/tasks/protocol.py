@@ -51,6 +51,31 @@ class GoldTask(Protocol):
         """Return the right answer; of a task with tests, the tests."""
 
 
+class QuestionTask(Protocol):
+    """A task that accepts rows without the right answer, to predict it."""
+
+    def parse_question(self, raw: Mapping[str, object]) -> Row:
+        """Check the question's columns of a raw row; drop the rest.
+
+        Raises:
+            InvalidInputError: the row breaks the schema; the error's field names the column.
+        """
+
+    def vote(self, row: Row, completion: str) -> str | None:
+        """Return the vote key of a completion, `Judgement.vote` of the same completion."""
+
+
+class PromptTask(Protocol):
+    """A `QuestionTask` whose votes depend on the question, and can be read from its prompt."""
+
+    def read_prompt(self, prompt: str) -> Row:
+        """Return the columns of a question that its vote needs.
+
+        Raises:
+            InvalidInputError: the text is no prompt of this task.
+        """
+
+
 class Task(Protocol):
     """A benchmark by name and version; pure functions, safe to call from any thread."""
 

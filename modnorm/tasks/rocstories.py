@@ -80,9 +80,7 @@ class RocStories:
         """
         if "sentence1" in raw:
             return _shuffled(raw)
-        sentences = columns.texts(raw, "shuffled_sentences")
-        if len(sentences) != len(LABELS):
-            raise InvalidInputError("must be five sentences", field="shuffled_sentences")
+        sentences = _sentences(raw)
         order = raw.get("gold_order")
         if not isinstance(order, list) or not _is_order(order):
             raise InvalidInputError("must be the numbers 0 to 4 in some order", field="gold_order")
@@ -90,6 +88,15 @@ class RocStories:
             "title": columns.optional_text(raw, "title"),
             "shuffled_sentences": sentences,
             "gold_order": list(order),
+        }
+
+    def parse_question(self, raw: Mapping[str, object]) -> Row:
+        """Check a shuffled row, without its `gold_order`, or shuffle the published columns."""
+        if "sentence1" in raw:
+            return _shuffled(raw)
+        return {
+            "title": columns.optional_text(raw, "title"),
+            "shuffled_sentences": _sentences(raw),
         }
 
     def messages(self, row: Row) -> tuple[Message, ...]:
@@ -101,7 +108,7 @@ class RocStories:
 
     def judge(self, row: Row, completion: str) -> Judgement:
         """Score one completion: 0.6 positions + 0.4 neighbours in order, of a permutation."""
-        vote = self._order(completion)
+        vote = self.vote(row, completion)
         reward = 0.0 if vote is None else order_score(vote, right_order(row))
         return Judgement(reward=reward, vote=vote, correct=vote == right_order(row))
 
@@ -113,7 +120,8 @@ class RocStories:
         """Share of exact orders."""
         return accuracy(rows, correct)
 
-    def _order(self, completion: str) -> str | None:
+    def vote(self, row: Row, completion: str) -> str | None:  # noqa: ARG002 - as in the protocol
+        """Return the vote key of a completion."""
         return stated_order(completion)
 
 
@@ -122,7 +130,8 @@ class PublishedRocStories(RocStories):
 
     scorer = "rocstories-reference-v1"
 
-    def _order(self, completion: str) -> str | None:
+    def vote(self, row: Row, completion: str) -> str | None:  # noqa: ARG002 - as in the protocol
+        """Return the vote key of a completion."""
         return published_order(completion)
 
 
@@ -180,6 +189,13 @@ def _is_permutation(letters: str) -> bool:
 
 def _is_order(order: Sequence[object]) -> bool:
     return all(type(index) is int for index in order) and sorted(map(str, order)) == list("01234")
+
+
+def _sentences(raw: Mapping[str, object]) -> list[str]:
+    sentences = columns.texts(raw, "shuffled_sentences")
+    if len(sentences) != len(LABELS):
+        raise InvalidInputError("must be five sentences", field="shuffled_sentences")
+    return sentences
 
 
 def _shuffled(raw: Mapping[str, object]) -> Row:

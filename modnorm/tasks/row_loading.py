@@ -1,6 +1,6 @@
 """Loads the rows that a spec names, in a task's schema."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -88,9 +88,16 @@ def parse_row(task: Task, columns: Raw, place: str, *, field: str) -> Row:
     Raises:
         InvalidInputError: the row breaks the schema; the message names the place and the column.
     """
+    return parse_in_place(task, task.parse, columns, place, field=field)
+
+
+def parse_in_place(
+    task: Task, parse: Callable[[Raw], Row], columns: Raw, place: str, *, field: str
+) -> Row:
+    """Return a raw row as `parse`, a method of the task, returns it; see `parse_row`."""
     with attribute_to_task(task, place, InvalidInputError):
         try:
-            return task.parse(columns)
+            return parse(columns)
         except InvalidInputError as error:
             raise InvalidInputError(
                 f"{place}, column {error.field!r}: {error.message}",

@@ -110,6 +110,12 @@ class Declaration(_Section):
             raise ValueError(f"columns: {', '.join(missing)} used but not listed")
         return self
 
+    @property
+    def question_columns(self) -> tuple[str, ...]:
+        """The columns that the prompt names, in the order of `columns`."""
+        named = _columns_of(self.prompt.system or "") | _columns_of(self.prompt.user)
+        return tuple(column for column in self.columns if column in named)
+
 
 def _columns_of(template: str) -> set[str]:
     """Return the columns in a template."""

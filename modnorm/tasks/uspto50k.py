@@ -73,19 +73,24 @@ class Uspto50k:
         Raises:
             InvalidInputError: a column is missing or malformed.
         """
-        reaction = columns.text(raw, "rxn_smiles")
-        if ">>" not in reaction:
-            raise InvalidInputError("must be REACTANTS>>PRODUCT", field="rxn_smiles")
-        return {"rxn_smiles": _ATOM_MAP.sub("]", reaction), "class": _class(raw.get("class"))}
+        return {"rxn_smiles": _reaction(raw), "class": _class(raw.get("class"))}
+
+    def parse_question(self, raw: Mapping[str, object]) -> Row:
+        """Check the column `rxn_smiles`; drop the rest."""
+        return {"rxn_smiles": _reaction(raw)}
 
     def messages(self, row: Row) -> tuple[Message, ...]:
         """Return the paper's prompt (app. "Prompt Templates")."""
         user = USER.format(rxn_smiles=row["rxn_smiles"])
         return Message("system", SYSTEM), Message("user", user)
 
+    def vote(self, row: Row, completion: str) -> str | None:  # noqa: ARG002 - as in the protocol
+        """Return the vote key of a completion."""
+        return predicted_class(completion)
+
     def judge(self, row: Row, completion: str) -> Judgement:
         """Score one completion: reward 1 for the right class, else 0 (micro accuracy)."""
-        return judge_vote(predicted_class(completion), str(row["class"]))
+        return judge_vote(self.vote(row, completion), str(row["class"]))
 
     def gold(self, row: Row) -> str:
         """Return the number of the class."""
@@ -104,12 +109,16 @@ class PublishedUspto50k(Uspto50k):
 
     scorer = "uspto50k-reference-v1"
 
+    def vote(self, row: Row, completion: str) -> str | None:  # noqa: ARG002 - as in the protocol
+        """Return the vote key of a completion."""
+        return published_class(completion)
+
     def judge(self, row: Row, completion: str) -> Judgement:
         """Score one completion: reward 1 for the right class as a number, else 0.
 
         The metric compares texts, so a vote of `07` is wrong.
         """
-        vote = published_class(completion)
+        vote = self.vote(row, completion)
         right = vote is not None and len(vote) <= _MAX_DIGITS and int(vote) == row["class"]
         return Judgement(reward=float(right), vote=vote, correct=vote == str(row["class"]))
 
@@ -129,6 +138,13 @@ def published_class(completion: str) -> str | None:
     """Return the last tagged number, else the last lone number from 1 to 10."""
     numbers = _PUBLISHED_TAGGED.findall(completion) or _PUBLISHED_NUMBER.findall(completion)
     return numbers[-1] if numbers else None
+
+
+def _reaction(raw: Mapping[str, object]) -> str:
+    reaction = columns.text(raw, "rxn_smiles")
+    if ">>" not in reaction:
+        raise InvalidInputError("must be REACTANTS>>PRODUCT", field="rxn_smiles")
+    return _ATOM_MAP.sub("]", reaction)
 
 
 def _class(value: object) -> int:

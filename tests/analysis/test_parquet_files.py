@@ -14,8 +14,9 @@ from modnorm.analysis.parquet_files import (
     write_votes,
 )
 from modnorm.analysis.parquet_lines import GROUP_LINES
-from modnorm.analysis.votes import AnswerCount, VoteFilter, VoteRecord
+from modnorm.analysis.votes import VoteFilter, VoteRecord
 from modnorm.errors import InvalidInputError
+from modnorm.search.voting import AnswerCount
 
 ANSWER = AnswerRecord(
     candidate=-1,

@@ -1,8 +1,8 @@
 from dataclasses import replace
 
 from modnorm.analysis import EnsembleRow, VoteRow
-from modnorm.analysis.votes import AnswerCount, vote_records
-from modnorm.search.voting import Ballot, count_votes
+from modnorm.analysis.votes import vote_records
+from modnorm.search.voting import AnswerCount, Ballot, count_votes
 
 ENSEMBLE = EnsembleRow(
     population=8, ensemble_size=4, experts=(5, 2, 7, 0), metric=0.0, correct=0, rows=1

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from huggingface_hub import constants
 from huggingface_hub.errors import (
     GatedRepoError,
     LocalEntryNotFoundError,
@@ -113,3 +114,27 @@ def test_errors_of_the_hub_are_distinguished(monkeypatch, raised, expected, fiel
     with pytest.raises(expected) as caught:
         resolve_checkpoint("owner/name", "main")
     assert caught.value.field == field
+
+
+def test_an_absent_model_is_refused_by_one_request_while_the_hub_is_out_of_reach(
+    monkeypatch, tmp_path
+):
+    asked = []
+
+    def unreachable(url, **_):
+        asked.append(url)
+        raise httpx.ConnectError("Name or service not known\nsecond line")
+
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(hub, "get_hf_file_metadata", unreachable)
+    with pytest.raises(UnavailableError, match="Hub: Name or service not known \\(") as refused:
+        hub.check_repository("some/absent", None)
+    assert "second line" not in str(refused.value)
+    assert len(asked) == 1
+
+
+def test_a_cached_model_asks_nobody(monkeypatch, tmp_path):
+    cached = tmp_path / "config.json"
+    monkeypatch.setattr(hub, "try_to_load_from_cache", lambda *_, **__: str(cached))
+    monkeypatch.setattr(hub, "get_hf_file_metadata", lambda *_, **__: pytest.fail("was asked"))
+    hub.check_repository("some/cached", "main")

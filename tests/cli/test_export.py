@@ -133,7 +133,11 @@ def search(spec):
             candidate(2, 0.75, drawn_with),
             candidate(3, 0.0, drawn_with, state=experiments.CANDIDATE_STATE_FAILED),
         ],
-        {experiments.ARTIFACT_KIND_SCALE_MAP: drawn_with.to_json()},
+        {
+            experiments.ARTIFACT_KIND_SCALE_MAP: drawn_with.to_json(),
+            experiments.ARTIFACT_KIND_SELECTION_ROWS: '{"numbers":[1,2],"target":3}',
+            experiments.ARTIFACT_KIND_HELDOUT_ROWS: '{"numbers":[4,2],"target":8}',
+        },
     )
 
 
@@ -164,6 +168,17 @@ def test_of_a_lab_the_candidate_of_a_rank_is_written(export, search, tmp_path):
     }
     written = json.loads((tmp_path / "out" / "candidate.json").read_text())
     assert (written["seed"], tuple(written["coefficients"])) == (102, found.coefficients)
+
+
+def test_an_export_has_a_model_card_that_names_the_tokenizer_to_load(export, tmp_path):
+    code, _, err = export("--rank", 1)
+    assert code == 0, err
+    assert "warning: `AutoTokenizer` encodes 2 of 2 prompts" in err
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert "tokenizer = PreTrainedTokenizerFast.from_pretrained" in card
+    assert "| rank | 1 of 4 candidates |" in card
+    assert "| noise | portable-v1, seed 102 |" in card
+    assert not list((tmp_path / "out").glob("*.py"))
 
 
 @pytest.mark.parametrize("options", [("--rank", 1), ()])

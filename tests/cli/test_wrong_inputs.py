@@ -3,6 +3,7 @@
 from datetime import UTC, datetime
 from pathlib import Path
 
+import httpx
 import pytest
 from grpc_status import rpc_status
 from huggingface_hub import constants
@@ -126,3 +127,19 @@ def test_each_is_one_line_that_states_a_remedy_or_the_place(name):
     assert text.startswith("error: ")
     assert text.count("\n") == 1
     assert text.endswith(")\n") or "spec.yaml:" in text
+
+
+def test_an_absent_model_leaves_nothing_while_the_hub_is_out_of_reach(home, modnorm, monkeypatch):
+    def unreachable(url, **_):
+        raise httpx.ConnectError("no network")
+
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr("modnorm.checkpoint.hub.get_hf_file_metadata", unreachable)
+    (home / "spec.yaml").write_text(SPEC.replace("tiny-thicket", "some/absent", 1))
+    code, out, err = modnorm("run", "spec.yaml")
+    assert (code, out) == (1, "")
+    assert err == (
+        "error: model.name: cannot fetch some/absent from the Hugging Face Hub: no network "
+        "(try again, or use a local directory)\n"
+    )
+    assert not (home / "runs").exists()

@@ -1,0 +1,69 @@
+"""What `modnorm export --manifest` and `modnorm rebuild` do."""
+
+import json
+from pathlib import Path
+
+import typer
+
+from modnorm.cli.console import emit_json
+from modnorm.cli.predict_work import Asked
+from modnorm.cli.runs import opened_run
+from modnorm.errors import InvalidInputError
+from modnorm.files import check_writable, write_file
+from modnorm.prediction.base_model import BasePlace
+from modnorm.prediction.ensemble_definition import define_ensemble
+from modnorm.prediction.manifest import encode_manifest, make_manifest, read_manifest
+from modnorm.prediction.rebuilding import rebuild
+
+
+def write_manifest(
+    asked: Asked, rank: int | None, place: BasePlace, out: Path, *, as_json: bool
+) -> None:
+    """Write the manifest of an ensemble.
+
+    Args:
+        asked: The ensemble; its source is a run.
+        rank: As the command line has it; a manifest has no use for it.
+        place: Where the base is.
+        out: The file.
+        as_json: Print a document.
+
+    Raises:
+        InvalidInputError: a rank is given, or the run trained one model.
+    """
+    if rank is not None:
+        raise InvalidInputError(
+            "a manifest is of an ensemble", field="rank", remedy="give --n and --k instead"
+        )
+    check_writable(out)
+    with opened_run(asked.source, asked.server) as run:
+        ensemble = define_ensemble(run, asked.population, asked.size)
+        example = json.loads(run.rows("heldout")[0])
+    base = place.find(ensemble.model, ensemble.model_digest)
+    content = encode_manifest(make_manifest(ensemble, base, example))
+    write_file(out, content)
+    size = f"N={ensemble.population} K={ensemble.ensemble_size}"
+    if as_json:
+        emit_json({"file": str(out), "bytes": len(content), "experts": list(ensemble.indices)})
+    else:
+        typer.echo(f"{size}  {len(content):,} bytes  {out}")
+
+
+def rebuild_manifest(manifest: Path, place: BasePlace, out: Path, *, as_json: bool) -> None:
+    """Write and verify the checkpoints of a manifest.
+
+    Args:
+        manifest: File of the manifest.
+        place: Where the base is.
+        out: Directory of the checkpoints.
+        as_json: Print a document.
+    """
+    read = read_manifest(manifest)
+    base = place.find(read.ensemble.model, read.ensemble.model_digest)
+    names = rebuild(read, base, out)
+    if as_json:
+        digests = dict(zip(names, read.weights_sha256, strict=True))
+        emit_json({"directory": str(out), "weights_sha256": digests})
+        return
+    for name, digest in zip(names, read.weights_sha256, strict=True):
+        typer.echo(f"{out / name}  {digest[:16]}  verified")

@@ -1,0 +1,57 @@
+"""`modnorm predict`: an ensemble's answers to new questions."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from modnorm.cli.options import BaseModel, BaseRevision, Population, Quiet, RunServer, Size
+
+Source = Annotated[
+    str, typer.Argument(metavar="RUN", help="Directory of a run; id in a lab; a manifest.")
+]
+EngineName = Annotated[
+    str, typer.Option("--engine", metavar="NAME", help="auto, transformers or vllm.")
+]
+Input = Annotated[
+    Path,
+    typer.Option(
+        "--input",
+        metavar="FILE",
+        help="Questions: the task's columns as JSONL, JSON, Parquet or CSV.",
+    ),
+]
+Out = Annotated[
+    Path | None,
+    typer.Option("--out", metavar="FILE", help="Answers as JSONL [default: standard output]."),
+]
+AskAll = Annotated[
+    bool, typer.Option("--ask-all", help="Also ask experts that cannot change a vote.")
+]
+
+
+def predict(  # noqa: PLR0913 - each argument is an option of the command
+    run: Source,
+    *,
+    questions: Input,
+    population: Population = None,
+    size: Size = None,
+    out: Out = None,
+    ask_all: AskAll = False,
+    engine: EngineName = "auto",
+    server: RunServer = None,
+    model: BaseModel = None,
+    revision: BaseRevision = None,
+    quiet: Quiet = False,
+) -> None:
+    """Answer new questions by the vote of an ensemble.
+
+    It writes one line of JSON for each question. Rows need no right answers.
+    The file appears whole or not at all.
+    """
+    from modnorm.cli.predict_work import Asked, predict_file
+    from modnorm.prediction.base_model import BasePlace
+    from modnorm.prediction.run_predictions import PredictionSettings
+
+    settings = PredictionSettings(BasePlace(model, revision), engine, ask_all)
+    predict_file(Asked(run, server, population, size), settings, questions, out, quiet=quiet)

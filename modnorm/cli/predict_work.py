@@ -1,0 +1,87 @@
+"""What `modnorm predict` does: finds an ensemble, asks it and writes its answers."""
+
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from modnorm.cli.console import stderr
+from modnorm.cli.interruption import interruptible
+from modnorm.cli.runs import opened_run
+from modnorm.files import check_writable
+from modnorm.prediction.ensemble_definition import EnsembleDefinition, define_ensemble
+from modnorm.prediction.manifest import read_manifest
+from modnorm.prediction.question_files import answer_line, whole_file
+from modnorm.prediction.run_predictions import PredictionSettings, Predictor
+from modnorm.tasks.questions import read_questions
+
+if TYPE_CHECKING:
+    from modnorm.prediction.voting_experts import Prediction
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The ensemble that the command line names."""
+
+    source: str
+    """Directory of a run, id of an experiment, or file of a manifest."""
+    server: str | None
+    """The lab that ran it."""
+    population: int | None
+    size: int | None
+
+    @property
+    def is_manifest(self) -> bool:
+        """Whether the source is a manifest."""
+        return self.server is None and Path(self.source).is_file()
+
+    def find(self) -> EnsembleDefinition:
+        """Return the ensemble's definition; see `define_ensemble` and `Manifest.narrowed`."""
+        if self.is_manifest:
+            return read_manifest(Path(self.source)).narrowed(self.population, self.size)
+        with opened_run(self.source, self.server) as run:
+            return define_ensemble(run, self.population, self.size)
+
+
+def predict_file(
+    asked: Asked, settings: PredictionSettings, questions: Path, out: Path | None, *, quiet: bool
+) -> None:
+    """Answer a file of questions.
+
+    Args:
+        asked: The ensemble.
+        settings: How it answers.
+        questions: File of the questions.
+        out: File of the answers; standard output when None.
+        quiet: Show no progress.
+    """
+    if out is not None:
+        check_writable(out)
+    with interruptible("stopped; no file was written"):
+        predictor = Predictor(asked.find(), settings)
+        placed = predictor.encode(read_questions(predictor.task, questions))
+        with _progress(quiet=quiet) as on_progress:
+            _write(predictor.predict(placed, on_progress), out)
+    if out is not None and not quiet:
+        stderr().print(f"{len(placed.places)} answers written to {out}", soft_wrap=True)
+
+
+def _write(predictions: "Iterable[Prediction]", out: Path | None) -> None:
+    """Write one line for each prediction."""
+    with nullcontext(sys.stdout) if out is None else whole_file(out) as file:
+        for prediction in predictions:
+            file.write(answer_line(prediction))
+
+
+@contextmanager
+def _progress(*, quiet: bool) -> Iterator[Callable[[int, int], None]]:
+    console = stderr()
+    columns = (TextColumn("answers"), MofNCompleteColumn(), TimeRemainingColumn())
+    hidden = quiet or not console.is_terminal  # errors in a pipe are one line, and nothing else
+    with Progress(*columns, console=console, transient=True, disable=hidden) as progress:
+        bar = progress.add_task("", total=None)
+        yield lambda done, total: progress.update(bar, completed=done, total=total)

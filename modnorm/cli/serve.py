@@ -1,0 +1,62 @@
+"""`modnorm serve`: an OpenAI-compatible server of an ensemble."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from modnorm.cli.options import BaseModel, BaseRevision, Population, RunServer, Size
+from modnorm.cli.predict import EngineName, Source
+
+Host = Annotated[str, typer.Option("--host", metavar="ADDRESS", help="Address to listen at.")]
+Port = Annotated[
+    int,
+    typer.Option("--port", metavar="PORT", min=0, max=65535, help="Port; 0 takes a free one."),
+]
+Keys = Annotated[
+    Path | None,
+    typer.Option("--api-keys", metavar="FILE", help="Accepted keys, one a line."),
+]
+Limit = Annotated[
+    int, typer.Option("--max-requests", metavar="COUNT", min=1, help="Requests at a time.")
+]
+Length = Annotated[
+    int | None,
+    typer.Option(
+        "--max-length",
+        metavar="TOKENS",
+        min=2,
+        help="Prompt and completion together [default: the model's own].",
+    ),
+]
+
+
+def serve(  # noqa: PLR0913 - each argument is an option of the command
+    run: Source,
+    *,
+    population: Population = None,
+    size: Size = None,
+    host: Host = "127.0.0.1",
+    port: Port = 8000,
+    api_keys: Keys = None,
+    max_requests: Limit = 256,
+    max_length: Length = None,
+    engine: EngineName = "auto",
+    server: RunServer = None,
+    model: BaseModel = None,
+    revision: BaseRevision = None,
+) -> None:
+    """Serve an ensemble to OpenAI clients.
+
+    The answer is the vote of its experts. An address other than loopback needs --api-keys.
+    Ctrl-C ends the server.
+    """
+    from modnorm.cli.predict_work import Asked
+    from modnorm.cli.serve_work import Listening, serve_ensemble
+    from modnorm.prediction.base_model import BasePlace
+    from modnorm.prediction.run_predictions import PredictionSettings
+
+    asked = Asked(run, server, population, size)
+    settings = PredictionSettings(BasePlace(model, revision), engine)
+    listening = Listening(host, port, api_keys, max_requests, max_length)
+    serve_ensemble(asked, settings, listening)

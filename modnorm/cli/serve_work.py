@@ -1,0 +1,118 @@
+"""What `modnorm serve` does: it loads an ensemble, binds a socket and serves."""
+
+import signal
+import socket
+import time
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+import uvicorn
+
+from modnorm.cli.console import stderr, stdout
+from modnorm.cli.predict_work import Asked
+from modnorm.engines import EngineSettings, load_engine
+from modnorm.errors import InvalidInputError
+from modnorm.prediction.run_predictions import PredictionSettings
+from modnorm.serving.api_keys import ApiKeys, read_keys
+from modnorm.serving.app import Server, build_app
+from modnorm.serving.batching import Batching
+from modnorm.serving.metrics import ServerMetrics
+from modnorm.serving.served_ensemble import ServedEnsemble
+from modnorm.web.guard import LOOPBACK, Guard
+
+_INTERRUPTED = 130
+"""Exit code after Ctrl-C; after SIGTERM it is 0."""
+_SHUTDOWN_SECONDS = 30
+"""Longest time that open requests get at the end."""
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
+
+@dataclass(frozen=True, slots=True)
+class Listening:
+    """Where a server listens, and its limits."""
+
+    host: str
+    port: int
+    api_keys: Path | None
+    max_requests: int
+    max_length: int | None
+
+    def keys(self) -> ApiKeys:
+        """Return the accepted keys.
+
+        Raises:
+            InvalidInputError: the file has none, or others could reach a server without keys.
+        """
+        if self.api_keys is not None:
+            return read_keys(self.api_keys)
+        if self.host not in LOOPBACK:
+            raise InvalidInputError(
+                f"whoever reaches {self.host} could use the model",
+                field="api-keys",
+                remedy="name a file of keys, or listen at 127.0.0.1",
+            )
+        return ApiKeys()
+
+
+def serve_ensemble(asked: Asked, settings: PredictionSettings, listening: Listening) -> None:
+    """Serve until Ctrl-C or SIGTERM.
+
+    Args:
+        asked: The ensemble.
+        settings: Base and engine.
+        listening: Address and limits.
+
+    Raises:
+        InvalidInputError: the ensemble, the base or the keys cannot be used.
+        OSError: the address cannot be bound.
+        EngineError: the model cannot be loaded.
+    """
+    keys, definition = listening.keys(), asked.find()
+    base = settings.place.find(definition.model, definition.model_digest)
+    most = listening.max_length or base.max_position
+    ensemble, metrics = ServedEnsemble(definition, base, most), ServerMetrics()
+    load = partial(load_engine, settings.engine, base, EngineSettings(max_model_len=most))
+    batching = Batching(
+        load, ensemble.models, ensemble.task, metrics, limit=listening.max_requests
+    )
+    family = socket.AF_INET6 if ":" in listening.host else socket.AF_INET
+    with socket.create_server((listening.host, listening.port), family=family) as listener:
+        batching.start()
+        try:
+            batching.wait_loaded()
+            _tell(listening.host, listener.getsockname()[1], ensemble)
+            server = Server(ensemble, batching, metrics, keys, int(time.time()))
+            _run(server, listener)
+        finally:
+            batching.stop()
+    raise typer.Exit(_INTERRUPTED)  # uvicorn returns after Ctrl-C
+
+
+def _tell(host: str, port: int, ensemble: ServedEnsemble) -> None:
+    name = f"[{host}]" if ":" in host else host
+    stdout().print(f"http://{name}:{port}/v1", soft_wrap=True)
+    stderr().print(f"models: {', '.join(ensemble.models)}; Ctrl-C ends", soft_wrap=True)
+
+
+def _run(server: Server, listener: socket.socket) -> None:
+    app: ASGIApp = build_app(server)
+    if not server.keys.any:
+        app = Guard(app, LOOPBACK)  # no page of another site may ask
+    config = uvicorn.Config(
+        app,
+        log_level="warning",
+        server_header=False,
+        lifespan="off",
+        timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
+    )
+    signal.signal(signal.SIGTERM, _exit)  # uvicorn raises the signal again at its end
+    uvicorn.Server(config).run(sockets=[listener])
+
+
+def _exit(*_: object) -> None:
+    raise SystemExit(0)

@@ -1,0 +1,70 @@
+"""The model card of a run's export, with a check of its tokenizer on the run's prompts."""
+
+import json
+
+from modnorm.analysis.finished_run import FinishedRun
+from modnorm.checkpoint.reference import Checkpoint
+from modnorm.checkpoint.tokenizer_check import differing_prompts
+from modnorm.client.ranked import Ranked
+from modnorm.errors import InvalidInputError
+from modnorm.perturbation.lineage import Lineage
+from modnorm.perturbation.model_card import TokenizerFinding, model_card
+from modnorm.tasks import Task, get_stored_task
+
+_PROMPTS = 100
+"""Rows of each split whose prompts are checked."""
+
+
+def check_tokenizer(run: FinishedRun, base: Checkpoint) -> TokenizerFinding:
+    """Return whether `AutoTokenizer` reproduces the run's prompts.
+
+    Args:
+        run: The run; the first rows of its splits are checked.
+        base: Its base; an export has the same tokenizer.
+
+    Nothing is checked if this installation lacks the run's task.
+    """
+    try:
+        task = _task(run)
+    except InvalidInputError:
+        return TokenizerFinding(0, 0)
+    rows = [row for split in ("selection", "heldout") for row in run.rows(split)[:_PROMPTS]]
+    conversations = [task.messages(task.parse(json.loads(row))) for row in rows]
+    return TokenizerFinding(len(rows), len(differing_prompts(base, conversations)))
+
+
+def candidate_card(
+    run: FinishedRun, base: Checkpoint, ranked: Ranked, rank: int, finding: TokenizerFinding
+) -> str:
+    """Return the model card of a candidate."""
+    descriptor = ranked.descriptor
+    facts = {
+        "method": f"{descriptor.method}, radius {descriptor.radius:g}",
+        "noise": f"{descriptor.noise}, seed {descriptor.seed}",
+        "task": f"{run.spec.task.name}, scorer {run.provenance['scorer']}",
+        "rank": f"{rank} of {len(run.candidates)} candidates",
+        "mean selection reward": f"{ranked.selection_reward:.4f}",
+        "definition": "`candidate.json`",
+    }
+    return model_card(
+        base, f"Candidate {ranked.index} of {run.spec.name or 'a search'}", facts, finding
+    )
+
+
+def state_card(
+    run: FinishedRun, base: Checkpoint, lineage: Lineage, finding: TokenizerFinding
+) -> str:
+    """Return the model card of a trained state."""
+    facts = {
+        "method": run.spec.method.name,
+        "noise": lineage.noise,
+        "task": f"{run.spec.task.name}, scorer {run.provenance['scorer']}",
+        "updates": str(len(lineage.steps)),
+        "definition": "`lineage.json`",
+    }
+    return model_card(base, f"The trained model of {run.spec.name or 'a run'}", facts, finding)
+
+
+def _task(run: FinishedRun) -> Task:
+    named = run.spec.task
+    return get_stored_task(named.name, scorer=named.scorer, declaration=named.declaration)

@@ -1,0 +1,186 @@
+"""All that an ensemble's answers depend on: base, experts, scale map, task and cap."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from modnorm.errors import InvalidInputError, NotFoundError, PreconditionError
+from modnorm.geometry.scale_map import ScaleMap
+from modnorm.perturbation.descriptor import Descriptor
+from modnorm.spec import ExperimentSpec, ModelSpec
+from modnorm.tasks import Task, get_stored_task
+
+_FIELD = "run"
+
+
+class SelectedEnsemble(Protocol):
+    """The experts of one (N, K), for example `modnorm.analysis.run_data.EnsembleRow`."""
+
+    @property
+    def population(self) -> int:
+        """N."""
+
+    @property
+    def ensemble_size(self) -> int:
+        """K."""
+
+    @property
+    def experts(self) -> tuple[int, ...]:
+        """Candidate indices, best first."""
+
+
+class SearchedRun(Protocol):
+    """The parts of `modnorm.analysis.finished_run.FinishedRun` that define ensembles."""
+
+    @property
+    def spec(self) -> ExperimentSpec:
+        """The experiment's spec."""
+
+    @property
+    def ensembles(self) -> Sequence[SelectedEnsemble]:
+        """The ensembles, by N, then by K."""
+
+    def descriptors(self, candidate: int | None = None) -> Iterator[tuple[int, Descriptor]]:
+        """Yield index and resolved descriptor of each candidate, or of one."""
+
+    def scale_map(self) -> ScaleMap | None:
+        """Return the scale map that the candidates were drawn with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expert:
+    """One of the K best candidates."""
+
+    index: int
+    """Position in the population."""
+    descriptor: Descriptor
+    """Resolved: it defines the weights bit for bit."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskIdentity:
+    """The task that prompts and votes belong to."""
+
+    name: str
+    scorer: str
+    """Full name of the scorer, with its version."""
+    declaration: str | None
+    """Text of a declared task; None for a registered one."""
+    max_tokens: int
+    """Completion cap."""
+
+    def load(self) -> Task:
+        """Return the task. It needs no sandbox: votes run no programs.
+
+        Raises:
+            InvalidInputError: this installation has no such task, or no such scorer.
+        """
+        return get_stored_task(self.name, scorer=self.scorer, declaration=self.declaration)
+
+
+@dataclass(frozen=True, slots=True)
+class EnsembleDefinition:
+    """The K best of the first N candidates of a finished run."""
+
+    model: ModelSpec
+    """The base as the run's spec names it."""
+    model_digest: str
+    task: TaskIdentity
+    scale_map: ScaleMap
+    population: int
+    """N."""
+    experts: tuple[Expert, ...]
+    """Best first."""
+
+    @property
+    def ensemble_size(self) -> int:
+        """K."""
+        return len(self.experts)
+
+    @property
+    def indices(self) -> tuple[int, ...]:
+        """Candidate indices of the experts, best first."""
+        return tuple(expert.index for expert in self.experts)
+
+
+def define_ensemble(
+    run: SearchedRun, population: int | None = None, ensemble_size: int | None = None
+) -> EnsembleDefinition:
+    """Return the definition of an ensemble of a finished run.
+
+    Args:
+        run: The run.
+        population: N; the largest when None.
+        ensemble_size: K; the largest when None.
+
+    Raises:
+        InvalidInputError: the run trained one model, so nothing votes.
+        NotFoundError: the run reports no such ensemble.
+        PreconditionError: the run has not finished, or its scale map or a descriptor is missing.
+    """
+    check_votes(run.spec)
+    ensemble = _select(run.ensembles, population, ensemble_size)
+    scale_map = run.scale_map()
+    if scale_map is None:
+        raise PreconditionError("the scale map of the run is missing", field=_FIELD)
+    wanted = set(ensemble.experts)
+    found = {index: each for index, each in run.descriptors() if index in wanted}
+    return EnsembleDefinition(
+        model=run.spec.model,
+        model_digest=scale_map.model_digest,
+        task=_task_identity(run.spec),
+        scale_map=scale_map,
+        population=ensemble.population,
+        experts=tuple(_expert(index, found) for index in ensemble.experts),
+    )
+
+
+def check_votes(spec: ExperimentSpec) -> None:
+    """Refuse a run that trained one model.
+
+    Raises:
+        InvalidInputError: the method is iterative.
+    """
+    if spec.iterative is not None:
+        raise InvalidInputError(
+            f"{spec.method.name} trained one model, which has no ensemble",
+            field=_FIELD,
+            remedy="`modnorm export RUN --out DIR` writes the model",
+        )
+
+
+def _select(
+    ensembles: Sequence[SelectedEnsemble], population: int | None, size: int | None
+) -> SelectedEnsemble:
+    wanted = [
+        each
+        for each in ensembles
+        if population in {None, each.population} and size in {None, each.ensemble_size}
+    ]
+    if not wanted:
+        names = (f"N={each.population} K={each.ensemble_size}" for each in ensembles)
+        raise NotFoundError(
+            "the run has no ensemble "
+            + " ".join(
+                f"{name}={value}"
+                for name, value in (("N", population), ("K", size))
+                if value is not None
+            ),
+            field="k" if size is not None else "n",
+            remedy="one of " + ", ".join(names),
+        )
+    return max(wanted, key=lambda each: (each.population, each.ensemble_size))
+
+
+def _expert(index: int, descriptors: dict[int, Descriptor]) -> Expert:
+    descriptor = descriptors.get(index)
+    if descriptor is None or descriptor.coefficients is None:
+        raise PreconditionError(f"the descriptor of expert {index} is missing", field=_FIELD)
+    return Expert(index, descriptor)
+
+
+def _task_identity(spec: ExperimentSpec) -> TaskIdentity:
+    named = spec.task
+    task = get_stored_task(named.name, scorer=named.scorer, declaration=named.declaration)
+    cap = named.max_tokens or task.max_tokens
+    return TaskIdentity(task.name, task.scorer, named.declaration, cap)

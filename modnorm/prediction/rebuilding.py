@@ -1,0 +1,72 @@
+"""The checkpoints of an ensemble, made again from its manifest and verified."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import mkdtemp
+
+from modnorm.checkpoint.reference import Checkpoint
+from modnorm.checkpoint.writing import require_new
+from modnorm.errors import ConflictError
+from modnorm.perturbation.checkpoint_export import export_candidate
+from modnorm.prediction.manifest import Manifest
+
+
+def rebuild(
+    manifest: Manifest,
+    base: Checkpoint,
+    directory: Path,
+    on_written: Callable[[int], None] = lambda _count: None,
+) -> tuple[str, ...]:
+    """Write a checkpoint for each expert, and verify its weights.
+
+    The directory appears once all are verified.
+
+    Args:
+        manifest: The ensemble.
+        base: Its base.
+        directory: New or empty; it gets the folders `expert-1`, `expert-2`, ..., best first.
+        on_written: Called with the number of checkpoints written.
+
+    Returns:
+        The names of the folders.
+
+    Raises:
+        ConflictError: the directory is not empty, the weights have another digest than the
+            manifest states, or the task makes another prompt here.
+        InvalidInputError: the directory cannot be written.
+        UnavailableError: writing failed; nothing was left behind.
+    """
+    require_new(directory)
+    manifest.prompt.check(manifest.ensemble, base)
+    target = directory.absolute()
+    target.mkdir(parents=True, exist_ok=True)
+    draft = Path(mkdtemp(prefix=".rebuild-", dir=target))
+    try:
+        names = _write(manifest, base, draft, on_written)
+        for name in names:
+            (draft / name).rename(target / name)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+    return names
+
+
+def _write(
+    manifest: Manifest, base: Checkpoint, draft: Path, on_written: Callable[[int], None]
+) -> tuple[str, ...]:
+    names = []
+    experts = zip(manifest.ensemble.experts, manifest.weights_sha256, strict=True)
+    for rank, (expert, stated) in enumerate(experts, 1):
+        name = f"expert-{rank}"
+        scale_map = manifest.ensemble.scale_map
+        found = export_candidate(base, expert.descriptor, scale_map, draft / name)
+        if found != stated:
+            raise ConflictError(
+                f"the weights of candidate {expert.index} have digest {found[:16]}, the manifest "
+                f"states {stated[:16]}",
+                field="manifest",
+                remedy="the manifest is damaged, or another version of the noise wrote it",
+            )
+        names.append(name)
+        on_written(rank)
+    return tuple(names)

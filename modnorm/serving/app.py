@@ -1,0 +1,205 @@
+"""The web application: addresses, limits, keys and errors."""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from modnorm.errors import ModnormError
+from modnorm.prediction.voting_experts import Prediction
+from modnorm.serving.api_errors import ApiError, from_library, invalid, unavailable
+from modnorm.serving.api_keys import ApiKeys
+from modnorm.serving.batching import Batching
+from modnorm.serving.metrics import ServerMetrics
+from modnorm.serving.replies import Reply
+from modnorm.serving.request_bodies import Body, ChatBody, CompletionBody, parse_body
+from modnorm.serving.served_ensemble import ServedEnsemble
+
+logger = logging.getLogger(__name__)
+
+MAX_BODY = 2**18
+"""Bytes of a request's body."""
+BODY_SECONDS = 30.0
+"""Longest time in which a body must arrive."""
+_POLL_SECONDS = 1.0
+"""Seconds between two checks whether the client is still there."""
+_PLAIN = "text/plain; version=0.0.4"
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """What the application answers with."""
+
+    ensemble: ServedEnsemble
+    batching: Batching
+    metrics: ServerMetrics
+    keys: ApiKeys
+    created: int
+    """Unix time of the start."""
+
+
+def build_app(server: Server) -> Starlette:
+    """Return the application."""
+    endpoints = _Endpoints(server)
+    return Starlette(
+        routes=[
+            Route("/v1/chat/completions", endpoints.guarded(endpoints.chat), methods=["POST"]),
+            Route("/v1/completions", endpoints.guarded(endpoints.complete), methods=["POST"]),
+            Route("/v1/models", endpoints.guarded(endpoints.models), methods=["GET"]),
+            Route("/v1/models/{name}", endpoints.guarded(endpoints.model), methods=["GET"]),
+            Route("/healthz", endpoints.alive, methods=["GET"]),
+            Route("/readyz", endpoints.ready, methods=["GET"]),
+            Route("/metrics", endpoints.measured, methods=["GET"]),
+        ],
+        exception_handlers={HTTPException: _unknown, Exception: _defect},
+    )
+
+
+class _Endpoints:
+    def __init__(self, server: Server) -> None:
+        self._server = server
+
+    def guarded(self, handler: Handler) -> Handler:
+        """Return a handler that checks the key, counts the request and reports errors."""
+
+        async def respond(request: Request) -> Response:
+            begun = time.monotonic()
+            try:
+                self._server.keys.check(request.headers.get("authorization", ""))
+                response = await handler(request)
+            except ApiError as error:
+                response = error.response()
+            except ModnormError as error:
+                logger.warning("a request failed: %s", error)
+                response = from_library(error).response()
+            route = request.scope["path"] if "name" not in request.path_params else "/v1/models/"
+            seconds = time.monotonic() - begun
+            self._server.metrics.count_request(route, response.status_code, seconds)
+            return response
+
+        return respond
+
+    async def chat(self, request: Request) -> Response:
+        """Answer a conversation."""
+        return await self._answer(request, ChatBody)
+
+    async def complete(self, request: Request) -> Response:
+        """Continue a text."""
+        return await self._answer(request, CompletionBody)
+
+    async def models(self, _request: Request) -> Response:
+        """List the ensemble and its experts."""
+        names = self._server.ensemble.models
+        return JSONResponse({"object": "list", "data": [self._model(name) for name in names]})
+
+    async def model(self, request: Request) -> Response:
+        """Describe one model."""
+        name = request.path_params["name"]
+        self._server.ensemble.require_model(name)
+        return JSONResponse(self._model(name))
+
+    async def alive(self, _request: Request) -> Response:
+        """Tell whether the process works: the liveness probe."""
+        return _state(is_good=self._server.batching.is_alive)
+
+    async def ready(self, _request: Request) -> Response:
+        """Tell whether requests are answered: the readiness and startup probe."""
+        return _state(is_good=self._server.batching.is_ready)
+
+    async def measured(self, _request: Request) -> Response:
+        """Return the metrics."""
+        return Response(self._server.metrics.text(), media_type=_PLAIN)
+
+    async def _answer(self, request: Request, kind: type[Body]) -> Response:
+        body = parse_body(kind, await _read_body(request))
+        question = self._server.ensemble.question(body)
+        answer = self._server.batching.ask(question)
+        reply = Reply(body, question, await _result(request, answer))
+        if not body.stream:
+            return JSONResponse(reply.document())
+        return StreamingResponse(_each(reply), media_type="text/event-stream")
+
+    def _model(self, name: str) -> dict[str, object]:
+        experts = self._server.ensemble.models[name].indices
+        return {
+            "id": name,
+            "object": "model",
+            "created": self._server.created,
+            "owned_by": "modnorm",
+            "modnorm": {"candidates": list(experts)},
+        }
+
+
+async def _read_body(request: Request) -> bytes:
+    """Return the body of a request.
+
+    Raises:
+        ApiError: it is no JSON, too large, or arrives too slowly.
+    """
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":  # a browser cannot send this type from another site unasked
+        raise ApiError(415, "the content type must be application/json")
+    content = bytearray()
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            async for chunk in request.stream():
+                content += chunk
+                if len(content) > MAX_BODY:
+                    raise ApiError(413, f"the body has more than {MAX_BODY} bytes")
+    except TimeoutError as error:
+        raise ApiError(408, f"the body did not arrive in {BODY_SECONDS:g} seconds") from error
+    except ClientDisconnect as error:
+        raise invalid("the client closed the connection") from error
+    return bytes(content)
+
+
+async def _result(request: Request, answer: Future[Prediction]) -> Prediction:
+    """Return the answer; a waiting request whose client left is dropped.
+
+    Raises:
+        ApiError: the client left.
+        ModnormError: the experts cannot answer.
+    """
+    waiting = asyncio.wrap_future(answer)
+    try:
+        while not (await asyncio.wait([waiting], timeout=_POLL_SECONDS))[0]:
+            if await request.is_disconnected():
+                raise invalid("the client closed the connection")
+        return waiting.result()
+    except asyncio.CancelledError as error:
+        raise unavailable("the request was cancelled") from error
+    finally:
+        answer.cancel()
+
+
+async def _each(reply: Reply) -> AsyncIterator[bytes]:
+    for event in reply.events():
+        yield event
+
+
+def _state(*, is_good: bool) -> Response:
+    return JSONResponse({"status": "ok" if is_good else "unavailable"}, 200 if is_good else 503)
+
+
+async def _unknown(request: Request, error: Exception) -> Response:
+    """Report an unknown address or method in OpenAI's form."""
+    status = error.status_code if isinstance(error, HTTPException) else 500
+    headers = dict(error.headers or {}) if isinstance(error, HTTPException) else {}
+    message = f"there is no {request.method[:16]} {request.url.path[:128]}"
+    return ApiError(status, message, headers=headers).response()
+
+
+async def _defect(_request: Request, error: Exception) -> Response:
+    """Report a defect without its details; the log has them."""
+    logger.error("a request failed", exc_info=error)
+    return ApiError(500, "the server failed", kind="server_error").response()

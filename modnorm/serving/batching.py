@@ -1,0 +1,168 @@
+"""The engine's thread: it answers waiting requests in batches, one model after another."""
+
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+from itertools import islice
+
+from modnorm.engines import Engine
+from modnorm.prediction.ensemble_definition import EnsembleDefinition
+from modnorm.prediction.voting_experts import Prediction, Questions, VotingExperts
+from modnorm.serving.api_errors import overloaded, unavailable
+from modnorm.serving.metrics import ServerMetrics
+from modnorm.serving.served_ensemble import Question
+from modnorm.tasks import Task
+
+BATCH = 256
+"""Most requests of one batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    question: Question
+    answer: Future[Prediction] = field(default_factory=Future)
+
+
+class Batching:
+    """Answers questions in a thread that owns the engine.
+
+    Requests of one model and cap that wait at the same time share a batch. The engine writes the
+    weights of the batch's experts one after another, and holds the base between batches.
+
+    Args:
+        load: Loads the engine, in the thread.
+        models: The definition behind each model's name.
+        task: Extracts votes.
+        metrics: Counts the work.
+        limit: Most requests that wait or are answered.
+    """
+
+    def __init__(
+        self,
+        load: Callable[[], Engine],
+        models: Mapping[str, EnsembleDefinition],
+        task: Task,
+        metrics: ServerMetrics,
+        *,
+        limit: int,
+    ) -> None:
+        self._load = load
+        self._models = models
+        self._task = task
+        self._metrics = metrics
+        self._limit = limit
+        self._waiting: deque[_Job] = deque()
+        self._open = 0
+        self._changed = threading.Condition()
+        self._stopping = False
+        self._failure: Exception | None = None
+        self._loaded = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread, which loads the engine first."""
+        self._thread.start()
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the engine is loaded and its thread runs."""
+        return self._loaded.is_set() and self._thread.is_alive() and not self._stopping
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the thread runs, or has not been started."""
+        return self._thread.ident is None or self._thread.is_alive()
+
+    def wait_loaded(self) -> None:
+        """Wait until the engine is loaded.
+
+        Raises:
+            Exception: the error of loading.
+        """
+        self._loaded.wait()
+        if self._failure is not None:
+            raise self._failure
+
+    def ask(self, question: Question) -> Future[Prediction]:
+        """Queue a question; cancelling the future drops it while it waits.
+
+        Raises:
+            ApiError: too many requests are in progress, or the server stops.
+        """
+        with self._changed:
+            if self._stopping or not self.is_alive:
+                raise unavailable("the server is stopping")
+            if self._open >= self._limit:
+                raise overloaded(self._limit)
+            self._open += 1
+            self._metrics.open.set(self._open)
+            job = _Job(question)
+            job.answer.add_done_callback(self._closed)
+            self._waiting.append(job)
+            self._changed.notify()
+        return job.answer
+
+    def stop(self) -> None:
+        """Answer what waits, then free the engine and end the thread."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify()
+        self._thread.join()
+
+    def _closed(self, _answer: Future[Prediction]) -> None:
+        with self._changed:
+            self._open -= 1
+            self._metrics.open.set(self._open)
+
+    def _run(self) -> None:
+        try:
+            engine = self._load()
+        except Exception as error:  # noqa: BLE001 - `wait_loaded` raises it
+            self._failure = error
+            return
+        finally:
+            self._loaded.set()
+        try:
+            while batch := self._next_batch():
+                self._answer(engine, batch)
+        finally:
+            engine.close()
+
+    def _next_batch(self) -> Sequence[_Job]:
+        """Return waiting requests of one model and cap, oldest first; none at the end."""
+        with self._changed:
+            while True:
+                self._changed.wait_for(lambda: self._waiting or self._stopping)
+                if not self._waiting:
+                    return ()
+                first = self._waiting[0].question
+                alike = [job for job in self._waiting if _is_alike(job.question, first)]
+                batch = list(islice(alike, BATCH))
+                taken = set(map(id, batch))
+                self._waiting = deque(job for job in self._waiting if id(job) not in taken)
+                # Cancelled requests leave the batch here; running ones cannot be cancelled.
+                running = [job for job in batch if job.answer.set_running_or_notify_cancel()]
+                if running:
+                    return running
+
+    def _answer(self, engine: Engine, batch: Sequence[_Job]) -> None:
+        questions = [job.question for job in batch]
+        model = self._models[questions[0].model]
+        capped = replace(model, task=replace(model.task, max_tokens=questions[0].max_tokens))
+        experts = VotingExperts(engine, capped, self._task)
+        asked = Questions([each.row for each in questions], [each.prompt for each in questions])
+        try:
+            predictions = experts.predict(asked)
+        except Exception as error:  # noqa: BLE001 - the requests' handlers report it
+            for job in batch:
+                job.answer.set_exception(error)
+            return
+        self._metrics.count_batch(predictions)
+        for job, prediction in zip(batch, predictions, strict=True):
+            job.answer.set_result(prediction)
+
+
+def _is_alike(question: Question, other: Question) -> bool:
+    return (question.model, question.max_tokens) == (other.model, other.max_tokens)

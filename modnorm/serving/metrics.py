@@ -1,0 +1,57 @@
+"""Prometheus metrics of a server."""
+
+from collections.abc import Sequence
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from modnorm.prediction.voting_experts import Prediction
+
+_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+
+
+class ServerMetrics:
+    """Metrics of one server, in a registry of its own."""
+
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry()
+        self._requests = Counter(
+            "modnorm_serve_requests",
+            "Answered requests.",
+            ("route", "status"),
+            registry=self._registry,
+        )
+        self._seconds = Histogram(
+            "modnorm_serve_request_seconds",
+            "Seconds from a request to its answer.",
+            ("route",),
+            registry=self._registry,
+        )
+        self._batch = Histogram(
+            "modnorm_serve_batch_size",
+            "Requests of one batch.",
+            buckets=_SIZES,
+            registry=self._registry,
+        )
+        self._tokens = Counter(
+            "modnorm_serve_tokens", "Tokens that experts generated.", registry=self._registry
+        )
+        self.open = Gauge(
+            "modnorm_serve_open_requests",
+            "Requests that wait or are answered.",
+            registry=self._registry,
+        )
+
+    def count_request(self, route: str, status: int, seconds: float) -> None:
+        """Count an answered request."""
+        self._requests.labels(route, str(status)).inc()
+        self._seconds.labels(route).observe(seconds)
+
+    def count_batch(self, predictions: Sequence[Prediction]) -> None:
+        """Count a batch."""
+        self._batch.observe(len(predictions))
+        answers = (answer for prediction in predictions for answer in prediction.experts)
+        self._tokens.inc(sum(answer.tokens for answer in answers))
+
+    def text(self) -> bytes:
+        """Return all metrics in Prometheus' text format."""
+        return generate_latest(self._registry)

@@ -1,0 +1,111 @@
+"""Bodies of requests, as OpenAI's API defines them."""
+
+from collections.abc import Mapping
+from typing import Annotated, Literal, TypeVar
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+
+from modnorm.serving.api_errors import invalid
+
+_GREEDY = "decoding is greedy: leave it out, or set it to {}"
+BodyT = TypeVar("BodyT", bound="Body")
+
+
+def _only(neutral: float) -> AfterValidator:
+    def check(value: float | None) -> float | None:
+        if value not in {None, neutral}:
+            raise ValueError(_GREEDY.format(neutral))
+        return value
+
+    return AfterValidator(check)
+
+
+class TextPart(BaseModel):
+    """A part of a message; only texts are accepted."""
+
+    type: Literal["text"]
+    text: str
+
+
+class ChatMessage(BaseModel):
+    """One message of a conversation."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    role: Literal["system", "developer", "user", "assistant"]
+    content: str | list[TextPart]
+    name: str | None = None
+
+    @property
+    def text(self) -> str:
+        """The text of all parts."""
+        if isinstance(self.content, str):
+            return self.content
+        return "".join(part.text for part in self.content)
+
+
+class Body(BaseModel):
+    """Fields that both kinds of requests share; unknown fields are refused."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    model: str
+    max_tokens: int | None = Field(default=None, ge=1)
+    stream: bool | None = None
+    stream_options: dict[str, object] | None = None
+    temperature: Annotated[float | None, _only(0)] = None
+    top_p: Annotated[float | None, _only(1)] = None
+    n: Annotated[int | None, _only(1)] = None
+    seed: int | None = None
+    """Without effect: greedy decoding draws nothing."""
+    user: str | None = None
+    row: dict[str, object] | None = None
+    """Extension: a question in the task's columns. The task's prompt replaces that of the body."""
+
+    @property
+    def cap(self) -> int | None:
+        """The requested completion cap."""
+        return self.max_tokens
+
+
+class ChatBody(Body):
+    """A request to `/v1/chat/completions`."""
+
+    messages: list[ChatMessage] = Field(default_factory=list, max_length=256)
+    max_completion_tokens: int | None = Field(default=None, ge=1)
+
+    @property
+    def cap(self) -> int | None:
+        """The requested completion cap; the newer name wins."""
+        return self.max_completion_tokens or self.max_tokens
+
+
+class CompletionBody(Body):
+    """A request to `/v1/completions`."""
+
+    prompt: str = ""
+
+
+def parse_body(kind: type[BodyT], content: bytes) -> BodyT:
+    """Return the body of a request.
+
+    Raises:
+        ApiError: it is no JSON, or a field is missing, unknown or malformed.
+    """
+    try:
+        return kind.model_validate_json(content)
+    except ValidationError as error:
+        fault = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(str(step) for step in fault["loc"])
+        raise invalid(
+            f"{where}: {fault['msg']}" if where else fault["msg"], where or None
+        ) from None
+
+
+def usage(prompt_tokens: int, completion_tokens: int) -> Mapping[str, int]:
+    """Return the counts of tokens in OpenAI's form."""
+    return {
+        "prompt_tokens": prompt_tokens,
+        "completion_tokens": completion_tokens,
+        "total_tokens": prompt_tokens + completion_tokens,
+    }

@@ -1,0 +1,57 @@
+"""What `predict`, `serve` and the manifest commands refuse before a model is loaded."""
+
+import json
+
+import pytest
+
+
+@pytest.fixture
+def trained(tmp_path):
+    """The directory of a run that trains one model."""
+    rows = {"source": "bundled:countdown-selection", "limit": 8}
+    heldout = {"source": "bundled:countdown-heldout", "limit": 8}
+    task = {"name": "countdown", "selection": rows, "heldout": heldout}
+    path = tmp_path / "run"
+    path.mkdir()
+    (path / "spec.json").write_text(
+        json.dumps({"model": "tiny-thicket", "task": task, "method": "es"})
+    )
+    return path
+
+
+def test_a_trained_model_has_no_ensemble(modnorm, trained, tmp_path):
+    questions, out = tmp_path / "questions.jsonl", tmp_path / "out"
+    questions.write_text('{"numbers": [1, 2], "target": 3}\n')
+    for words in (
+        ("predict", trained, "--input", questions, "--out", out),
+        ("export", trained, "--manifest", "--out", out),
+        ("serve", trained),
+    ):
+        code, _, err = modnorm(*words)
+        assert code == 2
+        assert err.startswith("error: run: es trained one model, which has no ensemble")
+        assert not out.exists()
+
+
+def test_a_manifest_has_no_rank(modnorm, trained, tmp_path):
+    words = ("export", trained, "--manifest", "--rank", 1, "--out", tmp_path / "out")
+    code, _, err = modnorm(*words)
+    assert code == 2
+    assert err.startswith("error: rank: a manifest is of an ensemble")
+
+
+def test_an_address_that_others_reach_needs_keys(modnorm, trained, tmp_path):
+    code, _, err = modnorm("serve", trained, "--host", "0.0.0.0")
+    assert code == 2
+    assert err.startswith("error: api-keys: ")
+    code, _, err = modnorm("serve", trained, "--api-keys", tmp_path / "absent")
+    assert code == 2
+    assert err.startswith("error: api-keys: cannot read ")
+
+
+def test_what_is_no_manifest_is_not_rebuilt(modnorm, tmp_path):
+    (tmp_path / "file").write_text("{}")
+    code, _, err = modnorm("rebuild", tmp_path / "file", "--out", tmp_path / "out")
+    assert code == 2
+    assert err.startswith(f"error: manifest: {tmp_path / 'file'} is no manifest of an ensemble")
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,88 @@
+"""The manifest of a finished run's ensemble, and what is rebuilt from it."""
+
+import json
+
+import pytest
+
+from modnorm import load_run
+from modnorm.checkpoint.reference import resolve_checkpoint
+from modnorm.checkpoint.weights import CheckpointWeights, weights_sha256
+from modnorm.errors import InvalidInputError
+from modnorm.prediction.manifest import encode_manifest, read_manifest
+
+
+@pytest.fixture
+def manifest(modnorm, finished, tmp_path):
+    path = tmp_path / "ensemble.json"
+    modnorm("export", finished, "--manifest", "--n", 6, "--k", 2, "--out", path)
+    return path
+
+
+def test_a_manifest_is_small_and_round_trips(manifest, finished):
+    assert manifest.stat().st_size < 16_384
+    read = read_manifest(manifest)
+    assert encode_manifest(read) == manifest.read_bytes()
+    run = load_run(finished)
+    assert read.ensemble.indices == run.ensemble(6, 2).experts
+    assert read.ensemble.scale_map == run.source.scale_map()
+    for expert in read.ensemble.experts:
+        ((_, descriptor),) = run.source.descriptors(expert.index)
+        assert expert.descriptor == descriptor
+    assert "target" in read.prompt.question
+
+
+def test_rebuilt_checkpoints_have_the_digests_of_the_manifest(modnorm, manifest, tmp_path):
+    ended = modnorm("rebuild", manifest, "--out", tmp_path / "experts", "--json")
+    told = json.loads(ended.stdout)["weights_sha256"]
+    assert tuple(told.values()) == read_manifest(manifest).weights_sha256
+    for name, digest in told.items():
+        stored = CheckpointWeights(resolve_checkpoint(str(tmp_path / "experts" / name)))
+        assert weights_sha256(stored.layout, stored.read) == digest
+
+
+def test_a_manifest_predicts_as_its_run_does(modnorm, manifest, finished):
+    questions = finished / "rows" / "heldout.jsonl"
+    by_manifest = modnorm("predict", manifest, "--input", questions)
+    by_run = modnorm("predict", finished, "--n", 6, "--k", 2, "--input", questions)
+    assert by_manifest.stdout == by_run.stdout
+    refused = modnorm("predict", manifest, "--k", 3, "--input", questions, check=False)
+    assert refused.stderr.startswith("error: k: the manifest has no such ensemble")
+
+
+def change(path, edit):
+    content = json.loads(path.read_text())
+    edit(content)
+    path.write_text(json.dumps(content))
+
+
+def test_a_damaged_manifest_leaves_nothing(modnorm, manifest, tmp_path):
+    change(manifest, lambda content: content["experts"][1].update(weights_sha256="0" * 64))
+    out = tmp_path / "experts"
+    refused = modnorm("rebuild", manifest, "--out", out, check=False)
+    assert refused.returncode == 2
+    assert refused.stderr.startswith("error: manifest: the weights of candidate ")
+    assert not list(out.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("edit", "told"),
+    [
+        (lambda content: content.pop("task"), "task"),
+        (lambda content: content["model"].update(sha256="7"), "model.sha256"),
+        (lambda content: content["scale_map"]["tensors"].pop(), "another digest"),
+        (lambda content: content["scale_map"]["tensors"][0].pop(), "scale_map: "),
+        (lambda content: content["experts"][0].update(coefficients="?"), "coefficients"),
+        (lambda content: content.update(format="modnorm-ensemble-9"), "format"),
+    ],
+)
+def test_what_is_no_manifest_is_refused(manifest, edit, told):
+    change(manifest, edit)
+    with pytest.raises(InvalidInputError, match="is no manifest of an ensemble") as caught:
+        read_manifest(manifest)
+    assert told in caught.value.message
+
+
+def test_an_example_prompt_that_changed_is_refused(modnorm, manifest, tmp_path):
+    change(manifest, lambda content: content["prompt"]["question"].update(target=7))
+    refused = modnorm("rebuild", manifest, "--out", tmp_path / "experts", check=False)
+    assert "makes another prompt here" in refused.stderr

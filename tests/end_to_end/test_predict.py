@@ -1,0 +1,75 @@
+"""Predictions of a finished run's ensembles."""
+
+import json
+
+import pytest
+
+from modnorm import load_run
+from modnorm.errors import ConflictError, InvalidInputError, NotFoundError
+from modnorm.prediction.base_model import BasePlace
+from modnorm.prediction.run_predictions import PredictionSettings
+
+
+@pytest.fixture
+def questions(finished, tmp_path):
+    """The held-out rows of the run, as a file of questions."""
+    path = tmp_path / "questions.jsonl"
+    path.write_bytes((finished / "rows" / "heldout.jsonl").read_bytes())
+    return path
+
+
+def lines(text):
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_predictions_on_the_held_out_rows_are_the_votes_of_the_run(modnorm, finished, questions):
+    run = load_run(finished)
+    for ensemble in run.ensembles:
+        asked = ("--n", ensemble.population, "--k", ensemble.ensemble_size)
+        ended = modnorm("predict", finished, *asked, "--input", questions, "--ask-all")
+        for predicted, vote in zip(lines(ended.stdout), ensemble.votes, strict=True):
+            assert predicted["answer"] == vote.answer
+            assert [each["vote"] for each in predicted["experts"]] == list(vote.votes)
+            assert [each["expert"] for each in predicted["experts"]] == list(ensemble.experts)
+            completions = [
+                next(iter(run.answers(expert, "heldout", vote.row))).completion
+                for expert in ensemble.experts
+            ]
+            assert [each["completion"] for each in predicted["experts"]] == completions
+
+
+def test_the_short_circuit_changes_no_answer_and_the_file_is_written(
+    modnorm, finished, questions, tmp_path
+):
+    out = tmp_path / "answers.jsonl"
+    ended = modnorm("predict", finished, "--input", questions, "--out", out)
+    assert not ended.stdout
+    votes = load_run(finished).ensemble(6, 2).votes
+    assert [each["answer"] for each in lines(out.read_text())] == [vote.answer for vote in votes]
+
+
+def test_an_ensemble_predicts_in_python(finished, questions):
+    ensemble = load_run(finished).ensemble(6, 2)
+    rows = lines(questions.read_text())
+    assert [each.answer for each in ensemble.predict(rows[:3])] == [
+        ensemble.vote(row).answer for row in range(3)
+    ]
+    with pytest.raises(InvalidInputError, match="row 0, column 'target'"):
+        ensemble.predict([{"numbers": [1, 2]}])
+    elsewhere = PredictionSettings(BasePlace("no-such-model"))
+    with pytest.raises((InvalidInputError, ConflictError)):
+        ensemble.predict(rows, elsewhere)
+
+
+def test_what_cannot_be_predicted_is_refused(modnorm, finished, questions, tmp_path):
+    absent = modnorm("predict", finished, "--k", 5, "--input", questions, check=False)
+    assert absent.returncode == 2
+    assert absent.stderr.startswith("error: k: the run has no ensemble K=5")
+    questions.write_text('{"numbers": [1, 2]}\n')
+    out = tmp_path / "answers.jsonl"
+    wrong = modnorm("predict", finished, "--input", questions, "--out", out, check=False)
+    assert wrong.returncode == 2
+    assert f"{questions}, line 1, column 'target'" in wrong.stderr
+    assert not out.exists()
+    with pytest.raises(NotFoundError):
+        load_run(finished).ensemble(6, 5)

@@ -1,0 +1,156 @@
+"""Requests that the server must refuse, and the answers that it must not lose."""
+
+import http.client
+import json
+from concurrent.futures import ThreadPoolExecutor
+from urllib.parse import urlsplit
+
+import pytest
+
+from modnorm.errors import EngineError, InvalidInputError
+from modnorm.serving.api_keys import read_keys
+from modnorm.serving.app import MAX_BODY
+from verification.labs.waiting import wait_until
+
+CHAT = "/v1/chat/completions"
+QUESTION = {"model": "ensemble", "messages": [{"role": "user", "content": "4 + 4?"}]}
+JSON = {"Content-Type": "application/json"}
+
+
+def call(address, path, body=None, headers=JSON, method=None):
+    """Return status and decoded body of one request."""
+    connection = http.client.HTTPConnection(urlsplit(address).netloc, timeout=60)
+    text = json.dumps(body) if isinstance(body, dict) else body
+    connection.request(method or ("GET" if body is None else "POST"), path, text, headers)
+    response = connection.getresponse()
+    content = response.read()
+    connection.close()
+    kind = response.getheader("content-type", "")
+    return response.status, json.loads(content) if "json" in kind else content.decode()
+
+
+def is_open(address, count):
+    """Whether the server counts so many requests."""
+    return f"modnorm_serve_open_requests {count}" in call(address, "/metrics")[1]
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "param", "message"),
+    [
+        ({"model": "gpt-5"}, 404, "model", "there is no model"),
+        ({"model": 7}, 400, "model", "model: "),
+        ({"messages": []}, 400, "messages", "no message and no row"),
+        ({"messages": [{"role": "robot", "content": "x"}]}, 400, "messages.0.role", "role"),
+        ({"messages": "x"}, 400, "messages", "messages: "),
+        ({"messages": [{"role": "user", "content": "7 " * 600}]}, 400, "messages", "do not fit"),
+        ({"temperature": 0.7}, 400, "temperature", "decoding is greedy"),
+        ({"n": 2}, 400, "n", "decoding is greedy"),
+        ({"max_tokens": 0}, 400, "max_tokens", "greater than or equal to 1"),
+        ({"tools": []}, 400, "tools", "not permitted"),
+        ({"stream": True}, 400, "stream", "only a single expert streams"),
+        ({"row": {"problem": "x"}}, 400, "row", "column 'question'"),
+    ],
+)
+def test_what_cannot_be_answered_is_refused_in_the_form_of_openai(
+    serve, engine, change, status, param, message
+):
+    answered, content = call(serve(), CHAT, QUESTION | change)
+    assert answered == status
+    assert content["error"].keys() == {"message", "type", "param", "code"}
+    assert content["error"]["type"] == "invalid_request_error"
+    assert content["error"]["param"] == param
+    assert message in content["error"]["message"]
+    assert engine.batches == []
+
+
+def test_malformed_and_oversized_bodies_are_refused(serve):
+    address = serve()
+    for body in ("{", "[]", "nul", '{"model": "\\ud800"}', "[" * 100_000):
+        status, content = call(address, CHAT, body)
+        assert (status, content["error"]["type"]) == (400, "invalid_request_error")
+    status, content = call(address, CHAT, "x" * (MAX_BODY + 1))
+    assert (status, content["error"]["message"]) == (
+        413,
+        f"the body has more than {MAX_BODY} bytes",
+    )
+    status, _ = call(address, CHAT, json.dumps(QUESTION), {"Content-Type": "text/plain"})
+    assert status == 415
+    assert call(address, CHAT, QUESTION)[0] == 200
+
+
+def test_unknown_addresses_and_methods_are_refused(serve):
+    address = serve()
+    for path, method, status in (("/v1/embeddings", "POST", 404), (CHAT, "GET", 405)):
+        answered, content = call(address, path, method=method)
+        assert answered == status
+        assert content["error"]["type"] == "invalid_request_error"
+
+
+def test_of_many_requests_at_once_each_is_answered_or_told_to_wait(serve, engine):
+    address = serve(limit=40)
+    engine.gate.clear()
+    with ThreadPoolExecutor(200) as threads:
+        calls = [threads.submit(call, address, CHAT, QUESTION) for _ in range(200)]
+        wait_until(lambda: sum(each.done() for each in calls) == 160, "160 calls were refused")
+        engine.gate.set()
+        answers = [each.result() for each in calls]
+    refused = [content for status, content in answers if status == 429]
+    assert len(refused) == 160
+    assert {each["error"]["code"] for each in refused} == {"rate_limit_exceeded"}
+    accepted = [content for status, content in answers if status == 200]
+    assert len(accepted) == 40
+    assert {each["modnorm"]["answer"] for each in accepted} == {"8"}
+    assert len(engine.batches) <= 3 * 2  # one batch was held back, the rest waited together
+    status, metrics = call(address, "/metrics")
+    assert status == 200
+    assert "modnorm_serve_open_requests 0.0" in metrics
+    assert f'modnorm_serve_requests_total{{route="{CHAT}",status="429"}} 160.0' in metrics
+
+
+def test_a_failed_batch_is_an_error_and_the_next_one_is_answered(serve, engine):
+    address = serve()
+    engine.failure = EngineError("the GPU is gone")
+    status, content = call(address, CHAT, QUESTION)
+    assert (status, content["error"]["type"]) == (500, "server_error")
+    engine.failure = None
+    assert call(address, CHAT, QUESTION)[0] == 200
+
+
+def test_a_defect_shows_no_details(serve, engine):
+    address = serve()
+    engine.failure = RuntimeError("secret")
+    status, content = call(address, CHAT, QUESTION)
+    assert (status, content["error"]["message"]) == (500, "the server failed")
+
+
+def test_a_waiting_request_whose_client_left_is_dropped(serve, engine):
+    address = serve()
+    engine.gate.clear()
+    with ThreadPoolExecutor() as threads:
+        first = threads.submit(call, address, CHAT, QUESTION)
+        wait_until(lambda: engine.held, "the first call is answered")
+        gone = http.client.HTTPConnection(urlsplit(address).netloc)
+        gone.request("POST", CHAT, json.dumps(QUESTION | {"model": "expert-1"}), JSON)
+        wait_until(lambda: is_open(address, "2.0"), "the second call waits")
+        gone.close()
+        wait_until(lambda: is_open(address, "1.0"), "the second call is dropped")
+        engine.gate.set()
+        assert first.result()[0] == 200
+    assert [seed for seed, _, _ in engine.batches] == [3, 1, 2]
+
+
+def test_probes_follow_the_engine(serve):
+    address = serve(keys=("0123456789abcdef",))
+    assert call(address, "/healthz") == (200, {"status": "ok"})
+    assert call(address, "/readyz") == (200, {"status": "ok"})
+
+
+def test_a_file_without_usable_keys_is_refused(tmp_path):
+    path = tmp_path / "keys"
+    for text in ("", "# a comment\n", "short\n"):
+        path.write_text(text)
+        with pytest.raises(InvalidInputError) as caught:
+            read_keys(path)
+        assert caught.value.field == "api-keys"
+    with pytest.raises(InvalidInputError, match="cannot read"):
+        read_keys(tmp_path / "absent")
