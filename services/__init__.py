@@ -1,1 +1,1 @@
-"""The microservices; each meets the others only through `proto/`."""
+"""The services; they communicate only through `proto/`."""

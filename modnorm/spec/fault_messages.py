@@ -42,7 +42,7 @@ _WORDS: Mapping[str, str] = MappingProxyType(
         "union_tag_invalid": "there is no {tag!r} here, only {expected_tags}",
     }
 )
-"""What is wrong, by pydantic's type of fault; in braces what pydantic adds."""
+"""Descriptions of faults by pydantic's type; braces hold values of pydantic."""
 _WANTED: Mapping[str, str] = MappingProxyType(
     {
         "int_parsing": "must be a whole number",
@@ -64,7 +64,7 @@ class Fault(NamedTuple):
     place: tuple[int | str, ...]
     """Path of the field, as the file has it."""
     text: str
-    """What is wrong, and what would be right."""
+    """The fault, and a right value."""
     hint: str | None = None
     """The valid name nearest to a misspelt one, as a question."""
 

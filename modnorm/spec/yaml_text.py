@@ -21,7 +21,7 @@ _REMEDIES: Mapping[str, str] = MappingProxyType(
         "could not find expected ':'": "a key without a colon and a value",
     }
 )
-"""Words for what people meet most, by a part of PyYAML's message."""
+"""Plain words for frequent messages of PyYAML, by a part of the message."""
 
 
 def read_yaml(text: str) -> object:

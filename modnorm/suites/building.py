@@ -210,7 +210,7 @@ def _cell_table(
 
 
 def _suite_notes(loaded: LoadedSuite, outcomes: Outcomes) -> tuple[str, ...]:
-    """State what keeps figures of the suite from being compared."""
+    """State the differences that prevent a comparison of figures."""
     notes = [
         f"left out: {cell} holds a run of other settings ({field})"
         for cell, field in outcomes.strangers.items()

@@ -61,7 +61,7 @@ def speedup_table(spec: SpeedupTable, data: TidySuite) -> BuiltTable:
 def tail_table(spec: TailTable, data: TidySuite) -> BuiltTable:
     """Build required populations by threshold, `against` over `of`.
 
-    Beside them stand the cutoffs of the selections, in points (fig. 4, top).
+    The second table holds the cutoffs of the selections, in points (fig. 4, top).
     """
     values: Values = {}
     cutoffs: Values = {}
@@ -115,7 +115,7 @@ def _cutoff(gains: "pd.Series[float]", selected: int) -> float:
 def support_table(spec: SupportTable, data: TidySuite) -> BuiltTable:
     """Build the decomposition of accuracy differences, in points: by seed, and the mean.
 
-    Beside it stands p(m), of which it is made, in percent (fig. 5 (a)).
+    The second table is p(m), from which it is computed, in percent (fig. 5 (a)).
     """
     values: Values = {}
     shares: Values = {}

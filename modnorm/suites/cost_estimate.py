@@ -29,7 +29,7 @@ class Rate:
 
     seconds: float
     basis: str
-    """What it was measured on, for people."""
+    """Description of the measured machine or run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class CostEstimate:
     hours: float | None
     """Hours of one worker, without calibration; None if no rate is known."""
     basis: str | None
-    """What the hours are scaled from."""
+    """Description of the measurement that the hours are scaled from."""
 
 
 def estimate_cost(spec: ExperimentSpec, rate: Rate | None = None) -> CostEstimate:

@@ -67,7 +67,7 @@ class RemoteSandbox:
         return outcome_from_proto(response)
 
     def check_health(self) -> Isolation:
-        """Have the isolation measured now.
+        """Measure the isolation of the service now.
 
         Raises:
             UnavailableError: no service answers, a guarantee does not hold, or the token cannot

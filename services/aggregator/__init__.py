@@ -1,1 +1,1 @@
-"""Keeps experiments, hands out jobs, ranks, votes."""
+"""Stores experiments, leases jobs, ranks candidates and counts votes."""

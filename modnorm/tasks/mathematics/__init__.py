@@ -1,1 +1,1 @@
-"""Mathematical answers: finding them, reading them, telling equal ones."""
+"""Mathematical answers: extraction, parsing and comparison."""

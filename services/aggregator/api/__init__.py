@@ -1,1 +1,1 @@
-"""What clients and workers call."""
+"""The gRPC services for clients and workers."""

@@ -1,1 +1,1 @@
-"""The database: tables, transactions and what is stored in them."""
+"""The database: tables, transactions and stored values."""
