@@ -2,9 +2,9 @@
 
 from modnorm.cli.console import as_dict, emit_json, interval, on_one_line, percent, stdout, table
 from modnorm.cli.progress import rewards
-from modnorm.client.finished import failure_text
 from modnorm.v1 import experiment_pb2 as experiments
 from modnorm.wire.conversions import state_name
+from modnorm.wire.run_messages import failure_text
 
 
 def list_row(experiment: experiments.Experiment) -> tuple[str, ...]:

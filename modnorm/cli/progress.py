@@ -12,9 +12,9 @@ from rich.text import Text
 
 from modnorm.cli.console import visible
 from modnorm.cli.pace import Pace, speed
-from modnorm.client.watch import extent
 from modnorm.v1 import experiment_pb2 as experiments
 from modnorm.wire.conversions import state_name
+from modnorm.wire.run_messages import extent
 
 Event = experiments.WatchExperimentResponse
 

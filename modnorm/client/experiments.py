@@ -7,11 +7,10 @@ from enum import StrEnum
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from modnorm.analysis.run_data import BaseRow, EnsembleRow
-from modnorm.client.finished import failure_text
-from modnorm.client.run_messages import base_row, ensemble_row
 from modnorm.spec import ExperimentSpec
 from modnorm.v1 import experiment_pb2 as messages
 from modnorm.wire.conversions import spec_from_proto, state_name
+from modnorm.wire.run_messages import base_row, ensemble_row, failure_text
 
 
 class ExperimentState(StrEnum):

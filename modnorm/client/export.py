@@ -1,6 +1,5 @@
 """A finished experiment, fetched from its lab and written as a run directory."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from modnorm.analysis.document import ResultsDocument
@@ -9,8 +8,8 @@ from modnorm.analysis.records import write_records
 from modnorm.analysis.run_data import RunData
 from modnorm.client.calls import LabCalls
 from modnorm.client.lab_run import LabRun
-from modnorm.client.run_messages import data_records, state_row, timings
 from modnorm.v1 import experiment_pb2 as experiments
+from modnorm.wire.run_messages import data_records, overlap, state_row, timings
 
 
 def save_run(
@@ -57,7 +56,7 @@ def _run_data(client: LabCalls, found: LabRun) -> RunData:
         spec=found.spec.model_dump(mode="json"),
         provenance=found.provenance,
         data=data_records(experiment),
-        overlap=_overlap(found.rows("selection"), found.rows("heldout")),
+        overlap=overlap(found.rows("selection"), found.rows("heldout")),
         candidates=found.candidates,
         base=found.base,
         ensembles=found.ensembles,
@@ -68,9 +67,3 @@ def _run_data(client: LabCalls, found: LabRun) -> RunData:
         states=[state_row(each) for each in experiment.states],
         timings=timings(experiment, client.watch(experiment.id)),
     )
-
-
-def _overlap(selection: Sequence[str], heldout: Sequence[str]) -> int:
-    """Count the held-out rows that are selection rows too."""
-    known = set(selection)
-    return sum(row in known for row in heldout)

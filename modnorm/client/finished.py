@@ -3,11 +3,7 @@
 from modnorm.errors import PreconditionError
 from modnorm.v1 import experiment_pb2 as experiments
 from modnorm.wire.conversions import state_name
-
-
-def failure_text(failed: experiments.Experiment | experiments.Candidate) -> str:
-    """Return why something failed, with the remedy if it is known; empty if it did not fail."""
-    return f"{failed.error} ({failed.remedy})" if failed.remedy else failed.error
+from modnorm.wire.run_messages import failure_text
 
 
 def check_succeeded(experiment: experiments.Experiment) -> None:

@@ -1,11 +1,7 @@
 """A finished experiment, read from the lab that ran it."""
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
-
-from google.protobuf import json_format
 
 from modnorm.analysis.answers import ALL, BASE, SPLITS, AnswerFilter, AnswerRecord
 from modnorm.analysis.run_data import BaseRow, CandidateRow, EnsembleRow, VoteRow
@@ -13,17 +9,24 @@ from modnorm.analysis.votes import ALL as ALL_VOTES
 from modnorm.analysis.votes import VoteFilter, VoteRecord, vote_records
 from modnorm.client.calls import LabCalls
 from modnorm.client.finished import check_succeeded
-from modnorm.client.run_messages import base_row, candidate_row, ensemble_row, vote_row
 from modnorm.errors import InvalidInputError
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.lineage import Lineage
 from modnorm.search.voting import Ballot
 from modnorm.spec import ExperimentSpec
-from modnorm.tasks import Row, Task, get_stored_task, prompt_text, stated_gold
+from modnorm.tasks import Task, get_stored_task
+from modnorm.tasks.readable_rows import ReadableRow, readable_rows
 from modnorm.v1 import evaluation_pb2 as evaluation
 from modnorm.v1 import experiment_pb2 as experiments
 from modnorm.wire.conversions import descriptor_from_proto, spec_from_proto
+from modnorm.wire.run_messages import (
+    base_row,
+    candidate_row,
+    ensemble_row,
+    provenance,
+    vote_row,
+)
 
 _SPLITS = {
     "selection": evaluation.SPLIT_SELECTION,
@@ -35,16 +38,6 @@ _ROWS = {
     "heldout": experiments.ARTIFACT_KIND_HELDOUT_ROWS,
     "development": experiments.ARTIFACT_KIND_DEVELOPMENT_ROWS,
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """What people read of a row."""
-
-    prompt: str | None
-    """None if its task is not installed here."""
-    gold: str | None
-    """None if its task states none, too."""
 
 
 class LabRun:
@@ -64,7 +57,7 @@ class LabRun:
         self.experiment = experiment
         self._client = client
         self._rows: dict[str, tuple[str, ...]] = {}
-        self._questions: dict[str, tuple[Question, ...]] = {}
+        self._questions: dict[str, tuple[ReadableRow, ...]] = {}
 
     @cached_property
     def spec(self) -> ExperimentSpec:
@@ -74,11 +67,7 @@ class LabRun:
     @cached_property
     def provenance(self) -> Mapping[str, object]:
         """Digests and names of what the results depend on."""
-        return json_format.MessageToDict(
-            self.experiment.provenance,
-            preserving_proto_field_name=True,
-            always_print_fields_with_no_presence=True,
-        )
+        return provenance(self.experiment)
 
     @cached_property
     def base(self) -> BaseRow:
@@ -204,14 +193,7 @@ class LabRun:
         answers = {answer.row: answer for answer in self._sheet(expert, "heldout")}
         return Ballot.from_partial_answers(answers, len(self._questions_of("heldout")))
 
-    def _questions_of(self, split: str) -> tuple[Question, ...]:
+    def _questions_of(self, split: str) -> tuple[ReadableRow, ...]:
         if split not in self._questions:
-            rows = (json.loads(row) for row in self.rows(split))
-            self._questions[split] = tuple(_question(self._task, row) for row in rows)
+            self._questions[split] = readable_rows(self._task, self.rows(split))
         return self._questions[split]
-
-
-def _question(task: Task | None, row: Row) -> Question:
-    if task is None:
-        return Question(None, None)
-    return Question(prompt_text(task.messages(row)), stated_gold(task, row))

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 from modnorm.client.calls import LabCalls
 from modnorm.client.rundir import lock_file, state_directory
-from modnorm.client.watch import extent
 from modnorm.errors import CancelledError, ModnormError
 from modnorm.spec import ExperimentSpec
 from modnorm.tracking.background import BackgroundTracker
@@ -17,6 +16,7 @@ from modnorm.tracking.registry import StartTracker
 from modnorm.tracking.tracker import Outcome, Point, TrackedRun
 from modnorm.v1 import experiment_pb2 as experiments
 from modnorm.wire.conversions import spec_from_proto, state_name
+from modnorm.wire.run_messages import extent
 
 if TYPE_CHECKING:
     from modnorm.analysis.document import ResultsDocument

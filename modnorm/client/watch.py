@@ -32,18 +32,6 @@ CONNECT_SECONDS = 30.0
 """Longer than any attempt to connect takes: a stream that lived this long was connected."""
 
 
-def extent(
-    at: experiments.WatchExperimentResponse | experiments.Experiment,
-) -> tuple[int, int]:
-    """Return finished and total items of the present phase."""
-    progress = at.progress
-    if at.state == experiments.EXPERIMENT_STATE_SELECTING and progress.updates_total:
-        return progress.updates_done, progress.updates_total
-    if at.state == experiments.EXPERIMENT_STATE_CALIBRATING:
-        return progress.examples_done, progress.examples_total
-    return progress.jobs_done, progress.jobs_total
-
-
 class _Cancellable(Protocol):
     def cancel(self) -> object: ...
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from modnorm.client.calls import LabCalls
-from modnorm.client.finished import failure_text
 from modnorm.client.rundir import RunDirectory
 from modnorm.client.watch import TERMINAL_STATES
 from modnorm.errors import ConflictError, ModnormError, UnavailableError
@@ -22,6 +21,7 @@ from modnorm.suites.running.journal import CellRecord, CellState, Journal
 from modnorm.suites.running.suite_status import lab_progress
 from modnorm.v1 import experiment_pb2 as experiments
 from modnorm.wire.conversions import state_name
+from modnorm.wire.run_messages import failure_text
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0
 """Seconds between two polls of the experiments in flight."""

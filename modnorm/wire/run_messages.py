@@ -1,6 +1,8 @@
 """Messages of a lab about a finished experiment, as plain data of `modnorm.analysis`."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+
+from google.protobuf import json_format
 
 from modnorm.analysis.answers import BASE
 from modnorm.analysis.run_data import (
@@ -11,7 +13,6 @@ from modnorm.analysis.run_data import (
     StateRow,
     VoteRow,
 )
-from modnorm.client.finished import failure_text
 from modnorm.search.stopping import Interval
 from modnorm.v1 import experiment_pb2 as experiments
 from modnorm.wire.conversions import state_name
@@ -20,6 +21,20 @@ _STATES = {
     experiments.CANDIDATE_STATE_SCORED: "scored",
     experiments.CANDIDATE_STATE_STOPPED: "stopped",
 }
+
+
+def failure_text(failed: experiments.Experiment | experiments.Candidate) -> str:
+    """Return why something failed, with the remedy if it is known; empty if it did not fail."""
+    return f"{failed.error} ({failed.remedy})" if failed.remedy else failed.error
+
+
+def provenance(experiment: experiments.Experiment) -> Mapping[str, object]:
+    """Return digests and names of what the results of an experiment depend on."""
+    return json_format.MessageToDict(
+        experiment.provenance,
+        preserving_proto_field_name=True,
+        always_print_fields_with_no_presence=True,
+    )
 
 
 def data_records(experiment: experiments.Experiment) -> dict[str, RowsRecord]:
@@ -51,6 +66,17 @@ def _rows_record(spec: experiments.DataSpec, revision: str, rows: int, digest: s
         rows=rows,
         digest=digest,
     )
+
+
+def overlap(selection: Sequence[str], heldout: Sequence[str]) -> int:
+    """Count the held-out rows that are selection rows too.
+
+    Args:
+        selection: The selection rows, each as JSON.
+        heldout: The held-out rows, each as JSON.
+    """
+    known = set(selection)
+    return sum(row in known for row in heldout)
 
 
 def candidate_row(message: experiments.Candidate) -> CandidateRow:
@@ -164,3 +190,15 @@ def timings(
         "ended": experiment.end_time.ToJsonString(),
         "phases": phases,
     }
+
+
+def extent(
+    at: experiments.WatchExperimentResponse | experiments.Experiment,
+) -> tuple[int, int]:
+    """Return finished and total items of the present phase: jobs, prompts or updates."""
+    progress = at.progress
+    if at.state == experiments.EXPERIMENT_STATE_SELECTING and progress.updates_total:
+        return progress.updates_done, progress.updates_total
+    if at.state == experiments.EXPERIMENT_STATE_CALIBRATING:
+        return progress.examples_done, progress.examples_total
+    return progress.jobs_done, progress.jobs_total
