@@ -4,11 +4,12 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypedDict, cast
+from typing import Protocol, TypedDict, cast
 
 from modnorm.analysis.document import SCHEMA, ResultsDocument
 from modnorm.analysis.pairing import (
     PairedEnsembles,
+    Verdicts,
     describe_pairs,
     pair_ensembles,
     read_verdicts,
@@ -22,19 +23,43 @@ _UNPAIRED = frozenset({"task", "scorer", "held-out rows"})
 """Conditions under which an answer to one row is right; others may differ between paired runs."""
 
 
+class ComparedRun(Protocol):
+    """What a comparison reads of a finished run."""
+
+    @property
+    def name(self) -> str:
+        """Name in the comparison."""
+
+    @property
+    def document(self) -> ResultsDocument:
+        """The results."""
+
+    def verdicts(self) -> Verdicts:
+        """Return whether each vote is right; read only where rows are paired."""
+
+
 @dataclass(frozen=True)
 class Results:
-    """The results of one run directory."""
+    """The results of one run directory; implements `ComparedRun`."""
 
     directory: Path
     document: ResultsDocument
+
+    @property
+    def name(self) -> str:
+        """Name of the directory."""
+        return self.directory.name
+
+    def verdicts(self) -> Verdicts:
+        """Read whether each vote is right."""
+        return read_verdicts(self.directory)
 
 
 class ComparisonRow(TypedDict):
     """One run in a comparison; metrics are held-out fractions, None if not measured."""
 
     run: str
-    """Name of its directory."""
+    """Its name."""
     model: object
     task: object
     method: object
@@ -83,7 +108,7 @@ def load_results(directory: Path) -> Results:
     return Results(directory, cast("ResultsDocument", document))
 
 
-def compare_runs(results: Sequence[Results]) -> list[ComparisonRow]:
+def compare_runs(results: Sequence[ComparedRun]) -> list[ComparisonRow]:
     """Return one row for each run, in order, with its differences from the first run."""
     if not results:
         return []
@@ -113,18 +138,18 @@ def differing_conditions(results: Sequence[Results]) -> list[tuple[str, str, lis
     return found
 
 
-def _pair(row: ComparisonRow, result: Results, first: Results) -> None:
+def _pair(row: ComparisonRow, result: ComparedRun, first: ComparedRun) -> None:
     """Add the paired comparison of two runs, if both judged the same rows."""
-    name = first.directory.name
+    name = first.name
     if faults := [fault for fault in row["differs"] if fault in _UNPAIRED]:
         row["verdict"] = f"{name} and {row['run']} are not paired: {', '.join(faults)} differ."
         return
-    pairs = pair_ensembles(read_verdicts(first.directory), read_verdicts(result.directory))
+    pairs = pair_ensembles(first.verdicts(), result.verdicts())
     row["paired"] = pairs
     row["verdict"] = describe_pairs(pairs, name, row["run"])
 
 
-def _row(result: Results, expected: Mapping[str, object]) -> ComparisonRow:
+def _row(result: ComparedRun, expected: Mapping[str, object]) -> ComparisonRow:
     document = result.document
     spec = document["spec"]
     method = _section(spec, "method")
@@ -133,7 +158,7 @@ def _row(result: Results, expected: Mapping[str, object]) -> ComparisonRow:
     base, rank_1 = document["base"], next(iter(document["experts"]), None)
     ensembles = [each for each in document["ensembles"] if each["population"] == largest]
     return ComparisonRow(
-        run=result.directory.name,
+        run=result.name,
         model=_section(spec, "model").get("name"),
         task=_section(spec, "task").get("name"),
         method=method.get("name"),
@@ -175,6 +200,7 @@ def _conditions(document: ResultsDocument) -> dict[str, object]:
         "selection rows": provenance.get("selection_digest"),
         "held-out rows": provenance.get("heldout_digest"),
         "noise": _section(spec, "population").get("noise"),
+        "numerics": _section(spec, "engine").get("numerics", "fast"),
     }
 
 

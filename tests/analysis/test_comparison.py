@@ -41,6 +41,7 @@ def test_runs_stand_side_by_side(make_run, written):
         ({"provenance": {"model_digest": "cd" * 32}}, "model"),
         ({"spec": {"task": {"name": "gsm8k"}}}, "task"),
         ({"spec": {"population": {"noise": "randopt-reseed-v1"}}}, "noise"),
+        ({"spec": {"engine": {"numerics": "batch_invariant"}}}, "numerics"),
     ],
 )
 def test_runs_that_cannot_be_compared_are_flagged(run, written, change, name):
