@@ -140,6 +140,7 @@ def compose_lab(
     run([str(ROOT / "scripts/make-secrets"), str(folder / "secrets")])
     lines = {
         "MODNORM_PUBLISH": target,
+        "MODNORM_PAGE_PUBLISH": f"{address}:{_free_port(address)}",
         "MODNORM_QUEUE_PUBLISH": f"{address}:{_free_port(address)}",
         "MODNORM_SECRETS": str(folder / "secrets"),
         **settings,

@@ -219,6 +219,7 @@ class _Services:
                 broker_url=_BROKER,
                 release_leases_on_start=True,
                 outage_seconds=_OUTAGE_SECONDS,
+                page_address="",
                 split_folders=tuple(self._data),
                 **common,
             ),

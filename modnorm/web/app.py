@@ -10,7 +10,13 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
-from modnorm.errors import InvalidInputError, ModnormError, NotFoundError, PreconditionError
+from modnorm.errors import (
+    InvalidInputError,
+    ModnormError,
+    NotFoundError,
+    PreconditionError,
+    UnavailableError,
+)
 from modnorm.web.guard import LOOPBACK, Guard
 from modnorm.web.pages import Pages
 from modnorm.web.sources import Catalog
@@ -20,15 +26,21 @@ _STATUS: Mapping[type[ModnormError], int] = {
     InvalidInputError: 400,
     NotFoundError: 404,
     PreconditionError: 409,
+    UnavailableError: 503,
 }
 
 
-def build_app(catalog: Catalog, hosts: frozenset[str] = LOOPBACK) -> ASGIApp:
+def build_app(
+    catalog: Catalog,
+    hosts: frozenset[str] | None = LOOPBACK,
+    admit: Callable[[ASGIApp], ASGIApp] = lambda app: app,
+) -> ASGIApp:
     """Return the application, which reads and never writes.
 
     Args:
         catalog: The runs.
-        hosts: Accepted host names, without a port.
+        hosts: Accepted host names, without a port; None accepts any.
+        admit: Wraps the pages in a check of who asks.
     """
     pages = Pages(catalog)
 
@@ -62,4 +74,4 @@ def build_app(catalog: Catalog, hosts: frozenset[str] = LOOPBACK) -> ASGIApp:
         ],
         exception_handlers={ModnormError: failed},
     )
-    return Guard(app, hosts)  # outermost: it guards responses to defects, too
+    return Guard(admit(app), hosts)  # outermost: it guards responses to defects, too

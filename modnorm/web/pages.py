@@ -3,17 +3,17 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
 
 from starlette.requests import Request
 
 from modnorm.analysis.answers import BASE, AnswerFilter, AnswerRecord
 from modnorm.analysis.document import EnsembleEntry
-from modnorm.analysis.report import page_environment, report_parts
+from modnorm.analysis.report import report_parts
 from modnorm.analysis.votes import VoteFilter, VoteRecord
 from modnorm.errors import InvalidInputError, ModnormError, NotFoundError
 from modnorm.web import figures, parameters
 from modnorm.web.population import PAGE_LINES, STATES
+from modnorm.web.rendering import render
 from modnorm.web.sources import Catalog, Run
 
 _COMPARED = 6
@@ -37,23 +37,23 @@ class Pages:
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
-        self._templates = page_environment(Path(__file__).parent / "templates")
 
     def runs(self, request: Request) -> str:
-        """Render the list of runs."""
-        return self._render(request, "runs.html", runs=self._catalog.runs())
+        """Render one page of the list of runs."""
+        found = self._catalog.runs(parameters.page(request.query_params))
+        return render(request.scope, "runs.html", found=found)
 
     def run(self, request: Request) -> str:
         """Render the figures and tables of a run."""
         run = self._run(request)
         if not run.finished:
-            return self._render(request, "unfinished.html", run=run)
+            return render(request.scope, "unfinished.html", run=run, progress=run.progress)
         document = run.document
         drawn = [figures.reward_figure(run.rewards(), document)]
         if not document.get("iterative"):
             drawn += [figures.accuracy_figure(document, by_population=by) for by in (False, True)]
-        return self._render(
-            request,
+        return render(
+            request.scope,
             "run.html",
             run=run,
             figures=[figure for figure in drawn if figure is not None],
@@ -64,9 +64,8 @@ class Pages:
         """Render one page of candidates."""
         query = parameters.candidate_query(request.query_params)
         run = self._run(request)
-        _ = run.document  # an unfinished run has no candidates yet
-        return self._render(
-            request,
+        return render(
+            request.scope,
             "candidates.html",
             run=run,
             query=query,
@@ -85,8 +84,8 @@ class Pages:
         )
         start = (page - 1) * PAGE_LINES
         found = list(islice(run.answers(wanted), start, start + PAGE_LINES + 1))
-        return self._render(
-            request,
+        return render(
+            request.scope,
             "answers.html",
             run=run,
             candidate=candidate,
@@ -111,7 +110,7 @@ class Pages:
                 field="row",
                 remedy="only the base and experts answered held-out rows",
             )
-        return self._render(request, "answer.html", run=run, answer=answer)
+        return render(request.scope, "answer.html", run=run, answer=answer)
 
     def questions(self, request: Request) -> str:
         """Render the votes of one ensemble, one page of them."""
@@ -121,8 +120,8 @@ class Pages:
         start = (parameters.page(query) - 1) * PAGE_LINES
         votes = (vote for vote in run.votes(_votes_of(chosen)) if not (wrong and vote.correct))
         found = list(islice(votes, start, start + PAGE_LINES + 1))
-        return self._render(
-            request,
+        return render(
+            request.scope,
             "questions.html",
             run=run,
             chosen=chosen,
@@ -146,8 +145,8 @@ class Pages:
                 remedy=f"held-out rows are 0 to {chosen['rows'] - 1}",
             )
         answers = run.answers_of([BASE, *vote.experts], vote.row)
-        return self._render(
-            request,
+        return render(
+            request.scope,
             "question.html",
             run=run,
             chosen=chosen,
@@ -165,36 +164,22 @@ class Pages:
             raise InvalidInputError(
                 f"{len(names)} runs are chosen", field="run", remedy=f"choose 2 to {_COMPARED}"
             )
-        runs = [self._named(name) for name in names]
-        rows = self._catalog.compare(runs)
+        rows = self._catalog.compare(names)
         sizes = sorted({size for row in rows for size in row["ensembles"]})
-        return self._render(
-            request,
+        return render(
+            request.scope,
             "compare.html",
-            pairs=list(zip(runs, rows, strict=True)),
             rows=rows,
+            pairs=list(zip(names, rows, strict=True)),
             sizes=sizes,
         )
 
     def error(self, request: Request, error: ModnormError) -> str:
         """Render an error with its remedy."""
-        return self._render(request, "error.html", error=error)
-
-    def _render(self, request: Request, template: str, **values: object) -> str:
-        return self._templates.get_template(template).render(
-            root=request.scope.get("root_path", ""), **values
-        )
+        return render(request.scope, "error.html", error=error)
 
     def _run(self, request: Request) -> Run:
-        return self._named(request.path_params["name"])
-
-    def _named(self, name: str) -> Run:
-        run = next((run for run in self._catalog.runs() if run.name == name), None)
-        if run is None:
-            raise NotFoundError(
-                f"there is no run {name[:80]!r}", field="run", remedy="choose a run of the list"
-            )
-        return run
+        return self._catalog.run(request.path_params["name"])
 
 
 def _candidate(request: Request) -> int | None:

@@ -19,7 +19,7 @@ SORT_COLUMNS: tuple[SortColumn, ...] = get_args(SortColumn)
 STATES = ("scored", "stopped", "failed")
 PAGE_LINES = 50
 
-_TYPES = {
+CANDIDATE_TYPES = {
     "index": pa.int32(),
     "seed": pa.uint64(),
     "state": pa.string(),
@@ -31,6 +31,7 @@ _TYPES = {
     "reward_lower": pa.float64(),
     "reward_upper": pa.float64(),
 }
+"""Columns of a table of candidates, as in `candidates.csv`."""
 _CACHED_FILES = 8
 
 
@@ -74,13 +75,14 @@ class CandidatePage:
     matches: int
 
 
-def read_page(path: Path, query: CandidateQuery) -> CandidatePage:
-    """Return one page of `candidates.csv`; a page past the last one is the last.
+def candidate_page(candidates: pa.Table, query: CandidateQuery) -> CandidatePage:
+    """Return one page of candidates; a page past the last one is the last.
 
-    Raises:
-        InvalidInputError: the file is missing or damaged.
+    Args:
+        candidates: All of them, with the columns of `CANDIDATE_TYPES`.
+        query: Which are wanted, and in which order.
     """
-    table = _matching(read_table(path), query)
+    table = _matching(candidates, query)
     keys = [(query.sort, "descending" if query.descending else "ascending")]
     if query.sort != "index":
         keys.append(("index", "ascending"))
@@ -112,7 +114,9 @@ def read_table(path: Path) -> pa.Table:
 @lru_cache(maxsize=_CACHED_FILES)
 def _read(path: Path, _changed: int, _size: int) -> pa.Table:
     """Read a file; its time and size are part of the key of the cache."""
-    options = csv.ConvertOptions(column_types=_TYPES, include_columns=list(_TYPES))
+    options = csv.ConvertOptions(
+        column_types=CANDIDATE_TYPES, include_columns=list(CANDIDATE_TYPES)
+    )
     return csv.read_csv(path, convert_options=options)
 
 

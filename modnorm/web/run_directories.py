@@ -9,15 +9,22 @@ from typing import cast
 from pyarrow import dataset
 
 from modnorm.analysis.answers import AnswerFilter, AnswerRecord
-from modnorm.analysis.comparison import ComparisonRow, Results, compare_runs
+from modnorm.analysis.comparison import ComparisonRow, compare_runs
 from modnorm.analysis.document import ResultsDocument
+from modnorm.analysis.pairing import Verdicts, read_verdicts
 from modnorm.analysis.parquet_files import ANSWER_SCHEMA, ANSWERS
 from modnorm.analysis.parquet_lines import equal, read_lines
 from modnorm.analysis.saved_run import RESULTS, SPEC, SavedRun
 from modnorm.analysis.votes import VoteFilter, VoteRecord
 from modnorm.errors import InvalidInputError
-from modnorm.web.population import CandidatePage, CandidateQuery, read_page, read_table
-from modnorm.web.sources import Run
+from modnorm.web.population import (
+    PAGE_LINES,
+    CandidatePage,
+    CandidateQuery,
+    candidate_page,
+    read_table,
+)
+from modnorm.web.sources import Headline, RunPage, unknown_run
 
 _CANDIDATES = "candidates.csv"
 
@@ -35,9 +42,24 @@ class DirectoryRun:
         self._saved = SavedRun(path)
 
     @property
+    def state(self) -> str:
+        """`finished` or `not finished`."""
+        return "finished" if self.finished else "not finished"
+
+    @property
     def finished(self) -> bool:
         """Whether it has results."""
         return (self.path / RESULTS).is_file()
+
+    @property
+    def live(self) -> bool:
+        """Whether results may still be written."""
+        return not self.finished
+
+    error = ""
+    """The directory does not tell."""
+    progress = None
+    """The directory does not tell."""
 
     @cached_property
     def spec(self) -> Mapping[str, object]:
@@ -55,6 +77,18 @@ class DirectoryRun:
         """The results."""
         return self._saved.document
 
+    @property
+    def headline(self) -> Headline | None:
+        """Its figures in the list; None unless it has finished."""
+        if not self.finished:
+            return None
+        last = self.document["ensembles"][-1] if self.document["ensembles"] else None
+        return Headline(
+            base=self.document["base"]["heldout_metric"],
+            vote=last and last["metric"],
+            interval=last and last.get("interval"),
+        )
+
     def rewards(self) -> list[float]:
         """Return all complete selection rewards, in candidate order."""
         rewards = read_table(self.path / _CANDIDATES)["selection_reward"]
@@ -62,7 +96,8 @@ class DirectoryRun:
 
     def candidates(self, query: CandidateQuery) -> CandidatePage:
         """Return one page of candidates."""
-        return read_page(self.path / _CANDIDATES, query)
+        _ = self.document  # without results the file may not be whole
+        return candidate_page(read_table(self.path / _CANDIDATES), query)
 
     def answers(self, wanted: AnswerFilter) -> Iterator[AnswerRecord]:
         """Yield answers by candidate, then split, then row."""
@@ -83,6 +118,10 @@ class DirectoryRun:
     def votes(self, wanted: VoteFilter) -> Iterator[VoteRecord]:
         """Yield votes by N, then K, then row."""
         return self._saved.votes(wanted)
+
+    def verdicts(self) -> Verdicts:
+        """Return whether each vote is right, by (N, K)."""
+        return read_verdicts(self.path)
 
 
 class DirectoryCatalog:
@@ -105,8 +144,23 @@ class DirectoryCatalog:
                     remedy="name a directory that `modnorm run` wrote",
                 )
 
-    def runs(self) -> Sequence[DirectoryRun]:
-        """Return the present runs, in the order of the paths."""
+    def runs(self, page: int) -> RunPage:
+        """Return one page of the present runs, in the order of the paths."""
+        runs, start = self._runs(), (page - 1) * PAGE_LINES
+        return RunPage(runs[start : start + PAGE_LINES], page, len(runs) > start + PAGE_LINES)
+
+    def run(self, name: str) -> DirectoryRun:
+        """Return a run."""
+        for run in self._runs():
+            if run.name == name:
+                return run
+        raise unknown_run(name)
+
+    def compare(self, names: Sequence[str]) -> Sequence[ComparisonRow]:
+        """Set finished runs side by side, under their names in addresses."""
+        return compare_runs([self.run(name) for name in names])
+
+    def _runs(self) -> Sequence[DirectoryRun]:
         found = dict.fromkeys(run for path in self._paths for run in _run_directories(path))
         names = [path.name for path in found]
         return [
@@ -115,11 +169,6 @@ class DirectoryCatalog:
             )
             for number, path in enumerate(found, 1)
         ]
-
-    def compare(self, runs: Sequence[Run]) -> list[ComparisonRow]:
-        """Set finished runs side by side, under their names in addresses."""
-        paths = {run.name: run.path for run in self.runs()}
-        return compare_runs([Results(paths[run.name], run.document) for run in runs])
 
 
 def _run_directories(path: Path) -> list[Path]:

@@ -1,29 +1,97 @@
 """The interface between pages and stored runs."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from modnorm.analysis.answers import AnswerFilter, AnswerRecord
 from modnorm.analysis.comparison import ComparisonRow
 from modnorm.analysis.document import ResultsDocument
+from modnorm.analysis.uncertainty import ConfidenceInterval
 from modnorm.analysis.votes import VoteFilter, VoteRecord
+from modnorm.errors import NotFoundError
 from modnorm.web.population import CandidatePage, CandidateQuery
 
 
+@dataclass(frozen=True, slots=True)
+class Headline:
+    """The figures of a finished run in the list; None where not measured."""
+
+    base: float | None
+    """Held-out metric of the base."""
+    vote: float | None
+    """Held-out metric of the vote of the largest N and K."""
+    interval: ConfidenceInterval | None
+    """95 % interval of the vote's metric."""
+
+
+@dataclass(frozen=True, slots=True)
+class BusyWorker:
+    """A worker with jobs of a run."""
+
+    name: str
+    jobs: int
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Progress of a run in its present phase."""
+
+    unit: str
+    """What is counted: `jobs`, `prompts` or `updates`."""
+    done: int
+    total: int
+    """0 where the phase counts nothing."""
+    failed: int
+    stopped: int
+    """Candidates that were stopped early."""
+    best_reward: float | None
+    """Best selection reward so far."""
+    threshold_reward: float | None
+    """Reward that a candidate must exceed to be an expert of the largest K."""
+    remaining: float | None
+    """Seconds until the phase ends, at its rate so far; None while unknown."""
+    waits_for: str
+    """Why the next step waits; empty if it does not wait."""
+    message: str
+    """The last event."""
+    workers: Sequence[BusyWorker]
+
+
 class Run(Protocol):
-    """A run, finished or not. All but `name`, `finished` and `spec` need a finished one."""
+    """A run, finished or not. What stands below `progress` needs a finished one."""
 
     @property
     def name(self) -> str:
         """Name in addresses: unique in its catalog."""
 
     @property
+    def state(self) -> str:
+        """State in words, such as `selecting` or `finished`."""
+
+    @property
     def finished(self) -> bool:
         """Whether it has results."""
 
     @property
+    def live(self) -> bool:
+        """Whether its state may still change."""
+
+    @property
+    def error(self) -> str:
+        """Why it failed, and the remedy; empty if it did not fail."""
+
+    @property
     def spec(self) -> Mapping[str, object]:
         """The spec as JSON values."""
+
+    @property
+    def headline(self) -> Headline | None:
+        """Its figures in the list; None unless it has finished."""
+
+    @property
+    def progress(self) -> Progress | None:
+        """Its progress; None where unknown, or where it is not live."""
 
     @property
     def document(self) -> ResultsDocument:
@@ -45,11 +113,40 @@ class Run(Protocol):
         """Yield votes by N, then K, then row."""
 
 
+@dataclass(frozen=True, slots=True)
+class RunPage:
+    """One page of the list of runs."""
+
+    runs: Sequence[Run]
+    page: int
+    more: bool
+    """Whether there is a next page."""
+
+
 class Catalog(Protocol):
     """The runs that a page shows."""
 
-    def runs(self) -> Sequence[Run]:
-        """Return all runs, in the order of the list."""
+    def runs(self, page: int) -> RunPage:
+        """Return one page of the list, from 1."""
 
-    def compare(self, runs: Sequence[Run]) -> list[ComparisonRow]:
-        """Set finished runs side by side; see `modnorm.analysis.comparison.compare_runs`."""
+    def run(self, name: str) -> Run:
+        """Return a run.
+
+        Raises:
+            NotFoundError: there is no such run.
+        """
+
+    def compare(self, names: Sequence[str]) -> Sequence[ComparisonRow]:
+        """Set finished runs side by side; see `modnorm.analysis.comparison.compare_runs`.
+
+        Raises:
+            NotFoundError: there is no such run.
+            PreconditionError: a run has not finished.
+        """
+
+
+def unknown_run(name: str) -> NotFoundError:
+    """Return the error for a name that is no run's."""
+    return NotFoundError(
+        f"there is no run {name[:80]!r}", field="run", remedy="choose a run of the list"
+    )

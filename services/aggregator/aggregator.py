@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import grpc.aio
 from celery import Celery
@@ -44,6 +45,9 @@ from services.common.server import RunningServer, port_of, start_server
 from services.common.settings import AggregatorSettings
 from services.common.shielded_tasks import ShieldedTasks
 from services.common.status_servicer import SERVICE as STATUS
+
+if TYPE_CHECKING:
+    from services.aggregator.web.page_server import PageServer
 
 ANSWER_SECONDS = 30.0
 """A database that does not answer for this long is reported as down."""
@@ -118,6 +122,7 @@ class Aggregator:
         )
         self._jobs = self._make_job_servicer()
         self._server: RunningServer | None = None
+        self._page = self._make_page()
         self._background: list[asyncio.Task[None]] = []
 
     @property
@@ -125,11 +130,16 @@ class Aggregator:
         """The port that it listens on, once started."""
         return port_of(self._server)
 
+    @property
+    def page_port(self) -> int | None:
+        """The port of the web page, once started; None if it is off."""
+        return self._page.port if self._page else None
+
     async def start(self) -> None:
         """Migrate or check the schema, start the server, resume unfinished work.
 
         Raises:
-            UnavailableError: the database cannot be reached, or the address is in use.
+            UnavailableError: the database cannot be reached, or an address is in use.
             PreconditionError: the schema has another version, and migration at start is off.
         """
         database = self._database
@@ -142,6 +152,8 @@ class Aggregator:
         self._server = await start_server(
             settings.bind_address, self._register, self._registry, settings, self._calls
         )
+        if self._page is not None:
+            self._page.start()
         self._background = [
             asyncio.create_task(work)
             for work in (
@@ -168,6 +180,8 @@ class Aggregator:
         await self._conductor.stop()
         for channel in self._channels.values():
             await channel.close(None)
+        if self._page is not None:
+            await asyncio.to_thread(self._page.stop)
         await asyncio.to_thread(self._jobs.close)
         await asyncio.to_thread(self._database.close)
 
@@ -175,6 +189,17 @@ class Aggregator:
         """Publish the jobs of a change and wake its watchers; called in the event loop."""
         self._dispatcher.send(change.pending)
         self._notifier.notify(change.experiment_id)
+
+    def _make_page(self) -> "PageServer | None":
+        if not self._settings.page_address:
+            return None
+        from services.aggregator.web.finished_run import Stored  # noqa: PLC0415 - slow imports
+        from services.aggregator.web.page_server import PageServer  # noqa: PLC0415
+
+        stores = self._stores
+        return PageServer(
+            self._settings, Stored(self._database, stores.experiments, stores.results)
+        )
 
     def _make_conductor(self, sampler: Sampler, calibrator: Calibrator) -> Conductor:
         steps = SetupSteps(

@@ -15,6 +15,16 @@ Roots = Annotated[tuple[Path, ...] | None, NoDecode, BeforeValidator(split_paths
 """Directories that files may be read from; None allows all, for embedded runs only."""
 
 
+def _split_names(value: object) -> object:
+    """Split names at commas."""
+    if not isinstance(value, str):
+        return value
+    return tuple(name.strip().lower() for name in value.split(",") if name.strip())
+
+
+Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split_names)]
+
+
 class ServiceSettings(ConnectionSettings):
     """Settings of every service.
 
@@ -193,6 +203,11 @@ class AggregatorSettings(DatabaseSettings, QueueSettings):
     outage_seconds: float = Field(default=math.inf, gt=0, allow_inf_nan=True)
     """Seconds of outages after which an experiment in setup fails: only for labs in which
     no operator repairs services."""
+    page_address: str = ""
+    """HOST:PORT of the web page; empty switches it off, port 0 takes a free one."""
+    page_hosts: Names = ()
+    """Host names, separated by commas, that browsers may use besides loopback where the page
+    requires no token. With tokens any name is answered."""
     release_leases_on_start: bool = False
     """Release all leases at the start: only for labs whose workers end with the aggregator."""
 

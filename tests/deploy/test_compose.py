@@ -97,8 +97,9 @@ def test_the_image_below_ours_is_pinned_to_a_patch_release():
 
 def test_only_the_aggregator_is_published():
     assert [name for name, service in SERVICES.items() if "ports" in service] == ["aggregator"]
-    (port,) = SERVICES["aggregator"]["ports"]
-    assert is_required(port)
+    api, page = SERVICES["aggregator"]["ports"]
+    assert is_required(api)
+    assert page == "${MODNORM_PAGE_PUBLISH:-127.0.0.1:8080}:8080"
     assert load("compose.gpu.yaml")["services"].keys() == {"evaluator"}
     queues = load("compose.hosts.yaml")["services"]
     (redis,), (rabbitmq,) = (queues[name]["ports"] for name in ("redis", "rabbitmq"))

@@ -20,7 +20,9 @@ CLIENT = "of the client, which runs outside"
 MOUNT = "a path inside a container, where compose mounts it"
 NETWORK = "an address on the lab's networks, which compose lays out"
 LAYOUT = "a path inside the images: what lies there comes from a volume or a host folder"
+TOKENS = "for services without tokens, which a lab requires"
 NOT_FOR_ENV = {
+    "MODNORM_ALLOW_ANONYMOUS": TOKENS,
     "MODNORM_SERVER": CLIENT,
     "MODNORM_TIMEOUT": CLIENT,
     "MODNORM_TOKEN": CLIENT,
@@ -35,6 +37,8 @@ NOT_FOR_ENV = {
     "MODNORM_CALIBRATOR_TARGET": NETWORK,
     "MODNORM_DATABASE_URL": "the lab's own Postgres; another is for Kubernetes or processes",
     "MODNORM_METRICS_ADDRESS": NETWORK,
+    "MODNORM_PAGE_ADDRESS": NETWORK,
+    "MODNORM_PAGE_HOSTS": TOKENS,
     "MODNORM_SAMPLER_TARGET": NETWORK,
     "MODNORM_SANDBOX_TARGET": NETWORK,
     "MODNORM_CACHE_DIR": LAYOUT,

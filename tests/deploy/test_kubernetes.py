@@ -69,6 +69,20 @@ def test_every_file_is_part_of_it():
         assert used - {"../base"} == there
 
 
+def test_the_page_is_reached_on_the_port_that_it_listens_on():
+    (container,) = pod("aggregator")["containers"]
+    number = int(settings_of(container)["MODNORM_PAGE_ADDRESS"].rpartition(":")[2])
+    services = {one["metadata"]["name"]: one for one in BASE if one["kind"] == "Service"}
+    assert {"name": "page", "port": number} in services["aggregator"]["spec"]["ports"]
+    assert {"name": "page", "containerPort": number} in container["ports"]
+    (policy,) = (
+        one["spec"]
+        for one in documents("base/network-policies.yaml")
+        if one["metadata"]["name"] == "to-aggregator"
+    )
+    assert number in [port["port"] for port in policy["ingress"][0]["ports"]]
+
+
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_a_pod_has_no_more_than_it_needs(name):
     spec = pod(name)
@@ -190,7 +204,7 @@ def test_probes_ask_the_port_that_is_served():
     services = {one["metadata"]["name"]: one for one in BASE if one["kind"] == "Service"}
     for name, container in CONTAINERS:
         if "grpc" in container.get("startupProbe", {}):
-            (port,) = services[name]["spec"]["ports"]
+            port, *_ = services[name]["spec"]["ports"]
             probes = (container[f"{kind}Probe"]["grpc"] for kind in ("startup", "readiness"))
             assert {probe["port"] for probe in probes} == {port["port"]}
         else:

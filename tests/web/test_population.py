@@ -7,7 +7,13 @@ import pytest
 
 from modnorm.analysis.export import COLUMNS
 from modnorm.errors import InvalidInputError
-from modnorm.web.population import PAGE_LINES, SORT_COLUMNS, CandidateQuery, read_page
+from modnorm.web.population import (
+    PAGE_LINES,
+    SORT_COLUMNS,
+    CandidateQuery,
+    candidate_page,
+    read_table,
+)
 
 COUNT = 230
 
@@ -45,6 +51,10 @@ def path(tmp_path):
 @pytest.fixture
 def lines(path):
     return write_candidates(path, COUNT)
+
+
+def read_page(path, query):
+    return candidate_page(read_table(path), query)
 
 
 def indices(path, **query):

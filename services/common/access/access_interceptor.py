@@ -9,24 +9,20 @@ from typing import TYPE_CHECKING, NoReturn, TypeVar, cast
 
 import grpc
 import grpc.aio
-import structlog
 
 from modnorm.errors import (
-    ForbiddenError,
     ModnormError,
     RateLimitedError,
     UnauthenticatedError,
 )
 from modnorm.v1.evaluation_pb2 import WorkRequest
 from modnorm.wire.channel import AUTHORIZATION
-from modnorm.wire.tokens import Role
 from services.common.access.call_permissions import ALLOWED, OPEN
 from services.common.access.callers import ANYONE, Caller, set_caller
 from services.common.access.rate_limits import RateLimits, StreamLimits
-from services.common.access.token_file import TokenFile
+from services.common.access.token_gate import TokenGate
 
 if TYPE_CHECKING:
-    from modnorm.wire.tokens import AcceptedToken
     from services.common.settings import ServiceSettings
 
     Context = grpc.aio.ServicerContext[bytes, bytes]
@@ -57,10 +53,8 @@ class AccessInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  
     """
 
     def __init__(self, settings: ServiceSettings) -> None:
-        path = settings.accepted_tokens
-        self._tokens = None if path is None else TokenFile(path)
-        self._rate, self._worker_rate = settings.rate_limit, settings.worker_rate_limit
-        self._limits = RateLimits()
+        self._gate = TokenGate(settings)
+        self._logged = RateLimits()
         self._streams = StreamLimits(settings.stream_limit)
 
     async def intercept_service(
@@ -133,7 +127,7 @@ class AccessInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  
         self, caller: Caller, call: grpc.HandlerCallDetails, context: Context
     ) -> Iterator[None]:
         """Count a stream of a token inside the context."""
-        if self._tokens is None:
+        if self._gate.open:
             yield
             return
         with ExitStack() as held:
@@ -154,26 +148,10 @@ class AccessInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  
             raise
 
     def _let_in(self, method: str, metadata: Metadata, *, calls: int = 1) -> Caller:
-        if self._tokens is None:
+        if self._gate.open:
             return ANYONE
-        token = self._tokens.check(_bearer(metadata))
-        structlog.contextvars.bind_contextvars(caller=token.name)
-        if calls:
-            self._limits.take(token.name, self._rate_of(token), calls)
         allowed = ALLOWED.get(method, frozenset())
-        if allowed.isdisjoint(token.roles):
-            roles = " or ".join(sorted(allowed)) or "one that no token has"
-            raise ForbiddenError(
-                f"the token {token.name!r} may not call {method}",
-                remedy=f"use a token with the role {roles}",
-            )
-        return Caller(token.name, token.tenant, frozenset(token.roles))
-
-    def _rate_of(self, token: AcceptedToken) -> float:
-        if token.rate is not None:
-            return token.rate
-        of_services = {Role.WORKER, Role.INTERNAL} & set(token.roles)
-        return self._worker_rate if of_services else self._rate
+        return self._gate.admit(_bearer(metadata), method, allowed, calls=calls)
 
     def _refusal(
         self, error: ModnormError, method: str
@@ -187,7 +165,7 @@ class AccessInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  
 
     def _log(self, error: ModnormError, method: str, peer: str) -> None:
         try:
-            self._limits.take("", _LOGGED_A_SECOND)
+            self._logged.take("", _LOGGED_A_SECOND)
         except RateLimitedError:
             return
         logger.warning("refused: %s", error.message, extra={"method": method, "peer": peer})

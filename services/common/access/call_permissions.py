@@ -59,5 +59,8 @@ def _methods() -> Iterator[tuple[str, frozenset[Role]]]:
 ALLOWED: Mapping[str, frozenset[Role]] = MappingProxyType(dict(_methods()))
 """Roles by full method name; one of them suffices."""
 
+PAGE: frozenset[Role] = frozenset(_SEE)
+"""Roles that may read the web page; one of them suffices."""
+
 OPEN = "/grpc.health.v1.Health/"
 """Prefix of the methods without access control, which are health checks."""

@@ -26,7 +26,7 @@ def open_port(server: grpc.aio.Server, address: str, settings: ServiceSettings) 
         InvalidInputError: a file of the settings cannot be read.
         RuntimeError: the address is not available.
     """
-    _require_protection(address, settings)
+    require_protection(address, settings)
     credentials = _server_credentials(settings)
     if credentials is not None and not _is_socket(address):
         return server.add_secure_port(address, credentials)
@@ -52,7 +52,16 @@ def _is_socket(address: str) -> bool:
     return address.startswith("unix:")
 
 
-def _require_protection(address: str, settings: ServiceSettings) -> None:
+def require_protection(address: str, settings: ServiceSettings) -> None:
+    """Check that only this machine, or only bearers of tokens, can use an address.
+
+    Args:
+        address: HOST:PORT.
+        settings: Tokens, and whether anonymous callers are allowed.
+
+    Raises:
+        PreconditionError: the address is reachable, and no token is required.
+    """
     if settings.accepted_tokens or settings.allow_anonymous or is_loopback(address):
         return
     raise PreconditionError(

@@ -1,0 +1,1 @@
+"""The web page of the lab's experiments, read from the database."""

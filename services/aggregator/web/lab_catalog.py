@@ -1,0 +1,236 @@
+"""The experiments of the database as runs of the page, as far as the caller may see them."""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+
+from modnorm.analysis.answers import AnswerFilter, AnswerRecord
+from modnorm.analysis.comparison import ComparisonRow, compare_runs
+from modnorm.analysis.document import ResultsDocument
+from modnorm.analysis.pairing import Verdicts
+from modnorm.analysis.votes import VoteFilter, VoteRecord
+from modnorm.errors import PreconditionError
+from modnorm.v1 import experiment_pb2
+from modnorm.web.population import (
+    PAGE_LINES,
+    CandidatePage,
+    CandidateQuery,
+    candidate_page,
+)
+from modnorm.web.sources import Headline, Progress, RunPage, unknown_run
+from modnorm.wire.run_messages import extent
+from services.aggregator.api.to_proto import event_message
+from services.aggregator.storage.states import TERMINAL, ExperimentState
+from services.aggregator.storage.tables import Experiment
+from services.aggregator.web import run_queries
+from services.aggregator.web.finished_run import FinishedRun, FinishedRuns, Stored
+from services.common.access import current_caller
+
+_PACE_EVENTS = 200
+"""Last events that the rate of a phase is computed from."""
+_STATE_WORDS = {ExperimentState.SUCCEEDED: "finished"}
+
+
+class LabRun:
+    """An experiment; implements `modnorm.web.sources.Run`.
+
+    Args:
+        stored: The database.
+        results: Results of finished runs.
+        experiment: The experiment.
+        headline: Its figures in the list.
+        clock: Returns the time in seconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        stored: Stored,
+        results: FinishedRuns,
+        experiment: Experiment,
+        headline: Headline | None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._stored = stored
+        self._results = results
+        self._experiment = experiment
+        self._clock = clock
+        self.headline = headline if self.finished else None
+
+    @property
+    def name(self) -> str:
+        """Its id."""
+        return self._experiment.id
+
+    @property
+    def state(self) -> str:
+        """Its state in lower case; `finished` where it succeeded."""
+        state = self._experiment.state
+        return _STATE_WORDS.get(state, state.lower())
+
+    @property
+    def finished(self) -> bool:
+        """Whether it succeeded."""
+        return self._experiment.state is ExperimentState.SUCCEEDED
+
+    @property
+    def live(self) -> bool:
+        """Whether its state may still change."""
+        return self._experiment.state not in TERMINAL
+
+    @property
+    def error(self) -> str:
+        """Why it failed, and the remedy; empty if it did not fail."""
+        error, remedy = self._experiment.error, self._experiment.remedy
+        return f"{error} ({remedy})" if remedy else error
+
+    @cached_property
+    def spec(self) -> Mapping[str, object]:
+        """The spec as JSON values."""
+        return self._experiment.spec.model_dump(mode="json")
+
+    @cached_property
+    def progress(self) -> Progress | None:
+        """Its progress as of the last event; None unless it is live."""
+        if not self.live:
+            return None
+        with self._stored.database.read() as session:
+            events = run_queries.last_events(session, self.name, _PACE_EVENTS)
+            workers = run_queries.busy_workers(session, self.name)
+        messages = [event_message(event) for event in events]
+        last = messages[-1]
+        done, total = extent(last)
+        counts = last.progress
+        return Progress(
+            unit=_unit(last),
+            done=done,
+            total=total,
+            failed=counts.jobs_failed,
+            stopped=counts.candidates_stopped,
+            best_reward=counts.best_reward if counts.HasField("best_reward") else None,
+            threshold_reward=counts.threshold_reward
+            if counts.HasField("threshold_reward")
+            else None,
+            remaining=remaining_seconds(messages, self._clock()),
+            waits_for=last.waits_for,
+            message=last.message,
+            workers=workers,
+        )
+
+    @property
+    def document(self) -> ResultsDocument:
+        """The results."""
+        return self._finished.document
+
+    def rewards(self) -> list[float]:
+        """Return all complete selection rewards, in candidate order."""
+        rewards: list[float] = (
+            self._finished.candidates["selection_reward"].drop_null().to_pylist()
+        )
+        return rewards
+
+    def candidates(self, query: CandidateQuery) -> CandidatePage:
+        """Return one page of candidates."""
+        return candidate_page(self._finished.candidates, query)
+
+    def answers(self, wanted: AnswerFilter) -> Iterator[AnswerRecord]:
+        """Yield answers by candidate, then split, then row."""
+        return self._finished.answers(wanted)
+
+    def answers_of(self, candidates: Sequence[int], row: int) -> Mapping[int, AnswerRecord]:
+        """Return the answers of some candidates to one held-out row, by candidate."""
+        wanted = AnswerFilter(split="heldout", row=row)
+        return {each.candidate: each for each in self._finished.answers(wanted, candidates)}
+
+    def votes(self, wanted: VoteFilter) -> Iterator[VoteRecord]:
+        """Yield votes by N, then K, then row."""
+        return self._finished.votes(wanted)
+
+    def verdicts(self) -> Verdicts:
+        """Return whether each vote is right, by (N, K)."""
+        return self._finished.verdicts
+
+    @property
+    def _finished(self) -> FinishedRun:
+        if not self.finished:
+            raise PreconditionError(
+                f"only an experiment that succeeded has results, and this one is {self.state}",
+                field="run",
+                remedy="its page shows the progress, or why it failed",
+            )
+        return self._results.of(self._experiment)
+
+
+class _Compared:
+    """A run under the name that people gave it; implements `ComparedRun`."""
+
+    def __init__(self, run: LabRun) -> None:
+        given = run.spec.get("name")
+        self.name = f"{given} ({run.name[:8]})" if given else run.name[:8]
+        self.document = run.document
+        self.verdicts = run.verdicts
+
+
+class LabCatalog:
+    """The experiments that the present caller may see, newest first; implements `Catalog`.
+
+    Args:
+        stored: The database.
+    """
+
+    def __init__(self, stored: Stored) -> None:
+        self._stored = stored
+        self._results = FinishedRuns(stored)
+
+    def runs(self, page: int) -> RunPage:
+        """Return one page of the list."""
+        start, scope = (page - 1) * PAGE_LINES, current_caller().scope
+        with self._stored.database.read() as session:
+            experiments = run_queries.list_experiments(session, scope, start, PAGE_LINES + 1)
+            shown = experiments[:PAGE_LINES]
+            headlines = run_queries.headlines(session, [each.id for each in shown])
+        runs = [self._run(each, headlines[each.id]) for each in shown]
+        return RunPage(runs, page, len(experiments) > PAGE_LINES)
+
+    def run(self, name: str) -> LabRun:
+        """Return an experiment by id; those of other tenants do not exist for the caller."""
+        with self._stored.database.read() as session:
+            experiment = session.get(Experiment, name)
+        if experiment is None or current_caller().scope not in {None, experiment.tenant}:
+            raise unknown_run(name)
+        return self._run(experiment, None)
+
+    def compare(self, names: Sequence[str]) -> Sequence[ComparisonRow]:
+        """Set finished experiments side by side."""
+        return compare_runs([_Compared(self.run(name)) for name in names])
+
+    def _run(self, experiment: Experiment, headline: Headline | None) -> LabRun:
+        return LabRun(self._stored, self._results, experiment, headline)
+
+
+def remaining_seconds(
+    events: Sequence[experiment_pb2.WatchExperimentResponse], now: float
+) -> float | None:
+    """Return the seconds until the present phase ends, at its rate over some events.
+
+    Args:
+        events: The last events of an experiment, oldest first.
+        now: The time in seconds since the epoch.
+
+    Returns:
+        None while the phase counts nothing or its rate is unknown.
+    """
+    last = events[-1]
+    first = next(event for event in events if event.state == last.state)
+    (before, _), (done, total) = extent(first), extent(last)
+    start, end = (each.time.ToMicroseconds() / 1e6 for each in (first, last))
+    if done <= before or end <= start:
+        return None
+    rate = (done - before) / (end - start)
+    return max(0.0, (total - done) / rate - (now - end))
+
+
+def _unit(event: experiment_pb2.WatchExperimentResponse) -> str:
+    if event.state == experiment_pb2.EXPERIMENT_STATE_CALIBRATING:
+        return "prompts"
+    is_update = event.state == experiment_pb2.EXPERIMENT_STATE_SELECTING
+    return "updates" if is_update and event.progress.updates_total else "jobs"

@@ -1,0 +1,152 @@
+"""The HTTP server of the page, in a thread of its own beside the gRPC server."""
+
+import asyncio
+import logging
+import socket
+import ssl
+import threading
+
+import anyio.to_thread
+import uvicorn
+from starlette.types import ASGIApp
+
+from modnorm.errors import InvalidInputError, UnavailableError
+from modnorm.web.app import build_app
+from modnorm.web.guard import LOOPBACK
+from modnorm.wire.channel import read_pair
+from services.aggregator.web.finished_run import Stored
+from services.aggregator.web.lab_catalog import LabCatalog
+from services.aggregator.web.sign_in import SignIn
+from services.common.access.exposure import is_loopback, require_protection
+from services.common.access.token_gate import TokenGate
+from services.common.settings import AggregatorSettings
+
+_THREADS = 4
+"""Requests that are rendered concurrently: each takes a connection to the database."""
+_CONNECTIONS = 200
+_STOP_SECONDS = 3
+
+logger = logging.getLogger(__name__)
+
+
+class PageServer:
+    """Serves the page of the lab's experiments.
+
+    Args:
+        settings: Address, tokens and certificate.
+        stored: The database.
+
+    Raises:
+        PreconditionError: the address is reachable, and no token is required.
+        InvalidInputError: the address is malformed, or a file of the settings cannot be read.
+    """
+
+    def __init__(self, settings: AggregatorSettings, stored: Stored) -> None:
+        self._settings = settings
+        self._host, self._port = _split(settings.page_address)
+        require_protection(settings.page_address, settings)
+        self._server = uvicorn.Server(_config(_application(settings, stored), settings))
+        self._thread: threading.Thread | None = None
+
+    @property
+    def port(self) -> int:
+        """The port that it listens on, once started."""
+        return self._port
+
+    def start(self) -> None:
+        """Bind the address and serve until `stop`.
+
+        Raises:
+            UnavailableError: the address is not available.
+        """
+        address = self._settings.page_address
+        family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
+        try:
+            listener = socket.create_server((self._host, self._port), family=family)
+        except (OSError, OverflowError) as error:
+            raise UnavailableError(
+                f"cannot listen on {address}: {error}",
+                field="MODNORM_PAGE_ADDRESS",
+                remedy="set a free HOST:PORT, or leave it empty",
+            ) from error
+        self._port = listener.getsockname()[1]
+        self._thread = threading.Thread(
+            target=lambda: asyncio.run(self._serve(listener)), name="page", daemon=True
+        )
+        self._thread.start()
+        if not is_loopback(address) and self._settings.tls_cert is None:
+            logger.warning("no TLS: tokens are not encrypted", extra={"address": address})
+        logger.info("serving the page", extra={"port": self._port})
+
+    def stop(self) -> None:
+        """Finish present requests for a few seconds, then close."""
+        if self._thread is not None:
+            self._server.should_exit = True
+            self._thread.join()
+            self._thread = None
+
+    async def _serve(self, listener: socket.socket) -> None:
+        anyio.to_thread.current_default_thread_limiter().total_tokens = _THREADS
+        await self._server.serve(sockets=[listener])
+
+
+def _application(settings: AggregatorSettings, stored: Stored) -> ASGIApp:
+    gate = TokenGate(settings)
+    hosts = LOOPBACK | set(settings.page_hosts) if gate.open else None
+    return build_app(LabCatalog(stored), hosts, lambda app: SignIn(app, gate))
+
+
+def _config(app: ASGIApp, settings: AggregatorSettings) -> uvicorn.Config:
+    """Return the configuration of the server, with the certificate of the gRPC API.
+
+    Raises:
+        InvalidInputError: a file of TLS is missing or damaged.
+    """
+    read_pair(settings.tls_cert, settings.tls_key)
+    mutual = settings.tls_client_certificates
+    if mutual and (settings.tls_ca is None or settings.tls_cert is None):
+        raise InvalidInputError(
+            "client certificates cannot be checked",
+            field="MODNORM_TLS_CLIENT_CERTIFICATES",
+            remedy="set MODNORM_TLS_CA and MODNORM_TLS_CERT, or unset it",
+        )
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        log_level=logging.WARNING,
+        access_log=False,
+        lifespan="off",
+        ws="none",
+        server_header=False,
+        limit_concurrency=_CONNECTIONS,
+        timeout_graceful_shutdown=_STOP_SECONDS,
+        ssl_certfile=settings.tls_cert,
+        ssl_keyfile=settings.tls_key,
+        ssl_ca_certs=str(settings.tls_ca) if mutual else None,
+        ssl_cert_reqs=ssl.CERT_REQUIRED if mutual else ssl.CERT_NONE,
+    )
+    try:
+        config.load()  # a wrong file ends the start, not the thread
+    except (OSError, ssl.SSLError) as error:
+        raise InvalidInputError(
+            f"the page cannot use the files of TLS: {error}",
+            field="MODNORM_TLS_CERT",
+            remedy="name a certificate in PEM with its key",
+        ) from error
+    return config
+
+
+def _split(address: str) -> tuple[str, int]:
+    """Return host and port.
+
+    Raises:
+        InvalidInputError: the address is malformed.
+    """
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal():
+        raise InvalidInputError(
+            f"{address!r} is not HOST:PORT",
+            field="MODNORM_PAGE_ADDRESS",
+            remedy="set a free HOST:PORT, or leave it empty",
+        )
+    return host.strip("[]"), int(port)

@@ -1,0 +1,234 @@
+"""Queries of the page: figures of the list, progress, and whole populations as columns."""
+
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+from sqlalchemy import func
+from sqlalchemy import select as columns
+from sqlmodel import Session, col, select
+
+from modnorm.analysis.run_data import CandidateRow
+from modnorm.analysis.uncertainty import accuracy_interval
+from modnorm.search.stopping import Interval
+from modnorm.web.sources import BusyWorker, Headline
+from services.aggregator.storage.codec import StoredAnswer, unpack_answers
+from services.aggregator.storage.states import BASE_INDEX, JobState, Split
+from services.aggregator.storage.tables import (
+    AnswerSheet,
+    Candidate,
+    Ensemble,
+    Event,
+    Experiment,
+    Job,
+    Vote,
+)
+
+
+def list_experiments(
+    session: Session, scope: str | None, start: int, limit: int
+) -> Sequence[Experiment]:
+    """Return experiments, newest first.
+
+    Args:
+        session: The transaction.
+        scope: Tenant whose experiments are returned; None for all.
+        start: Number of newest experiments to skip.
+        limit: Most experiments to return.
+    """
+    query = select(Experiment).order_by(
+        col(Experiment.create_time).desc(), col(Experiment.id).desc()
+    )
+    if scope is not None:
+        query = query.where(Experiment.tenant == scope)
+    return session.exec(query.offset(start).limit(limit)).all()
+
+
+def headlines(session: Session, ids: Sequence[str]) -> Mapping[str, Headline]:
+    """Return the figures of experiments that have finished, by id."""
+    bases = dict(
+        session.exec(
+            select(Job.experiment_id, Job.metric).where(
+                col(Job.experiment_id).in_(ids),
+                Job.split == Split.HELDOUT,
+                Job.candidate == BASE_INDEX,
+            )
+        ).all()
+    )
+    tops = {
+        experiment_id: (metric, rows)
+        for experiment_id, metric, rows in session.exec(
+            select(Ensemble.experiment_id, Ensemble.metric, Ensemble.rows)
+            .where(col(Ensemble.experiment_id).in_(ids))
+            .order_by(col(Ensemble.population), col(Ensemble.ensemble_size))
+        )
+    }
+    return {each: _headline(bases.get(each), tops.get(each)) for each in ids}
+
+
+def _headline(base: float | None, top: tuple[float, int] | None) -> Headline:
+    if top is None:
+        return Headline(base, None, None)
+    return Headline(base, top[0], accuracy_interval(*top))
+
+
+def last_events(session: Session, experiment_id: str, limit: int) -> Sequence[Event]:
+    """Return the last events of an experiment, oldest first."""
+    query = (
+        select(Event)
+        .where(Event.experiment_id == experiment_id)
+        .order_by(col(Event.cursor).desc())
+        .limit(limit)
+    )
+    return session.exec(query).all()[::-1]
+
+
+def busy_workers(session: Session, experiment_id: str) -> Sequence[BusyWorker]:
+    """Return the workers that hold leases of an experiment, by name."""
+    query = (
+        select(Job.worker, func.count())
+        .where(
+            Job.experiment_id == experiment_id,
+            col(Job.split).in_(Split),  # lets the query use an index
+            Job.state == JobState.LEASED,
+        )
+        .group_by(col(Job.worker))
+        .order_by(col(Job.worker))
+    )
+    return [BusyWorker(name, jobs) for name, jobs in session.exec(query)]
+
+
+def candidate_rows(session: Session, experiment_id: str) -> Sequence[CandidateRow]:
+    """Return the population of an experiment that has ended, without times and workers."""
+    heldout = {
+        job.candidate: job
+        for job in session.exec(
+            select(Job).where(Job.experiment_id == experiment_id, Job.split == Split.HELDOUT)
+        )
+    }
+    selection = (
+        columns(*_COLUMNS)
+        .join(
+            Candidate,
+            (col(Candidate.experiment_id) == col(Job.experiment_id))
+            & (col(Candidate.index) == col(Job.candidate)),
+        )
+        .where(
+            col(Job.experiment_id) == experiment_id,
+            col(Job.split) == Split.SELECTION,
+            col(Job.candidate) > BASE_INDEX,
+        )
+        .order_by(col(Job.candidate))
+    )
+    return [
+        _candidate_row(_Line(*line), heldout.get(line[0]))
+        for line in session.connection().execute(selection)
+    ]
+
+
+_COLUMNS = (
+    col(Job.candidate),
+    col(Candidate.seed),
+    col(Job.state),
+    col(Job.metric),
+    col(Job.reward_lower),
+    col(Job.reward_upper),
+    col(Job.tokens),
+    col(Job.answers_done),
+    col(Job.correct),
+    col(Job.attempts),
+    col(Job.environment),
+)
+
+
+class _Line(NamedTuple):
+    """The columns of a candidate, in the order of `_COLUMNS`."""
+
+    candidate: int
+    seed: int
+    state: JobState
+    metric: float | None
+    lower: float | None
+    upper: float | None
+    tokens: int
+    answers: int
+    correct: int
+    attempts: int
+    environment: str
+
+
+def _candidate_row(line: _Line, heldout: Job | None) -> CandidateRow:
+    """Return a candidate as `modnorm.wire.run_messages.candidate_row` does."""
+    done = line.state is JobState.DONE
+    stopped = (
+        Interval(line.lower, line.upper)
+        if done and line.lower is not None and line.upper is not None
+        else None
+    )
+    scored = done and stopped is None
+    return CandidateRow(
+        index=line.candidate,
+        seed=line.seed,
+        state="stopped" if stopped else "scored" if scored else "failed",
+        selection_reward=line.metric if scored else None,
+        stopped=stopped,
+        heldout_metric=heldout.metric if heldout else None,
+        selection_tokens=line.tokens,
+        selection_answers=line.answers if done else 0,
+        selection_correct=line.correct,
+        heldout_answers=heldout.answers_done if heldout and heldout.state is JobState.DONE else 0,
+        attempts=line.attempts,
+        heldout_attempts=heldout.attempts if heldout else 0,
+        environment=_environment(line.environment),
+        heldout_environment=_environment(heldout.environment) if heldout else {},
+    )
+
+
+@lru_cache(maxsize=256)
+def _environment(text: str) -> Mapping[str, str]:
+    """Return the settings of an environment; most candidates share few."""
+    return dict(json.loads(text))
+
+
+def answer_sheets(
+    session: Session,
+    experiment_id: str,
+    candidates: Collection[int] | None,
+    split: Split | None,
+) -> Iterator[tuple[int, Split, Sequence[StoredAnswer]]]:
+    """Yield candidate, split and answers of the stored sheets, by candidate and split.
+
+    Args:
+        session: The transaction.
+        experiment_id: The experiment.
+        candidates: Whose answers are wanted; None for all.
+        split: The rows that they answer; None for all.
+    """
+    query = (
+        select(Job.candidate, Job.split, AnswerSheet.content)
+        .join(AnswerSheet, col(AnswerSheet.job_id) == col(Job.id))
+        .where(
+            Job.experiment_id == experiment_id,
+            col(Job.split).in_(Split if split is None else (split,)),
+        )
+        .order_by(col(Job.candidate))
+    )
+    if candidates is not None:
+        query = query.where(col(Job.candidate).in_(candidates))
+    order = list(Split)
+    for candidate, stored, content in sorted(
+        session.exec(query), key=lambda sheet: (sheet[0], order.index(Split(sheet[1])))
+    ):
+        yield candidate, Split(stored), unpack_answers(content)
+
+
+def votes_of(session: Session, experiment_id: str) -> Mapping[tuple[int, int], Sequence[Vote]]:
+    """Return the votes of an experiment by (N, K), in row order."""
+    query = select(Vote).where(Vote.experiment_id == experiment_id)
+    found: dict[tuple[int, int], list[Vote]] = {}
+    for vote in session.exec(
+        query.order_by(col(Vote.population), col(Vote.ensemble_size), col(Vote.row))
+    ):
+        found.setdefault((vote.population, vote.ensemble_size), []).append(vote)
+    return dict(found)

@@ -1,0 +1,168 @@
+"""Experiments of both databases as runs of the page."""
+
+import pytest
+
+from modnorm.analysis.answers import AnswerFilter
+from modnorm.analysis.votes import VoteFilter
+from modnorm.errors import ModnormError, NotFoundError, PreconditionError
+from modnorm.v1 import experiment_pb2 as experiments
+from modnorm.web.population import PAGE_LINES, CandidateQuery
+from modnorm.wire.tokens import Role
+from services.aggregator.storage.states import Split
+from services.aggregator.web.finished_run import Stored
+from services.aggregator.web.lab_catalog import LabCatalog, remaining_seconds
+from services.common.access import callers
+from services.common.access.callers import ANYONE, Caller, set_caller
+
+
+@pytest.fixture(autouse=True)
+def anyone():
+    """Calls of anyone in each test; no caller after it."""
+    token = callers._caller.set(ANYONE)
+    yield
+    callers._caller.reset(token)
+
+
+@pytest.fixture
+def catalog(world):
+    return LabCatalog(Stored(world.database, world.stores.experiments, world.stores.results))
+
+
+@pytest.fixture
+def finished(world):
+    experiment = world.select()
+    world.work(experiment)
+    assert world.state(experiment) == "SUCCEEDED"
+    return experiment
+
+
+def test_a_finished_experiment_has_its_results(world, catalog, finished):
+    run = catalog.run(finished)
+    assert (run.state, run.finished, run.live, run.progress) == ("finished", True, False, None)
+    document, record = run.document, world.stores.experiments.get(finished)
+    assert [each["metric"] for each in document["ensembles"]] == [
+        each.metric for each in record.ensembles
+    ]
+    assert document["candidates"]["total"] == 4
+    assert len(run.rewards()) == document["candidates"]["scored"]
+    page = run.candidates(CandidateQuery(sort="selection_reward", descending=True))
+    rewards = [line.selection_reward for line in page.lines if line.selection_reward is not None]
+    assert rewards == sorted(run.rewards(), reverse=True)
+    best = page.lines[0]
+    assert best.rank == 1
+    base = document["base"]["selection_reward"]
+    assert best.gain == pytest.approx(best.selection_reward - base)
+
+
+def test_answers_and_votes_are_those_that_are_stored(world, catalog, finished):
+    run = catalog.run(finished)
+    stored = world.stores.results.answers(finished, -1, Split.HELDOUT)
+    answers = list(run.answers(AnswerFilter(candidate=-1, split="heldout")))
+    assert [each.completion for each in answers] == [each.completion for each in stored]
+    assert [each.gold for each in answers] == [str(row) for row in range(9)]
+    assert "Say 3." in (answers[3].prompt or "")
+    splits = {each.split for each in run.answers(AnswerFilter(candidate=-1))}
+    assert splits == {"selection", "heldout"}
+    wrong = list(run.answers(AnswerFilter(candidate=-1, wrong=True)))
+    assert wrong
+    assert not any(each.correct for each in wrong)
+    for vote in run.votes(VoteFilter(row=5)):
+        (counted,) = world.stores.results.votes(
+            finished, vote.population, vote.ensemble_size, 4, 1
+        )
+        assert (vote.answer, vote.support) == (counted.answer, counted.support)
+        said = run.answers_of([-1, *vote.experts], 5)
+        assert tuple(said[each].vote for each in vote.experts) == vote.votes
+
+
+def test_a_live_experiment_shows_its_progress_and_workers(world, catalog):
+    experiment = world.select()
+    world.now += 10.0
+    world.jobs.report(world.report_of(world.claim_next(experiment)))
+    world.now += 10.0
+    world.jobs.report(world.report_of(world.claim_next(experiment)))
+    world.claim_next(experiment)
+    run = catalog.run(experiment)
+    progress = run.progress
+    assert progress is not None
+    assert (run.state, run.live, run.finished) == ("selecting", True, False)
+    assert (progress.unit, progress.done, progress.total) == ("jobs", 2, 5)
+    assert [(each.name, each.jobs) for each in progress.workers] == [("w", 1)]
+    with pytest.raises(PreconditionError, match="selecting"):
+        run.candidates(CandidateQuery())
+
+
+def test_a_failed_experiment_tells_why(world, catalog):
+    experiment = world.create()
+    world.stores.experiments.fail(experiment, "no such model", "name another")
+    run = catalog.run(experiment)
+    assert (run.state, run.live) == ("failed", False)
+    assert run.error == "no such model (name another)"
+
+
+def test_the_list_shows_the_newest_first_with_figures_of_finished_runs(world, catalog, finished):
+    world.now += 1.0
+    other = world.select("other", name="second")
+    found = catalog.runs(1)
+    assert [run.name for run in found.runs] == [other, finished]
+    assert found.runs[0].headline is None
+    headline = found.runs[1].headline
+    ensembles = catalog.run(finished).document["ensembles"]
+    assert headline.vote == ensembles[-1]["metric"]
+    assert headline.interval == ensembles[-1]["interval"]
+    assert headline.base == catalog.run(finished).document["base"]["heldout_metric"]
+
+
+def test_the_list_has_pages(world, catalog):
+    for number in range(PAGE_LINES + 1):
+        world.now += 1.0
+        world.create(f"request {number}")
+    first, second = catalog.runs(1), catalog.runs(2)
+    assert (len(first.runs), first.more) == (PAGE_LINES, True)
+    assert (len(second.runs), second.more) == (1, False)
+    assert not {run.name for run in first.runs} & {run.name for run in second.runs}
+
+
+def test_a_tenant_sees_its_own_experiments_only(world, catalog, finished):
+    admission = world.admission(world.spec())
+    theirs = world.stores.experiments.create("theirs", admission, "them").experiment.id
+    set_caller(Caller("t", "them", frozenset({Role.READ})))
+    assert [run.name for run in catalog.runs(1).runs] == [theirs]
+    with pytest.raises(NotFoundError) as hidden:
+        catalog.run(finished)
+    with pytest.raises(NotFoundError) as unknown:
+        catalog.run("0" * 36)
+    assert str(hidden.value).replace(finished, "") == str(unknown.value).replace("0" * 36, "")
+    with pytest.raises(ModnormError):
+        catalog.compare([theirs, finished])
+    set_caller(Caller("o", "us", frozenset({Role.OPERATE})))
+    assert {run.name for run in catalog.runs(1).runs} == {theirs, finished}
+
+
+def test_finished_experiments_are_compared(world, catalog, finished):
+    other = world.select("other", seed=7)
+    world.work(other)
+    rows = catalog.compare([finished, other])
+    assert [row["differs"] for row in rows] == [[], []]
+    assert rows[1]["paired"]
+    assert rows[0]["run"] == finished[:8]
+
+
+def event(state, seconds, done, total=10):
+    message = experiments.WatchExperimentResponse(
+        state=state, progress=experiments.Progress(jobs_done=done, jobs_total=total)
+    )
+    message.time.FromMicroseconds(round(seconds * 1e6))
+    return message
+
+
+def test_the_remaining_time_follows_from_the_rate_of_the_phase():
+    selecting, voting = (
+        experiments.EXPERIMENT_STATE_SELECTING,
+        experiments.EXPERIMENT_STATE_VOTING,
+    )
+    events = [event(selecting, 0, 9), event(voting, 100, 0), event(voting, 120, 4)]
+    assert remaining_seconds(events, 120.0) == pytest.approx(30.0)
+    assert remaining_seconds(events, 125.0) == pytest.approx(25.0)
+    assert remaining_seconds(events, 500.0) == 0.0
+    assert remaining_seconds(events[:2], 120.0) is None

@@ -1,0 +1,146 @@
+"""The page of an aggregator: its port, and who may reach it."""
+
+import asyncio
+import ssl
+import subprocess
+from pathlib import Path
+
+import httpx
+import pytest
+
+from modnorm.errors import InvalidInputError, PreconditionError, UnavailableError
+from modnorm.wire.tokens import Role, TokenTable, make_token, write_tokens
+from services.aggregator.web.finished_run import Stored
+from services.aggregator.web.page_server import PageServer
+from services.common.settings import AggregatorSettings
+
+
+@pytest.fixture
+def database_url(tmp_path):
+    """One kind of database is enough here."""
+    return f"sqlite:///{tmp_path}/modnorm.db"
+
+
+@pytest.fixture
+def stored(world):
+    return Stored(world.database, world.stores.experiments, world.stores.results)
+
+
+@pytest.fixture
+def serve(stored):
+    servers = []
+
+    def serve(**settings):
+        server = PageServer(AggregatorSettings(**settings), stored)
+        server.start()
+        servers.append(server)
+        return f"http://127.0.0.1:{server.port}"
+
+    yield serve
+    for server in servers:
+        server.stop()
+
+
+def test_it_serves_the_experiments_on_loopback(serve, world):
+    experiment = world.select()
+    world.work(experiment)
+    url = serve(page_address="127.0.0.1:0")
+    assert experiment in httpx.get(url).text
+    assert httpx.get(f"{url}/runs/{experiment}").status_code == 200
+    assert httpx.get(f"{url}/runs/{experiment}/candidates").status_code == 200
+    assert httpx.get(f"{url}/runs/{experiment}/questions/3").status_code == 200
+    assert httpx.get(f"{url}/runs/other").status_code == 404
+
+
+def test_without_tokens_foreign_host_names_are_refused(serve):
+    url = serve(page_address="127.0.0.1:0", page_hosts="lab.example, Other")
+    assert httpx.get(url, headers={"Host": "evil.example"}).status_code == 421
+    assert httpx.get(url, headers={"Host": "lab.example"}).status_code == 200
+    assert httpx.get(url, headers={"Host": "other:80"}).status_code == 200
+
+
+def test_with_tokens_a_reader_signs_in(serve, world, tmp_path):
+    text, token = make_token("reader", [Role.READ])
+    path = tmp_path / "tokens.yaml"
+    write_tokens(path, TokenTable(tokens=(token,)))
+    experiment = world.create()
+    url = serve(page_address="127.0.0.1:0", accepted_tokens=path)
+    with httpx.Client(base_url=url, follow_redirects=True) as browser:
+        assert "Sign in" in browser.get("/").text
+        answer = browser.post("/sign-in", data={"token": text})
+        assert experiment in answer.text
+        assert "reader" in answer.text
+        assert browser.get("/static/style.css").status_code == 200
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0:0", "192.0.2.1:0", "lab:0"])
+def test_without_tokens_it_listens_on_loopback_only(stored, address):
+    with pytest.raises(PreconditionError, match="everybody who reaches"):
+        PageServer(AggregatorSettings(page_address=address), stored)
+
+
+@pytest.mark.parametrize("address", ["8080", "127.0.0.1", "127.0.0.1:x", ":1"])
+def test_a_malformed_address_is_refused(stored, address):
+    with pytest.raises(InvalidInputError, match="HOST:PORT"):
+        PageServer(AggregatorSettings(page_address=address), stored)
+
+
+def test_a_port_in_use_is_named(serve, stored):
+    port = serve(page_address="127.0.0.1:0").rpartition(":")[2]
+    other = PageServer(AggregatorSettings(page_address=f"127.0.0.1:{port}"), stored)
+    with pytest.raises(UnavailableError) as refused:
+        other.start()
+    assert refused.value.field == "MODNORM_PAGE_ADDRESS"
+    other.stop()
+
+
+def test_client_certificates_need_an_authority(stored):
+    settings = AggregatorSettings(page_address="127.0.0.1:0", tls_client_certificates=True)
+    with pytest.raises(InvalidInputError, match="client certificates"):
+        PageServer(settings, stored)
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory):
+    """Folder of a lab's certificates, for `localhost` and for a client."""
+    folder = tmp_path_factory.mktemp("certificates")
+    script = Path(__file__).parents[4] / "scripts/make-certificates"
+    subprocess.run([script, folder, "localhost"], check=True, capture_output=True)
+    return folder
+
+
+@pytest.mark.parametrize("mutual", [False, True])
+def test_it_uses_the_certificates_of_the_api(serve, certificates, mutual):
+    url = serve(
+        page_address="127.0.0.1:0",
+        tls_ca=certificates / "tls_ca",
+        tls_cert=certificates / "tls_cert",
+        tls_key=certificates / "tls_key",
+        tls_client_certificates=mutual,
+    ).replace("http://127.0.0.1", "https://localhost")
+    context = ssl.create_default_context(cafile=certificates / "tls_ca")
+    if mutual:
+        with pytest.raises(httpx.HTTPError):
+            httpx.get(url, verify=context)
+        context.load_cert_chain(certificates / "tls_client_cert", certificates / "tls_client_key")
+    assert httpx.get(url, verify=context).status_code == 200
+
+
+def test_a_damaged_certificate_ends_the_start(stored, certificates):
+    settings = AggregatorSettings(
+        page_address="127.0.0.1:0",
+        tls_cert=certificates / "tls_key",
+        tls_key=certificates / "tls_key",
+    )
+    with pytest.raises(InvalidInputError, match="files of TLS"):
+        PageServer(settings, stored)
+
+
+def test_requests_are_rendered_beside_the_event_loop(serve):
+    url = serve(page_address="127.0.0.1:0")
+
+    async def many():
+        async with httpx.AsyncClient() as client:
+            return await asyncio.gather(*(client.get(url) for _ in range(20)))
+
+    assert {answer.status_code for answer in asyncio.run(many())} == {200}
