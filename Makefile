@@ -84,7 +84,7 @@ test: test-main  ## Run every test: test-main, then test-vllm
 	$(MAKE) test-vllm
 
 # Many of them start processes, which need not compile every module again.
-test-main: setup-dev  ## Start real Postgres and Redis and run all tests but those of vLLM
+test-main: setup-dev  ## Install Postgres, Redis and Chromium where missing; run all tests but those of vLLM
 	scripts/ensure-servers
 	OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n $(WORKERS) --maxprocesses 4 --dist loadfile
 

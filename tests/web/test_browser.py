@@ -1,0 +1,286 @@
+"""The page in a real browser: a live run, its results, and hostile completions."""
+
+import dataclasses
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+
+from modnorm import Client
+from modnorm.analysis import read_answers
+from modnorm.analysis.parquet_files import write_answers
+from modnorm.spec import parse_spec
+from modnorm.wire.tokens import Role, TokenTable, make_token, write_tokens
+from services.aggregator.experiments.experiment_store import ExperimentStore
+from services.aggregator.experiments.result_store import ResultStore
+from services.aggregator.storage.database import Database
+from services.aggregator.web.finished_run import Stored
+from services.aggregator.web.page_server import PageServer
+from services.common.settings import AggregatorSettings
+from services.embedded import start
+from tests.web.conftest import SPEC
+from verification.labs.browser import (
+    NARROW,
+    WIDE,
+    console_errors,
+    open_browser,
+    set_scheme,
+    set_size,
+)
+from verification.labs.servers import MissingServerError
+from verification.labs.waiting import wait_until
+
+HOSTILE = "</pre><script>document.title = 'ran'</script><img src=x onerror=document.title='ran'>"
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    try:
+        with open_browser(tmp_path_factory.mktemp("profile")) as driver:
+            yield driver
+    except MissingServerError as missing:
+        pytest.fail(f"{missing}, which `make test` does", pytrace=False)
+
+
+@pytest.fixture(autouse=True)
+def a_clean_console(browser):
+    """A wide, light page before each test; no error in the console after it."""
+    set_size(browser, WIDE)
+    set_scheme(browser, "light")
+    yield
+    assert console_errors(browser) == []
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory):
+    """A lab whose page needs a token: its address, the token, and a client."""
+    folder = tmp_path_factory.mktemp("lab")
+    text, token = make_token("reader", [Role.READ])
+    write_tokens(folder / "tokens.yaml", TokenTable(tokens=(token,)))
+    settings = AggregatorSettings(
+        page_address="127.0.0.1:0", accepted_tokens=folder / "tokens.yaml"
+    )
+    with start(folder / "state", cache=folder / "cache") as running:
+        database = Database(f"sqlite:///{folder}/state/modnorm.db")
+        stored = Stored(database, ExperimentStore(database), ResultStore(database))
+        page = PageServer(settings, stored)
+        page.start()
+        with Client(running.target, credentials=running.credentials) as client:
+            yield SimpleNamespace(
+                url=f"http://127.0.0.1:{page.port}", token=text, client=client, folder=folder
+            )
+        page.stop()
+        database.close()
+
+
+def sign_in(browser, lab):
+    browser.get(lab.url)
+    assert browser.current_url == f"{lab.url}/sign-in"
+    assert browser.switch_to.active_element.get_attribute("name") == "token"
+    browser.switch_to.active_element.send_keys(lab.token, Keys.ENTER)
+    wait_until(lambda: browser.current_url == f"{lab.url}/", "the list is shown")
+
+
+@pytest.fixture(scope="module")
+def signed_in(browser, lab):
+    sign_in(browser, lab)
+
+
+@pytest.fixture(scope="module")
+def watched(browser, lab, signed_in):
+    """A run that the browser watched from its start to its end, and what the page showed."""
+    experiment = lab.client.submit(parse_spec(SPEC))
+    address = f"{lab.url}/runs/{experiment.id}"
+    browser.get(address)
+    browser.execute_script("window.first = true")
+    seen = []
+
+    def ended():
+        seen.append(
+            browser.execute_script(
+                "const live = document.getElementById('live');"
+                "return {text: live && live.innerText, first: window.first === true}"
+            )
+        )
+        return seen[-1]["text"] is None and browser.find_elements(By.TAG_NAME, "svg")
+
+    wait_until(ended, "the page shows the results", pause=0.2)
+    assert console_errors(browser) == []
+    return SimpleNamespace(id=experiment.id, address=address, seen=seen)
+
+
+@pytest.fixture(scope="module")
+def hostile_run(lab, watched):
+    """Address of `modnorm view` with the run's directory, whose completions hold scripts."""
+    directory = lab.folder / "downloaded"
+    lab.client.download(watched.id, directory)
+    write_answers(
+        directory,
+        (
+            dataclasses.replace(answer, completion=HOSTILE, vote=HOSTILE, prompt=HOSTILE)
+            for answer in list(read_answers(directory))
+        ),
+    )
+    command = [sys.executable, "-m", "modnorm", "view", str(directory)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as view:
+        try:
+            assert view.stdout is not None
+            yield f"{view.stdout.readline().strip()}runs/downloaded"
+        finally:
+            view.terminate()
+
+
+def text_of(browser):
+    return browser.find_element(By.TAG_NAME, "main").text
+
+
+def test_a_live_run_is_watched_to_its_end(browser, watched):
+    live = [each for each in watched.seen if each["text"]]
+    assert len({each["text"] for each in live}) > 1, "the progress did not change"
+    assert all(each["first"] for each in live), "the page was loaded again while the run went on"
+    assert any("jobs done" in each["text"] for each in live)
+    browser.get(watched.address)
+    assert "95 %" in text_of(browser)
+    assert browser.find_elements(By.CSS_SELECTOR, "svg")
+    assert not browser.find_elements(By.CSS_SELECTOR, "script")
+
+
+def test_question_17_is_found_in_three_clicks(browser, lab, watched):
+    browser.get(lab.url)
+    browser.find_element(By.LINK_TEXT, "shown").click()
+    browser.find_element(By.LINK_TEXT, "All questions").click()
+    browser.find_element(By.LINK_TEXT, "17").click()
+    assert browser.find_element(By.TAG_NAME, "h1").text.startswith("Question 17")
+    (vote,) = [
+        each
+        for each in lab.client.run(watched.id).votes(17)
+        if (each.population, each.ensemble_size) == (4, 2)
+    ]
+    shown = [card.text for card in browser.find_elements(By.TAG_NAME, "article")]
+    assert len(shown) == len(vote.experts) + 1
+    for expert, card in zip(vote.experts, shown, strict=False):
+        (answer,) = lab.client.run(watched.id).answers(expert, "heldout", 17)
+        assert answer.completion.strip() in card
+        assert f"gold {vote.gold}" in card
+
+
+@pytest.mark.parametrize("page", ["questions/17", "candidates/-1", "candidates/-1/heldout/17"])
+def test_scripts_in_completions_are_text(browser, hostile_run, page):
+    browser.get(f"{hostile_run}/{page}")
+    title = browser.title
+    assert title != "ran"
+    assert "onerror=document.title='ran'>" in text_of(browser)
+    assert browser.execute_script("return document.scripts.length + document.images.length") == 0
+    assert browser.title == title
+
+
+def test_the_policy_stops_scripts_and_styles_that_would_be_injected(browser, hostile_run):
+    browser.get(f"{hostile_run}/questions/17")
+    browser.execute_script(
+        "const script = document.createElement('script');"
+        "script.textContent = 'document.title = \"ran\"';"
+        "document.body.append(script);"
+        "const image = new Image();"
+        "image.src = 'http://192.0.2.1/x.png';"
+        "document.body.append(image)"
+    )
+    assert browser.title != "ran"
+    refused = console_errors(browser)
+    assert any("script-src" in each for each in refused), refused
+    assert any("img-src" in each for each in refused), refused
+
+
+@pytest.mark.parametrize("size", [WIDE, NARROW])
+def test_no_page_scrolls_sideways(browser, lab, watched, size):
+    set_size(browser, size)
+    for page in (
+        "",
+        f"/runs/{watched.id}",
+        f"/runs/{watched.id}/candidates",
+        f"/runs/{watched.id}/candidates/-1",
+        f"/runs/{watched.id}/questions",
+        f"/runs/{watched.id}/questions/17",
+    ):
+        browser.get(f"{lab.url}{page}")
+        assert browser.execute_script("return innerWidth") == size[0]
+        overflow = browser.execute_script(
+            "return document.documentElement.scrollWidth - document.documentElement.clientWidth"
+        )
+        assert overflow <= 0, page
+
+
+def luminance(colour):
+    """Return the relative luminance of `rgb(r, g, b)`, as WCAG 2 defines it."""
+    parts = [int(part) / 255 for part in colour[colour.index("(") + 1 : -1].split(",")[:3]]
+    linear = [
+        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
+    ]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_is_legible_in_both_schemes(browser, watched, scheme):
+    set_scheme(browser, scheme)
+    browser.get(watched.address)
+    paper, *texts = browser.execute_script(
+        "return [getComputedStyle(document.body).backgroundColor,"
+        " ...['body', 'main a', '.note, .lead', 'th', 'figcaption']"
+        " .map(one => getComputedStyle(document.querySelector(one)).color)]"
+    )
+    assert (luminance(paper) < 0.2) == (scheme == "dark")
+    for text in texts:
+        low, high = sorted([luminance(paper), luminance(text)])
+        assert (high + 0.05) / (low + 0.05) >= 4.5, text
+
+
+def test_the_pages_are_used_with_the_keyboard(browser, lab, watched):
+    browser.get(lab.url)
+
+    def tab():
+        browser.switch_to.active_element.send_keys(Keys.TAB)
+        return browser.switch_to.active_element
+
+    browser.find_element(By.TAG_NAME, "body").send_keys(Keys.TAB)
+    skip = browser.switch_to.active_element
+    assert skip.text == "Skip to the content"
+    assert skip.rect["x"] >= 0
+    skip.send_keys(Keys.ENTER)
+    wait_until(lambda: browser.current_url.endswith("#content"), "the link is followed")
+    while (focused := tab()).text != "shown":
+        assert focused.tag_name != "body", "the run cannot be reached"
+    assert focused.value_of_css_property("outline-style") == "solid"
+    focused.send_keys(Keys.ENTER)
+    wait_until(lambda: browser.current_url == watched.address, "the run is opened")
+
+
+def test_candidates_are_sorted_and_filtered(browser, lab, watched):
+    browser.get(f"{watched.address}/candidates")
+    browser.find_element(By.PARTIAL_LINK_TEXT, "selection reward").click()
+    cells = browser.find_elements(By.CSS_SELECTOR, "tbody td:nth-child(5)")
+    rewards = [float(cell.text) for cell in cells]
+    assert rewards == sorted(rewards)
+    assert len(rewards) == 4
+    browser.find_element(By.NAME, "experts").click()
+    browser.find_element(By.XPATH, "//button[text()='Filter']").click()
+    assert len(browser.find_elements(By.CSS_SELECTOR, "tbody tr")) < 4
+    assert "aria-sort" in browser.page_source
+
+
+def test_the_session_is_out_of_reach_of_scripts_and_ends_with_sign_out(browser, lab, signed_in):
+    browser.get(lab.url)
+    assert browser.execute_script("return document.cookie") == ""
+    (cookie,) = browser.get_cookies()
+    assert cookie["httpOnly"]
+    assert cookie["sameSite"] == "Strict"
+    assert lab.token not in cookie["value"]
+    browser.find_element(By.XPATH, "//button[text()='Sign out']").click()
+    wait_until(lambda: browser.current_url == f"{lab.url}/sign-in", "the session ended")
+    browser.get(lab.url)
+    assert browser.current_url == f"{lab.url}/sign-in"
+    browser.find_element(By.NAME, "token").send_keys("modnorm_x_wrong", Keys.ENTER)
+    wait_until(lambda: "not known" in text_of(browser), "the token is refused")
+    assert "401" in " ".join(console_errors(browser))
+    sign_in(browser, lab)
