@@ -5,7 +5,7 @@ from pathlib import Path
 
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import FileResponse, HTMLResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
@@ -50,6 +50,9 @@ def build_app(
 
         return respond
 
+    def icon(_request: Request) -> Response:  # browsers ask for it on pages that are no HTML
+        return FileResponse(_STATIC / "icon.svg")
+
     def failed(request: Request, error: Exception) -> Response:
         if not isinstance(error, ModnormError):
             raise error
@@ -70,6 +73,7 @@ def build_app(
     app = Starlette(
         routes=[
             *(Route(path, page(render), methods=["GET"]) for path, render in addresses.items()),
+            Route("/favicon.ico", icon),
             Mount("/static", StaticFiles(directory=_STATIC)),
         ],
         exception_handlers={ModnormError: failed},
