@@ -29,7 +29,7 @@ from modnorm.analysis.run_data import RunData, VoteRow
 from modnorm.analysis.votes import VoteRecord
 
 # Series are ordered by size, so their colours are too.
-_SEQUENCE = LinearSegmentedColormap.from_list("sizes", ["#8fc1de", "#2a6f97", "#0b2f4a"])
+_SEQUENCE = LinearSegmentedColormap.from_list("sizes", ["#6fb58f", "#3f8fc0", "#8a63b5"])
 _LINEAR_RANGE = 12
 _TICKS = 12
 """Labels that have a place side by side on the x axis."""
@@ -45,12 +45,12 @@ class PlotData:
     rewards: Sequence[float]
     """Complete selection rewards, in any order."""
     votes: Sequence[VoteRow | VoteRecord]
-    """The votes of the largest ensemble, in any order."""
+    """The votes of the largest ensemble, in any order; only `vote-support` shows them."""
 
     @property
     def ensembles(self) -> Sequence[EnsembleEntry]:
-        """Votes by (N, K); an iterative run has one model to test, and no ensembles."""
-        return () if self.document["iterative"] else self.document["ensembles"]
+        """The votes, by N, then K."""
+        return _ensembles(self.document)
 
 
 def plot_data(run: RunData, document: ResultsDocument) -> PlotData:
@@ -59,26 +59,31 @@ def plot_data(run: RunData, document: ResultsDocument) -> PlotData:
     return PlotData(document, rewards, run.votes[max(run.votes)] if run.votes else ())
 
 
-def plot_names(data: PlotData) -> list[str]:
+def plot_names(document: ResultsDocument) -> list[str]:
     """Return the names of the plots whose data a run has."""
-    ensembles = data.ensembles
+    ensembles = _ensembles(document)
     has_data = {
         "accuracy-by-ensemble-size": bool(ensembles),
         "accuracy-by-population": len({each["population"] for each in ensembles}) > 1,
-        "reward-histogram": bool(data.rewards),
-        "vote-support": bool(ensembles and data.votes) and not ensembles[-1]["partial_votes"],
+        "reward-histogram": document["candidates"]["scored"] > 0,
+        "vote-support": bool(ensembles) and ensembles[-1]["agreement"] is not None,
     }
     return [name for name in _DRAWINGS if has_data[name]]
 
 
 def draw_plots(data: PlotData) -> dict[str, bytes]:
     """Return each plot as PNG bytes by name, if the run has its data."""
-    return {name: draw_plot(name, data) for name in plot_names(data)}
+    return {name: draw_plot(name, data) for name in plot_names(data.document)}
 
 
 def draw_plot(name: str, data: PlotData, image: Image = "png") -> bytes:
     """Return one plot by one of the names that `plot_names` returns."""
     return drawn(partial(_DRAWINGS[name], data=data), image)
+
+
+def _ensembles(document: ResultsDocument) -> Sequence[EnsembleEntry]:
+    """Return the votes; an iterative run has one model to test, and no ensembles."""
+    return () if document["iterative"] else document["ensembles"]
 
 
 def _by_population(axes: Axes, data: PlotData) -> None:

@@ -17,7 +17,7 @@ from modnorm.errors import (
     PreconditionError,
     UnavailableError,
 )
-from modnorm.web.guard import LOOPBACK, Guard
+from modnorm.web.guard import FIGURE_POLICY, LOOPBACK, Guard
 from modnorm.web.pages import Pages
 from modnorm.web.sources import Catalog
 
@@ -53,6 +53,13 @@ def build_app(
     def icon(_request: Request) -> Response:  # browsers ask for it on pages that are no HTML
         return FileResponse(_STATIC / "icon.svg")
 
+    def figure(request: Request) -> Response:
+        return Response(
+            pages.figure(request),
+            media_type="image/svg+xml",
+            headers={"Content-Security-Policy": FIGURE_POLICY},
+        )
+
     def failed(request: Request, error: Exception) -> Response:
         if not isinstance(error, ModnormError):
             raise error
@@ -74,6 +81,7 @@ def build_app(
         routes=[
             *(Route(path, page(render), methods=["GET"]) for path, render in addresses.items()),
             Route("/favicon.ico", icon),
+            Route(f"{run}/figures/{{figure}}.svg", figure, methods=["GET"]),
             Mount("/static", StaticFiles(directory=_STATIC)),
         ],
         exception_handlers={ModnormError: failed},

@@ -17,6 +17,8 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
+FIGURE_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+"""Of SVG figures, which hold their styles and no text of a model."""
 
 
 class Guard:
@@ -38,7 +40,9 @@ class Guard:
 
         async def send_guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
-                MutableHeaders(scope=message).update(HEADERS)
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
             await send(message)
 
         host = _host_name(Headers(scope=scope).get("host", ""))

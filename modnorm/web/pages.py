@@ -1,17 +1,20 @@
 """The pages: each reads the data of its address and renders a template."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from threading import Lock
 
 from starlette.requests import Request
 
 from modnorm.analysis.answers import BASE, AnswerFilter, AnswerRecord
 from modnorm.analysis.document import EnsembleEntry
-from modnorm.analysis.report import report_parts
+from modnorm.analysis.drawing import follow_theme
+from modnorm.analysis.plots import PlotData, draw_plot, plot_names
+from modnorm.analysis.report import PLOT_CAPTIONS, report_parts
 from modnorm.analysis.votes import VoteFilter, VoteRecord
 from modnorm.errors import InvalidInputError, ModnormError, NotFoundError
-from modnorm.web import figures, parameters
+from modnorm.web import parameters
 from modnorm.web.population import PAGE_LINES, STATES
 from modnorm.web.rendering import render
 from modnorm.web.sources import Catalog, Run
@@ -37,6 +40,7 @@ class Pages:
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
+        self._drawing = Lock()  # matplotlib is not thread-safe
 
     def runs(self, request: Request) -> str:
         """Render one page of the list of runs."""
@@ -49,16 +53,23 @@ class Pages:
         if not run.finished:
             return render(request.scope, "unfinished.html", run=run, progress=run.progress)
         document = run.document
-        drawn = [figures.reward_figure(run.rewards(), document)]
-        if not document.get("iterative"):
-            drawn += [figures.accuracy_figure(document, by_population=by) for by in (False, True)]
         return render(
             request.scope,
             "run.html",
             run=run,
-            figures=[figure for figure in drawn if figure is not None],
+            figures={name: PLOT_CAPTIONS[name] for name in plot_names(document)},
             **report_parts(document),
         )
+
+    def figure(self, request: Request) -> bytes:
+        """Draw one figure of a run as SVG."""
+        run, name = self._run(request), request.path_params["figure"]
+        if name not in plot_names(run.document):
+            raise NotFoundError(f"the run has no figure {name[:80]!r}", field="figure")
+        votes = _largest_votes(run) if name == "vote-support" else ()
+        with self._drawing:
+            image = draw_plot(name, PlotData(run.document, run.rewards(), votes), "svg")
+        return follow_theme(image)
 
     def candidates(self, request: Request) -> str:
         """Render one page of candidates."""
@@ -180,6 +191,12 @@ class Pages:
 
     def _run(self, request: Request) -> Run:
         return self._catalog.run(request.path_params["name"])
+
+
+def _largest_votes(run: Run) -> Sequence[VoteRecord]:
+    """Return the votes of the largest N and K."""
+    largest = run.document["ensembles"][-1]
+    return list(run.votes(_votes_of(largest)))
 
 
 def _candidate(request: Request) -> int | None:

@@ -105,7 +105,7 @@ def watched(browser, lab, signed_in):
                 "return {text: live && live.innerText, first: window.first === true}"
             )
         )
-        return seen[-1]["text"] is None and browser.find_elements(By.TAG_NAME, "svg")
+        return seen[-1]["text"] is None and browser.find_elements(By.CSS_SELECTOR, "figure img")
 
     wait_until(ended, "the page shows the results", pause=0.2)
     assert console_errors(browser) == []
@@ -144,7 +144,7 @@ def test_a_live_run_is_watched_to_its_end(browser, watched):
     assert any("jobs done" in each["text"] for each in live)
     browser.get(watched.address)
     assert "95 %" in text_of(browser)
-    assert browser.find_elements(By.CSS_SELECTOR, "svg")
+    assert browser.find_elements(By.CSS_SELECTOR, "figure img")
     assert not browser.find_elements(By.CSS_SELECTOR, "script")
 
 
@@ -259,12 +259,14 @@ def test_the_pages_are_used_with_the_keyboard(browser, lab, watched):
 def test_candidates_are_sorted_and_filtered(browser, lab, watched):
     browser.get(f"{watched.address}/candidates")
     browser.find_element(By.PARTIAL_LINK_TEXT, "selection reward").click()
+    wait_until(lambda: "sort=" in browser.current_url, "the candidates are sorted")
     cells = browser.find_elements(By.CSS_SELECTOR, "tbody td:nth-child(5)")
     rewards = [float(cell.text) for cell in cells]
     assert rewards == sorted(rewards)
     assert len(rewards) == 4
     browser.find_element(By.NAME, "experts").click()
     browser.find_element(By.XPATH, "//button[text()='Filter']").click()
+    wait_until(lambda: "experts=" in browser.current_url, "the candidates are filtered")
     assert len(browser.find_elements(By.CSS_SELECTOR, "tbody tr")) < 4
     assert "aria-sort" in browser.page_source
 
