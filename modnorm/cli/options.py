@@ -10,7 +10,6 @@ import typer
 from modnorm.errors import (
     InvalidInputError,
     NotFoundError,
-    PreconditionError,
     UnreachableError,
 )
 
@@ -177,7 +176,7 @@ def connect(server: str | None) -> Iterator["LabCalls"]:
     """Open a client of the lab that the command line or the settings name.
 
     Raises:
-        PreconditionError: neither names a lab, and none answers at the default address.
+        UnreachableError: no lab answers at the address; where nobody named one, it says so.
     """
     from modnorm.client.calls import LabCalls
 
@@ -189,7 +188,7 @@ def connect(server: str | None) -> Iterator["LabCalls"]:
         except UnreachableError as error:
             if server is not None or "server" in own.model_fields_set:
                 raise
-            raise PreconditionError(
+            raise UnreachableError(
                 f"no lab is named, and none answers at {target}",
                 remedy="name one with --server or MODNORM_SERVER; `modnorm run` needs no lab",
             ) from error
