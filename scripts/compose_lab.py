@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from modnorm.client.calls import LabCalls
+from modnorm.client.calls import get_experiment
+from modnorm.client.client import Client
 from modnorm.client.export import save_run
 from modnorm.errors import UnavailableError
 from modnorm.spec import ExperimentSpec
@@ -71,9 +72,9 @@ class Lab:
             return True
         return False
 
-    def client(self) -> LabCalls:
+    def client(self) -> Client:
         """Return a client with the token of a user."""
-        return LabCalls(self.target, credentials=Credentials(token_file=self.token_file))
+        return Client(self.target, credentials=Credentials(token_file=self.token_file))
 
     @property
     def token_file(self) -> Path:
@@ -87,7 +88,7 @@ class Lab:
     def state(self, experiment_id: str) -> "experiments.ExperimentState.ValueType":
         """Return an experiment's state; wait for an aggregator that is down."""
         with self.client() as client:
-            return _patiently(lambda: client.get(experiment_id)).state
+            return _patiently(lambda: client.call(get_experiment(experiment_id))).state
 
     def submit(self, spec: ExperimentSpec, request_id: str) -> str:
         """Submit an experiment and return its id."""
@@ -116,7 +117,7 @@ class Lab:
         """Return the files of a run by name, except the file with times."""
         folder = self.runs / name.replace(" ", "-")
         with self.client() as client:
-            save_run(client, client.get(experiment_id), folder)
+            save_run(client, client.call(get_experiment(experiment_id)), folder)
         attempts = json.loads((folder / DIFFERS).read_text(encoding="utf-8"))["candidates"]
         workers = {attempt["worker"] for attempt in attempts if attempt["worker"]}
         say(f"{name}: {len(attempts)} candidates of {len(workers)} workers")

@@ -13,6 +13,7 @@ import signal
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 from google.protobuf import json_format, message_factory
@@ -21,6 +22,7 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
     ProtoReflectionDescriptorDatabase,
 )
 
+from modnorm.client.calls import list_candidates
 from modnorm.spec import ExperimentSpec
 from modnorm.v1 import experiment_pb2 as experiments
 from modnorm.wire.channel import Credentials, open_channel
@@ -202,7 +204,7 @@ def _wait_for_workers(lab: Lab, experiment_id: str, count: int) -> None:
             require(lab.state(experiment_id) not in ENDED, f"only {workers} scored candidates")
             workers = {
                 candidate.worker
-                for candidate in client.candidates(experiment_id)
+                for candidate in client.pages(partial(list_candidates, experiment_id))
                 if candidate.state == experiments.CANDIDATE_STATE_SCORED
             }
             time.sleep(0.5)

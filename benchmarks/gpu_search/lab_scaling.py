@@ -17,6 +17,7 @@ import json
 import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import count
 from pathlib import Path
 from statistics import median
@@ -24,10 +25,13 @@ from statistics import median
 from benchmarks.gpu_search.candidates import METHOD, RADIUS
 from benchmarks.gpu_search.host_lab import Plan, running_lab
 from benchmarks.gpu_search.report_tables import print_table
-from modnorm.client.calls import LabCalls
+from modnorm.client import ExperimentState
+from modnorm.client.calls import list_candidates
+from modnorm.client.client import Client
 from modnorm.spec import ExperimentSpec, parse_spec
 from modnorm.v1 import experiment_pb2 as experiments
 
+_BAD_ENDS = (ExperimentState.FAILED, ExperimentState.CANCELLED)
 Figures = dict[str, object]
 Rounds = Mapping[int, Sequence[Figures]]
 """Measurements by number of GPUs."""
@@ -56,7 +60,7 @@ def run(options: argparse.Namespace) -> int:
     with tempfile.TemporaryDirectory(prefix="lab-", ignore_cleanup_errors=True) as name:
         models = options.model.absolute().parent
         plan = Plan(Path(name), models, options.redis, options.database == "postgres")
-        with running_lab(plan) as lab, LabCalls(lab.target) as client:
+        with running_lab(plan) as lab, Client(lab.target) as client:
             for gpus in chosen * options.rounds:
                 with lab.evaluators(gpus, options.engines):
                     _warm_up(client, gpus, options)
@@ -66,7 +70,7 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _warm_up(client: LabCalls, gpus: int, options: argparse.Namespace) -> None:
+def _warm_up(client: Client, gpus: int, options: argparse.Namespace) -> None:
     """Let every worker score a candidate, so that it loads the model."""
     wanted, warm = gpus * options.engines, set[str]()
     for number in count():
@@ -76,11 +80,11 @@ def _warm_up(client: LabCalls, gpus: int, options: argparse.Namespace) -> None:
         warm |= _workers(client, _finished(client, spec))
 
 
-def _measure(client: LabCalls, gpus: int, options: argparse.Namespace) -> Figures:
+def _measure(client: Client, gpus: int, options: argparse.Namespace) -> Figures:
     spec = _spec(options, f"{gpus} GPUs", options.population, max_tokens=options.max_tokens)
     identity = client.submit(spec).id
     began, ended = _search_phase(client, identity)
-    candidates = list(client.candidates(identity))
+    candidates = _candidates(client, identity)
     seconds = ended - began
     return {
         "seconds": seconds,
@@ -93,37 +97,41 @@ def _measure(client: LabCalls, gpus: int, options: argparse.Namespace) -> Figure
     }
 
 
-def _search_phase(client: LabCalls, identity: str) -> tuple[float, float]:
+def _search_phase(client: Client, identity: str) -> tuple[float, float]:
     """Return the start and end of the selection on the aggregator's clock."""
     began = None
     for event in client.watch(identity):
-        now = event.time.seconds + 1e-9 * event.time.nanos
-        if event.state == experiments.EXPERIMENT_STATE_SELECTING and began is None:
+        now = event.time.timestamp()
+        if event.state is ExperimentState.SELECTING and began is None:
             began = now
-        if event.state > experiments.EXPERIMENT_STATE_SELECTING:
-            if began is None or event.state >= experiments.EXPERIMENT_STATE_FAILED:
+        if event.state is ExperimentState.VOTING or event.state.is_final:
+            if began is None or event.state in _BAD_ENDS:
                 raise SystemExit(f"the experiment has failed: {client.get(identity).error}")
             _wait(client, identity)
             return began, now
     raise SystemExit("the experiment ended without an event of its end")
 
 
-def _finished(client: LabCalls, spec: ExperimentSpec) -> str:
+def _finished(client: Client, spec: ExperimentSpec) -> str:
     identity: str = client.submit(spec).id
     _wait(client, identity)
     return identity
 
 
-def _wait(client: LabCalls, identity: str) -> None:
+def _wait(client: Client, identity: str) -> None:
     for _ in client.watch(identity):
         pass
     experiment = client.get(identity)
-    if experiment.state != experiments.EXPERIMENT_STATE_SUCCEEDED:
+    if experiment.state is not ExperimentState.SUCCEEDED:
         raise SystemExit(f"the experiment has not succeeded: {experiment.error}")
 
 
-def _workers(client: LabCalls, identity: str) -> set[str]:
-    return {candidate.worker for candidate in client.candidates(identity)}
+def _candidates(client: Client, identity: str) -> list[experiments.Candidate]:
+    return list(client.pages(partial(list_candidates, identity)))
+
+
+def _workers(client: Client, identity: str) -> set[str]:
+    return {candidate.worker for candidate in _candidates(client, identity)}
 
 
 def _spec(

@@ -1,6 +1,6 @@
 """Sequences of results that are read page by page, during iteration."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import dataclass, fields
 from itertools import islice
 from typing import TYPE_CHECKING, Generic, TypeVar
@@ -28,15 +28,33 @@ class Listing(Generic[ItemT]):
 
     def to_pandas(self) -> "pd.DataFrame":
         """Return a table with one line for each result. It holds all results in memory."""
-        return self._table(None)
+        return _table(self.kind, self)
 
     def _repr_html_(self) -> str:
         """Return the first lines as HTML for a notebook; texts are escaped."""
-        return self._table(_SHOWN).to_html()
+        return _table(self.kind, islice(self, _SHOWN)).to_html()
 
-    def _table(self, lines: int | None) -> "pd.DataFrame":
-        import pandas as pd  # noqa: PLC0415 - slow to import
 
-        columns = [column.name for column in fields(self.kind) if column.repr]
-        items = [[getattr(item, name) for name in columns] for item in islice(self, lines)]
-        return pd.DataFrame(items, columns=columns)
+@dataclass(frozen=True, slots=True)
+class AsyncListing(Generic[ItemT]):
+    """Results of one type. An `async for` fetches page after page, each from the first."""
+
+    kind: type[ItemT]
+    """Type of the results; its fields are the columns of the table."""
+    fetch: Callable[[], AsyncIterator[ItemT]]
+    """Returns an iterator over the results from the first on."""
+
+    def __aiter__(self) -> AsyncIterator[ItemT]:
+        return self.fetch()
+
+    async def to_pandas(self) -> "pd.DataFrame":
+        """Return a table with one line for each result. It holds all results in memory."""
+        return _table(self.kind, [item async for item in self])
+
+
+def _table(kind: type[ItemT], items: Iterable[ItemT]) -> "pd.DataFrame":
+    import pandas as pd  # noqa: PLC0415 - slow to import
+
+    columns = [column.name for column in fields(kind) if column.repr]
+    rows = [[getattr(item, name) for name in columns] for item in items]
+    return pd.DataFrame(rows, columns=columns)

@@ -1,6 +1,6 @@
 """`modnorm answers` and `modnorm votes`: answers and votes of a finished run, row by row."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 import typer
 
@@ -8,6 +8,20 @@ from modnorm.cli.options import Json, Run, RunServer
 from modnorm.errors import InvalidInputError
 
 Output = Literal["table", "json", "csv"]
+
+
+class Listed(NamedTuple):
+    """Whose records are printed, and how."""
+
+    run: str
+    """Directory of a run, or id of an experiment."""
+    server: str | None
+    """The lab that ran it."""
+    limit: int
+    """Most lines of the table."""
+    output: Output
+    """The form; JSON and CSV hold all lines."""
+
 
 Candidate = Annotated[
     int | None,
@@ -52,7 +66,8 @@ def answers(  # noqa: PLR0913 - each argument is an option of the command
     from modnorm.cli.answers_work import print_answers
 
     wanted = AnswerFilter(candidate=candidate, split=split, row=row, wrong=wrong)
-    print_answers(run, server, wanted, limit, _output(as_json=as_json, as_csv=as_csv))
+    output = _output(as_json=as_json, as_csv=as_csv)
+    print_answers(Listed(run, server, limit, output), wanted)
 
 
 def votes(  # noqa: PLR0913 - each argument is an option of the command
@@ -74,7 +89,8 @@ def votes(  # noqa: PLR0913 - each argument is an option of the command
     from modnorm.cli.votes_work import print_votes
 
     wanted = VoteFilter(row=row, population=n, ensemble_size=k)
-    print_votes(run, server, wanted, limit, _output(as_json=as_json, as_csv=as_csv))
+    output = _output(as_json=as_json, as_csv=as_csv)
+    print_votes(Listed(run, server, limit, output), wanted)
 
 
 def _output(*, as_json: bool, as_csv: bool) -> Output:

@@ -6,7 +6,7 @@ from rich.table import Table
 
 from modnorm.analysis.answers import SPLITS, AnswerFilter, AnswerRecord
 from modnorm.analysis.finished_run import FinishedRun
-from modnorm.cli.answers import Output
+from modnorm.cli.answers import Listed
 from modnorm.cli.console import stdout
 from modnorm.cli.records_output import (
     peeked,
@@ -27,21 +27,8 @@ _NAMED = 10
 """Experts that an error names."""
 
 
-def print_answers(
-    run: str,
-    server: str | None,
-    wanted: AnswerFilter,
-    limit: int,
-    output: Output,
-) -> None:
+def print_answers(asked: Listed, wanted: AnswerFilter) -> None:
     """Print the requested answers of a run.
-
-    Args:
-        run: Directory of a run, or id of an experiment.
-        server: The lab that ran it.
-        wanted: Filter of the answers.
-        limit: Most lines of the table.
-        output: The form; JSON and CSV hold all lines.
 
     Raises:
         InvalidInputError: there is no such split.
@@ -51,12 +38,12 @@ def print_answers(
         raise InvalidInputError(
             f"there is no split {wanted.split!r}", field="split", remedy=f"one of {_list(SPLITS)}"
         )
-    with opened_run(run, server) as found:
+    with opened_run(asked.run, asked.server) as found:
         some, answers = peeked(found.answers(wanted))
         if not some and not wanted.wrong:
             raise _no_answer(found)
-        if not print_records(answers, AnswerRecord, output):
-            show_records(answers, limit, whole=_show_answer, listed=_table)
+        if not print_records(answers, AnswerRecord, asked.output):
+            show_records(answers, asked.limit, whole=_show_answer, listed=_table)
 
 
 def _no_answer(run: FinishedRun) -> NotFoundError:

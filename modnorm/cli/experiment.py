@@ -5,9 +5,11 @@ from collections.abc import Callable
 from modnorm.cli.console import on_one_line, stderr
 from modnorm.cli.options import settings
 from modnorm.cli.progress import catch_up, display, follow
-from modnorm.client.calls import LabCalls
+from modnorm.client.calls import get_experiment
+from modnorm.client.client import Client
 from modnorm.client.resumption import resume_or_submit
 from modnorm.client.tracking import NoTracking, Tracking
+from modnorm.client.watch import watch_messages
 from modnorm.errors import CancelledError, EvaluationError, UnavailableError
 from modnorm.spec import ExperimentSpec
 from modnorm.v1 import experiment_pb2 as experiments
@@ -18,7 +20,7 @@ _NO_REMARK = "created"
 
 
 def follow_to_end(  # noqa: PLR0913 - most have defaults
-    client: LabCalls,
+    client: Client,
     experiment: experiments.Experiment,
     *,
     quiet: bool,
@@ -45,15 +47,15 @@ def follow_to_end(  # noqa: PLR0913 - most have defaults
     tracking = tracking or NoTracking()
     tracking.begin(experiment, shown)
     with display(stderr(), shown, max(sizes, default=1), quiet=quiet) as screen:
-        events = catch_up(client.watch(experiment.id), experiment)
+        events = catch_up(watch_messages(client, experiment.id), experiment)
         follow(events, screen, _base_reward(client, experiment.id), tracking)
-    ended = client.get(experiment.id)
+    ended = client.call(get_experiment(experiment.id))
     check_end(ended, go_on)
     return ended
 
 
 def carry_out(  # noqa: PLR0913 - most have defaults
-    client: LabCalls,
+    client: Client,
     spec: ExperimentSpec,
     *,
     quiet: bool,
@@ -90,17 +92,17 @@ def carry_out(  # noqa: PLR0913 - most have defaults
     )
 
 
-def show_remarks(client: LabCalls, experiment_id: str) -> None:
+def show_remarks(client: Client, experiment_id: str) -> None:
     """Print the remarks of the first event: the sandbox that is used, rows that occur twice."""
-    beginning = next(client.watch(experiment_id)).message
+    beginning = next(watch_messages(client, experiment_id)).message
     if beginning != _NO_REMARK:
         stderr().print(beginning, soft_wrap=True)
 
 
-def _base_reward(client: LabCalls, experiment_id: str) -> Callable[[], float | None]:
+def _base_reward(client: Client, experiment_id: str) -> Callable[[], float | None]:
     def base_reward() -> float | None:
         try:
-            base = client.get(experiment_id).base
+            base = client.call(get_experiment(experiment_id)).base
         except UnavailableError:  # the event stream waits for the lab; the next event asks again
             return None
         return base.selection_reward if base.HasField("selection_reward") else None

@@ -123,9 +123,9 @@ def list_experiments(*, server: Server = None, as_json: Json = False) -> None:
 
 def cancel(experiment_id: ExperimentId, *, server: Server = None, as_json: Json = False) -> None:
     """Ask an experiment to stop."""
-    from modnorm.cli.lab_work import cancel_experiment
+    from modnorm.cli.lab_work import stop_experiment
 
-    cancel_experiment(_id(experiment_id), server, as_json=as_json)
+    stop_experiment(_id(experiment_id), server, as_json=as_json)
 
 
 def _id(text: str) -> str:

@@ -11,11 +11,18 @@ from modnorm.cli.interruption import interruptible
 from modnorm.cli.lab_output import list_row, show_experiment
 from modnorm.cli.options import connect
 from modnorm.cli.results import write_results
-from modnorm.client.calls import LabCalls
+from modnorm.client.calls import (
+    cancel_experiment,
+    create_experiment,
+    get_experiment,
+    list_experiments,
+)
+from modnorm.client.client import Client
 from modnorm.client.finished import check_succeeded
 from modnorm.client.resumption import join_or_submit
 from modnorm.client.rundir import RunDirectory, hold
 from modnorm.client.tracking import open_tracking
+from modnorm.client.watch import watch_messages
 from modnorm.spec import ExperimentSpec
 from modnorm.tracking.registry import StartTracker
 from modnorm.v1 import experiment_pb2 as experiments
@@ -51,7 +58,7 @@ def submit_spec(  # noqa: PLR0913 - each argument is an option of the command
     """
     with connect(server) as client:
         if again or request_id is not None:
-            experiment = client.submit(spec, request_id)
+            experiment = client.call(create_experiment(spec, request_id))
         else:
             experiment = _join(client, spec)
         if not quiet:
@@ -67,7 +74,7 @@ def submit_spec(  # noqa: PLR0913 - each argument is an option of the command
         stderr().print(f"it is {state_name(experiment.state)}")
 
 
-def _join(client: LabCalls, spec: ExperimentSpec) -> experiments.Experiment:
+def _join(client: Client, spec: ExperimentSpec) -> experiments.Experiment:
     """Return the running experiment of a spec, with a remark, or a new one."""
     joined = join_or_submit(client, spec, _PREFIX)
     if joined.is_found:
@@ -77,7 +84,7 @@ def _join(client: LabCalls, spec: ExperimentSpec) -> experiments.Experiment:
 
 
 def _follow(
-    client: LabCalls,
+    client: Client,
     experiment: experiments.Experiment,
     start_tracker: StartTracker | None,
     *,
@@ -102,11 +109,13 @@ def watch_experiment(
     """Follow an experiment to its end; with JSON, print one event per line."""
     with connect(server) as client, interruptible("the experiment continues in the lab"):
         if as_json:
-            for event in client.watch(experiment_id):
+            for event in watch_messages(client, experiment_id):
                 typer.echo(json.dumps(as_dict(event)))
-            check_end(client.get(experiment_id))
+            check_end(client.call(get_experiment(experiment_id)))
             return
-        ended = _follow(client, client.get(experiment_id), start_tracker, quiet=quiet)
+        ended = _follow(
+            client, client.call(get_experiment(experiment_id)), start_tracker, quiet=quiet
+        )
     show_experiment(ended, as_json=False)
 
 
@@ -115,7 +124,7 @@ def show_stored(
 ) -> None:
     """Show an experiment; write its files if a directory is named."""
     with connect(server) as client:
-        experiment = client.get(experiment_id)
+        experiment = client.call(get_experiment(experiment_id))
         report = _write(client, experiment, RunDirectory(out)) if out else None
     show_experiment(experiment, as_json=as_json)
     if report:
@@ -125,7 +134,7 @@ def show_stored(
 def list_all(server: str | None, *, as_json: bool) -> None:
     """Print the experiments of a lab, newest first."""
     with connect(server) as client:
-        found = list(client.list())
+        found = list(client.pages(list_experiments))
     if as_json:
         emit_json([as_dict(experiment) for experiment in found])
         return
@@ -133,14 +142,14 @@ def list_all(server: str | None, *, as_json: bool) -> None:
     stdout().print(table(headings, (list_row(experiment) for experiment in found)))
 
 
-def cancel_experiment(experiment_id: str, server: str | None, *, as_json: bool) -> None:
+def stop_experiment(experiment_id: str, server: str | None, *, as_json: bool) -> None:
     """Ask an experiment to stop, and print its state."""
     with connect(server) as client:
-        experiment = client.cancel(experiment_id)
+        experiment = client.call(cancel_experiment(experiment_id))
     show_experiment(experiment, as_json=as_json, brief=True)
 
 
-def _write(client: LabCalls, experiment: experiments.Experiment, directory: RunDirectory) -> Path:
+def _write(client: Client, experiment: experiments.Experiment, directory: RunDirectory) -> Path:
     spec = spec_from_proto(experiment.spec)
     check_succeeded(experiment)
     with hold(directory.path):

@@ -14,7 +14,7 @@ from modnorm.errors import (
 )
 
 if TYPE_CHECKING:
-    from modnorm.client.calls import LabCalls
+    from modnorm.client.client import Client
     from modnorm.client.settings import ClientSettings
     from modnorm.spec import ExperimentSpec
     from modnorm.tracking.registry import StartTracker
@@ -172,17 +172,17 @@ def check_model(spec: "ExperimentSpec") -> None:
 
 
 @contextmanager
-def connect(server: str | None) -> Iterator["LabCalls"]:
+def connect(server: str | None) -> Iterator["Client"]:
     """Open a client of the lab that the command line or the settings name.
 
     Raises:
         UnreachableError: no lab answers at the address; where nobody named one, it says so.
     """
-    from modnorm.client.calls import LabCalls
+    from modnorm.client.client import Client
 
     own = settings()
     target = server or own.server
-    with LabCalls(target, timeout=own.timeout, credentials=own.credentials) as client:
+    with Client(target, timeout=own.timeout, credentials=own.credentials) as client:
         try:
             yield client
         except UnreachableError as error:
@@ -221,17 +221,17 @@ def lab_of(run: str, server: str | None) -> str | None:
 
 
 @contextmanager
-def in_lab(
-    experiment_id: str, server: str
-) -> Iterator[tuple["LabCalls", "experiments.Experiment"]]:
+def in_lab(experiment_id: str, server: str) -> Iterator[tuple["Client", "experiments.Experiment"]]:
     """Connect to the lab that ran an experiment, and yield client and experiment.
 
     Raises:
         NotFoundError: the lab has no such experiment.
     """
+    from modnorm.client.calls import get_experiment
+
     with connect(server) as client:
         try:
-            experiment = client.get(experiment_id)
+            experiment = client.call(get_experiment(experiment_id))
         except NotFoundError as error:
             raise NotFoundError(
                 f"{error.message} in the lab {server}",

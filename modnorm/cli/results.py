@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from modnorm.cli.console import interval, percent, stderr, table
-from modnorm.client.calls import LabCalls
+from modnorm.client.client import Client
 from modnorm.client.rundir import RunDirectory
 from modnorm.errors import InvalidInputError
 from modnorm.v1 import experiment_pb2 as experiments
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def write_results(
-    client: LabCalls, experiment: experiments.Experiment, directory: RunDirectory
+    client: Client, experiment: experiments.Experiment, directory: RunDirectory
 ) -> Path:
     """Fetch a finished experiment, write its files, and return where the report is.
 

@@ -9,7 +9,7 @@ from modnorm.cli.experiment import carry_out
 from modnorm.cli.options import settings
 from modnorm.cli.results import read_results, results_table, write_results
 from modnorm.cli.run_plan import PlannedRun, report_failure
-from modnorm.client.calls import LabCalls
+from modnorm.client.client import Client
 from modnorm.client.embedded import embedded_client
 from modnorm.client.tracking import open_tracking
 from modnorm.errors import EvaluationError, ModnormError, UnavailableError
@@ -63,7 +63,7 @@ def run_all(
 
 
 def _run_each(
-    client: LabCalls, wanted: Sequence[PlannedRun], planned_runs: int, options: RunOptions
+    client: Client, wanted: Sequence[PlannedRun], planned_runs: int, options: RunOptions
 ) -> list[PlannedRun]:
     """Run one after another; return the failed ones. A single run raises its error instead."""
     if planned_runs == 1:
@@ -75,13 +75,13 @@ def _run_each(
             _carry_out(client, planned, options)
         except ModnormError as error:
             if isinstance(error, UnavailableError):
-                next(client.list(), None)  # raises where the lab itself is down
+                next(iter(client.list()), None)  # raises where the lab itself is down
             failed.append(planned)
             report_failure(planned, error)
     return failed
 
 
-def _carry_out(client: LabCalls, planned: PlannedRun, options: RunOptions) -> None:
+def _carry_out(client: Client, planned: PlannedRun, options: RunOptions) -> None:
     with open_tracking(options.start_tracker, warn) as tracking:
         experiment = carry_out(
             client,

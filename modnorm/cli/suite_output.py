@@ -60,8 +60,8 @@ def show_status(  # noqa: PLR0913 - all except the first three are keywords
     from modnorm.suites.running.suite_status import count_states, suite_status
 
     with ExitStack() as stack:
-        get = stack.enter_context(connect(server)).get if server else None
-        statuses = suite_status(loaded.suite.name, cells, directory, get)
+        client = stack.enter_context(connect(server)) if server else None
+        statuses = suite_status(loaded.suite.name, cells, directory, client)
     counts = count_states(statuses)
     if as_json:
         emit_json(

@@ -8,7 +8,7 @@ from pathlib import Path
 from modnorm.cli.console import stderr
 from modnorm.cli.options import connect, settings
 from modnorm.cli.results import write_results
-from modnorm.client.calls import LabCalls
+from modnorm.client.client import Client
 from modnorm.client.embedded import embedded_client
 from modnorm.client.inputs import check_inputs
 from modnorm.client.resumption import resume_or_submit, resume_or_submit_shared
@@ -63,7 +63,7 @@ def carry_out(  # noqa: PLR0913 - a run depends on all of them
 
 
 def _runner(  # noqa: PLR0913, PLR0917 - wiring
-    client: LabCalls,
+    client: Client,
     loaded: LoadedSuite,
     cells: Sequence[Cell],
     directory: Path,
@@ -87,7 +87,7 @@ def _runner(  # noqa: PLR0913, PLR0917 - wiring
 
 
 def _submit_here(
-    client: LabCalls, spec: ExperimentSpec, in_flight: Collection[str]
+    client: Client, spec: ExperimentSpec, in_flight: Collection[str]
 ) -> experiments.Experiment:
     """Submit to a lab on this machine, which reads our paths."""
     experiment = resume_or_submit(client, spec, wanted=in_flight)
@@ -96,13 +96,13 @@ def _submit_here(
 
 
 def _submit_to_lab(
-    client: LabCalls, spec: ExperimentSpec, _in_flight: Collection[str]
+    client: Client, spec: ExperimentSpec, _in_flight: Collection[str]
 ) -> experiments.Experiment:
     """Submit to a shared lab, where this command cancels no experiment."""
     return resume_or_submit_shared(client, spec, _PREFIX)
 
 
-def _finish(client: LabCalls, experiment: experiments.Experiment, place: RunDirectory) -> None:
+def _finish(client: Client, experiment: experiments.Experiment, place: RunDirectory) -> None:
     write_results(client, experiment, place)
 
 

@@ -8,7 +8,7 @@ from rich.table import Table
 from modnorm.analysis.answers import AnswerFilter
 from modnorm.analysis.finished_run import FinishedRun
 from modnorm.analysis.votes import VoteFilter, VoteRecord
-from modnorm.cli.answers import Output
+from modnorm.cli.answers import Listed
 from modnorm.cli.console import stdout, table
 from modnorm.cli.records_output import (
     peeked,
@@ -25,31 +25,18 @@ _HEADINGS = ("N", "K", "row", "gold", "answer", "correct", "votes", "valid", "ri
 _TEXTS = {"gold", "answer", "correct", "tie"}
 
 
-def print_votes(
-    run: str,
-    server: str | None,
-    wanted: VoteFilter,
-    limit: int,
-    output: Output,
-) -> None:
+def print_votes(asked: Listed, wanted: VoteFilter) -> None:
     """Print the requested votes of a run.
-
-    Args:
-        run: Directory of a run, or id of an experiment.
-        server: The lab that ran it.
-        wanted: Filter of the votes.
-        limit: Most lines of the table.
-        output: The form; JSON and CSV hold all lines.
 
     Raises:
         NotFoundError: no vote matches.
     """
-    with opened_run(run, server) as found:
+    with opened_run(asked.run, asked.server) as found:
         some, votes = peeked(found.votes(wanted))
         if not some:
             raise _no_vote(found)
-        if not print_records(votes, VoteRecord, output):
-            show_records(votes, limit, whole=partial(_show_vote, found), listed=_table)
+        if not print_records(votes, VoteRecord, asked.output):
+            show_records(votes, asked.limit, whole=partial(_show_vote, found), listed=_table)
 
 
 def _no_vote(run: FinishedRun) -> NotFoundError:

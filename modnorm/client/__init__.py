@@ -7,6 +7,8 @@ from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from modnorm.client.async_client import AsyncClient
+    from modnorm.client.async_run import AsyncRun
     from modnorm.client.client import Client
     from modnorm.client.experiments import (
         Event,
@@ -16,9 +18,20 @@ if TYPE_CHECKING:
         Progress,
     )
 
-__all__ = ["Client", "Event", "Experiment", "ExperimentState", "ExperimentSummary", "Progress"]
+__all__ = [
+    "AsyncClient",
+    "AsyncRun",
+    "Client",
+    "Event",
+    "Experiment",
+    "ExperimentState",
+    "ExperimentSummary",
+    "Progress",
+]
 
 _MODULES = {
+    "async_client": ("AsyncClient",),
+    "async_run": ("AsyncRun",),
     "client": ("Client",),
     "experiments": ("Event", "Experiment", "ExperimentState", "ExperimentSummary", "Progress"),
 }

@@ -7,7 +7,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Protocol
 
-from modnorm.client.calls import LabCalls
+from modnorm.client.client import Client
 from modnorm.client.rundir import state_directory
 from modnorm.client.settings import ClientSettings, calm_threads
 from modnorm.errors import InvalidInputError, PreconditionError
@@ -75,7 +75,7 @@ def find_embedded() -> StartLab:
 @contextmanager
 def embedded_client(
     home: Path, settings: ClientSettings, *, evaluate: bool = True
-) -> Iterator[LabCalls]:
+) -> Iterator[Client]:
     """Start a lab that works in a directory and connect to it.
 
     If a new lab refuses its first request, the directory stays empty.
@@ -91,7 +91,7 @@ def embedded_client(
     try:
         with (
             start(state, cache=cache, data=data, evaluate=evaluate) as lab,
-            LabCalls(
+            Client(
                 lab.target,
                 timeout=settings.timeout,
                 patience=_PATIENCE_SECONDS,
@@ -101,7 +101,7 @@ def embedded_client(
             try:
                 yield client
             except _REFUSALS:
-                is_unused = is_new and next(client.list(), None) is None
+                is_unused = is_new and next(iter(client.list()), None) is None
                 raise
     finally:
         if is_unused:

@@ -6,14 +6,15 @@ from modnorm.analysis.document import ResultsDocument
 from modnorm.analysis.export import write_run
 from modnorm.analysis.records import write_records
 from modnorm.analysis.run_data import RunData
-from modnorm.client.calls import LabCalls
+from modnorm.client.client import Client
 from modnorm.client.lab_run import LabRun
+from modnorm.client.watch import watch_messages
 from modnorm.v1 import experiment_pb2 as experiments
 from modnorm.wire.run_messages import data_records, overlap, state_row, timings
 
 
 def save_run(
-    client: LabCalls, experiment: experiments.Experiment, directory: Path
+    client: Client, experiment: experiments.Experiment, directory: Path
 ) -> ResultsDocument:
     """Write the directory of a finished experiment, which needs its lab no more.
 
@@ -37,7 +38,7 @@ def save_run(
     return write_run(directory, run)
 
 
-def fetch_run(client: LabCalls, experiment: experiments.Experiment) -> RunData:
+def fetch_run(client: Client, experiment: experiments.Experiment) -> RunData:
     """Fetch the inputs of a run's figures.
 
     Args:
@@ -50,7 +51,7 @@ def fetch_run(client: LabCalls, experiment: experiments.Experiment) -> RunData:
     return _run_data(client, LabRun(client, experiment))
 
 
-def _run_data(client: LabCalls, found: LabRun) -> RunData:
+def _run_data(client: Client, found: LabRun) -> RunData:
     experiment = found.experiment
     return RunData(
         spec=found.spec.model_dump(mode="json"),
@@ -65,5 +66,5 @@ def _run_data(client: LabCalls, found: LabRun) -> RunData:
             for each in found.ensembles
         },
         states=[state_row(each) for each in experiment.states],
-        timings=timings(experiment, client.watch(experiment.id)),
+        timings=timings(experiment, watch_messages(client, experiment.id)),
     )

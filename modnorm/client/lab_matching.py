@@ -4,7 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from modnorm.client.calls import LabCalls
+from modnorm.client.calls import match_radius
+from modnorm.client.client import Client
 from modnorm.errors import UnavailableError
 from modnorm.radius.artifact import RadiusArtifact
 from modnorm.spec import ExperimentSpec
@@ -24,7 +25,7 @@ class LabStep:
 
 
 def match_in_lab(
-    client: LabCalls,
+    client: Client,
     spec: ExperimentSpec,
     matching: Matching,
     on_step: Callable[[LabStep], None],
@@ -47,7 +48,7 @@ def match_in_lab(
         spec=spec_to_proto(_settled(spec)),
         matching=matching_to_proto(matching.radii, matching.sigma, matching.settings),
     )
-    for response in client.match_radius(request):
+    for response in client.stream(match_radius(request)):
         match response.WhichOneof("result"):
             case "artifact":
                 return artifact_from_proto(response.artifact)

@@ -4,7 +4,8 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from itertools import chain, count
 
-from modnorm.client.calls import LabCalls
+from modnorm.client.calls import cancel_experiment, create_experiment, list_experiments
+from modnorm.client.client import Client
 from modnorm.errors import ForbiddenError
 from modnorm.spec import ExperimentSpec
 from modnorm.v1 import experiment_pb2 as experiments
@@ -24,7 +25,7 @@ class Joined:
 
 
 def resume_or_submit(
-    client: LabCalls, spec: ExperimentSpec, *, wanted: Collection[str] = ()
+    client: Client, spec: ExperimentSpec, *, wanted: Collection[str] = ()
 ) -> experiments.Experiment:
     """Submit a spec to a lab that works for one directory.
 
@@ -38,19 +39,19 @@ def resume_or_submit(
         spec: What to run.
         wanted: Ids of experiments that are never cancelled.
     """
-    known = list(client.list())
+    known = list(client.pages(list_experiments))
     for other in known:
         if other.state in _ENDED or other.id in wanted:
             continue
         if _supersedes(spec_from_proto(other.spec), spec):
-            client.cancel(other.id)
+            client.call(cancel_experiment(other.id))
     early = {other.request_id for other in known if other.state in _ENDED_EARLY}
     request_id = next(name for name in _request_ids(spec) if name not in early)
-    return client.submit(spec, request_id=request_id)
+    return client.call(create_experiment(spec, request_id))
 
 
 def resume_or_submit_shared(
-    client: LabCalls, spec: ExperimentSpec, prefix: str
+    client: Client, spec: ExperimentSpec, prefix: str
 ) -> experiments.Experiment:
     """Submit a spec to a lab that others use too.
 
@@ -63,13 +64,13 @@ def resume_or_submit_shared(
         prefix: Prefix of the request ids.
     """
     for name in _request_ids(spec):
-        experiment = client.submit(spec, request_id=f"{prefix}/{name}")
+        experiment = client.call(create_experiment(spec, f"{prefix}/{name}"))
         if experiment.state not in _ENDED_EARLY:
             return experiment
     raise AssertionError("unreachable: the request ids are infinite")
 
 
-def join_or_submit(client: LabCalls, spec: ExperimentSpec, prefix: str) -> Joined:
+def join_or_submit(client: Client, spec: ExperimentSpec, prefix: str) -> Joined:
     """Return the running experiment of a spec, or submit the spec.
 
     After a finished experiment, a new one starts. Callers that submit a spec at the same time
@@ -84,19 +85,18 @@ def join_or_submit(client: LabCalls, spec: ExperimentSpec, prefix: str) -> Joine
     names = (f"{prefix}/{name}" for name in _request_ids(spec))
     for request_id in chain((live.request_id,) if live else (), names):
         # An operator sees the experiments of all tenants; a request finds only the caller's own.
-        experiment = client.submit(spec, request_id=request_id)
+        experiment = client.call(create_experiment(spec, request_id))
         if experiment.state not in _ENDED:
             return Joined(experiment, live is not None and experiment.id == live.id)
     raise AssertionError("unreachable: the request ids are infinite")
 
 
-def _find_live(client: LabCalls, spec: ExperimentSpec) -> experiments.Experiment | None:
+def _find_live(client: Client, spec: ExperimentSpec) -> experiments.Experiment | None:
     """Return a running experiment of a spec; None if the caller can see none."""
     wanted = spec_to_proto(spec)
     try:
-        return next(
-            (one for one in client.list() if one.state not in _ENDED and one.spec == wanted), None
-        )
+        known = client.pages(list_experiments)
+        return next((one for one in known if one.state not in _ENDED and one.spec == wanted), None)
     except ForbiddenError:  # the token may only submit
         return None
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
-from modnorm.client.calls import LabCalls
+from modnorm.client.client import Client
 from modnorm.client.rundir import lock_file, state_directory
 from modnorm.errors import CancelledError, ModnormError
 from modnorm.spec import ExperimentSpec
@@ -49,7 +49,7 @@ class Tracking(Protocol):
     def finish(self, document: "ResultsDocument", directory: Path) -> None:
         """Log the results of a finished run, and the files of its directory."""
 
-    def finish_from_lab(self, client: LabCalls, experiment: experiments.Experiment) -> None:
+    def finish_from_lab(self, client: Client, experiment: experiments.Experiment) -> None:
         """Fetch the files of a finished experiment and log them with its results."""
 
 
@@ -81,7 +81,7 @@ class NoTracking:
     def finish(self, document: "ResultsDocument", directory: Path) -> None:
         """Ignore the results."""
 
-    def finish_from_lab(self, client: LabCalls, experiment: experiments.Experiment) -> None:
+    def finish_from_lab(self, client: Client, experiment: experiments.Experiment) -> None:
         """Ignore the results."""
 
 
@@ -136,7 +136,7 @@ class RunTracking:
         self._tracker.summarize(figures(document))
         self._tracker.attach(run_files(directory))
 
-    def finish_from_lab(self, client: LabCalls, experiment: experiments.Experiment) -> None:
+    def finish_from_lab(self, client: Client, experiment: experiments.Experiment) -> None:
         """Write the run directory to a temporary place and log it."""
         from modnorm.client.export import save_run  # noqa: PLC0415 - loads matplotlib
 

@@ -1,21 +1,16 @@
 """Following an experiment over a connection that may break."""
 
+import random
 import time
 from collections.abc import Iterator
-from typing import Protocol
+from typing import TYPE_CHECKING
 
-import grpc
-from tenacity import (
-    RetryCallState,
-    Retrying,
-    retry_if_exception_type,
-    wait_random_exponential,
-)
-
+from modnorm.client.calls import Call, watch_experiment
 from modnorm.errors import CancelledError, ModnormError, UnauthenticatedError, UnavailableError
 from modnorm.v1 import experiment_pb2 as experiments
-from modnorm.v1.experiment_pb2_grpc import ExperimentServiceStub
-from modnorm.wire.status import from_rpc_error
+
+if TYPE_CHECKING:
+    from modnorm.client.client import Client
 
 TERMINAL_STATES = frozenset(
     {
@@ -30,99 +25,88 @@ STREAM_SECONDS = 600.0
 """A stream is opened anew after this long, so that a connection lost in silence is noticed."""
 CONNECT_SECONDS = 30.0
 """Longer than any attempt to connect takes: a stream that lived this long was connected."""
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0
 
-
-class _Cancellable(Protocol):
-    def cancel(self) -> object: ...
+_Event = experiments.WatchExperimentResponse
 
 
 class Watch:
-    """A stream of events that is opened again from its cursor when it breaks.
+    """The position of a stream of events, and whether to open it again after it broke.
 
     Args:
-        stub: The service.
         experiment_id: The experiment.
         cursor: Events after this one are wanted.
         patience: Seconds without any connection after which to give up.
     """
 
-    def __init__(
-        self, stub: ExperimentServiceStub, experiment_id: str, cursor: int, patience: float
-    ) -> None:
-        self._stub = stub
+    def __init__(self, experiment_id: str, cursor: int, patience: float) -> None:
         self._experiment_id = experiment_id
         self._cursor = cursor
-        self._last: experiments.WatchExperimentResponse | None = None
-        self._call: _Cancellable | None = None
-        self._events: Iterator[experiments.WatchExperimentResponse] = iter(())
-        self._heard = False  # on the stream that is open
         self._patience = patience
+        self._last: _Event | None = None
+        self._heard = False  # on the stream that is open
         self._alive = time.monotonic()
         self._lost: float | None = None
-        self._retrying = Retrying(
-            # A server that stops ends its streams with CANCELLED; nobody here cancels.
-            retry=retry_if_exception_type((UnavailableError, CancelledError)),
-            wait=wait_random_exponential(multiplier=0.2, max=5),
-            stop=self._gives_up,
-            reraise=True,
-        )
+        self._failures = 0
 
-    def events(self) -> Iterator[experiments.WatchExperimentResponse]:
-        """Yield events, none twice, until the experiment ends.
+    def call(self) -> Call[_Event]:
+        """Return the call that streams the events still missing."""
+        self._alive, self._heard = time.monotonic(), False
+        return watch_experiment(self._experiment_id, self._cursor)
+
+    def note(self, event: _Event) -> None:
+        """Take note of an event, which proves the connection."""
+        self._last, self._cursor, self._heard = event, event.cursor, True
+        self._alive, self._lost, self._failures = time.monotonic(), None, 0
+
+    def check_end(self) -> None:
+        """Check that a stream ended because the experiment did.
 
         Raises:
-            UnavailableError: no connection for `patience` seconds.
+            UnavailableError: it broke off.
         """
-        try:
-            while (event := self._retrying(self._advance)) is not None:
-                yield event
-        finally:
-            self._disconnect()
+        if self._last is not None and self._last.state not in TERMINAL_STATES:
+            raise UnavailableError("the stream of events ended before the experiment did")
 
-    def _advance(self) -> experiments.WatchExperimentResponse | None:
-        if self._call is None:
-            self._connect()
-        try:
-            event = next(self._events, None)
-        except grpc.RpcError as error:
-            self._lose()
-            raise self._met(error) from error
-        if event is None:
-            self._check_end()
-            return None
-        self._last, self._cursor, self._heard = event, event.cursor, True
-        self._alive, self._lost = time.monotonic(), None
-        return event
+    def pause(self, error: ModnormError) -> float:
+        """Return the seconds to wait before the stream is opened again.
 
-    def _met(self, error: grpc.RpcError) -> ModnormError:
-        """Return what ended a stream; a token that was good on it may have been replaced since."""
-        met = from_rpc_error(error)
-        if isinstance(met, UnauthenticatedError) and self._heard:
-            return UnavailableError(met.message, remedy=met.remedy)
-        return met
+        Args:
+            error: What ended the stream.
 
-    def _lose(self) -> None:
-        """Take note of a broken stream: of when the connection was lost, if it was there."""
-        self._disconnect()
+        Raises:
+            ModnormError: that error, if another attempt cannot help or patience is over.
+        """
         now = time.monotonic()
         if self._lost is None or now - self._alive > CONNECT_SECONDS:
             self._lost = now
+        if not self._may_pass(error) or now - self._lost >= self._patience:
+            raise error
+        longest = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2**self._failures)
+        self._failures += 1
+        return random.uniform(0, longest)
 
-    def _gives_up(self, _: RetryCallState) -> bool:
-        return self._lost is not None and time.monotonic() - self._lost >= self._patience
+    def _may_pass(self, error: ModnormError) -> bool:
+        """Tell whether another attempt may help.
 
-    def _check_end(self) -> None:
-        if self._last is not None and self._last.state not in TERMINAL_STATES:
-            self._lose()
-            raise UnavailableError("the stream of events ended before the experiment did")
+        A server that stops ends its streams with CANCELLED. A token that was good on a stream may
+        have been replaced since.
+        """
+        is_renewed = isinstance(error, UnauthenticatedError) and self._heard
+        return is_renewed or isinstance(error, UnavailableError | CancelledError)
 
-    def _connect(self) -> None:
-        request = experiments.WatchExperimentRequest(id=self._experiment_id, cursor=self._cursor)
-        self._alive = time.monotonic()
-        call = self._stub.WatchExperiment(request, timeout=STREAM_SECONDS)
-        self._call, self._events, self._heard = call, iter(call), False
 
-    def _disconnect(self) -> None:
-        if self._call is not None:
-            self._call.cancel()
-            self._call = None
+def watch_messages(client: "Client", experiment_id: str, cursor: int = 0) -> Iterator[_Event]:
+    """Yield the messages of `Client.watch`."""
+    watch = Watch(experiment_id, cursor, client.patience)
+    while True:
+        try:
+            for event in client.stream(watch.call(), STREAM_SECONDS):
+                watch.note(event)
+                yield event
+            watch.check_end()
+        except ModnormError as error:
+            pause = watch.pause(error)
+        else:
+            return
+        time.sleep(pause)

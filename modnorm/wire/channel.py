@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar, cast
 
 import grpc
+import grpc.aio
 
 from modnorm.errors import PreconditionError
 from modnorm.wire.credentials import AUTHORIZATION, Credentials, Metadata, read_pair, read_pem
@@ -13,6 +14,8 @@ __all__ = [
     "Credentials",
     "Metadata",
     "Options",
+    "closed_connection",
+    "open_async_channel",
     "open_channel",
     "read_pair",
     "read_pem",
@@ -44,6 +47,26 @@ def open_channel(target: str, credentials: Credentials, options: Options) -> grp
     interceptor = _TokenInterceptor(credentials, channel.close)
     channel.close = interceptor.close  # type: ignore[method-assign]  # every caller closes through the interceptor
     return grpc.intercept_channel(channel, interceptor)
+
+
+def open_async_channel(
+    target: str, credentials: Credentials, options: Options
+) -> grpc.aio.Channel:
+    """Open a channel in the running event loop; callers send the token themselves.
+
+    Arguments and errors are those of `open_channel`.
+    """
+    tls = None if target.startswith("unix:") else credentials.channel()
+    if tls is None:
+        return grpc.aio.insecure_channel(target, options=options)
+    return grpc.aio.secure_channel(target, tls, options=options)
+
+
+def closed_connection() -> PreconditionError:
+    """Return the error of a call over a closed connection."""
+    return PreconditionError(
+        "the connection is closed", remedy="make calls and read streams before you close it"
+    )
 
 
 class _Details(NamedTuple):
@@ -83,10 +106,7 @@ class _TokenInterceptor(
         request: RequestT,
     ) -> ResultT:
         if self._is_closed:
-            raise PreconditionError(
-                "the connection is closed",
-                remedy="make calls and read streams before you close it",
-            )
+            raise closed_connection()
         shown = _Details(
             details.method,
             details.timeout,

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 from google.protobuf import json_format
+from google.protobuf.message import Message
 
 from modnorm.analysis.answers import BASE
 from modnorm.analysis.run_data import (
@@ -90,7 +91,7 @@ def candidate_row(message: experiments.Candidate) -> CandidateRow:
         if message.state == experiments.CANDIDATE_STATE_STOPPED
         else None,
         selection_reward=message.selection_reward if scored else None,
-        heldout_metric=message.heldout_metric if message.HasField("heldout_metric") else None,
+        heldout_metric=_known(message, "heldout_metric"),
         selection_tokens=message.selection_tokens,
         selection_answers=message.selection_answers,
         selection_correct=message.selection_correct,
@@ -112,10 +113,8 @@ def base_row(
     """Return the unperturbed model."""
     jobs = next((each for each in candidates if each.index == BASE), experiments.Candidate())
     return BaseRow(
-        selection_reward=message.selection_reward
-        if message.HasField("selection_reward")
-        else None,
-        heldout_metric=message.heldout_metric if message.HasField("heldout_metric") else None,
+        selection_reward=_known(message, "selection_reward"),
+        heldout_metric=_known(message, "heldout_metric"),
         selection_answers=jobs.selection_answers,
         selection_correct=jobs.selection_correct,
         heldout_answers=jobs.heldout_answers,
@@ -140,7 +139,6 @@ def ensemble_row(message: experiments.EnsembleResult) -> EnsembleRow:
 
 def state_row(message: experiments.StateResult) -> StateRow:
     """Return one state of an iterative run."""
-    developed = message.HasField("development_metric")
     return StateRow(
         updates=message.updates,
         lineage=message.lineage_digest,
@@ -151,11 +149,17 @@ def state_row(message: experiments.StateResult) -> StateRow:
         heldout_answers=message.heldout_answers,
         heldout_tokens=message.heldout_tokens,
         heldout_attempts=message.heldout_attempts,
-        mean_reward=message.mean_reward if message.HasField("mean_reward") else None,
-        development_metric=message.development_metric if developed else None,
-        development_reward=message.development_reward if developed else None,
-        heldout_metric=message.heldout_metric if message.HasField("heldout_metric") else None,
+        mean_reward=_known(message, "mean_reward"),
+        development_metric=_known(message, "development_metric"),
+        development_reward=_known(message, "development_reward"),
+        heldout_metric=_known(message, "heldout_metric"),
     )
+
+
+def _known(message: Message, field: str) -> float | None:
+    """Return an optional number of a message."""
+    number: float | None = getattr(message, field) if message.HasField(field) else None
+    return number
 
 
 def vote_row(message: experiments.Vote) -> VoteRow:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import grpc.aio
 
-from modnorm.wire.channel import Credentials
+from modnorm.wire.channel import Credentials, open_async_channel
 
 MESSAGE_BYTES = 64 * 2**20
 """Largest accepted message, which holds the prompts of a few thousand rows."""
@@ -65,7 +65,4 @@ def open_channel(target: str, credentials: Credentials | None = None) -> grpc.ai
         target: HOST:PORT.
         credentials: Client certificates, if any; callers send the token themselves.
     """
-    tls = None if credentials is None else credentials.channel()
-    if tls is None:
-        return grpc.aio.insecure_channel(target, options=CHANNEL_OPTIONS)
-    return grpc.aio.secure_channel(target, tls, options=CHANNEL_OPTIONS)
+    return open_async_channel(target, credentials or Credentials(), CHANNEL_OPTIONS)

@@ -10,7 +10,7 @@ import pytest
 
 from modnorm.analysis import AnswerRecord, VoteRecord
 from modnorm.analysis.records import LINEAGE, PROFILE, SCALE_MAP
-from modnorm.client.calls import LabCalls
+from modnorm.client.client import Client
 from modnorm.client.export import save_run
 from modnorm.client.rundir import RunDirectory
 from modnorm.tasks import Judgement
@@ -37,7 +37,7 @@ def source(request, gsm8k_lab, gsm8k_experiment, tmp_path):
 
 def saved(target, experiment, path):
     """Write the directory of a run."""
-    with LabCalls(target) as client:
+    with Client(target) as client:
         RunDirectory(path).claim(spec_from_proto(experiment.spec))
         save_run(client, experiment, path)
     return path

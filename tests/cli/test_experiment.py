@@ -3,7 +3,7 @@ from unittest.mock import Mock
 import pytest
 
 from modnorm.cli.experiment import SAME_COMMAND, check_end, follow_to_end
-from modnorm.client.calls import LabCalls
+from modnorm.client.client import Client
 from modnorm.errors import EvaluationError
 from modnorm.v1 import experiment_pb2 as experiments
 
@@ -17,9 +17,9 @@ STATE = experiments.EXPERIMENT_STATE_SUCCEEDED
 def test_progress_names_an_experiment_by_its_name_or_its_file(capsys, name, title, shown):
     ended = experiments.Experiment(id="an-id", state=STATE)
     ended.spec.name = name
-    client = Mock(spec=LabCalls)
-    client.watch.return_value = [experiments.WatchExperimentResponse(state=STATE)]
-    client.get.return_value = ended
+    client = Mock(spec=Client, patience=0.0)
+    client.stream.return_value = [experiments.WatchExperimentResponse(state=STATE)]
+    client.call.return_value = ended
     assert follow_to_end(client, ended, quiet=False, title=title) is ended
     assert capsys.readouterr().err.startswith(f"{shown}: succeeded")
 

@@ -1,133 +1,264 @@
+"""The blocking and the asynchronous client, against a service that the test plays."""
+
+import inspect
 import time
+from dataclasses import FrozenInstanceError
+from functools import partial
 
 import grpc
 import pytest
 from grpc_status import rpc_status
 
-from modnorm import errors
-from modnorm.client import calls as calling
+from modnorm import AsyncClient, Client, Ensemble, Run, errors
+from modnorm.analysis.listing import Listing
+from modnorm.client import (
+    AsyncRun,
+    Event,
+    Experiment,
+    ExperimentState,
+    ExperimentSummary,
+    calls,
+)
 from modnorm.client import watch as watching
-from modnorm.client.calls import LabCalls
+from modnorm.client.calls import get_artifact, list_answers, list_votes
 from modnorm.v1 import evaluation_pb2 as evaluation
 from modnorm.v1 import experiment_pb2 as experiments
-from modnorm.wire.conversions import spec_from_proto
+from modnorm.wire.conversions import spec_to_proto
 from modnorm.wire.status import to_status
 from services.aggregator.experiments.upstream_services import MODEL_SECONDS
 
+SECONDS = 10
+
 
 @pytest.fixture
-def connect(serve):
-    clients: list[LabCalls] = []
+def client(connect, serve, servicer):
+    """Open a client of a service that the test plays by methods."""
+    return lambda **methods: connect(serve(servicer(**methods)), timeout=SECONDS, patience=SECONDS)
 
-    def open_client(service):
-        clients.append(LabCalls(serve(service), timeout=10, patience=10))
-        return clients[-1]
 
-    yield open_client
-    for client in clients:
-        client.close()
+@pytest.fixture
+def stored(spec):
+    """The message of an experiment."""
+    return partial(experiments.Experiment, id="e1", spec=spec_to_proto(spec))
+
+
+@pytest.fixture
+def created(stored):
+    """Answer as an aggregator that creates each experiment."""
+    return lambda request, context: experiments.CreateExperimentResponse(
+        experiment=stored(request_id=request.request_id, spec=request.spec)
+    )
 
 
 def refuse(context, error):
     context.abort_with_status(rpc_status.to_status(to_status(error)))
 
 
-def test_a_submission_carries_the_spec_and_the_request_id(connect, servicer, spec):
-    def answer(request, context):
-        assert context.time_remaining() is not None
-        return experiments.CreateExperimentResponse(
-            experiment=experiments.Experiment(
-                id="e1", request_id=request.request_id, spec=request.spec
-            )
-        )
-
-    client = connect(servicer(CreateExperiment=answer))
-    experiment = client.submit(spec, "mine")
-    assert experiment.request_id == "mine"
-    assert spec_from_proto(experiment.spec) == spec
-    assert client.submit(spec).request_id != client.submit(spec).request_id
+def test_every_state_of_the_wire_is_a_state_of_the_client():
+    names = {
+        name.removeprefix("EXPERIMENT_STATE_")
+        for name in dict(experiments.ExperimentState.items())
+    }
+    assert names == {state.name for state in ExperimentState}
+    assert [state.name for state in ExperimentState if state.is_final] == [
+        "SUCCEEDED",
+        "FAILED",
+        "CANCELLED",
+    ]
 
 
-def test_the_error_that_the_service_met_is_raised(connect, servicer, spec):
+def test_a_submission_carries_the_spec_and_the_request_id(client, created, spec):
+    connected = client(CreateExperiment=created)
+    experiment = connected.submit(spec, "mine")
+    assert (experiment.request_id, experiment.spec) == ("mine", spec)
+    assert connected.submit(spec).request_id != connected.submit(spec).request_id
+
+
+def test_the_error_that_the_service_met_is_raised(client, spec):
     error = errors.InvalidInputError("no task 'x'", field="task.name", remedy="one of countdown")
 
     def answer(request, context):
         refuse(context, error)
 
     with pytest.raises(errors.InvalidInputError) as raised:
-        connect(servicer(CreateExperiment=answer)).submit(spec)
+        client(CreateExperiment=answer).submit(spec)
     assert str(raised.value) == str(error)
 
 
-def test_an_unavailable_server_is_asked_again(connect, servicer):
-    calls: list[str] = []
+def test_an_unavailable_server_is_asked_again(client, stored):
+    asked: list[str] = []
 
     def answer(request, context):
-        calls.append(request.id)
-        if len(calls) < 3:
+        asked.append(request.id)
+        if len(asked) < 3:
             context.abort(grpc.StatusCode.UNAVAILABLE, "not yet")
-        return experiments.GetExperimentResponse(experiment=experiments.Experiment(id=request.id))
+        return experiments.GetExperimentResponse(experiment=stored())
 
-    assert connect(servicer(GetExperiment=answer)).get("e1").id == "e1"
-    assert calls == ["e1"] * 3
+    assert client(GetExperiment=answer).get("e1").id == "e1"
+    assert asked == ["e1"] * 3
 
 
-def test_a_server_that_is_not_there_is_unavailable(free_address):
-    with (
-        LabCalls(free_address, timeout=1) as client,
-        pytest.raises(errors.UnavailableError) as raised,
-    ):
-        client.get("e1")
+def test_a_call_waits_as_long_as_a_rate_limit_says(client, stored):
+    asked: list[float] = []
+
+    def answer(request, context):
+        asked.append(time.monotonic())
+        if len(asked) == 1:
+            refuse(context, errors.RateLimitedError("too many calls", wait=0.1))
+        if request.id == "never":
+            refuse(context, errors.RateLimitedError("too many calls", wait=2 * SECONDS))
+        return experiments.GetExperimentResponse(experiment=stored())
+
+    connected = client(GetExperiment=answer)
+    assert connected.get("e1").id == "e1"
+    assert len(asked) == 2
+    with pytest.raises(errors.RateLimitedError):
+        connected.get("never")
+    assert len(asked) == 3
+
+
+def test_a_server_that_is_not_there_is_unavailable(connect, free_address):
+    with pytest.raises(errors.UnavailableError) as raised:
+        connect(free_address, timeout=1).get("e1")
     assert raised.value.remedy
 
 
-def test_a_submission_that_takes_long_can_be_repeated(serve, servicer, spec, monkeypatch):
+def test_a_submission_that_takes_long_can_be_repeated(
+    connect, serve, servicer, created, spec, monkeypatch
+):
     asked: list[str] = []
 
     def answer(request, context):
         asked.append(request.request_id)
         if len(asked) == 1:
             time.sleep(1.0)
-        return experiments.CreateExperimentResponse(
-            experiment=experiments.Experiment(request_id=request.request_id)
-        )
+        return created(request, context)
 
-    monkeypatch.setattr(calling, "_SUBMIT_SECONDS", 0.4)
-    with LabCalls(serve(servicer(CreateExperiment=answer)), timeout=0.4) as client:
-        with pytest.raises(errors.UnavailableError) as raised:
-            client.submit(spec)
-        assert raised.value.message == "the server did not answer in time"
-        assert raised.value.remedy is not None
-        assert f"submit again with the request id {asked[0]}" in raised.value.remedy
-        assert client.submit(spec, asked[0]).request_id == asked[0]
+    monkeypatch.setattr(calls, "_SUBMIT_SECONDS", 0.4)
+    connected = connect(serve(servicer(CreateExperiment=answer)), timeout=0.4)
+    with pytest.raises(errors.UnavailableError) as raised:
+        connected.submit(spec)
+    assert raised.value.message == "the server did not answer in time"
+    assert raised.value.remedy is not None
+    assert f"submit again with the request id {asked[0]}" in raised.value.remedy
+    assert connected.submit(spec, asked[0]).request_id == asked[0]
 
 
-def test_a_submission_waits_longer_than_the_lab_does_for_the_model(connect, servicer, spec):
+def test_a_submission_waits_longer_than_the_lab_does_for_the_model(client, created, spec):
     left: list[float] = []
 
     def answer(request, context):
         left.append(context.time_remaining())
-        return experiments.CreateExperimentResponse()
+        return created(request, context)
 
-    connect(servicer(CreateExperiment=answer)).submit(spec)
+    client(CreateExperiment=answer).submit(spec)
     assert left[0] > MODEL_SECONDS
 
 
-def test_a_server_that_is_slow_is_not_called_absent(serve, servicer):
+def test_a_server_that_is_slow_is_not_called_absent(connect, serve, servicer):
     def answer(request, context):
         time.sleep(1.0)
         return experiments.GetExperimentResponse()
 
-    with (
-        LabCalls(serve(servicer(GetExperiment=answer)), timeout=0.3) as client,
-        pytest.raises(errors.UnavailableError, match="did not answer in time") as raised,
-    ):
-        client.get("e1")
+    connected = connect(serve(servicer(GetExperiment=answer)), timeout=0.3)
+    with pytest.raises(errors.UnavailableError, match="did not answer in time") as raised:
+        connected.get("e1")
     assert "busy" in str(raised.value)
     assert "running" not in str(raised.value)
 
 
-def test_pages_are_joined_in_order(connect, servicer):
+def test_a_closed_client_says_so(client, stored):
+    connected = client(
+        GetExperiment=lambda *_: experiments.GetExperimentResponse(experiment=stored()),
+        WatchExperiment=lambda *_: iter([event(1), event(2)]),
+    )
+    events = connected.watch("e1")
+    assert next(events).cursor == 1
+    connected.close()
+    for call in (
+        lambda: connected.get("e1"),
+        lambda: list(connected.list()),
+        lambda: list(connected.watch("e1")),
+        lambda: list(events),
+    ):
+        with pytest.raises(errors.PreconditionError, match="the connection is closed"):
+            call()
+
+
+def test_experiments_are_listed_page_by_page_as_summaries(client, stored, spec):
+    tokens: list[str] = []
+
+    def answer(request, context):
+        tokens.append(request.page_token)
+        following = "" if request.page_token else "next"
+        found = stored(id=f"e{len(tokens)}")
+        return experiments.ListExperimentsResponse(experiments=[found], next_page_token=following)
+
+    listing = client(ListExperiments=answer).list()
+    assert tokens == []
+    assert [(one.id, one.task, type(one)) for one in listing] == [
+        ("e1", spec.task.name, ExperimentSummary),
+        ("e2", spec.task.name, ExperimentSummary),
+    ]
+    assert tokens == ["", "next"]
+    assert list(listing.to_pandas()["id"]) == ["e3", "e4"]
+
+
+def test_an_experiment_and_its_events_are_frozen_values(client, stored, spec):
+    message = stored(
+        state=experiments.EXPERIMENT_STATE_FAILED,
+        error="no disk",
+        remedy="add one",
+        ensembles=[experiments.EnsembleResult(population=4, ensemble_size=2, experts=[3, 1])],
+    )
+    last = experiments.WatchExperimentResponse(cursor=7, state=message.state, message="the end")
+    connected = client(
+        GetExperiment=lambda *_: experiments.GetExperimentResponse(experiment=message),
+        CancelExperiment=lambda *_: experiments.CancelExperimentResponse(experiment=message),
+        WatchExperiment=lambda *_: iter([last]),
+    )
+    experiment = connected.get("e1")
+    assert connected.cancel("e1") == experiment
+    (event,) = connected.watch("e1")
+    with pytest.raises(errors.PreconditionError, match="failed: no disk"):
+        connected.run("e1")
+    assert isinstance(experiment, Experiment)
+    assert (experiment.state, experiment.error) == (ExperimentState.FAILED, "no disk (add one)")
+    assert experiment.spec == spec
+    assert experiment.base is None
+    assert experiment.ended is None
+    assert experiment.ensembles[0].experts == (3, 1)
+    assert isinstance(event, Event)
+    assert (event.cursor, event.state.is_final, event.progress.best_reward) == (7, True, None)
+    with pytest.raises(FrozenInstanceError):
+        setattr(experiment, "state", ExperimentState.SUCCEEDED)  # noqa: B010 - mypy refuses it
+
+
+def test_a_run_is_read_from_the_lab(connect, gsm8k_lab):
+    connected = connect(gsm8k_lab)
+    run = connected.run("e1")
+    assert run.base.heldout_metric == 0.5
+    assert len(run.candidates.to_pandas()) == 4
+    assert [(one.population, one.ensemble_size) for one in run.ensembles][-1] == (4, 2)
+    answers = list(run.answers(candidate=1, split="heldout", wrong=True))
+    assert [(one.row, one.completion, one.gold) for one in answers] == [(1, "so 8", "7")]
+    votes = list(run.votes(row=1))
+    assert [(one.population, one.ensemble_size, one.answer) for one in votes] == [
+        (2, 1, "7"),
+        (2, 2, "7"),
+        (4, 1, "7"),
+        (4, 2, "7"),
+    ]
+    assert len(run.votes().to_pandas()) == 8
+
+
+def test_a_run_is_written_to_a_directory(connect, gsm8k_lab, tmp_path):
+    connected = connect(gsm8k_lab)
+    saved = connected.download("e1", tmp_path / "run")
+    assert list(saved.votes()) == list(connected.run("e1").votes())
+
+
+def test_pages_are_joined_in_order(client):
     def answer(request, context):
         assert (request.population, request.ensemble_size) == (4, 2)
         start = int(request.page_token or 0)
@@ -136,27 +267,27 @@ def test_pages_are_joined_in_order(connect, servicer):
             next_page_token=str(start + 3) if start < 6 else "",
         )
 
-    votes = connect(servicer(ListVotes=answer)).votes("e1", 4, 2)
+    votes = client(ListVotes=answer).pages(partial(list_votes, "e1", 4, 2))
     assert [vote.row for vote in votes] == list(range(9))
 
 
-def test_answers_are_of_the_candidate_and_the_split(connect, servicer):
+def test_answers_are_of_the_candidate_and_the_split(client):
     def answer(request, context):
         assert request.candidate == -1
         assert request.split == evaluation.SPLIT_HELDOUT
         return experiments.ListAnswersResponse(answers=[evaluation.Answer(row=0)])
 
-    found = connect(servicer(ListAnswers=answer)).answers("e1", -1, evaluation.SPLIT_HELDOUT)
-    assert [answer.row for answer in found] == [0]
+    page = partial(list_answers, "e1", -1, evaluation.SPLIT_HELDOUT)
+    assert [answer.row for answer in client(ListAnswers=answer).pages(page)] == [0]
 
 
-def test_an_artifact_is_the_chunks_together(connect, servicer):
+def test_an_artifact_is_the_chunks_together(client):
     def answer(request, context):
         yield experiments.GetArtifactResponse(chunk=b"{}")
         yield experiments.GetArtifactResponse(chunk=b"\n")
 
-    kind = experiments.ARTIFACT_KIND_SCALE_MAP
-    assert connect(servicer(GetArtifact=answer)).artifact("e1", kind) == b"{}\n"
+    call = get_artifact("e1", experiments.ARTIFACT_KIND_SCALE_MAP)
+    assert client(GetArtifact=answer).read(call) == b"{}\n"
 
 
 def event(cursor, state=experiments.EXPERIMENT_STATE_SELECTING):
@@ -172,7 +303,7 @@ def event(cursor, state=experiments.EXPERIMENT_STATE_SELECTING):
     ],
     ids=["unavailable", "cancelled", "ended early"],
 )
-def test_a_watch_goes_on_from_its_cursor(connect, servicer, break_off):
+def test_a_watch_goes_on_from_its_cursor(client, break_off):
     cursors: list[int] = []
 
     def two_events_a_connection(request, context):
@@ -184,39 +315,36 @@ def test_a_watch_goes_on_from_its_cursor(connect, servicer, break_off):
         yield event(request.cursor + 2)
         break_off(context)
 
-    events = connect(servicer(WatchExperiment=two_events_a_connection)).watch("e1")
+    events = client(WatchExperiment=two_events_a_connection).watch("e1")
     assert [found.cursor for found in events] == [1, 2, 3, 4, 5, 6]
     assert cursors == [0, 2, 4]
 
 
-def test_a_watch_of_what_does_not_exist_ends_at_once(connect, servicer):
+def test_a_watch_of_what_does_not_exist_ends_at_once(client):
     def answer(request, context):
         refuse(context, errors.NotFoundError("no experiment 'e1'", field="id"))
         yield
 
     with pytest.raises(errors.NotFoundError):
-        next(connect(servicer(WatchExperiment=answer)).watch("e1"))
+        next(client(WatchExperiment=answer).watch("e1"))
 
 
-def test_a_watch_gives_up_when_nobody_answers(free_address):
-    with (
-        LabCalls(free_address, patience=0.5) as client,
-        pytest.raises(errors.UnavailableError),
-    ):
-        next(client.watch("e1"))
+def test_a_watch_gives_up_when_nobody_answers(connect, free_address):
+    with pytest.raises(errors.UnreachableError) as raised:
+        next(connect(free_address, patience=0.5).watch("e1"))
+    assert raised.value.remedy
 
 
-def test_a_watch_survives_a_restart_of_the_server(serve, servicer, free_address):
+def test_a_watch_survives_a_restart_of_the_server(connect, serve, servicer, free_address):
     def answer(request, context):
         yield event(request.cursor + 1, experiments.EXPERIMENT_STATE_SUCCEEDED)
 
-    with LabCalls(free_address, patience=20) as client:
-        events = client.watch("e1", cursor=7)
-        serve(servicer(WatchExperiment=answer), free_address)
-        assert next(events).cursor == 8
+    events = connect(free_address, patience=20).watch("e1", cursor=7)
+    serve(servicer(WatchExperiment=answer), free_address)
+    assert next(events).cursor == 8
 
 
-def test_a_long_silence_is_no_loss(serve, servicer, monkeypatch):
+def test_a_long_silence_is_no_loss(connect, serve, servicer, monkeypatch):
     monkeypatch.setattr(watching, "STREAM_SECONDS", 1.0)
     monkeypatch.setattr(watching, "CONNECT_SECONDS", 0.5)
     opened: list[int] = []
@@ -228,7 +356,17 @@ def test_a_long_silence_is_no_loss(serve, servicer, monkeypatch):
                 time.sleep(0.05)
         yield event(1, experiments.EXPERIMENT_STATE_SUCCEEDED)
 
-    service = servicer(WatchExperiment=silent_for_two_streams)
-    with LabCalls(serve(service), patience=0.5) as client:
-        assert [found.cursor for found in client.watch("e1")] == [1]
+    target = serve(servicer(WatchExperiment=silent_for_two_streams))
+    assert [found.cursor for found in connect(target, patience=0.5).watch("e1")] == [1]
     assert opened == [0, 0, 0]
+
+
+@pytest.mark.parametrize("kind", [Client, AsyncClient, Run, Ensemble, AsyncRun, Listing])
+def test_public_signatures_name_no_message_and_no_any(kind):
+    for name, member in inspect.getmembers(kind):
+        function = member.fget if isinstance(member, property) else member
+        if name.startswith("_") or not inspect.isfunction(function):
+            continue
+        shown = str(inspect.signature(function)) + str(function.__annotations__)
+        assert "_pb2" not in shown, name
+        assert "Any" not in shown, name

@@ -8,7 +8,7 @@ from modnorm.analysis import AnswerCount, AnswerFilter, VoteFilter
 from modnorm.analysis.export import write_run
 from modnorm.analysis.saved_run import SavedRun
 from modnorm.cli.results import write_results
-from modnorm.client.calls import LabCalls
+from modnorm.client.client import Client
 from modnorm.client.export import fetch_run, save_run
 from modnorm.client.lab_run import LabRun
 from modnorm.client.rundir import RunDirectory
@@ -113,7 +113,7 @@ def client(serve, servicer):
         WatchExperiment=watch,
         GetArtifact=artifact,
     )
-    with LabCalls(serve(service)) as made:
+    with Client(serve(service)) as made:
         yield made
 
 
@@ -128,7 +128,7 @@ def test_a_candidate_that_was_stopped_has_bounds_and_no_score(serve, servicer, e
         WatchExperiment=lambda *_: iter(()),
         GetArtifact=lambda *_: iter((experiments.GetArtifactResponse(chunk=b"{}"),)),
     )
-    with LabCalls(serve(service)) as client:
+    with Client(serve(service)) as client:
         run = fetch_run(client, experiment)
     assert [each.state for each in run.candidates] == ["scored", "stopped", "scored"]
     assert run.rewards == [0.75, None, 0.5]

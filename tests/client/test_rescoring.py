@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from modnorm.client.calls import LabCalls
+from modnorm.client.client import Client
 from modnorm.client.lab_run import LabRun
 from modnorm.client.rescoring import Judged, rescore_run, rescored_document
 from modnorm.errors import InvalidInputError, PreconditionError
@@ -13,7 +13,7 @@ from modnorm.v1 import experiment_pb2 as experiments
 
 @pytest.fixture
 def client(gsm8k_lab):
-    with LabCalls(gsm8k_lab) as made:
+    with Client(gsm8k_lab) as made:
         yield made
 
 
@@ -45,7 +45,7 @@ def test_the_same_scorer_changes_nothing(client, gsm8k_experiment):
 )
 def test_what_was_left_out_cannot_be_scored_again(serve_stored, gsm8k_experiment, left_out):
     target = serve_stored(gsm8k_experiment, [left_out], {}, {})
-    with LabCalls(target) as client, pytest.raises(PreconditionError) as raised:
+    with Client(target) as client, pytest.raises(PreconditionError) as raised:
         rescore_run(LabRun(client, gsm8k_experiment), get_task("gsm8k"))
     assert raised.value.field == "population.statistics"
 

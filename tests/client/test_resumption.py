@@ -1,6 +1,6 @@
 import pytest
 
-from modnorm.client.calls import LabCalls
+from modnorm.client.client import Client
 from modnorm.client.resumption import join_or_submit, resume_or_submit, resume_or_submit_shared
 from modnorm.errors import ForbiddenError
 from modnorm.spec import FailureSpec
@@ -56,7 +56,7 @@ def client(lab, serve, servicer):
     service = servicer(
         CreateExperiment=lab.create, CancelExperiment=lab.cancel, ListExperiments=lab.list
     )
-    with LabCalls(serve(service)) as made:
+    with Client(serve(service)) as made:
         yield made
 
 
@@ -159,6 +159,6 @@ def test_what_another_tenant_has_at_work_is_not_joined(client, lab, spec, monkey
     theirs = experiments.Experiment(
         id="theirs", request_id="r", spec=spec_to_proto(spec), state=SELECTING
     )
-    monkeypatch.setattr(client, "list", lambda: iter([theirs]))
+    monkeypatch.setattr(client, "pages", lambda _: iter([theirs]))
     joined = join_or_submit(client, spec, "submit")
     assert (joined.experiment.id, joined.is_found) == ("id of r", False)

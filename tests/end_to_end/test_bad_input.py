@@ -10,7 +10,7 @@ from google.protobuf import json_format
 
 from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.cli import main
-from modnorm.client.calls import LabCalls
+from modnorm.client.client import Client
 from modnorm.errors import ConflictError, InvalidInputError
 from modnorm.spec import MAX_POPULATION, load_spec
 from modnorm.v1 import experiment_pb2 as experiments
@@ -104,7 +104,7 @@ def stored(lab):
     """Return how many experiments the lab holds."""
 
     def count():
-        with LabCalls(lab.target, credentials=lab.credentials) as client:
+        with Client(lab.target, credentials=lab.credentials) as client:
             return len(list(client.list()))
 
     return count
@@ -149,7 +149,7 @@ def test_the_service_names_the_field(path, value, field, bad_spec, channel, stor
 def test_a_bad_row_is_told_by_its_number(name, row, bad_spec, lab):
     spec = load_spec(bad_spec("task__heldout", {"source": "{files}/" + name}))
     with (
-        LabCalls(lab.target, credentials=lab.credentials) as client,
+        Client(lab.target, credentials=lab.credentials) as client,
         pytest.raises(InvalidInputError, match=row),
     ):
         client.submit(spec)
@@ -177,7 +177,7 @@ def test_a_request_without_an_id_or_a_spec_is_refused(channel, stored):
 
 
 def test_a_request_id_with_another_body_is_a_conflict(lab, write_spec, stored):
-    with LabCalls(lab.target, credentials=lab.credentials) as client:
+    with Client(lab.target, credentials=lab.credentials) as client:
         first = client.submit(load_spec(write_spec("first")), "twice")
         before = stored()
         with pytest.raises(ConflictError):

@@ -11,7 +11,8 @@ import psycopg
 import pytest
 import redis
 
-from modnorm.client.calls import LabCalls
+from modnorm.client.calls import list_candidates, list_experiments
+from modnorm.client.client import Client
 from modnorm.spec import load_spec
 from modnorm.v1 import experiment_pb2 as experiments
 from services.common.healthcheck import check
@@ -128,7 +129,7 @@ def lab(forks, environment, tmp_path_factory, database_url, broker_url):
 
 @pytest.fixture
 def client(lab):
-    with LabCalls(lab.server) as made:
+    with Client(lab.server) as made:
         yield made
 
 
@@ -174,7 +175,7 @@ def scored(client, experiment_id):
     """Return the worker of each candidate that has been scored."""
     return [
         candidate.worker
-        for candidate in client.candidates(experiment_id)
+        for candidate in client.pages(partial(list_candidates, experiment_id))
         if candidate.state == experiments.CANDIDATE_STATE_SCORED
     ]
 
@@ -337,7 +338,8 @@ def test_a_grid_is_submitted_at_once_and_found_again(lab, client, modnorm, write
     grid = ("--radii", "0.004,0.008", "--seeds", "39", *rows, "--server", lab.server, "--json")
 
     def trials():
-        return {one.id for one in client.list() if one.request_id.startswith("tune/")}
+        known = client.pages(list_experiments)
+        return {one.id for one in known if one.request_id.startswith("tune/")}
 
     with lab.evaluator("one"):
         first = json.loads(modnorm("tune", spec_file, *grid, "--out", tmp_path).stdout)
@@ -351,6 +353,4 @@ def test_a_grid_is_submitted_at_once_and_found_again(lab, client, modnorm, write
     assert len(known) == 2
     assert [one["radius"] for one in first["artifact"]["radii"]] == [0.004, 0.008]
     begun = [client.get(trial) for trial in known]
-    assert max(one.create_time.ToNanoseconds() for one in begun) < min(
-        one.end_time.ToNanoseconds() for one in begun
-    )
+    assert max(one.created for one in begun) < min(one.ended for one in begun)

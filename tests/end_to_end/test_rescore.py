@@ -75,7 +75,7 @@ def remarks(directory, cache_dir):
     with hold(directory), embedded_client(directory, settings, evaluate=False) as client:
         return {
             each.spec.population.statistics: [event.message for event in client.watch(each.id)]
-            for each in client.list()
+            for each in map(client.get, [one.id for one in client.list()])
         }
 
 

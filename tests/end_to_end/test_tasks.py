@@ -7,12 +7,14 @@ unperturbed base answers every second row wrongly.
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import pytest
 
 from modnorm.checkpoint.prompts import PromptEncoder
 from modnorm.cli.experiment import carry_out
-from modnorm.client.calls import LabCalls
+from modnorm.client.calls import list_candidates, list_votes
+from modnorm.client.client import Client
 from modnorm.engines import Completion, Finish, load_engine
 from modnorm.spec import parse_spec
 from modnorm.tasks import get_task, task_names
@@ -158,7 +160,7 @@ def client(tmp_path_factory):
     state = tmp_path_factory.mktemp("lab")
     with (
         start(state / "state", cache=state / "cache", load=load_scripted) as lab,
-        LabCalls(lab.target, credentials=lab.credentials) as made,
+        Client(lab.target, credentials=lab.credentials) as made,
     ):
         yield made
 
@@ -198,11 +200,11 @@ def test_right_answers_are_worth_everything_and_wrong_ones_what_they_are(
     assert ended.base.selection_reward == pytest.approx(case.half_reward)
     assert ended.base.heldout_metric == pytest.approx(case.half_metric)
     assert [ensemble.metric for ensemble in ended.ensembles] == [1.0, 1.0]
-    scored = [each for each in client.candidates(ended.id) if each.index >= 0]
+    scored = [each for each in client.pages(partial(list_candidates, ended.id)) if each.index >= 0]
     assert [each.selection_reward for each in scored] == pytest.approx([case.right_reward] * 3)
     assert all(each.state == experiments.CANDIDATE_STATE_SCORED for each in scored)
     assert ended.provenance.scorer == get_task(name, scorer=scorer).scorer
-    votes = list(client.votes(ended.id, population=3, ensemble_size=3))
+    votes = list(client.pages(partial(list_votes, ended.id, 3, 3)))
     assert [(vote.valid, vote.support, vote.correct_support) for vote in votes] == [(3, 3, 3)] * 4
 
 

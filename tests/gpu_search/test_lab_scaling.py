@@ -2,15 +2,16 @@
 
 import argparse
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
 from benchmarks.gpu_search import lab_scaling
-from modnorm.v1 import experiment_pb2 as experiments
+from modnorm.client import ExperimentState
 
 if TYPE_CHECKING:
-    from modnorm.client.calls import LabCalls
+    from modnorm.client.client import Client
 
 
 class _Lab:
@@ -23,14 +24,14 @@ class _Lab:
         return SimpleNamespace(id="it")
 
     def watch(self, _: str) -> Iterator[SimpleNamespace]:
-        states = experiments.EXPERIMENT_STATE_SELECTING, experiments.EXPERIMENT_STATE_VOTING
+        states = ExperimentState.SELECTING, ExperimentState.VOTING
         for when, state in zip((0, 10), states, strict=True):
-            yield SimpleNamespace(time=SimpleNamespace(seconds=when, nanos=0), state=state)
+            yield SimpleNamespace(time=datetime.fromtimestamp(when, UTC), state=state)
 
     def get(self, _: str) -> SimpleNamespace:
-        return SimpleNamespace(state=experiments.EXPERIMENT_STATE_SUCCEEDED)
+        return SimpleNamespace(state=ExperimentState.SUCCEEDED)
 
-    def candidates(self, _: str) -> list[SimpleNamespace]:
+    def pages(self, _: object) -> list[SimpleNamespace]:
         jobs = range(4)
         return [
             SimpleNamespace(
@@ -44,7 +45,7 @@ def _busy(gpus: int, engines: int) -> object:
     options = argparse.Namespace(
         model=Path("model"), rows=1, population=4, max_tokens=1, engine="vllm", engines=engines
     )
-    lab = cast("LabCalls", _Lab(gpus * engines))
+    lab = cast("Client", _Lab(gpus * engines))
     return lab_scaling._measure(lab, gpus, options)["busy_share"]
 
 

@@ -9,7 +9,7 @@ import grpc
 import pytest
 from google.rpc import status_pb2
 
-from modnorm.client.calls import LabCalls
+from modnorm.client.client import Client
 from modnorm.errors import ModnormError, NotFoundError
 from modnorm.v1 import evaluation_pb2, evaluation_pb2_grpc
 from modnorm.wire.channel import Credentials, open_channel
@@ -58,7 +58,7 @@ def client(lab, tokens):
         def connect(name):
             shown = tokens[name] if isinstance(name, str) else name
             target = lab.targets["aggregator"]
-            return stack.enter_context(LabCalls(target, credentials=shown, timeout=HANG_SECONDS))
+            return stack.enter_context(Client(target, credentials=shown, timeout=HANG_SECONDS))
 
         yield connect
 

@@ -12,7 +12,7 @@ from contextlib import closing, contextmanager
 import pytest
 import redis
 
-from modnorm.client.calls import LabCalls
+from modnorm.client.client import Client
 from modnorm.errors import InvalidInputError
 from modnorm.wire.channel import open_channel
 from modnorm.wire.tokens import Role
@@ -139,7 +139,7 @@ def test_a_forged_message_does_nothing(tmp_path, redis_url, caplog):
     with (
         secured_lab(tmp_path / "lab", broker_url=redis_url) as lab,
         closing(redis.Redis.from_url(redis_url)) as broker,
-        LabCalls(
+        Client(
             lab.targets["aggregator"], credentials=lab.token("owner", [Role.SUBMIT, Role.READ])
         ) as owner,
         open_channel(lab.targets["aggregator"], lab.token("other", [Role.WORKER]), ()) as other,
@@ -174,7 +174,7 @@ def test_queue_keys_of_a_wrong_type_do_not_end_the_aggregator(tmp_path, redis_ur
     with (
         secured_lab(tmp_path, broker_url=redis_url) as lab,
         closing(redis.Redis.from_url(redis_url)) as broker,
-        LabCalls(
+        Client(
             lab.targets["aggregator"], credentials=lab.token("owner", [Role.SUBMIT, Role.READ])
         ) as owner,
     ):

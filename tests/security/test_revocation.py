@@ -5,9 +5,10 @@ import threading
 
 import pytest
 
-from modnorm.client.calls import LabCalls
+from modnorm.client import ExperimentState
+from modnorm.client.client import Client
 from modnorm.errors import NotFoundError, UnauthenticatedError, UnavailableError
-from modnorm.v1 import evaluation_pb2_grpc, experiment_pb2
+from modnorm.v1 import evaluation_pb2_grpc
 from modnorm.wire.channel import Credentials
 from modnorm.wire.remote_sandbox import RemoteSandbox
 from modnorm.wire.tokens import Role, add_token, make_token, revoke_token
@@ -15,8 +16,6 @@ from services.evaluator.aggregator_client import AggregatorClient
 from services.evaluator.shutdown import Shutdown
 from services.evaluator.task_cache import TaskCache, UnfitError
 from verification.labs.secured_lab import secured_lab
-
-FAILED = experiment_pb2.EXPERIMENT_STATE_FAILED
 
 
 def test_a_revoked_token_is_refused_soon(lab, client, exhaust):
@@ -90,7 +89,7 @@ def test_a_refused_aggregator_reports_its_own_token(tmp_path, spec, exhaust):
     with secured_lab(tmp_path / "lab") as lab:
         owner = lab.token("owner", [Role.SUBMIT, Role.READ])
         revoke_token(lab.accepted, "inside")
-        with LabCalls(lab.targets["aggregator"], credentials=owner) as client:
+        with Client(lab.targets["aggregator"], credentials=owner) as client:
             with pytest.raises(UnavailableError, match="the token 'inside' was revoked"):
                 exhaust([client.submit(spec(name=str(number))).id] for number in range(1000))
-            assert all(one.state != FAILED for one in client.list())
+            assert all(one.state is not ExperimentState.FAILED for one in client.list())

@@ -4,7 +4,9 @@ import threading
 
 import pytest
 
-from modnorm.client.calls import LabCalls
+from modnorm.client import ExperimentState
+from modnorm.client.calls import create_experiment
+from modnorm.client.client import Client
 from modnorm.client.embedded import GROUP, embedded_client, find_embedded
 from modnorm.client.inputs import check_inputs
 from modnorm.client.settings import ClientSettings
@@ -19,7 +21,6 @@ from modnorm.spec import parse_spec
 from modnorm.tasks import catalogue
 from modnorm.tasks.catalogue import Dataset, Part, Split
 from modnorm.tasks.countdown import Countdown
-from modnorm.v1.experiment_pb2 import EXPERIMENT_STATE_FAILED, EXPERIMENT_STATE_SELECTING
 from services.aggregator.storage import dialects
 from services.common.healthcheck import check
 from services.embedded import start
@@ -146,7 +147,7 @@ def test_named_splits_are_looked_for_in_the_cache_and_in_the_data_roots(
     content = small_spec.model_dump(mode="json")
     content["task"] = {"name": "gsm8k", **{name: f"split:gsm8k/{name}" for name in splits}}
     with embedded_client(tmp_path, settings, evaluate=False) as client:
-        stored = client.submit(parse_spec(content))
+        stored = client.call(create_experiment(parse_spec(content)))
     assert (stored.provenance.selection_rows, stored.provenance.heldout_rows) == (2, 3)
     check_inputs(parse_spec(content), stored.provenance, folders=settings.split_folders)
 
@@ -154,12 +155,12 @@ def test_named_splits_are_looked_for_in_the_cache_and_in_the_data_roots(
 def test_the_next_lab_reads_stored_experiments(tmp_path, small_spec):
     with (
         start(tmp_path / "state", cache=tmp_path / "cache") as lab,
-        LabCalls(lab.target, credentials=lab.credentials) as client,
+        Client(lab.target, credentials=lab.credentials) as client,
     ):
         stored = client.submit(small_spec, "once")
     with (
         start(tmp_path / "state", cache=tmp_path / "cache") as lab,
-        LabCalls(lab.target, credentials=lab.credentials) as client,
+        Client(lab.target, credentials=lab.credentials) as client,
     ):
         assert client.submit(small_spec, "once").id == stored.id
         assert [found.id for found in client.list()] == [stored.id]
@@ -170,14 +171,14 @@ def test_the_next_lab_reads_stored_experiments(tmp_path, small_spec):
 def test_a_lab_that_is_only_read_leaves_jobs_alone(tmp_path, small_spec):
     with (
         start(tmp_path / "state", cache=tmp_path / "cache", evaluate=False) as lab,
-        LabCalls(lab.target, credentials=lab.credentials) as client,
+        Client(lab.target, credentials=lab.credentials) as client,
     ):
         stored = client.submit(small_spec, "once")
         states = (event.state for event in client.watch(stored.id))
-        assert EXPERIMENT_STATE_SELECTING in states
+        assert ExperimentState.SELECTING in states
     with (
         start(tmp_path / "state", cache=tmp_path / "cache", evaluate=False) as lab,
-        LabCalls(lab.target, credentials=lab.credentials) as client,
+        Client(lab.target, credentials=lab.credentials) as client,
     ):
         progress = client.get(stored.id).progress
         assert (progress.jobs_done, progress.jobs_running, progress.jobs_total) == (0, 0, 2)
@@ -239,12 +240,12 @@ def test_a_cache_that_cannot_be_written_fails_the_experiment(tmp_path, small_spe
     content["method"] = {"name": "modular_norm", "radius": 0.1}
     with (
         start(tmp_path / "state", cache=cache, evaluate=False) as lab,
-        LabCalls(lab.target, credentials=lab.credentials) as client,
+        Client(lab.target, credentials=lab.credentials) as client,
     ):
         stored = client.submit(parse_spec(content))
         events = list(client.watch(stored.id))
         reason = client.get(stored.id).error
-    assert events[-1].state == EXPERIMENT_STATE_FAILED
+    assert events[-1].state == ExperimentState.FAILED
     assert f"cannot write below {cache / 'profiles'}" in reason
 
 
@@ -280,7 +281,7 @@ def test_a_database_that_cannot_be_written_any_more_ends_the_lab(
     def go_on():
         with (
             start(tmp_path / "state", cache=tmp_path / "cache", evaluate=False) as lab,
-            LabCalls(lab.target, credentials=lab.credentials) as client,
+            Client(lab.target, credentials=lab.credentials) as client,
         ):
             say_before_transactions(pragma)
             with pytest.raises(UnavailableError):

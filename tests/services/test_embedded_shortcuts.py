@@ -1,11 +1,13 @@
 """Whole runs of the bundled model with early stop and with full statistics."""
 
 from contextlib import closing
+from functools import partial
 
 import pytest
 
 from modnorm.cli.experiment import carry_out
-from modnorm.client.calls import LabCalls
+from modnorm.client.calls import list_answers, list_candidates, list_votes
+from modnorm.client.client import Client
 from modnorm.spec import parse_spec
 from modnorm.v1 import evaluation_pb2 as evaluation
 from modnorm.v1 import experiment_pb2 as experiments
@@ -39,7 +41,7 @@ def client(tmp_path_factory):
     home = tmp_path_factory.mktemp("lab")
     with (
         start(home / "state", cache=home / "cache") as lab,
-        closing(LabCalls(lab.target, credentials=lab.credentials)) as made,
+        closing(Client(lab.target, credentials=lab.credentials)) as made,
     ):
         yield made
 
@@ -60,7 +62,7 @@ def test_both_end_in_the_same_experts_winners_and_accuracies(client, full, short
     assert short.base == full.base
     for one in full.ensembles:
         pairs = [
-            list(client.votes(each.id, one.population, one.ensemble_size))
+            list(client.pages(partial(list_votes, each.id, one.population, one.ensemble_size)))
             for each in (full, short)
         ]
         assert [(vote.answer, vote.correct) for vote in pairs[0]] == [
@@ -70,9 +72,9 @@ def test_both_end_in_the_same_experts_winners_and_accuracies(client, full, short
 
 
 def test_complete_scores_are_equal_and_the_others_lie_in_their_intervals(client, full, short):
-    whole = {each.index: each for each in client.candidates(full.id)}
+    whole = {each.index: each for each in client.pages(partial(list_candidates, full.id))}
     stopped = 0
-    for each in client.candidates(short.id):
+    for each in client.pages(partial(list_candidates, short.id)):
         reward = whole[each.index].selection_reward
         if each.state == experiments.CANDIDATE_STATE_STOPPED:
             stopped += 1
@@ -87,10 +89,10 @@ def test_complete_scores_are_equal_and_the_others_lie_in_their_intervals(client,
 
 def test_experts_answer_the_rows_that_are_open(client, short):
     left_out = 0
-    for each in client.candidates(short.id):
+    for each in client.pages(partial(list_candidates, short.id)):
         if each.heldout_attempts:
-            answers = list(client.answers(short.id, each.index, evaluation.SPLIT_HELDOUT))
-            rows = [answer.row for answer in answers]
+            page = partial(list_answers, short.id, each.index, evaluation.SPLIT_HELDOUT)
+            rows = [answer.row for answer in client.pages(page)]
             assert rows == sorted(set(rows) & set(range(8)))
             assert each.heldout_answers == len(rows)
             assert each.HasField("heldout_metric") is (len(rows) == 8)

@@ -6,11 +6,13 @@ A real lab and the real model; faults are injected at the engine protocol.
 import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import pytest
 import torch
 
-from modnorm.client.calls import LabCalls
+from modnorm.client.calls import get_experiment, list_candidates
+from modnorm.client.client import Client
 from modnorm.engines import load_engine
 from modnorm.engines.failures import engine_failures
 from modnorm.errors import CandidateError, DoesNotFitError
@@ -91,11 +93,11 @@ def faults():
 
 
 @pytest.fixture(scope="module")
-def client(tmp_path_factory, faults) -> Iterator[LabCalls]:
+def client(tmp_path_factory, faults) -> Iterator[Client]:
     state = tmp_path_factory.mktemp("lab")
     with (
         start(state / "state", cache=state / "cache", load=faults.load) as lab,
-        LabCalls(lab.target, credentials=lab.credentials) as made,
+        Client(lab.target, credentials=lab.credentials) as made,
     ):
         yield made
 
@@ -117,8 +119,8 @@ def run(client, name, **failures):
     experiment = client.submit(parse_spec(spec))
     for _ in client.watch(experiment.id):
         pass
-    candidates = {one.index: one for one in client.candidates(experiment.id)}
-    return client.get(experiment.id), candidates
+    candidates = {one.index: one for one in client.pages(partial(list_candidates, experiment.id))}
+    return client.call(get_experiment(experiment.id)), candidates
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ import json
 import pytest
 from mlflow.tracking import MlflowClient
 
-from modnorm.client.calls import LabCalls
+from modnorm.client.client import Client
 from modnorm.client.tracking import RunTracking
 from modnorm.errors import EvaluationError
 from modnorm.tracking.registry import load_tracker
@@ -30,7 +30,7 @@ def track(gsm8k_lab, gsm8k_experiment, event, warnings):
 
     def track(name, *, failure=None):
         with (
-            LabCalls(gsm8k_lab) as client,
+            Client(gsm8k_lab) as client,
             RunTracking(load_tracker(name), warnings.append) as tracking,
         ):
             tracking.begin(gsm8k_experiment, "title")

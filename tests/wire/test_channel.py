@@ -1,7 +1,7 @@
 import pytest
 from pydantic import SecretStr
 
-from modnorm.client.calls import LabCalls
+from modnorm.client.client import Client
 from modnorm.errors import InvalidInputError, PreconditionError
 from modnorm.wire.channel import Credentials
 
@@ -10,13 +10,13 @@ from modnorm.wire.channel import Credentials
     "read",
     [
         lambda client, events: client.get("e1"),
-        lambda client, events: next(client.candidates("e1")),
+        lambda client, events: next(iter(client.list())),
         lambda client, events: next(events),
     ],
     ids=["call", "pages", "stream"],
 )
 def test_a_call_over_a_closed_connection_is_refused(read, free_address):
-    with LabCalls(free_address) as client:
+    with Client(free_address) as client:
         events = client.watch("e1")
     with pytest.raises(PreconditionError, match="closed"):  # gRPC alone ends the process
         read(client, events)
@@ -28,7 +28,7 @@ def test_what_is_no_token_is_refused_with_its_setting(free_address, tmp_path, te
     file = tmp_path / "token"
     file.write_text(text)
     shown = Credentials(token_file=file) if kept == "file" else Credentials(SecretStr(text))
-    with LabCalls(free_address, credentials=shown) as client:
+    with Client(free_address, credentials=shown) as client:
         for call in (lambda: client.get("e1"), lambda: next(client.watch("e1"))):
             with pytest.raises(InvalidInputError) as raised:
                 call()
@@ -40,5 +40,5 @@ def test_what_is_no_token_is_refused_with_its_setting(free_address, tmp_path, te
 def test_no_token_goes_in_clear_beside_a_certificate(free_address, tmp_path, given):
     shown = Credentials(SecretStr("secret"), **{given: tmp_path / "file.pem"})
     with pytest.raises(InvalidInputError, match="nothing would be encrypted") as raised:
-        LabCalls(free_address, credentials=shown)
+        Client(free_address, credentials=shown)
     assert raised.value.field == "MODNORM_TLS_CA"

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from modnorm.client.calls import LabCalls
+from modnorm.client.client import Client
 from modnorm.errors import ModnormError, UnavailableError
 from verification.chaos.chaos_lab import Lab
 from verification.chaos.fault_schedule import Schedule, Step
@@ -126,13 +126,13 @@ class Performance:
     def _submit_and_watch(self) -> None:
         """Submit until the experiment is stored, then follow its events to the end."""
         try:
-            with LabCalls(self._lab.server) as client:
+            with Client(self._lab.server) as client:
                 for event in client.watch(self._submit(client)):
                     self._cursors.append(event.cursor)
         except ModnormError as error:
             self._complain(f"the client met {type(error).__name__}: {error}")
 
-    def _submit(self, client: LabCalls) -> str:
+    def _submit(self, client: Client) -> str:
         deadline = time.monotonic() + HANG_SECONDS
         while True:
             try:

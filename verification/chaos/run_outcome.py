@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from modnorm.analysis.document import results_document
-from modnorm.client.calls import LabCalls
+from modnorm.client.calls import get_experiment
+from modnorm.client.client import Client
 from modnorm.client.export import fetch_run
 from verification.labs.servers import Database
 
@@ -84,8 +85,8 @@ class Outcome:
 
 def read_outcome(database: Database, server: str, experiment: str) -> Outcome:
     """Read the outcome of a succeeded experiment from database and client."""
-    with LabCalls(server) as client:
-        document = results_document(fetch_run(client, client.get(experiment)))
+    with Client(server) as client:
+        document = results_document(fetch_run(client, client.call(get_experiment(experiment))))
     with database.connect() as connection:
         tables = {name: _rows(connection, query, experiment) for name, query in _TABLES.items()}
     return Outcome(json.dumps(document, sort_keys=True), tables)

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from sqlalchemy import create_engine, text
 
-from modnorm.client.calls import LabCalls
+from modnorm.client.calls import get_experiment
+from modnorm.client.client import Client
 from modnorm.spec import ExperimentSpec, parse_spec
 from modnorm.v1 import (
     calibration_pb2,
@@ -55,13 +56,13 @@ class Stored:
 def store(lab: SecuredLab) -> Stored:
     """Store two experiments in a lab."""
     owner = lab.token("fuzz-owner", [Role.SUBMIT, Role.READ])
-    with LabCalls(lab.targets["aggregator"], credentials=owner) as client:
+    with Client(lab.targets["aggregator"], credentials=owner) as client:
         ended = client.submit(small_spec())
         await_jobs(lab, ended.id)
         client.cancel(ended.id)
         live = client.submit(small_spec(name="live"))
         jobs = await_jobs(lab, live.id)
-        origin = client.get(live.id).provenance
+        origin = client.call(get_experiment(live.id)).provenance
     shown = lab.token("fuzz-leases", [Role.WORKER])
     with open_channel(lab.targets["aggregator"], shown, ()) as channel:
         job = leased(channel, jobs[0])

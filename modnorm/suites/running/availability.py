@@ -2,7 +2,7 @@
 
 import time
 
-from modnorm.client.calls import LabCalls
+from modnorm.client.client import Client
 from modnorm.errors import UnavailableError
 
 
@@ -14,7 +14,7 @@ class LabAvailability:
         patience: Seconds that a lab may be away after it answered once.
     """
 
-    def __init__(self, client: LabCalls, patience: float) -> None:
+    def __init__(self, client: Client, patience: float) -> None:
         self._client = client
         self._patience = patience
         self._has_answered = False
@@ -37,7 +37,7 @@ class LabAvailability:
         Raises:
             UnavailableError: the lab does not answer.
         """
-        next(self._client.list(), None)
+        next(iter(self._client.list()), None)
         self.note_answer()
 
     def tolerate(self, error: UnavailableError) -> None:

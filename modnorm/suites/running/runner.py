@@ -9,7 +9,8 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from modnorm.client.calls import LabCalls
+from modnorm.client.calls import get_experiment
+from modnorm.client.client import Client
 from modnorm.client.rundir import RunDirectory
 from modnorm.client.watch import TERMINAL_STATES
 from modnorm.errors import ConflictError, ModnormError, UnavailableError
@@ -26,7 +27,7 @@ from modnorm.wire.run_messages import failure_text
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0
 """Seconds between two polls of the experiments in flight."""
 
-Submit = Callable[[LabCalls, ExperimentSpec, Collection[str]], experiments.Experiment]
+Submit = Callable[[Client, ExperimentSpec, Collection[str]], experiments.Experiment]
 """Submits a spec or returns its experiment; receives the ids of the experiments in flight."""
 Listener = Callable[[Cell, CellRecord], None]
 """Receives every changed record."""
@@ -38,7 +39,7 @@ Finish = Callable[[experiments.Experiment, RunDirectory], None]
 class SuiteRunner:
     """The cells of a suite on one lab; `run` may be called once."""
 
-    client: LabCalls
+    client: Client
     cells: Sequence[Cell]
     directory: Path
     """Held by the caller; each cell has its own directory in it."""
@@ -190,7 +191,7 @@ class SuiteRunner:
         Raises:
             UnavailableError: the lab does not answer.
         """
-        experiment = self.client.get(self._running[cell.id])
+        experiment = self.client.call(get_experiment(self._running[cell.id]))
         self._lab.note_answer()
         if experiment.provenance.profile_digest:
             self._profiles[cell.id] = experiment.provenance.profile_digest

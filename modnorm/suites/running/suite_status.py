@@ -2,10 +2,12 @@
 
 import fcntl
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from modnorm.client.calls import get_experiment
+from modnorm.client.client import Client
 from modnorm.client.rundir import lock_file
 from modnorm.client.watch import TERMINAL_STATES
 from modnorm.errors import NotFoundError
@@ -22,9 +24,6 @@ IN_THE_LAB = "in the lab"
 ENDED_IN_THE_LAB = "ended in the lab"
 """State of an interrupted cell that ended in the lab; the next run fetches it."""
 
-GetExperiment = Callable[[str], experiments.Experiment]
-"""Returns an experiment by id."""
-
 
 @dataclass(frozen=True, slots=True)
 class CellStatus:
@@ -40,7 +39,7 @@ class CellStatus:
 
 
 def suite_status(
-    suite: str, cells: Sequence[Cell], directory: Path, get: GetExperiment | None = None
+    suite: str, cells: Sequence[Cell], directory: Path, client: Client | None = None
 ) -> tuple[CellStatus, ...]:
     """Return the status of every cell.
 
@@ -48,7 +47,7 @@ def suite_status(
         suite: Name of the suite.
         cells: The cells.
         directory: Directory of the suite, which need not exist yet.
-        get: Reads interrupted cells from the lab; None to skip the lab.
+        client: Connection to the lab that knows interrupted cells; None to skip the lab.
     """
     outcomes = load_outcomes(cells, directory)
     journal = Journal(directory, suite)
@@ -62,15 +61,17 @@ def suite_status(
         elif record.state is CellState.FINISHED:
             state = str(CellState.WAITING)  # its results were deleted
         elif record.state is CellState.SUBMITTED and not is_running:
-            state, record = (INTERRUPTED, record) if get is None else _in_the_lab(record, get)
+            state = INTERRUPTED
+            if client is not None:
+                state, record = _in_the_lab(record, client)
         statuses.append(CellStatus(cell.id, state, record))
     return tuple(statuses)
 
 
-def _in_the_lab(record: CellRecord, get: GetExperiment) -> tuple[str, CellRecord]:
+def _in_the_lab(record: CellRecord, client: Client) -> tuple[str, CellRecord]:
     """Return the state and record of a cell in the lab, which may be another lab than before."""
     try:
-        experiment = get(record.experiment)
+        experiment = client.call(get_experiment(record.experiment))
     except NotFoundError:
         return INTERRUPTED, record
     state = ENDED_IN_THE_LAB if experiment.state in TERMINAL_STATES else IN_THE_LAB

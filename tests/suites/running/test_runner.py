@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import grpc
 import pytest
 
-from modnorm.client.calls import LabCalls
+from modnorm.client.client import Client
 from modnorm.client.resumption import resume_or_submit_shared
 from modnorm.client.rundir import hold
 from modnorm.errors import ConflictError, InvalidInputError, UnavailableError
@@ -129,7 +129,7 @@ def client(lab, serve, servicer):
     service = servicer(
         CreateExperiment=lab.create, GetExperiment=lab.get, ListExperiments=lab.list
     )
-    with LabCalls(serve(service), timeout=3.0) as made:
+    with Client(serve(service), timeout=3.0) as made:
         yield made
 
 
@@ -338,7 +338,7 @@ def test_the_lab_reports_interrupted_cells(run, lab, client, tmp_path):
         run(CELLS[:1])
     lab.down = False
     for expected in ("in the lab", "in the lab", "ended in the lab"):
-        standing = suite_status(SUITE.name, CELLS[:1], tmp_path, client.get)[0]
+        standing = suite_status(SUITE.name, CELLS[:1], tmp_path, client)[0]
         assert standing.state == expected
     assert standing.record.phase == "succeeded"
 
@@ -347,7 +347,7 @@ def test_cells_of_another_lab_stay_interrupted(run, lab, client, tmp_path):
     journal = Journal(tmp_path, SUITE.name)
     journal.begin(())
     journal.note(NAMES[0], state=CellState.SUBMITTED, experiment="of another lab")
-    found = suite_status(SUITE.name, CELLS[:1], tmp_path, client.get)
+    found = suite_status(SUITE.name, CELLS[:1], tmp_path, client)
     assert [each.state for each in found] == [INTERRUPTED]
 
 

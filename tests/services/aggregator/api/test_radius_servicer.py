@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from modnorm.client.calls import LabCalls
+from modnorm.client.client import Client
 from modnorm.client.lab_matching import LabStep, match_in_lab
 from modnorm.client.matching import make_plan
 from modnorm.client.settings import ClientSettings
@@ -46,7 +46,7 @@ def ask(start_lab, spec, matching=MATCHING, on_step=None):
     steps: list[LabStep] = []
 
     def call(port):
-        with LabCalls(f"127.0.0.1:{port}") as client:
+        with Client(f"127.0.0.1:{port}") as client:
             return match_in_lab(client, spec, matching, on_step or steps.append)
 
     async def scenario():

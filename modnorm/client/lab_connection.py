@@ -1,0 +1,93 @@
+"""What the blocking and the asynchronous client share: arguments, deadlines, errors, retries."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from operator import methodcaller
+
+import grpc
+from tenacity import RetryCallState
+
+from modnorm.client.calls import SERVICE, Call, ResultT
+from modnorm.errors import RateLimitedError
+from modnorm.wire.channel import Credentials, closed_connection
+from modnorm.wire.connection import ConnectionSettings
+from modnorm.wire.status import from_rpc_error
+
+_RETRIES = {
+    "methodConfig": [
+        {
+            # Every method may be repeated: creation carries a request id, the rest read or absorb.
+            "name": [{"service": SERVICE}],
+            "retryPolicy": {
+                "maxAttempts": 5,
+                "initialBackoff": "0.2s",
+                "maxBackoff": "3s",
+                "backoffMultiplier": 2,
+                "retryableStatusCodes": ["UNAVAILABLE"],
+            },
+        }
+    ]
+}
+CHANNEL_OPTIONS = (
+    ("grpc.service_config", json.dumps(_RETRIES)),
+    ("grpc.max_receive_message_length", 64 * 2**20),
+    # A watch may be silent for minutes; keepalives detect a dead connection.
+    ("grpc.keepalive_time_ms", 30_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+)
+SERIALIZE = methodcaller("SerializeToString")
+
+
+class LabConnection:
+    """A connection to an aggregator. Methods raise the errors of `modnorm.errors`.
+
+    Args:
+        target: `HOST:PORT` of the aggregator.
+        timeout: Seconds that one call may take, retries included.
+        patience: Seconds that `watch` retries a server that went away.
+        credentials: Token and certificates; those of the environment when absent.
+    """
+
+    def __init__(
+        self,
+        target: str,
+        *,
+        timeout: float = 30.0,
+        patience: float = 120.0,
+        credentials: Credentials | None = None,
+    ) -> None:
+        shown = ConnectionSettings().credentials if credentials is None else credentials
+        shown.require_authorities()
+        self._target = target
+        self._timeout = timeout
+        self.patience = patience
+        self._credentials = shown
+        self._is_closed = False
+        self._open()
+
+    def _open(self) -> None:
+        """Open the channel, unless that needs an event loop."""
+
+    def _seconds(self, call: Call[ResultT]) -> float:
+        """Return the deadline of a call."""
+        return max(self._timeout, call.least_seconds)
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise closed_connection()
+
+    @contextmanager
+    def _faults(self, call: Call[ResultT]) -> Iterator[None]:
+        """Raise this project's errors; whatever a closed connection broke off says so."""
+        try:
+            yield
+        except grpc.RpcError as error:
+            self._check_open()
+            raise from_rpc_error(error, late=call.late) from error
+
+
+def limit_pause(state: RetryCallState) -> float:
+    """Return the pause that a rate limit asked for."""
+    error = state.outcome.exception() if state.outcome else None
+    return error.wait if isinstance(error, RateLimitedError) else 0.0
