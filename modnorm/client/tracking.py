@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 from modnorm.client.client import Client
 from modnorm.client.rundir import lock_file, state_directory
+from modnorm.client.watch import TERMINAL_STATES
 from modnorm.errors import CancelledError, ModnormError
 from modnorm.spec import ExperimentSpec
 from modnorm.tracking.background import BackgroundTracker
@@ -191,9 +192,9 @@ def run_files(directory: Path) -> dict[str, Path]:
 
 
 def _point(event: Event, base: float | None) -> Point | None:
-    """Return the figures of a phase that counts something; None of another one."""
+    """Return the figures of a phase that counts something; None of others and of the end."""
     done, total = extent(event)
-    if not total:
+    if not total or event.state in TERMINAL_STATES:
         return None
     progress = event.progress
     values = {"total": float(total)}

@@ -36,6 +36,7 @@ def track(gsm8k_lab, gsm8k_experiment, event, warnings):
             tracking.begin(gsm8k_experiment, "title")
             for cursor, (done, best) in enumerate([(1, 0.25), (2, 0.5), (4, 1.0)]):
                 tracking.show(event(cursor, done, best), 0.125)
+            tracking.show(event(3, 4, 1.0, experiments.EXPERIMENT_STATE_SUCCEEDED), 0.125)
             if failure is not None:
                 raise failure
             tracking.finish_from_lab(client, gsm8k_experiment)
@@ -83,6 +84,7 @@ def test_mlflow_has_parameters_steps_accuracies_and_files(track, mlflow_runs, wa
     ]
     assert run.data.metrics["selecting/base_reward"] == 0.125
     assert run.data.metrics["selecting/done"] == run.data.metrics["selecting/total"] == 4
+    assert {name.split("/")[0] for name in run.data.metrics} == {"selecting", "heldout"}
     assert run.data.metrics["heldout/base"] == 0.5
     assert run.data.metrics["heldout/N4_K2"] == 1.0
     lower, upper = (run.data.metrics[f"heldout/N4_K2_{one}"] for one in ("lower", "upper"))
