@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from modnorm.cli.options import BaseModel, BaseRevision, Population, Quiet, RunServer, Size
+from modnorm.cli.options import BaseModel, BaseRevision, Json, Population, Quiet, RunServer, Size
 
 Source = Annotated[
     str, typer.Argument(metavar="RUN", help="Directory of a run; id in a lab; a manifest.")
@@ -43,15 +43,17 @@ def predict(  # noqa: PLR0913 - each argument is an option of the command
     model: BaseModel = None,
     revision: BaseRevision = None,
     quiet: Quiet = False,
+    as_json: Json = False,
 ) -> None:
     """Answer new questions by the vote of an ensemble.
 
-    It writes one line of JSON for each question. Rows need no right answers.
-    The file appears whole or not at all.
+    It writes one line of JSON for each question, or one array with --json. Rows need no right
+    answers. The file appears whole or not at all.
     """
-    from modnorm.cli.predict_work import Asked, predict_file
+    from modnorm.cli.predict_work import Asked, Output, predict_file
     from modnorm.prediction.base_model import BasePlace
     from modnorm.prediction.run_predictions import PredictionSettings
 
     settings = PredictionSettings(BasePlace(model, revision), engine, ask_all)
-    predict_file(Asked(run, server, population, size), settings, questions, out, quiet=quiet)
+    output = Output(out, as_json, quiet)
+    predict_file(Asked(run, server, population, size), settings, questions, output)

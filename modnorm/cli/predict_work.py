@@ -1,5 +1,6 @@
 """What `modnorm predict` does: finds an ensemble, asks it and writes its answers."""
 
+import json
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from modnorm.cli.console import stderr
+from modnorm.cli.console import emit_json, stderr
 from modnorm.cli.interruption import interruptible
 from modnorm.cli.runs import opened_run
 from modnorm.files import check_writable
@@ -47,8 +48,20 @@ class Asked:
             return define_ensemble(run, self.population, self.size)
 
 
+@dataclass(frozen=True, slots=True)
+class Output:
+    """Where the answers go."""
+
+    file: Path | None
+    """Standard output when None."""
+    as_json: bool
+    """Write one JSON document to standard output: the answers, or what was written."""
+    quiet: bool
+    """Show no progress."""
+
+
 def predict_file(
-    asked: Asked, settings: PredictionSettings, questions: Path, out: Path | None, *, quiet: bool
+    asked: Asked, settings: PredictionSettings, questions: Path, output: Output
 ) -> None:
     """Answer a file of questions.
 
@@ -56,25 +69,30 @@ def predict_file(
         asked: The ensemble.
         settings: How it answers.
         questions: File of the questions.
-        out: File of the answers; standard output when None.
-        quiet: Show no progress.
+        output: Where the answers go.
     """
-    if out is not None:
-        check_writable(out)
+    if output.file is not None:
+        check_writable(output.file)
     with interruptible("stopped; no file was written"):
         predictor = Predictor(asked.find(), settings)
         placed = predictor.encode(read_questions(predictor.task, questions))
-        with _progress(quiet=quiet) as on_progress:
-            _write(predictor.predict(placed, on_progress), out)
-    if out is not None and not quiet:
-        stderr().print(f"{len(placed.places)} answers written to {out}", soft_wrap=True)
+        with _progress(quiet=output.quiet) as on_progress:
+            _write(predictor.predict(placed, on_progress), output)
+    count = len(placed.places)
+    if output.file is not None and output.as_json:
+        emit_json({"answers": count, "file": str(output.file)})
+    elif output.file is not None and not output.quiet:
+        stderr().print(f"{count} answers written to {output.file}", soft_wrap=True)
 
 
-def _write(predictions: "Iterable[Prediction]", out: Path | None) -> None:
-    """Write one line for each prediction."""
-    with nullcontext(sys.stdout) if out is None else whole_file(out) as file:
-        for prediction in predictions:
-            file.write(answer_line(prediction))
+def _write(predictions: "Iterable[Prediction]", output: Output) -> None:
+    """Write one line for each prediction, or one array of all."""
+    lines = map(answer_line, predictions)
+    if output.file is None and output.as_json:
+        emit_json([json.loads(line) for line in lines])
+        return
+    with nullcontext(sys.stdout) if output.file is None else whole_file(output.file) as file:
+        file.writelines(lines)
 
 
 @contextmanager

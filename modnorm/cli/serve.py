@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from modnorm.cli.options import BaseModel, BaseRevision, Population, RunServer, Size
+from modnorm.cli.options import BaseModel, BaseRevision, Json, Population, RunServer, Size
 from modnorm.cli.predict import EngineName, Source
 
 Host = Annotated[str, typer.Option("--host", metavar="ADDRESS", help="Address to listen at.")]
@@ -45,6 +45,7 @@ def serve(  # noqa: PLR0913 - each argument is an option of the command
     server: RunServer = None,
     model: BaseModel = None,
     revision: BaseRevision = None,
+    as_json: Json = False,
 ) -> None:
     """Serve an ensemble to OpenAI clients.
 
@@ -58,5 +59,5 @@ def serve(  # noqa: PLR0913 - each argument is an option of the command
 
     asked = Asked(run, server, population, size)
     settings = PredictionSettings(BasePlace(model, revision), engine)
-    listening = Listening(host, port, api_keys, max_requests, max_length)
+    listening = Listening(host, port, api_keys, max_requests, max_length, as_json)
     serve_ensemble(asked, settings, listening)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import typer
 import uvicorn
 
-from modnorm.cli.console import stderr, stdout
+from modnorm.cli.console import emit_json, stderr, stdout
 from modnorm.cli.predict_work import Asked
 from modnorm.engines import EngineSettings, load_engine
 from modnorm.errors import InvalidInputError
@@ -41,6 +41,8 @@ class Listening:
     api_keys: Path | None
     max_requests: int
     max_length: int | None
+    as_json: bool
+    """Whether the address is printed as JSON."""
 
     def keys(self) -> ApiKeys:
         """Return the accepted keys.
@@ -85,7 +87,7 @@ def serve_ensemble(asked: Asked, settings: PredictionSettings, listening: Listen
         batching.start()
         try:
             batching.wait_loaded()
-            _tell(listening.host, listener.getsockname()[1], ensemble)
+            _announce(listening, listener.getsockname()[1], ensemble)
             server = Server(ensemble, batching, metrics, keys, int(time.time()))
             _run(server, listener)
         finally:
@@ -93,9 +95,13 @@ def serve_ensemble(asked: Asked, settings: PredictionSettings, listening: Listen
     raise typer.Exit(_INTERRUPTED)  # uvicorn returns after Ctrl-C
 
 
-def _tell(host: str, port: int, ensemble: ServedEnsemble) -> None:
-    name = f"[{host}]" if ":" in host else host
-    stdout().print(f"http://{name}:{port}/v1", soft_wrap=True)
+def _announce(listening: Listening, port: int, ensemble: ServedEnsemble) -> None:
+    name = f"[{listening.host}]" if ":" in listening.host else listening.host
+    url = f"http://{name}:{port}/v1"
+    if listening.as_json:
+        emit_json({"url": url, "models": list(ensemble.models)})
+        return
+    stdout().print(url, soft_wrap=True)
     stderr().print(f"models: {', '.join(ensemble.models)}; Ctrl-C ends", soft_wrap=True)
 
 

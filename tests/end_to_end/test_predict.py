@@ -44,6 +44,8 @@ def test_the_short_circuit_changes_no_answer_and_the_file_is_written(
     out = tmp_path / "answers.jsonl"
     ended = modnorm("predict", finished, "--input", questions, "--out", out)
     assert not ended.stdout
+    told = modnorm("predict", finished, "--input", questions, "--json")
+    assert json.loads(told.stdout) == lines(out.read_text())
     votes = load_run(finished).ensemble(6, 2).votes
     assert [each["answer"] for each in lines(out.read_text())] == [vote.answer for vote in votes]
 

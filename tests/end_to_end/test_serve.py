@@ -19,7 +19,7 @@ def test_the_server_answers_held_out_questions_with_the_votes_of_the_run(
         "modnorm",
         environment,
         log=str(err),
-        arguments=["serve", str(finished), "--k", "2", "--port", "0"],
+        arguments=["serve", str(finished), "--k", "2", "--port", "0", "--json"],
         folder=os.getcwd(),  # noqa: PTH109 - tests change it
         output=str(out),
         ended=str(tmp_path / "ended"),
@@ -27,11 +27,13 @@ def test_the_server_answers_held_out_questions_with_the_votes_of_the_run(
     process = forks.launch(launch)
     try:
         wait_until(
-            lambda: not process.alive or (out.exists() and "/v1" in out.read_text()),
+            lambda: not process.alive or (out.exists() and out.read_text().endswith("}\n")),
             "the server told its address",
         )
+        announced = json.loads(out.read_text())
+        assert announced["models"] == ["ensemble", "expert-1", "expert-2"]
         ensemble = load_run(finished).ensemble(6, 2)
-        with openai.OpenAI(base_url=out.read_text().strip(), api_key="none") as client:
+        with openai.OpenAI(base_url=announced["url"], api_key="none") as client:
             for row, vote in zip(
                 ensemble.source.rows("heldout")[:3], ensemble.votes, strict=False
             ):

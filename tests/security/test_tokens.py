@@ -2,12 +2,14 @@
 
 import json
 import logging
+from functools import partial
 
 import grpc
 import pytest
 from google.protobuf.message_factory import GetMessageClass
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
+from modnorm.client.calls import get_artifact, list_answers, list_candidates, list_votes
 from modnorm.errors import ForbiddenError, NotFoundError, UnauthenticatedError
 from modnorm.v1 import (
     calibration_pb2,
@@ -153,10 +155,12 @@ def test_tenants_do_not_see_each_other(lab, client, channel, spec, stored, refus
         lambda: theirs.get(made.id),
         lambda: next(iter(theirs.watch(made.id))),
         lambda: theirs.cancel(made.id),
-        lambda: next(theirs.candidates(made.id)),
-        lambda: next(theirs.answers(made.id, -1)),
-        lambda: next(theirs.votes(made.id, 3, 1)),
-        lambda: theirs.artifact(made.id, 3),
+        lambda: next(theirs.pages(partial(list_candidates, made.id))),
+        lambda: next(
+            theirs.pages(partial(list_answers, made.id, -1, evaluation_pb2.SPLIT_HELDOUT))
+        ),
+        lambda: next(theirs.pages(partial(list_votes, made.id, 3, 1))),
+        lambda: theirs.read(get_artifact(made.id, experiment_pb2.ARTIFACT_KIND_SELECTION_ROWS)),
     ]
     for read in reads:
         with pytest.raises(NotFoundError) as hidden:
