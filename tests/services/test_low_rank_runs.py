@@ -1,0 +1,76 @@
+"""A run with low-rank noise, from the spec to the exported checkpoint."""
+
+import json
+
+import pytest
+
+from modnorm.checkpoint.reference import resolve_checkpoint
+from modnorm.checkpoint.weights import CheckpointWeights, weights_sha256
+from modnorm.cli.experiment import carry_out
+from modnorm.client.embedded import embedded_client
+from modnorm.client.lab_run import LabRun
+from modnorm.client.ranked import ranked_candidate
+from modnorm.client.settings import ClientSettings
+from modnorm.errors import InvalidInputError
+from modnorm.perturbation.checkpoint_export import export_candidate
+from modnorm.spec import parse_spec
+
+
+def make_spec(noise="portable-v1", **method):
+    """Return a spec that calibrates and scores two candidates on two rows."""
+    return parse_spec(
+        {
+            "model": "tiny-thicket",
+            "task": {
+                "name": "countdown",
+                "selection": {"source": "bundled:countdown-selection", "limit": 2},
+                "heldout": {"source": "bundled:countdown-heldout", "limit": 2},
+                "max_tokens": 2,
+            },
+            "method": method,
+            "population": {"size": 2, "noise": noise, "statistics": "full"},
+            "calibration": {"examples": 2, "iterations": 1, "max_length": 8},
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("lab")
+    with embedded_client(folder, ClientSettings(cache_dir=folder / "cache")) as running:
+        yield running
+
+
+def test_ranks_are_candidates_of_their_own_and_can_be_exported(client, tmp_path):
+    spec = make_spec(name="modular_norm", radius=1.28, rank=2)
+    ended = carry_out(client, spec, quiet=True)
+    run = LabRun(client, ended)
+    assert run.spec == spec
+
+    best = ranked_candidate(run, 1)
+    assert best.scale_map.rank == 2
+    out = tmp_path / "best"
+    digest = export_candidate(
+        resolve_checkpoint("tiny-thicket"), best.descriptor, best.scale_map, out
+    )
+    stored = CheckpointWeights(resolve_checkpoint(str(out)))
+    assert weights_sha256(stored.layout, stored.read) == digest
+    assert json.loads((out / "candidate.json").read_text())["scale_map"] == best.scale_map.digest
+
+    other = make_spec(name="modular_norm", radius=1.28, rank=3)
+    second = ranked_candidate(LabRun(client, carry_out(client, other, quiet=True)), 1)
+    assert second.scale_map.digest != best.scale_map.digest
+    assert second.descriptor.coefficients != best.descriptor.coefficients
+
+
+@pytest.mark.parametrize(
+    ("method", "noise"),
+    [
+        ({"name": "no_sensitivity", "radius": 0.1, "rank": 2}, "portable-v1"),
+        ({"name": "randopt", "sigma": 0.01, "rank": 2}, "randopt-reseed-v1"),
+    ],
+)
+def test_impossible_ranks_are_refused_before_anything_is_stored(client, method, noise):
+    with pytest.raises(InvalidInputError, match="low-rank noise") as refused:
+        client.submit(make_spec(noise, **method))
+    assert refused.value.field == "method.rank"
