@@ -215,9 +215,9 @@ def work(
 ) -> None:
     """Run experiments on a lab of this process until a task is None, after a pause in seconds."""
     from modnorm.cli.experiment import carry_out  # noqa: PLC0415 - only in processes that work
-    from modnorm.client.embedded import embedded_client  # noqa: PLC0415
-    from modnorm.client.rundir import hold  # noqa: PLC0415
-    from modnorm.client.settings import ClientSettings  # noqa: PLC0415
+    from modnorm.client.embedded import embedded_client  # noqa: PLC0415 - loads the services
+    from modnorm.client.rundir import hold  # noqa: PLC0415 - only in processes that work
+    from modnorm.client.settings import ClientSettings  # noqa: PLC0415 - as above
 
     time.sleep(pause)
     with hold(home), embedded_client(home, ClientSettings()) as client:

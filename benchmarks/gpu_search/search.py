@@ -7,8 +7,8 @@ as they come. A later call with the same settings skips contenders with results.
 commands on one kind of GPU and CPU can share a search. `--seconds` ends
 contenders without early stop before their last candidate; then seconds per candidate are compared.
 
-Exits with 1 in three cases: scores or lengths of answers differ from the draws; a candidate is
-missing although there was time; the K best after early stops differ from those of the plain loop.
+Exits with 1 if scores or lengths of answers differ from the draws. It also does so if a candidate
+is missing although there was time, or if early stops change the K best of the plain loop.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""What an experiment tracker is told of an experiment, from its start to its files."""
+"""Logs an experiment to a tracker: its spec, its progress, its results and its files."""
 
 import tempfile
 import time

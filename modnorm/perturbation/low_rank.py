@@ -1,7 +1,7 @@
 """Low-rank noise: each part of a matrix has the noise Z = B A with Gaussian factors.
 
-Definition. For a candidate with seed `s`, and a checkpoint tensor `w` of shape (rows, columns)
-that is a part of a physical tensor (query, key and value of a fused projection are three parts):
+Definition. A physical tensor has parts: query, key and value of a fused projection are three.
+For a candidate with seed `s` and a part `w`, a checkpoint tensor of shape (rows, columns):
 
 1.  B has shape (rows, r) and the noise of stream `w.lora_B`; A has shape (r, columns) and that of
     `w.lora_A`. Both are `portable-v1` with seed `s` (`modnorm.noise.portable`).

@@ -1,7 +1,7 @@
 """The content of a suite file: a base spec, axes of partial specs, seeds, and tables.
 
-Every combination of one option of each axis and one seed is a cell, which is an ordinary
-experiment spec: the base, then the options in the order of the axes, then the matching overrides.
+Every combination of one option of each axis and one seed is a cell. A cell is an ordinary
+experiment spec: the base, the options in the order of the axes, then the matching overrides.
 """
 
 from collections.abc import Collection, Iterator, Mapping

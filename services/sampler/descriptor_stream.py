@@ -28,9 +28,8 @@ def draw(request: sampling_pb2.SampleDescriptorsRequest) -> Iterator[Descriptor]
     """Return the descriptors of a population, in candidate order.
 
     Raises:
-        InvalidInputError: the method, noise scheme or pool is unknown, size or seed are out of
-            range, the scale map is missing, or the method and the noise scheme cannot have the
-            rank.
+        InvalidInputError: the method, noise scheme or pool is unknown. Size or seed are out of
+            range. The scale map is missing. The method or the noise scheme allows no rank.
     """
     method = method_from_proto(request.method)
     needs_profile(method.name)

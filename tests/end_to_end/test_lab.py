@@ -245,7 +245,7 @@ class Jobs:
 def test_a_drained_evaluator_finishes_or_hands_back(
     lab, client, write_spec, database_url, broker_url
 ):
-    """One is told once and has time, the other is told twice."""
+    """One evaluator gets one signal and has time to finish; the other gets two signals."""
     long = write_spec(
         "long",
         task__selection={"source": COUNTDOWN, "limit": 48},

@@ -25,7 +25,7 @@ SEED = 7
     ids=["modular_norm", "randopt", "rank 3"],
 )
 def scale_map(request: pytest.FixtureRequest, checkpoint: Checkpoint) -> ScaleMap:
-    """A method that normalises whole tensors of noise, one that makes noise by blocks, a rank."""
+    """Return maps of noise that is normalised whole, made by blocks, and of low rank."""
     method, rank = request.param
     layers = checkpoint.config["num_hidden_layers"]
     assert isinstance(layers, int)

@@ -1,4 +1,4 @@
-"""Candidates are shared out among processes, and the best come out whoever stops early."""
+"""Processes share the candidates. Early stops do not change which candidates are best."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
