@@ -66,8 +66,7 @@ $(VLLM)/.setup: tests/engines/vllm/requirements.txt
 
 ifeq ($(LEFT_OUT),)
 setup-vllm: $(VLLM)/.setup
-test-vllm: setup-vllm
-	$(MAKE) --jobs=2 --output-sync test-vllm-processes test-vllm-shared test-vllm-own
+test-vllm: test-vllm-processes test-vllm-shared test-vllm-own
 else
 setup-vllm test-vllm:
 	@echo "$@ is left out: $(LEFT_OUT)"
@@ -80,13 +79,16 @@ demo: setup  ## Search, select and vote with the bundled model: both methods, a 
 	$(BIN)/modnorm run examples/demo-randopt.yaml --out $(RUNS)/randopt
 	$(BIN)/modnorm compare $(RUNS)/modular_norm $(RUNS)/randopt
 
-test: test-main  ## Run every test: test-main, then test-vllm
-	$(MAKE) test-vllm
+# Each waits for a quarter of its time: for processes, leases and the disk.
+test: setup-dev  ## Run every test: test-main beside test-vllm
+	$(MAKE) --jobs=2 --output-sync=line test-main test-vllm
 
-# Many of them start processes, which need not compile every module again.
+# Many of them start processes, which need not compile every module again. Files start in the order
+# of their names: sorted by their number of tests, the longest ones would start last.
 test-main: setup-dev  ## Install Postgres, Redis and Chromium where missing; run all tests but those of vLLM
 	scripts/ensure-servers
-	OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n $(WORKERS) --maxprocesses 4 --dist loadfile
+	OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n $(WORKERS) --maxprocesses 4 \
+		--dist loadfile --no-loadscope-reorder
 
 # Without AVX-512 this CPU is such a machine, and test-main ran there.
 test-avx2: setup-dev  ## Run the engine tests and a small run as on a CPU with AVX2 alone
