@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from modnorm.engines import Engine
+from modnorm.errors import InvalidInputError
 from modnorm.prediction.ensemble_definition import EnsembleDefinition
 from modnorm.prediction.voting_experts import Prediction, Questions, VotingExperts
 from modnorm.serving.api_errors import overloaded, unavailable
@@ -155,6 +156,9 @@ class Batching:
         asked = Questions([each.row for each in questions], [each.prompt for each in questions])
         try:
             predictions = experts.predict(asked)
+        except InvalidInputError as error:
+            self._isolate(engine, batch, error)
+            return
         except Exception as error:  # noqa: BLE001 - the requests' handlers report it
             for job in batch:
                 job.answer.set_exception(error)
@@ -162,6 +166,14 @@ class Batching:
         self._metrics.count_batch(predictions)
         for job, prediction in zip(batch, predictions, strict=True):
             job.answer.set_result(prediction)
+
+    def _isolate(self, engine: Engine, batch: Sequence[_Job], error: InvalidInputError) -> None:
+        """Answer each request of a batch alone, so that only the one at fault fails."""
+        if len(batch) == 1:
+            batch[0].answer.set_exception(error)
+            return
+        for job in batch:
+            self._answer(engine, [job])
 
 
 def _is_alike(question: Question, other: Question) -> bool:

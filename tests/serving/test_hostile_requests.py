@@ -116,6 +116,32 @@ def test_a_failed_batch_is_an_error_and_the_next_one_is_answered(serve, engine):
     assert call(address, CHAT, QUESTION)[0] == 200
 
 
+def test_a_request_that_the_task_refuses_fails_alone(serve, engine, ensemble, monkeypatch):
+    vote = type(ensemble.task).vote
+
+    def refuse(task, row, completion):
+        if "hostile" in str(row):
+            raise ValueError("what is this?")
+        return vote(task, row, completion)
+
+    address = serve()
+    engine.gate.clear()
+    monkeypatch.setattr(type(ensemble.task), "vote", refuse)
+    hostile = {"model": "ensemble", "row": {"question": "hostile"}}
+    with ThreadPoolExecutor() as threads:
+        first = threads.submit(call, address, CHAT, QUESTION)
+        wait_until(lambda: engine.held, "the first call is answered")
+        waiting = [threads.submit(call, address, CHAT, each) for each in (QUESTION, hostile)]
+        wait_until(lambda: is_open(address, "3.0"), "both calls wait and will share a batch")
+        engine.gate.set()
+        assert first.result()[0] == 200
+        good, bad = (each.result() for each in waiting)
+    assert (good[0], good[1]["modnorm"]["answer"]) == (200, "8")
+    assert (bad[0], bad[1]["error"]["type"]) == (400, "invalid_request_error")
+    assert "what is this?" in bad[1]["error"]["message"]
+    assert 2 in [size for _, size, _ in engine.batches]
+
+
 def test_a_defect_shows_no_details(serve, engine):
     address = serve()
     engine.failure = RuntimeError("secret")
