@@ -302,7 +302,13 @@ def _check_model_here(
     spec: ExperimentSpec, checkpoint: Checkpoint, selection_rows: int | None
 ) -> None:
     config, method = checkpoint.config, spec.method
-    require_usable(method.name, config=config, masses=method.masses, rank=method.rank)
+    require_usable(
+        method.name,
+        config=config,
+        masses=method.masses,
+        rank=method.rank,
+        target_modules=method.target_modules,
+    )
     needed = needs_profile(method.name) and method.profile is None
     if needed and selection_rows is not None:
         check_calibration(spec, selection_rows, positive(config, "num_hidden_layers"))

@@ -374,3 +374,23 @@ def test_a_rank_is_part_of_the_experiment_and_full_rank_keeps_older_digests():
     low = parse_spec({**content, "method": {**method, "rank": 16}})
     assert low.digest != full.digest
     assert spec_from_proto(spec_to_proto(low)) == low
+
+
+def test_target_modules_are_part_of_the_experiment_and_all_keeps_older_digests():
+    method = {"name": "randopt", "radius": 0.1, "rank": 16}
+    content = {
+        "model": "tiny-thicket",
+        "task": {"name": "countdown", "selection": "rows.jsonl", "heldout": "other.jsonl"},
+        "population": {"size": 4},
+    }
+    every = parse_spec({**content, "method": {**method, "target_modules": "all"}})
+    assert every == parse_spec({**content, "method": method})
+    assert "target_modules" not in every.model_dump(mode="json")["method"]
+    linear = parse_spec({**content, "method": {**method, "target_modules": "all-linear"}})
+    assert linear.digest != every.digest
+    assert spec_from_proto(spec_to_proto(linear)) == linear
+
+
+def test_target_modules_need_a_rank(refused_field):
+    assert refused_field("method", target_modules="all-linear") == "method.target_modules"
+    assert refused_field("method", rank=4, target_modules="q_proj") == "method.target_modules"

@@ -36,18 +36,25 @@ def tasks(*, as_json: Json = False) -> None:
 def methods(*, as_json: Json = False) -> None:
     """List the methods.
 
-    A method with a profile calibrates the model's sensitivities before its first run.
+    A method with a profile calibrates the model's sensitivities before its first run. A method
+    with low-rank noise takes `rank` and `target_modules`.
     """
     from modnorm.perturbation.methods import METHODS
 
     if as_json:
         emit_json(
             [
-                {"name": name, "needs_profile": one.needs_profile, "summary": one.summary}
+                {
+                    "name": name,
+                    "needs_profile": one.needs_profile,
+                    "low_rank": one.low_rank,
+                    "summary": one.summary,
+                }
                 for name, one in METHODS.items()
             ]
         )
         return
     for name, one in METHODS.items():
         profile = " Needs a profile." if one.needs_profile else ""
-        typer.echo(f"{name:36}{one.summary}{profile}")
+        rank = " Takes rank and target_modules." if one.low_rank else ""
+        typer.echo(f"{name:36}{one.summary}{profile}{rank}")

@@ -131,6 +131,7 @@ def grid_document(example: ExperimentSpec, trials: Sequence[Trial]) -> GridDocum
             profile=found.profile_digest or None,
             scale_map=found.scale_map_digest,
             rank=example.method.rank,
+            target_modules=example.method.target_modules,
         ),
         radius=smallest([(one.radius, -one.mean) for one in radii]),
         settings=_settings(example, found, [trial.seed for trial in radii[0].trials]),

@@ -11,11 +11,13 @@ from modnorm.geometry.masses import base_scales
 from modnorm.geometry.scale_map import Norm, TensorScale
 from modnorm.geometry.scales import Scales, isotropic_scales, masses_and_base_scales, require_mass
 from modnorm.geometry.tensor_roles import TensorRole, classify
-from modnorm.spec import Masses
+from modnorm.spec import Masses, TargetModules
 
 BLOCK_NORMS = frozenset({"input_norm", "post_attention_norm"})
 """Norms whose denominators `rmsnorm_doubled_scales` doubles: two in each layer."""
 _OTHER_NORMS = frozenset({"q_norm", "k_norm", "attention_output_norm", "mlp_output_norm"})
+_NOT_LINEAR = frozenset({"embedding", "head"})
+"""Groups that `all-linear` leaves out."""
 
 
 def uncorrected_scales(layout: Layout, masses: Masses) -> Scales:
@@ -99,14 +101,22 @@ def masked_scales(
     return masked
 
 
-def matrix_scales(scales: Scales) -> Scales:
+def matrix_scales(scales: Scales, target_modules: TargetModules) -> Scales:
     """Return the scales of matrices and deactivate other tensors, without new shares.
+
+    Args:
+        scales: Scales of all tensors.
+        target_modules: The matrices to keep.
 
     Raises:
         InvalidInputError: no active matrix remains.
     """
-    matrices = tuple(row if len(row.shape) == 2 else _inactive(row) for row in scales)
-    require_mass([row.scale for row in matrices])
+    excluded = _NOT_LINEAR if target_modules == "all-linear" else frozenset[str]()
+    matrices = tuple(
+        row if len(row.shape) == 2 and row.group not in excluded else _inactive(row)
+        for row in scales
+    )
+    require_mass([row.base_scale for row in matrices])
     return matrices
 
 

@@ -17,7 +17,7 @@ from modnorm.geometry.scale_map import ScaleMap
 from modnorm.geometry.scales import Scales, inactive_scales, isotropic_scales, modular_scales
 from modnorm.hints import one_of
 from modnorm.noise import PORTABLE
-from modnorm.spec import Masses, MethodSpec
+from modnorm.spec import Masses, MethodSpec, TargetModules
 
 if TYPE_CHECKING:
     from modnorm.checkpoint.weights import CheckpointWeights
@@ -43,7 +43,7 @@ class Method:
     needs_profile: bool
     """Whether it needs weights and sensitivities."""
     low_rank: bool = False
-    """Whether its noise may have a rank."""
+    """Whether its noise may have a rank, and `target_modules`."""
 
     @property
     def summary(self) -> str:
@@ -244,7 +244,12 @@ def _check_low_rank(method: str) -> None:
 
 
 def require_usable(
-    method: str, *, config: Mapping[str, object], masses: Masses, rank: int | None = None
+    method: str,
+    *,
+    config: Mapping[str, object],
+    masses: Masses,
+    rank: int | None = None,
+    target_modules: TargetModules = "all",
 ) -> None:
     """Refuse a method that cannot be used on a model, with or without a profile.
 
@@ -253,13 +258,15 @@ def require_usable(
         config: The model's `config.json`.
         masses: Total mass of each group.
         rank: Rank of the noise; None for full rank.
+        target_modules: The matrices that noise of a rank perturbs.
 
     Raises:
         InvalidInputError: no such method, an unsupported model, layers that the method is not
             defined for, or nothing to perturb.
     """
     layout = physical_layout(config)
-    _scales(method, MethodInputs(layout, masses, None, None, corrected=False), rank)
+    inputs = MethodInputs(layout, masses, None, None, corrected=False)
+    _scales(method, inputs, rank, target_modules)
 
 
 def build_scale_map(  # noqa: PLR0913 - keyword arguments that identify a map
@@ -271,6 +278,7 @@ def build_scale_map(  # noqa: PLR0913 - keyword arguments that identify a map
     weights: "CheckpointWeights | None",
     sensitivities: Sequence[Mapping[str, float]] | None,
     rank: int | None = None,
+    target_modules: TargetModules = "all",
 ) -> ScaleMap:
     """Return the scale map of a method on a model.
 
@@ -283,21 +291,24 @@ def build_scale_map(  # noqa: PLR0913 - keyword arguments that identify a map
         sensitivities: Gamma of each functional map, by layer; None only for such methods.
         rank: Rank of the noise of each matrix; other tensors are not perturbed, and their mass is
             not redistributed. None for full rank.
+        target_modules: The matrices that noise of a rank perturbs.
 
     Raises:
         InvalidInputError: no such method, an unsupported model, a missing profile, the profile
             of another model, or a method without low-rank noise.
     """
     inputs = MethodInputs(physical_layout(config), masses, weights, sensitivities)
-    return ScaleMap(method, model_digest, _scales(method, inputs, rank), rank)
+    return ScaleMap(method, model_digest, _scales(method, inputs, rank, target_modules), rank)
 
 
-def _scales(method: str, inputs: MethodInputs, rank: int | None) -> Scales:
+def _scales(
+    method: str, inputs: MethodInputs, rank: int | None, target_modules: TargetModules
+) -> Scales:
     scales = _method(method).build(inputs)
     if rank is None:
         return scales
     _check_low_rank(method)
-    return controls.matrix_scales(scales)
+    return controls.matrix_scales(scales, target_modules)
 
 
 def _method(name: str) -> Method:

@@ -105,6 +105,12 @@ class RadiusArtifact:
                 f"it is of {_rank(method.rank)}, the spec is of {_rank(spec.method.rank)}",
                 "tune again with the rank of the spec, or set a number",
             )
+        if method.target_modules != spec.method.target_modules:
+            raise _misfit(
+                f"its target_modules are {method.target_modules}, those of the spec are "
+                f"{spec.method.target_modules}",
+                "tune again with the target_modules of the spec, or set a number",
+            )
         if method.masses != spec.method.masses:
             raise _misfit(
                 "it was chosen with other masses", "tune again with the masses of the spec"

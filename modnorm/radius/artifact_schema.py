@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from modnorm.radius.objective import matching_objective, mean, smallest
-from modnorm.spec import DataSpec, EngineSpec, Masses
+from modnorm.spec import DataSpec, EngineSpec, Masses, TargetModules
 from modnorm.spec.section import Section
 
 GRID, MATCHING = "grid", "functional-matching"
@@ -31,7 +31,7 @@ class Subject(_Schema):
 class MethodSubject(Section):
     """The method of the radius, with all inputs of its scales."""
 
-    added_fields: ClassVar[frozenset[str]] = frozenset({"rank"})
+    added_fields: ClassVar[frozenset[str]] = frozenset({"rank", "target_modules"})
 
     name: str = Field(min_length=1)
     masses: Masses
@@ -40,6 +40,8 @@ class MethodSubject(Section):
     scale_map: Digest
     rank: int | None = Field(default=None, ge=1)
     """Rank of the noise; None for full rank."""
+    target_modules: TargetModules = "all"
+    """The matrices that noise of a rank perturbs."""
 
 
 class GridSettings(_Schema):

@@ -33,7 +33,7 @@ from modnorm.radius.matching_checks import check_count, check_scales
 from modnorm.radius.measurement_journal import MeasurementJournal
 from modnorm.radius.objective import mean, smallest
 from modnorm.radius.probe import check_prompts, compared_positions
-from modnorm.spec import Masses
+from modnorm.spec import Masses, TargetModules
 
 VERSION = "1"
 """Increased when equal inputs begin to give other measurements."""
@@ -59,6 +59,8 @@ class MatchingPlan:
     masses: Masses
     profile: str | None
     """Digest of the scale map's profile."""
+    target_modules: TargetModules = "all"
+    """The matrices that noise of a rank perturbs."""
     sigma: float = SIGMA
     radii: tuple[float, ...] = RADII
     """Ascending."""
@@ -216,6 +218,7 @@ def _document(
             profile=plan.profile,
             scale_map=plan.scale_map.digest,
             rank=plan.scale_map.rank,
+            target_modules=plan.target_modules,
         ),
         radius=smallest(scores),
         settings=plan.settings,

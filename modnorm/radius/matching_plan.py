@@ -9,10 +9,10 @@ from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.methods import build_scale_map, check_rank
 from modnorm.radius.artifact_schema import MatchingSettings
 from modnorm.radius.functional_matching import MatchingPlan
-from modnorm.spec import Masses, MethodSpec
+from modnorm.spec import MethodSpec
 
-REFERENCE = "randopt"
-"""Method of the isotropic reference."""
+_REFERENCE = MethodSpec(name="randopt", radius=1.0)
+"""The isotropic reference; a scale map does not depend on the radius."""
 
 
 def plan_matching(  # noqa: PLR0913 - keyword arguments that define a matching
@@ -48,9 +48,10 @@ def plan_matching(  # noqa: PLR0913 - keyword arguments that define a matching
         checkpoint=checkpoint,
         task=task,
         prompts=[list(prompt) for prompt in prompts[: settings.prompts]],
-        scale_map=_scale_map(method.name, checkpoint, method.masses, profile, method.rank),
-        reference=_scale_map(REFERENCE, checkpoint, Masses(), None),
+        scale_map=_scale_map(method, checkpoint, profile),
+        reference=_scale_map(_REFERENCE, checkpoint, None),
         masses=method.masses,
+        target_modules=method.target_modules,
         profile=profile.digest if profile else None,
         sigma=sigma,
         radii=tuple(sorted(radii)),
@@ -58,19 +59,14 @@ def plan_matching(  # noqa: PLR0913 - keyword arguments that define a matching
     )
 
 
-def _scale_map(
-    method: str,
-    checkpoint: Checkpoint,
-    masses: Masses,
-    profile: Profile | None,
-    rank: int | None = None,
-) -> ScaleMap:
+def _scale_map(method: MethodSpec, checkpoint: Checkpoint, profile: Profile | None) -> ScaleMap:
     return build_scale_map(
-        method,
+        method.name,
         config=checkpoint.config,
         model_digest=checkpoint.digest,
-        masses=masses,
+        masses=method.masses,
         weights=CheckpointWeights(checkpoint) if profile else None,
         sensitivities=profile.sensitivities if profile else None,
-        rank=rank,
+        rank=method.rank,
+        target_modules=method.target_modules,
     )

@@ -13,6 +13,7 @@ from modnorm.spec.method import (
     Masses,
     MethodSpec,
     RadiusSource,
+    TargetModules,
 )
 from modnorm.spec.population import MAX_POPULATION, PopulationSpec
 from modnorm.spec.reading import load_spec, located, parse_section, parse_spec
@@ -36,6 +37,7 @@ __all__ = [
     "ModelSpec",
     "PopulationSpec",
     "RadiusSource",
+    "TargetModules",
     "TaskSpec",
     "compose_yaml",
     "load_spec",

@@ -6,16 +6,17 @@ from typing import ClassVar, Literal, Self
 from pydantic import AliasChoices, Field, model_validator
 
 from modnorm.spec.section import Float, Int, Name, Section, field_fault
-from modnorm.spec_limits import MAX_COUNT, MAX_SEED
+from modnorm.spec_limits import MAX_COUNT, MAX_RANK, MAX_SEED
 
 MAX_MASS = 1e6
 """Largest mass of a group; only ratios of masses matter."""
 MIN_RADIUS, MAX_RADIUS = 1e-9, 1e9
 """Bounds of R and sigma: below, rounding removes all noise; above, it destroys any model."""
+TargetModules = Literal["all", "all-linear"]
+"""The matrices that low-rank noise perturbs: all, or all but embeddings and the output head.
 
-
-MAX_RANK = 512
-"""Largest rank of noise: exact sums and engines that serve adapters allow no more."""
+`all-linear` means the same in PEFT.
+"""
 
 
 class Masses(Section):
@@ -57,7 +58,7 @@ class RadiusSource(Section):
 class MethodSpec(Section):
     """The method that draws candidates around the base."""
 
-    added_fields: ClassVar[frozenset[str]] = frozenset({"radius_source", "rank"})
+    added_fields: ClassVar[frozenset[str]] = frozenset({"radius_source", "rank", "target_modules"})
 
     name: Name = Field(min_length=1)
     """Registered name: `modular_norm`, `randopt`, `base`, or an ablation (docs/methods.md)."""
@@ -70,6 +71,8 @@ class MethodSpec(Section):
     """The artifact of the radius; None if the user set a number."""
     rank: Int | None = Field(default=None, ge=1, le=MAX_RANK)
     """Rank of the noise of each matrix (docs/low-rank.md); None for full rank."""
+    target_modules: TargetModules = "all"
+    """The matrices that noise of a rank perturbs."""
     profile: str | None = None
     """Profile to use, a file or a digest; by default the profile is calibrated."""
     masses: Masses = Masses()
@@ -93,6 +96,14 @@ class MethodSpec(Section):
             raise field_fault(
                 "radius",
                 f"radius (sigma for randopt) must be given, from {MIN_RADIUS:g} to {MAX_RADIUS:g}",
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _target_modules_need_a_rank(self) -> Self:
+        if self.rank is None and self.target_modules != "all":
+            raise field_fault(
+                "target_modules", "needs low-rank noise; set rank, or remove target_modules"
             )
         return self
 

@@ -330,6 +330,7 @@ class MethodSpec(google.protobuf.message.Message):
     MASSES_FIELD_NUMBER: builtins.int
     RADIUS_SOURCE_FIELD_NUMBER: builtins.int
     RANK_FIELD_NUMBER: builtins.int
+    TARGET_MODULES_FIELD_NUMBER: builtins.int
     name: builtins.str
     """"modular_norm", "randopt", "rmsnorm_only" or "base"."""
     radius: builtins.float
@@ -338,6 +339,10 @@ class MethodSpec(google.protobuf.message.Message):
     """Profile to use, by file or digest; by default one is calibrated."""
     rank: builtins.int
     """Rank of the noise of each matrix; absent for full rank."""
+    target_modules: builtins.str
+    """The matrices that noise of a rank perturbs: "all", or "all-linear" for all but embeddings and
+    the output head; by default "all".
+    """
     @property
     def masses(self) -> Global___Masses:
         """Group masses; by default the paper's."""
@@ -355,10 +360,11 @@ class MethodSpec(google.protobuf.message.Message):
         masses: Global___Masses | None = ...,
         radius_source: Global___RadiusSource | None = ...,
         rank: builtins.int | None = ...,
+        target_modules: builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_masses", b"_masses", "_profile", b"_profile", "_radius", b"_radius", "_radius_source", b"_radius_source", "_rank", b"_rank", "masses", b"masses", "profile", b"profile", "radius", b"radius", "radius_source", b"radius_source", "rank", b"rank"]
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_masses", b"_masses", "_profile", b"_profile", "_radius", b"_radius", "_radius_source", b"_radius_source", "_rank", b"_rank", "_target_modules", b"_target_modules", "masses", b"masses", "profile", b"profile", "radius", b"radius", "radius_source", b"radius_source", "rank", b"rank", "target_modules", b"target_modules"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_masses", b"_masses", "_profile", b"_profile", "_radius", b"_radius", "_radius_source", b"_radius_source", "_rank", b"_rank", "masses", b"masses", "name", b"name", "profile", b"profile", "radius", b"radius", "radius_source", b"radius_source", "rank", b"rank"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_masses", b"_masses", "_profile", b"_profile", "_radius", b"_radius", "_radius_source", b"_radius_source", "_rank", b"_rank", "_target_modules", b"_target_modules", "masses", b"masses", "name", b"name", "profile", b"profile", "radius", b"radius", "radius_source", b"radius_source", "rank", b"rank", "target_modules", b"target_modules"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__masses: typing_extensions.TypeAlias = typing.Literal["masses"]
     _WhichOneofArgType__masses: typing_extensions.TypeAlias = typing.Literal["_masses", b"_masses"]
@@ -370,6 +376,8 @@ class MethodSpec(google.protobuf.message.Message):
     _WhichOneofArgType__radius_source: typing_extensions.TypeAlias = typing.Literal["_radius_source", b"_radius_source"]
     _WhichOneofReturnType__rank: typing_extensions.TypeAlias = typing.Literal["rank"]
     _WhichOneofArgType__rank: typing_extensions.TypeAlias = typing.Literal["_rank", b"_rank"]
+    _WhichOneofReturnType__target_modules: typing_extensions.TypeAlias = typing.Literal["target_modules"]
+    _WhichOneofArgType__target_modules: typing_extensions.TypeAlias = typing.Literal["_target_modules", b"_target_modules"]
     @typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__masses) -> _WhichOneofReturnType__masses | None: ...
     @typing.overload
@@ -380,6 +388,8 @@ class MethodSpec(google.protobuf.message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__radius_source) -> _WhichOneofReturnType__radius_source | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__rank) -> _WhichOneofReturnType__rank | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__target_modules) -> _WhichOneofReturnType__target_modules | None: ...
 
 Global___MethodSpec: typing_extensions.TypeAlias = MethodSpec
 

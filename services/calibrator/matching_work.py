@@ -48,6 +48,7 @@ class MatchingWork:
                 "task": self.plan.task,
                 "model": [self.plan.checkpoint.name, self.plan.checkpoint.revision],
                 "scale_maps": [self.plan.scale_map.digest, self.plan.reference.digest],
+                "target_modules": self.plan.target_modules,
                 "masses": self.plan.masses.model_dump(mode="json"),
                 "profile": self.plan.profile,
                 "sigma": self.plan.sigma,

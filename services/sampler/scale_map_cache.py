@@ -40,7 +40,11 @@ class ScaleMaps:
         checkpoint = resolve_model(request.model, self._roots, digest=request.model_digest)
         if needed:
             require_usable(
-                method.name, config=checkpoint.config, masses=method.masses, rank=method.rank
+                method.name,
+                config=checkpoint.config,
+                masses=method.masses,
+                rank=method.rank,
+                target_modules=method.target_modules,
             )
         profile = _profile(request, checkpoint) if needed else None
         key = _key(checkpoint, method, profile)
@@ -72,6 +76,7 @@ def _key(checkpoint: Checkpoint, method: MethodSpec, profile: Profile | None) ->
             "model": checkpoint.digest,
             "method": method.name,
             "rank": method.rank,
+            "target_modules": method.target_modules,
             "masses": method.masses.model_dump(mode="json"),
             "profile": None if profile is None else profile.digest,
         }
@@ -87,4 +92,5 @@ def _build(checkpoint: Checkpoint, method: MethodSpec, profile: Profile | None) 
         weights=None if profile is None else CheckpointWeights(checkpoint),
         sensitivities=None if profile is None else profile.sensitivities,
         rank=method.rank,
+        target_modules=method.target_modules,
     )

@@ -111,6 +111,9 @@ def test_tasks_and_methods_are_those_of_the_registries(modnorm, modnorm_json):
     assert {each["name"]: each["needs_profile"] for each in modnorm_json("methods")} == {
         name: method.needs_profile for name, method in METHODS.items()
     }
+    assert {each["name"] for each in modnorm_json("methods") if each["low_rank"]} == {
+        name for name, method in METHODS.items() if method.low_rank
+    }
     assert modnorm("methods")[1].count("\n") == len(METHODS)
     assert "scorers: gsm8k-v2" in modnorm("tasks")[1]
 

@@ -24,7 +24,7 @@ def weights():
     return CheckpointWeights(resolve_checkpoint("tiny-thicket"))
 
 
-def build(method, weights, masses=None, sensitivities=None, rank=None):
+def build(method, weights, masses=None, sensitivities=None, **low_rank):
     checkpoint = resolve_checkpoint("tiny-thicket")
     return build_scale_map(
         method,
@@ -33,7 +33,7 @@ def build(method, weights, masses=None, sensitivities=None, rank=None):
         masses=masses or Masses(),
         weights=weights,
         sensitivities=sensitivities,
-        rank=rank,
+        **low_rank,
     )
 
 
@@ -200,6 +200,45 @@ def test_low_rank_noise_leaves_vectors_alone(method, weights):
     for row, before in zip(low.tensors, full.tensors, strict=True):
         assert row.scale == (before.scale if len(row.shape) == 2 else None), row.name
         assert (row.norm, row.mass) == (before.norm, before.mass)
+
+
+@pytest.mark.parametrize("method", ["modular_norm", "randopt"])
+def test_all_linear_leaves_embeddings_and_head_alone(method, weights):
+    low = build(method, weights, sensitivities=PROFILE, rank=16)
+    linear = build(method, weights, sensitivities=PROFILE, rank=16, target_modules="all-linear")
+    assert linear.digest != low.digest
+    assert {row.group for row in linear.active} == {"attention", "mlp"}
+    for row, before in zip(linear.tensors, low.tensors, strict=True):
+        left_alone = row.group in {"embedding", "head"}
+        assert row.scale == (None if left_alone else before.scale), row.name
+        assert (row.norm, row.mass) == (before.norm, before.mass)
+    assert build(method, weights, sensitivities=PROFILE, rank=16, target_modules="all") == low
+
+
+def test_an_untied_head_is_left_alone_too():
+    config = {**resolve_checkpoint("tiny-thicket").config, "tie_word_embeddings": False}
+    scale_map = build_scale_map(
+        "randopt",
+        config=config,
+        model_digest="5" * 64,
+        masses=Masses(),
+        weights=None,
+        sensitivities=None,
+        rank=4,
+        target_modules="all-linear",
+    )
+    idle = [row.name for row in scale_map.tensors if len(row.shape) == 2 and row.scale is None]
+    assert idle == ["model.embed_tokens.weight", "lm_head.weight"]
+
+
+def test_all_linear_needs_mass_on_linear_layers():
+    config = resolve_checkpoint("tiny-thicket").config
+    masses = Masses(attention=0, mlp=0)
+    require_usable("modular_norm", config=config, masses=masses, rank=4)
+    with pytest.raises(InvalidInputError, match="nothing to perturb"):
+        require_usable(
+            "modular_norm", config=config, masses=masses, rank=4, target_modules="all-linear"
+        )
 
 
 @pytest.mark.parametrize("method", sorted(set(METHODS) - {"modular_norm", "randopt"}))

@@ -179,10 +179,13 @@ def test_ranks_have_scale_maps_of_their_own(call):
             RANDOPT,
             common_pb2.MethodSpec(name="randopt", radius=0.005, rank=4),
             common_pb2.MethodSpec(name="randopt", radius=0.005, rank=16),
+            common_pb2.MethodSpec(
+                name="randopt", radius=0.005, rank=16, target_modules="all-linear"
+            ),
         )
     ]
-    assert [one.rank for one in maps] == [None, 4, 16]
-    assert len({one.digest for one in maps}) == 3
+    assert [one.rank for one in maps] == [None, 4, 16, 16]
+    assert len({one.digest for one in maps}) == 4
 
 
 def test_the_radius_does_not_matter_to_a_scale_map(call, profile):
