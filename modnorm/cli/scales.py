@@ -1,13 +1,20 @@
 """`modnorm scales`: mass and scale of each physical tensor."""
 
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from modnorm.cli.console import emit_json, stdout, table
 from modnorm.cli.options import Json
 from modnorm.errors import InvalidInputError
+from modnorm.spec_limits import MAX_RANK
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from modnorm.geometry.scale_map import ScaleMap
 
 Config = Annotated[
     Path | None,
@@ -25,8 +32,32 @@ ProfileFile = Annotated[
 ]
 Radius = Annotated[float, typer.Option("--radius", help="R, or sigma for randopt.")]
 Method = Annotated[str, typer.Option("--method", help="Name of the method.")]
+Rank = Annotated[
+    int | None,
+    typer.Option(
+        "--rank",
+        metavar="RANK",
+        min=1,
+        max=MAX_RANK,
+        help="Rank of the noise [default: full rank].",
+    ),
+]
+Modules = Literal["all", "all-linear"]
+TargetModules = Annotated[
+    Modules,
+    typer.Option("--target-modules", help="The matrices that noise of a rank perturbs."),
+]
 
 MODULAR_NORM = "modular_norm"
+
+
+@dataclass(frozen=True, slots=True)
+class _Noise:
+    """The noise of a method, as `MethodSpec` has it."""
+
+    method: str
+    rank: int | None
+    target_modules: Modules
 
 
 def scales(  # noqa: PLR0913 - each argument is an option of the command
@@ -37,23 +68,31 @@ def scales(  # noqa: PLR0913 - each argument is an option of the command
     revision: Revision = None,
     profile: ProfileFile = None,
     method: Method = MODULAR_NORM,
+    rank: Rank = None,
+    target_modules: TargetModules = "all",
     as_json: Json = False,
 ) -> None:
     """Print masses and scales of every physical tensor.
 
     From a config.json alone: masses and base scales of modular_norm (their scale is empty), or the
     map of a method that needs no weights. From a checkpoint, with its profile if the method
-    needs one: the full scale map.
+    needs one: the full scale map. With --rank: tensors without low-rank noise have no scale.
     """
     if (config is None) == (model is None):
         raise InvalidInputError("give either --config or --model", field="model")
     if not 0 < radius < float("inf"):
         raise InvalidInputError("must be greater than 0 and finite", field="radius")
-    rows = (
-        _config_rows(config, revision, profile, method, radius)
+    if rank is None and target_modules != "all":
+        raise InvalidInputError("needs low-rank noise; give --rank", field="target-modules")
+    from modnorm.geometry.scales import scale_table
+
+    noise = _Noise(method, rank, target_modules)
+    scale_map = (
+        _config_map(config, revision, profile, noise)
         if config is not None
-        else _full_rows(model or "", revision, profile, method, radius)
+        else _full_map(model or "", revision, profile, noise)
     )
+    rows = scale_table(scale_map, radius)
     if as_json:
         emit_json(rows)
         return
@@ -61,11 +100,10 @@ def scales(  # noqa: PLR0913 - each argument is an option of the command
     stdout().print(table(headings, ((name, *_cells(row)) for name, row in rows.items())))
 
 
-def _config_rows(
-    config: Path, revision: str | None, profile: Path | None, method: str, radius: float
-) -> dict[str, dict[str, object]]:
+def _config_map(
+    config: Path, revision: str | None, profile: Path | None, noise: _Noise
+) -> "ScaleMap":
     from modnorm.checkpoint.reference import load_config
-    from modnorm.geometry.scales import base_scale_map, scale_table
     from modnorm.perturbation.methods import build_scale_map, needs_profile
     from modnorm.spec import Masses
 
@@ -75,32 +113,41 @@ def _config_rows(
                 "belongs to a checkpoint, not to a config.json", field=name, remedy="give --model"
             )
     shape = load_config(config, field="config")
-    if method == MODULAR_NORM:
-        return scale_table(base_scale_map(shape, Masses()), radius)
-    if needs_profile(method):
+    if noise.method == MODULAR_NORM:
+        return _base_map(shape, noise)
+    if needs_profile(noise.method):
         raise InvalidInputError(
-            f"{method} needs weights and a profile",
+            f"{noise.method} needs weights and a profile",
             field="method",
             remedy="give --model and --profile instead of --config",
         )
-    scale_map = build_scale_map(
-        method,
+    return build_scale_map(
+        noise.method,
         config=shape,
         model_digest="",
         masses=Masses(),
         weights=None,
         sensitivities=None,
+        rank=noise.rank,
+        target_modules=noise.target_modules,
     )
-    return scale_table(scale_map, radius)
 
 
-def _full_rows(
-    model: str, revision: str | None, profile: Path | None, method: str, radius: float
-) -> dict[str, dict[str, object]]:
+def _base_map(config: "Mapping[str, object]", noise: _Noise) -> "ScaleMap":
+    from modnorm.geometry.controls import matrix_scales
+    from modnorm.geometry.scales import base_scale_map
+    from modnorm.spec import Masses
+
+    whole = base_scale_map(config, Masses())
+    if noise.rank is None:
+        return whole
+    return replace(whole, tensors=matrix_scales(whole.tensors, noise.target_modules))
+
+
+def _full_map(model: str, revision: str | None, profile: Path | None, noise: _Noise) -> "ScaleMap":
     from modnorm.calibration.profile import Profile
     from modnorm.checkpoint.reference import resolve_checkpoint
     from modnorm.checkpoint.weights import CheckpointWeights
-    from modnorm.geometry.scales import scale_table
     from modnorm.perturbation.methods import build_scale_map, needs_profile
     from modnorm.spec import Masses
 
@@ -108,15 +155,16 @@ def _full_rows(
     found = Profile.load(profile) if profile else None
     if found is not None:
         found.check_matches(checkpoint)
-    scale_map = build_scale_map(
-        method,
+    return build_scale_map(
+        noise.method,
         config=checkpoint.config,
         model_digest=checkpoint.digest,
         masses=Masses(),
-        weights=CheckpointWeights(checkpoint) if needs_profile(method) else None,
+        weights=CheckpointWeights(checkpoint) if needs_profile(noise.method) else None,
         sensitivities=found.sensitivities if found else None,
+        rank=noise.rank,
+        target_modules=noise.target_modules,
     )
-    return scale_table(scale_map, radius)
 
 
 def _cells(row: dict[str, object]) -> tuple[str, ...]:

@@ -62,6 +62,28 @@ def test_a_config_alone_gives_the_map_of_a_method_without_a_profile(modnorm_json
 
 
 CONFIG = str(TINY / "config.json")
+LINEAR = ("--radius", "1", "--target-modules", "all-linear")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--config", CONFIG),
+        ("--config", CONFIG, "--method", "randopt"),
+        ("--model", "tiny-thicket", "--method", "randopt"),
+    ],
+)
+@pytest.mark.parametrize("modules", ["all", "all-linear"])
+def test_a_rank_leaves_vectors_without_a_scale(modnorm_json, words, modules):
+    words = ("scales", *words, "--radius", "0.5")
+    full = modnorm_json(*words)
+    rows = modnorm_json(*words, "--rank", 16, "--target-modules", modules)
+    assert rows.keys() == full.keys()
+    for name, row in rows.items():
+        is_linear = row["group"] in {"attention", "mlp"}
+        active = len(row["shape"]) == 2 and (is_linear or modules == "all")
+        assert row["radius_over_scale"] == (full[name]["radius_over_scale"] if active else None)
+        assert row["mass"] == full[name]["mass"]
 
 
 @pytest.mark.parametrize(
@@ -78,6 +100,11 @@ CONFIG = str(TINY / "config.json")
         (["--radius", "1", "--model", "tiny-thicket"], "method.profile"),
         (["--radius", "1", "--model", "tiny-thicket", "--method", "no"], "method.name"),
         (["--radius", "1", "--model", "tiny-thicket", "--profile", "no"], "method.profile"),
+        (
+            ["--radius", "1", "--config", CONFIG, "--target-modules", "all-linear"],
+            "target-modules",
+        ),
+        (["--radius", "1", "--config", CONFIG, "--method", "base", "--rank", "4"], "method.rank"),
     ],
 )
 def test_wrong_arguments_are_named(modnorm, arguments, field):
