@@ -36,6 +36,11 @@ class Checkpoint:
         return checkpoint_digest(self.directory)
 
     @property
+    def location(self) -> str:
+        """Its name for other tools: the repository, or the directory on this machine."""
+        return self.name if self.revision is not None else str(self.directory)
+
+    @property
     def max_position(self) -> int:
         """Longest sequence in tokens, prompt and completion together."""
         return positive(self.config, "max_position_embeddings")

@@ -1,4 +1,4 @@
-"""Writing of a checkpoint derived from another one."""
+"""Writing of checkpoints and adapters derived from a checkpoint."""
 
 import json
 import shutil
@@ -73,20 +73,32 @@ def write_checkpoint(
         UnavailableError: writing failed, for example on a full disk.
     """
     dtype = next(iter(tensors.values())).dtype
-    with _whole_or_nothing(directory) as draft:
+    with atomic_directory(directory) as draft:
         _copy_files(stored.directory, draft)
         _set_dtype(draft / _CONFIG, str(dtype).removeprefix("torch."))
         for name, text in (notes or {}).items():
             (draft / name).write_text(text, encoding="utf-8")
-        contents = {**others, **_parts(stored, tensors)}
-        save_file(contents, draft / SINGLE, metadata={"format": "pt"})
-        # safetensors makes its file readable only for its owner.
-        (draft / SINGLE).chmod((draft / _CONFIG).stat().st_mode & 0o777)
+        save_tensors({**others, **_parts(stored, tensors)}, draft / SINGLE, like=draft / _CONFIG)
+
+
+def save_tensors(tensors: Mapping[str, torch.Tensor], file: Path, *, like: Path) -> None:
+    """Write a safetensors file with the access rights of another file.
+
+    Args:
+        tensors: Tensors by name, each in memory of its own.
+        file: The new file.
+        like: A file with the usual rights. safetensors makes files readable only for their owner.
+    """
+    save_file(dict(tensors), file, metadata={"format": "pt"})
+    file.chmod(like.stat().st_mode & 0o777)
 
 
 @contextmanager
-def _whole_or_nothing(directory: Path) -> Iterator[Path]:
-    """Yield a draft directory and move its files to the target at the end.
+def atomic_directory(directory: Path) -> Iterator[Path]:
+    """Yield a draft directory and move its content to the target at the end.
+
+    Args:
+        directory: Target directory; see `require_new`.
 
     Raises:
         UnavailableError: writing failed; the draft was removed.
@@ -125,7 +137,7 @@ def _put_in_place(draft: Path, directory: Path) -> None:
         draft.chmod(directory.stat().st_mode & 0o777)
         draft.rename(directory)
         return
-    for path in sorted(draft.iterdir(), key=lambda path: path.name == SINGLE):
+    for path in sorted(draft.iterdir(), key=lambda path: path.suffix == ".safetensors"):
         path.rename(directory / path.name)
 
 

@@ -1,12 +1,10 @@
 """The checkpoints of an ensemble, made again from its manifest and verified."""
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
-from tempfile import mkdtemp
 
 from modnorm.checkpoint.reference import Checkpoint
-from modnorm.checkpoint.writing import require_new
+from modnorm.checkpoint.writing import atomic_directory, require_new
 from modnorm.errors import ConflictError
 from modnorm.perturbation.checkpoint_export import export_candidate
 from modnorm.prediction.manifest import Manifest
@@ -39,16 +37,8 @@ def rebuild(
     """
     require_new(directory)
     manifest.prompt.check(manifest.ensemble, base)
-    target = directory.absolute()
-    target.mkdir(parents=True, exist_ok=True)
-    draft = Path(mkdtemp(prefix=".rebuild-", dir=target))
-    try:
-        names = _write(manifest, base, draft, on_written)
-        for name in names:
-            (draft / name).rename(target / name)
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
-    return names
+    with atomic_directory(directory) as draft:
+        return _write(manifest, base, draft, on_written)
 
 
 def _write(

@@ -95,6 +95,8 @@ class Family:
     """Prefixes of stored names in a multimodal model, and the decoder's own prefixes."""
     ignored: tuple[str, ...] = ()
     """Prefixes of the stored names of other parts, such as vision towers."""
+    decoder_prefix: str = "model."
+    """Prefix of the decoder's modules in transformers' class of the whole model."""
 
     def layout(self, config: Config) -> Layout:
         """Return the physical tensors, in the order of the engine's parameters."""

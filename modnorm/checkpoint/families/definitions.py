@@ -123,4 +123,11 @@ _VISION = (
 )
 
 GEMMA3_TEXT = Family("gemma3_text", _gemma3, defaults=_DEFAULTS)
-GEMMA3 = Family("gemma3", _gemma3, defaults=_DEFAULTS, prefixes=_PREFIXES, ignored=_VISION)
+GEMMA3 = Family(
+    "gemma3",
+    _gemma3,
+    defaults=_DEFAULTS,
+    prefixes=_PREFIXES,
+    ignored=_VISION,
+    decoder_prefix="model.language_model.",
+)
