@@ -41,6 +41,14 @@ def factors_of(part: Part, columns: int, rank: int) -> tuple[Factor, Factor]:
     )
 
 
+def draw_factors(
+    part: Part, columns: int, rank: int, *, seed: int, device: torch.device
+) -> Factors:
+    """Return B and A of a part of the candidate with a seed, both float64."""
+    b, a = factors_of(part, columns, rank)
+    return _draw(b, seed, device), _draw(a, seed, device)
+
+
 class LowRankNoise:
     """The noise of one physical tensor.
 
@@ -56,8 +64,10 @@ class LowRankNoise:
         cls, tensor: PhysicalTensor, rank: int, *, seed: int, device: torch.device
     ) -> "LowRankNoise":
         """Return the noise of a matrix of the candidate with a seed."""
-        pairs = (factors_of(part, tensor.shape[1], rank) for part in tensor.parts)
-        return cls([(_draw(b, seed, device), _draw(a, seed, device)) for b, a in pairs])
+        columns = tensor.shape[1]
+        return cls(
+            [draw_factors(part, columns, rank, seed=seed, device=device) for part in tensor.parts]
+        )
 
     def norm(self, norm: Norm) -> torch.Tensor:
         """Return a norm of the whole tensor's noise, 0-d float64 on the CPU."""

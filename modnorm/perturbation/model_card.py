@@ -1,4 +1,4 @@
-"""The model card of an exported checkpoint: its README.md."""
+"""The model card of an exported checkpoint or adapter: its README.md."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,6 +12,16 @@ from transformers import AutoModelForCausalLM, {tokenizer}
 
 model = AutoModelForCausalLM.from_pretrained("DIRECTORY")
 tokenizer = {tokenizer}.from_pretrained("DIRECTORY")
+```
+"""
+_LOADING_ADAPTER = """\
+```python
+from peft import PeftModel
+from transformers import AutoModelForCausalLM, {tokenizer}
+
+base = AutoModelForCausalLM.from_pretrained({base})
+model = PeftModel.from_pretrained(base, "DIRECTORY")
+tokenizer = {tokenizer}.from_pretrained({base})
 ```
 """
 
@@ -46,6 +56,11 @@ class TokenizerFinding:
             "otherwise than the run did: load the tokenizer with `PreTrainedTokenizerFast`."
         )
 
+    @property
+    def tokenizer(self) -> str:
+        """Name of the class that loads the tokenizer as the run did."""
+        return "AutoTokenizer" if self.holds else "PreTrainedTokenizerFast"
+
 
 def model_card(
     base: Checkpoint, title: str, facts: Mapping[str, str], finding: TokenizerFinding
@@ -58,19 +73,48 @@ def model_card(
         facts: Rows of the table: what defines the weights.
         finding: Whether `AutoTokenizer` can be used.
     """
-    origin = f"base_model: {base.name}\n" if base.revision is not None else ""
-    rows = {"base model": base.name, "SHA-256 of the base": base.digest, **facts}
-    table = "".join(f"| {name} | {_cell(value)} |\n" for name, value in rows.items())
-    tokenizer = "AutoTokenizer" if finding.holds else "PreTrainedTokenizerFast"
+    loading = _LOADING.format(tokenizer=finding.tokenizer)
     return (
-        f"---\n{origin}library_name: transformers\npipeline_tag: text-generation\n"
-        "tags:\n- modnorm\n---\n\n"
+        f"{_front_matter(base, 'transformers')}"
         f"# {title}\n\n"
         "`modnorm export` wrote these weights. They are the base model's, perturbed without "
-        "gradients.\n\n"
-        f"| property | value |\n|---|---|\n{table}\n"
-        f"## Loading\n\n{_LOADING.format(tokenizer=tokenizer)}\n{finding.sentence}\n"
+        f"gradients.\n\n{_table(base, facts)}\n"
+        f"## Loading\n\n{loading}\n{finding.sentence}\n"
     )
+
+
+def adapter_card(
+    base: Checkpoint, title: str, facts: Mapping[str, str], finding: TokenizerFinding
+) -> str:
+    """Return the text of an adapter's model card; the arguments are those of `model_card`."""
+    revision = "" if base.revision is None else f', revision="{base.revision}"'
+    loading = _LOADING_ADAPTER.format(
+        tokenizer=finding.tokenizer, base=f'"{base.location}"{revision}'
+    )
+    return (
+        f"{_front_matter(base, 'peft')}"
+        f"# {title}\n\n"
+        "`modnorm export --adapters` wrote this LoRA adapter. It is a perturbation that was found "
+        f"without gradients.\n\n{_table(base, facts)}\n"
+        f"## Loading\n\n{loading}\n{finding.sentence}\n\n"
+        "The candidate of the search had weights rounded to their dtype after the addition. An "
+        "adapter's sum is not rounded, so some answers differ.\n"
+    )
+
+
+def _front_matter(base: Checkpoint, library: str) -> str:
+    """Return the metadata that the Hugging Face Hub reads."""
+    origin = f"base_model: {base.name}\n" if base.revision is not None else ""
+    return (
+        f"---\n{origin}library_name: {library}\npipeline_tag: text-generation\n"
+        "tags:\n- modnorm\n---\n\n"
+    )
+
+
+def _table(base: Checkpoint, facts: Mapping[str, str]) -> str:
+    rows = {"base model": base.name, "SHA-256 of the base": base.digest, **facts}
+    lines = "".join(f"| {name} | {_cell(value)} |\n" for name, value in rows.items())
+    return f"| property | value |\n|---|---|\n{lines}"
 
 
 def _cell(value: str) -> str:

@@ -4,7 +4,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -15,12 +15,15 @@ from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, Pr
 
 from modnorm.checkpoint.prompts import PromptEncoder
 from modnorm.checkpoint.reference import Checkpoint, resolve_checkpoint
-from modnorm.engines import Engine, load_engine
+from modnorm.engines import Engine, GenerationLimits, load_engine
+from modnorm.engines.transformers_engine import TransformersEngine
 from modnorm.geometry.scale_map import ScaleMap
+from modnorm.perturbation.adapters import write_adapter
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.methods import build_scale_map
 from modnorm.spec import Masses
 from modnorm.tasks.protocol import Message
+from tests.engines.exported_adapters import ANSWER_TOKENS, Adapter
 
 VLLM = {
     # The scheduler in this process, one thread, no network.
@@ -206,6 +209,44 @@ def draw() -> Callable[..., Descriptor]:
         return Descriptor("portable-v1", seed, scale_map.method, radius, scale_map.digest)
 
     return draw
+
+
+@pytest.fixture(scope="session")
+def low_rank_map(float32: Checkpoint) -> ScaleMap:
+    """Isotropic noise of rank 16 on all linear layers."""
+    return build_scale_map(
+        "randopt",
+        config=float32.config,
+        model_digest=float32.digest,
+        masses=Masses(),
+        weights=None,
+        sensitivities=None,
+        rank=16,
+        target_modules="all-linear",
+    )
+
+
+@pytest.fixture(scope="session")
+def adapters(
+    float32: Checkpoint,
+    low_rank_map: ScaleMap,
+    prompts: Sequence[Sequence[int]],
+    draw: Callable[..., Descriptor],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> tuple[Adapter, ...]:
+    """Two candidates as adapters of the bundled model in float32."""
+    engine, made = TransformersEngine(float32), []
+    for seed in (1, 2):
+        with (
+            engine.candidate(draw(low_rank_map, seed, 0.01), low_rank_map) as resolved,
+            closing(engine.generate(prompts, GenerationLimits(ANSWER_TOKENS))) as completions,
+        ):
+            answers = sorted(completions, key=lambda each: each.index)
+        directory = tmp_path_factory.mktemp("adapter") / f"expert-{seed}"
+        write_adapter(float32, resolved, low_rank_map, directory)
+        made.append(Adapter(directory, tuple(each.text for each in answers)))
+    engine.close()
+    return tuple(made)
 
 
 def _save(model: PreTrainedModel, tokenizer: Checkpoint, directory: Path) -> Checkpoint:

@@ -1,0 +1,176 @@
+"""Export of a low-rank candidate as a LoRA adapter, in the format of PEFT.
+
+Part `w` of a matrix has the perturbation `c * B A`, with the coefficient `c` of its matrix and the
+factors of `modnorm.perturbation.low_rank`. The adapter holds, in float32,
+
+    lora_A = A        lora_B = fl32( c * B )
+
+and `lora_alpha` is the rank, so an engine adds `lora_B lora_A`. A is exact in float32. A
+candidate's weights are rounded to their dtype after the addition; an adapter's sum is not.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+
+from modnorm.checkpoint.checkpoint_files import ADAPTER
+from modnorm.checkpoint.families import family_of, physical_layout
+from modnorm.checkpoint.layout import Part
+from modnorm.checkpoint.reference import Checkpoint
+from modnorm.checkpoint.writing import atomic_directory, require_new, save_tensors
+from modnorm.errors import CandidateError, IncompatibleError, InvalidInputError
+from modnorm.geometry.scale_map import ScaleMap
+from modnorm.perturbation.checkpoint_export import CANDIDATE
+from modnorm.perturbation.descriptor import Descriptor
+from modnorm.perturbation.low_rank import draw_factors
+from modnorm.perturbation.model_card import CARD
+
+ADAPTER_WEIGHTS = "adapter_model.safetensors"
+_LINEAR = frozenset({"attention", "mlp"})
+"""Groups of the matrices that engines take from adapters; vLLM takes no embeddings of Qwen2."""
+_PREFIX = "base_model.model."
+"""PEFT's name of the wrapped model."""
+_CPU = torch.device("cpu")
+
+
+def write_adapter(
+    checkpoint: Checkpoint,
+    descriptor: Descriptor,
+    scale_map: ScaleMap,
+    directory: Path,
+    *,
+    card: str | None = None,
+) -> None:
+    """Write a candidate's adapter: configuration, factors and descriptor.
+
+    Args:
+        checkpoint: The base; only its configuration and digest are used.
+        descriptor: The candidate, resolved.
+        scale_map: The scale map that it was drawn with.
+        directory: Target directory, new or empty.
+        card: Text of its model card; None for no card.
+
+    Raises:
+        InvalidInputError: the candidate is no adapter (`require_adapters`), or the directory
+            cannot be written.
+        IncompatibleError: the candidate belongs to another model or scale map.
+        CandidateError: the descriptor is not resolved.
+        ConflictError: the directory is not empty.
+        UnavailableError: writing failed; nothing was left behind.
+    """
+    require_new(directory)
+    tensors = adapter_tensors(checkpoint, descriptor, scale_map)
+    texts = {
+        ADAPTER: _to_json(_configuration(checkpoint, scale_map)),
+        CANDIDATE: _to_json(asdict(descriptor)),
+        **({} if card is None else {CARD: card}),
+    }
+    with atomic_directory(directory) as draft:
+        for name, text in texts.items():
+            (draft / name).write_text(text, encoding="utf-8")
+        save_tensors(tensors, draft / ADAPTER_WEIGHTS, like=draft / ADAPTER)
+
+
+def adapter_tensors(
+    checkpoint: Checkpoint, descriptor: Descriptor, scale_map: ScaleMap
+) -> dict[str, torch.Tensor]:
+    """Return the tensors of a candidate's adapter by PEFT's names, float32 on the CPU.
+
+    `lora_A` has shape (rank, columns) and `lora_B` (rows, rank).
+
+    Raises:
+        InvalidInputError: the candidate is no adapter (`require_adapters`).
+        IncompatibleError: the candidate belongs to another model or scale map.
+        CandidateError: the descriptor is not resolved.
+    """
+    rank = require_adapters(scale_map)
+    coefficients = _coefficients(checkpoint, descriptor, scale_map)
+    tensors = {}
+    for tensor in physical_layout(checkpoint.config):
+        if tensor.name not in coefficients:
+            continue
+        coefficient = coefficients[tensor.name]
+        for part in tensor.parts:
+            left, right = draw_factors(
+                part, tensor.shape[1], rank, seed=descriptor.seed, device=_CPU
+            )
+            name = _PREFIX + _module(checkpoint, part)
+            tensors[f"{name}.lora_A.weight"] = right.to(torch.float32)
+            tensors[f"{name}.lora_B.weight"] = left.to(torch.float32) * coefficient
+    return tensors
+
+
+def require_adapters(scale_map: ScaleMap) -> int:
+    """Return the rank of candidates that can be adapters.
+
+    Raises:
+        InvalidInputError: their noise has full rank, or changes embeddings or the output head.
+    """
+    if scale_map.rank is None:
+        raise InvalidInputError(
+            "candidates of full rank cannot be adapters, which hold two thin factors of each "
+            "matrix",
+            field="adapters",
+            remedy="write checkpoints: `modnorm export --manifest`, then `modnorm rebuild`; or "
+            "search with `method: {rank: 16, target_modules: all-linear}`",
+        )
+    for scale in scale_map.active:
+        if scale.group not in _LINEAR:
+            raise InvalidInputError(
+                f"the candidates perturb {scale.name}, which engines take from no adapter",
+                field="adapters",
+                remedy="search with `target_modules: all-linear` in `method`",
+            )
+    return scale_map.rank
+
+
+def _coefficients(
+    checkpoint: Checkpoint, descriptor: Descriptor, scale_map: ScaleMap
+) -> Mapping[str, float]:
+    """Return the coefficient of each perturbed tensor by name."""
+    found = descriptor.scale_map, scale_map.model_digest
+    if found != (scale_map.digest, checkpoint.digest):
+        raise IncompatibleError("the candidate belongs to another model or scale map")
+    if len(descriptor.coefficients or ()) != len(scale_map.active):
+        raise CandidateError("an adapter needs a coefficient for each perturbed tensor")
+    names = (scale.name for scale in scale_map.active)
+    return dict(zip(names, descriptor.coefficients or (), strict=True))
+
+
+def _configuration(checkpoint: Checkpoint, scale_map: ScaleMap) -> dict[str, object]:
+    """Return the content of `adapter_config.json`."""
+    family, active = family_of(checkpoint.config), {scale.name for scale in scale_map.active}
+    perturbed = (each for each in physical_layout(checkpoint.config) if each.name in active)
+    modules = {_module(checkpoint, part) for tensor in perturbed for part in tensor.parts}
+    excluded = "|".join(f"{re.escape(prefix)}.*" for prefix in family.ignored)
+    return {
+        "peft_type": "LORA",
+        "task_type": "CAUSAL_LM",
+        "base_model_name_or_path": checkpoint.location,
+        "revision": checkpoint.revision,
+        "r": scale_map.rank,
+        "lora_alpha": scale_map.rank,
+        "lora_dropout": 0.0,
+        "target_modules": sorted({module.rpartition(".")[2] for module in modules}),
+        "exclude_modules": excluded or None,
+        "bias": "none",
+        "fan_in_fan_out": False,
+        "use_rslora": False,
+        "use_dora": False,
+        "modules_to_save": None,
+        "inference_mode": True,
+    }
+
+
+def _module(checkpoint: Checkpoint, part: Part) -> str:
+    """Return the name of a part's module in transformers' class of the whole model."""
+    module = part.name.removesuffix(".weight").removeprefix("model.")
+    return family_of(checkpoint.config).decoder_prefix + module
+
+
+def _to_json(content: Mapping[str, object]) -> str:
+    return json.dumps(content, indent=2, sort_keys=True) + "\n"
