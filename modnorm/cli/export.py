@@ -1,12 +1,19 @@
-"""`modnorm export`: a trained model or a candidate of a run, as a checkpoint."""
+"""`modnorm export`: a checkpoint, a manifest or adapters of a finished run."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from modnorm.cli.options import BaseModel, BaseRevision, Json, Population, Run, RunServer, Size
+from modnorm.cli.options import BaseModel, BaseRevision, Json, Population, RunServer, Size
+from modnorm.errors import InvalidInputError
 
+Run = Annotated[
+    str,
+    typer.Argument(
+        metavar="RUN", help="Directory of a run, or id in a lab; for --adapters also a manifest."
+    ),
+]
 Out = Annotated[Path, typer.Option("--out", metavar="PATH", help="Where the result goes.")]
 Rank = Annotated[
     int | None,
@@ -24,6 +31,13 @@ Manifest = Annotated[
         help="Write the file that rebuilds an ensemble anywhere, instead of a checkpoint.",
     ),
 ]
+Adapters = Annotated[
+    bool,
+    typer.Option(
+        "--adapters",
+        help="Write the experts of a low-rank ensemble as LoRA adapters, instead of a checkpoint.",
+    ),
+]
 
 
 def export(  # noqa: PLR0913 - each argument is an option of the command
@@ -32,6 +46,7 @@ def export(  # noqa: PLR0913 - each argument is an option of the command
     out: Out,
     rank: Rank = None,
     manifest: Manifest = False,
+    adapters: Adapters = False,
     population: Population = None,
     size: Size = None,
     server: RunServer = None,
@@ -43,16 +58,26 @@ def export(  # noqa: PLR0913 - each argument is an option of the command
 
     The weights are rebuilt bit for bit from the base and the stored lineage or descriptor. The
     base is read on this machine; a base with another digest than the run's is refused.
-    With --manifest, --n and --k name the ensemble; `modnorm rebuild` makes its checkpoints.
+    With --manifest or --adapters, --n and --k name the ensemble. `modnorm rebuild` makes the
+    checkpoints of a manifest. Adapters have PEFT's format, and vLLM serves them on one base.
     """
-    from modnorm.cli.export_work import write_model
+    if manifest and adapters:
+        raise InvalidInputError(
+            "--manifest writes a file and --adapters a directory",
+            field="adapters",
+            remedy="give one of the two",
+        )
     from modnorm.prediction.base_model import BasePlace
 
     place = BasePlace(model, revision)
-    if manifest:
-        from modnorm.cli.manifest_work import write_manifest
-        from modnorm.cli.predict_work import Asked
+    if not (manifest or adapters):
+        from modnorm.cli.export_work import write_model
 
-        write_manifest(Asked(run, server, population, size), rank, place, out, as_json=as_json)
+        write_model(run, server, place, out, rank, as_json=as_json)
         return
-    write_model(run, server, place, out, rank, as_json=as_json)
+    from modnorm.cli.adapter_work import write_adapters
+    from modnorm.cli.manifest_work import write_manifest
+    from modnorm.cli.predict_work import Asked
+
+    write = write_manifest if manifest else write_adapters
+    write(Asked(run, server, population, size), rank, place, out, as_json=as_json)

@@ -4,8 +4,10 @@ import shutil
 import grpc
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 from modnorm.checkpoint.reference import resolve_checkpoint
+from modnorm.perturbation.adapters import adapter_tensors
 from modnorm.perturbation.checkpoint_export import export_candidate, export_state
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.lineage import Lineage, Step
@@ -80,7 +82,7 @@ def served(serve, servicer, experiment, candidates, artifacts):
     )
 
 
-def scale_map(model_digest=None):
+def scale_map(model_digest=None, **low_rank):
     checkpoint = resolve_checkpoint("tiny-thicket")
     return build_scale_map(
         "randopt",
@@ -89,6 +91,7 @@ def scale_map(model_digest=None):
         masses=Masses(),
         weights=None,
         sensitivities=None,
+        **low_rank,
     )
 
 
@@ -109,15 +112,25 @@ def candidate(index, reward, drawn_with, **changes):
 
 
 @pytest.fixture
-def search(spec):
+def noise():
+    """Rank and target modules of the search; none for full rank."""
+    return {}
+
+
+@pytest.fixture
+def search(spec, noise):
     """A finished search of four candidates, ranked 2, 0; one was stopped, the last failed."""
-    drawn_with = scale_map()
+    drawn_with = scale_map(**noise)
     return (
         experiments.Experiment(
             id="e1",
             spec=spec_to_proto(spec),
             state=experiments.EXPERIMENT_STATE_SUCCEEDED,
             provenance=experiments.Provenance(scale_map_digest=drawn_with.digest),
+            ensembles=[
+                experiments.EnsembleResult(population=4, ensemble_size=size, experts=[2, 0][:size])
+                for size in (1, 2)
+            ],
         ),
         [
             experiments.Candidate(index=-1, state=experiments.CANDIDATE_STATE_SCORED),
@@ -296,3 +309,69 @@ def test_in_a_lab_too_a_rank_of_a_search_is_asked_for(export):
     code, _, err = export()
     assert code == 2
     assert "--rank 1" in err
+
+
+LINEAR = {"rank": 3, "target_modules": "all-linear"}
+
+
+@pytest.mark.parametrize("noise", [LINEAR])
+def test_of_a_lab_the_experts_are_written_as_adapters(export, search, tmp_path):
+    code, out, err = export("--adapters", "--k", 2, "--json")
+    assert code == 0, err
+    folder, base = tmp_path / "out", resolve_checkpoint("tiny-thicket")
+    assert json.loads(out) == {
+        "directory": str(folder),
+        "experts": {"expert-1": 2, "expert-2": 0},
+        "command": [
+            *("vllm", "serve", str(base.directory), "--enable-lora"),
+            *("--max-loras", "2", "--max-lora-rank", "8", "--lora-modules"),
+            *(f"expert-{rank}={folder / f'expert-{rank}'}" for rank in (1, 2)),
+        ],
+    }
+    assert sorted(path.name for path in folder.iterdir()) == ["README.md", "expert-1", "expert-2"]
+    drawn_with = scale_map(**LINEAR)
+    for name, message in (("expert-1", search[1][3]), ("expert-2", search[1][1])):
+        stored = load_file(folder / name / "adapter_model.safetensors")
+        made = adapter_tensors(base, descriptor_from_proto(message.descriptor), drawn_with)
+        assert stored.keys() == made.keys()
+        assert all(np.array_equal(stored[each], made[each]) for each in made)
+    assert "| expert | 1 of 2, candidate 2 of 4 |" in (folder / "expert-1/README.md").read_text()
+
+
+@pytest.mark.parametrize("noise", [LINEAR])
+def test_the_command_that_serves_adapters_is_printed_and_in_their_readme(export, tmp_path):
+    code, out, err = export("--adapters", "--k", 1)
+    assert code == 0, err
+    told, command = out.splitlines()
+    assert told == f"{tmp_path / 'out' / 'expert-1'}  candidate 2"
+    served = " --enable-lora --max-loras 1 --max-lora-rank 8 --lora-modules expert-1="
+    assert command.startswith("vllm serve ")
+    assert command.endswith(f"{served}{tmp_path / 'out' / 'expert-1'}")
+    assert f"{served}expert-1\n" in (tmp_path / "out" / "README.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("noise", "reason", "remedy"),
+    [
+        ({}, "candidates of full rank cannot be adapters", "modnorm rebuild"),
+        ({"rank": 3}, "the candidates perturb model.embed_tokens.weight", "all-linear"),
+    ],
+)
+def test_other_candidates_are_no_adapters(export, tmp_path, noise, reason, remedy):
+    code, _, err = export("--adapters")
+    assert code == 2
+    assert err.startswith(f"error: adapters: {reason}")
+    assert remedy in err
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("noise", [LINEAR])
+def test_adapters_are_of_an_ensemble_and_no_manifest(export, tmp_path):
+    for option, field in ((("--rank", 1), "rank"), (("--manifest",), "adapters")):
+        code, _, err = export("--adapters", *option)
+        assert code == 2
+        assert err.startswith(f"error: {field}: ")
+    code, _, err = export("--adapters", "--k", 3)
+    assert code == 2
+    assert err.startswith("error: k: the run has no ensemble K=3")
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,81 @@
+"""What `modnorm export --adapters` does."""
+
+import shlex
+from pathlib import Path
+
+import typer
+
+from modnorm.checkpoint.reference import Checkpoint
+from modnorm.checkpoint.tokenizer_check import differing_prompts
+from modnorm.checkpoint.writing import require_new
+from modnorm.cli.console import emit_json, stderr
+from modnorm.cli.predict_work import Asked
+from modnorm.cli.runs import opened_run
+from modnorm.client.export_card import check_tokenizer
+from modnorm.errors import InvalidInputError
+from modnorm.perturbation.adapters import require_adapters
+from modnorm.perturbation.model_card import TokenizerFinding
+from modnorm.prediction.base_model import BasePlace
+from modnorm.prediction.ensemble_adapters import export_adapters, serving_command
+from modnorm.prediction.ensemble_definition import EnsembleDefinition, define_ensemble
+from modnorm.prediction.manifest import Manifest, read_manifest
+
+
+def write_adapters(
+    asked: Asked, rank: int | None, place: BasePlace, out: Path, *, as_json: bool
+) -> None:
+    """Write the experts of an ensemble as adapters, and print the command that serves them.
+
+    Args:
+        asked: The ensemble.
+        rank: `--rank` of the command line, which is refused.
+        place: Where the base is.
+        out: Directory of the adapters.
+        as_json: Print a document.
+
+    Raises:
+        InvalidInputError: a rank is given, or the experts cannot be adapters.
+    """
+    if rank is not None:
+        raise InvalidInputError(
+            "adapters are of an ensemble", field="rank", remedy="give --n and --k instead"
+        )
+    require_new(out)
+    ensemble, base, finding = _find(asked, place)
+    names = export_adapters(ensemble, base, out, finding)
+    if not finding.holds:
+        stderr().print(f"warning: {finding.sentence}", soft_wrap=True)
+    command = serving_command(base, ensemble.scale_map, out, names)
+    if as_json:
+        experts = dict(zip(names, ensemble.indices, strict=True))
+        emit_json({"directory": str(out), "experts": experts, "command": list(command)})
+        return
+    for name, index in zip(names, ensemble.indices, strict=True):
+        typer.echo(f"{out / name}  candidate {index}")
+    typer.echo(shlex.join(command))
+
+
+def _find(
+    asked: Asked, place: BasePlace
+) -> tuple[EnsembleDefinition, Checkpoint, TokenizerFinding]:
+    """Return the ensemble, its base, and whether `AutoTokenizer` can be used."""
+    if asked.is_manifest:
+        manifest = read_manifest(Path(asked.source))
+        ensemble = manifest.narrowed(asked.population, asked.size)
+        base = _base(ensemble, place)
+        manifest.prompt.check(ensemble, base)
+        return ensemble, base, _check_example(manifest, base)
+    with opened_run(asked.source, asked.server) as run:
+        ensemble = define_ensemble(run, asked.population, asked.size)
+        base = _base(ensemble, place)
+        return ensemble, base, check_tokenizer(run, base)
+
+
+def _base(ensemble: EnsembleDefinition, place: BasePlace) -> Checkpoint:
+    require_adapters(ensemble.scale_map)
+    return place.find(ensemble.model, ensemble.model_digest)
+
+
+def _check_example(manifest: Manifest, base: Checkpoint) -> TokenizerFinding:
+    messages = manifest.ensemble.task.load().messages(manifest.prompt.question)
+    return TokenizerFinding(1, len(differing_prompts(base, [messages])))

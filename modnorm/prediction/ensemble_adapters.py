@@ -1,0 +1,110 @@
+"""The experts of an ensemble as adapters of one base, with the command that serves them."""
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+from modnorm.checkpoint.reference import Checkpoint
+from modnorm.checkpoint.writing import atomic_directory, require_new
+from modnorm.geometry.scale_map import ScaleMap
+from modnorm.perturbation.adapters import require_adapters, write_adapter
+from modnorm.perturbation.model_card import CARD, TokenizerFinding, adapter_card
+from modnorm.prediction.ensemble_definition import EnsembleDefinition
+
+_VLLM_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
+"""The values that vLLM takes for `--max-lora-rank`."""
+
+
+def export_adapters(
+    ensemble: EnsembleDefinition, base: Checkpoint, directory: Path, finding: TokenizerFinding
+) -> tuple[str, ...]:
+    """Write an adapter for each expert, and a page that names the command that serves them.
+
+    Args:
+        ensemble: The ensemble.
+        base: Its base.
+        directory: New or empty; it gets the folders `expert-1`, `expert-2`, ..., best first.
+        finding: Whether `AutoTokenizer` can be used.
+
+    Returns:
+        The names of the folders.
+
+    Raises:
+        InvalidInputError: the experts cannot be adapters, or the directory cannot be written.
+        ConflictError: the directory is not empty.
+        IncompatibleError: the experts belong to another model.
+        UnavailableError: writing failed; nothing was left behind.
+    """
+    require_new(directory)
+    names = tuple(f"expert-{rank}" for rank in range(1, ensemble.ensemble_size + 1))
+    with atomic_directory(directory) as draft:
+        for rank, (name, expert) in enumerate(zip(names, ensemble.experts, strict=True), 1):
+            card = _card(ensemble, base, rank, finding)
+            write_adapter(base, expert.descriptor, ensemble.scale_map, draft / name, card=card)
+        page = _page(ensemble, base, names, finding)
+        (draft / CARD).write_text(page, encoding="utf-8")
+    return names
+
+
+def serving_command(
+    base: Checkpoint, scale_map: ScaleMap, folder: Path, names: Sequence[str]
+) -> tuple[str, ...]:
+    """Return the words of the command by which vLLM serves adapters of a base in one batch.
+
+    Args:
+        base: The base.
+        scale_map: The scale map of the candidates.
+        folder: The folder of the adapters.
+        names: Their folders in it, which become the names of models.
+
+    Raises:
+        InvalidInputError: the candidates cannot be adapters.
+    """
+    rank = vllm_rank(require_adapters(scale_map))
+    revision = () if base.revision is None else ("--revision", base.revision)
+    return (
+        *("vllm", "serve", base.location, *revision, "--enable-lora"),
+        *("--max-loras", str(len(names)), "--max-lora-rank", str(rank)),
+        *("--lora-modules", *(f"{name}={folder / name}" for name in names)),
+    )
+
+
+def vllm_rank(rank: int) -> int:
+    """Return the smallest `--max-lora-rank` of vLLM for adapters of a rank."""
+    return next(each for each in _VLLM_RANKS if each >= rank)
+
+
+def _card(
+    ensemble: EnsembleDefinition, base: Checkpoint, rank: int, finding: TokenizerFinding
+) -> str:
+    expert, task = ensemble.experts[rank - 1], ensemble.task
+    descriptor = expert.descriptor
+    facts = {
+        "method": f"{descriptor.method}, radius {descriptor.radius:g}",
+        "noise": f"{descriptor.noise}, seed {descriptor.seed}, rank {ensemble.scale_map.rank}",
+        "task": f"{task.name}, scorer {task.scorer}",
+        "expert": f"{rank} of {ensemble.ensemble_size}, candidate {expert.index} of "
+        f"{ensemble.population}",
+        "definition": "`candidate.json`",
+    }
+    return adapter_card(base, f"Candidate {expert.index} as an adapter", facts, finding)
+
+
+def _page(
+    ensemble: EnsembleDefinition, base: Checkpoint, names: Sequence[str], finding: TokenizerFinding
+) -> str:
+    command = shlex.join(serving_command(base, ensemble.scale_map, Path(), names))
+    rows = "".join(
+        f"| `{name}` | {expert.index} | {expert.descriptor.seed} |\n"
+        for name, expert in zip(names, ensemble.experts, strict=True)
+    )
+    return (
+        f"# Experts of {base.name} as adapters\n\n"
+        f"`modnorm export --adapters` wrote these LoRA adapters of {base.name} (SHA-256 "
+        f"{base.digest}), the best first.\n\n"
+        f"| adapter | candidate | seed |\n|---|---:|---:|\n{rows}\n"
+        f"## Serving\n\nvLLM serves all of them in one batch. In this directory:\n\n"
+        f"    {command}\n\n"
+        "Each adapter is a model of that server. The vote over their answers is the ensemble's "
+        f"answer.\n\n{finding.sentence}\n"
+    )
