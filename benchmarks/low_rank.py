@@ -3,6 +3,7 @@
     python -m benchmarks.low_rank --out runs/low-rank [--data countdown.json] [--processes 12]
         [--methods modular_norm randopt] [--ranks 1 4 16 64 full] [--seeds 42 43 44]
         [--radii 0.32 0.64 1.28 2.56] [--sigmas 0.004 0.008 0.016 0.032] [--engine transformers]
+        [--target-modules all all-linear]
 
 Each method and rank is tuned alone: the scale whose vote of 8 of 32 candidates is best on the
 development rows, on ties the smaller one. Then each seed draws 64 candidates with that scale, and
@@ -13,6 +14,9 @@ Several processes need `OMP_NUM_THREADS=1`, and a share of the memory of a GPU e
 `MODNORM_GPU_MEMORY_UTILIZATION=0.07` for 12 of them.
 
 vLLM counts the memory of processes that start together as its own; `--apart 20` prevents that.
+
+`--target-modules all-linear` leaves embeddings and head alone, as adapters need. Full rank has
+no such rows. Both values give both rows for each rank.
 
 `cells.jsonl` in the folder gets a line for each finished experiment. The same command resumes,
 and `--table` only prints. After `--seconds` no new experiment begins.
@@ -28,9 +32,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from queue import Empty
 from statistics import mean, stdev
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
-from modnorm.spec import ExperimentSpec, parse_spec
+from modnorm.spec import ExperimentSpec, TargetModules, parse_spec
 
 if TYPE_CHECKING:
     from multiprocessing.queues import Queue
@@ -50,11 +54,13 @@ class Condition:
 
     method: str
     rank: int | None
+    target_modules: TargetModules = "all"
 
     @property
     def label(self) -> str:
-        """The rank in words."""
-        return "full" if self.rank is None else str(self.rank)
+        """Rank and target modules in words."""
+        rank = "full" if self.rank is None else str(self.rank)
+        return rank if self.target_modules == "all" else f"{rank} {self.target_modules}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +117,12 @@ def make_cell(
     splits = rows(options)
     size = min(TUNED_ON, options.population) if is_trial else options.population
     sizes = [min(TUNED_SIZE, size)] if is_trial else [k for k in SIZES if k <= size]
-    method = {"name": condition.method, "radius": radius, "rank": condition.rank}
+    method = {
+        "name": condition.method,
+        "radius": radius,
+        "rank": condition.rank,
+        "target_modules": condition.target_modules,
+    }
     spec = parse_spec(
         {
             "name": f"{condition.method} rank {condition.label} scale {radius:g} seed {seed}",
@@ -143,7 +154,11 @@ class Study:
         self._file: Path = options.out / "cells.jsonl"
         self._outcomes = {one.digest: one for one in self._read()}
         self.conditions = [
-            Condition(method, rank) for method in options.methods for rank in options.ranks
+            Condition(method, rank, modules)
+            for method in options.methods
+            for rank in options.ranks
+            for modules in options.target_modules
+            if rank is not None or modules == "all"
         ]
 
     def trials(self, condition: Condition) -> list[Cell]:
@@ -343,6 +358,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--data", type=Path, help="public countdown.json; else bundled rows")
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS)
     parser.add_argument("--ranks", nargs="+", type=_rank, default=RANKS)
+    parser.add_argument(
+        "--target-modules", nargs="+", choices=get_args(TargetModules), default=("all",)
+    )
     parser.add_argument("--seeds", nargs="+", type=int, default=(42, 43, 44))
     parser.add_argument("--radii", nargs="+", type=float, default=(0.32, 0.64, 1.28, 2.56))
     parser.add_argument("--sigmas", nargs="+", type=float, default=(0.004, 0.008, 0.016, 0.032))
