@@ -13,7 +13,10 @@ from modnorm.prediction.manifest import read_manifest
 def low_rank(modnorm, write_spec, tmp_path_factory):
     """The directory of a run of rank 16 on linear layers."""
     spec = write_spec(
-        "low-rank", method__rank=16, method__target_modules="all-linear", method__radius=1.28
+        "low-rank",
+        method={"name": "randopt", "sigma": 0.01, "rank": 16, "target_modules": "all-linear"},
+        population={"size": 2, "ensemble_sizes": [2]},
+        task__max_tokens=8,
     )
     directory = tmp_path_factory.mktemp("low-rank") / "run"
     modnorm("run", spec, "--out", directory)
