@@ -61,6 +61,11 @@ class Splits:
             *render_prompts(self.task, development, "development row"),
         ]
 
+    def heldout_of(self, prompts: Sequence[Sequence[Message]]) -> Sequence[Sequence[Message]]:
+        """Return the prompts of the held-out rows among those of `prompts`."""
+        start = len(self.selection.rows)
+        return prompts[start : start + len(self.heldout.rows)]
+
 
 def check_engine(spec: ExperimentSpec, engines: Collection[str] | None) -> None:
     """Refuse an engine that no evaluator has, since its jobs would be retried for ever.

@@ -18,8 +18,10 @@ from modnorm.analysis.uncertainty import ConfidenceInterval
 from modnorm.errors import InvalidInputError
 from modnorm.tasks.registry import get_stored_task
 
-_PROFILE = "profile"
-_UNPAIRED = frozenset({"task", "scorer", "held-out rows"})
+_PROFILE, _PROMPTS, _HELDOUT = "profile", "prompts", "held-out rows"
+_OPTIONAL = frozenset({_PROFILE, _PROMPTS})
+"""Conditions that differ only if both runs record them: a method may need no profile."""
+_UNPAIRED = frozenset({"task", "scorer", _HELDOUT})
 """Conditions under which an answer to one row is right; others may differ between paired runs."""
 
 
@@ -79,6 +81,8 @@ class ComparisonRow(TypedDict):
     """Of these metrics."""
     differs: list[str]
     """What keeps the run from being compared with the first one; empty when nothing does."""
+    prompts_recorded: bool
+    """Whether the run records its prompts; otherwise they are not compared."""
     mixed_environments: Mapping[str, Sequence[str]]
     """Settings in which the machines that answered this run differ."""
     paired: list[PairedEnsembles]
@@ -172,6 +176,7 @@ def _row(result: ComparedRun, expected: Mapping[str, object]) -> ComparisonRow:
         ensembles={each["ensemble_size"]: each["metric"] for each in ensembles},
         intervals={each["ensemble_size"]: each.get("interval") for each in ensembles},
         differs=_differing(found, expected),
+        prompts_recorded=bool(found[_PROMPTS]),
         mixed_environments=document.get("mixed_environments", {}),
         paired=[],
         verdict=None,
@@ -179,12 +184,13 @@ def _row(result: ComparedRun, expected: Mapping[str, object]) -> ComparisonRow:
 
 
 def _differing(found: Mapping[str, object], expected: Mapping[str, object]) -> list[str]:
-    """Return the conditions that differ; a method without a profile cannot differ in it."""
-    return [
+    """Return the conditions that differ; prompts of other rows are left out, since they must."""
+    names = [
         name
         for name, value in found.items()
-        if value != expected[name] and (name != _PROFILE or (value and expected[name]))
+        if value != expected[name] and (name not in _OPTIONAL or (value and expected[name]))
     ]
+    return [name for name in names if name != _PROMPTS or _HELDOUT not in names]
 
 
 def _conditions(document: ResultsDocument) -> dict[str, object]:
@@ -198,7 +204,8 @@ def _conditions(document: ResultsDocument) -> dict[str, object]:
         "completion cap": _completion_cap(task),
         "scorer": provenance.get("scorer"),
         "selection rows": provenance.get("selection_digest"),
-        "held-out rows": provenance.get("heldout_digest"),
+        _HELDOUT: provenance.get("heldout_digest"),
+        _PROMPTS: provenance.get("prompts_digest"),
         "noise": _section(spec, "population").get("noise"),
         "numerics": _section(spec, "engine").get("numerics", "fast"),
     }

@@ -103,5 +103,8 @@ def _warn(row: "ComparisonRow", first: str) -> None:
         names = ", ".join(row["differs"])
         note = f"not comparable: {row['run']} differs from {first} in {names}"
         stderr().print(note, soft_wrap=True)
+    if not row["prompts_recorded"]:
+        note = f"the prompts of {row['run']} are not recorded, so they are not compared"
+        stderr().print(note, soft_wrap=True)
     if mixed := describe_mixed(row["mixed_environments"]):
         stderr().print(f"{row['run']}: {mixed}", soft_wrap=True)

@@ -10,7 +10,9 @@ from modnorm.errors import ConflictError
 from modnorm.spec import ExperimentSpec
 from modnorm.tasks.registry import get_task
 from modnorm.tasks.row_loading import load_rows, rows_digest
+from modnorm.tasks.rows import prompts_digest
 from modnorm.tasks.sources import is_dataset
+from modnorm.tasks.task_errors import render_prompts
 from modnorm.v1.experiment_pb2 import Provenance
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -56,9 +58,13 @@ def _digests(
     if spec.iterative and spec.iterative.development:
         chosen_on = spec.iterative.development
         splits.append(("iterative.development", chosen_on, provenance.development_digest))
-    for field, rows, digest in splits:
-        if not is_dataset(rows.source):
-            yield field, rows_digest(load_rows(task, rows, field=field, folders=folders)), digest
+    for field, named_rows, digest in splits:
+        if not is_dataset(named_rows.source):
+            rows = load_rows(task, named_rows, field=field, folders=folders)
+            yield field, rows_digest(rows), digest
+            if field == "task.heldout" and provenance.prompts_digest:
+                prompts = render_prompts(task, rows, "heldout row")
+                yield "task", prompts_digest(prompts), provenance.prompts_digest
     model, profile = spec.model.name, spec.method.profile
     if model in bundled_models() or Path(model).expanduser().is_dir():
         yield "model", resolve_checkpoint(model).digest, provenance.model_digest

@@ -22,6 +22,7 @@ _SHARED = (
     "scale_map_digest",
     "selection_digest",
     "heldout_digest",
+    "prompts_digest",
     "scorer",
 )
 

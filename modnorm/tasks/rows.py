@@ -1,10 +1,10 @@
-"""Rows as canonical text, and their digest."""
+"""Rows and prompts as canonical text, and their digests."""
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-from modnorm.tasks.protocol import Row
+from modnorm.tasks.protocol import Message, Row
 
 
 def encode_rows(rows: Iterable[Row]) -> list[str]:
@@ -17,3 +17,9 @@ def encode_rows(rows: Iterable[Row]) -> list[str]:
 def rows_digest(rows: Iterable[Row]) -> str:
     """Return the SHA-256 of the rows' canonical JSON, one row a line."""
     return hashlib.sha256("\n".join(encode_rows(rows)).encode()).hexdigest()
+
+
+def prompts_digest(prompts: Iterable[Sequence[Message]]) -> str:
+    """Return the SHA-256 of prompts: the messages of each as a JSON line of roles and texts."""
+    lines = (json.dumps([[each.role, each.content] for each in prompt]) for prompt in prompts)
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()

@@ -723,6 +723,7 @@ class Provenance(google.protobuf.message.Message):
     DEVELOPMENT_DIGEST_FIELD_NUMBER: builtins.int
     DEVELOPMENT_ROWS_FIELD_NUMBER: builtins.int
     GENERATOR_DIGEST_FIELD_NUMBER: builtins.int
+    PROMPTS_DIGEST_FIELD_NUMBER: builtins.int
     model_digest: builtins.str
     """Digest of the model."""
     profile_digest: builtins.str
@@ -751,6 +752,8 @@ class Provenance(google.protobuf.message.Message):
     """Number of development rows."""
     generator_digest: builtins.str
     """Digest of the generator of "zo_finetuner"; empty if there is none."""
+    prompts_digest: builtins.str
+    """Digest of the prompts of the held-out rows, in row order; empty if it was not recorded."""
     def __init__(
         self,
         *,
@@ -768,8 +771,9 @@ class Provenance(google.protobuf.message.Message):
         development_digest: builtins.str = ...,
         development_rows: builtins.int = ...,
         generator_digest: builtins.str = ...,
+        prompts_digest: builtins.str = ...,
     ) -> None: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["development_digest", b"development_digest", "development_rows", b"development_rows", "generator_digest", b"generator_digest", "heldout_digest", b"heldout_digest", "heldout_revision", b"heldout_revision", "heldout_rows", b"heldout_rows", "model_digest", b"model_digest", "profile_digest", b"profile_digest", "scale_map_digest", b"scale_map_digest", "scorer", b"scorer", "selection_digest", b"selection_digest", "selection_revision", b"selection_revision", "selection_rows", b"selection_rows", "spec_digest", b"spec_digest"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["development_digest", b"development_digest", "development_rows", b"development_rows", "generator_digest", b"generator_digest", "heldout_digest", b"heldout_digest", "heldout_revision", b"heldout_revision", "heldout_rows", b"heldout_rows", "model_digest", b"model_digest", "profile_digest", b"profile_digest", "prompts_digest", b"prompts_digest", "scale_map_digest", b"scale_map_digest", "scorer", b"scorer", "selection_digest", b"selection_digest", "selection_revision", b"selection_revision", "selection_rows", b"selection_rows", "spec_digest", b"spec_digest"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___Provenance: typing_extensions.TypeAlias = Provenance

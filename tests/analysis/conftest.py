@@ -48,6 +48,7 @@ def _provenance() -> dict[str, object]:
         "profile_digest": "",
         "selection_digest": digest,
         "heldout_digest": digest,
+        "prompts_digest": digest,
         "scorer": "countdown-v1",
     }
 

@@ -37,6 +37,7 @@ def test_runs_stand_side_by_side(make_run, written):
     [
         ({"provenance": {"scorer": "countdown-v2"}}, "scorer"),
         ({"provenance": {"heldout_digest": "cd" * 32}}, "held-out rows"),
+        ({"provenance": {"prompts_digest": "cd" * 32}}, "prompts"),
         ({"provenance": {"selection_digest": "cd" * 32}}, "selection rows"),
         ({"provenance": {"model_digest": "cd" * 32}}, "model"),
         ({"spec": {"task": {"name": "gsm8k"}}}, "task"),
@@ -53,6 +54,22 @@ def test_runs_that_cannot_be_compared_are_flagged(run, written, change, name):
     rows = compare_runs([written("a", run), written("b", other)])
     assert rows[0]["differs"] == []
     assert name in rows[1]["differs"]
+
+
+def test_prompts_of_other_rows_are_not_a_second_difference(run, written):
+    changed = {"heldout_digest": "cd" * 32, "prompts_digest": "cd" * 32}
+    other = replace(run, provenance={**run.provenance, **changed})
+    rows = compare_runs([written("a", run), written("b", other)])
+    assert rows[1]["differs"] == ["held-out rows"]
+
+
+def test_prompts_that_an_older_version_did_not_record_are_no_difference(run, written):
+    older = {name: each for name, each in run.provenance.items() if name != "prompts_digest"}
+    runs = [written("new", run), written("old", replace(run, provenance=older))]
+    for one, other in (runs, runs[::-1]):
+        rows = compare_runs([one, other])
+        assert [row["differs"] for row in rows] == [[], []]
+        assert [row["prompts_recorded"] for row in rows] == [one is runs[0], other is runs[0]]
 
 
 def test_profiles_differ_only_where_both_runs_use_one(run, written):

@@ -7,7 +7,7 @@ from modnorm.analysis import write_run
 
 @pytest.fixture
 def runs(make_run, tmp_path):
-    """Two finished runs, the second without skill, and one on other rows."""
+    """Two finished runs, the second without skill, and some made under other conditions."""
     first = make_run(prefixes=(24,), sizes=(1, 5))
     votes = {
         key: [replace(vote, correct=False) for vote in rows] for key, rows in first.votes.items()
@@ -17,8 +17,17 @@ def runs(make_run, tmp_path):
         votes=votes,
         ensembles=[replace(each, metric=0.0, correct=0) for each in first.ensembles],
     )
-    provenance = {**first.provenance, "heldout_digest": "cd" * 32}
-    written = {"good": first, "wrong": wrong, "other": replace(first, provenance=provenance)}
+
+    def made_from(**changes):
+        return replace(first, provenance={**first.provenance, **changes})
+
+    written = {
+        "good": first,
+        "wrong": wrong,
+        "other": made_from(heldout_digest="cd" * 32),
+        "reworded": made_from(prompts_digest="cd" * 32),
+        "old": made_from(prompts_digest=""),
+    }
     for name, run in written.items():
         write_run(tmp_path / name, run)
     return {name: tmp_path / name for name in written}
@@ -46,6 +55,18 @@ def test_runs_on_other_rows_are_not_paired(modnorm, runs):
     assert code == 0
     assert "good and other are not paired: held-out rows differ." in out
     assert "not comparable: other differs from good in held-out rows" in err
+
+
+def test_runs_with_other_prompts_are_flagged(modnorm, runs):
+    code, _, err = modnorm("compare", runs["good"], runs["reworded"])
+    assert code == 0
+    assert err == "not comparable: reworded differs from good in prompts\n"
+
+
+def test_prompts_that_are_not_recorded_are_named(modnorm, runs):
+    code, _, err = modnorm("compare", runs["good"], runs["old"])
+    assert code == 0
+    assert err == "the prompts of old are not recorded, so they are not compared\n"
 
 
 def test_json_holds_the_pairs_and_the_verdict(modnorm_json, runs):

@@ -10,7 +10,9 @@ from modnorm.client.inputs import check_inputs
 from modnorm.errors import ConflictError, InvalidInputError
 from modnorm.spec import parse_spec
 from modnorm.tasks.countdown import Countdown
+from modnorm.tasks.protocol import Message
 from modnorm.tasks.row_loading import load_rows, rows_digest
+from modnorm.tasks.rows import prompts_digest
 from modnorm.v1.experiment_pb2 import Provenance
 
 
@@ -68,6 +70,9 @@ def provenance(local, tmp_path):
         profile_digest=Profile.load(tmp_path / "profile.json").digest,
         selection_digest=digest(local.task.selection, "task.selection"),
         heldout_digest=digest(local.task.heldout, "task.heldout"),
+        prompts_digest=prompts_digest(
+            map(Countdown().messages, load_rows(Countdown(), local.task.heldout, field="heldout"))
+        ),
         scorer=Countdown().scorer,
     )
 
@@ -105,6 +110,15 @@ def test_another_scorer_is_refused(local, provenance):
     with pytest.raises(ConflictError) as raised:
         check_inputs(local, provenance)
     assert raised.value.field == "task"
+
+
+def test_another_prompt_of_the_task_is_refused(local, provenance, monkeypatch):
+    monkeypatch.setattr(Countdown, "messages", lambda *_: (Message("user", "Guess."),))
+    with pytest.raises(ConflictError) as raised:
+        check_inputs(local, provenance)
+    assert raised.value.field == "task"
+    provenance.prompts_digest = ""  # of an experiment that an older version started
+    check_inputs(local, provenance)
 
 
 def test_an_input_that_is_gone_is_refused(local, provenance, tmp_path):

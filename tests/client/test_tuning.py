@@ -16,6 +16,7 @@ PROVENANCE = {
     "scale_map_digest": "b" * 64,
     "selection_digest": "c" * 64,
     "heldout_digest": "d" * 64,
+    "prompts_digest": "f" * 64,
     "scorer": "countdown-v1",
 }
 

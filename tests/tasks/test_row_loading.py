@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 from modnorm.errors import InvalidInputError
 from modnorm.spec import DataSpec
 from modnorm.tasks import get_task
+from modnorm.tasks.protocol import Message
 from modnorm.tasks.row_loading import encode_rows, load_rows, parse_row, rows_digest
+from modnorm.tasks.rows import prompts_digest
 
 TASK = get_task("countdown")
 FIELD = "task.selection"
@@ -105,3 +107,16 @@ def test_encoded_rows_decode_to_the_rows(rows):
     encoded = encode_rows(rows)
     assert [json.loads(line) for line in encoded] == rows
     assert all("\n" not in line for line in encoded)
+
+
+def test_the_digest_of_prompts_depends_on_order_roles_and_texts():
+    ask, tell = (Message("user", "caf\u00e9?"),), (Message("system", "s"), Message("user", "u"))
+    lines = '[["user", "caf\\u00e9?"]]\n[["system", "s"], ["user", "u"]]'
+    assert prompts_digest([ask, tell]) == hashlib.sha256(lines.encode()).hexdigest()
+    others: list[list[tuple[Message, ...]]] = [
+        [tell, ask],
+        [ask, tell[::-1]],
+        [ask, tell[1:]],
+        [(*ask, *tell)],
+    ]
+    assert prompts_digest([ask, tell]) not in [prompts_digest(other) for other in others]

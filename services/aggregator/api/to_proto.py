@@ -256,6 +256,7 @@ def _provenance(experiment: Experiment) -> experiment_pb2.Provenance:
         development_digest=experiment.development_digest,
         development_rows=experiment.development_rows,
         generator_digest=experiment.generator_digest,
+        prompts_digest=experiment.prompts_digest,
     )
 
 

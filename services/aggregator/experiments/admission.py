@@ -24,6 +24,7 @@ from modnorm.spec_checks import (
 )
 from modnorm.tasks import Row, check_sandbox
 from modnorm.tasks.row_loading import LoadedRows, encode_rows
+from modnorm.tasks.rows import prompts_digest
 from services.aggregator.experiments.upstream_services import Calibrator, Sampler
 from services.aggregator.storage.stored_artifacts import StoredText
 from services.common.slow_threads import SlowThreads
@@ -64,6 +65,8 @@ class Admission:
     """Held-out rows that are development rows too."""
     generator: StoredText | None = None
     """The generator that proposes the amplitudes of a ZO-Finetuner."""
+    prompts_digest: str = ""
+    """Digest of the prompts of the held-out rows."""
 
 
 class Admissions:
@@ -144,6 +147,7 @@ class Admissions:
             if data.development
             else 0,
             generator=await self._generator(spec, model.model_digest),
+            prompts_digest=prompts_digest(data.heldout_of(prompts)),
         )
 
     def _load(self, spec: ExperimentSpec) -> Splits:

@@ -312,6 +312,7 @@ def _new_experiment(request_id: str, tenant: str, admission: Admission, now: flo
         development_digest=admission.development.digest if admission.development else "",
         development_rows=admission.development_rows,
         generator_digest=admission.generator.digest if admission.generator else "",
+        prompts_digest=admission.prompts_digest,
     )
 
 

@@ -33,6 +33,7 @@ _CONDITIONS = (
     "heldout_digest",
     "development_digest",
     "generator_digest",
+    "prompts_digest",
 )
 """Columns besides the spec that must be equal for answers to be reused."""
 _AT_A_TIME = 1_000

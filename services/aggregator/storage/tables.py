@@ -149,6 +149,8 @@ class Experiment(SQLModel, table=True):
     development_rows: int = 0
     generator_digest: str = Field(default="", sa_type=Text)
     """Digest of the generator that proposes amplitudes; empty without."""
+    prompts_digest: str = Field(default="", sa_type=Text)
+    """Digest of the prompts of the held-out rows; empty if it was not recorded."""
     updates_done: int = 0
     """Number of steps of an iterative run's lineage."""
     candidates_stopped: int = 0

@@ -9,7 +9,9 @@ from google.protobuf import json_format
 
 from modnorm.errors import ConflictError, InvalidInputError, NotFoundError, StaleLeaseError
 from modnorm.search.ranking import mean_reward
+from modnorm.tasks import get_task
 from modnorm.tasks.hub_dataset import HubRows
+from modnorm.tasks.rows import prompts_digest
 from modnorm.v1 import common_pb2, evaluation_pb2, experiment_pb2
 from verification.labs.waiting import HANG_SECONDS
 
@@ -59,6 +61,9 @@ async def check_reading(lab, experiment):
         experiment_pb2.ARTIFACT_KIND_SCALE_MAP: provenance.scale_map_digest,
     }.items():
         assert hashlib.sha256(await lab.artifact(experiment.id, kind)).hexdigest() == digest
+    heldout = await lab.artifact(experiment.id, experiment_pb2.ARTIFACT_KIND_HELDOUT_ROWS)
+    prompts = [get_task("gsm8k").messages(json.loads(row)) for row in heldout.splitlines()]
+    assert provenance.prompts_digest == prompts_digest(prompts)
     async with lab.raises(NotFoundError, "kind"):
         await lab.artifact(experiment.id, PROFILE)
     listed = await lab.list(page_size=1)

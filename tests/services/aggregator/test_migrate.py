@@ -54,6 +54,16 @@ def test_a_newer_schema_is_not_changed(database_url, step):
     assert "start the version that migrated it" in str(caught.value)
 
 
+def test_experiments_of_the_first_schema_stay_and_have_recorded_no_prompts(world):
+    created = world.create()
+    with world.database.write() as session:
+        connection = session.connection()
+        connection.exec_driver_sql("ALTER TABLE experiments DROP COLUMN prompts_digest")
+        connection.exec_driver_sql("UPDATE alembic_version SET version_num = '1'")
+    world.database.migrate()
+    assert world.stores.experiments.get(created).experiment.prompts_digest == ""
+
+
 def test_an_aggregator_that_does_not_migrate_refuses_an_empty_database(tmp_path):
     code, output = run(
         SERVE,

@@ -154,6 +154,16 @@ def test_other_rows_reuse_nothing(world, monkeypatch):
     assert world.stores.experiments.get(second).progress.jobs_done == 0
 
 
+def test_other_prompts_reuse_nothing(world, monkeypatch):
+    failed_after(world, 3)
+    admission = world.admission
+    monkeypatch.setattr(
+        world, "admission", lambda spec: dataclasses.replace(admission(spec), prompts_digest="0")
+    )
+    second = world.select("second")
+    assert world.stores.experiments.get(second).progress.jobs_done == 0
+
+
 def test_another_tenant_sees_nothing(world, monkeypatch):
     failed_after(world, 3)
     create = world.stores.experiments.create

@@ -1,5 +1,7 @@
 """Experiments of both databases as runs of the page."""
 
+import dataclasses
+
 import pytest
 
 from modnorm.analysis.answers import AnswerFilter
@@ -146,6 +148,23 @@ def test_finished_experiments_are_compared(world, catalog, finished):
     assert [row["differs"] for row in rows] == [[], []]
     assert rows[1]["paired"]
     assert rows[0]["run"] == finished[:8]
+
+
+def test_experiments_with_other_prompts_are_flagged(world, catalog, monkeypatch):
+    admission = world.admission
+
+    def made(digest):
+        monkeypatch.setattr(
+            world,
+            "admission",
+            lambda spec: dataclasses.replace(admission(spec), prompts_digest=digest),
+        )
+        experiment = world.select(f"request {digest}")
+        world.work(experiment)
+        return experiment
+
+    rows = catalog.compare([made("a" * 64), made("b" * 64)])
+    assert [row["differs"] for row in rows] == [[], ["prompts"]]
 
 
 def event(state, seconds, done, total=10):
