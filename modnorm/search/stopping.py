@@ -154,6 +154,8 @@ def certain_ranks(
         Ranks from 1, by candidate, in ranking order.
     """
     order = sorted((-reward, index) for index, reward in enumerate(rewards) if reward is not None)
+    if not stopped:
+        return {index: place for place, (_, index) in enumerate(order, 1)}
     surely = sorted((-interval.lower, index) for index, interval in stopped.items())
     perhaps = sorted((-interval.upper, index) for index, interval in stopped.items())
     ranks = {}

@@ -13,11 +13,9 @@ from modnorm.analysis.document import ResultsDocument, results_document
 from modnorm.analysis.run_data import CandidateRow, EnsembleRow, RunData, VoteRow
 from modnorm.analysis.votes import VoteFilter, VoteRecord, vote_records
 from modnorm.errors import PreconditionError
-from modnorm.search.stopping import certain_ranks
 from modnorm.search.voting import Ballot
 from modnorm.tasks import Task
 from modnorm.tasks.readable_rows import ReadableRow, readable_rows
-from modnorm.web.population import CANDIDATE_TYPES
 from modnorm.wire.run_messages import (
     base_row,
     data_records,
@@ -34,6 +32,7 @@ from services.aggregator.storage.database import Database
 from services.aggregator.storage.states import BASE_INDEX, ArtifactKind, Split
 from services.aggregator.storage.tables import Experiment
 from services.aggregator.web import run_queries
+from services.aggregator.web.candidate_queries import candidate_rows, candidate_table
 
 _CACHED_RUNS = 8
 
@@ -71,7 +70,9 @@ class FinishedRun:
     @cached_property
     def candidates(self) -> pa.Table:
         """The candidates, with the columns of `modnorm.web.population.CANDIDATE_TYPES`."""
-        return _candidate_table(self._rows(), self._base_reward())
+        base = self._base_reward()
+        with self._stored.database.read() as session:
+            return candidate_table(session, self._experiment.id, base)
 
     @cached_property
     def verdicts(self) -> Mapping[tuple[int, int], Sequence[bool]]:
@@ -143,7 +144,7 @@ class FinishedRun:
 
     def _rows(self) -> Sequence[CandidateRow]:
         with self._stored.database.read() as session:
-            return run_queries.candidate_rows(session, self._experiment.id)
+            return candidate_rows(session, self._experiment.id)
 
     def _base_reward(self) -> float | None:
         record = self._stored.experiments.get(self._experiment.id)
@@ -214,27 +215,3 @@ class FinishedRuns:
             if len(self._runs) > _CACHED_RUNS:
                 self._runs.popitem(last=False)
             return run
-
-
-def _candidate_table(rows: Sequence[CandidateRow], base: float | None) -> pa.Table:
-    """Return candidates as `candidates.csv` lists them."""
-    rewards = [row.selection_reward for row in rows]
-    bounds = [row.stopped for row in rows]
-    ranks = certain_ranks(
-        rewards, {index: bound for index, bound in enumerate(bounds) if bound is not None}
-    )
-    columns = {
-        "index": [row.index for row in rows],
-        "seed": [row.seed for row in rows],
-        "state": [row.state for row in rows],
-        "rank": [ranks.get(index) for index in range(len(rows))],
-        "selection_reward": rewards,
-        "gain": [None if reward is None or base is None else reward - base for reward in rewards],
-        "heldout_metric": [row.heldout_metric for row in rows],
-        "selection_tokens": [row.selection_tokens for row in rows],
-        "reward_lower": [bound and bound.lower for bound in bounds],
-        "reward_upper": [bound and bound.upper for bound in bounds],
-    }
-    return pa.table(
-        {name: pa.array(columns[name], type=kind) for name, kind in CANDIDATE_TYPES.items()}
-    )

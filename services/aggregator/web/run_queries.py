@@ -1,23 +1,16 @@
-"""Queries of the page: figures of the list, progress, and whole populations as columns."""
+"""Queries of the page: figures of the list, progress, answers and votes."""
 
-import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from functools import lru_cache
-from typing import NamedTuple
 
 from sqlalchemy import func
-from sqlalchemy import select as columns
 from sqlmodel import Session, col, select
 
-from modnorm.analysis.run_data import CandidateRow
 from modnorm.analysis.uncertainty import accuracy_interval
-from modnorm.search.stopping import Interval
 from modnorm.web.sources import BusyWorker, Headline
 from services.aggregator.storage.codec import StoredAnswer, unpack_answers
 from services.aggregator.storage.states import BASE_INDEX, JobState, Split
 from services.aggregator.storage.tables import (
     AnswerSheet,
-    Candidate,
     Ensemble,
     Event,
     Experiment,
@@ -97,98 +90,6 @@ def busy_workers(session: Session, experiment_id: str) -> Sequence[BusyWorker]:
         .order_by(col(Job.worker))
     )
     return [BusyWorker(name, jobs) for name, jobs in session.exec(query)]
-
-
-def candidate_rows(session: Session, experiment_id: str) -> Sequence[CandidateRow]:
-    """Return the population of an experiment that has ended, without times and workers."""
-    heldout = {
-        job.candidate: job
-        for job in session.exec(
-            select(Job).where(Job.experiment_id == experiment_id, Job.split == Split.HELDOUT)
-        )
-    }
-    selection = (
-        columns(*_COLUMNS)
-        .join(
-            Candidate,
-            (col(Candidate.experiment_id) == col(Job.experiment_id))
-            & (col(Candidate.index) == col(Job.candidate)),
-        )
-        .where(
-            col(Job.experiment_id) == experiment_id,
-            col(Job.split) == Split.SELECTION,
-            col(Job.candidate) > BASE_INDEX,
-        )
-        .order_by(col(Job.candidate))
-    )
-    return [
-        _candidate_row(_Line(*line), heldout.get(line[0]))
-        for line in session.connection().execute(selection)
-    ]
-
-
-_COLUMNS = (
-    col(Job.candidate),
-    col(Candidate.seed),
-    col(Job.state),
-    col(Job.metric),
-    col(Job.reward_lower),
-    col(Job.reward_upper),
-    col(Job.tokens),
-    col(Job.answers_done),
-    col(Job.correct),
-    col(Job.attempts),
-    col(Job.environment),
-)
-
-
-class _Line(NamedTuple):
-    """The columns of a candidate, in the order of `_COLUMNS`."""
-
-    candidate: int
-    seed: int
-    state: JobState
-    metric: float | None
-    lower: float | None
-    upper: float | None
-    tokens: int
-    answers: int
-    correct: int
-    attempts: int
-    environment: str
-
-
-def _candidate_row(line: _Line, heldout: Job | None) -> CandidateRow:
-    """Return a candidate as `modnorm.wire.run_messages.candidate_row` does."""
-    done = line.state is JobState.DONE
-    stopped = (
-        Interval(line.lower, line.upper)
-        if done and line.lower is not None and line.upper is not None
-        else None
-    )
-    scored = done and stopped is None
-    return CandidateRow(
-        index=line.candidate,
-        seed=line.seed,
-        state="stopped" if stopped else "scored" if scored else "failed",
-        selection_reward=line.metric if scored else None,
-        stopped=stopped,
-        heldout_metric=heldout.metric if heldout else None,
-        selection_tokens=line.tokens,
-        selection_answers=line.answers if done else 0,
-        selection_correct=line.correct,
-        heldout_answers=heldout.answers_done if heldout and heldout.state is JobState.DONE else 0,
-        attempts=line.attempts,
-        heldout_attempts=heldout.attempts if heldout else 0,
-        environment=_environment(line.environment),
-        heldout_environment=_environment(heldout.environment) if heldout else {},
-    )
-
-
-@lru_cache(maxsize=256)
-def _environment(text: str) -> Mapping[str, str]:
-    """Return the settings of an environment; most candidates share few."""
-    return dict(json.loads(text))
 
 
 def answer_sheets(
