@@ -93,10 +93,7 @@ class MethodSpec(Section):
                 raise field_fault("radius", "is a number already; the artifact is not needed")
             return self
         if self.name != "base" and not MIN_RADIUS <= self.radius <= MAX_RADIUS:
-            raise field_fault(
-                "radius",
-                f"radius (sigma for randopt) must be given, from {MIN_RADIUS:g} to {MAX_RADIUS:g}",
-            )
+            raise field_fault("radius", _radius_fault(self.radius))
         return self
 
     @model_validator(mode="after")
@@ -131,6 +128,16 @@ class CalibrationSpec(Section):
 
     Other families have no such difference.
     """
+
+
+def _radius_fault(radius: float) -> str:
+    """Return what is wrong with a radius; 0 is the default of a radius that is not given."""
+    if radius == 0:
+        return (
+            "must be given: the scale of the noise (`sigma` for randopt); "
+            "`modnorm tune` chooses one"
+        )
+    return f"must be from {MIN_RADIUS:g} to {MAX_RADIUS:g}, not {radius:g}"
 
 
 def _check_sigma(data: Mapping[str, object]) -> None:

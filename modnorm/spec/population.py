@@ -50,8 +50,10 @@ class PopulationSpec(Section):
     @model_validator(mode="after")
     def _ensembles_fit(self) -> Self:
         sizes, smallest = self.ensemble_sizes, self.reported_prefixes[0]
-        if not sizes or min(sizes) < 1:
-            raise field_fault("ensemble_sizes", "must name at least one positive K")
+        if not sizes:
+            raise field_fault("ensemble_sizes", "must name at least one K")
+        if min(sizes) < 1:
+            raise field_fault("ensemble_sizes", f"K must be at least 1, not {min(sizes)}")
         if sorted(set(sizes)) != list(sizes):
             raise field_fault("ensemble_sizes", "must be distinct and ascending")
         if sizes[-1] > smallest:
