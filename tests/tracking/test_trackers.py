@@ -48,7 +48,7 @@ def track(gsm8k_lab, gsm8k_experiment, event, warnings):
 def mlflow_runs(monkeypatch, tmp_path):
     """Let MLflow store runs in this directory; returns all of them."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:///runs.db")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/runs.db")
 
     def runs():
         client = MlflowClient()
@@ -156,9 +156,15 @@ def test_a_watched_experiment_is_tracked(modnorm, gsm8k_lab, mlflow_runs):
     assert run.info.status == "FINISHED"
 
 
-def test_a_phase_without_jobs_has_no_point(track, mlflow_runs, event):
+def test_a_phase_without_jobs_has_no_point(gsm8k_experiment, mlflow_runs, event, warnings):
     created = event(0, 0, 0.0, experiments.EXPERIMENT_STATE_PENDING)
     created.progress.Clear()
-    tracking = RunTracking(load_tracker("mlflow"), pytest.fail)
-    with tracking:
+    with RunTracking(load_tracker("mlflow"), warnings.append) as tracking:
+        tracking.begin(gsm8k_experiment, "title")
         tracking.show(created, None)
+        tracking.show(event(1, 1, 0.25), None)
+    assert warnings == []
+    client, [run] = mlflow_runs()
+    assert {name.split("/")[0] for name in run.data.metrics} == {"selecting"}
+    [done] = client.get_metric_history(run.info.run_id, "selecting/done")
+    assert (done.step, done.value) == (1, 1.0)
