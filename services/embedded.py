@@ -31,13 +31,13 @@ from services.common.settings import (
     EvaluatorSettings,
     SamplerSettings,
 )
+from services.embedded_state import DATABASE
 from services.evaluator.celery_worker import Worker
 from services.evaluator.model_cache import LoadEngine
 from services.sampler.server import build as build_sampler
 
 _ANY_PORT = "127.0.0.1:0"
 _BROKER = "memory://localhost/"
-_DATABASE = "modnorm.db"
 _LOG = "lab.log"
 _TOKENS = "tokens.yaml"
 _GRACE_SECONDS = 1.0
@@ -215,7 +215,7 @@ class _Services:
                 bind_address=_ANY_PORT,
                 calibrator_target=await _started(calibrator, stack),
                 sampler_target=await _started(sampler, stack),
-                database_url=f"sqlite:///{(self._state / _DATABASE).resolve()}",
+                database_url=f"sqlite:///{(self._state / DATABASE).resolve()}",
                 broker_url=_BROKER,
                 release_leases_on_start=True,
                 outage_seconds=_OUTAGE_SECONDS,

@@ -9,6 +9,7 @@ import typer
 import uvicorn
 
 from modnorm.cli.console import emit_json, stderr, stdout
+from modnorm.client.unfinished_runs import read_unfinished
 from modnorm.errors import InvalidInputError
 from modnorm.web.app import build_app
 from modnorm.web.guard import LOOPBACK
@@ -37,7 +38,7 @@ def serve_directories(runs: Sequence[Path], host: str, port: int, *, as_json: bo
             field="host",
             remedy="name the address or host name that browsers will use",
         )
-    app = build_app(DirectoryCatalog(runs), LOOPBACK | {host.lower()})
+    app = build_app(DirectoryCatalog(runs, read_unfinished), LOOPBACK | {host.lower()})
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.create_server((host, port), family=family) as listener:
         name = f"[{host}]" if family == socket.AF_INET6 else host

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, cast
 
 from modnorm.client.client import Client
 from modnorm.client.rundir import state_directory
@@ -58,18 +58,26 @@ def find_embedded() -> StartLab:
     Raises:
         PreconditionError: none is installed, or it lacks a dependency.
     """
+    calm_threads()
+    return cast("StartLab", load_service(GROUP))
+
+
+def load_service(group: str) -> object:
+    """Return what the installed services offer under a group of entry points.
+
+    Raises:
+        PreconditionError: the services are not installed, or lack a dependency.
+    """
     remedy = "pip install 'modnorm[services]'"
-    points = entry_points(group=GROUP)
+    points = entry_points(group=group)
     if not points:
         raise PreconditionError("embedded runs need the services", remedy=remedy)
-    calm_threads()
     try:
-        start: StartLab = next(iter(points)).load()
+        return cast("object", next(iter(points)).load())
     except ModuleNotFoundError as error:
         raise PreconditionError(
             f"embedded runs need the services: {error.name} is not installed", remedy=remedy
         ) from error
-    return start
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """The directory of a run: who writes there, and which spec it belongs to."""
 
+import fcntl
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
@@ -19,6 +20,8 @@ _RESULTS = "results.json"
 _FAILURES = "failures"
 _POPULATION = "population"
 _STATE = "state"
+_LOCK_SECONDS = 0.2
+"""Longer than `is_held` takes in another process."""
 _LONGEST = 200
 """Characters of a value that errors repeat."""
 
@@ -104,7 +107,7 @@ def hold(path: Path) -> Iterator[None]:
     is_new = not path.exists()
     try:
         path.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(lock_file(path), timeout=0)
+        lock = FileLock(lock_file(path), timeout=_LOCK_SECONDS)
         lock.acquire()
     except Timeout as error:
         raise PreconditionError(
@@ -118,6 +121,20 @@ def hold(path: Path) -> Iterator[None]:
         if is_new:
             _remove_empty(path)
         lock.release()
+
+
+def is_held(directory: Path) -> bool:
+    """Return whether a process works on a directory, which may be read-only here."""
+    path = lock_file(directory)
+    if not path.exists():
+        return False
+    with path.open("rb") as file:
+        try:
+            # A process that works on the directory holds the exclusive lock.
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
 
 
 def _remove_empty(path: Path) -> None:

@@ -1,7 +1,7 @@
 """Run directories as sources of the pages."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import cast
@@ -24,9 +24,16 @@ from modnorm.web.population import (
     candidate_page,
     read_table,
 )
-from modnorm.web.sources import Headline, RunPage, unknown_run
+from modnorm.web.sources import Headline, Progress, RunPage, Unfinished, unknown_run
 
+ReadUnfinished = Callable[[Path], Unfinished]
+"""Returns the state of a run directory that has no results yet."""
 _CANDIDATES = "candidates.csv"
+
+
+def unknown_progress(_path: Path) -> Unfinished:
+    """Return the state of a directory that does not tell its progress."""
+    return Unfinished("not finished")
 
 
 class DirectoryRun:
@@ -35,31 +42,45 @@ class DirectoryRun:
     Args:
         path: The directory.
         name: Its name in addresses.
+        read_unfinished: Reads its state before it has finished.
     """
 
-    def __init__(self, path: Path, name: str) -> None:
+    def __init__(
+        self, path: Path, name: str, read_unfinished: ReadUnfinished = unknown_progress
+    ) -> None:
         self.path, self.name = path, name
+        self._read_unfinished = read_unfinished
         self._saved = SavedRun(path)
 
     @property
     def state(self) -> str:
-        """`finished` or `not finished`."""
-        return "finished" if self.finished else "not finished"
+        """`finished`, or its phase if known."""
+        return self._unfinished.state if self._unfinished else "finished"
 
     @property
     def finished(self) -> bool:
         """Whether it has results."""
-        return (self.path / RESULTS).is_file()
+        return self._unfinished is None
 
     @property
     def live(self) -> bool:
         """Whether results may still be written."""
-        return not self.finished
+        return self._unfinished is not None and self._unfinished.live
 
-    error = ""
-    """The directory does not tell."""
-    progress = None
-    """The directory does not tell."""
+    @property
+    def error(self) -> str:
+        """Why it failed or does not go on, and the remedy; empty if it does."""
+        return self._unfinished.error if self._unfinished else ""
+
+    @property
+    def progress(self) -> Progress | None:
+        """Its progress; None where unknown, or where it is not live."""
+        return self._unfinished.progress if self._unfinished else None
+
+    @cached_property
+    def _unfinished(self) -> Unfinished | None:
+        """State of the run; None if it has results."""
+        return None if (self.path / RESULTS).is_file() else self._read_unfinished(self.path)
 
     @cached_property
     def spec(self) -> Mapping[str, object]:
@@ -129,12 +150,16 @@ class DirectoryCatalog:
 
     Args:
         paths: Run directories, or directories that contain run directories.
+        read_unfinished: Reads the state of a run that has not finished.
 
     Raises:
         InvalidInputError: a path is not a run directory and holds none.
     """
 
-    def __init__(self, paths: Sequence[Path]) -> None:
+    def __init__(
+        self, paths: Sequence[Path], read_unfinished: ReadUnfinished = unknown_progress
+    ) -> None:
+        self._read_unfinished = read_unfinished
         self._paths = [path.resolve() for path in paths]
         for path in self._paths:
             if not _run_directories(path):
@@ -165,7 +190,9 @@ class DirectoryCatalog:
         names = [path.name for path in found]
         return [
             DirectoryRun(
-                path, path.name if names.count(path.name) == 1 else f"{number}-{path.name}"
+                path,
+                path.name if names.count(path.name) == 1 else f"{number}-{path.name}",
+                self._read_unfinished,
             )
             for number, path in enumerate(found, 1)
         ]

@@ -58,6 +58,20 @@ class Progress:
     workers: Sequence[BusyWorker]
 
 
+@dataclass(frozen=True, slots=True)
+class Unfinished:
+    """A run that has no results yet."""
+
+    state: str
+    """State in words, such as `selecting`."""
+    live: bool = True
+    """Whether its state may still change."""
+    error: str = ""
+    """Why it does not go on, and the remedy; empty if it does."""
+    progress: Progress | None = None
+    """None if unknown."""
+
+
 class Run(Protocol):
     """A run, finished or not. What stands below `progress` needs a finished one."""
 
@@ -79,7 +93,7 @@ class Run(Protocol):
 
     @property
     def error(self) -> str:
-        """Why it failed, and the remedy; empty if it did not fail."""
+        """Why it failed or does not go on, and the remedy; empty if it does."""
 
     @property
     def spec(self) -> Mapping[str, object]:

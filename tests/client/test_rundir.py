@@ -1,6 +1,8 @@
+import os
+
 import pytest
 
-from modnorm.client.rundir import RunDirectory, hold, state_directory
+from modnorm.client.rundir import RunDirectory, hold, is_held, state_directory
 from modnorm.errors import ConflictError, InvalidInputError, PreconditionError
 from modnorm.spec import FailureSpec, parse_spec
 
@@ -118,3 +120,22 @@ def test_a_new_directory_that_stays_empty_is_removed(tmp_path):
         with hold(tmp_path / name):
             (tmp_path / name / "file").touch()
         assert (tmp_path / name / "file").exists()
+
+
+def test_a_lock_is_read_in_a_read_only_directory(tmp_path, monkeypatch):
+    with hold(tmp_path):
+        pass
+    real = os.open
+
+    def refuse(path, flags, *rest, **named):
+        if flags & (os.O_RDWR | os.O_WRONLY):
+            raise PermissionError(13, "Permission denied", str(path))
+        return real(path, flags, *rest, **named)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "open", refuse)
+        assert not is_held(tmp_path)
+    with hold(tmp_path), monkeypatch.context() as patched:
+        patched.setattr(os, "open", refuse)
+        assert is_held(tmp_path)
+    assert not is_held(tmp_path)

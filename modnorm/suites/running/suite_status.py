@@ -1,6 +1,5 @@
 """State of each cell of a suite, read from its directory and, on request, from the lab."""
 
-import fcntl
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -8,7 +7,7 @@ from pathlib import Path
 
 from modnorm.client.calls import get_experiment
 from modnorm.client.client import Client
-from modnorm.client.rundir import lock_file
+from modnorm.client.rundir import is_held
 from modnorm.client.watch import TERMINAL_STATES
 from modnorm.errors import NotFoundError
 from modnorm.suites.cells import Cell
@@ -91,17 +90,3 @@ def lab_progress(experiment: experiments.Experiment) -> dict[str, str | int]:
 def count_states(statuses: Sequence[CellStatus]) -> dict[str, int]:
     """Return the number of cells in each state."""
     return dict(Counter(status.state for status in statuses))
-
-
-def is_held(directory: Path) -> bool:
-    """Return whether a process works on a directory, which may be read-only here."""
-    path = lock_file(directory)
-    if not path.exists():
-        return False
-    with path.open("rb") as file:
-        try:
-            # A process that works on the directory holds the exclusive lock.
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-    return False

@@ -1,7 +1,6 @@
 """The runner against a lab whose experiments end as a test decides."""
 
 import json
-import os
 from dataclasses import dataclass, field
 
 import grpc
@@ -9,17 +8,11 @@ import pytest
 
 from modnorm.client.client import Client
 from modnorm.client.resumption import resume_or_submit_shared
-from modnorm.client.rundir import hold
 from modnorm.errors import ConflictError, InvalidInputError, UnavailableError
 from modnorm.suites.cells import make_cells
 from modnorm.suites.running.journal import CellState, Journal
 from modnorm.suites.running.runner import SuiteRunner
-from modnorm.suites.running.suite_status import (
-    INTERRUPTED,
-    count_states,
-    is_held,
-    suite_status,
-)
+from modnorm.suites.running.suite_status import INTERRUPTED, count_states, suite_status
 from modnorm.suites.suite_file import Suite
 from modnorm.v1 import experiment_pb2 as experiments
 
@@ -311,25 +304,6 @@ def test_cells_of_a_command_that_ended_are_interrupted(tmp_path):
     journal.begin(())
     journal.note(NAMES[0], state=CellState.SUBMITTED, experiment="e1")
     assert states(tmp_path)[NAMES[0]] == INTERRUPTED
-
-
-def test_a_lock_is_read_in_a_read_only_directory(tmp_path, monkeypatch):
-    with hold(tmp_path):
-        pass
-    real = os.open
-
-    def refuse(path, flags, *rest, **named):
-        if flags & (os.O_RDWR | os.O_WRONLY):
-            raise PermissionError(13, "Permission denied", str(path))
-        return real(path, flags, *rest, **named)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(os, "open", refuse)
-        assert not is_held(tmp_path)
-    with hold(tmp_path), monkeypatch.context() as patched:
-        patched.setattr(os, "open", refuse)
-        assert is_held(tmp_path)
-    assert not is_held(tmp_path)
 
 
 def test_the_lab_reports_interrupted_cells(run, lab, client, tmp_path):

@@ -1,0 +1,55 @@
+"""The state of an embedded lab's experiments, read from its database while it works."""
+
+from contextlib import closing
+from pathlib import Path
+from urllib.parse import quote
+
+from sqlmodel import col, select
+
+from modnorm.web.sources import Unfinished
+from services.aggregator.experiments.experiment_store import ExperimentStore
+from services.aggregator.experiments.result_store import ResultStore
+from services.aggregator.storage.database import Database
+from services.aggregator.storage.tables import Experiment
+from services.aggregator.web.finished_run import FinishedRuns, Stored
+from services.aggregator.web.lab_catalog import LabRun
+
+DATABASE = "modnorm.db"
+"""Name of the database in the directory of an embedded lab."""
+
+
+def read_unfinished(state: Path, spec_digest: str) -> Unfinished | None:
+    """Return the state of the newest experiment of a spec; None if there is none.
+
+    Args:
+        state: Directory of the lab. It is only read.
+        spec_digest: Digest of the spec.
+
+    Raises:
+        ModnormError: the database cannot be read, or is of another version.
+    """
+    path = (state / DATABASE).resolve()
+    if not path.is_file():
+        return None
+    with closing(Database(f"sqlite:///file:{quote(str(path))}?mode=ro&uri=true")) as database:
+        database.check_schema()
+        experiment = _newest(database, spec_digest)
+        return None if experiment is None else _state(database, experiment)
+
+
+def _newest(database: Database, spec_digest: str) -> Experiment | None:
+    query = (
+        select(Experiment)
+        .where(Experiment.spec_digest == spec_digest)
+        .order_by(col(Experiment.create_time).desc())
+    )
+    with database.read() as session:
+        return session.exec(query).first()
+
+
+def _state(database: Database, experiment: Experiment) -> Unfinished:
+    stored = Stored(database, ExperimentStore(database), ResultStore(database))
+    run = LabRun(stored, FinishedRuns(stored), experiment, None)
+    if run.finished:
+        return Unfinished("writing the results")
+    return Unfinished(run.state, run.live, run.error, run.progress)
