@@ -21,7 +21,7 @@ from modnorm.errors import EngineError, ModnormError
 from modnorm.sandbox import Runner, Sandbox
 from modnorm.wire.channel import Credentials
 from modnorm.wire.tokens import Role, TokenTable, make_token, write_tokens
-from services.aggregator.aggregator import build_aggregator
+from services.aggregator.server import build_aggregator
 from services.calibrator.server import build as build_calibrator
 from services.common.logging import json_handler
 from services.common.service_process import Service

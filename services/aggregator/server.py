@@ -1,8 +1,325 @@
-"""The aggregator as a process: `python -m services.aggregator.server`."""
+"""The aggregator as a process: `python -m services.aggregator.server`.
 
-from services.aggregator.aggregator import build_aggregator
+It wires stores, background work and servicers around one database.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import grpc.aio
+from celery import Celery
+from prometheus_client import CollectorRegistry
+
+from modnorm.errors import UnavailableError
+from modnorm.sandbox import Runner
+from modnorm.v1 import (
+    evaluation_pb2_grpc,
+    experiment_pb2_grpc,
+    radius_pb2_grpc,
+    status_pb2_grpc,
+)
+from modnorm.wire.remote_sandbox import sandbox_at
+from services.aggregator.api import experiment_servicer, job_servicer, radius_servicer
+from services.aggregator.api.experiment_servicer import ExperimentServicer
+from services.aggregator.api.job_servicer import JobServicer
+from services.aggregator.api.radius_servicer import RadiusServicer
+from services.aggregator.experiments.admission import Admissions
+from services.aggregator.experiments.change_notifier import Notifier
+from services.aggregator.experiments.experiment_setup import Conductor, SetupSteps
+from services.aggregator.experiments.experiment_store import ExperimentStore
+from services.aggregator.experiments.lifecycle import Change
+from services.aggregator.experiments.result_store import EventStore, ResultStore
+from services.aggregator.experiments.upstream_services import Calibrator, Sampler
+from services.aggregator.jobs.dispatcher import Dispatcher
+from services.aggregator.jobs.job_store import JobStore
+from services.aggregator.jobs.reaper import Reaper
+from services.aggregator.lab_status import LabStatusServicer, Workers
+from services.aggregator.metrics import AggregatorMetrics, LabCollector
+from services.aggregator.storage.database import Database
+from services.aggregator.storage.database_errors import OnFault
+from services.aggregator.storage.lab_counts import LabCountStore
+from services.common.channels import open_channel
+from services.common.metrics import CallMetrics
+from services.common.queue import make_celery
+from services.common.server import RunningServer, port_of, start_server
 from services.common.service_process import read_settings, run_service
 from services.common.settings import AggregatorSettings
+from services.common.shielded_tasks import ShieldedTasks
+from services.common.status_servicer import SERVICE as STATUS
+
+if TYPE_CHECKING:
+    from services.aggregator.web.page_server import PageServer
+
+ANSWER_SECONDS = 30.0
+"""A database that does not answer for this long is reported as down."""
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Stores:
+    """All stores of one database. Each public method of a store is one transaction."""
+
+    experiments: ExperimentStore
+    jobs: JobStore
+    results: ResultStore
+    events: EventStore
+
+
+class Aggregator:
+    """The aggregator, the only service that uses the database; it runs in one event loop."""
+
+    def __init__(  # noqa: PLR0913 - its parts
+        self,
+        settings: AggregatorSettings,
+        app: Celery,
+        sandbox: Runner | None,
+        registry: CollectorRegistry,
+        *,
+        engines: Collection[str] | None,
+        on_fault: OnFault | None,
+    ) -> None:
+        self._settings = settings
+        self._registry = registry
+        self._metrics = AggregatorMetrics(registry)
+        self._calls = CallMetrics(registry)
+        self._database = Database(settings.database_url, on_fault=on_fault)
+        self._stores = Stores(
+            ExperimentStore(self._database),
+            JobStore(self._database, lease_seconds=settings.lease_seconds),
+            ResultStore(self._database),
+            EventStore(self._database),
+        )
+        credentials = settings.credentials
+        self._counts = LabCountStore(self._database, lease_seconds=settings.lease_seconds)
+        self._workers = Workers()
+        self._app = app
+        self._tasks = ShieldedTasks()
+        self._notifier = Notifier()
+        self._dispatcher = Dispatcher(app, self._stores.jobs, self._metrics)
+        self._channels = {
+            "calibrator": open_channel(settings.calibrator_target, credentials),
+            "sampler": open_channel(settings.sampler_target, credentials),
+        }
+        sampler = Sampler(self._channels["sampler"], credentials)
+        calibrator = Calibrator(self._channels["calibrator"], credentials)
+        if settings.sandbox_target:
+            self._channels["sandbox"] = open_channel(settings.sandbox_target, credentials)
+        data_roots = settings.data_roots or ()
+        folders = (settings.cache_dir / "data", *data_roots, *(settings.split_folders or ()))
+        self._admissions = Admissions(
+            sampler,
+            calibrator,
+            settings.data_roots,
+            sandbox,
+            split_folders=folders,
+            engines=engines,
+        )
+        self._radii = RadiusServicer(self._admissions, calibrator)
+        self._conductor = self._make_conductor(sampler, calibrator)
+        self._experiments = self._make_experiment_servicer()
+        self._reaper = Reaper(
+            self._stores.jobs, self._follow_up, self._metrics, pause=settings.reap_seconds
+        )
+        self._jobs = self._make_job_servicer()
+        self._server: RunningServer | None = None
+        self._page = self._make_page()
+        self._background: list[asyncio.Task[None]] = []
+
+    @property
+    def port(self) -> int:
+        """The port that it listens on, once started."""
+        return port_of(self._server)
+
+    @property
+    def page_port(self) -> int | None:
+        """The port of the web page, once started; None if it is off."""
+        return self._page.port if self._page else None
+
+    async def start(self) -> None:
+        """Migrate or check the schema, start the server, resume unfinished work.
+
+        Raises:
+            UnavailableError: the database cannot be reached, or an address is in use.
+            PreconditionError: the schema has another version, and migration at start is off.
+        """
+        database = self._database
+        migrates = self._settings.migrate_on_start
+        await asyncio.to_thread(database.migrate if migrates else database.check_schema)
+        if self._settings.release_leases_on_start:
+            await asyncio.to_thread(self._stores.jobs.release_all)
+        self._registry.register(LabCollector(self._counts))
+        settings = self._settings
+        self._server = await start_server(
+            settings.bind_address, self._register, self._registry, settings, self._calls
+        )
+        if self._page is not None:
+            self._page.start()
+        self._background = [
+            asyncio.create_task(work)
+            for work in (
+                _repeat(self._dispatcher.run, settings.reconcile_seconds),
+                _repeat(self._conductor.drive_all, settings.conduct_seconds),
+                _repeat(self._reap, settings.reap_seconds),
+                _repeat(self._dispatcher.reconcile, settings.reconcile_seconds),
+            )
+        ]
+
+    async def stop(self) -> None:
+        """Refuse new calls, finish those in progress, and close all parts.
+
+        The next reconciliation publishes the pending jobs that are not published yet.
+        """
+        self._jobs.end_streams()
+        if self._server is not None:
+            await self._server.stop(self._settings.stop_grace)
+        self._admissions.close()
+        await self._tasks.settle()
+        for task in self._background:
+            task.cancel()
+        await asyncio.gather(*self._background, return_exceptions=True)
+        await self._conductor.stop()
+        for channel in self._channels.values():
+            await channel.close(None)
+        if self._page is not None:
+            await asyncio.to_thread(self._page.stop)
+        await asyncio.to_thread(self._jobs.close)
+        await asyncio.to_thread(self._database.close)
+
+    def _follow_up(self, change: Change) -> None:
+        """Publish the jobs of a change and wake its watchers; called in the event loop."""
+        self._dispatcher.send(change.pending)
+        self._notifier.notify(change.experiment_id)
+
+    def _make_page(self) -> "PageServer | None":
+        if not self._settings.page_address:
+            return None
+        from services.aggregator.web.finished_run import Stored  # noqa: PLC0415 - slow imports
+        from services.aggregator.web.lab_catalog import LabCatalog  # noqa: PLC0415
+        from services.aggregator.web.page_server import PageServer  # noqa: PLC0415
+
+        stored = Stored(self._database, self._stores.experiments, self._stores.results)
+        return PageServer(self._settings, LabCatalog(stored))
+
+    def _make_conductor(self, sampler: Sampler, calibrator: Calibrator) -> Conductor:
+        steps = SetupSteps(
+            experiments=self._stores.experiments,
+            results=self._stores.results,
+            sampler=sampler,
+            calibrator=calibrator,
+            follow_up=self._follow_up,
+            timed=self._metrics.step,
+        )
+        return Conductor(
+            self._stores.experiments,
+            steps,
+            retry_seconds=self._settings.retry_seconds,
+            outage_seconds=self._settings.outage_seconds,
+        )
+
+    def _make_experiment_servicer(self) -> ExperimentServicer:
+        return ExperimentServicer(
+            experiments=self._stores.experiments,
+            results=self._stores.results,
+            events=self._stores.events,
+            admissions=self._admissions,
+            conductor=self._conductor,
+            notifier=self._notifier,
+            watch_seconds=self._settings.watch_seconds,
+            tasks=self._tasks,
+        )
+
+    def _make_job_servicer(self) -> JobServicer:
+        return JobServicer(
+            self._stores.jobs,
+            self._stores.results,
+            self._follow_up,
+            self._metrics,
+            self._workers,
+            self._calls,
+            self._tasks,
+        )
+
+    def _register(self, server: grpc.aio.Server) -> Sequence[str]:
+        experiment_pb2_grpc.add_ExperimentServiceServicer_to_server(self._experiments, server)
+        evaluation_pb2_grpc.add_JobServiceServicer_to_server(self._jobs, server)
+        radius_pb2_grpc.add_RadiusServiceServicer_to_server(self._radii, server)
+        status_pb2_grpc.add_StatusServiceServicer_to_server(self._status(), server)
+        return experiment_servicer.SERVICE, job_servicer.SERVICE, radius_servicer.SERVICE, STATUS
+
+    def _status(self) -> LabStatusServicer:
+        credentials = self._settings.credentials
+        return LabStatusServicer(
+            self._counts, self._app, self._channels, credentials, self._workers
+        )
+
+    async def _reap(self) -> None:
+        """End expired leases; report NOT_SERVING while the database does not answer in time."""
+        reaping = asyncio.ensure_future(self._reaper.reap())
+        try:
+            if not (await asyncio.wait({reaping}, timeout=ANSWER_SECONDS))[0]:
+                logger.warning("the database has not answered for %g s", ANSWER_SECONDS)
+                await self._set_serving(serving=False)
+            await reaping
+        except UnavailableError:
+            await self._set_serving(serving=False)
+            raise
+        finally:
+            reaping.cancel()
+        await self._set_serving(serving=True)
+        # Workers that have left send no report that would update the metric.
+        self._metrics.deviating_workers.set(len(self._workers.canaries.deviations()))
+
+    async def _set_serving(self, *, serving: bool) -> None:
+        if self._server is not None:
+            await self._server.set_serving(serving=serving)
+
+
+def build_aggregator(  # noqa: PLR0913 - its parts
+    settings: AggregatorSettings,
+    app: Celery | None = None,
+    sandbox: Runner | None = None,
+    registry: CollectorRegistry | None = None,
+    *,
+    engines: Collection[str] | None = None,
+    on_fault: OnFault | None = None,
+) -> Aggregator:
+    """Return a new aggregator; call this inside its event loop.
+
+    Args:
+        settings: Addresses, folders and times.
+        app: The Celery application that publishes jobs; by default for `settings.broker_url`.
+        sandbox: Runs programs that models wrote; by default the service of the settings.
+        registry: The registry of metrics; by default a new one.
+        engines: All engines of its evaluators; by default any engine is accepted.
+        on_fault: Called in any thread with a fault of an SQLite file that no retry fixes.
+
+    Raises:
+        InvalidInputError: the database URL names neither SQLite nor Postgres.
+    """
+    return Aggregator(
+        settings,
+        app or make_celery(settings.broker_url),
+        sandbox or sandbox_at(settings.sandbox_target, settings.credentials),
+        registry or CollectorRegistry(),
+        engines=engines,
+        on_fault=on_fault,
+    )
+
+
+async def _repeat(action: Callable[[], Awaitable[None]], seconds: float) -> None:
+    """Repeat an action until cancelled, even after errors."""
+    while True:
+        try:
+            await action()
+        except UnavailableError as error:
+            logger.warning("postponed: %s", error)
+        except Exception:
+            logger.exception("background work failed")
+        await asyncio.sleep(seconds)
 
 
 def main() -> None:

@@ -21,7 +21,8 @@ from services.aggregator.api.to_proto import (
 from services.aggregator.experiments.admission import Admission, Admissions
 from services.aggregator.experiments.change_notifier import Notifier
 from services.aggregator.experiments.experiment_setup import Conductor
-from services.aggregator.experiments.experiment_store import ExperimentRecord, ExperimentStore
+from services.aggregator.experiments.experiment_store import ExperimentStore
+from services.aggregator.experiments.records import ExperimentRecord
 from services.aggregator.experiments.result_store import EventStore, ResultStore
 from services.aggregator.storage.states import BASE_INDEX, ArtifactKind, Split
 from services.aggregator.storage.tables import Experiment

@@ -9,9 +9,11 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from modnorm.search.stopping import Threshold
 from modnorm.v1 import common_pb2, evaluation_pb2, experiment_pb2
 from modnorm.wire.conversions import spec_to_proto
-from services.aggregator.experiments.experiment_store import ExperimentRecord
-from services.aggregator.experiments.result_store import CandidateRecord
-from services.aggregator.experiments.run_states import StateRecord
+from services.aggregator.experiments.records import (
+    CandidateRecord,
+    ExperimentRecord,
+    StateRecord,
+)
 from services.aggregator.jobs.worker_requests import Claim
 from services.aggregator.storage.codec import StoredAnswer, unpack_coefficients
 from services.aggregator.storage.states import ExperimentState, JobState, Split

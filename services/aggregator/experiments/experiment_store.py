@@ -3,7 +3,6 @@
 import time
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from sqlalchemy.exc import IntegrityError
 from sqlmodel import Session, col, select, tuple_
@@ -12,20 +11,20 @@ from modnorm.errors import ConflictError
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.spec import ExperimentSpec
-from modnorm.v1 import experiment_pb2
 from modnorm.wire.tokens import DEFAULT_TENANT
 from services.aggregator.experiments.admission import Admission
 from services.aggregator.experiments.lifecycle import (
     Change,
+    PhaseProgress,
     add_candidates,
     end,
     fail,
     move,
     record,
 )
-from services.aggregator.experiments.phase_progress import PhaseProgress
 from services.aggregator.experiments.phases import start_selecting
-from services.aggregator.experiments.run_states import RunStates, StateRecord
+from services.aggregator.experiments.records import ExperimentRecord
+from services.aggregator.experiments.run_states import RunStates
 from services.aggregator.storage.database import Database
 from services.aggregator.storage.lookups import (
     find_experiment,
@@ -45,19 +44,6 @@ from services.aggregator.storage.stored_artifacts import StoredText, keep_artifa
 from services.aggregator.storage.tables import Ensemble, Event, Experiment, Job
 
 _EXPERIMENT_NAMESPACE = uuid.UUID("2c0c1f5e-2f0e-5a8b-8f57-6f1b5f3d9a10")
-
-
-@dataclass(frozen=True, slots=True)
-class ExperimentRecord:
-    """An experiment with its results so far."""
-
-    experiment: Experiment
-    progress: experiment_pb2.Progress
-    base: Sequence[Job]
-    """Finished jobs of the base, one per split."""
-    ensembles: Sequence[Ensemble]
-    states: Sequence[StateRecord] = ()
-    """Evaluated states of an iterative run."""
 
 
 class ExperimentStore:

@@ -8,7 +8,7 @@ killed run resumes from its last report.
 All functions work inside a caller's write transaction that has locked the experiment.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from math import fsum
 
 from sqlmodel import Session, col, select
@@ -22,8 +22,7 @@ from modnorm.perturbation.descriptor import BASE, Descriptor
 from modnorm.perturbation.lineage import Lineage, Rounding, Step, next_digest
 from modnorm.search.ranking import mean_reward
 from modnorm.spec import ExperimentSpec, IterativeSpec
-from services.aggregator.experiments.lifecycle import add_candidates, add_jobs, move, record
-from services.aggregator.experiments.reuse import reuse_results
+from services.aggregator.experiments.lifecycle import Batch, add_candidates
 from services.aggregator.storage.codec import unpack_answers, unpack_coefficients
 from services.aggregator.storage.states import (
     BASE_INDEX,
@@ -34,48 +33,34 @@ from services.aggregator.storage.states import (
 )
 from services.aggregator.storage.tables import AnswerSheet, Candidate, Experiment, Job, Update
 
-Batch = Mapping[Split, Collection[int]]
-"""Candidate indices by the split that they answer."""
+
+def first_batch(session: Session, experiment: Experiment) -> tuple[Batch, str]:
+    """Return the first batch, with the base on the selection rows, and its description."""
+    batch = _batch(session, experiment)
+    batch = {**batch, Split.SELECTION: (BASE_INDEX, *batch[Split.SELECTION])}
+    return batch, f"{_settings(experiment).updates} updates follow"
 
 
-def start_updates(session: Session, experiment: Experiment, now: float) -> None:
-    """Open the first batch, with the base on the selection rows."""
-    first = _batch(session, experiment)
-    first = {**first, Split.SELECTION: (BASE_INDEX, *first[Split.SELECTION])}
-    remark = _open(session, experiment, first)
-    message = f"{_settings(experiment).updates} updates follow{remark}"
-    move(session, experiment, ExperimentState.SELECTING, message, now)
-
-
-def advance(session: Session, experiment: Experiment, now: float) -> bool:
-    """Take the step of a finished batch and open the next one.
+def next_batch(session: Session, experiment: Experiment) -> tuple[Batch, str] | None:
+    """Take the step of a finished batch, if all its candidates are scored.
 
     Returns:
-        True if all updates are made and evaluated.
+        The next batch, and the description of the step if one was taken; None if all updates are
+        made and evaluated.
 
     Raises:
         PreconditionError: a candidate that the step needs has failed.
     """
     total = _settings(experiment).updates
-    while not experiment.has_open_jobs:
-        if experiment.updates_done == total:
-            return True
-        if other_side := _other_side(session, experiment):
-            _open(session, experiment, {Split.SELECTION: other_side})
-            continue
-        step = _take_step(session, experiment)
-        batch = _batch(session, experiment)
-        remark = _open(session, experiment, batch)
-        scored = [score for score in step.scores if score is not None]
-        message = (
-            f"update {experiment.updates_done} of {total}: "
-            f"mean reward {fsum(scored) / len(scored):.4f}{remark}"
-        )
-        session.flush()
-        record(session, experiment, message, now)
-        if not any(batch.values()):
-            return True
-    return False
+    if experiment.updates_done == total:
+        return None
+    if other_side := _other_side(session, experiment):
+        return {Split.SELECTION: other_side}, ""
+    step = _take_step(session, experiment)
+    scored = [score for score in step.scores if score is not None]
+    reward = fsum(scored) / len(scored)
+    message = f"update {experiment.updates_done} of {total}: mean reward {reward:.4f}"
+    return _batch(session, experiment), message
 
 
 def may_open_batch(experiment: Experiment, job: Job) -> bool:
@@ -228,7 +213,7 @@ def _origin(experiment: Experiment) -> Lineage:
     return Lineage(experiment.model_digest, experiment.spec.population.noise, rounding)
 
 
-def _batch(session: Session, experiment: Experiment) -> dict[Split, Collection[int]]:
+def _batch(session: Session, experiment: Experiment) -> Batch:
     """Store the candidates of the present state; return their indices by split."""
     settings, updates = _settings(experiment), experiment.updates_done
     last = updates == settings.updates
@@ -243,15 +228,6 @@ def _batch(session: Session, experiment: Experiment) -> dict[Split, Collection[i
     if len(batch) > 1:
         _add_state(session, experiment, updates)
     return batch
-
-
-def _open(session: Session, experiment: Experiment, batch: Batch) -> str:
-    """Store the jobs of a batch; return a remark on reused results."""
-    for split, candidates in batch.items():
-        add_jobs(session, experiment, split, candidates)
-    experiment.jobs_total = sum(map(len, batch.values()))
-    remarks = [reuse_results(session, experiment, split) for split in batch]
-    return "".join(f"; {remark}" for remark in remarks if remark)
 
 
 def _other_side(session: Session, experiment: Experiment) -> tuple[int, ...]:

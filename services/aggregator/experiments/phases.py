@@ -13,14 +13,22 @@ from modnorm.search.ranking import Selection, expert_union
 from modnorm.search.voting import Ballot, RowVote, count_votes
 from services.aggregator.experiments.expert_selection import ballot_of, ballots_of, selection_of
 from services.aggregator.experiments.iterative_updates import (
-    advance,
     final_candidates,
+    first_batch,
     may_open_batch,
+    next_batch,
     reported_updates,
-    start_updates,
 )
-from services.aggregator.experiments.lifecycle import Change, add_jobs, end, fail, move, record
-from services.aggregator.experiments.phase_progress import PhaseProgress
+from services.aggregator.experiments.lifecycle import (
+    Batch,
+    Change,
+    PhaseProgress,
+    add_jobs,
+    end,
+    fail,
+    move,
+    record,
+)
 from services.aggregator.experiments.reuse import reuse_results
 from services.aggregator.storage.lookups import pending_jobs
 from services.aggregator.storage.states import (
@@ -33,12 +41,6 @@ from services.aggregator.storage.states import (
 from services.aggregator.storage.stored_artifacts import load_rows
 from services.aggregator.storage.table_statistics import insert_rows
 from services.aggregator.storage.tables import Ensemble, Experiment, Job, Vote
-
-_STATES = {
-    Split.SELECTION: ExperimentState.SELECTING,
-    Split.HELDOUT: ExperimentState.VOTING,
-}
-"""State of an experiment in the phase of each split."""
 
 
 def start_selecting(
@@ -53,13 +55,11 @@ def start_selecting(
         now: The time.
     """
     if experiment.is_iterative:
-        start_updates(session, experiment, now)
-        if not experiment.has_open_jobs:
-            _finish_phase(session, experiment, Split.SELECTION, now)
-        return
-    add_jobs(session, experiment, Split.SELECTION, candidates)
-    message = f"scoring the base and {len(candidates) - 1} candidates"
-    _begin(session, experiment, Split.SELECTION, message, now)
+        batch, message = first_batch(session, experiment)
+    else:
+        batch = {Split.SELECTION: candidates}
+        message = f"scoring the base and {len(candidates) - 1} candidates"
+    _begin(session, experiment, ExperimentState.SELECTING, batch, message, now)
 
 
 def job_ended(  # noqa: PLR0913 - the event and its place
@@ -85,7 +85,7 @@ def job_ended(  # noqa: PLR0913 - the event and its place
     if job.state is JobState.FAILED and (reason := _fatal_reason(session, experiment, job)):
         fail(session, experiment, reason, now, remedy=job.remedy)
     elif not experiment.has_open_jobs:
-        _finish_phase(session, experiment, job.split, now)
+        _finish_phase(session, experiment, now)
 
 
 def change_of(session: Session, experiment: Experiment, job: Job) -> Change:
@@ -128,17 +128,16 @@ def _failed_candidates(session: Session, experiment: Experiment) -> int:
     return session.exec(count).one()
 
 
-def _finish_phase(session: Session, experiment: Experiment, split: Split, now: float) -> None:
+def _finish_phase(session: Session, experiment: Experiment, now: float) -> None:
     """Select the experts after the selection, vote after the held-out answers."""
     session.flush()
     try:
-        if experiment.is_iterative and experiment.state is ExperimentState.SELECTING:
-            if advance(session, experiment, now):
-                _start_final(session, experiment, now)
-        elif split is Split.SELECTION:
-            _start_voting(session, experiment, now)
-        else:
+        if experiment.state is ExperimentState.VOTING:
             _finish(session, experiment, now)
+        elif experiment.is_iterative:
+            _continue_updates(session, experiment, now)
+        else:
+            _start_voting(session, experiment, now)
     except (InvalidInputError, PreconditionError) as error:
         fail(session, experiment, error.reason, now, remedy=error.remedy or "")
     except ArithmeticError as error:
@@ -148,28 +147,52 @@ def _finish_phase(session: Session, experiment: Experiment, split: Split, now: f
 
 def _start_voting(session: Session, experiment: Experiment, now: float) -> None:
     experts = expert_union(selection_of(session, experiment))
-    add_jobs(session, experiment, Split.HELDOUT, (BASE_INDEX, *experts))
+    batch = {Split.HELDOUT: (BASE_INDEX, *experts)}
     message = f"selected: {len(experts)} experts and the base answer the held-out rows"
-    _begin(session, experiment, Split.HELDOUT, message, now)
+    _begin(session, experiment, ExperimentState.VOTING, batch, message, now)
+
+
+def _continue_updates(session: Session, experiment: Experiment, now: float) -> None:
+    """Open the next batch of an iterative run; after the last, begin the held-out phase."""
+    while not experiment.has_open_jobs:
+        following = next_batch(session, experiment)
+        if following is None:
+            _start_final(session, experiment, now)
+            return
+        batch, message = following
+        remark = _open(session, experiment, batch)
+        if message:
+            record(session, experiment, message + remark, now)
 
 
 def _start_final(session: Session, experiment: Experiment, now: float) -> None:
     """Begin the held-out phase of the state that an iterative run reports."""
-    add_jobs(session, experiment, Split.HELDOUT, final_candidates(session, experiment))
+    batch = {Split.HELDOUT: final_candidates(session, experiment)}
     reported = reported_updates(session, experiment)
     message = f"the state after {reported} updates is reported"
-    _begin(session, experiment, Split.HELDOUT, message, now)
+    _begin(session, experiment, ExperimentState.VOTING, batch, message, now)
 
 
-def _begin(
-    session: Session, experiment: Experiment, split: Split, message: str, now: float
+def _begin(  # noqa: PLR0913, PLR0917 - a phase and its event
+    session: Session,
+    experiment: Experiment,
+    state: ExperimentState,
+    batch: Batch,
+    message: str,
+    now: float,
 ) -> None:
-    """Begin a phase whose jobs are stored. Reused results may already finish it."""
-    if remark := reuse_results(session, experiment, split):
-        message = f"{message}; {remark}"
-    move(session, experiment, _STATES[split], message, now)
+    """Begin a phase. Reused results may already finish it."""
+    remark = _open(session, experiment, batch)
+    move(session, experiment, state, message + remark, now)
     if not experiment.has_open_jobs:
-        _finish_phase(session, experiment, split, now)
+        _finish_phase(session, experiment, now)
+
+
+def _open(session: Session, experiment: Experiment, batch: Batch) -> str:
+    """Store the jobs of a batch; return a remark on reused results."""
+    add_jobs(session, experiment, batch)
+    remarks = [reuse_results(session, experiment, split) for split in batch]
+    return "".join(f"; {remark}" for remark in remarks if remark)
 
 
 def _voters(session: Session, experiment: Experiment) -> tuple[Selection, dict[int, Ballot]]:

@@ -1,7 +1,6 @@
 """Read access to results and events: candidates, answers, votes, lineages, artifacts."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from sqlalchemy.orm import aliased
 from sqlmodel import col, select
@@ -9,6 +8,7 @@ from sqlmodel import col, select
 from modnorm.errors import InvalidInputError, NotFoundError
 from modnorm.perturbation.lineage import Lineage
 from services.aggregator.experiments.iterative_updates import lineage_of, steps_to
+from services.aggregator.experiments.records import CandidateRecord
 from services.aggregator.storage.codec import StoredAnswer, unpack_answers
 from services.aggregator.storage.database import Database
 from services.aggregator.storage.lookups import find_experiment
@@ -22,15 +22,6 @@ from services.aggregator.storage.tables import (
     Job,
     Vote,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class CandidateRecord:
-    """A candidate and its jobs."""
-
-    candidate: Candidate
-    selection: Job
-    heldout: Job | None
 
 
 class ResultStore:

@@ -16,6 +16,7 @@ from services.aggregator.experiments.iterative_updates import (
     rewards_of,
     state_digest,
 )
+from services.aggregator.experiments.records import StateRecord
 from services.aggregator.storage.states import (
     BASE_INDEX,
     ExperimentState,
@@ -28,20 +29,6 @@ from services.aggregator.storage.tables import Experiment, Job, Update
 KEPT = 64
 """Runs whose past is cached, at some hundred bytes per update."""
 _REPORTING = (ExperimentState.VOTING, ExperimentState.SUCCEEDED)
-
-
-@dataclass(frozen=True, slots=True)
-class StateRecord:
-    """A state and its finished jobs."""
-
-    updates: int
-    digest: str
-    mean_reward: float | None
-    """Mean reward of the candidates around the state; None after the last update."""
-    result: DevelopmentResult | None
-    development: Job | None
-    heldout: Job | None
-    reported: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,12 @@ from typing import Self
 from sqlmodel import Session, col, select
 
 from modnorm.errors import ModnormError
-from services.aggregator.experiments.lifecycle import Change, close_job, next_event
-from services.aggregator.experiments.phase_progress import PhaseProgress
+from services.aggregator.experiments.lifecycle import (
+    Change,
+    PhaseProgress,
+    close_job,
+    next_event,
+)
 from services.aggregator.experiments.phases import change_of, job_ended
 from services.aggregator.jobs.report_checks import Outcome, Report, ReportChecks
 from services.aggregator.jobs.worker_requests import stale

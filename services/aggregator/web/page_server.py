@@ -13,9 +13,8 @@ from starlette.types import ASGIApp
 from modnorm.errors import InvalidInputError, UnavailableError
 from modnorm.web.app import build_app
 from modnorm.web.guard import LOOPBACK
+from modnorm.web.sources import Catalog
 from modnorm.wire.channel import read_pair
-from services.aggregator.web.finished_run import Stored
-from services.aggregator.web.lab_catalog import LabCatalog
 from services.aggregator.web.sign_in import SignIn
 from services.common.access.exposure import is_loopback, require_protection
 from services.common.access.token_gate import TokenGate
@@ -34,18 +33,18 @@ class PageServer:
 
     Args:
         settings: Address, tokens and certificate.
-        stored: The database.
+        catalog: The experiments as runs of the page.
 
     Raises:
         PreconditionError: the address is reachable, and no token is required.
         InvalidInputError: the address is malformed, or a file of the settings cannot be read.
     """
 
-    def __init__(self, settings: AggregatorSettings, stored: Stored) -> None:
+    def __init__(self, settings: AggregatorSettings, catalog: Catalog) -> None:
         self._settings = settings
         self._host, self._port = _split(settings.page_address)
         require_protection(settings.page_address, settings)
-        self._server = uvicorn.Server(_config(_application(settings, stored), settings))
+        self._server = uvicorn.Server(_config(_application(settings, catalog), settings))
         self._thread: threading.Thread | None = None
 
     @property
@@ -90,10 +89,10 @@ class PageServer:
         await self._server.serve(sockets=[listener])
 
 
-def _application(settings: AggregatorSettings, stored: Stored) -> ASGIApp:
+def _application(settings: AggregatorSettings, catalog: Catalog) -> ASGIApp:
     gate = TokenGate(settings)
     hosts = LOOPBACK | set(settings.page_hosts) if gate.open else None
-    return build_app(LabCatalog(stored), hosts, lambda app: SignIn(app, gate))
+    return build_app(catalog, hosts, lambda app: SignIn(app, gate))
 
 
 def _config(app: ASGIApp, settings: AggregatorSettings) -> uvicorn.Config:

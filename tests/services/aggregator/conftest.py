@@ -27,7 +27,7 @@ from modnorm.v1 import (
 )
 from modnorm.wire.conversions import spec_to_proto
 from modnorm.wire.status import from_rpc_error, from_status
-from services.aggregator.aggregator import build_aggregator
+from services.aggregator.server import build_aggregator
 from services.calibrator.servicer import CalibrationServicer
 from services.common.channels import open_channel
 from services.common.queue import QUEUE, make_celery

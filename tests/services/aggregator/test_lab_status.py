@@ -87,7 +87,7 @@ def test_a_database_that_hangs_is_logged_and_makes_health_not_serving(
     start_lab, postgres_url, monkeypatch
 ):
     monkeypatch.setattr("services.aggregator.lab_status.CHECK_SECONDS", 0.5)
-    monkeypatch.setattr("services.aggregator.aggregator.ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr("services.aggregator.server.ANSWER_SECONDS", 0.2)
 
     async def serving(lab, expected):
         stub = health_pb2_grpc.HealthStub(lab.channel)

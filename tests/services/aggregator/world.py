@@ -12,12 +12,12 @@ from modnorm.geometry.scale_map import Norm, ScaleMap, TensorScale
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.spec import ExperimentSpec, parse_spec
 from modnorm.tasks import get_task
-from services.aggregator.aggregator import Stores
 from services.aggregator.experiments.admission import Admission
 from services.aggregator.experiments.experiment_store import ExperimentStore
 from services.aggregator.experiments.result_store import EventStore, ResultStore
 from services.aggregator.jobs.job_store import Change, Claim, ClaimRequest, Heartbeat, JobStore
 from services.aggregator.jobs.report_checks import Report
+from services.aggregator.server import Stores
 from services.aggregator.storage.codec import StoredAnswer, unpack_coefficients
 from services.aggregator.storage.database import Database
 from services.aggregator.storage.states import Split

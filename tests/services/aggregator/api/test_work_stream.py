@@ -267,8 +267,8 @@ def test_calls_of_a_disconnected_worker_finish_and_are_counted(answered):
 class FollowedUp:
     """Records the jobs that were followed up."""
 
-    def __init__(self, calls):
-        self._follow_up, calls._changed = calls._changed, self.follow_up
+    def __init__(self, servicer):
+        self._follow_up, servicer._changed = servicer._changed, self.follow_up
         self.jobs = set()
 
     def follow_up(self, change):
@@ -282,8 +282,8 @@ def test_a_report_of_a_disconnected_worker_is_followed_up(selecting, make_gone, 
     async def scenario(lab, worker, stream, experiment_id):
         job = (await stream.call(claim=claim(await taken(lab, worker)))).claim.job
         parts = await worker.parts(job)
-        tasks, followed = lab.aggregator._tasks, FollowedUp(lab.aggregator._jobs._calls)
-        gone = make_gone(tasks, (lab.aggregator._jobs._calls._reports, "_work"))
+        tasks, followed = lab.aggregator._tasks, FollowedUp(lab.aggregator._jobs)
+        gone = make_gone(tasks, (lab.aggregator._jobs._reports, "_work"))
         call = stream
         if way == "stream":
             await stream.write(messages.Call(report=messages.WholeReport(parts=parts)))
@@ -299,7 +299,7 @@ def test_a_report_of_a_disconnected_worker_is_followed_up(selecting, make_gone, 
 def test_a_failure_of_a_disconnected_worker_is_followed_up(selecting, make_gone):
     async def scenario(lab, worker, stream, _):
         lease = (await stream.call(claim=claim(await taken(lab, worker)))).claim.job.lease
-        tasks, followed = lab.aggregator._tasks, FollowedUp(lab.aggregator._jobs._calls)
+        tasks, followed = lab.aggregator._tasks, FollowedUp(lab.aggregator._jobs)
         gone = make_gone(tasks, (lab.aggregator._stores.jobs, "fail"))
         request = messages.FailJobRequest(lease=lease, kind=messages.FAILURE_KIND_RELEASED)
         await stream.write(messages.Call(fail=request))
@@ -312,11 +312,11 @@ def test_a_failure_of_a_disconnected_worker_is_followed_up(selecting, make_gone)
 
 def test_a_stop_stores_and_follows_up_interrupted_reports(selecting, make_gone):
     async def scenario(lab, worker, stream, _):
-        followed = FollowedUp(lab.aggregator._jobs._calls)
+        followed = FollowedUp(lab.aggregator._jobs)
         tasks = lab.aggregator._tasks
         jobs = [(await stream.call(claim=claim(await taken(lab, worker)))).claim.job]
         jobs.append((await stream.call(claim=claim(await taken(lab, worker)))).claim.job)
-        gone = make_gone(tasks, (lab.aggregator._jobs._calls._reports, "_work"))
+        gone = make_gone(tasks, (lab.aggregator._jobs._reports, "_work"))
         calls = []
         for job in jobs:
             calls.append(lab.jobs.ReportJob(iter(await worker.parts(job))))
@@ -332,7 +332,7 @@ def test_a_stop_stores_and_follows_up_interrupted_reports(selecting, make_gone):
 def test_a_job_is_released_if_its_worker_disconnects_before_the_lease(selecting, make_gone):
     async def scenario(lab, worker, stream, experiment_id):
         job_id, tasks = await taken(lab, worker), lab.aggregator._tasks
-        followed = FollowedUp(lab.aggregator._jobs._calls)
+        followed = FollowedUp(lab.aggregator._jobs)
         gone = make_gone(tasks, (lab.aggregator._stores.jobs, "claim_all"))
         await stream.write(messages.Call(claim=claim(job_id)))
         await gone.goes(stream, tasks.settle)
@@ -371,8 +371,8 @@ def test_a_claimed_job_is_released_if_its_worker_disconnects_during_a_report(sel
         first, second = await taken(lab, worker), await taken(lab, worker)
         job = (await stream.call(claim=claim(first))).claim.job
         whole = messages.WholeReport(parts=await worker.parts(job))
-        tasks, followed = lab.aggregator._tasks, FollowedUp(lab.aggregator._jobs._calls)
-        gone = make_gone(tasks, (lab.aggregator._jobs._calls._reports, "_work"))
+        tasks, followed = lab.aggregator._tasks, FollowedUp(lab.aggregator._jobs)
+        gone = make_gone(tasks, (lab.aggregator._jobs._reports, "_work"))
         await stream.write(messages.Call(claim=claim(second)), messages.Call(report=whole))
         await gone.begins()
         async with asyncio.timeout(HANG_SECONDS):

@@ -11,6 +11,7 @@ import pytest
 from modnorm.errors import InvalidInputError, PreconditionError, UnavailableError
 from modnorm.wire.tokens import Role, TokenTable, make_token, write_tokens
 from services.aggregator.web.finished_run import Stored
+from services.aggregator.web.lab_catalog import LabCatalog
 from services.aggregator.web.page_server import PageServer
 from services.common.settings import AggregatorSettings
 
@@ -22,16 +23,16 @@ def database_url(tmp_path):
 
 
 @pytest.fixture
-def stored(world):
-    return Stored(world.database, world.stores.experiments, world.stores.results)
+def catalog(world):
+    return LabCatalog(Stored(world.database, world.stores.experiments, world.stores.results))
 
 
 @pytest.fixture
-def serve(stored):
+def serve(catalog):
     servers = []
 
     def serve(**settings):
-        server = PageServer(AggregatorSettings(**settings), stored)
+        server = PageServer(AggregatorSettings(**settings), catalog)
         server.start()
         servers.append(server)
         return f"http://127.0.0.1:{server.port}"
@@ -74,30 +75,30 @@ def test_with_tokens_a_reader_signs_in(serve, world, tmp_path):
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0:0", "192.0.2.1:0", "lab:0"])
-def test_without_tokens_it_listens_on_loopback_only(stored, address):
+def test_without_tokens_it_listens_on_loopback_only(catalog, address):
     with pytest.raises(PreconditionError, match="everybody who reaches"):
-        PageServer(AggregatorSettings(page_address=address), stored)
+        PageServer(AggregatorSettings(page_address=address), catalog)
 
 
 @pytest.mark.parametrize("address", ["8080", "127.0.0.1", "127.0.0.1:x", ":1"])
-def test_a_malformed_address_is_refused(stored, address):
+def test_a_malformed_address_is_refused(catalog, address):
     with pytest.raises(InvalidInputError, match="HOST:PORT"):
-        PageServer(AggregatorSettings(page_address=address), stored)
+        PageServer(AggregatorSettings(page_address=address), catalog)
 
 
-def test_a_port_in_use_is_named(serve, stored):
+def test_a_port_in_use_is_named(serve, catalog):
     port = serve(page_address="127.0.0.1:0").rpartition(":")[2]
-    other = PageServer(AggregatorSettings(page_address=f"127.0.0.1:{port}"), stored)
+    other = PageServer(AggregatorSettings(page_address=f"127.0.0.1:{port}"), catalog)
     with pytest.raises(UnavailableError) as refused:
         other.start()
     assert refused.value.field == "MODNORM_PAGE_ADDRESS"
     other.stop()
 
 
-def test_client_certificates_need_an_authority(stored):
+def test_client_certificates_need_an_authority(catalog):
     settings = AggregatorSettings(page_address="127.0.0.1:0", tls_client_certificates=True)
     with pytest.raises(InvalidInputError, match="client certificates"):
-        PageServer(settings, stored)
+        PageServer(settings, catalog)
 
 
 @pytest.fixture(scope="module")
@@ -126,14 +127,14 @@ def test_it_uses_the_certificates_of_the_api(serve, certificates, mutual):
     assert httpx.get(url, verify=context).status_code == 200
 
 
-def test_a_damaged_certificate_ends_the_start(stored, certificates):
+def test_a_damaged_certificate_ends_the_start(catalog, certificates):
     settings = AggregatorSettings(
         page_address="127.0.0.1:0",
         tls_cert=certificates / "tls_key",
         tls_key=certificates / "tls_key",
     )
     with pytest.raises(InvalidInputError, match="files of TLS"):
-        PageServer(settings, stored)
+        PageServer(settings, catalog)
 
 
 def test_requests_are_rendered_beside_the_event_loop(serve):
