@@ -1,27 +1,14 @@
 """`modnorm answers` and `modnorm votes`: answers and votes of a finished run, row by row."""
 
-from typing import Annotated, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from modnorm.cli.options import Json, Run, RunServer
 from modnorm.errors import InvalidInputError
 
-Output = Literal["table", "json", "csv"]
-
-
-class Listed(NamedTuple):
-    """Whose records are printed, and how."""
-
-    run: str
-    """Directory of a run, or id of an experiment."""
-    server: str | None
-    """The lab that ran it."""
-    limit: int
-    """Most lines of the table."""
-    output: Output
-    """The form; JSON and CSV hold all lines."""
-
+if TYPE_CHECKING:
+    from modnorm.cli.records_output import Output
 
 Candidate = Annotated[
     int | None,
@@ -64,6 +51,7 @@ def answers(  # noqa: PLR0913 - each argument is an option of the command
     """
     from modnorm.analysis.answers import AnswerFilter
     from modnorm.cli.answers_work import print_answers
+    from modnorm.cli.records_output import Listed
 
     wanted = AnswerFilter(candidate=candidate, split=split, row=row, wrong=wrong)
     output = _output(as_json=as_json, as_csv=as_csv)
@@ -86,6 +74,7 @@ def votes(  # noqa: PLR0913 - each argument is an option of the command
     A single vote is printed whole, with its prompt and with what each expert answered.
     """
     from modnorm.analysis.votes import VoteFilter
+    from modnorm.cli.records_output import Listed
     from modnorm.cli.votes_work import print_votes
 
     wanted = VoteFilter(row=row, population=n, ensemble_size=k)
@@ -93,7 +82,7 @@ def votes(  # noqa: PLR0913 - each argument is an option of the command
     print_votes(Listed(run, server, limit, output), wanted)
 
 
-def _output(*, as_json: bool, as_csv: bool) -> Output:
+def _output(*, as_json: bool, as_csv: bool) -> "Output":
     if as_json and as_csv:
         raise InvalidInputError(
             "--json and --csv exclude each other", field="csv", remedy="give only one of them"

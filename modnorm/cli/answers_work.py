@@ -6,9 +6,9 @@ from rich.table import Table
 
 from modnorm.analysis.answers import SPLITS, AnswerFilter, AnswerRecord
 from modnorm.analysis.finished_run import FinishedRun
-from modnorm.cli.answers import Listed
 from modnorm.cli.console import stdout
 from modnorm.cli.records_output import (
+    Listed,
     peeked,
     print_records,
     show_records,

@@ -9,7 +9,7 @@ import typer
 
 from modnorm import errors
 from modnorm.cli.commands import COMMANDS, CommandGroup
-from modnorm.cli.console import on_one_line, visible
+from modnorm.cli.escaping import on_one_line, visible
 from modnorm.cli.options import Json
 
 _CALLER_ERRORS = (

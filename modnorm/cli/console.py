@@ -12,21 +12,6 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 _PIPE_COLUMNS = 240
-_CODES = {*range(0x20), *range(0x7F, 0xA0)} - set(b"\n\t")
-_CONTROLS = {code: repr(chr(code))[1:-1] for code in _CODES}
-
-
-def visible(text: str) -> str:
-    """Return text with its control characters spelt out.
-
-    Names and errors come from other people and could otherwise send commands to the terminal.
-    """
-    return text.translate(_CONTROLS)
-
-
-def on_one_line(name: str) -> str:
-    """Return a name on one line: line breaks and marks of text direction are spelt out, too."""
-    return "".join(letter if letter.isprintable() else ascii(letter).strip("'") for letter in name)
 
 
 def stdout() -> "Console":

@@ -2,7 +2,8 @@
 
 from collections.abc import Callable
 
-from modnorm.cli.console import on_one_line, stderr
+from modnorm.cli.console import stderr
+from modnorm.cli.escaping import on_one_line
 from modnorm.cli.options import settings
 from modnorm.cli.progress import catch_up, display, follow
 from modnorm.client.calls import get_experiment

@@ -1,6 +1,7 @@
 """Output of the commands that show experiments of a lab."""
 
-from modnorm.cli.console import as_dict, emit_json, interval, on_one_line, percent, stdout, table
+from modnorm.cli.console import as_dict, emit_json, interval, percent, stdout, table
+from modnorm.cli.escaping import on_one_line
 from modnorm.cli.progress import rewards
 from modnorm.v1 import experiment_pb2 as experiments
 from modnorm.wire.conversions import state_name

@@ -4,7 +4,7 @@ from rich.console import Console
 from rich.text import Text
 from typing_extensions import override
 
-from modnorm.cli.console import visible
+from modnorm.cli.escaping import visible
 
 
 class PlainConsole(Console):

@@ -10,7 +10,7 @@ from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 from rich.text import Text
 
-from modnorm.cli.console import visible
+from modnorm.cli.escaping import visible
 from modnorm.cli.pace import Pace, speed
 from modnorm.v1 import experiment_pb2 as experiments
 from modnorm.wire.conversions import state_name

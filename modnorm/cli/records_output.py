@@ -7,20 +7,34 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, fields
 from itertools import chain, islice
-from typing import TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 import typer
 from rich.table import Table
 
 from modnorm.analysis.answers import AnswerRecord
 from modnorm.analysis.votes import VoteRecord
-from modnorm.cli.answers import Output
-from modnorm.cli.console import on_one_line, stderr, stdout, table, visible
+from modnorm.cli.console import stderr, stdout, table
+from modnorm.cli.escaping import on_one_line, visible
 
 RecordT = TypeVar("RecordT", AnswerRecord, VoteRecord)
+Output = Literal["table", "json", "csv"]
 
 _SHORT = 60
 """Characters of a text that a cell shows."""
+
+
+class Listed(NamedTuple):
+    """Whose records are printed, and how."""
+
+    run: str
+    """Directory of a run, or id of an experiment."""
+    server: str | None
+    """The lab that ran it."""
+    limit: int
+    """Most lines of the table."""
+    output: Output
+    """The form; JSON and CSV hold all lines."""
 
 
 def print_records(records: Iterator[RecordT], kind: type[RecordT], output: Output) -> bool:

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from modnorm.cli.console import emit_json, visible
+from modnorm.cli.console import emit_json
+from modnorm.cli.escaping import visible
 from modnorm.cli.options import Json, check_here, read_spec, settings
 from modnorm.errors import ModnormError
 

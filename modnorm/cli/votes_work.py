@@ -8,9 +8,9 @@ from rich.table import Table
 from modnorm.analysis.answers import AnswerFilter
 from modnorm.analysis.finished_run import FinishedRun
 from modnorm.analysis.votes import VoteFilter, VoteRecord
-from modnorm.cli.answers import Listed
 from modnorm.cli.console import stdout, table
 from modnorm.cli.records_output import (
+    Listed,
     peeked,
     print_records,
     show_records,

@@ -3,12 +3,12 @@
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
 
 from modnorm.analysis.answers import AnswerFilter, AnswerRecord
 from modnorm.analysis.listing import AsyncListing, Listing
 from modnorm.analysis.run_data import BaseRow, CandidateRow, EnsembleRow
 from modnorm.analysis.votes import VoteFilter, VoteRecord, vote_records
+from modnorm.client.async_connection import AsyncConnection
 from modnorm.client.calls import list_votes
 from modnorm.client.lab_results import LabResults, answer_record, split_rows
 from modnorm.search.voting import Ballot
@@ -16,9 +16,6 @@ from modnorm.spec import ExperimentSpec
 from modnorm.tasks.readable_rows import ReadableRow
 from modnorm.v1 import experiment_pb2 as experiments
 from modnorm.wire.run_messages import vote_row
-
-if TYPE_CHECKING:
-    from modnorm.client.async_client import AsyncClient
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +68,7 @@ class AsyncLabRun(LabResults):
 
     def __init__(
         self,
-        client: "AsyncClient",
+        client: AsyncConnection,
         experiment: experiments.Experiment,
         candidates: Sequence[experiments.Candidate],
     ) -> None:

@@ -6,7 +6,7 @@ from modnorm.analysis.document import ResultsDocument
 from modnorm.analysis.export import write_run
 from modnorm.analysis.records import write_records
 from modnorm.analysis.run_data import RunData
-from modnorm.client.client import Client
+from modnorm.client.connection import Connection
 from modnorm.client.lab_run import LabRun
 from modnorm.client.watch import watch_messages
 from modnorm.v1 import experiment_pb2 as experiments
@@ -14,7 +14,7 @@ from modnorm.wire.run_messages import data_records, overlap, state_row, timings
 
 
 def save_run(
-    client: Client, experiment: experiments.Experiment, directory: Path
+    client: Connection, experiment: experiments.Experiment, directory: Path
 ) -> ResultsDocument:
     """Write the directory of a finished experiment, which needs its lab no more.
 
@@ -38,7 +38,7 @@ def save_run(
     return write_run(directory, run)
 
 
-def fetch_run(client: Client, experiment: experiments.Experiment) -> RunData:
+def fetch_run(client: Connection, experiment: experiments.Experiment) -> RunData:
     """Fetch the inputs of a run's figures.
 
     Args:
@@ -51,7 +51,7 @@ def fetch_run(client: Client, experiment: experiments.Experiment) -> RunData:
     return _run_data(client, LabRun(client, experiment))
 
 
-def _run_data(client: Client, found: LabRun) -> RunData:
+def _run_data(client: Connection, found: LabRun) -> RunData:
     experiment = found.experiment
     return RunData(
         spec=found.spec.model_dump(mode="json"),

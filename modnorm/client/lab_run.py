@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property, partial
-from typing import TYPE_CHECKING
 
 from modnorm.analysis.answers import ALL, AnswerFilter, AnswerRecord
 from modnorm.analysis.run_data import EnsembleRow, VoteRow
 from modnorm.analysis.votes import ALL as ALL_VOTES
 from modnorm.analysis.votes import VoteFilter, VoteRecord, vote_records
 from modnorm.client.calls import get_artifact, list_candidates, list_votes
+from modnorm.client.connection import Connection
 from modnorm.client.lab_results import LabResults, answer_record, split_rows
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
@@ -18,9 +18,6 @@ from modnorm.tasks.readable_rows import ReadableRow
 from modnorm.v1 import experiment_pb2 as experiments
 from modnorm.wire.conversions import descriptor_from_proto
 from modnorm.wire.run_messages import vote_row
-
-if TYPE_CHECKING:
-    from modnorm.client.client import Client
 
 
 class LabRun(LabResults):
@@ -34,7 +31,7 @@ class LabRun(LabResults):
         PreconditionError: it has not succeeded.
     """
 
-    def __init__(self, client: "Client", experiment: experiments.Experiment) -> None:
+    def __init__(self, client: Connection, experiment: experiments.Experiment) -> None:
         super().__init__(experiment)
         self._client = client
         self._rows: dict[str, tuple[str, ...]] = {}

@@ -3,14 +3,11 @@
 import random
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from modnorm.client.calls import Call, watch_experiment
+from modnorm.client.connection import Connection
 from modnorm.errors import CancelledError, ModnormError, UnauthenticatedError, UnavailableError
 from modnorm.v1 import experiment_pb2 as experiments
-
-if TYPE_CHECKING:
-    from modnorm.client.client import Client
 
 TERMINAL_STATES = frozenset(
     {
@@ -96,7 +93,7 @@ class Watch:
         return is_renewed or isinstance(error, UnavailableError | CancelledError)
 
 
-def watch_messages(client: "Client", experiment_id: str, cursor: int = 0) -> Iterator[_Event]:
+def watch_messages(client: Connection, experiment_id: str, cursor: int = 0) -> Iterator[_Event]:
     """Yield the messages of `Client.watch`."""
     watch = Watch(experiment_id, cursor, client.patience)
     while True:
