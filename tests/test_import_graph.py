@@ -1,0 +1,59 @@
+"""Modules import each other in no circle, and the aggregator has few floors."""
+
+import ast
+from collections.abc import Iterator, Mapping
+from functools import cache
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = ("modnorm", "services", "verification", "benchmarks", "examples")
+MOST_FLOORS = 9
+
+
+def modules() -> Mapping[str, Path]:
+    """Return all modules by name; a package is its `__init__`."""
+    paths = (path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
+    return {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
+        for path in paths
+    }
+
+
+def imported_names(path: Path) -> Iterator[str]:
+    """Yield what a module imports anywhere in its text, the imported names too."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.module is not None, f"{path} has a relative import"
+            for alias in node.names:
+                yield f"{node.module}.{alias.name}"
+
+
+@cache
+def import_graph() -> Mapping[str, frozenset[str]]:
+    """Return the modules that each module imports."""
+    known = modules()
+    graph = {}
+    for module, path in known.items():
+        names = imported_names(path)
+        targets = {name if name in known else name.rpartition(".")[0] for name in names}
+        graph[module] = frozenset(targets & known.keys() - {module})
+    return graph
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    TopologicalSorter(import_graph()).prepare()
+
+
+def test_the_aggregator_has_few_floors() -> None:
+    graph = import_graph()
+    prefix = "services.aggregator."
+
+    @cache
+    def floor(module: str) -> int:
+        below = (floor(other) for other in graph[module] if other.startswith(prefix))
+        return 1 + max(below, default=0)
+
+    assert max(floor(module) for module in graph if module.startswith(prefix)) <= MOST_FLOORS
