@@ -143,11 +143,7 @@ def make_cell(
 
 
 class Study:
-    """The cells of the table and their outcomes so far.
-
-    Args:
-        options: The command's options.
-    """
+    """The cells of the table and their outcomes so far."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self._options = options

@@ -63,10 +63,7 @@ def build(tools: Path, out: Path) -> tuple[Path, Path]:
 def install(wheel: Path, venv: Path, torch: str) -> Path:
     """Install a wheel in a new environment with the pinned dependencies; return its folder.
 
-    Args:
-        wheel: The wheel.
-        venv: The new environment.
-        torch: Requirement that is installed first: others would draw the CUDA build.
+    The requirement `torch` is installed first, since others would draw the CUDA build.
     """
     say("install the wheel in a new environment")
     run([sys.executable, "-m", "venv", venv], cwd=venv.parent)
@@ -79,14 +76,7 @@ def install(wheel: Path, venv: Path, torch: str) -> Path:
 
 
 def check_sdist(sdist: Path, wheel: Path, environment: Path, scratch: Path) -> None:
-    """Exit unless an install of the sdist has the modules and data of the wheel.
-
-    Args:
-        sdist: The sdist.
-        wheel: The wheel.
-        environment: Where the wheel is installed; its pip is used.
-        scratch: Where a folder for the installed sdist is made.
-    """
+    """Exit unless an install of the sdist has the modules and data of the wheel."""
     say("install the sdist")
     folder = scratch / "sdist"
     pip: list[str | Path] = [environment / "bin/pip", "install", "--quiet"]

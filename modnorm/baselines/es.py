@@ -20,13 +20,7 @@ _FLOOR = 1e-8
 
 
 def es_seeds(seed: int, update: int, population: int) -> tuple[int, ...]:
-    """Return the noise seeds of one update: numpy's integers from generator `seed + update`.
-
-    Args:
-        seed: Seed of the run.
-        update: Number of the update, from 0.
-        population: Candidates of an update.
-    """
+    """Return the noise seeds of one update: numpy's integers from generator `seed + update`."""
     drawn = np.random.default_rng(seed + update).integers(0, SEED_LIMIT, size=population)
     return tuple(drawn.tolist())
 

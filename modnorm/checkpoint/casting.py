@@ -13,11 +13,6 @@ from modnorm.errors import InvalidInputError
 def cast_checkpoint(checkpoint: Checkpoint, dtype: torch.dtype, directory: Path) -> str:
     """Write a checkpoint with its weights in another dtype, each rounded to nearest.
 
-    Args:
-        checkpoint: The model on disk.
-        dtype: bfloat16, float16 or float32.
-        directory: Target directory, new or empty.
-
     Returns:
         SHA-256 over the written physical tensors, as engines compute it.
 

@@ -21,10 +21,6 @@ def differing_prompts(
 ) -> tuple[int, ...]:
     """Return the indices of conversations that `AutoTokenizer` encodes or decodes differently.
 
-    Args:
-        checkpoint: A model on disk.
-        conversations: The messages of each prompt.
-
     Raises:
         InvalidInputError: there is no usable tokenizer, or the template refuses the messages.
     """

@@ -23,12 +23,6 @@ def analyze_directories(
 ) -> None:
     """Analyze finished runs, or the published results; write the files and show the main table.
 
-    Args:
-        directories: Runs, or one copy of the published `results/`.
-        out: Where the files go.
-        reference: Method that others are compared with.
-        as_json: Print a document.
-
     Raises:
         InvalidInputError: a directory holds neither a run nor published results, or both
             kinds are mixed.

@@ -26,12 +26,7 @@ class Counts(Protocol):
 
 @contextmanager
 def counting(console: Console, *, quiet: bool) -> Iterator[Counts]:
-    """Yield the display for a console: bars on a terminal, else lines.
-
-    Args:
-        console: Where to draw.
-        quiet: Show nothing.
-    """
+    """Yield the display for a console: bars on a terminal, else lines."""
     if quiet:
         yield _Silence()
     elif not console.is_terminal:

@@ -25,13 +25,7 @@ def list_row(experiment: experiments.Experiment) -> tuple[str, ...]:
 def show_experiment(
     experiment: experiments.Experiment, *, as_json: bool, brief: bool = False
 ) -> None:
-    """Print an experiment.
-
-    Args:
-        experiment: The experiment.
-        as_json: Print a document instead.
-        brief: Print neither progress nor results.
-    """
+    """Print an experiment."""
     if as_json:
         emit_json(as_dict(experiment))
         return

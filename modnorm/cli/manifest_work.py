@@ -50,14 +50,7 @@ def write_manifest(
 
 
 def rebuild_manifest(manifest: Path, place: BasePlace, out: Path, *, as_json: bool) -> None:
-    """Write and verify the checkpoints of a manifest.
-
-    Args:
-        manifest: File of the manifest.
-        place: Where the base is.
-        out: Directory of the checkpoints.
-        as_json: Print a document.
-    """
+    """Write and verify the checkpoints of a manifest."""
     read = read_manifest(manifest)
     base = place.find(read.ensemble.model, read.ensemble.model_digest)
     names = rebuild(read, base, out)

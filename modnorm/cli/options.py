@@ -244,11 +244,6 @@ def in_lab(experiment_id: str, server: str) -> Iterator[tuple["Client", "experim
 def numbers(text: str, field: str, kind: type[NumberT]) -> tuple[NumberT, ...]:
     """Read a list of distinct numbers such as `0.08,0.16`.
 
-    Args:
-        text: Numbers with commas between them.
-        field: Name of the option, for the error.
-        kind: `int` or `float`.
-
     Raises:
         InvalidInputError: an item is not a number or appears twice, or the list is empty.
     """

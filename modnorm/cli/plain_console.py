@@ -8,12 +8,7 @@ from modnorm.cli.escaping import visible
 
 
 class PlainConsole(Console):
-    """No markup, since a name may look like it, and no control characters.
-
-    Args:
-        stderr: Whether to write to stderr instead of stdout.
-        width: Columns; those of the terminal when absent.
-    """
+    """No markup, since a name may look like it, and no control characters."""
 
     def __init__(self, *, stderr: bool, width: int | None) -> None:
         super().__init__(stderr=stderr, width=width, highlight=False, markup=False, emoji=False)

@@ -26,12 +26,7 @@ class Observer(Protocol):
     """What gets every event."""
 
     def show(self, event: Event, base: float | None) -> None:
-        """Show the state after an event.
-
-        Args:
-            event: The event.
-            base: Selection reward of the unperturbed model, once known.
-        """
+        """Show the state after an event."""
 
 
 class Display(AbstractContextManager["Display"], Observer, Protocol):
@@ -39,14 +34,7 @@ class Display(AbstractContextManager["Display"], Observer, Protocol):
 
 
 def display(console: Console, title: str, ensemble_size: int, *, quiet: bool) -> Display:
-    """Return the display for a console: live on a terminal, else lines.
-
-    Args:
-        console: Where to draw.
-        title: Name of the experiment.
-        ensemble_size: Largest K; its threshold is shown.
-        quiet: Show nothing.
-    """
+    """Return the display for a console: live on a terminal, else lines."""
     if quiet:
         return NullDisplay()
     if console.is_terminal:
@@ -77,12 +65,7 @@ def follow(
 
 
 def catch_up(events: Iterable[Event], now: experiments.Experiment) -> Iterator[Event]:
-    """Yield the last event of each past phase, then all events from now on.
-
-    Args:
-        events: The stream, from its beginning.
-        now: The experiment when the stream starts.
-    """
+    """Yield the last event of each past phase, then all events from now on."""
     stream = iter(events)
     held: Event | None = None
     for event in stream:
@@ -225,13 +208,7 @@ def _waiting(event: Event) -> str:
 
 
 def rewards(progress: experiments.Progress, base: float | None, size: int) -> list[str]:
-    """Return the known selection rewards, each with its name.
-
-    Args:
-        progress: Progress of the experiment.
-        base: Reward of the unperturbed model, if known.
-        size: Largest K; its threshold is returned.
-    """
+    """Return the known selection rewards, each with its name."""
     texts = []
     if progress.HasField("best_reward"):
         texts.append(f"best {progress.best_reward:.4f}")

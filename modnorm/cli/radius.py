@@ -47,14 +47,7 @@ def held(out: Path) -> Iterator[None]:
 def conclude(
     document: "GridDocument | MatchingDocument", shown: "Table", out: Path, *, as_json: bool
 ) -> None:
-    """Write `radius.json` and `radius.png`, store the artifact, show it.
-
-    Args:
-        document: Content of the artifact.
-        shown: Its table for people.
-        out: Directory, which exists.
-        as_json: Write the artifact to stdout instead of the table.
-    """
+    """Write `radius.json` and `radius.png`, store the artifact, show it."""
     from modnorm.analysis.radius import draw_radius
     from modnorm.client.radius import keep_artifact
     from modnorm.radius.artifact import RadiusArtifact

@@ -53,14 +53,7 @@ def show_records(
     whole: Callable[[RecordT], None],
     listed: Callable[[Iterable[RecordT]], Table],
 ) -> None:
-    """Show a single record whole, several as a table.
-
-    Args:
-        records: The records.
-        limit: Most lines of the table; the number of omitted lines is stated.
-        whole: Shows one record.
-        listed: Makes a table.
-    """
+    """Show a single record whole, several as a table of at most `limit` lines."""
     first = list(islice(records, limit))
     rest = sum(1 for _ in records)
     if len(first) == 1 and not rest:
@@ -88,12 +81,7 @@ def text_table(headings: Sequence[str], rows: Iterable[Sequence[str]], texts: se
 
 
 def shown(text: str | None, *, end: bool = False) -> str:
-    """Return a text on one line, cut to a cell.
-
-    Args:
-        text: The text; None becomes a dash.
-        end: Whether to keep its end instead of its beginning.
-    """
+    """Return a text on one line, cut to its beginning or `end`; a dash for None."""
     if text is None:
         return "-"
     line = on_one_line(" ".join(text.split()))

@@ -15,10 +15,6 @@ if TYPE_CHECKING:
 def opened_run(run: str, server: str | None) -> Iterator["FinishedRun"]:
     """Yield a finished run.
 
-    Args:
-        run: Directory of a run, or id of an experiment.
-        server: The lab that ran it, as the command line names it.
-
     Raises:
         InvalidInputError: the directory holds no run.
         NotFoundError: the lab has no such experiment.

@@ -11,10 +11,6 @@ from modnorm.errors import InvalidInputError
 def show_directory(directory: Path, *, as_json: bool) -> None:
     """Print the results of a run directory, or of each run directory inside it.
 
-    Args:
-        directory: An existing directory.
-        as_json: Write the documents of the finished runs instead.
-
     Raises:
         InvalidInputError: it is not a run directory, and holds none.
     """

@@ -22,12 +22,6 @@ _INTERRUPTED = 130
 def serve_directories(runs: Sequence[Path], host: str, port: int, *, as_json: bool) -> None:
     """Serve the page until Ctrl-C.
 
-    Args:
-        runs: Run directories, or directories that contain run directories.
-        host: Address or name to listen at.
-        port: Port; 0 takes a free one.
-        as_json: Whether the address is printed as JSON.
-
     Raises:
         InvalidInputError: a path is not a run directory, or the host names all interfaces.
         OSError: the address cannot be bound.

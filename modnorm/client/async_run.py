@@ -57,11 +57,6 @@ class AsyncRun:
 class AsyncLabRun(LabResults):
     """Reads answers and votes of a finished experiment.
 
-    Args:
-        client: Connection to the lab.
-        experiment: The experiment as the lab returns it.
-        candidates: Its candidates as the lab returns them.
-
     Raises:
         PreconditionError: it has not succeeded.
     """

@@ -59,11 +59,7 @@ class Connection(LabConnection):
         return _admitted(attempt, self._seconds(call))
 
     def pages(self, page: Callable[[str], Call[Page[ItemT]]]) -> Iterator[ItemT]:
-        """Yield the items of all pages, one call at a time.
-
-        Args:
-            page: Returns the call for a page token.
-        """
+        """Yield the items of all pages, one call at a time."""
         token = ""
         while True:
             items, token = self.call(page(token))

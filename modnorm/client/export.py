@@ -18,12 +18,7 @@ def save_run(
 ) -> ResultsDocument:
     """Write the directory of a finished experiment, which needs its lab no more.
 
-    `results.json` is written last: where it is, the others are whole.
-
-    Args:
-        client: Connection to the lab that ran it.
-        experiment: The experiment as `get` returns it.
-        directory: Made where absent; older files are replaced.
+    Older files are replaced. `results.json` is written last: where it is, the others are whole.
 
     Returns:
         The content of `results.json`.
@@ -40,10 +35,6 @@ def save_run(
 
 def fetch_run(client: Connection, experiment: experiments.Experiment) -> RunData:
     """Fetch the inputs of a run's figures.
-
-    Args:
-        client: Connection to the lab that ran it.
-        experiment: The experiment as `get` returns it.
 
     Raises:
         PreconditionError: it has not succeeded.

@@ -34,12 +34,6 @@ def match_in_lab(
 
     A lab keeps its measurements: the same call resumes an interrupted one.
 
-    Args:
-        client: Connection to the lab.
-        spec: Model, task, method, pool and noise; its radius does not matter.
-        matching: What is tried and how it is measured.
-        on_step: Called with each step.
-
     Raises:
         InvalidInputError: the spec or the matching is not sound.
         UnavailableError: the lab, or a service of it, is down.

@@ -32,9 +32,6 @@ _ROWS = {
 class LabResults(ABC):
     """A finished experiment of a lab, without its answers and votes.
 
-    Args:
-        experiment: The experiment as the lab returns it.
-
     Raises:
         PreconditionError: it has not succeeded.
     """
@@ -119,13 +116,7 @@ class LabResults(ABC):
 def answer_record(
     sheet: tuple[int, str], answer: evaluation.Answer, questions: Sequence[ReadableRow]
 ) -> AnswerRecord:
-    """Return an answer with its question.
-
-    Args:
-        sheet: Candidate and split.
-        answer: The answer.
-        questions: The questions of the split.
-    """
+    """Return an answer with its question."""
     candidate, split = sheet
     question = questions[answer.row]
     return AnswerRecord(

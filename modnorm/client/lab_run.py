@@ -23,10 +23,6 @@ from modnorm.wire.run_messages import vote_row
 class LabRun(LabResults):
     """A finished experiment of a lab; see `modnorm.analysis.finished_run.FinishedRun`.
 
-    Args:
-        client: Connection to the lab.
-        experiment: The experiment as the lab returns it.
-
     Raises:
         PreconditionError: it has not succeeded.
     """

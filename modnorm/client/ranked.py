@@ -42,10 +42,6 @@ def check_has_ranks(spec: ExperimentSpec) -> None:
 def ranked_candidate(run: FinishedRun, rank: int) -> Ranked:
     """Return the candidate of a rank in the whole population, from 1, as `candidates.csv` has it.
 
-    Args:
-        run: The run.
-        rank: The rank.
-
     Raises:
         PreconditionError: the run has not finished, or its scale map is not there.
         InvalidInputError: it has no ranks, or no candidate has that one for certain.

@@ -153,13 +153,7 @@ def rescored_document(run: FinishedRun, rescored: Rescored) -> RescoredDocument:
 
 
 class _Judging:
-    """Judges completions again, one model and split at a time, with small results.
-
-    Args:
-        task: The new scorer.
-        rows: Rows of each split.
-        judges: Threads that judge several completions at a time.
-    """
+    """Judges completions again, one model and split at a time, with small results."""
 
     def __init__(
         self, task: Task, rows: Mapping[str, tuple[Row, ...]], judges: Executor | None

@@ -57,11 +57,6 @@ def resume_or_submit_shared(
 
     As in `resume_or_submit`, the same spec is the same experiment, and a failed one is followed
     by another. But no experiment is cancelled, and no list is read.
-
-    Args:
-        client: Connection to the lab.
-        spec: What to run.
-        prefix: Prefix of the request ids.
     """
     for name in _request_ids(spec):
         experiment = client.call(create_experiment(spec, f"{prefix}/{name}"))
@@ -75,11 +70,6 @@ def join_or_submit(client: Client, spec: ExperimentSpec, prefix: str) -> Joined:
 
     After a finished experiment, a new one starts. Callers that submit a spec at the same time
     share one experiment, since request ids derive from the spec.
-
-    Args:
-        client: Connection to the lab.
-        spec: What to run.
-        prefix: Prefix of the request ids.
     """
     live = _find_live(client, spec)
     names = (f"{prefix}/{name}" for name in _request_ids(spec))

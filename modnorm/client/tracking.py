@@ -55,12 +55,7 @@ class Tracking(Protocol):
 
 
 def open_tracking(start: StartTracker | None, warn: Warn) -> Tracking:
-    """Return what logs one experiment; without a tracker, what logs nothing.
-
-    Args:
-        start: Makes the tracker.
-        warn: Called with one line if the tracker fails.
-    """
+    """Return what logs one experiment; without a tracker, what logs nothing."""
     return NoTracking() if start is None else RunTracking(start, warn)
 
 

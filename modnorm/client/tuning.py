@@ -72,13 +72,6 @@ def trial_spec(
 ) -> ExperimentSpec:
     """Return the experiment of one trial: N alone, K alone, voted on the development rows.
 
-    Args:
-        spec: The experiment to tune.
-        radius: R, or sigma for isotropic noise.
-        seed: Population seed.
-        heldout: Development rows.
-        ensemble_size: K.
-
     Raises:
         InvalidInputError: the trial is no valid experiment (K greater than N, say), or trains
             one model instead of drawing candidates.

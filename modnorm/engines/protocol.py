@@ -92,12 +92,7 @@ class Engine(Protocol):
         """
 
     def has_room(self, prompts: Sequence[Sequence[int]], limits: GenerationLimits) -> bool:
-        """Whether the cache has room for another candidate's request beside all others.
-
-        Args:
-            prompts: Token ids of each prompt.
-            limits: Bounds of each completion.
-        """
+        """Whether the cache has room for another candidate's request beside all others."""
 
     def parked(self) -> AbstractContextManager[None]:
         """Park the candidate inside the context, so that other candidates can use the engine.

@@ -59,11 +59,6 @@ def check_prompts(
 ) -> None:
     """Refuse prompts that cannot be measured completely.
 
-    Args:
-        checkpoint: The model.
-        prompts: Token ids of each prompt.
-        max_tokens: Length of the longest allowed prompt.
-
     Raises:
         InvalidInputError: a prompt is too short or too long, or has a token outside of the model's
             vocabulary.

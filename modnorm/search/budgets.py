@@ -74,11 +74,7 @@ def ensemble_budget(
 
 
 def evolution_budget(heldout_rows: int) -> Budget:
-    """Return B_ES(S) = 200 * 3,000 + S of iterative ES (eq. "es_total_eval_budget").
-
-    Args:
-        heldout_rows: S.
-    """
+    """Return B_ES(S) = 200 * 3,000 + S of iterative ES (eq. "es_total_eval_budget")."""
     return iterative_budget(
         heldout_rows,
         updates=100,

@@ -49,9 +49,7 @@ class Cell:
 def make_cells(suite: Suite, settings: Sequence[Fragment] = ()) -> tuple[Cell, ...]:
     """Return the cells in the order of the axes as declared, the seed last.
 
-    Args:
-        suite: The suite.
-        settings: Fragments laid over every cell last.
+    The fragments of `settings` are laid over every cell last.
 
     Raises:
         InvalidInputError: a cell's spec is invalid, or two cells have one name; names the cell

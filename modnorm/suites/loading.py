@@ -30,11 +30,7 @@ class LoadedSuite:
 
 
 def load_suite(path: str | PathLike[str], settings: Sequence[Fragment] = ()) -> LoadedSuite:
-    """Read a suite file and make its cells.
-
-    Args:
-        path: The file.
-        settings: Fragments laid over every cell last.
+    """Read a suite file and make its cells, over each of which `settings` are laid last.
 
     Raises:
         InvalidInputError: the file or its parts file is missing, is not YAML or breaks the schema,

@@ -35,12 +35,6 @@ def rescore(
 ) -> tuple[Judgement, ...]:
     """Return the judgement of each stored completion, in their order.
 
-    Args:
-        answers: Completions, each with the index of its row.
-        rows: The answered rows, in the task's schema.
-        task: The task, with any of its scorers.
-        judges: Threads that judge in parallel, which helps if the task runs programs.
-
     Raises:
         InvalidInputError: an answer names a row that does not exist.
         IncompatibleError: the task's code raised; the message names the row.

@@ -34,11 +34,6 @@ def read_questions(task: Task, path: Path) -> Iterator[tuple[str, Row]]:
 def parse_question(task: Task, raw: Raw, place: str) -> Row:
     """Return a raw row in the schema of the task's questions.
 
-    Args:
-        task: The task.
-        raw: The raw row.
-        place: Source and line, for errors.
-
     Raises:
         InvalidInputError: the row breaks the schema; the message names the place and the column.
     """

@@ -8,12 +8,7 @@ RIGHT_OR_WRONG = RewardBounds(0.0, 1.0)
 
 
 def judge_vote(vote: str | None, answer: str | None) -> Judgement:
-    """Return the judgement of a completion: reward 1 if its vote is right, else 0.
-
-    Args:
-        vote: Vote key of the completion; None without a valid answer.
-        answer: Vote key of the right answer.
-    """
+    """Return the judgement of a completion: reward 1 if its vote is right, else 0."""
     correct = vote is not None and vote == answer
     return Judgement(reward=float(correct), vote=vote, correct=correct)
 

@@ -70,12 +70,7 @@ def _rows_record(spec: experiments.DataSpec, revision: str, rows: int, digest: s
 
 
 def overlap(selection: Sequence[str], heldout: Sequence[str]) -> int:
-    """Count the held-out rows that are selection rows too.
-
-    Args:
-        selection: The selection rows, each as JSON.
-        heldout: The held-out rows, each as JSON.
-    """
+    """Count the held-out rows that are selection rows too."""
     known = set(selection)
     return sum(row in known for row in heldout)
 

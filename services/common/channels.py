@@ -59,10 +59,5 @@ CHANNEL_OPTIONS: Sequence[tuple[str, str | int]] = (
 
 
 def open_channel(target: str, credentials: Credentials | None = None) -> grpc.aio.Channel:
-    """Open a channel in the running event loop; it connects at the first call.
-
-    Args:
-        target: HOST:PORT.
-        credentials: Client certificates, if any; callers send the token themselves.
-    """
+    """Open a channel in the running event loop; it connects at the first call."""
     return open_async_channel(target, credentials or Credentials(), CHANNEL_OPTIONS)

@@ -30,11 +30,7 @@ class Wrap(Protocol):
 
 
 class Interceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # only in its stubs
-    """Wraps each handler of a server once and caches it; unknown methods stay unimplemented.
-
-    Args:
-        wrap: Wraps a handler, or returns it unchanged.
-    """
+    """Wraps each handler of a server once and caches it; unknown methods stay unimplemented."""
 
     def __init__(self, wrap: Wrap) -> None:
         self._wrap = wrap

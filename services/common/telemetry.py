@@ -141,11 +141,7 @@ def _carrier(request: _Request) -> Mapping[str, str]:
 
 
 def otlp(service: str) -> Telemetry:
-    """Return telemetry that exports to the collector of the OTEL_* variables.
-
-    Args:
-        service: Name of the service, unless OTEL_SERVICE_NAME is set.
-    """
+    """Return telemetry that exports to the collector of the OTEL_* variables."""
     resource = Resource.create()
     if str(resource.attributes.get(SERVICE_NAME, "")).startswith("unknown_service"):
         resource = resource.merge(Resource({SERVICE_NAME: service}))

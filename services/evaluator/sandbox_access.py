@@ -19,9 +19,6 @@ class SandboxAccess:
     """Runs programs in a sandbox and caches its health.
 
     One thread checks; others may run programs meanwhile.
-
-    Args:
-        sandbox: Runs programs; None if this worker has no sandbox.
     """
 
     def __init__(self, sandbox: Runner | None) -> None:

@@ -5,11 +5,7 @@ import time
 
 
 class Shutdown:
-    """A request to stop, shared by all threads.
-
-    Args:
-        grace: Seconds that the current job has to finish before it is released.
-    """
+    """A request to stop, shared by all threads."""
 
     def __init__(self, grace: float) -> None:
         self.requested = threading.Event()

@@ -13,11 +13,7 @@ LOAD_FACTOR = 3.0
 
 
 class Watchdog:
-    """Tracks when the next sign of life of the engine is due; used from two threads.
-
-    Args:
-        seconds: Longest time between two decode steps.
-    """
+    """Tracks when the next sign of life of the engine is due; used from two threads."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds

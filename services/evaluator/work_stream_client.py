@@ -22,10 +22,6 @@ class WorkStream:
     def call(self, calls: Sequence[Call], seconds: float) -> Sequence[Reply]:
         """Return the replies to the calls of one message, in order.
 
-        Args:
-            calls: The calls.
-            seconds: Deadline of the response, and of the wait for earlier messages.
-
         Raises:
             grpc.RpcError: the stream cannot be opened or broke; the calls may have taken effect.
             UnavailableError: no response came in time.

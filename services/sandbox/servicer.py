@@ -18,13 +18,7 @@ SERVICE = "modnorm.v1.SandboxService"
 
 
 class SandboxServicer(sandbox_pb2_grpc.SandboxServiceServicer):
-    """Executes programs in one sandbox.
-
-    Args:
-        sandbox: Runs the programs.
-        concurrency: Programs that run at a time; others wait in order.
-        metrics: Metrics of the service.
-    """
+    """Executes programs in one sandbox."""
 
     def __init__(self, sandbox: Sandbox, concurrency: int, metrics: SandboxMetrics) -> None:
         self._sandbox = sandbox

@@ -29,9 +29,6 @@ WIDE, NARROW = (1280, 900), (390, 844)
 def open_browser(profile: Path) -> Iterator[Chrome]:
     """Run a browser inside the context.
 
-    Args:
-        profile: Folder of its profile, new and empty.
-
     Raises:
         MissingServerError: Chromium or its driver is not installed.
     """
@@ -48,13 +45,7 @@ def open_browser(profile: Path) -> Iterator[Chrome]:
 
 
 def set_size(browser: Chrome, size: tuple[int, int], *, scale: float = 1.0) -> None:
-    """Set the size of the page.
-
-    Args:
-        browser: The browser.
-        size: Width and height in CSS pixels.
-        scale: Device pixels of one CSS pixel.
-    """
+    """Set the size of the page."""
     width, height = size
     browser.execute_cdp_cmd(
         "Emulation.setDeviceMetricsOverride",

@@ -64,13 +64,7 @@ def leased(channel: grpc.Channel, job_id: str, worker: str = "by-hand") -> messa
 def report_of(
     channel: grpc.Channel, job: messages.Job, reward: float = 0.0
 ) -> Sequence[messages.ReportJobRequest]:
-    """Return a valid report of a job in two messages.
-
-    Args:
-        channel: A worker's channel, to fetch rows and scale map.
-        job: The leased job.
-        reward: Reward of every row.
-    """
+    """Return a valid report of a job in two messages."""
     stub = JobServiceStub(channel)
     fetch = messages.FetchRowsRequest(rows_digest=job.rows_digest)
     batches = stub.FetchRows(fetch, timeout=HANG_SECONDS)

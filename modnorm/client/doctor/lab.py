@@ -24,12 +24,7 @@ _CERTIFICATE = "CERTIFICATE_VERIFY_FAILED"
 
 
 def check_lab(target: str, credentials: Credentials) -> Iterator[Finding]:
-    """Yield the findings about a lab.
-
-    Args:
-        target: HOST:PORT of its aggregator.
-        credentials: Token and certificates.
-    """
+    """Yield the findings about a lab."""
     start = time.time()
     try:
         with open_channel(target, credentials, ()) as channel:

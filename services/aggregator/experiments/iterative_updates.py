@@ -90,10 +90,7 @@ def reported_updates(
 ) -> int:
     """Return the number of updates of the state that the run reports.
 
-    Args:
-        session: The transaction.
-        experiment: The run.
-        results: The results on the development rows, in order; read by default.
+    The results on the development rows, in order, are read if not passed.
     """
     if _settings(experiment).report == "last":
         return experiment.updates_done
@@ -107,10 +104,7 @@ def development_results(
 ) -> list[DevelopmentResult]:
     """Return the results of states on the development rows, in order of their updates.
 
-    Args:
-        session: The transaction.
-        experiment: The run.
-        after: Skip the states with at most this many updates.
+    The states with at most `after` updates are skipped.
     """
     rows = session.exec(
         select(Job.candidate, Job.metric, AnswerSheet.content)
@@ -146,13 +140,7 @@ def lineage_of(session: Session, experiment: Experiment) -> Lineage:
 def steps_to(
     session: Session, experiment: Experiment, digest: str, after: int
 ) -> tuple[str, list[str]] | None:
-    """Return the origin of a run and its steps to a state, as JSON.
-
-    Args:
-        session: The transaction.
-        experiment: The run.
-        digest: The state.
-        after: Number of first steps to skip.
+    """Return the origin of a run and its steps to a state, without the first `after`, as JSON.
 
     Returns:
         None if the run has no such state.

@@ -75,12 +75,7 @@ class PhaseProgress:
         )
 
     def scored(self, job: Job, *, was_leased: bool) -> None:
-        """Add a finished job.
-
-        Args:
-            job: The job with its metric.
-            was_leased: Whether the job was counted as running until now.
-        """
+        """Add a finished job."""
         self._running -= was_leased
         selects = job.split is Split.SELECTION and job.candidate != BASE_INDEX
         if job.metric is not None and selects:
@@ -117,15 +112,10 @@ def record(  # noqa: PLR0913 - an event and its columns
     *,
     waits_for: str = "",
 ) -> None:
-    """Store the next event of an experiment with its state and progress.
+    """Store the next event of a locked experiment with its state and progress.
 
-    Args:
-        session: The transaction.
-        experiment: The experiment, locked.
-        message: Description of the event.
-        now: The time.
-        progress: The progress of the phase; by default read from the database.
-        waits_for: Why the experiment now waits for a service, if it does.
+    The progress of the phase is read from the database if not passed. `waits_for` states why the
+    experiment waits for a service.
     """
     progress = progress or PhaseProgress.of(session, experiment)
     row = next_event(experiment, message, now, progress, waits_for=waits_for)

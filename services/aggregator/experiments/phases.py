@@ -46,14 +46,7 @@ from services.aggregator.storage.tables import Ensemble, Experiment, Job, Vote
 def start_selecting(
     session: Session, experiment: Experiment, candidates: Collection[int], now: float
 ) -> None:
-    """Begin the selection.
-
-    Args:
-        session: The transaction.
-        experiment: The experiment, locked; its candidates are stored.
-        candidates: Indices of the candidates, including the base.
-        now: The time.
-    """
+    """Begin the selection."""
     if experiment.is_iterative:
         batch, message = first_batch(session, experiment)
     else:
@@ -73,13 +66,7 @@ def job_ended(  # noqa: PLR0913 - the event and its place
 ) -> None:
     """Record that a job is done or has failed; after the last job, start the next phase.
 
-    Args:
-        session: The transaction.
-        experiment: The experiment, locked.
-        job: The job in its new state.
-        message: Description of the event.
-        now: The time.
-        progress: The progress of the phase with this job; by default read from the database.
+    The progress, if passed, already counts the job in its new state.
     """
     record(session, experiment, message, now, progress)
     if job.state is JobState.FAILED and (reason := _fatal_reason(session, experiment, job)):

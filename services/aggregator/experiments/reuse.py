@@ -100,12 +100,7 @@ _IsValid = Callable[[Pair], bool]
 
 
 def reuse_results(session: Session, experiment: Experiment, split: Split) -> str | None:
-    """Finish the jobs of a phase that a predecessor has finished.
-
-    Args:
-        session: The transaction.
-        experiment: The experiment; all jobs of the phase are pending.
-        split: The phase.
+    """Finish the jobs of a phase that a predecessor has finished; all its jobs are pending.
 
     Returns:
         A remark on the reuse; None if no result is reused.
@@ -130,14 +125,7 @@ def reuse_results(session: Session, experiment: Experiment, split: Split) -> str
 def common_jobs(
     session: Session, experiment_id: str, predecessor: str, split: Split
 ) -> Iterator[Sequence[Pair]]:
-    """Yield pending jobs with the predecessor's finished jobs, in order and in chunks.
-
-    Args:
-        session: The transaction, flushed.
-        experiment_id: The experiment whose jobs are pending.
-        predecessor: The other experiment.
-        split: The phase.
-    """
+    """Yield pending jobs with the predecessor's finished jobs, in order and in chunks."""
     pending = session.exec(
         select(Job.candidate)
         .where(

@@ -22,11 +22,7 @@ class _Replay:
 
 
 class Canaries:
-    """The last replay of each worker; used in one event loop.
-
-    Args:
-        lately: Seconds after its last report for which a worker is compared.
-    """
+    """The last replay of each worker; used in one event loop."""
 
     def __init__(self, lately: float) -> None:
         self._lately = lately

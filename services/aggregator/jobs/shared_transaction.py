@@ -23,11 +23,6 @@ def together(
 
     So a request that the database refuses fails alone, and every answer is committed.
 
-    Args:
-        database: The database.
-        work: Answers requests inside a transaction; an error rolls it back.
-        requests: The requests, in order.
-
     Returns:
         The answer or the error of each request.
     """

@@ -50,10 +50,6 @@ class FinishedRun:
     """Results of a finished experiment; each part is read when it is first needed.
 
     Used by several threads: two of them may read a part twice, with equal results.
-
-    Args:
-        stored: The database.
-        experiment: An experiment that has succeeded.
     """
 
     def __init__(self, stored: Stored, experiment: Experiment) -> None:
@@ -194,11 +190,7 @@ class FinishedRun:
 
 
 class FinishedRuns:
-    """The finished runs that were read last; used by several threads.
-
-    Args:
-        stored: The database.
-    """
+    """The finished runs that were read last; used by several threads."""
 
     def __init__(self, stored: Stored) -> None:
         self._stored = stored

@@ -32,15 +32,7 @@ _STATE_WORDS = {ExperimentState.SUCCEEDED: "finished"}
 
 
 class LabRun:
-    """An experiment; implements `modnorm.web.sources.Run`.
-
-    Args:
-        stored: The database.
-        results: Results of finished runs.
-        experiment: The experiment.
-        headline: Its figures in the list.
-        clock: Returns the time in seconds since the epoch.
-    """
+    """An experiment; implements `modnorm.web.sources.Run`."""
 
     def __init__(
         self,
@@ -171,11 +163,7 @@ class _Compared:
 
 
 class LabCatalog:
-    """The experiments that the present caller may see, newest first; implements `Catalog`.
-
-    Args:
-        stored: The database.
-    """
+    """The experiments that the present caller may see, newest first; implements `Catalog`."""
 
     def __init__(self, stored: Stored) -> None:
         self._stored = stored

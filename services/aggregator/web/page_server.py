@@ -31,10 +31,6 @@ logger = logging.getLogger(__name__)
 class PageServer:
     """Serves the page of the lab's experiments.
 
-    Args:
-        settings: Address, tokens and certificate.
-        catalog: The experiments as runs of the page.
-
     Raises:
         PreconditionError: the address is reachable, and no token is required.
         InvalidInputError: the address is malformed, or a file of the settings cannot be read.

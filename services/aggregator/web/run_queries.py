@@ -22,14 +22,7 @@ from services.aggregator.storage.tables import (
 def list_experiments(
     session: Session, scope: str | None, start: int, limit: int
 ) -> Sequence[Experiment]:
-    """Return experiments, newest first.
-
-    Args:
-        session: The transaction.
-        scope: Tenant whose experiments are returned; None for all.
-        start: Number of newest experiments to skip.
-        limit: Most experiments to return.
-    """
+    """Return experiments, newest first."""
     query = select(Experiment).order_by(
         col(Experiment.create_time).desc(), col(Experiment.id).desc()
     )
@@ -98,14 +91,7 @@ def answer_sheets(
     candidates: Collection[int] | None,
     split: Split | None,
 ) -> Iterator[tuple[int, Split, Sequence[StoredAnswer]]]:
-    """Yield candidate, split and answers of the stored sheets, by candidate and split.
-
-    Args:
-        session: The transaction.
-        experiment_id: The experiment.
-        candidates: Whose answers are wanted; None for all.
-        split: The rows that they answer; None for all.
-    """
+    """Yield candidate, split and answers of all or the named sheets, by candidate and split."""
     query = (
         select(Job.candidate, Job.split, AnswerSheet.content)
         .join(AnswerSheet, col(AnswerSheet.job_id) == col(Job.id))

@@ -41,23 +41,14 @@ class _Session:
 
 
 class Sessions:
-    """Sessions of browsers, in memory only; used in one thread.
-
-    Args:
-        clock: Returns the time in seconds.
-    """
+    """Sessions of browsers, in memory only; used in one thread."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._sessions: OrderedDict[str, _Session] = OrderedDict()
 
     def begin(self, token: str, name: str) -> str:
-        """Return the secret id of a new session.
-
-        Args:
-            token: Text of the token; checked again at each request.
-            name: Name of the token.
-        """
+        """Return the secret id of a new session."""
         now = self._clock()
         live = {key: one for key, one in self._sessions.items() if one.expires > now}
         mine = [key for key, one in live.items() if one.name == name]
@@ -83,10 +74,6 @@ class SignIn:
 
     Where no token is needed, every request is admitted. Otherwise a request without a valid
     session is sent to the form. The style sheet needs no session.
-
-    Args:
-        app: The pages.
-        gate: Checks tokens.
     """
 
     def __init__(self, app: ASGIApp, gate: TokenGate) -> None:

@@ -16,11 +16,6 @@ logger = logging.getLogger(__name__)
 def open_port(server: grpc.aio.Server, address: str, settings: ServiceSettings) -> int:
     """Add a port to a server; return its number.
 
-    Args:
-        server: The server.
-        address: HOST:PORT; port 0 takes a free one.
-        settings: Tokens and certificates.
-
     Raises:
         PreconditionError: the address is reachable, and no token is required.
         InvalidInputError: a file of the settings cannot be read.
@@ -54,10 +49,6 @@ def _is_socket(address: str) -> bool:
 
 def require_protection(address: str, settings: ServiceSettings) -> None:
     """Check that only this machine, or only bearers of tokens, can use an address.
-
-    Args:
-        address: HOST:PORT.
-        settings: Tokens, and whether anonymous callers are allowed.
 
     Raises:
         PreconditionError: the address is reachable, and no token is required.

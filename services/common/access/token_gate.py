@@ -17,9 +17,6 @@ class TokenGate:
 
     Used in one thread. Each gate counts rates by itself.
 
-    Args:
-        settings: File of accepted tokens, and rates.
-
     Raises:
         InvalidInputError: the file of accepted tokens cannot be read.
     """
