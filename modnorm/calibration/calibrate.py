@@ -2,15 +2,16 @@
 
 import hashlib
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 
 import torch
 
-from modnorm.calibration.aggregation import aggregate
 from modnorm.calibration.frozen_model import FrozenModel, load_frozen
 from modnorm.calibration.layer_schedule import require_every_layer
 from modnorm.calibration.maps import layer_maps
 from modnorm.calibration.measurement import FINAL_NORM, Estimate, measure
+from modnorm.calibration.operator_norm import FLOOR
 from modnorm.calibration.profile import Profile
 from modnorm.calibration.profile_schema import APPLICATION, METHOD
 from modnorm.checkpoint.config import positive
@@ -151,4 +152,28 @@ def _by_layer(
     return {
         str(layer): {metric: aggregate(norms[layer, metric], quantile) for metric in metrics}
         for layer in range(layers)
+    }
+
+
+def aggregate(estimates: Sequence[float], quantile: float) -> dict[str, object]:
+    """Return value and summary of some estimates (paper, eq. app_aggregated_sensitivity).
+
+    As in the published profiles, logs are float32 and the median of an even count is the lower
+    middle one. So a value can lie a few 1e-7 (relative) outside of min and max.
+
+    Args:
+        estimates: At least one operator norm.
+        quantile: Quantile of the logs, linear between neighbours.
+    """
+    floored = [max(estimate, FLOOR) for estimate in estimates]
+    logs = torch.tensor([math.log(value) for value in floored], dtype=torch.float32)
+    values = torch.tensor(floored, dtype=torch.float32)
+    return {
+        "value": math.exp(torch.quantile(logs, quantile).item()),
+        "summary": {
+            "count": len(floored),
+            "min": values.min().item(),
+            "median": values.median().item(),
+            "max": values.max().item(),
+        },
     }

@@ -50,7 +50,7 @@ def write_model(  # noqa: PLR0913 - the command's options
 
 def _export_trained(run: str, server: str | None, place: BasePlace, out: Path) -> _Written:
     from modnorm.client.export_card import check_tokenizer, state_card
-    from modnorm.client.trained import trained_lineage
+    from modnorm.client.ranked import trained_lineage
     from modnorm.perturbation.checkpoint_export import export_state
 
     with opened_run(run, server) as found:

@@ -1,4 +1,4 @@
-"""A candidate of a finished run by its rank, with all that its weights are made from."""
+"""What the weights of a finished run are made from: a candidate by rank, or a trained model."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -8,6 +8,7 @@ from modnorm.analysis.run_data import CandidateRow
 from modnorm.errors import InvalidInputError, PreconditionError
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
+from modnorm.perturbation.lineage import Lineage
 from modnorm.search.stopping import certain_ranks
 from modnorm.spec import ExperimentSpec
 
@@ -59,6 +60,25 @@ def ranked_candidate(run: FinishedRun, rank: int) -> Ranked:
     if scale_map is None:
         raise PreconditionError("the run directory has no scale map", field="run")
     return Ranked(index, reward, descriptor, scale_map)
+
+
+def trained_lineage(run: FinishedRun) -> Lineage:
+    """Return the lineage of the state that a run reports.
+
+    Raises:
+        InvalidInputError: its method trained no model.
+        PreconditionError: the run has not finished, or its lineage is not there.
+    """
+    if run.spec.iterative is None:
+        raise InvalidInputError(
+            f"{run.spec.method.name} drew candidates and trained no model",
+            field="rank",
+            remedy="--rank 1 writes the best candidate",
+        )
+    lineage = run.lineage()
+    if lineage is None:
+        raise PreconditionError("the run directory has no lineage", field="run")
+    return lineage
 
 
 def _no_such_rank(

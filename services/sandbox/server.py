@@ -1,8 +1,95 @@
 """The sandbox service as a process: `python -m services.sandbox.server`."""
 
+import asyncio
+import logging
+from collections.abc import Sequence
+
+import grpc.aio
+from prometheus_client import CollectorRegistry
+
+from modnorm.sandbox import Sandbox
+from modnorm.v1 import sandbox_pb2_grpc, status_pb2, status_pb2_grpc
+from services.common.server import RunningServer, port_of, start_server
 from services.common.service_process import read_settings, run_service
 from services.common.settings import SandboxSettings
-from services.sandbox.service import SandboxService
+from services.common.status_servicer import SERVICE as STATUS
+from services.common.status_servicer import StatusServicer
+from services.sandbox.metrics import SandboxMetrics
+from services.sandbox.servicer import SERVICE, SandboxServicer
+
+logger = logging.getLogger(__name__)
+
+
+class SandboxService:
+    """The sandbox and its server: measured at the start, serving only if it isolates.
+
+    If a guarantee is broken, it refuses every program and its health is NOT_SERVING. GetIsolation
+    still answers, so that an operator can read the reason.
+    """
+
+    def __init__(
+        self, settings: SandboxSettings, registry: CollectorRegistry | None = None
+    ) -> None:
+        self._settings = settings
+        self._registry = registry or CollectorRegistry()
+        self._metrics = SandboxMetrics(self._registry)
+        self._sandbox = Sandbox()
+        self._servicer = SandboxServicer(self._sandbox, settings.concurrency, self._metrics)
+        self._server: RunningServer | None = None
+
+    @property
+    def port(self) -> int:
+        """The port of the started server."""
+        return port_of(self._server)
+
+    def _register(self, server: grpc.aio.Server) -> Sequence[str]:
+        sandbox_pb2_grpc.add_SandboxServiceServicer_to_server(self._servicer, server)
+        status = StatusServicer(self._dependencies)
+        status_pb2_grpc.add_StatusServiceServicer_to_server(status, server)
+        return SERVICE, STATUS
+
+    async def _dependencies(self) -> Sequence[status_pb2.Dependency]:
+        """Measure the isolation for the status page."""
+        isolation = await asyncio.to_thread(self._sandbox.measure)
+        self._metrics.record_isolation(isolation)
+        broken = ", ".join(f"{name} ({seen})" for name, seen in isolation.broken.items())
+        return [
+            status_pb2.Dependency(
+                name="isolation",
+                usable=isolation.healthy,
+                detail=f"broken: {broken}" if broken else "all guarantees hold",
+                remedy="allow the mechanisms that docs/sandbox.md lists" if broken else "",
+            )
+        ]
+
+    async def start(self) -> None:
+        """Measure the isolation, then listen.
+
+        Raises:
+            UnavailableError: the sandbox does not start.
+        """
+        isolation = await asyncio.to_thread(self._sandbox.measure)
+        logger.info(
+            "isolation",
+            extra={
+                "healthy": isolation.healthy,
+                "mechanisms": list(isolation.mechanisms),
+                "refusals": dict(isolation.refusals),
+                "broken": dict(isolation.broken),
+                "landlock_abi": isolation.landlock_abi,
+            },
+        )
+        self._metrics.record_isolation(isolation)
+        self._server = await start_server(
+            self._settings.bind_address, self._register, self._registry, self._settings
+        )
+        await self._server.set_serving(serving=isolation.healthy)
+
+    async def stop(self) -> None:
+        """Stop gracefully, then end running programs."""
+        if self._server is not None:
+            await self._server.stop(self._settings.stop_grace)
+        await asyncio.to_thread(self._servicer.close)
 
 
 def main() -> None:

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from modnorm.calibration.aggregation import aggregate
+from modnorm.calibration.calibrate import aggregate
 
 norms = st.lists(st.floats(1e-6, 1e6), min_size=1, max_size=30)
 

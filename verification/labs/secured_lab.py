@@ -31,7 +31,7 @@ from services.common.settings import (
     ServiceSettings,
 )
 from services.sampler.server import build as build_sampler
-from services.sandbox.service import SandboxService
+from services.sandbox.server import SandboxService
 
 _HARMLESS = "PollerCompletionQueue._handle_events"
 """gRPC's warning about two event loops in one process, which real labs do not have."""
