@@ -5,6 +5,7 @@ All functions work inside a caller's write transaction that has locked the exper
 
 import json
 from collections.abc import Collection, Sequence
+from dataclasses import asdict
 
 from sqlmodel import Session, func, select
 
@@ -223,12 +224,7 @@ def _store_votes(session: Session, counted: Sequence[tuple[Ensemble, Sequence[Ro
             "population": ensemble.population,
             "ensemble_size": ensemble.ensemble_size,
             "row": row,
-            "answer": vote.answer,
-            "correct": vote.correct,
-            "valid": vote.valid,
-            "support": vote.support,
-            "correct_support": vote.correct_support,
-            "skipped": vote.skipped,
+            **asdict(vote),
         }
         for ensemble, votes in counted
         for row, vote in enumerate(votes)
