@@ -17,6 +17,8 @@ DATE = "11 Aug 2026"
 """The date in templates that print today's date, so that prompts do not change overnight."""
 _DAY = date(2026, 8, 11)
 """The same date, for templates that format it themselves."""
+_UNFINISHED = "\ufffd"
+"""Decoders write it for bytes that are no character yet."""
 _VOCABULARIES = ("tokenizer.json", "vocab.json", "tokenizer.model")
 
 
@@ -105,6 +107,37 @@ class PromptEncoder:
                 remedy="use a model whose template accepts the roles of the task, and texts",
             ) from error
         return str(text)
+
+
+class AnswerStream:
+    """Turns the tokens of one answer into pieces of its text, as they come.
+
+    The pieces together are `PromptEncoder.answer` of all tokens. An unfinished character is held
+    back: a tokenizer of bytes may split one.
+
+    Args:
+        encoder: Decodes the tokens.
+    """
+
+    def __init__(self, encoder: PromptEncoder) -> None:
+        self._encoder = encoder
+        self._ids: list[int] = []
+        self._sent = 0
+        """Characters given out."""
+
+    def add(self, ids: Sequence[int]) -> str:
+        """Return the text that new tokens complete; it may be empty."""
+        self._ids += ids
+        return self._piece(self._encoder.answer(self._ids).rstrip(_UNFINISHED))
+
+    def end(self) -> str:
+        """Return the text that was held back."""
+        return self._piece(self._encoder.answer(self._ids))
+
+    def _piece(self, text: str) -> str:
+        piece = text[self._sent :]
+        self._sent = max(self._sent, len(text))
+        return piece
 
 
 def check_fit(prompts: Sequence[Sequence[int]], max_tokens: int, checkpoint: Checkpoint) -> int:

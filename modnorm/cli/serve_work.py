@@ -1,10 +1,11 @@
 """What `modnorm serve` does: it loads an ensemble, binds a socket and serves."""
 
+import asyncio
 import signal
 import socket
 import time
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,14 +14,14 @@ import uvicorn
 
 from modnorm.cli.console import emit_json, stderr, stdout
 from modnorm.cli.predict_work import Asked
-from modnorm.engines import EngineSettings, load_engine
 from modnorm.errors import InvalidInputError
 from modnorm.prediction.run_predictions import PredictionSettings
+from modnorm.serving.admission import Admission
 from modnorm.serving.api_keys import ApiKeys, read_keys
 from modnorm.serving.app import Server, build_app
-from modnorm.serving.batching import Batching
 from modnorm.serving.metrics import ServerMetrics
 from modnorm.serving.served_ensemble import ServedEnsemble
+from modnorm.serving.ways import choose_answering
 from modnorm.web.guard import LOOPBACK, Guard
 
 _INTERRUPTED = 130
@@ -78,21 +79,25 @@ def serve_ensemble(asked: Asked, settings: PredictionSettings, listening: Listen
     base = settings.place.find(definition.model, definition.model_digest)
     most = listening.max_length or base.max_position
     ensemble, metrics = ServedEnsemble(definition, base, most), ServerMetrics()
-    load = partial(load_engine, settings.engine, base, EngineSettings(max_model_len=most))
-    batching = Batching(
-        load, ensemble.models, ensemble.task, metrics, limit=listening.max_requests
-    )
+    answering = choose_answering(ensemble, settings.engine, metrics)
+    admission = Admission(listening.max_requests, metrics)
+    server = Server(ensemble, answering, admission, metrics, keys, int(time.time()))
     family = socket.AF_INET6 if ":" in listening.host else socket.AF_INET
-    with socket.create_server((listening.host, listening.port), family=family) as listener:
-        batching.start()
-        try:
-            batching.wait_loaded()
-            _announce(listening, listener.getsockname()[1], ensemble)
-            server = Server(ensemble, batching, metrics, keys, int(time.time()))
-            _run(server, listener)
-        finally:
-            batching.stop()
-    raise typer.Exit(_INTERRUPTED)  # uvicorn returns after Ctrl-C
+    with (
+        socket.create_server((listening.host, listening.port), family=family) as listener,
+        suppress(KeyboardInterrupt),
+    ):
+        asyncio.run(_serve(server, listening, listener))
+    raise typer.Exit(_INTERRUPTED)
+
+
+async def _serve(server: Server, listening: Listening, listener: socket.socket) -> None:
+    try:
+        await server.answering.start()
+        _announce(listening, listener.getsockname()[1], server.ensemble)
+        await _listen(server, listener)
+    finally:
+        server.answering.stop()
 
 
 def _announce(listening: Listening, port: int, ensemble: ServedEnsemble) -> None:
@@ -105,7 +110,7 @@ def _announce(listening: Listening, port: int, ensemble: ServedEnsemble) -> None
     stderr().print(f"models: {', '.join(ensemble.models)}; Ctrl-C ends", soft_wrap=True)
 
 
-def _run(server: Server, listener: socket.socket) -> None:
+async def _listen(server: Server, listener: socket.socket) -> None:
     app: ASGIApp = build_app(server)
     if not server.keys.any:
         app = Guard(app, LOOPBACK)  # no page of another site may ask
@@ -117,7 +122,7 @@ def _run(server: Server, listener: socket.socket) -> None:
         timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
     )
     signal.signal(signal.SIGTERM, _exit)  # uvicorn raises the signal again at its end
-    uvicorn.Server(config).run(sockets=[listener])
+    await uvicorn.Server(config).serve(sockets=[listener])
 
 
 def _exit(*_: object) -> None:

@@ -1,6 +1,9 @@
 """Inference engines behind one protocol. An engine's library is imported when it is loaded."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.engines.protocol import Completion, Engine, Finish, GenerationLimits
@@ -8,6 +11,9 @@ from modnorm.engines.settings import EngineSettings, Numerics
 from modnorm.engines.vllm.numerics import choose_numerics
 from modnorm.errors import IncompatibleError, InvalidInputError
 from modnorm.hints import one_of
+
+if TYPE_CHECKING:
+    from modnorm.engines.vllm.adapter_engine import AdapterEngine
 
 __all__ = [
     "Completion",
@@ -17,7 +23,9 @@ __all__ = [
     "GenerationLimits",
     "Numerics",
     "engine_names",
+    "is_vllm",
     "load_engine",
+    "make_adapter_engine",
 ]
 
 _VLLM = "vllm"
@@ -45,13 +53,7 @@ def load_engine(
         PreconditionError: this process runs vLLM with other numerics.
         EngineError: the infrastructure failed.
     """
-    if name not in engine_names():
-        raise InvalidInputError(
-            f"there is no engine {name!r}",
-            field="engine.name",
-            remedy=one_of(name, engine_names()),
-        )
-    if name == _VLLM or (name == "auto" and _VLLM in engine_names() and _has_gpu()):
+    if is_vllm(name):
         return _load_vllm(checkpoint, settings or EngineSettings())
     settings = settings or EngineSettings()
     _require_default_features(settings)
@@ -60,6 +62,21 @@ def load_engine(
     )
 
     return TransformersEngine(checkpoint, gpu_share=settings.gpu_memory_utilization)
+
+
+def is_vllm(name: str) -> bool:
+    """Return whether an engine's name means vLLM on this machine.
+
+    Raises:
+        InvalidInputError: there is no such engine.
+    """
+    if name not in engine_names():
+        raise InvalidInputError(
+            f"there is no engine {name!r}",
+            field="engine.name",
+            remedy=one_of(name, engine_names()),
+        )
+    return name == _VLLM or (name == "auto" and _VLLM in engine_names() and _has_gpu())
 
 
 def _require_default_features(settings: EngineSettings) -> None:
@@ -76,17 +93,46 @@ def _require_default_features(settings: EngineSettings) -> None:
         )
 
 
+def make_adapter_engine(
+    checkpoint: Checkpoint, rank: int, adapters: int, settings: EngineSettings
+) -> "AdapterEngine":
+    """Return vLLM for a base and its adapters; its `start` loads them.
+
+    Args:
+        checkpoint: The base.
+        rank: Rank of the adapters.
+        adapters: Number of adapters.
+        settings: Settings of the engine.
+
+    Raises:
+        IncompatibleError: vLLM cannot be imported.
+        PreconditionError: this process runs vLLM with other numerics.
+    """
+    choose_numerics(settings.numerics)
+    with _imports_of_vllm():
+        from modnorm.engines.vllm.adapter_engine import (  # noqa: PLC0415 - an optional package
+            AdapterEngine,
+        )
+    return AdapterEngine(checkpoint, rank, adapters, settings)
+
+
 def _load_vllm(checkpoint: Checkpoint, settings: EngineSettings) -> Engine:
     choose_numerics(settings.numerics)
-    try:
+    with _imports_of_vllm():
         from modnorm.engines.vllm.engine import VllmEngine  # noqa: PLC0415 - an optional package
+    return VllmEngine(checkpoint, settings)
+
+
+@contextmanager
+def _imports_of_vllm() -> Iterator[None]:
+    try:
+        yield
     except ImportError as error:
         raise IncompatibleError(
             f"vLLM is installed but cannot be imported: {error}",
             field="engine.name",
             remedy="fix the installation, or name the transformers engine",
         ) from error
-    return VllmEngine(checkpoint, settings)
 
 
 def _has_gpu() -> bool:

@@ -111,7 +111,7 @@ class VotingExperts:
             on_progress((place + 1) * rows)
             settled.add(expert.index, Ballot.from_partial_answers(sheet, rows))
             sheets.append(sheet)
-        return tuple(_prediction(row, sheets) for row in range(rows))
+        return tuple(_combined(row, sheets) for row in range(rows))
 
     def _answers(
         self, expert: Expert, questions: Questions, asked: Sequence[int]
@@ -127,20 +127,41 @@ class VotingExperts:
         ):
             for completion in completions:
                 row = asked[completion.index]
-                yield row, self._judge(expert, questions.rows[row], completion)
-
-    def _judge(self, expert: Expert, row: Row | None, completion: Completion) -> ExpertAnswer:
-        return ExpertAnswer(
-            expert=expert.index,
-            vote=None if row is None else vote_key(self._task, row, completion.text),
-            completion=completion.text,
-            tokens=completion.tokens,
-            truncated=completion.finish is Finish.LENGTH,
-        )
+                yield row, expert_answer(expert, self._task, questions.rows[row], completion)
 
 
-def _prediction(row: int, sheets: Sequence[Mapping[int, ExpertAnswer]]) -> Prediction:
-    answers = tuple(sheet[row] for sheet in sheets if row in sheet)
+def expert_answer(
+    expert: Expert, task: Task, row: Row | None, completion: Completion
+) -> ExpertAnswer:
+    """Return an expert's completion with its vote.
+
+    Args:
+        expert: The expert.
+        task: Extracts the vote.
+        row: The question; None where no vote is wanted.
+        completion: The expert's completion.
+
+    Raises:
+        InvalidInputError: the task's code raised.
+    """
+    return ExpertAnswer(
+        expert=expert.index,
+        vote=None if row is None else vote_key(task, row, completion.text),
+        completion=completion.text,
+        tokens=completion.tokens,
+        truncated=completion.finish is Finish.LENGTH,
+    )
+
+
+def prediction_of(row: int, answers: Sequence[ExpertAnswer], size: int) -> Prediction:
+    """Return the vote of the experts that answered a question.
+
+    Args:
+        row: Index of the question.
+        answers: The answers, best-ranked expert first.
+        size: K.
+    """
+    answers = tuple(answers)
     counts = count_answers([each.vote for each in answers], [each.expert for each in answers])
     winner = counts[0] if counts else None
     completions = {each.expert: each.completion for each in answers}
@@ -150,6 +171,10 @@ def _prediction(row: int, sheets: Sequence[Mapping[int, ExpertAnswer]]) -> Predi
         completion=completions[winner.expert] if winner else None,
         agreement=winner.votes / len(answers) if winner else None,
         votes=counts,
-        skipped=len(sheets) - len(answers),
+        skipped=size - len(answers),
         experts=answers,
     )
+
+
+def _combined(row: int, sheets: Sequence[Mapping[int, ExpertAnswer]]) -> Prediction:
+    return prediction_of(row, [sheet[row] for sheet in sheets if row in sheet], len(sheets))

@@ -13,8 +13,12 @@ _Place = tuple[int, int]
 """Votes of an answer, and the rank of the best expert that gave it."""
 
 
-class _Row:
-    """The counted votes of one ensemble on one row."""
+class RowVotes:
+    """The counted votes of one ensemble on one row.
+
+    Args:
+        size: K.
+    """
 
     __slots__ = ("_answers", "_missing", "_most", "settled")
 
@@ -24,6 +28,7 @@ class _Row:
         """A bit for each expert whose vote is missing, best-ranked expert lowest."""
         self._most = 0
         self.settled = False
+        """Whether no missing answer can change the winner."""
 
     def add(self, rank: int, vote: str | None) -> None:
         """Count one expert's vote; None for an answer that is not valid."""
@@ -66,7 +71,7 @@ class SettledVotes:
         self._ranks = [
             {expert: rank for rank, expert in enumerate(experts)} for experts in selection.values()
         ]
-        self._votes = [[_Row(len(ranks)) for _ in range(rows)] for ranks in self._ranks]
+        self._votes = [[RowVotes(len(ranks)) for _ in range(rows)] for ranks in self._ranks]
         self._first = {experts[0] for experts in selection.values()}
         self._counted: set[int] = set()
 

@@ -31,15 +31,19 @@ class ApiError(Exception):
     def __str__(self) -> str:
         return self.message
 
-    def response(self) -> JSONResponse:
-        """Return the response."""
+    def document(self) -> dict[str, object]:
+        """Return the error in OpenAI's form."""
         content = {
             "message": self.message,
             "type": self.kind,
             "param": self.param,
             "code": self.code,
         }
-        return JSONResponse({"error": content}, self.status, dict(self.headers))
+        return {"error": content}
+
+    def response(self) -> JSONResponse:
+        """Return the response."""
+        return JSONResponse(self.document(), self.status, dict(self.headers))
 
 
 def invalid(message: str, param: str | None = None, code: str | None = None) -> ApiError:

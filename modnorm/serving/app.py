@@ -3,9 +3,10 @@
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from concurrent.futures import Future
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from contextlib import aclosing
 from dataclasses import dataclass
+from typing import TypeVar
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -15,13 +16,14 @@ from starlette.routing import Route
 
 from modnorm.errors import ModnormError
 from modnorm.prediction.voting_experts import Prediction
+from modnorm.serving.admission import Admission
+from modnorm.serving.answering import Answering
 from modnorm.serving.api_errors import ApiError, from_library, invalid, unavailable
 from modnorm.serving.api_keys import ApiKeys
-from modnorm.serving.batching import Batching
 from modnorm.serving.metrics import ServerMetrics
-from modnorm.serving.replies import Reply
+from modnorm.serving.replies import Reply, server_event
 from modnorm.serving.request_bodies import Body, ChatBody, CompletionBody, parse_body
-from modnorm.serving.served_ensemble import ServedEnsemble
+from modnorm.serving.served_ensemble import Question, ServedEnsemble
 
 logger = logging.getLogger(__name__)
 
@@ -33,6 +35,9 @@ _POLL_SECONDS = 1.0
 """Seconds between two checks whether the client is still there."""
 _PLAIN = "text/plain; version=0.0.4"
 
+T = TypeVar("T")
+Pieces = AsyncGenerator[str | Prediction]
+"""Pieces of a text that streams, then the prediction."""
 Handler = Callable[[Request], Awaitable[Response]]
 
 
@@ -41,7 +46,8 @@ class Server:
     """What the application answers with."""
 
     ensemble: ServedEnsemble
-    batching: Batching
+    answering: Answering
+    admission: Admission
     metrics: ServerMetrics
     keys: ApiKeys
     created: int
@@ -110,11 +116,11 @@ class _Endpoints:
 
     async def alive(self, _request: Request) -> Response:
         """Tell whether the process works: the liveness probe."""
-        return _state(is_good=self._server.batching.is_alive)
+        return _state(is_good=self._server.answering.is_alive)
 
     async def ready(self, _request: Request) -> Response:
         """Tell whether requests are answered: the readiness and startup probe."""
-        return _state(is_good=self._server.batching.is_ready)
+        return _state(is_good=self._server.answering.is_ready)
 
     async def measured(self, _request: Request) -> Response:
         """Return the metrics."""
@@ -123,11 +129,22 @@ class _Endpoints:
     async def _answer(self, request: Request, kind: type[Body]) -> Response:
         body = parse_body(kind, await _read_body(request))
         question = self._server.ensemble.question(body)
-        answer = self._server.batching.ask(question)
-        reply = Reply(body, question, await _result(request, answer))
+        reply, pieces = Reply(body, question), self._pieces(question)
         if not body.stream:
-            return JSONResponse(reply.document())
-        return StreamingResponse(_each(reply), media_type="text/event-stream")
+            return JSONResponse(
+                reply.document(await _while_connected(request, _prediction(pieces)))
+            )
+        first = await _while_connected(request, _next(pieces))
+        return StreamingResponse(_events(reply, first, pieces), media_type="text/event-stream")
+
+    async def _pieces(self, question: Question) -> Pieces:
+        """Yield the answer's pieces within the limit of the server."""
+        with self._server.admission.place():
+            async with aclosing(self._server.answering.answer(question)) as pieces:
+                async for piece in pieces:
+                    if isinstance(piece, Prediction):
+                        self._server.metrics.count_answer(piece)
+                    yield piece
 
     def _model(self, name: str) -> dict[str, object]:
         experts = self._server.ensemble.models[name].indices
@@ -163,28 +180,49 @@ async def _read_body(request: Request) -> bytes:
     return bytes(content)
 
 
-async def _result(request: Request, answer: Future[Prediction]) -> Prediction:
-    """Return the answer; a waiting request whose client left is dropped.
+async def _while_connected(request: Request, work: Coroutine[None, None, T]) -> T:
+    """Return the result of some work; cancel it if the client leaves.
 
     Raises:
-        ApiError: the client left.
+        ApiError: the client left, or the work was cancelled.
         ModnormError: the experts cannot answer.
     """
-    waiting = asyncio.wrap_future(answer)
+    task = asyncio.create_task(work)
     try:
-        while not (await asyncio.wait([waiting], timeout=_POLL_SECONDS))[0]:
+        while not (await asyncio.wait([task], timeout=_POLL_SECONDS))[0]:
             if await request.is_disconnected():
                 raise invalid("the client closed the connection")
-        return waiting.result()
+        return task.result()
     except asyncio.CancelledError as error:
         raise unavailable("the request was cancelled") from error
     finally:
-        answer.cancel()
+        task.cancel()
 
 
-async def _each(reply: Reply) -> AsyncIterator[bytes]:
-    for event in reply.events():
+async def _next(pieces: Pieces) -> str | Prediction:
+    return await anext(pieces)
+
+
+async def _prediction(pieces: Pieces) -> Prediction:
+    """Return the last piece."""
+    async with aclosing(pieces):
+        while not isinstance(piece := await anext(pieces), Prediction):
+            pass
+    return piece
+
+
+async def _events(reply: Reply, first: str | Prediction, pieces: Pieces) -> AsyncGenerator[bytes]:
+    """Yield the events of a stream; an error becomes its last event."""
+    for event in reply.events(first):
         yield event
+    async with aclosing(pieces):
+        try:
+            async for piece in pieces:
+                for event in reply.events(piece):
+                    yield event
+        except ModnormError as error:
+            logger.warning("a stream failed: %s", error)
+            yield server_event(from_library(error).document())
 
 
 def _state(*, is_good: bool) -> Response:

@@ -1,8 +1,9 @@
 """The engine's thread: it answers waiting requests in batches, one model after another."""
 
+import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -11,7 +12,7 @@ from modnorm.engines import Engine
 from modnorm.errors import InvalidInputError
 from modnorm.prediction.ensemble_definition import EnsembleDefinition
 from modnorm.prediction.voting_experts import Prediction, Questions, VotingExperts
-from modnorm.serving.api_errors import overloaded, unavailable
+from modnorm.serving.api_errors import unavailable
 from modnorm.serving.metrics import ServerMetrics
 from modnorm.serving.served_ensemble import Question
 from modnorm.tasks import Task
@@ -27,7 +28,7 @@ class _Job:
 
 
 class Batching:
-    """Answers questions in a thread that owns the engine.
+    """Answers questions in a thread that owns the engine, and switches between experts.
 
     Requests of one model and cap that wait at the same time share a batch. The engine writes the
     weights of the batch's experts one after another, and holds the base between batches.
@@ -37,7 +38,6 @@ class Batching:
         models: The definition behind each model's name.
         task: Extracts votes.
         metrics: Counts the work.
-        limit: Most requests that wait or are answered.
     """
 
     def __init__(
@@ -46,85 +46,65 @@ class Batching:
         models: Mapping[str, EnsembleDefinition],
         task: Task,
         metrics: ServerMetrics,
-        *,
-        limit: int,
     ) -> None:
         self._load = load
         self._models = models
         self._task = task
         self._metrics = metrics
-        self._limit = limit
         self._waiting: deque[_Job] = deque()
-        self._open = 0
         self._changed = threading.Condition()
         self._stopping = False
-        self._failure: Exception | None = None
-        self._loaded = threading.Event()
+        self._loading: Future[None] = Future()
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
 
-    def start(self) -> None:
-        """Start the thread, which loads the engine first."""
+    async def start(self) -> None:
+        """Start the thread and wait until it has loaded the engine."""
+        self._loading.set_running_or_notify_cancel()  # a cancelled start must not cancel it
         self._thread.start()
+        await asyncio.wrap_future(self._loading)
 
     @property
     def is_ready(self) -> bool:
         """Whether the engine is loaded and its thread runs."""
-        return self._loaded.is_set() and self._thread.is_alive() and not self._stopping
+        return self._loading.done() and self._thread.is_alive() and not self._stopping
 
     @property
     def is_alive(self) -> bool:
         """Whether the thread runs, or has not been started."""
         return self._thread.ident is None or self._thread.is_alive()
 
-    def wait_loaded(self) -> None:
-        """Wait until the engine is loaded.
+    async def answer(self, question: Question) -> AsyncGenerator[str | Prediction]:
+        """Yield the prediction; closing the generator drops the question while it waits."""
+        answer = self._queue(question)
+        try:
+            yield await asyncio.wrap_future(answer)
+        finally:
+            answer.cancel()
 
-        Raises:
-            Exception: the error of loading.
-        """
-        self._loaded.wait()
-        if self._failure is not None:
-            raise self._failure
-
-    def ask(self, question: Question) -> Future[Prediction]:
-        """Queue a question; cancelling the future drops it while it waits.
-
-        Raises:
-            ApiError: too many requests are in progress, or the server stops.
-        """
+    def _queue(self, question: Question) -> Future[Prediction]:
         with self._changed:
             if self._stopping or not self.is_alive:
                 raise unavailable("the server is stopping")
-            if self._open >= self._limit:
-                raise overloaded(self._limit)
-            self._open += 1
-            self._metrics.open.set(self._open)
             job = _Job(question)
-            job.answer.add_done_callback(self._closed)
             self._waiting.append(job)
             self._changed.notify()
         return job.answer
 
     def stop(self) -> None:
-        """Answer what waits, then free the engine and end the thread."""
+        """Answer the questions that wait, then free the engine and end the thread."""
         with self._changed:
             self._stopping = True
             self._changed.notify()
-        self._thread.join()
-
-    def _closed(self, _answer: Future[Prediction]) -> None:
-        with self._changed:
-            self._open -= 1
-            self._metrics.open.set(self._open)
+        if self._thread.ident is not None:
+            self._thread.join()
 
     def _run(self) -> None:
         try:
             engine = self._load()
-        except Exception as error:  # noqa: BLE001 - `wait_loaded` raises it
-            self._failure = error
+        except BaseException as error:  # noqa: BLE001 - `start` raises it
+            self._loading.set_exception(error)
             return
-        finally:
-            self._loaded.set()
+        self._loading.set_result(None)
         try:
             while batch := self._next_batch():
                 self._answer(engine, batch)
@@ -163,7 +143,7 @@ class Batching:
             for job in batch:
                 job.answer.set_exception(error)
             return
-        self._metrics.count_batch(predictions)
+        self._metrics.count_batch(len(batch))
         for job, prediction in zip(batch, predictions, strict=True):
             job.answer.set_result(prediction)
 

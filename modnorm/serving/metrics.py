@@ -1,7 +1,5 @@
 """Prometheus metrics of a server."""
 
-from collections.abc import Sequence
-
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from modnorm.prediction.voting_experts import Prediction
@@ -28,7 +26,7 @@ class ServerMetrics:
         )
         self._batch = Histogram(
             "modnorm_serve_batch_size",
-            "Requests of one batch.",
+            "Requests of one batch of an engine that switches experts.",
             buckets=_SIZES,
             registry=self._registry,
         )
@@ -46,11 +44,13 @@ class ServerMetrics:
         self._requests.labels(route, str(status)).inc()
         self._seconds.labels(route).observe(seconds)
 
-    def count_batch(self, predictions: Sequence[Prediction]) -> None:
-        """Count a batch."""
-        self._batch.observe(len(predictions))
-        answers = (answer for prediction in predictions for answer in prediction.experts)
-        self._tokens.inc(sum(answer.tokens for answer in answers))
+    def count_batch(self, size: int) -> None:
+        """Count a batch of a switching engine."""
+        self._batch.observe(size)
+
+    def count_answer(self, prediction: Prediction) -> None:
+        """Count the tokens of an answer."""
+        self._tokens.inc(sum(answer.tokens for answer in prediction.experts))
 
     def text(self) -> bytes:
         """Return all metrics in Prometheus' text format."""

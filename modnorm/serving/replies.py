@@ -17,54 +17,66 @@ class Reply:
     Args:
         body: The request.
         question: What it asked.
-        prediction: The experts' answers and their vote.
     """
 
-    def __init__(self, body: Body, question: Question, prediction: Prediction) -> None:
+    def __init__(self, body: Body, question: Question) -> None:
         self._chat = isinstance(body, ChatBody)
         self._model = body.model
         self._wants_usage = (body.stream_options or {}).get("include_usage") is True
-        self._prediction = prediction
-        self._shown = _shown(prediction)
-        answers = prediction.experts
-        self._usage = usage(
-            len(question.prompt) * len(answers), sum(answer.tokens for answer in answers)
-        )
+        self._prompt_tokens = len(question.prompt)
+        self._sent = 0
+        """Characters that events have shown."""
         self._id = f"{'chatcmpl' if self._chat else 'cmpl'}-{uuid4().hex}"
         self._created = int(time.time())
 
-    def document(self) -> dict[str, object]:
+    def document(self, prediction: Prediction) -> dict[str, object]:
         """Return the whole answer."""
         kind = "chat.completion" if self._chat else "text_completion"
-        text = self._shown.completion
+        shown = _shown(prediction)
+        text = shown.completion
         content: dict[str, object] = (
             {"message": {"role": "assistant", "content": text, "refusal": None}}
             if self._chat
             else {"text": text}
         )
-        document = self._envelope(kind, content, self._finish) | {"usage": self._usage}
+        document = self._envelope(kind, content, _finish(shown))
+        document["usage"] = self._usage(prediction)
         if self._model == ENSEMBLE:
-            document["modnorm"] = vote_document(self._prediction)
+            document["modnorm"] = vote_document(prediction)
         return document
 
-    def events(self) -> Iterator[bytes]:
-        """Yield the answer as server-sent events: the text in one event, then its end."""
-        kind = "chat.completion.chunk" if self._chat else "text_completion"
-        text = self._shown.completion
-        first: dict[str, object] = (
-            {"delta": {"role": "assistant", "content": text}} if self._chat else {"text": text}
-        )
-        last: dict[str, object] = {"delta": {}} if self._chat else {"text": ""}
-        yield _event(self._envelope(kind, first, None))
-        yield _event(self._envelope(kind, last, self._finish))
+    def events(self, piece: str | Prediction) -> Iterator[bytes]:
+        """Yield the server-sent events of a piece of text, or of the end of the answer."""
+        if isinstance(piece, str):
+            yield self._chunk(piece)
+            return
+        shown = _shown(piece)
+        if not self._sent or len(shown.completion) > self._sent:
+            yield self._chunk(shown.completion[self._sent :])
+        yield self._event({"delta": {}} if self._chat else {"text": ""}, _finish(shown))
         if self._wants_usage:
-            empty = self._envelope(kind, {}, None) | {"choices": [], "usage": self._usage}
-            yield _event(empty)
+            empty = self._envelope(self._chunk_kind, {}, None)
+            yield server_event(empty | {"choices": [], "usage": self._usage(piece)})
         yield b"data: [DONE]\n\n"
 
+    def _chunk(self, text: str) -> bytes:
+        role = {} if self._sent else {"role": "assistant"}
+        self._sent += len(text)
+        content: dict[str, object] = (
+            {"delta": {**role, "content": text}} if self._chat else {"text": text}
+        )
+        return self._event(content, None)
+
+    def _event(self, content: Mapping[str, object], finish: str | None) -> bytes:
+        return server_event(self._envelope(self._chunk_kind, content, finish))
+
     @property
-    def _finish(self) -> str:
-        return "length" if self._shown.truncated else "stop"
+    def _chunk_kind(self) -> str:
+        return "chat.completion.chunk" if self._chat else "text_completion"
+
+    def _usage(self, prediction: Prediction) -> Mapping[str, int]:
+        answers = prediction.experts
+        return usage(self._prompt_tokens * len(answers), sum(answer.tokens for answer in answers))
 
     def _envelope(
         self, kind: str, content: Mapping[str, object], finish: str | None
@@ -98,5 +110,10 @@ def _shown(prediction: Prediction) -> ExpertAnswer:
     return next(answer for answer in prediction.experts if answer.expert == winner)
 
 
-def _event(document: Mapping[str, object]) -> bytes:
+def _finish(answer: ExpertAnswer) -> str:
+    return "length" if answer.truncated else "stop"
+
+
+def server_event(document: Mapping[str, object]) -> bytes:
+    """Return a document as a server-sent event."""
     return f"data: {json.dumps(document)}\n\n".encode()

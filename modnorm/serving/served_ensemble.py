@@ -26,6 +26,8 @@ class Question:
     prompt: Sequence[int]
     """Token ids."""
     max_tokens: int
+    streams: bool = False
+    """Whether pieces of the text are wanted as they come."""
 
 
 class ServedEnsemble:
@@ -40,7 +42,7 @@ class ServedEnsemble:
     def __init__(self, definition: EnsembleDefinition, base: Checkpoint, most_tokens: int) -> None:
         self.definition = definition
         self.most_tokens = min(most_tokens, base.max_position)
-        self._base = base
+        self.base = base
         self._encoder = PromptEncoder(base)
         self._task: Task = definition.task.load()
         experts = {
@@ -68,7 +70,7 @@ class ServedEnsemble:
             row, prompt = self._prompt(body)
         except InvalidInputError as error:
             raise from_library(error) from error
-        return Question(body.model, row, prompt, self._cap(body, prompt))
+        return Question(body.model, row, prompt, self._cap(body, prompt), bool(body.stream))
 
     def require_model(self, name: str) -> None:
         """Refuse a name that is no model.
@@ -116,7 +118,7 @@ class ServedEnsemble:
                 code="context_length_exceeded",
             )
         try:
-            check_fit([prompt], cap, self._base)
+            check_fit([prompt], cap, self.base)
         except InvalidInputError as error:
             raise invalid(error.message, field) from error
         return cap

@@ -1,5 +1,6 @@
-"""A server of three experts on loopback, with an engine that plays a script."""
+"""A server of three experts on loopback, with engines that play a script."""
 
+import asyncio
 import socket
 import threading
 from contextlib import contextmanager, suppress
@@ -13,6 +14,8 @@ from modnorm.errors import EngineError
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.prediction.ensemble_definition import EnsembleDefinition, Expert, TaskIdentity
+from modnorm.serving.adapter_answers import AdapterAnswers
+from modnorm.serving.admission import Admission
 from modnorm.serving.api_keys import ApiKeys
 from modnorm.serving.app import Server, build_app
 from modnorm.serving.batching import Batching
@@ -55,11 +58,74 @@ class ScriptedEngine:
         assert not self.held
 
 
+class ScriptedAdapters:
+    """Answers each adapter's requests as the script says; `gate` and `slow` hold them back."""
+
+    def __init__(self):
+        self.gate = threading.Event()
+        self.gate.set()
+        self.slow = threading.Event()
+        """Holds the best expert back while it is set."""
+        self.failure: Exception | None = None
+        self.folders: list[str] = []
+        self.asked: list[tuple[int, int, bool]] = []
+        self.aborted: list[int] = []
+        self.is_alive = True
+
+    async def start(self):
+        pass
+
+    async def add(self, adapter, folder):
+        assert adapter == len(self.folders) + 1
+        self.folders.append(folder.read_text())
+
+    def stop(self):
+        self.is_alive = False
+
+    async def generate(self, adapter, prompt, limits, *, streams):
+        self.asked.append((adapter, limits.max_tokens, streams))
+        text = list(SCRIPT.values())[adapter - 1]
+        try:
+            while not self.gate.is_set() or (  # noqa: ASYNC110 - a test sets it in a thread
+                adapter == 1 and self.slow.is_set()
+            ):
+                await asyncio.sleep(0.01)
+            if self.failure is not None:
+                raise self.failure
+            if streams:
+                yield text[:2]
+                yield text[2:]
+            yield Completion(0, text, 5, Finish.STOP)
+        except asyncio.CancelledError:
+            self.aborted.append(adapter)
+            raise
+
+
 @pytest.fixture
 def engine():
     engine = ScriptedEngine()
     yield engine
     engine.gate.set()
+
+
+@pytest.fixture
+def adapters():
+    adapters = ScriptedAdapters()
+    yield adapters
+    adapters.gate.set()
+    adapters.slow.clear()
+
+
+@pytest.fixture(params=["switching", "adapters"])
+def way(request):
+    """Both ways to answer, for the tests that hold for both."""
+    return request.param
+
+
+@pytest.fixture
+def playing(way, engine, adapters):
+    """The scripted engine of the way."""
+    return engine if way == "switching" else adapters
 
 
 @pytest.fixture
@@ -86,38 +152,63 @@ def ensemble(task_name):
 
 
 @pytest.fixture
-def serve(ensemble, engine):
-    """Serve with keys and a limit; returns the address."""
+def serve(ensemble, engine, adapters):
+    """Serve with keys and a limit, in one of the ways to answer; returns the address."""
     with ending_servers() as ended:
 
-        def start(keys=(), limit=256):
+        def start(keys=(), limit=256, way="switching"):
             metrics = ServerMetrics()
-            batching = Batching(
-                lambda: engine, ensemble.models, ensemble.task, metrics, limit=limit
+            answering = (
+                Batching(lambda: engine, ensemble.models, ensemble.task, metrics)
+                if way == "switching"
+                else AdapterAnswers(
+                    adapters,
+                    ensemble.models,
+                    ensemble.definition,
+                    ensemble.task,
+                    lambda expert, folder: folder.write_text(str(expert.index)),
+                )
             )
-            batching.start()
-            batching.wait_loaded()
-            app = build_app(Server(ensemble, batching, metrics, ApiKeys(keys), 1_700_000_000))
-            config = uvicorn.Config(app, log_level="critical", lifespan="off")
+            parts = Server(
+                ensemble,
+                answering,
+                Admission(limit, metrics),
+                metrics,
+                ApiKeys(keys),
+                1_700_000_000,
+            )
+            config = uvicorn.Config(build_app(parts), log_level="critical", lifespan="off")
             server = uvicorn.Server(config)
             listener = socket.create_server(("127.0.0.1", 0), backlog=2048)
-            thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+            thread = threading.Thread(target=run, args=(answering, server, listener))
             thread.start()
             wait_until(lambda: server.started, "the server started")
-            ended.append((server, thread, batching, listener))
+            ended.append((server, thread, listener))
             return f"http://127.0.0.1:{listener.getsockname()[1]}"
 
         yield start
 
 
+def run(answering, server, listener):
+    """Load and serve until the server ends."""
+
+    async def main():
+        await answering.start()
+        await server.serve(sockets=[listener])
+
+    try:
+        asyncio.run(main())
+    finally:
+        with suppress(EngineError):
+            answering.stop()
+
+
 @contextmanager
 def ending_servers():
     """Yield a list of servers; end them."""
-    ended: list[tuple[uvicorn.Server, threading.Thread, Batching, socket.socket]] = []
+    ended: list[tuple[uvicorn.Server, threading.Thread, socket.socket]] = []
     yield ended
-    for server, thread, batching, listener in ended:
+    for server, thread, listener in ended:
         server.should_exit = True
         thread.join()
-        with suppress(EngineError):
-            batching.stop()
         listener.close()

@@ -52,19 +52,20 @@ def is_open(address, count):
     ],
 )
 def test_what_cannot_be_answered_is_refused_in_the_form_of_openai(
-    serve, engine, change, status, param, message
+    serve, engine, adapters, way, change, status, param, message
 ):
-    answered, content = call(serve(), CHAT, QUESTION | change)
+    answered, content = call(serve(way=way), CHAT, QUESTION | change)
     assert answered == status
     assert content["error"].keys() == {"message", "type", "param", "code"}
     assert content["error"]["type"] == "invalid_request_error"
     assert content["error"]["param"] == param
     assert message in content["error"]["message"]
     assert engine.batches == []
+    assert adapters.asked == []
 
 
-def test_malformed_and_oversized_bodies_are_refused(serve):
-    address = serve()
+def test_malformed_and_oversized_bodies_are_refused(serve, way):
+    address = serve(way=way)
     for body in ("{", "[]", "nul", '{"model": "\\ud800"}', "[" * 100_000):
         status, content = call(address, CHAT, body)
         assert (status, content["error"]["type"]) == (400, "invalid_request_error")
@@ -86,16 +87,18 @@ def test_unknown_addresses_and_methods_are_refused(serve):
         assert content["error"]["type"] == "invalid_request_error"
 
 
-def test_of_many_requests_at_once_each_is_answered_or_told_to_wait(serve, engine):
-    address = serve(limit=40)
-    engine.gate.clear()
-    with ThreadPoolExecutor(200) as threads:
-        calls = [threads.submit(call, address, CHAT, QUESTION) for _ in range(200)]
-        wait_until(lambda: sum(each.done() for each in calls) == 160, "160 calls were refused")
-        engine.gate.set()
+def test_of_a_thousand_requests_at_once_each_is_answered_or_told_to_wait(
+    serve, engine, playing, way
+):
+    address = serve(limit=40, way=way)
+    playing.gate.clear()
+    with ThreadPoolExecutor(1000) as threads:
+        calls = [threads.submit(call, address, CHAT, QUESTION) for _ in range(1000)]
+        wait_until(lambda: sum(each.done() for each in calls) == 960, "960 calls were refused")
+        playing.gate.set()
         answers = [each.result() for each in calls]
     refused = [content for status, content in answers if status == 429]
-    assert len(refused) == 160
+    assert len(refused) == 960
     assert {each["error"]["code"] for each in refused} == {"rate_limit_exceeded"}
     accepted = [content for status, content in answers if status == 200]
     assert len(accepted) == 40
@@ -104,15 +107,15 @@ def test_of_many_requests_at_once_each_is_answered_or_told_to_wait(serve, engine
     status, metrics = call(address, "/metrics")
     assert status == 200
     assert "modnorm_serve_open_requests 0.0" in metrics
-    assert f'modnorm_serve_requests_total{{route="{CHAT}",status="429"}} 160.0' in metrics
+    assert f'modnorm_serve_requests_total{{route="{CHAT}",status="429"}} 960.0' in metrics
 
 
-def test_a_failed_batch_is_an_error_and_the_next_one_is_answered(serve, engine):
-    address = serve()
-    engine.failure = EngineError("the GPU is gone")
+def test_a_failed_answer_is_an_error_and_the_next_one_is_answered(serve, playing, way):
+    address = serve(way=way)
+    playing.failure = EngineError("the GPU is gone")
     status, content = call(address, CHAT, QUESTION)
     assert (status, content["error"]["type"]) == (500, "server_error")
-    engine.failure = None
+    playing.failure = None
     assert call(address, CHAT, QUESTION)[0] == 200
 
 
@@ -142,9 +145,9 @@ def test_a_request_that_the_task_refuses_fails_alone(serve, engine, ensemble, mo
     assert 2 in [size for _, size, _ in engine.batches]
 
 
-def test_a_defect_shows_no_details(serve, engine):
-    address = serve()
-    engine.failure = RuntimeError("secret")
+def test_a_defect_shows_no_details(serve, playing, way):
+    address = serve(way=way)
+    playing.failure = RuntimeError("secret")
     status, content = call(address, CHAT, QUESTION)
     assert (status, content["error"]["message"]) == (500, "the server failed")
 
@@ -165,10 +168,31 @@ def test_a_waiting_request_whose_client_left_is_dropped(serve, engine):
     assert [seed for seed, _, _ in engine.batches] == [3, 1, 2]
 
 
-def test_probes_follow_the_engine(serve):
-    address = serve(keys=("0123456789abcdef",))
+def test_probes_follow_the_engine(serve, way):
+    address = serve(keys=("0123456789abcdef",), way=way)
     assert call(address, "/healthz") == (200, {"status": "ok"})
     assert call(address, "/readyz") == (200, {"status": "ok"})
+
+
+def test_a_dead_engine_fails_the_probes_and_refuses_requests(serve, adapters):
+    address = serve(way="adapters")
+    adapters.is_alive = False
+    assert call(address, "/healthz")[0] == call(address, "/readyz")[0] == 503
+    status, content = call(address, CHAT, QUESTION)
+    assert (status, content["error"]["code"]) == (503, "unavailable")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_expert_whose_client_left_is_aborted(serve, adapters, stream):
+    address = serve(way="adapters")
+    adapters.gate.clear()
+    gone = http.client.HTTPConnection(urlsplit(address).netloc)
+    asked = QUESTION | {"model": "expert-2", "stream": stream}
+    gone.request("POST", CHAT, json.dumps(asked), JSON)
+    wait_until(lambda: adapters.asked, "the expert answers")
+    gone.close()
+    wait_until(lambda: adapters.aborted == [2], "the expert is aborted")
+    assert is_open(address, "0.0")
 
 
 def test_a_file_without_usable_keys_is_refused(tmp_path):

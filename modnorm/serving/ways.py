@@ -1,0 +1,59 @@
+"""The choice between the two ways to answer."""
+
+from functools import partial
+from pathlib import Path
+
+from modnorm.engines import EngineSettings, is_vllm, load_engine, make_adapter_engine
+from modnorm.errors import InvalidInputError
+from modnorm.geometry.scale_map import ScaleMap
+from modnorm.perturbation.adapters import require_adapters, write_adapter
+from modnorm.prediction.ensemble_definition import Expert
+from modnorm.serving.adapter_answers import AdapterAnswers
+from modnorm.serving.answering import Answering
+from modnorm.serving.batching import Batching
+from modnorm.serving.metrics import ServerMetrics
+from modnorm.serving.served_ensemble import ServedEnsemble
+
+ADAPTER_SEQUENCES = 512
+"""Most sequences that adapters decode at once: a question of K experts takes K."""
+
+
+def choose_answering(ensemble: ServedEnsemble, engine: str, metrics: ServerMetrics) -> Answering:
+    """Return the fastest way in which an engine can answer.
+
+    In vLLM, low-rank experts run as adapters in one batch. All others take turns in one engine.
+
+    Args:
+        ensemble: The ensemble and its experts.
+        engine: Engine by name.
+        metrics: Counts the work.
+
+    Raises:
+        InvalidInputError: there is no such engine.
+        IncompatibleError: vLLM is installed but cannot be imported.
+    """
+    rank = _adapter_rank(ensemble.definition.scale_map)
+    if rank is not None and is_vllm(engine):
+        return _adapters(ensemble, rank)
+    settings = EngineSettings(max_model_len=ensemble.most_tokens)
+    load = partial(load_engine, engine, ensemble.base, settings)
+    return Batching(load, ensemble.models, ensemble.task, metrics)
+
+
+def _adapter_rank(scale_map: ScaleMap) -> int | None:
+    """Return the rank of candidates that can be adapters; None of others."""
+    try:
+        return require_adapters(scale_map)
+    except InvalidInputError:
+        return None
+
+
+def _adapters(ensemble: ServedEnsemble, rank: int) -> AdapterAnswers:
+    definition, base = ensemble.definition, ensemble.base
+    settings = EngineSettings(max_model_len=ensemble.most_tokens, max_num_seqs=ADAPTER_SEQUENCES)
+    engine = make_adapter_engine(base, rank, definition.ensemble_size, settings)
+
+    def write(expert: Expert, folder: Path) -> None:
+        write_adapter(base, expert.descriptor, definition.scale_map, folder)
+
+    return AdapterAnswers(engine, ensemble.models, definition, ensemble.task, write)
