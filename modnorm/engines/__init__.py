@@ -100,7 +100,7 @@ def make_adapter_engine(
 
     Args:
         checkpoint: The base.
-        rank: Rank of the adapters.
+        rank: Largest rank of an adapter, one of vLLM's.
         adapters: Number of adapters.
         settings: Settings of the engine.
 

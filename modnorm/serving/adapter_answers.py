@@ -81,7 +81,7 @@ class AdapterAnswers:
         models: Mapping[str, EnsembleDefinition],
         ensemble: EnsembleDefinition,
         task: Task,
-        write: Callable[[Expert, Path], None],
+        write: Callable[[Expert, Path], object],
     ) -> None:
         self._engine = engine
         self._models = models

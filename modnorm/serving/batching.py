@@ -77,7 +77,8 @@ class Batching:
         """Yield the prediction; closing the generator drops the question while it waits."""
         answer = self._queue(question)
         try:
-            yield await asyncio.wrap_future(answer)
+            prediction = await asyncio.wrap_future(answer)
+            yield prediction
         finally:
             answer.cancel()
 

@@ -7,6 +7,7 @@ from modnorm.engines import EngineSettings, is_vllm, load_engine, make_adapter_e
 from modnorm.errors import InvalidInputError
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.adapters import require_adapters, write_adapter
+from modnorm.prediction.ensemble_adapters import vllm_rank
 from modnorm.prediction.ensemble_definition import Expert
 from modnorm.serving.adapter_answers import AdapterAnswers
 from modnorm.serving.answering import Answering
@@ -41,9 +42,9 @@ def choose_answering(ensemble: ServedEnsemble, engine: str, metrics: ServerMetri
 
 
 def _adapter_rank(scale_map: ScaleMap) -> int | None:
-    """Return the rank of candidates that can be adapters; None of others."""
+    """Return vLLM's rank of candidates that can be adapters; None of others."""
     try:
-        return require_adapters(scale_map)
+        return vllm_rank(require_adapters(scale_map))
     except InvalidInputError:
         return None
 

@@ -8,10 +8,8 @@ import os
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from pathlib import Path
-from typing import get_args
 
 from vllm import RequestOutput, SamplingParams, envs
-from vllm.config.lora import MaxLoRARanks
 from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.lora.request import LoRARequest
 from vllm.platforms import current_platform
@@ -40,7 +38,7 @@ class AdapterEngine:
 
     Args:
         checkpoint: The base.
-        rank: Rank of the adapters; None for the base alone.
+        rank: Largest rank of an adapter, one of vLLM's; None for the base alone.
         adapters: Number of adapters.
         settings: Settings of the engine.
         overrides: Engine arguments for measurements.
@@ -65,6 +63,7 @@ class AdapterEngine:
         self._llm: AsyncLLM | None = None
         self._adapters: dict[int, LoRARequest] = {}
         self._requests = 0
+        self._is_stopped = False
 
     async def start(self) -> None:
         """Load the base.
@@ -99,13 +98,15 @@ class AdapterEngine:
 
     def stop(self) -> None:
         """Free the model; requests in progress fail."""
+        self._is_stopped = True
         if self._llm is not None:
             self._llm.shutdown()
+            self._llm = None
 
     @property
     def is_alive(self) -> bool:
         """Whether vLLM works, or has not been started."""
-        return self._llm is None or not self._llm.errored
+        return not self._is_stopped and (self._llm is None or not self._llm.errored)
 
     async def generate(
         self,
@@ -209,7 +210,7 @@ def _adapter_arguments(rank: int, adapters: int) -> dict[str, object]:
         "enable_lora": True,
         "max_loras": adapters,
         "max_cpu_loras": adapters,
-        "max_lora_rank": next(each for each in get_args(MaxLoRARanks) if each >= rank),
+        "max_lora_rank": rank,
     }
 
 
