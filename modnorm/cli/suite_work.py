@@ -1,7 +1,6 @@
 """Runs the cells of `modnorm suite run` on a lab, its own or a shared one."""
 
 from collections.abc import Collection, Sequence
-from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
@@ -12,11 +11,10 @@ from modnorm.client.client import Client
 from modnorm.client.embedded import embedded_client
 from modnorm.client.inputs import check_inputs
 from modnorm.client.resumption import resume_or_submit, resume_or_submit_shared
-from modnorm.client.rundir import RunDirectory
 from modnorm.spec import ExperimentSpec
 from modnorm.suites import Cell, LoadedSuite
 from modnorm.suites.running.journal import CellRecord, Journal
-from modnorm.suites.running.runner import Submit, SuiteRunner
+from modnorm.suites.running.runner import SuiteRunner
 from modnorm.v1 import experiment_pb2 as experiments
 
 _IN_FLIGHT_IN_A_LAB = 4
@@ -52,38 +50,21 @@ def carry_out(  # noqa: PLR0913 - a run depends on all of them
     journal = Journal(directory, loaded.suite.name)
     journal.check(loaded.settings)
     journal.begin(loaded.settings)
-    with ExitStack() as stack:
-        if server is None:
-            client = stack.enter_context(embedded_client(directory, settings()))
-        else:
-            client = stack.enter_context(connect(server))
-        runner = _runner(client, loaded, cells, directory, journal, server is None, quiet=quiet)
-        runner.in_flight = in_flight or (1 if server is None else _IN_FLIGHT_IN_A_LAB)
+    embedded = server is None
+    with embedded_client(directory, settings()) if embedded else connect(server) as client:
+        runner = SuiteRunner(
+            client=client,
+            cells=cells,
+            origins=loaded.cells,
+            directory=directory,
+            journal=journal,
+            submit=_submit_here if embedded else _submit_to_lab,
+            finish=partial(write_results, client),
+            in_flight=in_flight or (1 if embedded else _IN_FLIGHT_IN_A_LAB),
+            patience=0.0 if embedded else _PATIENCE_SECONDS,
+            listen=_ignore if quiet else _ProgressLines(),
+        )
         return runner.run()
-
-
-def _runner(  # noqa: PLR0913, PLR0917 - wiring
-    client: Client,
-    loaded: LoadedSuite,
-    cells: Sequence[Cell],
-    directory: Path,
-    journal: Journal,
-    embedded: bool,  # noqa: FBT001 - wiring
-    *,
-    quiet: bool,
-) -> SuiteRunner:
-    submit: Submit = _submit_here if embedded else _submit_to_lab
-    return SuiteRunner(
-        client=client,
-        cells=cells,
-        origins=loaded.cells,
-        directory=directory,
-        journal=journal,
-        submit=submit,
-        finish=partial(_finish, client),
-        patience=0.0 if embedded else _PATIENCE_SECONDS,
-        listen=_ignore if quiet else _ProgressLines(),
-    )
 
 
 def _submit_here(
@@ -100,10 +81,6 @@ def _submit_to_lab(
 ) -> experiments.Experiment:
     """Submit to a shared lab, where this command cancels no experiment."""
     return resume_or_submit_shared(client, spec, _PREFIX)
-
-
-def _finish(client: Client, experiment: experiments.Experiment, place: RunDirectory) -> None:
-    write_results(client, experiment, place)
 
 
 class _ProgressLines:

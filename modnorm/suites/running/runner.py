@@ -31,7 +31,7 @@ Submit = Callable[[Client, ExperimentSpec, Collection[str]], experiments.Experim
 """Submits a spec or returns its experiment; receives the ids of the experiments in flight."""
 Listener = Callable[[Cell, CellRecord], None]
 """Receives every changed record."""
-Finish = Callable[[experiments.Experiment, RunDirectory], None]
+Finish = Callable[[experiments.Experiment, RunDirectory], object]
 """Writes the files of a finished cell."""
 
 
