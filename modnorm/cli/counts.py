@@ -3,10 +3,10 @@
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Protocol
 
 from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from typing_extensions import override
 
 from modnorm.cli.pace import Pace, speed
 
@@ -14,8 +14,8 @@ _LINE_SECONDS = 5.0
 """Least time between plain lines of one phase."""
 
 
-class Counts(Protocol):
-    """A display of how much of each phase is done."""
+class Counts:
+    """A display of how much of each phase is done; this one shows nothing."""
 
     def show(self, phase: str, done: int, total: int) -> None:
         """Show that `done` of `total` items of a phase are finished."""
@@ -28,7 +28,7 @@ class Counts(Protocol):
 def counting(console: Console, *, quiet: bool) -> Iterator[Counts]:
     """Yield the display for a console: bars on a terminal, else lines."""
     if quiet:
-        yield _Silence()
+        yield Counts()
     elif not console.is_terminal:
         yield _Lines(console)
     else:
@@ -41,36 +41,31 @@ def counting(console: Console, *, quiet: bool) -> Iterator[Counts]:
             yield _Bars(progress)
 
 
-class _Silence:
-    def show(self, phase: str, done: int, total: int) -> None:
-        """Ignore the count."""
-
-    def note(self, remark: str) -> None:
-        """Ignore the remark."""
-
-
-class _Bars:
+class _Bars(Counts):
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
         self._bars: dict[str, TaskID] = {}
 
+    @override
     def show(self, phase: str, done: int, total: int) -> None:
         """Redraw."""
         if phase not in self._bars:
             self._bars[phase] = self._progress.add_task(phase, total=None)
         self._progress.update(self._bars[phase], completed=done, total=total)
 
+    @override
     def note(self, remark: str) -> None:
         """Print above the bars."""
         self._progress.console.print(remark, soft_wrap=True, markup=False)
 
 
-class _Lines:
+class _Lines(Counts):
     def __init__(self, console: Console) -> None:
         self._console = console
         self._paces: dict[str, Pace] = {}
         self._printed = 0.0
 
+    @override
     def show(self, phase: str, done: int, total: int) -> None:
         """Print a line when a phase begins or ends, and when the last line is old."""
         now = time.monotonic()
@@ -82,6 +77,7 @@ class _Lines:
         self._printed = now
         self.note(", ".join([f"{phase}, {done}/{total}", *speed(pace, total)]))
 
+    @override
     def note(self, remark: str) -> None:
         """Print a line."""
         self._console.print(remark, soft_wrap=True, markup=False)

@@ -9,7 +9,7 @@ from modnorm.cli.progress import catch_up, display, follow
 from modnorm.client.calls import get_experiment
 from modnorm.client.client import Client
 from modnorm.client.resumption import resume_or_submit
-from modnorm.client.tracking import NoTracking, Tracking
+from modnorm.client.tracking import Tracking
 from modnorm.client.watch import watch_messages
 from modnorm.errors import CancelledError, EvaluationError, UnavailableError
 from modnorm.spec import ExperimentSpec
@@ -45,7 +45,7 @@ def follow_to_end(  # noqa: PLR0913 - most have defaults
     """
     shown = on_one_line(experiment.spec.name) or title or experiment.id
     sizes = experiment.spec.population.ensemble_sizes
-    tracking = tracking or NoTracking()
+    tracking = tracking or Tracking()
     tracking.begin(experiment, shown)
     with display(stderr(), shown, max(sizes, default=1), quiet=quiet) as screen:
         events = catch_up(watch_messages(client, experiment.id), experiment)

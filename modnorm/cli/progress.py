@@ -2,13 +2,13 @@
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager
 from typing import Protocol, Self
 
 from rich.console import Console, Group
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 from rich.text import Text
+from typing_extensions import override
 
 from modnorm.cli.escaping import visible
 from modnorm.cli.pace import Pace, speed
@@ -29,14 +29,23 @@ class Observer(Protocol):
         """Show the state after an event."""
 
 
-class Display(AbstractContextManager["Display"], Observer, Protocol):
-    """A display of events."""
+class Display:
+    """A display of events; this one shows nothing."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    def show(self, event: Event, base: float | None) -> None:
+        """Show the state after an event."""
 
 
 def display(console: Console, title: str, ensemble_size: int, *, quiet: bool) -> Display:
     """Return the display for a console: live on a terminal, else lines."""
     if quiet:
-        return NullDisplay()
+        return Display()
     if console.is_terminal:
         return LiveDisplay(console, title, ensemble_size)
     return LineDisplay(console, title, ensemble_size)
@@ -86,20 +95,7 @@ def _has_reached(event: Event, now: experiments.Experiment) -> bool:
     return extent(event)[0] >= extent(now)[0]
 
 
-class NullDisplay:
-    """Shows nothing."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        return None
-
-    def show(self, event: Event, base: float | None) -> None:
-        """Ignore the event."""
-
-
-class LineDisplay(NullDisplay):
+class LineDisplay(Display):
     """One line per phase, one every few seconds inside it, one per reason to wait."""
 
     def __init__(self, console: Console, title: str, ensemble_size: int) -> None:
@@ -111,6 +107,7 @@ class LineDisplay(NullDisplay):
         self._reason = ""
         self._printed = 0.0
 
+    @override
     def show(self, event: Event, base: float | None) -> None:
         """Print a line if the state or the reason to wait changed, or the last line is old."""
         pace = self._phases.observe(event)
@@ -130,7 +127,7 @@ class LineDisplay(NullDisplay):
         self._console.print(", ".join(parts), soft_wrap=True, markup=False)
 
 
-class LiveDisplay:
+class LiveDisplay(Display):
     """A bar per phase, a line with the best rewards so far, and the reason to wait."""
 
     def __init__(self, console: Console, title: str, ensemble_size: int) -> None:
@@ -151,13 +148,16 @@ class LiveDisplay:
             console=console,
         )
 
+    @override
     def __enter__(self) -> Self:
         self._live.start()
         return self
 
+    @override
     def __exit__(self, *_: object) -> None:
         self._live.stop()
 
+    @override
     def show(self, event: Event, base: float | None) -> None:
         """Redraw."""
         pace = self._phases.observe(event)

@@ -7,7 +7,6 @@ from concurrent.futures import Executor
 from dataclasses import asdict, dataclass
 from itertools import groupby
 from operator import attrgetter
-from typing import Literal, TypedDict
 
 from modnorm.analysis.answers import BASE, AnswerRecord
 from modnorm.analysis.finished_run import FinishedRun
@@ -27,7 +26,7 @@ from modnorm.spec import ExperimentSpec
 from modnorm.tasks import Judgement, Row, Task
 from modnorm.tasks.completion_rescoring import rescore
 
-SCHEMA: Literal["modnorm-rescored-1"] = "modnorm-rescored-1"
+SCHEMA = "modnorm-rescored-1"
 _SPLITS = _SELECTION, _HELDOUT = "selection", "heldout"
 
 
@@ -54,23 +53,6 @@ class Rescored:
     rank_1: RescoredRankOne
     ensembles: tuple[RescoredEnsemble, ...]
     """By N, then by K."""
-
-
-class RescoredDocument(TypedDict):
-    """A `Rescored` as JSON values; like `results.json` it holds no time and no id."""
-
-    schema: str
-    spec: Mapping[str, object]
-    provenance: Mapping[str, object]
-    """Of the experiment: the scorer there is the old one."""
-    old_scorer: str
-    new_scorer: str
-    selection: Mapping[str, object]
-    heldout: Mapping[str, object]
-    base: Mapping[str, object]
-    candidates: list[dict[str, object]]
-    rank_1: Mapping[str, object]
-    ensembles: list[dict[str, object]]
 
 
 def check_has_votes(spec: ExperimentSpec) -> None:
@@ -135,21 +117,17 @@ def rescore_run(
     )
 
 
-def rescored_document(run: FinishedRun, rescored: Rescored) -> RescoredDocument:
-    """Return what the file holds."""
-    return RescoredDocument(
-        schema=SCHEMA,
-        spec=run.spec.model_dump(mode="json"),
-        provenance=run.provenance,
-        old_scorer=rescored.old_scorer,
-        new_scorer=rescored.new_scorer,
-        selection=asdict(rescored.selection),
-        heldout=asdict(rescored.heldout),
-        base=asdict(rescored.base),
-        candidates=[asdict(candidate) for candidate in rescored.candidates],
-        rank_1=asdict(rescored.rank_1),
-        ensembles=[asdict(ensemble) for ensemble in rescored.ensembles],
-    )
+def rescored_document(run: FinishedRun, rescored: Rescored) -> dict[str, object]:
+    """Return what the file holds: like `results.json` no time and no id.
+
+    The scorer in `provenance` is the old one, the experiment's.
+    """
+    return {
+        "schema": SCHEMA,
+        "spec": run.spec.model_dump(mode="json"),
+        "provenance": run.provenance,
+        **asdict(rescored),
+    }
 
 
 class _Judging:

@@ -5,7 +5,9 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Self
+
+from typing_extensions import override
 
 from modnorm.client.client import Client
 from modnorm.client.rundir import lock_file, state_directory
@@ -29,17 +31,19 @@ _POINT_SECONDS = 1.0
 """Least time between two points of one phase; the last point of a phase is always logged."""
 
 
-class Tracking(Protocol):
-    """Logs one experiment. A context: leaving it ends the tracker's run."""
+class Tracking:
+    """Logs nothing. A context: leaving it ends the tracker's run."""
 
-    def __enter__(self) -> Self: ...
+    def __enter__(self) -> Self:
+        return self
 
     def __exit__(
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,
         trace: TracebackType | None,
-    ) -> None: ...
+    ) -> None:
+        return None
 
     def begin(self, experiment: experiments.Experiment, title: str) -> None:
         """Log the spec of an experiment."""
@@ -56,32 +60,10 @@ class Tracking(Protocol):
 
 def open_tracking(start: StartTracker | None, warn: Warn) -> Tracking:
     """Return what logs one experiment; without a tracker, what logs nothing."""
-    return NoTracking() if start is None else RunTracking(start, warn)
+    return Tracking() if start is None else RunTracking(start, warn)
 
 
-class NoTracking:
-    """Logs nothing."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        return None
-
-    def begin(self, experiment: experiments.Experiment, title: str) -> None:
-        """Ignore the experiment."""
-
-    def show(self, event: Event, base: float | None) -> None:
-        """Ignore the event."""
-
-    def finish(self, document: "ResultsDocument", directory: Path) -> None:
-        """Ignore the results."""
-
-    def finish_from_lab(self, client: Client, experiment: experiments.Experiment) -> None:
-        """Ignore the results."""
-
-
-class RunTracking:
+class RunTracking(Tracking):
     """Logs one experiment with a tracker; no failure of it reaches the caller."""
 
     def __init__(self, start: StartTracker, warn: Warn) -> None:
@@ -92,9 +74,7 @@ class RunTracking:
         self._logged = 0.0
         self._outcome = Outcome.SUCCEEDED
 
-    def __enter__(self) -> Self:
-        return self
-
+    @override
     def __exit__(
         self,
         kind: type[BaseException] | None,
@@ -107,11 +87,13 @@ class RunTracking:
             self._outcome = Outcome.STOPPED if is_stop else Outcome.FAILED
         self._tracker.end(self._outcome)
 
+    @override
     def begin(self, experiment: experiments.Experiment, title: str) -> None:
         """Start the tracker's run with the parameters of the spec."""
         spec = spec_from_proto(experiment.spec)
         self._tracker.start(TrackedRun(experiment.id, spec.name or title, parameters(spec)))
 
+    @override
     def show(self, event: Event, base: float | None) -> None:
         """Log a point at the begin and end of a phase, and one a second between them."""
         point = _point(event, base)
@@ -126,12 +108,14 @@ class RunTracking:
         self._phase, self._logged, self._held = point.phase, now, None
         self._tracker.log(point)
 
+    @override
     def finish(self, document: "ResultsDocument", directory: Path) -> None:
         """Log accuracies with their intervals, and every file of the run directory."""
         self._flush()
         self._tracker.summarize(figures(document))
         self._tracker.attach(run_files(directory))
 
+    @override
     def finish_from_lab(self, client: Client, experiment: experiments.Experiment) -> None:
         """Write the run directory to a temporary place and log it."""
         from modnorm.client.export import save_run  # noqa: PLC0415 - loads matplotlib
