@@ -70,9 +70,7 @@ class Splits:
 def check_engine(spec: ExperimentSpec, engines: Collection[str] | None) -> None:
     """Refuse an engine that no evaluator has, since its jobs would be retried for ever.
 
-    Args:
-        spec: The spec.
-        engines: All engines of the evaluators; None if unknown.
+    Any engine is accepted if the engines of the evaluators are unknown (None).
     """
     if engines is not None and spec.engine.name not in engines:
         raise InvalidInputError(
@@ -140,10 +138,8 @@ def load_splits(
 ) -> Splits:
     """Load the rows of all splits of a spec.
 
-    Args:
-        spec: The spec.
-        roots: Directories that data files must lie under; None allows all.
-        folders: Folders of named splits, searched before the hub.
+    Files must lie under the roots, unless these are None. Folders of named splits are searched
+    before the hub.
 
     Raises:
         InvalidInputError: a source is missing or malformed, or two splits are equal.
@@ -184,10 +180,7 @@ def check_radius_is_tested_elsewhere(spec: ExperimentSpec, heldout_digest: str) 
 def check_calibration(spec: ExperimentSpec, selection_rows: int, num_layers: int) -> None:
     """Refuse a calibration that would leave a layer without an estimate.
 
-    Args:
-        spec: A spec that needs a profile and names none.
-        selection_rows: Number of rows for calibration.
-        num_layers: Layers of the model.
+    The spec needs a profile and names none.
 
     Raises:
         InvalidInputError: there are too few examples.
@@ -199,9 +192,7 @@ def check_calibration(spec: ExperimentSpec, selection_rows: int, num_layers: int
 def read_profile(name: str, roots: Sequence[Path] | None) -> str:
     """Return the canonical JSON of a profile file, without validating its content.
 
-    Args:
-        name: Path of the file.
-        roots: Directories that the file must lie under; None allows all.
+    The file must lie under one of the roots, unless these are None.
 
     Raises:
         InvalidInputError: there is no such file, or it is no JSON.
@@ -221,9 +212,7 @@ def read_profile(name: str, roots: Sequence[Path] | None) -> str:
 def find_generator(name: str, roots: Sequence[Path] | None) -> GeneratorFile:
     """Return the generator in a file.
 
-    Args:
-        name: Path of the file.
-        roots: Directories that the file must lie under; None allows all.
+    The file must lie under one of the roots, unless these are None.
 
     Raises:
         InvalidInputError: there is no such file, or it is no generator.
@@ -243,10 +232,7 @@ def is_digest(profile: str) -> bool:
 def check_here(spec: ExperimentSpec, *, folders: Sequence[Path], engines: Collection[str]) -> None:
     """Make all checks that need no download and no model.
 
-    Args:
-        spec: The spec, with task file and radius artifact already read.
-        folders: Folders of named splits.
-        engines: All engines of this machine.
+    Task file and radius artifact of the spec have been read.
 
     Raises:
         InvalidInputError: names the field of the spec that is at fault.
@@ -267,9 +253,7 @@ def check_here(spec: ExperimentSpec, *, folders: Sequence[Path], engines: Collec
 def check_search_here(spec: ExperimentSpec, *, folders: Sequence[Path]) -> int | None:
     """Check method, model and selection rows of a spec, as `check_here` does.
 
-    Args:
-        spec: The spec; its radius may be an artifact.
-        folders: Folders of named splits.
+    The radius of the spec may be an artifact.
 
     Returns:
         The number of selection rows; None if they are on the hub.

@@ -56,9 +56,7 @@ class Lab:
     def evaluators(self, gpus: int, engines: int) -> Iterator[None]:
         """Run a host's evaluators inside the context.
 
-        Args:
-            gpus: Number of GPUs.
-            engines: Engines per GPU, under MPS if there are several.
+        Several engines of a GPU share it under MPS.
         """
         address = f"127.0.0.1:{free_port()}"
         variables = {

@@ -151,12 +151,7 @@ def is_right(
 ) -> bool:
     """Return whether all results equal the draws, and the best are those of the plain loop.
 
-    Args:
-        outcomes: Outcomes of the candidates.
-        workload: The draws.
-        plan: The candidates to evaluate.
-        experts: K.
-        late: Whether the time limit was reached, so that candidates may be missing.
+    If the search is `late`, candidates may be missing.
     """
     expected = drawn_scores(workload, plan.candidates)
     scores = {one.candidate: one.score for one in outcomes if one.score is not None}

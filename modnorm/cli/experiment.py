@@ -31,13 +31,8 @@ def follow_to_end(  # noqa: PLR0913 - most have defaults
 ) -> experiments.Experiment:
     """Show the progress of an experiment until it ends, and return its final state.
 
-    Args:
-        client: Connection to its lab.
-        experiment: The experiment.
-        quiet: Show no progress.
-        title: Name in the display if the spec has none; the id if absent.
-        go_on: How to continue a failed experiment once its cause is fixed.
-        tracking: What logs its progress too.
+    The display shows `title` if the spec has no name, else the id. `go_on` states how to continue
+    a failed experiment once its cause is fixed. `tracking` logs the progress too.
 
     Raises:
         EvaluationError: it failed; the message is its reason.
@@ -69,13 +64,8 @@ def carry_out(  # noqa: PLR0913 - most have defaults
     A finished experiment is found again, an interrupted one resumes. After a failure a new
     experiment reuses the finished results.
 
-    Args:
-        client: Connection to a lab.
-        spec: What to run.
-        quiet: Show no progress.
-        title: Name in the display if the spec has none; the id if absent.
-        on_accepted: Called once the lab has accepted the spec.
-        tracking: What logs its progress too.
+    `on_accepted` is called once the lab has accepted the spec. The display shows `title` if the
+    spec has no name, else the id.
 
     Raises:
         ConflictError: a path of the spec now holds other data, another model or another profile
@@ -114,9 +104,7 @@ def _base_reward(client: Client, experiment_id: str) -> Callable[[], float | Non
 def check_end(experiment: experiments.Experiment, go_on: str = SUBMIT_AGAIN) -> None:
     """Raise the error of an experiment that failed or was cancelled.
 
-    Args:
-        experiment: A finished experiment.
-        go_on: How to continue a failed experiment once its cause is fixed.
+    `go_on` states how to continue a failed experiment once its cause is fixed.
 
     Raises:
         EvaluationError: the experiment failed; the message is its reason.

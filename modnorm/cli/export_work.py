@@ -28,13 +28,7 @@ def write_model(  # noqa: PLR0913 - the command's options
 ) -> None:
     """Write the model of a run as a checkpoint, and print what it is.
 
-    Args:
-        run: Directory of a run, or id of an experiment.
-        server: The lab that ran it.
-        place: Where the base is.
-        out: Directory of the checkpoint.
-        rank: Rank of the candidate; None for the model that an iterative method trained.
-        as_json: Print a document.
+    Without a rank it is the model that an iterative method trained.
     """
     require_new(out)
     written = (

@@ -45,16 +45,8 @@ def submit_spec(  # noqa: PLR0913 - each argument is an option of the command
 ) -> None:
     """Submit a spec, or join its running experiment, and print the id.
 
-    Args:
-        spec: The spec.
-        server: The lab; that of the settings when None.
-        request_id: Name of the request.
-        again: Start another experiment even if one is running.
-        title: Name in the progress display if the spec has none.
-        wait: Follow it to its end.
-        start_tracker: Makes the tracker that logs it meanwhile; None tracks nothing.
-        quiet: Show no progress.
-        as_json: Print a document.
+    With `again` another experiment starts even if one is running. With `wait` it is followed to
+    its end; the display shows `title` if the spec has no name.
     """
     with connect(server) as client:
         if again or request_id is not None:

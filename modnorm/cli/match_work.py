@@ -30,13 +30,7 @@ def match_all(  # noqa: PLR0913 - the options of the command
 ) -> None:
     """Measure a matching, and write and show its artifact.
 
-    Args:
-        spec: Model, task and method; its radius does not matter.
-        wanted: Radii to try, and settings of the measurement.
-        home: Directory of the artifact, locked by the caller.
-        server: Lab that measures; this process when None.
-        quiet: Show no progress.
-        as_json: Write the artifact to stdout.
+    The caller has locked `home`. Without a server this process measures.
     """
     document = (
         _measure(spec, wanted, home, quiet=quiet)

@@ -140,9 +140,7 @@ def seeded(spec: "ExperimentSpec", seed: int | None) -> "ExperimentSpec":
 def check_here(spec: "ExperimentSpec", file: Path | None = None) -> None:
     """Refuse a spec before a lab is started, as far as this machine can check it.
 
-    Args:
-        spec: The spec.
-        file: The file that it was read from; errors then name the line.
+    With a file, from which the spec was read, errors name the line.
 
     Raises:
         InvalidInputError: names the field at fault.

@@ -59,11 +59,7 @@ def follow(
 ) -> None:
     """Show events until there are no more.
 
-    Args:
-        events: The stream.
-        screen: Where to show them.
-        base_reward: Returns the reward of the base, or None; called until it is known.
-        others: What gets the events too.
+    `base_reward` returns the reward of the base, or None; it is called until the reward is known.
     """
     base: float | None = None
     for event in events:

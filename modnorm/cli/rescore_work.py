@@ -41,14 +41,7 @@ def rescore_and_show(  # noqa: PLR0913 - each argument is an option of the comma
 ) -> None:
     """Judge the stored completions of a run by another scorer; write and show the result.
 
-    Args:
-        run: Directory of a run, or id of an experiment.
-        scorer: Scorer by name; the default of the task when None.
-        server: The lab that ran it.
-        sandbox: Address of a sandbox service; one of this process when None.
-        out: File of the result.
-        quiet: Show no progress.
-        as_json: Print a document.
+    The default scorer is that of the task, the default sandbox one of this process.
     """
     with interruptible("stopped; nothing was written"), opened_run(run, server) as found:
         check_has_votes(found.spec)

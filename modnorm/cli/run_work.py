@@ -37,11 +37,7 @@ def run_all(
 ) -> None:
     """Carry out runs in a lab inside this process, and print their results.
 
-    Args:
-        runs: The runs.
-        home: Directory of the lab, locked by the caller.
-        refused: Runs that are skipped and count as failures.
-        options: Options that all runs share.
+    The caller has locked `home`. Refused runs are skipped and count as failures.
 
     Raises:
         EvaluationError: some of several failed.

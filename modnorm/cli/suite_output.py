@@ -49,13 +49,8 @@ def show_status(  # noqa: PLR0913 - all except the first three are keywords
 ) -> None:
     """Print the state of cells.
 
-    Args:
-        loaded: The suite.
-        cells: The cells.
-        directory: The directory of the suite.
-        as_json: Print a JSON document.
-        every: List every cell, not only those with an error.
-        server: Lab that reports on interrupted cells; None for none.
+    Only cells with an error are listed, or with `every` all cells. A server reports on interrupted
+    cells.
     """
     from modnorm.suites.running.suite_status import count_states, suite_status
 

@@ -35,13 +35,8 @@ def carry_out(  # noqa: PLR0913 - a run depends on all of them
 ) -> bool:
     """Run cells; return whether all are finished.
 
-    Args:
-        loaded: The suite.
-        cells: The cells to run.
-        directory: The directory of the suite, locked by the caller.
-        server: `HOST:PORT` of a lab; None for one inside this process.
-        in_flight: Experiments at a time; None for the default.
-        quiet: Print nothing.
+    The caller has locked the directory of the suite. Without a server the cells run in this
+    process.
 
     Raises:
         ConflictError: the directory belongs to another suite, or to other settings.

@@ -19,12 +19,7 @@ def plan_trials(
 ) -> list[ExperimentSpec]:
     """Return the specs of all trials: every scale under every seed.
 
-    Args:
-        spec: The experiment to tune.
-        radii: Scales.
-        seeds: Population seeds.
-        heldout: Development rows, as the command line has them.
-        ensemble_size: K; the largest of the spec when None.
+    The default ensemble size is the largest of the spec.
 
     Raises:
         InvalidInputError: a trial is invalid, or a development row is a held-out row.

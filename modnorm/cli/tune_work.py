@@ -28,12 +28,7 @@ def try_all(
 ) -> None:
     """Run all trials, and write and show the artifact that they make.
 
-    Args:
-        specs: The trials.
-        home: Directory of the artifact, locked by the caller.
-        server: Lab that runs the trials; one in this process when None.
-        quiet: Show no progress.
-        as_json: Write the artifact to stdout.
+    The caller has locked `home`. Without a server the trials run in this process.
 
     Raises:
         EvaluationError: a trial failed.

@@ -22,11 +22,6 @@ def check_development_rows(
     Rows are the same where their prompts are. Datasets of the Hugging Face Hub and rows that are
     not on this machine are compared by name, offset and limit.
 
-    Args:
-        spec: The experiment to tune.
-        rows: Development rows.
-        folders: Where named splits are looked for; the default folder when None.
-
     Raises:
         InvalidInputError: says how many they are, and which is the first.
     """
@@ -47,11 +42,6 @@ def check_radius_rows(
 
     What this machine does not have, and files that changed since, say nothing here: services
     compare the digests of both sets.
-
-    Args:
-        spec: The experiment that names the grid's artifact.
-        grid: The grid.
-        folders: Where named splits are looked for; the default folder when None.
 
     Raises:
         InvalidInputError: says how many they are, and which is the first.

@@ -88,10 +88,7 @@ def embedded_client(
 
     If a new lab refuses its first request, the directory stays empty.
 
-    Args:
-        home: Directory of the run, locked by the caller.
-        settings: Settings of the client.
-        evaluate: Whether to evaluate stored jobs; otherwise they wait.
+    The caller has locked `home`. Without `evaluate` stored jobs wait.
     """
     start = find_embedded()
     state, cache, data = state_directory(home), settings.cache_dir, settings.data_roots

@@ -26,10 +26,7 @@ def check_inputs(
     A spec holds paths, not contents: after a file was edited, the same spec still finds the same
     experiment. Inputs on the Hugging Face Hub are not checked.
 
-    Args:
-        spec: The experiment's spec; its paths are paths of this machine.
-        provenance: Digests of the inputs of the experiment.
-        folders: Where named splits are looked for; the default folder when None.
+    The paths of the spec are paths of this machine.
 
     Raises:
         ConflictError: an input has changed; names its field.

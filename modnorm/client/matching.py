@@ -42,14 +42,8 @@ def make_plan(  # noqa: PLR0913 - all but the spec by keyword; they are the comm
     A profile that the method needs and the spec does not name is calibrated as an experiment
     would have it, and kept in the folder.
 
-    Args:
-        spec: The spec; its radius does not matter.
-        radii: Radii to try.
-        sigma: Standard deviation of the isotropic reference.
-        settings: How displacement is measured.
-        folder: Directory of the matching, which exists.
-        client: Settings of the client.
-        on_calibration: Called with prompts calibrated and prompts in all.
+    The radius of the spec does not matter. `on_calibration` gets the prompts calibrated and in
+    all.
 
     Raises:
         InvalidInputError: names the field of the spec that is at fault.

@@ -40,13 +40,8 @@ def prepare_generator(  # noqa: PLR0913 - the last two are keyword-only
 ) -> GeneratorFile:
     """Prepare a generator on puzzles whose stored solution is right; others are skipped.
 
-    Args:
-        model: Bundled name, directory or Hugging Face repository.
-        revision: Commit of a repository.
-        data: Rows of Countdown with a column `solution`.
-        settings: The paper's, or others.
-        on_batch: Called after each batch with finished and total batches.
-        folders: Where named splits are looked for; the default folder when None.
+    The data are rows of Countdown with a column `solution`. `on_batch` gets finished and all
+    batches.
 
     Raises:
         InvalidInputError: no row has a right solution, or the model is not supported.

@@ -25,10 +25,7 @@ def carry_radius(
 ) -> ExperimentSpec:
     """Return a spec whose radius is a number, read from the artifact that it names, if any.
 
-    Args:
-        spec: A spec as a user writes it, or one whose radius is a number already.
-        cache: Cache directory of the client, where digests are looked up; none when absent.
-        folders: Where named splits are looked for; the default folder when None.
+    Digests are looked up in the cache directory of the client, if one is given.
 
     Raises:
         InvalidInputError: there is no such artifact, it is of another task or method, or it was

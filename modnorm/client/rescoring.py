@@ -78,11 +78,7 @@ def rescore_run(
 ) -> Rescored:
     """Judge all completions of a finished run anew, rank and vote.
 
-    Args:
-        run: The run.
-        task: Its task with the new scorer.
-        judges: Threads that judge several completions at a time.
-        on_progress: Called with the number of models judged and of all models.
+    The task has the new scorer. `on_progress` gets the number of models judged and of all models.
 
     Raises:
         PreconditionError: the run has not finished, or it skipped answers.

@@ -34,10 +34,7 @@ def resume_or_submit(
     results. A running experiment is cancelled if the new one can reuse its results: it has other
     failure settings, or skips work that the new one does.
 
-    Args:
-        client: Connection to the lab.
-        spec: What to run.
-        wanted: Ids of experiments that are never cancelled.
+    Experiments in `wanted` are never cancelled.
     """
     known = list(client.pages(list_experiments))
     for other in known:

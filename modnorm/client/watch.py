@@ -68,11 +68,8 @@ class Watch:
     def pause(self, error: ModnormError) -> float:
         """Return the seconds to wait before the stream is opened again.
 
-        Args:
-            error: What ended the stream.
-
         Raises:
-            ModnormError: that error, if another attempt cannot help or patience is over.
+            ModnormError: the given error, if another attempt cannot help or patience is over.
         """
         now = time.monotonic()
         if self._lost is None or now - self._alive > CONNECT_SECONDS:

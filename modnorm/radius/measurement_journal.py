@@ -17,10 +17,6 @@ Key = tuple[str, float, int]
 class MeasurementJournal:
     """The measurements of one file, whose first line records their inputs.
 
-    Args:
-        path: The file; created with the first measurement.
-        inputs: All inputs of a measurement besides its key, as JSON data.
-
     Raises:
         ConflictError: the file has other inputs, or is no journal.
         InvalidInputError: the file cannot be read or written.

@@ -52,9 +52,8 @@ class CostEstimate:
 def estimate_cost(spec: ExperimentSpec, rate: Rate | None = None) -> CostEstimate:
     """Estimate the cost of a spec; no weights are read.
 
-    Args:
-        spec: The spec; a task file that it names has been read.
-        rate: Time of an evaluation; scaled from measurements by the model's size if absent.
+    A task file of the spec has been read. Without a rate, times are scaled from measurements by
+    the size of the model.
 
     Raises:
         InvalidInputError: the number of rows of a split cannot be known on this machine.

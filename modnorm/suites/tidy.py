@@ -52,9 +52,7 @@ class TidySuite:
     def values(self, measure: str, places: pd.DataFrame | None = None) -> pd.DataFrame:
         """Return the rows of a measure.
 
-        Args:
-            measure: One of `MEASURES`.
-            places: Rows of `cells` or `ensembles`; all when None.
+        `measure` is one of `MEASURES`. The default places are all rows.
 
         Returns:
             The columns of the places, the keys of the measure, and `value`. A place without values

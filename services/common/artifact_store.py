@@ -71,9 +71,7 @@ class ArtifactStore:
     def lock(self, key: str, check: Callable[[], None]) -> Iterator[None]:
         """Lock the computation of a key's artifact against all other processes.
 
-        Args:
-            key: The key.
-            check: Called repeatedly during the wait; its errors end the wait.
+        `check` is called repeatedly during the wait; its errors end the wait.
 
         Raises:
             UnavailableError: the disk is full, for example.

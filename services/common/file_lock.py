@@ -12,9 +12,8 @@ POLL_SECONDS = 0.2
 def hold(path: Path, poll: Callable[[], None]) -> FileLock:
     """Acquire the lock of a file; return it, held until it is released.
 
-    Args:
-        path: The file; created if absent.
-        poll: Called repeatedly during the wait; its errors end the wait.
+    The file is created if absent. `poll` is called repeatedly during the wait; its errors end the
+    wait.
 
     Raises:
         OSError: the file cannot be created.

@@ -23,11 +23,7 @@ def check(
 
     The call carries no token, since health checks need none.
 
-    Args:
-        target: HOST:PORT.
-        service: Full name of the service; empty for the whole server.
-        timeout: Seconds to wait.
-        credentials: Certificates; by default those of the environment.
+    An empty service is the whole server.
     """
     request = health_pb2.HealthCheckRequest(service=service)
     given = ConnectionSettings().credentials if credentials is None else credentials

@@ -54,12 +54,7 @@ class Interceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # only
 def surrounded(
     handler: Handler[RequestT, ResponseT], enter: Enter[RequestT]
 ) -> Handler[RequestT, ResponseT]:
-    """Return a handler of the same kind whose calls run inside a context manager.
-
-    Args:
-        handler: A coroutine, or an asynchronous generator for streamed responses.
-        enter: Creates the context manager of one call.
-    """
+    """Return a handler of the same kind whose calls run inside a context manager."""
     unary = handler.unary_unary or handler.stream_unary
     streamed = handler.unary_stream or handler.stream_stream
 

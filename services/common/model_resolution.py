@@ -13,10 +13,7 @@ def resolve_model(
 ) -> Checkpoint:
     """Return the checkpoint of a request's model.
 
-    Args:
-        model: Name and revision.
-        roots: Directories that must contain local models; None allows any.
-        digest: Digest that the model must have; empty for any.
+    Local models must lie under the roots, unless these are None. An empty digest allows any model.
 
     Raises:
         InvalidInputError: the model is unknown or not supported.

@@ -27,9 +27,6 @@ _KINDS = frozenset({"redis", "rediss", "unix", "amqp", "amqps", "pyamqp", "memor
 def make_celery(broker_url: str) -> Celery:
     """Return the Celery application of both sides of the queue.
 
-    Args:
-        broker_url: `redis://HOST/0`, `amqp://HOST//`, or `memory://` inside one process.
-
     Raises:
         InvalidInputError: the URL names another kind of broker.
     """

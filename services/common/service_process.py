@@ -95,9 +95,7 @@ def run_service(settings: ServiceSettings, build: Callable[[CollectorRegistry], 
 def traced(settings: TracingSettings, service: str) -> Iterator[bool]:
     """Export traces of calls and jobs inside the context; yield whether they are exported.
 
-    Args:
-        settings: The collector's endpoint; without one OpenTelemetry is not imported.
-        service: Name of the service in spans.
+    Without an endpoint OpenTelemetry is not imported.
 
     Raises:
         PreconditionError: an endpoint is set, and OpenTelemetry is not installed.

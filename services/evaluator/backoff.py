@@ -70,10 +70,7 @@ class JobBackoff:
 class ReconnectBackoff:
     """The pause before the next attempt: doubled up to a bound, reset after success.
 
-    Args:
-        first: Seconds before the second attempt.
-        most: Longest pause in seconds; an attempt that lasts longer counts as success.
-        clock: Returns a monotonic time in seconds.
+    An attempt that lasts longer than the longest pause counts as success.
     """
 
     def __init__(

@@ -43,12 +43,6 @@ class Worker:
     """An evaluator without a server: `run` blocks until `stop` is called from another thread.
 
     It installs no signal handlers, so it runs in any thread.
-
-    Args:
-        settings: Broker, aggregator, directories, pauses.
-        sandbox: Runs programs that models wrote; by default the sandbox service of the settings.
-        load: Loads engines.
-        registry: Where metrics are registered; by default a registry of its own.
     """
 
     def __init__(

@@ -21,10 +21,7 @@ logger = logging.getLogger(__name__)
 class EngineThread:
     """Begins each submitted job, and continues parked jobs while no job is submitted.
 
-    Args:
-        runner: Runs the jobs; only this thread uses it.
-        shutdown: No job begins after its request.
-        torch_threads: Threads of PyTorch's operators, set for this thread; 0 for the default.
+    Only this thread uses the runner. No job begins after the request to stop.
     """
 
     def __init__(self, runner: JobRunner, shutdown: Shutdown, torch_threads: int = 0) -> None:

@@ -118,9 +118,7 @@ class ModelCache:
     def load(self, job: messages.Job, poll: Callable[[], None]) -> LoadedModel:
         """Return the loaded model of a job.
 
-        Args:
-            job: The job.
-            poll: Called while another worker of the GPU loads; its errors end the wait.
+        `poll` is called while another worker of the GPU loads; its errors end the wait.
 
         Raises:
             IncompatibleError: the model's files differ from the job's.

@@ -26,11 +26,8 @@ def replay(
 ) -> Mapping[str, str]:
     """Return digests of the base model's answers, which every report contains.
 
-    Args:
-        engine: The engine; it holds the base model afterwards.
-        prompts: Token ids of the selection rows' prompts, in order.
-        max_tokens: The experiment's cap of a completion.
-        poll: Called between decode steps; its errors end the replay.
+    The engine holds the base model afterwards. `poll` is called between decode steps; its errors
+    end the replay.
 
     Returns:
         `canary`, a digest of the answers, and `canary_of`, a digest of the request.

@@ -58,9 +58,7 @@ def failure_kind(error: Exception, *, at_engine: bool) -> messages.FailureKind.V
     report may succeed from another worker. Any other failure is of the worker, its machine or a
     service, and the job is tried again: `INFRASTRUCTURE`.
 
-    Args:
-        error: The error that ended the attempt.
-        at_engine: Whether the engine was answering rows; False while scoring and reporting.
+    `at_engine` is False while the job is scored and reported.
     """
     if isinstance(error, CandidateError) or (isinstance(error, TooLargeError) and not at_engine):
         return messages.FAILURE_KIND_CANDIDATE

@@ -35,10 +35,8 @@ class TrainedStates:
     def reach(self, job: messages.Job, engine: Engine, poll: Callable[[], None]) -> ReachedState:
         """Bring an engine to the state of a job's candidate.
 
-        Args:
-            job: The job.
-            engine: The engine, in any state, outside a candidate.
-            poll: Called between the steps of a lineage; its errors end the work.
+        The engine must be outside a candidate. `poll` is called between the steps of a lineage;
+        its errors end the work.
         """
         started = time.perf_counter()
         descriptor, normaliser = descriptor_from_proto(job.descriptor), 0.0

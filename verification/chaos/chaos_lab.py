@@ -116,9 +116,7 @@ def _serves(address: str) -> bool:
 def open_lab(folder: Path, *, supervised: bool = True) -> Iterator[Lab]:
     """Run a lab until the context ends.
 
-    Args:
-        folder: Folder of the logs; `folder/state` contains the lab's files.
-        supervised: Whether a third evaluator runs under a supervisor, as on a host with GPUs.
+    If supervised, a third evaluator runs under a supervisor, as on a host with GPUs.
     """
     state = folder / "state"
     with ExitStack() as stack:

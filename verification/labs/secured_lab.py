@@ -107,11 +107,7 @@ def secured_lab(
 ) -> Iterator[SecuredLab]:
     """Run a lab without an evaluator inside the context.
 
-    Args:
-        folder: An empty directory.
-        database_url: URL of the database; empty for a file in the folder.
-        broker_url: URL of the broker.
-        rate_limit: Calls per second under one token; 0 for any number.
+    The folder is empty. By default the database is a file in it. A rate limit of 0 is none.
     """
     lab = SecuredLab(folder, database_url or f"sqlite:///{folder / 'lab.db'}")
     inside = lab.token("inside", [Role.INTERNAL])

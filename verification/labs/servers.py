@@ -123,11 +123,7 @@ class Server:
 class Database(Server):
     """Postgres, as durable as in production unless settings say otherwise.
 
-    Args:
-        folder: The directory of its cluster.
-        log: File for its output.
-        settings: Settings that differ from Postgres's defaults.
-        programs: Folder of `initdb` and `postgres`; None for the newest installed version.
+    The default programs are those of the newest installed version.
     """
 
     stop_signal = signal.SIGINT  # a fast shutdown: connections are closed
@@ -175,13 +171,7 @@ class Database(Server):
 
 
 class Broker(Server):
-    """Redis (or Valkey) with an append-only file, as in the deployment.
-
-    Args:
-        folder: The directory of its file.
-        log: File for its output.
-        programs: Folder of `redis-server`; None for PATH.
-    """
+    """Redis (or Valkey) with an append-only file, as in the deployment."""
 
     def __init__(self, folder: Path, log: Path, programs: Path | None = None) -> None:
         port = free_port()
@@ -209,12 +199,7 @@ class Broker(Server):
 def database(
     settings: Mapping[str, object] | None = None, programs: Path | None = None
 ) -> Iterator[Database]:
-    """Run Postgres with an empty cluster in a temporary directory inside the context.
-
-    Args:
-        settings: Settings that differ from Postgres's defaults.
-        programs: Folder of `initdb` and `postgres`; None for the newest installed version.
-    """
+    """Run Postgres with an empty cluster in a temporary directory inside the context."""
     with _folder() as folder:
         made = Database(owned(folder / "data"), folder / "log", settings, programs)
         made.create()
@@ -224,11 +209,7 @@ def database(
 
 @contextmanager
 def broker(programs: Path | None = None) -> Iterator[Broker]:
-    """Run an empty Redis in a temporary directory inside the context.
-
-    Args:
-        programs: Folder of `redis-server`; None for PATH.
-    """
+    """Run an empty Redis in a temporary directory inside the context."""
     with _folder() as folder:
         made = Broker(owned(folder / "data"), folder / "log", programs)
         with made.running():

@@ -42,11 +42,7 @@ def suite_status(
 ) -> tuple[CellStatus, ...]:
     """Return the status of every cell.
 
-    Args:
-        suite: Name of the suite.
-        cells: The cells.
-        directory: Directory of the suite, which need not exist yet.
-        client: Connection to the lab that knows interrupted cells; None to skip the lab.
+    The directory need not exist yet. A client asks the lab about interrupted cells.
     """
     outcomes = load_outcomes(cells, directory)
     journal = Journal(directory, suite)

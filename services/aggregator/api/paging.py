@@ -31,9 +31,7 @@ def page_size(requested: int, default: int) -> int:
 def encode_token(scope: str, position: Position) -> str:
     """Return the opaque token of a position.
 
-    Args:
-        scope: The list's method and arguments.
-        position: Where the next page starts.
+    The scope is the method and the arguments of the list.
     """
     return base64.urlsafe_b64encode(json.dumps([scope, *position]).encode()).decode()
 

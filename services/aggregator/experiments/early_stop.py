@@ -53,11 +53,8 @@ class EarlyStopCache:
     ) -> Threshold | None:
         """Return the threshold of a candidate; None if all its rows are scored.
 
-        Args:
-            session: The transaction, which has stored no score of the experiment.
-            experiment: The experiment.
-            candidate: Index of the candidate.
-            fresh: Whether to read the stored scores even if the cache is recent.
+        The transaction has stored no score of the experiment. With `fresh` the stored scores are
+        read even if the cache is recent.
         """
         if candidate == BASE_INDEX or not _stops_early(experiment):
             return None

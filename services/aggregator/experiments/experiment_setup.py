@@ -139,14 +139,7 @@ class SetupSteps:
 
 
 class Conductor:
-    """Drives every experiment until it reaches its selection.
-
-    Args:
-        experiments: The experiments.
-        steps: The steps.
-        retry_seconds: Longest pause between two tries of a step while its service is down.
-        outage_seconds: Longest outage of a service before its experiment fails.
-    """
+    """Drives every experiment until it reaches its selection."""
 
     def __init__(
         self,

@@ -223,11 +223,7 @@ class ExperimentStore:
     ) -> Change | None:
         """Store the candidates of a sampling experiment and their selection jobs.
 
-        Args:
-            experiment_id: The experiment.
-            scale_maps: The scale map of the method, then that of the base.
-            base: Descriptor of the unperturbed model.
-            population: Descriptors in candidate order.
+        `scale_maps` are those of the method and of the base.
 
         Returns:
             The change with the new pending jobs; None if another aggregator stored them before.

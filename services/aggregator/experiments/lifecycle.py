@@ -53,11 +53,6 @@ class PhaseProgress:
 
     The cost of its queries grows with the number of workers and the size of the largest ensemble,
     not with the population.
-
-    Args:
-        running: Number of leased jobs.
-        rewards: The best rewards of candidates, at most `size`.
-        size: The largest K.
     """
 
     def __init__(self, running: int, rewards: Sequence[float], size: int) -> None:

@@ -158,10 +158,7 @@ class EventStore:
     def after(self, experiment_id: str, cursor: int, limit: int) -> tuple[Sequence[Event], bool]:
         """Return the next events, and whether the last of them ended the experiment.
 
-        Args:
-            experiment_id: The experiment.
-            cursor: Cursor of the last event that the caller has; 0 for all events.
-            limit: Most events to return.
+        `cursor` is that of the last event that the caller has, 0 for all events.
 
         Raises:
             NotFoundError: there is no such experiment.

@@ -80,9 +80,7 @@ class FinishedRun:
     ) -> Iterator[AnswerRecord]:
         """Yield answers by candidate, then split, then row.
 
-        Args:
-            wanted: Which answers.
-            candidates: Several candidates, instead of the one of `wanted`.
+        Several `candidates` replace the one of the filter.
         """
         if candidates is None and wanted.candidate is not None:
             candidates = [wanted.candidate]

@@ -30,10 +30,7 @@ class RateLimits:
     def take(self, name: str, rate: float, calls: int = 1) -> None:
         """Count calls.
 
-        Args:
-            name: Name of the token.
-            rate: Allowed calls per second; 0 for any number.
-            calls: Number of calls made now.
+        A rate of 0 allows any number of calls per second.
 
         Raises:
             RateLimitedError: there were too many calls; the remedy states when to try again.
