@@ -14,8 +14,14 @@ PAGES = sorted(
 FOLDERS = "modnorm|services|verification|benchmarks|tests|examples|scripts|deploy|proto"
 PATH = re.compile(rf"`((?:{FOLDERS})/[\w./-]+)`")
 DOTTED = re.compile(r"`((?:modnorm|services|verification|benchmarks)(?:\.[a-z_0-9]+)+)`")
-NOT_MODULES = {"modnorm.embedded", "modnorm.evaluate", "modnorm.experiment", "modnorm.answer"}
-"""An entry point, the task of the queue, a tag of MLflow and a field of an HTTP response."""
+NOT_MODULES = {
+    "modnorm.embedded",
+    "modnorm.unfinished",
+    "modnorm.evaluate",
+    "modnorm.experiment",
+    "modnorm.answer",
+}
+"""Two entry points, the task of the queue, a tag of MLflow and a field of an HTTP response."""
 AGGREGATOR = ROOT / "services/aggregator"
 
 
