@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 from services.evaluator.supervisor import STOP_SECONDS
+from tests.deploy.serve_command import parsed
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = (ROOT / ".env.example").read_text()
@@ -95,12 +96,14 @@ def test_the_image_below_ours_is_pinned_to_a_patch_release():
     )
 
 
-def test_only_the_aggregator_is_published():
-    assert [name for name, service in SERVICES.items() if "ports" in service] == ["aggregator"]
+def test_only_the_aggregator_and_serve_are_published():
+    published = {name: one["ports"] for name, one in SERVICES.items() if "ports" in one}
+    assert published.keys() == {"aggregator", "serve"}
+    assert published["serve"] == ["${MODNORM_SERVE_PUBLISH:-127.0.0.1:8000}:8000"]
     api, page = SERVICES["aggregator"]["ports"]
     assert is_required(api)
     assert page == "${MODNORM_PAGE_PUBLISH:-127.0.0.1:8080}:8080"
-    assert load("compose.gpu.yaml")["services"].keys() == {"evaluator"}
+    assert load("compose.gpu.yaml")["services"].keys() == {"evaluator", "serve"}
     queues = load("compose.hosts.yaml")["services"]
     (redis,), (rabbitmq,) = (queues[name]["ports"] for name in ("redis", "rabbitmq"))
     assert is_required(redis)
@@ -114,7 +117,8 @@ def test_networks_have_no_route_out_but_two():
     )
     assert set(networks) - INTERNAL == {"front", "hub"}
     assert SERVICES["sandbox"]["networks"] == ["sandbox"]
-    assert [name for name, one in SERVICES.items() if "front" in one["networks"]] == ["aggregator"]
+    fronted = [name for name, one in SERVICES.items() if "front" in one["networks"]]
+    assert fronted == ["aggregator", "serve"]
     assert {name for name, one in SERVICES.items() if "database" in one["networks"]} == (
         {"postgres", "migrate", "aggregator"}
     )
@@ -123,7 +127,7 @@ def test_networks_have_no_route_out_but_two():
 def test_a_closed_hub_is_closed_to_all_that_have_a_route_out():
     (closed,) = VARIABLE.findall(LAB["networks"]["hub"]["internal"])
     outside = [name for name, one in SERVICES.items() if {"front", "hub"} & set(one["networks"])]
-    assert set(outside) == {"aggregator", "calibrator", "sampler", "evaluator"}
+    assert set(outside) == {"aggregator", "calibrator", "sampler", "evaluator", "serve"}
     for name in outside:
         assert VARIABLE.findall(SERVICES[name]["environment"]["HF_HUB_OFFLINE"]) == [closed]
 
@@ -213,3 +217,20 @@ def test_required_variables_say_what_to_do():
     for file in FILES:
         for found in VARIABLE.finditer((ROOT / file).read_text()):
             assert found[2] != ":?" or "is not set: " in found[3], found[0]
+
+
+def test_serve_reads_a_run_and_its_keys_and_is_part_of_no_lab():
+    serve = SERVICES["serve"]
+    assert serve["profiles"] == ["serve"]
+    assert serve["networks"] == ["front"]
+    assert serve["secrets"] == ["serve_keys"]
+    run = serve["volumes"][0]
+    assert run["read_only"] is True
+    assert run["bind"] == {"create_host_path": False}
+    command, name, source, *options = serve["entrypoint"]
+    assert (command, name, source) == ("modnorm", "serve", run["target"])
+    parameters = parsed([source, *options])
+    assert str(parameters["api_keys"]) == f"/run/secrets/{serve['secrets'][0]}"
+    (port,) = serve["ports"]
+    assert port.endswith(f":{parameters['port']}")
+    assert f":{parameters['port']}/readyz" in serve["healthcheck"]["test"][-1]

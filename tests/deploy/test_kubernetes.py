@@ -15,6 +15,7 @@ from services.aggregator.storage.states import JobState, Split
 from services.aggregator.storage.tables import Job
 from services.common.queue import QUEUE
 from services.common.settings import AggregatorSettings, SandboxSettings, SupervisorSettings
+from tests.deploy.serve_command import parsed
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "deploy/kubernetes"
@@ -36,8 +37,11 @@ def kustomization(name):
 
 
 BASE = [one for name in kustomization("base")["resources"] for one in documents(f"base/{name}")]
+SERVE = documents("serve/serve.yaml")
 WORKLOADS = {
-    one["metadata"]["name"]: one for one in BASE if one["kind"] in {"Deployment", "StatefulSet"}
+    one["metadata"]["name"]: one
+    for one in [*BASE, *SERVE]
+    if one["kind"] in {"Deployment", "StatefulSet"}
 }
 CONTAINERS = [
     (name, container)
@@ -62,7 +66,7 @@ def pod(name):
 
 
 def test_every_file_is_part_of_it():
-    for name in ("base", "gpu"):
+    for name in ("base", "gpu", "serve"):
         content = kustomization(name)
         used = {*content["resources"], *(patch["path"] for patch in content.get("patches", []))}
         there = {path.name for path in (FOLDER / name).iterdir()} - {"kustomization.yaml"}
@@ -114,7 +118,7 @@ def test_a_container_has_no_more_than_it_needs(name, container):
 def test_images_have_a_version(name, container):
     versions = {
         one["name"]: one["newTag"]
-        for kind in ("base", "gpu")
+        for kind in ("base", "gpu", "serve")
         for one in kustomization(kind)["images"]
     }
     image = container["image"]
@@ -188,7 +192,7 @@ def test_prometheus_is_told_of_the_metrics_of_every_service_and_let_in():
     )
     (selector,) = policy["podSelector"]["matchExpressions"]
     (opened,) = policy["ingress"][0]["ports"]
-    own = {name for name, one in CONTAINERS if one["image"].startswith("modnorm/")}
+    own = {name for name, one in CONTAINERS if one["image"].startswith("modnorm/")} - {"serve"}
     assert set(selector["values"]) == own == {*SERVICES}
     for name in own:
         annotations = WORKLOADS[name]["spec"]["template"]["metadata"]["annotations"]
@@ -215,11 +219,29 @@ def test_probes_ask_the_port_that_is_served():
 def test_a_pod_has_all_three_probes(name):
     (container,) = pod(name)["containers"]
     probes = {kind: container[f"{kind}Probe"] for kind in ("startup", "readiness", "liveness")}
-    assert all(len({"exec", "grpc"} & set(probe)) == 1 for probe in probes.values())
+    assert all(len({"exec", "grpc", "httpGet"} & set(probe)) == 1 for probe in probes.values())
     # A slow start is no reason for a restart: the first minutes are the startup probe's.
     assert probes["startup"]["periodSeconds"] * probes["startup"]["failureThreshold"] >= 120
     assert probes["liveness"]["failureThreshold"] > 3
     assert probes["liveness"]["timeoutSeconds"] >= 10
+
+
+def test_serve_is_asked_at_its_probes_and_reached_at_its_port_alone():
+    service, policy, _ = SERVE
+    (container,) = pod("serve")["containers"]
+    words = [*container["command"][2:], *container["args"]]
+    parameters = parsed(words)
+    port = parameters["port"]
+    paths = {
+        kind: container[f"{kind}Probe"]["httpGet"]["path"] for kind in ("startup", "liveness")
+    }
+    assert paths == {"startup": "/readyz", "liveness": "/healthz"}
+    assert container["ports"] == [{"name": "http", "containerPort": port}]
+    assert [one["port"] for one in service["spec"]["ports"]] == [port]
+    assert policy["spec"]["ingress"] == [{"ports": [{"protocol": "TCP", "port": port}]}]
+    mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
+    assert words[0].startswith(mounts["ensemble"])
+    assert str(parameters["api_keys"]) == f"{mounts['secrets']}/serve_keys"
 
 
 @pytest.mark.parametrize("name", ["postgres", "redis"])
