@@ -18,8 +18,8 @@ from modnorm.spec import ExperimentSpec
 if TYPE_CHECKING:
     import pandas as pd
 
+    from modnorm.prediction.ranked_votes import Prediction
     from modnorm.prediction.run_predictions import PredictionSettings
-    from modnorm.prediction.voting_experts import Prediction
 
 
 @dataclass(frozen=True, slots=True)

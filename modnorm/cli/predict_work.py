@@ -21,7 +21,7 @@ from modnorm.prediction.run_predictions import PredictionSettings, Predictor
 from modnorm.tasks.questions import read_questions
 
 if TYPE_CHECKING:
-    from modnorm.prediction.voting_experts import Prediction
+    from modnorm.prediction.ranked_votes import Prediction
 
 
 @dataclass(frozen=True, slots=True)

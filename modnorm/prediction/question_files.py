@@ -15,7 +15,8 @@ from modnorm.engines import EngineSettings, load_engine
 from modnorm.errors import InvalidInputError
 from modnorm.files import partial_path
 from modnorm.prediction.ensemble_definition import EnsembleDefinition
-from modnorm.prediction.voting_experts import Prediction, Questions, VotingExperts
+from modnorm.prediction.ranked_votes import Prediction
+from modnorm.prediction.voting_experts import Questions, VotingExperts
 from modnorm.tasks import Row, Task
 
 BATCH = 4096

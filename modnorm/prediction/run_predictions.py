@@ -11,7 +11,7 @@ from modnorm.prediction.question_files import (
     encode_questions,
     predict_questions,
 )
-from modnorm.prediction.voting_experts import Prediction
+from modnorm.prediction.ranked_votes import Prediction
 from modnorm.tasks import Row
 from modnorm.tasks.questions import parse_question
 

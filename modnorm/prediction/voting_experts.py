@@ -1,59 +1,14 @@
-"""The vote of an ensemble on questions: experts answer one after another.
+"""The vote of an ensemble on questions: experts answer one after another in one engine."""
 
-The vote follows the rules of a search (`modnorm.search.voting`). An expert skips the questions
-whose vote is settled (`modnorm.search.settled_votes`), so no skipped answer can change a vote.
-"""
-
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
 from modnorm.engines.protocol import Completion, Engine, Finish, GenerationLimits
 from modnorm.prediction.ensemble_definition import EnsembleDefinition, Expert
-from modnorm.search.settled_votes import SettledVotes
-from modnorm.search.voting import AnswerCount, Ballot, count_answers
+from modnorm.prediction.ranked_votes import ExpertAnswer, Prediction, RankedVotes
 from modnorm.tasks import Row, Task
 from modnorm.tasks.questions import vote_key
-
-
-@dataclass(frozen=True, slots=True)
-class ExpertAnswer:
-    """The answer of one expert to one question."""
-
-    expert: int
-    """Candidate index."""
-    vote: str | None
-    """Vote key; None if the answer is not valid."""
-    completion: str
-    tokens: int
-    """Generated tokens, the stop token included."""
-    truncated: bool
-    """Whether the completion cap ended it."""
-
-    @property
-    def correct(self) -> bool:
-        """False: no right answer is known."""
-        return False
-
-
-@dataclass(frozen=True, slots=True)
-class Prediction:
-    """The ensemble's answer to one question."""
-
-    row: int
-    """Index of the question, from 0."""
-    answer: str | None
-    """The winning vote key; None if no expert gave a valid answer."""
-    completion: str | None
-    """Completion of the best-ranked expert that gave the winning answer."""
-    agreement: float | None
-    """Share of the experts that answered, and not of all K, that gave the winning answer."""
-    votes: tuple[AnswerCount, ...]
-    """Each answer once, the winner first."""
-    skipped: int
-    """Experts that left the question out, since its vote was settled."""
-    experts: tuple[ExpertAnswer, ...]
-    """The answers, best-ranked expert first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,21 +52,18 @@ class VotingExperts:
             InvalidInputError: a prompt does not fit the model, or the task's code raised.
             EvaluationError: an expert cannot answer, or the engine failed.
         """
-        size, rows = self._ensemble.ensemble_size, len(questions.rows)
-        selection = {(self._ensemble.population, size): self._ensemble.indices}
-        settled = SettledVotes(selection, rows)
-        sheets: list[Mapping[int, ExpertAnswer]] = []
+        rows = len(questions.rows)
+        votes = RankedVotes(self._ensemble.indices, rows, ask_all=self._ask_all)
+        predictions: list[Prediction] = []
         for place, expert in enumerate(self._ensemble.experts):
-            skipped = frozenset(() if self._ask_all else settled.skippable(expert.index))
-            asked = [row for row in range(rows) if row not in skipped]
-            done, sheet = place * rows + len(skipped), {}
-            for row, answer in self._answers(expert, questions, asked):
-                sheet[row] = answer
-                on_progress(done + len(sheet))
+            done = (place + 1) * rows - len(votes.open_rows)
+            answers: dict[int, ExpertAnswer] = {}
+            for row, answer in self._answers(expert, questions, votes.open_rows):
+                answers[row] = answer
+                on_progress(done + len(answers))
             on_progress((place + 1) * rows)
-            settled.add(expert.index, Ballot.from_partial_answers(sheet, rows))
-            sheets.append(sheet)
-        return tuple(_combined(row, sheets) for row in range(rows))
+            predictions += votes.add(answers)
+        return tuple(sorted(predictions, key=lambda each: each.row))
 
     def _answers(
         self, expert: Expert, questions: Questions, asked: Sequence[int]
@@ -151,30 +103,3 @@ def expert_answer(
         tokens=completion.tokens,
         truncated=completion.finish is Finish.LENGTH,
     )
-
-
-def prediction_of(row: int, answers: Sequence[ExpertAnswer], size: int) -> Prediction:
-    """Return the vote of the experts that answered a question.
-
-    Args:
-        row: Index of the question.
-        answers: The answers, best-ranked expert first.
-        size: K.
-    """
-    answers = tuple(answers)
-    counts = count_answers([each.vote for each in answers], [each.expert for each in answers])
-    winner = counts[0] if counts else None
-    completions = {each.expert: each.completion for each in answers}
-    return Prediction(
-        row=row,
-        answer=winner.answer if winner else None,
-        completion=completions[winner.expert] if winner else None,
-        agreement=winner.votes / len(answers) if winner else None,
-        votes=counts,
-        skipped=size - len(answers),
-        experts=answers,
-    )
-
-
-def _combined(row: int, sheets: Sequence[Mapping[int, ExpertAnswer]]) -> Prediction:
-    return prediction_of(row, [sheet[row] for sheet in sheets if row in sheet], len(sheets))

@@ -9,12 +9,8 @@ from typing import Protocol
 
 from modnorm.engines.protocol import Completion, GenerationLimits
 from modnorm.prediction.ensemble_definition import EnsembleDefinition, Expert
-from modnorm.prediction.voting_experts import (
-    ExpertAnswer,
-    Prediction,
-    expert_answer,
-    prediction_of,
-)
+from modnorm.prediction.ranked_votes import ExpertAnswer, Prediction, prediction_of
+from modnorm.prediction.voting_experts import expert_answer
 from modnorm.search.settled_votes import RowVotes
 from modnorm.serving.api_errors import unavailable
 from modnorm.serving.served_ensemble import Question

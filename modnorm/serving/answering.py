@@ -3,7 +3,7 @@
 from collections.abc import AsyncGenerator
 from typing import Protocol
 
-from modnorm.prediction.voting_experts import Prediction
+from modnorm.prediction.ranked_votes import Prediction
 from modnorm.serving.served_ensemble import Question
 
 

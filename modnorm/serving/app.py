@@ -15,7 +15,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from modnorm.errors import ModnormError
-from modnorm.prediction.voting_experts import Prediction
+from modnorm.prediction.ranked_votes import Prediction
 from modnorm.serving.admission import Admission
 from modnorm.serving.answering import Answering
 from modnorm.serving.api_errors import ApiError, from_library, invalid, unavailable

@@ -11,7 +11,8 @@ from itertools import islice
 from modnorm.engines import Engine
 from modnorm.errors import InvalidInputError
 from modnorm.prediction.ensemble_definition import EnsembleDefinition
-from modnorm.prediction.voting_experts import Prediction, Questions, VotingExperts
+from modnorm.prediction.ranked_votes import Prediction
+from modnorm.prediction.voting_experts import Questions, VotingExperts
 from modnorm.serving.api_errors import unavailable
 from modnorm.serving.metrics import ServerMetrics
 from modnorm.serving.served_ensemble import Question

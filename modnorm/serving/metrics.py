@@ -2,7 +2,7 @@
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from modnorm.prediction.voting_experts import Prediction
+from modnorm.prediction.ranked_votes import Prediction
 
 _SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from uuid import uuid4
 
-from modnorm.prediction.voting_experts import ExpertAnswer, Prediction
+from modnorm.prediction.ranked_votes import ExpertAnswer, Prediction
 from modnorm.serving.request_bodies import Body, ChatBody, usage
 from modnorm.serving.served_ensemble import ENSEMBLE, Question
 

@@ -22,7 +22,8 @@ from modnorm.engines.transformers_engine import TransformersEngine
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.prediction.ensemble_definition import EnsembleDefinition, Expert, TaskIdentity
-from modnorm.prediction.voting_experts import Prediction, Questions, VotingExperts
+from modnorm.prediction.ranked_votes import Prediction
+from modnorm.prediction.voting_experts import Questions, VotingExperts
 from modnorm.serving.adapter_answers import AdapterAnswers
 from modnorm.serving.admission import Admission
 from modnorm.serving.api_keys import ApiKeys

@@ -1,0 +1,137 @@
+"""The votes on questions while the experts of an ensemble answer, best-ranked expert first.
+
+The vote follows the rules of a search (`modnorm.search.voting`). Once no missing answer can change
+the vote on a question, the remaining experts skip it (`modnorm.search.settled_votes`).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from modnorm.search.settled_votes import SettledVotes
+from modnorm.search.voting import AnswerCount, Ballot, count_answers
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertAnswer:
+    """The answer of one expert to one question."""
+
+    expert: int
+    """Candidate index."""
+    vote: str | None
+    """Vote key; None if the answer is not valid."""
+    completion: str
+    tokens: int
+    """Generated tokens, the stop token included."""
+    truncated: bool
+    """Whether the completion cap ended it."""
+
+    @property
+    def correct(self) -> bool:
+        """False: no right answer is known."""
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """The ensemble's answer to one question."""
+
+    row: int
+    """Index of the question, from 0."""
+    answer: str | None
+    """The winning vote key; None if no expert gave a valid answer."""
+    completion: str | None
+    """Completion of the best-ranked expert that gave the winning answer."""
+    agreement: float | None
+    """Share of the experts that answered, and not of all K, that gave the winning answer."""
+    votes: tuple[AnswerCount, ...]
+    """Each answer once, the winner first."""
+    skipped: int
+    """Experts that left the question out, since its vote was settled."""
+    experts: tuple[ExpertAnswer, ...]
+    """The answers, best-ranked expert first."""
+
+
+class RankedVotes:
+    """Counts the answers of one expert after another, in the order of their ranks.
+
+    So the predictions depend on the answers only, whichever workers give them.
+
+    Args:
+        experts: Candidate indices, best first.
+        rows: Number of questions.
+        ask_all: Whether experts also answer questions whose vote is settled.
+    """
+
+    def __init__(self, experts: Sequence[int], rows: int, *, ask_all: bool = False) -> None:
+        self._experts = experts
+        self._rows = rows
+        self._ask_all = ask_all
+        self._settled = SettledVotes({(0, len(experts)): tuple(experts)}, rows)
+        self._open: Sequence[int] = range(rows)
+        self._sheets: list[dict[int, ExpertAnswer]] = []
+
+    @property
+    def next_expert(self) -> int | None:
+        """The best-ranked expert whose answers are not counted; None after the last."""
+        counted = len(self._sheets)
+        return self._experts[counted] if counted < len(self._experts) else None
+
+    @property
+    def open_rows(self) -> Sequence[int]:
+        """The questions that the next expert answers, ascending."""
+        return self._open
+
+    def add(self, answers: Mapping[int, ExpertAnswer]) -> tuple[Prediction, ...]:
+        """Count the answers of the next expert; answers to closed questions are ignored.
+
+        Args:
+            answers: Its answers by question; at least one for each open question.
+
+        Returns:
+            The predictions that no later expert changes, in the order of the questions. They
+            close their questions.
+        """
+        expert = self._experts[len(self._sheets)]
+        sheet = {row: answers[row] for row in self._open}
+        self._sheets.append(sheet)
+        self._settled.add(expert, Ballot.from_partial_answers(sheet, self._rows))
+        closed = self._closed()
+        self._open = [row for row in self._open if row not in closed]
+        return tuple(self._predict(row) for row in sorted(closed))
+
+    def _closed(self) -> frozenset[int]:
+        """Return the open questions that need no further answer."""
+        expert = self.next_expert
+        if expert is None:
+            return frozenset(self._open)
+        if self._ask_all:
+            return frozenset()
+        return frozenset(self._settled.skippable(expert)) & frozenset(self._open)
+
+    def _predict(self, row: int) -> Prediction:
+        """Return the prediction of a closed question and drop its answers."""
+        answers = [sheet.pop(row) for sheet in self._sheets]
+        return prediction_of(row, answers, len(self._experts))
+
+
+def prediction_of(row: int, answers: Sequence[ExpertAnswer], size: int) -> Prediction:
+    """Return the vote of the experts that answered a question.
+
+    Args:
+        row: Index of the question.
+        answers: The answers, best-ranked expert first.
+        size: K.
+    """
+    answers = tuple(answers)
+    counts = count_answers([each.vote for each in answers], [each.expert for each in answers])
+    winner = counts[0] if counts else None
+    completions = {each.expert: each.completion for each in answers}
+    return Prediction(
+        row=row,
+        answer=winner.answer if winner else None,
+        completion=completions[winner.expert] if winner else None,
+        agreement=winner.votes / len(answers) if winner else None,
+        votes=counts,
+        skipped=size - len(answers),
+        experts=answers,
+    )
