@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from modnorm.errors import InvalidInputError, NotFoundError, PreconditionError
 from modnorm.geometry.scale_map import ScaleMap
@@ -13,8 +13,8 @@ from modnorm.tasks import Task, get_stored_task
 _FIELD = "run"
 
 
-class SelectedEnsemble(Protocol):
-    """The experts of one (N, K), for example `modnorm.analysis.run_data.EnsembleRow`."""
+class ReportedEnsemble(Protocol):
+    """An ensemble that a run reports."""
 
     @property
     def population(self) -> int:
@@ -23,6 +23,13 @@ class SelectedEnsemble(Protocol):
     @property
     def ensemble_size(self) -> int:
         """K."""
+
+
+EnsembleT = TypeVar("EnsembleT", bound=ReportedEnsemble)
+
+
+class SelectedEnsemble(ReportedEnsemble, Protocol):
+    """The experts of one (N, K), for example `modnorm.analysis.run_data.EnsembleRow`."""
 
     @property
     def experts(self) -> tuple[int, ...]:
@@ -119,7 +126,7 @@ def define_ensemble(
         PreconditionError: the run has not finished, or its scale map or a descriptor is missing.
     """
     check_votes(run.spec)
-    ensemble = _select(run.ensembles, population, ensemble_size)
+    ensemble = select_ensemble(run.ensembles, population, ensemble_size)
     scale_map = run.scale_map()
     if scale_map is None:
         raise PreconditionError("the scale map of the run is missing", field=_FIELD)
@@ -128,7 +135,7 @@ def define_ensemble(
     return EnsembleDefinition(
         model=run.spec.model,
         model_digest=scale_map.model_digest,
-        task=_task_identity(run.spec),
+        task=task_identity(run.spec),
         scale_map=scale_map,
         population=ensemble.population,
         experts=tuple(_expert(index, found) for index in ensemble.experts),
@@ -149,9 +156,14 @@ def check_votes(spec: ExperimentSpec) -> None:
         )
 
 
-def _select(
-    ensembles: Sequence[SelectedEnsemble], population: int | None, size: int | None
-) -> SelectedEnsemble:
+def select_ensemble(
+    ensembles: Sequence[EnsembleT], population: int | None, size: int | None
+) -> EnsembleT:
+    """Return the ensemble of a run with this N and K; None stands for the largest.
+
+    Raises:
+        NotFoundError: the run reports no such ensemble.
+    """
     wanted = [
         each
         for each in ensembles
@@ -179,7 +191,12 @@ def _expert(index: int, descriptors: dict[int, Descriptor]) -> Expert:
     return Expert(index, descriptor)
 
 
-def _task_identity(spec: ExperimentSpec) -> TaskIdentity:
+def task_identity(spec: ExperimentSpec) -> TaskIdentity:
+    """Return the task of a spec with its scorer and completion cap.
+
+    Raises:
+        InvalidInputError: this installation has no such task, or no such scorer.
+    """
     named = spec.task
     task = get_stored_task(named.name, scorer=named.scorer, declaration=named.declaration)
     cap = named.max_tokens or task.max_tokens

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -15,14 +15,12 @@ from modnorm.engines import EngineSettings, load_engine
 from modnorm.errors import InvalidInputError
 from modnorm.files import partial_path
 from modnorm.prediction.ensemble_definition import EnsembleDefinition
-from modnorm.prediction.ranked_votes import Prediction
+from modnorm.prediction.ranked_votes import OnProgress, Prediction, ignore_progress
 from modnorm.prediction.voting_experts import Questions, VotingExperts
 from modnorm.tasks import Row, Task
 
 BATCH = 4096
 """Questions that all experts answer before the next ones; this bounds the memory."""
-Progress = Callable[[int, int], None]
-"""Called with the number of answers that are given or skipped, and of all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +74,7 @@ def predict_questions(  # noqa: PLR0913 - options by keyword
     *,
     engine: str = "auto",
     ask_all: bool = False,
-    on_progress: Progress = lambda _done, _total: None,
+    on_progress: OnProgress = ignore_progress,
 ) -> Iterator[Prediction]:
     """Yield the ensemble's answer to each question, in order.
 
@@ -87,7 +85,7 @@ def predict_questions(  # noqa: PLR0913 - options by keyword
         questions: The questions.
         engine: Engine by name.
         ask_all: Whether experts also answer questions whose vote is settled.
-        on_progress: See `Progress`.
+        on_progress: See `OnProgress`.
 
     Raises:
         InvalidInputError: there is no such engine.
@@ -110,7 +108,7 @@ def predict_questions(  # noqa: PLR0913 - options by keyword
         loaded.close()
 
 
-def _report(on_progress: Progress, before: int, total: int, done: int) -> None:
+def _report(on_progress: OnProgress, before: int, total: int, done: int) -> None:
     on_progress(before + done, total)
 
 

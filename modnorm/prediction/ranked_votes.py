@@ -4,11 +4,18 @@ The vote follows the rules of a search (`modnorm.search.voting`). Once no missin
 the vote on a question, the remaining experts skip it (`modnorm.search.settled_votes`).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from modnorm.search.settled_votes import SettledVotes
 from modnorm.search.voting import AnswerCount, Ballot, count_answers
+
+OnProgress = Callable[[int, int], None]
+"""Called with the number of experts' answers that are given or skipped, and of all."""
+
+
+def ignore_progress(_done: int, _total: int) -> None:
+    """Do nothing."""
 
 
 @dataclass(frozen=True, slots=True)

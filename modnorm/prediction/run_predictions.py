@@ -7,11 +7,10 @@ from modnorm.prediction.base_model import BasePlace
 from modnorm.prediction.ensemble_definition import EnsembleDefinition
 from modnorm.prediction.question_files import (
     PlacedQuestions,
-    Progress,
     encode_questions,
     predict_questions,
 )
-from modnorm.prediction.ranked_votes import Prediction
+from modnorm.prediction.ranked_votes import OnProgress, Prediction, ignore_progress
 from modnorm.tasks import Row
 from modnorm.tasks.questions import parse_question
 
@@ -62,7 +61,7 @@ class Predictor:
         return self.encode((place, parse_question(self.task, raw, place)) for place, raw in named)
 
     def predict(
-        self, placed: PlacedQuestions, on_progress: Progress = lambda _done, _total: None
+        self, placed: PlacedQuestions, on_progress: OnProgress = ignore_progress
     ) -> Iterator[Prediction]:
         """Yield the answer to each question, in order; see `predict_questions`."""
         return predict_questions(

@@ -1,16 +1,28 @@
 """Questions: rows of a task that need not state the right answer."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeGuard
 
 from modnorm.errors import InvalidInputError
-from modnorm.tasks.protocol import PromptTask, QuestionTask, Row, Task
-from modnorm.tasks.row_files import Raw, read_file
+from modnorm.tasks.protocol import Judgement, Message, PromptTask, QuestionTask, Row, Task
+from modnorm.tasks.row_files import Raw, RawRow, read_file
 from modnorm.tasks.row_loading import parse_in_place
 from modnorm.tasks.task_errors import attribute_to_task
 
 FIELD = "input"
+
+
+def read_raw_questions(path: Path) -> Iterator[RawRow]:
+    """Yield the raw rows of a file, each after its place: `questions.jsonl, line 17`.
+
+    Raises:
+        InvalidInputError: the file cannot be read.
+    """
+    if not path.is_file():
+        raise InvalidInputError(f"there is no file {path}", field=FIELD)
+    for place, raw in read_file(path, str(path), field=FIELD):
+        yield f"{path}, {place}", raw
 
 
 def read_questions(task: Task, path: Path) -> Iterator[tuple[str, Row]]:
@@ -24,11 +36,8 @@ def read_questions(task: Task, path: Path) -> Iterator[tuple[str, Row]]:
         InvalidInputError: the file cannot be read, or a row breaks the schema; the message names
             file, line and column.
     """
-    if not path.is_file():
-        raise InvalidInputError(f"there is no file {path}", field=FIELD)
-    for place, raw in read_file(path, str(path), field=FIELD):
-        where = f"{path}, {place}"
-        yield where, parse_question(task, raw, where)
+    for place, raw in read_raw_questions(path):
+        yield place, parse_question(task, raw, place)
 
 
 def parse_question(task: Task, raw: Raw, place: str) -> Row:
@@ -48,9 +57,37 @@ def vote_key(task: Task, row: Row, completion: str) -> str | None:
         InvalidInputError: the task's code raised; the message names the task.
     """
     with attribute_to_task(task, "a question", InvalidInputError):
-        if _takes_questions(task):
-            return task.vote(row, completion)
-        return task.judge(row, completion).vote
+        return _vote(task, row, completion)
+
+
+class UnmarkedTask:
+    """A task whose rows are questions: judgements have a vote, no reward and no right answer."""
+
+    def __init__(self, task: Task) -> None:
+        self._task = task
+        self.name, self.scorer, self.max_tokens = task.name, task.scorer, task.max_tokens
+
+    def parse(self, raw: Mapping[str, object]) -> Row:
+        """Check one raw question and return it in the task's schema."""
+        return parse_question(self._task, raw, "the question")
+
+    def messages(self, row: Row) -> tuple[Message, ...]:
+        """Return the prompt of a question."""
+        return self._task.messages(row)
+
+    def judge(self, row: Row, completion: str) -> Judgement:
+        """Return a judgement with the vote key of a completion."""
+        return Judgement(0.0, _vote(self._task, row, completion), correct=False)
+
+    def metric(self, rows: Sequence[Row], correct: Sequence[bool]) -> float:
+        """Return the task's metric."""
+        return self._task.metric(rows, correct)
+
+
+def _vote(task: Task, row: Row, completion: str) -> str | None:
+    if _takes_questions(task):
+        return task.vote(row, completion)
+    return task.judge(row, completion).vote
 
 
 def prompt_question(task: Task, prompt: str) -> Row:

@@ -146,16 +146,25 @@ def _read_json_lines(path: Path, source: str, field: str) -> Iterator[RawRow]:
         for number, line in enumerate(lines, 1):
             if line.strip():
                 place = f"line {number}"
-                yield place, _columns(_decode(line, source, place, field), source, place, field)
+                yield place, decode_row(line, f"{source}, {place}", field=field)
+
+
+def decode_row(text: str | bytes, place: str, *, field: str) -> Raw:
+    """Return the columns of a row that is a JSON object.
+
+    Raises:
+        InvalidInputError: the text is no JSON object; the message names the place.
+    """
+    return _columns(_decode(text, place, field), place, field)
 
 
 def _read_json(path: Path, source: str, field: str) -> Iterator[RawRow]:
-    rows = _decode(path.read_bytes(), source, "", field)
+    rows = _decode(path.read_bytes(), source, field)
     if not isinstance(rows, list):
         raise InvalidInputError(f"{source} is not a JSON list of rows", field=field)
     for number, row in enumerate(rows, 1):
         place = f"row {number}"
-        yield place, _columns(row, source, place, field)
+        yield place, _columns(row, f"{source}, {place}", field)
 
 
 def _read_parquet(path: Path, source: str, field: str) -> Iterator[RawRow]:
@@ -208,21 +217,20 @@ def _check_heading(names: Sequence[str], source: str, field: str) -> None:
         )
 
 
-def _decode(text: bytes, source: str, place: str, field: str) -> object:
+def _decode(text: str | bytes, place: str, field: str) -> object:
     try:
         return json.loads(text, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
-        where = f"{source}, {place}" if place else source
-        raise InvalidInputError(f"{where}: not valid JSON: {error}", field=field) from error
+        raise InvalidInputError(f"{place}: not valid JSON: {error}", field=field) from error
 
 
 def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no JSON value")
 
 
-def _columns(row: object, source: str, place: str, field: str) -> Raw:
+def _columns(row: object, place: str, field: str) -> Raw:
     if not isinstance(row, dict):
-        raise InvalidInputError(f"{source}, {place}: not a JSON object", field=field)
+        raise InvalidInputError(f"{place}: not a JSON object", field=field)
     return cast("dict[str, object]", row)
 
 

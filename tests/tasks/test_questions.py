@@ -7,7 +7,14 @@ import pytest
 from modnorm.errors import InvalidInputError
 from modnorm.tasks import get_task
 from modnorm.tasks.declared_task import declared_task
-from modnorm.tasks.questions import parse_question, prompt_question, read_questions, vote_key
+from modnorm.tasks.protocol import Judgement
+from modnorm.tasks.questions import (
+    UnmarkedTask,
+    parse_question,
+    prompt_question,
+    read_questions,
+    vote_key,
+)
 from tests.tasks.test_conformance import EXAMPLES
 
 GOLD = {
@@ -41,7 +48,11 @@ def test_a_question_has_the_prompt_and_the_vote_of_its_row(make_task, name, scor
         assert not set(GOLD[name]) & question.keys()
         assert task.messages(question) == task.messages(row)
         for completion in (reference, "no answer at all", ""):
-            assert vote_key(task, question, completion) == task.judge(row, completion).vote
+            vote = task.judge(row, completion).vote
+            assert vote_key(task, question, completion) == vote
+            unmarked = UnmarkedTask(task)
+            assert unmarked.judge(question, completion) == Judgement(0.0, vote, correct=False)
+            assert unmarked.messages(unmarked.parse(asked)) == task.messages(row)
 
 
 def test_a_story_of_the_published_columns_is_shuffled_as_its_row_is():

@@ -1,0 +1,87 @@
+"""Votes counted by rank do not depend on the order in which workers answer."""
+
+import random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from modnorm.prediction.ranked_votes import ExpertAnswer, Prediction, RankedVotes
+from modnorm.search.settled_votes import SettledVotes
+from modnorm.search.voting import Ballot, plurality
+
+SCRIPTS = st.integers(1, 6).flatmap(
+    lambda rows: st.lists(
+        st.lists(st.sampled_from(["a", "b", "c", None]), min_size=rows, max_size=rows),
+        min_size=1,
+        max_size=7,
+    )
+)
+
+
+def answer(expert, vote):
+    return ExpertAnswer(expert, vote, f"{expert} says {vote}", 1, truncated=False)
+
+
+def one_after_another(script, *, ask_all=False):
+    """Ask each expert the open questions only."""
+    votes = RankedVotes(range(len(script)), len(script[0]), ask_all=ask_all)
+    predictions: list[Prediction] = []
+    for expert, given_votes in enumerate(script):
+        assert votes.next_expert == expert
+        predictions += votes.add(
+            {row: answer(expert, given_votes[row]) for row in votes.open_rows}
+        )
+    assert votes.next_expert is None
+    assert not votes.open_rows
+    return predictions
+
+
+def at_once(script, seed):
+    """Begin and end experts in any order; each skips what the first experts had settled then."""
+    noise, rows, experts = random.Random(seed), len(script[0]), range(len(script))
+    sheets: dict[int, dict[int, ExpertAnswer]] = {}
+    begun: dict[int, set[int]] = {}
+    waiting = list(experts)
+    noise.shuffle(waiting)
+    while waiting or begun:
+        if waiting and (not begun or noise.random() < 0.5):
+            expert = waiting.pop()
+            settled = SettledVotes({(0, len(script)): tuple(experts)}, rows)
+            for first in experts:
+                if first not in sheets:
+                    break
+                settled.add(first, Ballot.from_partial_answers(sheets[first], rows))
+            begun[expert] = set(range(rows)) - set(settled.skippable(expert))
+        else:
+            expert = noise.choice(sorted(begun))
+            asked = begun.pop(expert)
+            sheets[expert] = {row: answer(expert, script[expert][row]) for row in asked}
+    votes = RankedVotes(experts, rows)
+    predictions: list[Prediction] = []
+    for expert in experts:
+        predictions += votes.add(sheets[expert])
+    return predictions
+
+
+@given(SCRIPTS, st.integers(0, 1000))
+def test_the_order_of_the_workers_changes_nothing(script, seed):
+    assert at_once(script, seed) == one_after_another(script)
+
+
+@given(SCRIPTS)
+def test_every_question_gets_the_vote_of_all_experts(script):
+    for ask_all in (False, True):
+        predictions = one_after_another(script, ask_all=ask_all)
+        assert sorted(each.row for each in predictions) == list(range(len(script[0])))
+        for each in predictions:
+            assert each.answer == plurality([votes[each.row] for votes in script]).answer
+            assert each.skipped + len(each.experts) == len(script)
+            assert not (ask_all and each.skipped)
+
+
+def test_a_settled_question_is_predicted_before_the_last_expert():
+    votes = RankedVotes([4, 2, 7], 2)
+    assert not votes.add({0: answer(4, "a"), 1: answer(4, "b")})
+    (settled,) = votes.add({0: answer(2, "a"), 1: answer(2, "c")})
+    assert (settled.row, settled.answer, settled.skipped) == (0, "a", 1)
+    assert votes.open_rows == [1]
