@@ -34,6 +34,8 @@ class _SplitEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumType
     """The rows that are voted on."""
     SPLIT_DEVELOPMENT: _Split.ValueType  # 3
     """The rows that select among the states of an iterative run."""
+    SPLIT_QUESTIONS: _Split.ValueType  # 4
+    """The questions of a prediction, whose right answers are unknown."""
 
 class Split(_Split, metaclass=_SplitEnumTypeWrapper):
     """The set of rows that a job answers."""
@@ -46,6 +48,8 @@ SPLIT_HELDOUT: Split.ValueType  # 2
 """The rows that are voted on."""
 SPLIT_DEVELOPMENT: Split.ValueType  # 3
 """The rows that select among the states of an iterative run."""
+SPLIT_QUESTIONS: Split.ValueType  # 4
+"""The questions of a prediction, whose right answers are unknown."""
 Global___Split: typing_extensions.TypeAlias = Split
 
 class _FailureKind:
@@ -185,7 +189,7 @@ class Job(google.protobuf.message.Message):
     GENERATOR_DIGEST_FIELD_NUMBER: builtins.int
     MAY_STOP_FIELD_NUMBER: builtins.int
     experiment_id: builtins.str
-    """The experiment."""
+    """The experiment, or the prediction."""
     model_digest: builtins.str
     """Digest that the model must have."""
     task: builtins.str
@@ -232,7 +236,7 @@ class Job(google.protobuf.message.Message):
 
     @property
     def skipped_rows(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
-        """Held-out rows that need no answer because their vote is settled, in ascending order."""
+        """Held-out rows or questions that need no answer because their vote is settled, ascending."""
 
     def __init__(
         self,

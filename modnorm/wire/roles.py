@@ -9,7 +9,7 @@ class Role(StrEnum):
     """A permission of a token."""
 
     SUBMIT = "submit"
-    """Create and cancel experiments of its tenant."""
+    """Create and cancel experiments of its tenant, and predict with them."""
     READ = "read"
     """See the experiments of its tenant."""
     OPERATE = "operate"

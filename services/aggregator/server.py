@@ -18,19 +18,27 @@ from modnorm.sandbox import Runner
 from modnorm.v1 import (
     evaluation_pb2_grpc,
     experiment_pb2_grpc,
+    prediction_pb2_grpc,
     radius_pb2_grpc,
     status_pb2_grpc,
 )
 from modnorm.wire.remote_sandbox import sandbox_at
-from services.aggregator.api import experiment_servicer, job_servicer, radius_servicer
+from services.aggregator.api import (
+    experiment_servicer,
+    job_servicer,
+    prediction_servicer,
+    radius_servicer,
+)
 from services.aggregator.api.experiment_servicer import ExperimentServicer
 from services.aggregator.api.job_servicer import JobServicer
+from services.aggregator.api.prediction_servicer import PredictionServicer
 from services.aggregator.api.radius_servicer import RadiusServicer
 from services.aggregator.experiments.admission import Admissions
 from services.aggregator.experiments.change_notifier import Notifier
 from services.aggregator.experiments.experiment_setup import Conductor, SetupSteps
 from services.aggregator.experiments.experiment_store import ExperimentStore
 from services.aggregator.experiments.lifecycle import Change
+from services.aggregator.experiments.predictions import PredictionStore
 from services.aggregator.experiments.result_store import EventStore, ResultStore
 from services.aggregator.experiments.upstream_services import Calibrator, Sampler
 from services.aggregator.jobs.dispatcher import Dispatcher
@@ -55,6 +63,8 @@ if TYPE_CHECKING:
 
 ANSWER_SECONDS = 30.0
 """A database that does not answer for this long is reported as down."""
+REMOVAL_SECONDS = 600.0
+"""Pause between two removals of old predictions."""
 
 logger = logging.getLogger(__name__)
 
@@ -67,6 +77,7 @@ class Stores:
     jobs: JobStore
     results: ResultStore
     events: EventStore
+    predictions: PredictionStore
 
 
 class Aggregator:
@@ -92,6 +103,7 @@ class Aggregator:
             JobStore(self._database, lease_seconds=settings.lease_seconds),
             ResultStore(self._database),
             EventStore(self._database),
+            PredictionStore(self._database),
         )
         credentials = settings.credentials
         self._counts = LabCountStore(self._database, lease_seconds=settings.lease_seconds)
@@ -121,6 +133,14 @@ class Aggregator:
         self._radii = RadiusServicer(self._admissions, calibrator)
         self._conductor = self._make_conductor(sampler, calibrator)
         self._experiments = self._make_experiment_servicer()
+        self._predictions = PredictionServicer(
+            self._stores.predictions,
+            self._stores.experiments,
+            self._notifier,
+            self._follow_up,
+            self._tasks,
+            watch_seconds=settings.watch_seconds,
+        )
         self._reaper = Reaper(
             self._stores.jobs, self._follow_up, self._metrics, pause=settings.reap_seconds
         )
@@ -165,6 +185,7 @@ class Aggregator:
                 _repeat(self._conductor.drive_all, settings.conduct_seconds),
                 _repeat(self._reap, settings.reap_seconds),
                 _repeat(self._dispatcher.reconcile, settings.reconcile_seconds),
+                _repeat(self._remove_predictions, REMOVAL_SECONDS),
             )
         ]
 
@@ -174,6 +195,7 @@ class Aggregator:
         The next reconciliation publishes the pending jobs that are not published yet.
         """
         self._jobs.end_streams()
+        self._predictions.end_streams()
         if self._server is not None:
             await self._server.stop(self._settings.stop_grace)
         self._admissions.close()
@@ -246,9 +268,14 @@ class Aggregator:
     def _register(self, server: grpc.aio.Server) -> Sequence[str]:
         experiment_pb2_grpc.add_ExperimentServiceServicer_to_server(self._experiments, server)
         evaluation_pb2_grpc.add_JobServiceServicer_to_server(self._jobs, server)
+        prediction_pb2_grpc.add_PredictionServiceServicer_to_server(self._predictions, server)
         radius_pb2_grpc.add_RadiusServiceServicer_to_server(self._radii, server)
         status_pb2_grpc.add_StatusServiceServicer_to_server(self._status(), server)
-        return experiment_servicer.SERVICE, job_servicer.SERVICE, radius_servicer.SERVICE, STATUS
+        services = (experiment_servicer, job_servicer, prediction_servicer, radius_servicer)
+        return (*(service.SERVICE for service in services), STATUS)
+
+    async def _remove_predictions(self) -> None:
+        await asyncio.to_thread(self._stores.predictions.remove_old)
 
     def _status(self) -> LabStatusServicer:
         credentials = self._settings.credentials

@@ -6,6 +6,7 @@ from functools import lru_cache
 from modnorm.errors import IncompatibleError, InvalidInputError, ModnormError
 from modnorm.sandbox import Runner
 from modnorm.tasks import Task, get_stored_task, paper_tasks
+from modnorm.tasks.questions import UnmarkedTask
 from modnorm.v1 import evaluation_pb2 as messages
 from services.evaluator.artifact_cache import KEPT
 from services.evaluator.sandbox_access import SandboxAccess
@@ -34,14 +35,15 @@ class TaskCache:
             raise UnfitError(str(error)) from error
 
     def of(self, job: messages.Job) -> Task:
-        """Return a job's task with the scorer of its experiment.
+        """Return a job's task with the scorer of its experiment; questions get votes only.
 
         Raises:
             IncompatibleError: this version scores a task of the paper differently.
             UnfitError: the package of another task is missing or has another version.
         """
         declaration = job.declaration if job.HasField("declaration") else None
-        return self._made(job.task, job.scorer, declaration)
+        task = self._made(job.task, job.scorer, declaration)
+        return UnmarkedTask(task) if job.split == messages.SPLIT_QUESTIONS else task
 
     def _make(self, name: str, scorer: str, declaration: str | None) -> Task:
         try:

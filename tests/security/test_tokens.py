@@ -15,6 +15,7 @@ from modnorm.v1 import (
     calibration_pb2,
     evaluation_pb2,
     experiment_pb2,
+    prediction_pb2,
     radius_pb2,
     sampling_pb2,
     sandbox_pb2,
@@ -30,6 +31,7 @@ from verification.labs.waiting import HANG_SECONDS
 
 HOMES = {
     experiment_pb2: "aggregator",
+    prediction_pb2: "aggregator",
     radius_pb2: "aggregator",
     evaluation_pb2: "aggregator",
     status_pb2: "aggregator",
@@ -160,6 +162,7 @@ def test_tenants_do_not_see_each_other(lab, client, channel, spec, stored, refus
             theirs.pages(partial(list_answers, made.id, -1, evaluation_pb2.SPLIT_HELDOUT))
         ),
         lambda: next(theirs.pages(partial(list_votes, made.id, 3, 1))),
+        lambda: next(iter(theirs.predict(made.id, [{"question": "How many?"}]))),
         lambda: theirs.read(get_artifact(made.id, experiment_pb2.ARTIFACT_KIND_SELECTION_ROWS)),
     ]
     for read in reads:

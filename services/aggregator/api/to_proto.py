@@ -31,6 +31,7 @@ _SPLITS = {
     Split.SELECTION: evaluation_pb2.SPLIT_SELECTION,
     Split.HELDOUT: evaluation_pb2.SPLIT_HELDOUT,
     Split.DEVELOPMENT: evaluation_pb2.SPLIT_DEVELOPMENT,
+    Split.QUESTIONS: evaluation_pb2.SPLIT_QUESTIONS,
 }
 _CANDIDATE_STATES = {
     JobState.PENDING: experiment_pb2.CANDIDATE_STATE_PENDING,

@@ -9,6 +9,7 @@ import math
 import time
 from collections import OrderedDict
 from dataclasses import dataclass
+from itertools import takewhile
 from threading import Lock
 from typing import TypeVar
 
@@ -19,7 +20,7 @@ from modnorm.search.settled_votes import SettledVotes
 from modnorm.search.stopping import Threshold, Thresholds
 from services.aggregator.experiments.expert_selection import ballots_of, selection_of
 from services.aggregator.storage.states import BASE_INDEX, JobState, Split
-from services.aggregator.storage.tables import Experiment, Job
+from services.aggregator.storage.tables import Experiment, Job, Prediction
 
 KEPT = 64
 """Experiments in each cache."""
@@ -106,6 +107,30 @@ class EarlyStopCache:
             for expert, ballot in ballots_of(session, experiment, excluded=votes.counted):
                 votes.add(expert, ballot)
             return votes.skippable(candidate)
+
+    def settled_questions(
+        self, session: Session, experiment: Experiment, expert: int
+    ) -> tuple[int, ...]:
+        """Return the questions that an expert of a prediction may skip, in ascending order.
+
+        An expert's ballot counts once all better-ranked experts have answered. So no answer is
+        missing that the experts would give one after another (`RankedVotes`).
+        """
+        prediction = session.get_one(Prediction, experiment.id)
+        if prediction.ask_all:
+            return ()
+        with self._lock:
+            votes = self._votes.get(experiment.id) or SettledVotes(
+                {(0, len(prediction.ranking)): prediction.ranking}, experiment.heldout_rows
+            )
+            _keep(self._votes, experiment.id, votes)
+            ballots = dict(
+                ballots_of(session, experiment, Split.QUESTIONS, excluded=votes.counted)
+            )
+            uncounted = (each for each in prediction.ranking if each not in votes.counted)
+            for best in takewhile(ballots.__contains__, uncounted):
+                votes.add(best, ballots[best])
+            return votes.skippable(expert)
 
 
 def _thresholds_of(experiment: Experiment) -> Thresholds:

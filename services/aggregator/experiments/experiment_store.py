@@ -28,6 +28,7 @@ from services.aggregator.experiments.run_states import RunStates
 from services.aggregator.storage.database import Database
 from services.aggregator.storage.lookups import (
     find_experiment,
+    is_submitted,
     lock_experiment,
     pending_jobs,
     unknown_experiment,
@@ -133,6 +134,7 @@ class ExperimentStore:
                 (col(Event.experiment_id) == col(Experiment.id))
                 & (col(Event.cursor) == col(Experiment.last_cursor)),
             )
+            .where(is_submitted())
             .order_by(col(Experiment.create_time).desc(), col(Experiment.id).desc())
             .limit(limit)
         )

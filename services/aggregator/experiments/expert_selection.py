@@ -53,15 +53,19 @@ def ballot_of(session: Session, experiment: Experiment, candidate: int) -> Ballo
 
 
 def ballots_of(
-    session: Session, experiment: Experiment, *, excluded: Collection[int] = ()
+    session: Session,
+    experiment: Experiment,
+    split: Split = Split.HELDOUT,
+    *,
+    excluded: Collection[int] = (),
 ) -> Iterator[tuple[int, Ballot]]:
-    """Yield candidate and ballot of each expert that has answered the held-out rows."""
+    """Yield candidate and ballot of each expert that has answered the rows of a split."""
     sheets = (
         select(Job.candidate, AnswerSheet.content)
         .join(AnswerSheet, col(AnswerSheet.job_id) == col(Job.id))
         .where(
             Job.experiment_id == experiment.id,
-            Job.split == Split.HELDOUT,
+            Job.split == split,
             Job.state == JobState.DONE,
             Job.candidate != BASE_INDEX,
             col(Job.candidate).not_in(excluded),

@@ -43,6 +43,8 @@ from services.aggregator.storage.stored_artifacts import load_rows
 from services.aggregator.storage.table_statistics import insert_rows
 from services.aggregator.storage.tables import Ensemble, Experiment, Job, Vote
 
+_ASKED = {Split.HELDOUT: "held-out rows", Split.QUESTIONS: "questions"}
+
 
 def start_selecting(
     session: Session, experiment: Experiment, candidates: Collection[int], now: float
@@ -72,6 +74,8 @@ def job_ended(  # noqa: PLR0913 - the event and its place
     record(session, experiment, message, now, progress)
     if job.state is JobState.FAILED and (reason := _fatal_reason(session, experiment, job)):
         fail(session, experiment, reason, now, remedy=job.remedy)
+    elif not experiment.has_open_jobs and job.split is Split.QUESTIONS:
+        end(session, experiment, ExperimentState.SUCCEEDED, "answered", now)
     elif not experiment.has_open_jobs:
         _finish_phase(session, experiment, now)
 
@@ -94,8 +98,8 @@ def _fatal_reason(session: Session, experiment: Experiment, job: Job) -> str | N
         return f"the state after {BASE_INDEX - job.candidate} updates failed: {job.error}"
     if job.candidate == BASE_INDEX:
         return f"the unperturbed model could not be evaluated: {job.error}"
-    if job.split is Split.HELDOUT:
-        return f"expert {job.candidate} could not answer the held-out rows: {job.error}"
+    if job.split in {Split.HELDOUT, Split.QUESTIONS}:
+        return f"expert {job.candidate} could not answer the {_ASKED[job.split]}: {job.error}"
     failed = _failed_candidates(session, experiment)
     allowed = experiment.spec.failures.max_failed_candidates
     if failed <= allowed:

@@ -9,7 +9,7 @@ from modnorm.errors import InvalidInputError, NotFoundError
 from modnorm.perturbation.lineage import Lineage
 from services.aggregator.experiments.iterative_updates import lineage_of, steps_to
 from services.aggregator.experiments.records import CandidateRecord
-from services.aggregator.storage.codec import StoredAnswer, unpack_answers
+from services.aggregator.storage.codec import StoredAnswer, unpack_answers, unpack_text
 from services.aggregator.storage.database import Database
 from services.aggregator.storage.lookups import find_experiment
 from services.aggregator.storage.states import TERMINAL, ArtifactKind, Split
@@ -20,6 +20,7 @@ from services.aggregator.storage.tables import (
     Ensemble,
     Event,
     Job,
+    Prediction,
     Vote,
 )
 
@@ -138,6 +139,19 @@ class ResultStore:
         if steps is None:
             raise NotFoundError("the experiment has no such state", field="digest")
         return steps
+
+    def rows(self, digest: str) -> str:
+        """Return rows by digest, as JSON lines: those of a prediction or of experiments.
+
+        Raises:
+            NotFoundError: the rows are not stored.
+        """
+        query = select(Prediction.questions).where(Prediction.questions_digest == digest).limit(1)
+        with self._database.read() as session:
+            packed = session.exec(query).first()
+            if packed is not None:
+                return unpack_text(packed)
+            return load_text(session, ArtifactKind.ROWS, digest)
 
     def artifact(self, digest: str, kind: ArtifactKind) -> str:
         """Return an artifact by digest.

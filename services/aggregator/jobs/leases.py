@@ -54,7 +54,10 @@ def _claim(session: Session, job: Job, candidate: Candidate, early_stop: EarlySt
     if job.split is Split.SELECTION:
         threshold = early_stop.threshold(session, experiment, job.candidate)
         return Claim(job, candidate, experiment, threshold=threshold)
-    skipped = early_stop.skippable(session, experiment, job.candidate)
+    if job.split is Split.QUESTIONS:
+        skipped = early_stop.settled_questions(session, experiment, job.candidate)
+    else:
+        skipped = early_stop.skippable(session, experiment, job.candidate)
     return Claim(job, candidate, experiment, skipped=skipped)
 
 

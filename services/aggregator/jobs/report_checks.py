@@ -110,7 +110,7 @@ class ReportChecks:
             _check_rows(report.answers, count)
             return mean_reward([answer.reward for answer in report.answers])
         _check_rows(report.answers, count, unpack_rows(job.skipped) if job.skipped else ())
-        if len(report.answers) < count:
+        if job.split is Split.QUESTIONS or len(report.answers) < count:
             return None
         correct = [answer.correct for answer in report.answers]
         return self._cache.metric(session, experiment, digest, correct)

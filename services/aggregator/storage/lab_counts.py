@@ -7,6 +7,7 @@ from sqlalchemy import func
 from sqlmodel import col, select
 
 from services.aggregator.storage.database import Database
+from services.aggregator.storage.lookups import is_submitted
 from services.aggregator.storage.states import OPEN, ExperimentState, JobState, Split
 from services.aggregator.storage.tables import Experiment, Job
 
@@ -39,7 +40,11 @@ class LabCountStore:
 
     def count(self) -> LabCounts:
         """Count experiments by state, and open jobs by state and split."""
-        by_state = select(Experiment.state, func.count()).group_by(col(Experiment.state))
+        by_state = (
+            select(Experiment.state, func.count())
+            .where(is_submitted())
+            .group_by(col(Experiment.state))
+        )
         by_split = (
             select(Job.state, Job.split, func.count())
             .where(col(Job.state).in_(OPEN))

@@ -3,11 +3,12 @@
 Experiments are locked before their jobs, so that transactions never deadlock.
 """
 
+from sqlalchemy import ColumnElement
 from sqlmodel import Session, col, select
 
 from modnorm.errors import NotFoundError
 from services.aggregator.storage.states import JobState
-from services.aggregator.storage.tables import Experiment, Job
+from services.aggregator.storage.tables import Experiment, Job, Prediction
 
 
 def find_experiment(session: Session, experiment_id: str) -> Experiment:
@@ -48,6 +49,11 @@ def lock_job(session: Session, job_id: str) -> tuple[Job, Experiment]:
     experiment = lock_experiment(session, job.experiment_id)
     session.refresh(job, with_for_update=True)
     return job, experiment
+
+
+def is_submitted() -> ColumnElement[bool]:
+    """Return the condition on `experiments` that excludes the work of predictions."""
+    return ~select(Prediction.id).where(Prediction.id == Experiment.id).exists()
 
 
 def unknown_experiment(experiment_id: str) -> NotFoundError:

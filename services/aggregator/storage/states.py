@@ -45,6 +45,8 @@ class Split(StrEnum):
     SELECTION = "selection"
     HELDOUT = "heldout"
     DEVELOPMENT = "development"
+    QUESTIONS = "questions"
+    """The questions of a prediction."""
 
 
 class FailureKind(StrEnum):

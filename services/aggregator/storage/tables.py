@@ -1,5 +1,6 @@
 """The tables. Times are in seconds since the epoch; `storage.codec` packs the blobs."""
 
+import json
 from collections.abc import Mapping
 from enum import StrEnum
 from functools import lru_cache
@@ -176,7 +177,7 @@ class Experiment(SQLModel, table=True):
         match split:
             case Split.SELECTION:
                 return self.selection_digest, self.selection_rows
-            case Split.HELDOUT:
+            case Split.HELDOUT | Split.QUESTIONS:
                 return self.heldout_digest, self.heldout_rows
             case Split.DEVELOPMENT:
                 return self.development_digest, self.development_rows
@@ -355,6 +356,35 @@ class Vote(SQLModel, table=True):
     correct_support: int
     skipped: int = 0
     """Number of experts that skipped the row. The other counts exclude them."""
+
+
+class Prediction(SQLModel, table=True):
+    """A finished experiment's ensemble and the questions that it answers.
+
+    The prediction's work is a row of `experiments` with the same id, a copy that only votes: its
+    candidates are the experts, its held-out rows the questions. So claims, leases, reports,
+    retries and events are those of an experiment, and the finished experiment never changes.
+    """
+
+    __tablename__ = "predictions"
+    __table_args__ = (
+        ForeignKeyConstraint(["id"], ["experiments.id"]),
+        Index("ix_predictions_questions", "questions_digest"),
+    )
+
+    id: str = Field(primary_key=True, sa_type=Text)
+    experts: str = Field(sa_type=Text)
+    """JSON list of candidate indices, best first."""
+    ask_all: bool
+    """Whether experts also answer questions whose vote is settled."""
+    questions_digest: str = Field(sa_type=Text)
+    questions: bytes = Field(sa_type=LargeBinary)
+    """JSON lines, packed."""
+
+    @property
+    def ranking(self) -> tuple[int, ...]:
+        """Candidate indices of the experts, best first."""
+        return tuple(json.loads(self.experts))
 
 
 class Event(SQLModel, table=True):

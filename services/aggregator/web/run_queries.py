@@ -8,6 +8,7 @@ from sqlmodel import Session, col, select
 from modnorm.analysis.uncertainty import accuracy_interval
 from modnorm.web.sources import BusyWorker, Headline
 from services.aggregator.storage.codec import StoredAnswer, unpack_answers
+from services.aggregator.storage.lookups import is_submitted
 from services.aggregator.storage.states import BASE_INDEX, JobState, Split
 from services.aggregator.storage.tables import (
     AnswerSheet,
@@ -23,8 +24,10 @@ def list_experiments(
     session: Session, scope: str | None, start: int, limit: int
 ) -> Sequence[Experiment]:
     """Return experiments, newest first."""
-    query = select(Experiment).order_by(
-        col(Experiment.create_time).desc(), col(Experiment.id).desc()
+    query = (
+        select(Experiment)
+        .where(is_submitted())
+        .order_by(col(Experiment.create_time).desc(), col(Experiment.id).desc())
     )
     if scope is not None:
         query = query.where(Experiment.tenant == scope)

@@ -33,6 +33,7 @@ _SERVICES: Mapping[str, Mapping[str, AbstractSet[Role]]] = {
         "FetchLineage": _WORK,
         "FetchGenerator": _WORK,
     },
+    "modnorm.v1.PredictionService": {"Predict": {Role.SUBMIT}},
     "modnorm.v1.RadiusService": {"MatchRadius": {Role.SUBMIT}},
     "modnorm.v1.CalibrationService": {
         "Calibrate": _INSIDE,

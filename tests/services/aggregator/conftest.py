@@ -17,12 +17,14 @@ from modnorm.search.ranking import select_experts
 from modnorm.search.voting import plurality
 from modnorm.spec import parse_spec
 from modnorm.tasks import get_task
+from modnorm.tasks.questions import UnmarkedTask
 from modnorm.v1 import (
     calibration_pb2_grpc,
     evaluation_pb2,
     evaluation_pb2_grpc,
     experiment_pb2,
     experiment_pb2_grpc,
+    prediction_pb2_grpc,
     sampling_pb2_grpc,
 )
 from modnorm.wire.conversions import spec_to_proto
@@ -92,6 +94,7 @@ class Lab:
         self.channel = channel
         self.experiments = experiment_pb2_grpc.ExperimentServiceStub(channel)
         self.jobs = evaluation_pb2_grpc.JobServiceStub(channel)
+        self.predictions = prediction_pb2_grpc.PredictionServiceStub(channel)
 
     async def create(self, message, request_id="request"):
         request = experiment_pb2.CreateExperimentRequest(request_id=request_id, spec=message)
@@ -294,10 +297,11 @@ def answers_of(descriptor, rows):
 
 
 def answer_of(descriptor, index, row):
+    """Answer a row, or a question, whose right answer is missing."""
     draw = hashlib.sha256(f"{descriptor.method}/{descriptor.seed}/{index}".encode()).digest()[0]
     wrong = "no idea" if draw > 230 else f"#### {draw % 3}"
-    completion = f"#### {row['answer']}" if draw < 120 else wrong
-    judgement = TASK.judge(row, completion)
+    completion = f"#### {row['answer']}" if draw < 120 and "answer" in row else wrong
+    judgement = (TASK if "answer" in row else UnmarkedTask(TASK)).judge(row, completion)
     return evaluation_pb2.Answer(
         row=index,
         completion=completion,

@@ -59,9 +59,11 @@ def test_experiments_of_the_first_schema_stay_and_have_recorded_no_prompts(world
     with world.database.write() as session:
         connection = session.connection()
         connection.exec_driver_sql("ALTER TABLE experiments DROP COLUMN prompts_digest")
+        connection.exec_driver_sql("DROP TABLE predictions")
         connection.exec_driver_sql("UPDATE alembic_version SET version_num = '1'")
     world.database.migrate()
     assert world.stores.experiments.get(created).experiment.prompts_digest == ""
+    assert [one.id for one, _ in world.stores.experiments.page(10, None)] == [created]
 
 
 def test_an_aggregator_that_does_not_migrate_refuses_an_empty_database(tmp_path):

@@ -14,6 +14,7 @@ from modnorm.spec import ExperimentSpec, parse_spec
 from modnorm.tasks import get_task
 from services.aggregator.experiments.admission import Admission
 from services.aggregator.experiments.experiment_store import ExperimentStore
+from services.aggregator.experiments.predictions import PredictionStore
 from services.aggregator.experiments.result_store import EventStore, ResultStore
 from services.aggregator.jobs.job_store import Change, Claim, ClaimRequest, Heartbeat, JobStore
 from services.aggregator.jobs.report_checks import Report
@@ -121,6 +122,7 @@ class World:
             self.jobs,
             ResultStore(self.database),
             EventStore(self.database),
+            PredictionStore(self.database, clock=clock),
         )
 
     def spec(self, **changes: object) -> ExperimentSpec:
