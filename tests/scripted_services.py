@@ -18,6 +18,10 @@ from modnorm.v1.experiment_pb2_grpc import (
     ExperimentServiceServicer,
     add_ExperimentServiceServicer_to_server,
 )
+from modnorm.v1.prediction_pb2_grpc import (
+    PredictionServiceServicer,
+    add_PredictionServiceServicer_to_server,
+)
 from modnorm.wire.conversions import spec_to_proto
 
 
@@ -25,6 +29,7 @@ from modnorm.wire.conversions import spec_to_proto
 def _running(servicer, address):
     server = grpc.server(futures.ThreadPoolExecutor(4))
     add_ExperimentServiceServicer_to_server(servicer, server)
+    add_PredictionServiceServicer_to_server(servicer, server)
     port = server.add_insecure_port(address)
     server.start()
     try:
@@ -39,7 +44,8 @@ def servicer():
 
     def make(**methods):
         members = {name: staticmethod(method) for name, method in methods.items()}
-        return type("Service", (ExperimentServiceServicer,), members)()
+        services = (ExperimentServiceServicer, PredictionServiceServicer)
+        return type("Service", services, members)()
 
     return make
 

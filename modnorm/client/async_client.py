@@ -1,7 +1,7 @@
 """The Python client of a lab for asyncio: the methods and results of `Client`."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
 from contextlib import aclosing
 from functools import partial
 from pathlib import Path
@@ -27,7 +27,9 @@ from modnorm.client.experiments import (
     summary_from_message,
 )
 from modnorm.client.finished import check_succeeded
+from modnorm.client.predicting import AskedEnsemble, PredictionStream, prediction_streams
 from modnorm.errors import ModnormError
+from modnorm.prediction.ranked_votes import OnProgress, Prediction, ignore_progress
 from modnorm.spec import ExperimentSpec
 
 if TYPE_CHECKING:
@@ -88,6 +90,37 @@ class AsyncClient(AsyncConnection):
         check_succeeded(experiment)
         candidates = [each async for each in self.pages(partial(list_candidates, experiment_id))]
         return AsyncLabRun(self, experiment, candidates).run
+
+    async def predict(  # noqa: PLR0913 - what is asked, and how
+        self,
+        experiment_id: str,
+        questions: Iterable[Mapping[str, object]],
+        population: int | None = None,
+        ensemble_size: int | None = None,
+        *,
+        ask_all: bool = False,
+        on_progress: OnProgress = ignore_progress,
+    ) -> AsyncIterator[Prediction]:
+        """Yield an ensemble's answers, with the arguments and errors of `Client.predict`."""
+        asked = AskedEnsemble(experiment_id, population, ensemble_size, ask_all, on_progress)
+        for stream in prediction_streams(asked, questions, self.patience):
+            async with aclosing(self._predictions(stream)) as predictions:
+                async for prediction in predictions:
+                    yield prediction
+
+    async def _predictions(self, stream: PredictionStream) -> AsyncGenerator[Prediction, None]:
+        while True:
+            try:
+                async with aclosing(self.stream(stream.call())) as responses:
+                    async for response in responses:
+                        if (prediction := stream.note(response)) is not None:
+                            yield prediction
+                stream.check_end()
+            except ModnormError as error:
+                pause = stream.pause(error)
+            else:
+                return
+            await asyncio.sleep(pause)
 
     async def download(self, experiment_id: str, directory: Path | str) -> "Run":
         """Write the directory of a finished experiment and return the run in it.

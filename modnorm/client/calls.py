@@ -17,16 +17,18 @@ from modnorm.spec import ExperimentSpec, load_spec
 from modnorm.tasks.declared_task import carry_declaration
 from modnorm.v1 import evaluation_pb2 as evaluation
 from modnorm.v1 import experiment_pb2 as experiments
-from modnorm.v1 import radius_pb2
+from modnorm.v1 import prediction_pb2, radius_pb2
 from modnorm.wire.conversions import spec_to_proto
 from modnorm.wire.status import LATE
 
 SERVICE = experiments.DESCRIPTOR.services_by_name["ExperimentService"].full_name
+_PREDICTION_SERVICE = prediction_pb2.DESCRIPTOR.services_by_name["PredictionService"].full_name
 _RADIUS_SERVICE = radius_pb2.DESCRIPTOR.services_by_name["RadiusService"].full_name
 _SUBMIT_SECONDS = 2_400.0
 """A submission downloads and hashes a model that the lab has not seen yet, for which the lab
 itself allows half an hour; data and an answer come on top."""
 _MATCHING_SECONDS = 24 * 3600.0
+_PREDICTION_SECONDS = 24 * 3600.0
 _PAGE = 500
 _ANSWER_PAGE = 200
 """Completions are long: pages stay below gRPC's default message limit on the server's side."""
@@ -194,6 +196,18 @@ def get_artifact(experiment_id: str, kind: "experiments.ArtifactKind.ValueType")
         "GetArtifact",
         experiments.GetArtifactRequest(experiment_id=experiment_id, kind=kind),
         lambda data: experiments.GetArtifactResponse.FromString(data).chunk,
+    )
+
+
+def predict(request: prediction_pb2.PredictRequest) -> Call[prediction_pb2.PredictResponse]:
+    """Stream progress and predictions; `modnorm.client.predicting` makes the requests."""
+    return Call(
+        "Predict",
+        request,
+        prediction_pb2.PredictResponse.FromString,
+        service=_PREDICTION_SERVICE,
+        least_seconds=_PREDICTION_SECONDS,
+        late="the same questions again resume the prediction",
     )
 
 

@@ -1,6 +1,6 @@
 """The Python client of a lab: typed results, no messages of the wire."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,8 +20,10 @@ from modnorm.client.experiments import (
     experiment_from_message,
     summary_from_message,
 )
+from modnorm.client.predicting import AskedEnsemble, predict_in_lab
 from modnorm.client.rundir import RunDirectory, hold
 from modnorm.client.watch import watch_messages
+from modnorm.prediction.ranked_votes import OnProgress, Prediction, ignore_progress
 from modnorm.spec import ExperimentSpec
 
 if TYPE_CHECKING:
@@ -82,6 +84,39 @@ class Client(Connection):
         from modnorm.client.lab_run import LabRun  # noqa: PLC0415 - loads pandas
 
         return Run(experiment_id, LabRun(self, self.call(get_experiment(experiment_id))))
+
+    def predict(  # noqa: PLR0913 - what is asked, and how
+        self,
+        experiment_id: str,
+        questions: Iterable[Mapping[str, object]],
+        population: int | None = None,
+        ensemble_size: int | None = None,
+        *,
+        ask_all: bool = False,
+        on_progress: OnProgress = ignore_progress,
+    ) -> Iterator[Prediction]:
+        """Yield an ensemble's answers to questions; the lab's evaluators give them.
+
+        A prediction comes as soon as no expert can change it, so not in the order of the
+        questions. A lost connection is reopened. The lab pauses its work when the iteration ends
+        early, and the same questions resume it.
+
+        Args:
+            experiment_id: The experiment, which has succeeded.
+            questions: Rows with the columns of its task; they need no right answers.
+            population: N; the largest when None.
+            ensemble_size: K; the largest when None.
+            ask_all: Whether experts also answer questions whose vote is settled.
+            on_progress: Called with the number of answers that are given or skipped, and of all.
+
+        Raises:
+            NotFoundError: there is no such experiment, or it has no such ensemble.
+            PreconditionError: it has not succeeded, or an expert could not answer.
+            InvalidInputError: a question breaks the task's schema; the message names its row.
+            UnavailableError: the server could not be reached for `patience` seconds.
+        """
+        asked = AskedEnsemble(experiment_id, population, ensemble_size, ask_all, on_progress)
+        return predict_in_lab(self, asked, questions)
 
     def download(self, experiment_id: str, directory: Path | str) -> "Run":
         """Write the directory of a finished experiment and return the run in it.

@@ -27,43 +27,28 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0
 _Event = experiments.WatchExperimentResponse
 
 
-class Watch:
-    """The position of a stream of events, and whether to open it again after it broke.
+class Reconnection:
+    """Decides whether to open a stream again after it broke.
 
     Args:
-        experiment_id: The experiment.
-        cursor: Events after this one are wanted.
         patience: Seconds without any connection after which to give up.
     """
 
-    def __init__(self, experiment_id: str, cursor: int, patience: float) -> None:
-        self._experiment_id = experiment_id
-        self._cursor = cursor
+    def __init__(self, patience: float) -> None:
         self._patience = patience
-        self._last: _Event | None = None
         self._heard = False  # on the stream that is open
         self._alive = time.monotonic()
         self._lost: float | None = None
         self._failures = 0
 
-    def call(self) -> Call[_Event]:
-        """Return the call that streams the events still missing."""
+    def opened(self) -> None:
+        """Take note that the stream is opened."""
         self._alive, self._heard = time.monotonic(), False
-        return watch_experiment(self._experiment_id, self._cursor)
 
-    def note(self, event: _Event) -> None:
-        """Take note of an event, which proves the connection."""
-        self._last, self._cursor, self._heard = event, event.cursor, True
+    def heard(self) -> None:
+        """Take note of a message, which proves the connection."""
+        self._heard = True
         self._alive, self._lost, self._failures = time.monotonic(), None, 0
-
-    def check_end(self) -> None:
-        """Check that a stream ended because the experiment did.
-
-        Raises:
-            UnavailableError: it broke off.
-        """
-        if self._last is not None and self._last.state not in TERMINAL_STATES:
-            raise UnavailableError("the stream of events ended before the experiment did")
 
     def pause(self, error: ModnormError) -> float:
         """Return the seconds to wait before the stream is opened again.
@@ -88,6 +73,41 @@ class Watch:
         """
         is_renewed = isinstance(error, UnauthenticatedError) and self._heard
         return is_renewed or isinstance(error, UnavailableError | CancelledError)
+
+
+class Watch(Reconnection):
+    """The position of a stream of events.
+
+    Args:
+        experiment_id: The experiment.
+        cursor: Events after this one are wanted.
+        patience: Seconds without any connection after which to give up.
+    """
+
+    def __init__(self, experiment_id: str, cursor: int, patience: float) -> None:
+        super().__init__(patience)
+        self._experiment_id = experiment_id
+        self._cursor = cursor
+        self._last: _Event | None = None
+
+    def call(self) -> Call[_Event]:
+        """Return the call that streams the events still missing."""
+        self.opened()
+        return watch_experiment(self._experiment_id, self._cursor)
+
+    def note(self, event: _Event) -> None:
+        """Take note of an event."""
+        self._last, self._cursor = event, event.cursor
+        self.heard()
+
+    def check_end(self) -> None:
+        """Check that a stream ended because the experiment did.
+
+        Raises:
+            UnavailableError: it broke off.
+        """
+        if self._last is not None and self._last.state not in TERMINAL_STATES:
+            raise UnavailableError("the stream of events ended before the experiment did")
 
 
 def watch_messages(client: Connection, experiment_id: str, cursor: int = 0) -> Iterator[_Event]:
