@@ -28,6 +28,9 @@ Out = Annotated[
 AskAll = Annotated[
     bool, typer.Option("--ask-all", help="Also ask experts that cannot change a vote.")
 ]
+Local = Annotated[
+    bool, typer.Option("--local", help="Answer on this machine, although RUN is in a lab.")
+]
 
 
 def predict(  # noqa: PLR0913 - each argument is an option of the command
@@ -38,6 +41,7 @@ def predict(  # noqa: PLR0913 - each argument is an option of the command
     size: Size = None,
     out: Out = None,
     ask_all: AskAll = False,
+    local: Local = False,
     engine: EngineName = "auto",
     server: RunServer = None,
     model: BaseModel = None,
@@ -46,6 +50,9 @@ def predict(  # noqa: PLR0913 - each argument is an option of the command
     as_json: Json = False,
 ) -> None:
     """Answer new questions by the vote of an ensemble.
+
+    For an experiment of a lab the lab's evaluators answer, otherwise this machine. --engine,
+    --model and --revision need --local for such an experiment.
 
     It writes one line of JSON for each question, or one array with --json. Rows need no right
     answers. The file appears whole or not at all.
@@ -56,4 +63,4 @@ def predict(  # noqa: PLR0913 - each argument is an option of the command
 
     settings = PredictionSettings(BasePlace(model, revision), engine, ask_all)
     output = Output(out, as_json, quiet)
-    predict_file(Asked(run, server, population, size), settings, questions, output)
+    predict_file(Asked(run, server, population, size, local), settings, questions, output)

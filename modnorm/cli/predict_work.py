@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,16 +12,26 @@ from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeRemainin
 
 from modnorm.cli.console import emit_json, stderr
 from modnorm.cli.interruption import interruptible
+from modnorm.cli.options import in_lab, lab_of
 from modnorm.cli.runs import opened_run
+from modnorm.errors import InvalidInputError
 from modnorm.files import check_writable
-from modnorm.prediction.ensemble_definition import EnsembleDefinition, define_ensemble
+from modnorm.prediction.ensemble_definition import (
+    EnsembleDefinition,
+    define_ensemble,
+    task_identity,
+)
 from modnorm.prediction.manifest import read_manifest
 from modnorm.prediction.question_files import answer_line, whole_file
+from modnorm.prediction.ranked_votes import OnProgress
 from modnorm.prediction.run_predictions import PredictionSettings, Predictor
-from modnorm.tasks.questions import read_questions
+from modnorm.tasks.questions import parse_question, read_questions, read_raw_questions
+from modnorm.wire.conversions import spec_from_proto
 
 if TYPE_CHECKING:
     from modnorm.prediction.ranked_votes import Prediction
+    from modnorm.tasks import Task
+    from modnorm.tasks.row_files import Raw
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +44,13 @@ class Asked:
     """The lab that ran it."""
     population: int | None
     size: int | None
+    local: bool = False
+    """Whether this machine answers, although a lab ran it."""
+
+    @property
+    def lab(self) -> str | None:
+        """The lab whose evaluators answer; None if this machine answers."""
+        return None if self.local or self.is_manifest else lab_of(self.source, self.server)
 
     @property
     def is_manifest(self) -> bool:
@@ -73,30 +90,95 @@ def predict_file(
     """
     if output.file is not None:
         check_writable(output.file)
-    with interruptible("stopped; no file was written"):
-        predictor = Predictor(asked.find(), settings)
-        placed = predictor.encode(read_questions(predictor.task, questions))
-        with _progress(quiet=output.quiet) as on_progress:
-            _write(predictor.predict(placed, on_progress), output)
-    count = len(placed.places)
+    answered = _answered_here if asked.lab is None else _answered_in_lab
+    with (
+        interruptible("stopped; no file was written"),
+        _progress(quiet=output.quiet) as on_progress,
+    ):
+        count = _write(answered(asked, settings, questions, on_progress), output)
     if output.file is not None and output.as_json:
         emit_json({"answers": count, "file": str(output.file)})
     elif output.file is not None and not output.quiet:
         stderr().print(f"{count} answers written to {output.file}", soft_wrap=True)
 
 
-def _write(predictions: "Iterable[Prediction]", output: Output) -> None:
-    """Write one line for each prediction, or one array of all."""
+def _answered_here(
+    asked: Asked, settings: PredictionSettings, questions: Path, on_progress: OnProgress
+) -> "Iterator[Prediction]":
+    """Yield the predictions of an engine on this machine, in the order of the questions."""
+    predictor = Predictor(asked.find(), settings)
+    placed = predictor.encode(read_questions(predictor.task, questions))
+    yield from predictor.predict(placed, on_progress)
+
+
+def _check_remote(settings: PredictionSettings) -> None:
+    """Refuse options about an engine on this machine.
+
+    Raises:
+        InvalidInputError: one is set.
+    """
+    local = PredictionSettings()
+    if (settings.place, settings.engine) != (local.place, local.engine):
+        raise InvalidInputError(
+            "the evaluators of the lab load the base in the engine of the experiment",
+            field="engine" if settings.engine != local.engine else "model",
+            remedy="leave it out, or add --local to answer on this machine",
+        )
+
+
+def _answered_in_lab(
+    asked: Asked, settings: PredictionSettings, questions: Path, on_progress: OnProgress
+) -> "Iterator[Prediction]":
+    """Yield the predictions of a lab's evaluators, in the order of the questions."""
+    _check_remote(settings)
+    with in_lab(asked.source, asked.lab or "") as (client, experiment):
+        task = task_identity(spec_from_proto(experiment.spec)).load()
+        predictions = client.predict(
+            asked.source,
+            _checked(task, questions),
+            asked.population,
+            asked.size,
+            ask_all=settings.ask_all,
+            on_progress=on_progress,
+        )
+        yield from _in_order(predictions)
+
+
+def _checked(task: "Task", questions: Path) -> "Iterator[Raw]":
+    """Yield the raw questions of a file, whose errors name the line."""
+    for place, raw in read_raw_questions(questions):
+        parse_question(task, raw, place)
+        yield raw
+
+
+def _in_order(predictions: "Iterable[Prediction]") -> "Iterator[Prediction]":
+    """Yield predictions by row; they are held until all rows before them have come."""
+    held: dict[int, Prediction] = {}
+    following = 0
+    for prediction in predictions:
+        held[prediction.row] = prediction
+        while following in held:
+            yield held.pop(following)
+            following += 1
+
+
+def _write(predictions: "Iterable[Prediction]", output: Output) -> int:
+    """Write one line for each prediction, or one array of all; return their number."""
     lines = map(answer_line, predictions)
     if output.file is None and output.as_json:
-        emit_json([json.loads(line) for line in lines])
-        return
+        answers = [json.loads(line) for line in lines]
+        emit_json(answers)
+        return len(answers)
+    count = 0
     with nullcontext(sys.stdout) if output.file is None else whole_file(output.file) as file:
-        file.writelines(lines)
+        for line in lines:
+            file.write(line)
+            count += 1
+    return count
 
 
 @contextmanager
-def _progress(*, quiet: bool) -> Iterator[Callable[[int, int], None]]:
+def _progress(*, quiet: bool) -> Iterator[OnProgress]:
     console = stderr()
     columns = (TextColumn("answers"), MofNCompleteColumn(), TimeRemainingColumn())
     hidden = quiet or not console.is_terminal  # errors in a pipe are one line, and nothing else

@@ -33,6 +33,18 @@ def test_a_trained_model_has_no_ensemble(modnorm, trained, tmp_path):
         assert not out.exists()
 
 
+def test_evaluators_of_a_lab_have_the_base_and_the_engine(modnorm, tmp_path):
+    asked = ("predict", "4be12f0c", "--server", "127.0.0.1:1", "--input", tmp_path / "questions")
+    options = (("engine", "vllm"), ("model", "tiny-thicket"), ("revision", "abc"))
+    for option, value in options:
+        code, _, err = modnorm(*asked, f"--{option}", value, "--out", tmp_path / "out")
+        assert code == 2
+        field = "engine" if option == "engine" else "model"
+        assert err.startswith(f"error: {field}: the evaluators of the lab load the base")
+        assert "add --local" in err
+        assert not (tmp_path / "out").exists()
+
+
 def test_a_manifest_has_no_rank(modnorm, trained, tmp_path):
     words = ("export", trained, "--manifest", "--rank", 1, "--out", tmp_path / "out")
     code, _, err = modnorm(*words)

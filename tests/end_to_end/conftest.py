@@ -4,10 +4,13 @@ import os
 import shutil
 import subprocess
 
+import psycopg
 import pytest
 import yaml
 from filelock import FileLock
 
+from modnorm.client.client import Client
+from tests.end_to_end.lab_processes import Lab
 from verification.labs.fork_server import Launch
 from verification.labs.forked import ForkServer
 
@@ -121,3 +124,42 @@ def finished(modnorm, write_spec, shared, tmp_path_factory):
         if not (made / "results.json").exists():
             modnorm("run", write_spec("small"), "--out", made)
     return shutil.copytree(made, tmp_path_factory.mktemp("undisturbed") / "run")
+
+
+@pytest.fixture(scope="module")
+def database_url(_postgres, request):
+    name = request.module.__name__.rpartition(".")[2]
+    with psycopg.connect(f"{_postgres}/postgres", autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}")
+    return f"{_postgres}/{name}"
+
+
+@pytest.fixture(scope="module")
+def broker_url(_redis):
+    return _redis.url
+
+
+@pytest.fixture(scope="module")
+def lab(forks, environment, tmp_path_factory, database_url, broker_url):
+    made = Lab(
+        forks,
+        environment=environment
+        | {
+            "MODNORM_DATABASE_URL": database_url,
+            "MODNORM_BROKER_URL": broker_url,
+            # Failures are noticed within seconds, not within a minute.
+            "MODNORM_LEASE_SECONDS": "10",
+            "MODNORM_HEARTBEAT_SECONDS": "1",
+            "MODNORM_REAP_SECONDS": "1",
+            "MODNORM_RECONCILE_SECONDS": "2",
+        },
+        folder=tmp_path_factory.mktemp("lab"),
+    )
+    with made.services():
+        yield made
+
+
+@pytest.fixture
+def client(lab):
+    with Client(lab.server) as made:
+        yield made

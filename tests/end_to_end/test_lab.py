@@ -2,135 +2,22 @@
 
 import json
 import signal
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from contextlib import ExitStack
 from functools import partial
-from pathlib import Path
 
 import psycopg
 import pytest
 import redis
 
 from modnorm.client.calls import list_candidates, list_experiments
-from modnorm.client.client import Client
 from modnorm.spec import load_spec
 from modnorm.v1 import experiment_pb2 as experiments
-from services.common.healthcheck import check
-from verification.labs.fork_server import Launch
-from verification.labs.forked import ForkServer
-from verification.labs.servers import free_port
 from verification.labs.waiting import wait_until
 
 pytestmark = pytest.mark.integration
 
 COUNTDOWN = "bundled:countdown-selection"
 JOB_ENDS = {"reported", "released", "the attempt failed"}
-
-
-def free_address():
-    return f"127.0.0.1:{free_port()}"
-
-
-def serves(address):
-    return check(address) == "SERVING"
-
-
-@dataclass
-class Lab:
-    """Starts services on free ports; `server` is the aggregator's address."""
-
-    forks: ForkServer
-    environment: dict[str, str]
-    folder: Path
-    server: str = field(default_factory=free_address)
-
-    @contextmanager
-    def services(self):
-        """Run calibrator, sampler and aggregator."""
-        calibrator, sampler = free_address(), free_address()
-        self.environment |= {
-            "MODNORM_AGGREGATOR_TARGET": self.server,
-            "MODNORM_CALIBRATOR_TARGET": calibrator,
-            "MODNORM_SAMPLER_TARGET": sampler,
-        }
-        addresses = {"calibrator": calibrator, "sampler": sampler, "aggregator": self.server}
-        with ExitStack() as stack:
-            for name, address in addresses.items():
-                stack.enter_context(self.process(name, address))
-            for name, address in addresses.items():
-                wait_until(partial(serves, address), f"{name} serves")
-            yield
-
-    @contextmanager
-    def process(self, service, address, name="", **settings):
-        """Run one service until the context ends; what it logs goes to a file."""
-        environment = self.environment | {
-            "MODNORM_BIND_ADDRESS": address,
-            "MODNORM_WORKER_NAME": name,
-            **settings,
-        }
-        log, ended = (self.folder / f"{service}{name}.{kind}" for kind in ("log", "ended"))
-        ended.unlink(missing_ok=True)
-        process = self.forks.launch(
-            Launch(f"services.{service}.server", environment, str(log), ended=str(ended))
-        )
-        try:
-            yield process
-        finally:
-            process.send_signal(signal.SIGTERM)
-            assert process.wait() in {0, -signal.SIGKILL}
-
-    @contextmanager
-    def evaluator(self, name, **settings):
-        """Run an evaluator; it listens when the context begins."""
-        before = self.events(name).count("listening")
-        with self.process("evaluator", "127.0.0.1:0", name, **settings) as process:
-            wait_until(lambda: self.events(name).count("listening") > before, f"{name} is up")
-            yield process
-
-    def events(self, name):
-        """Return what an evaluator has logged."""
-        log = self.folder / f"evaluator{name}.log"
-        lines = log.read_text().splitlines() if log.exists() else []
-        return [json.loads(line)["event"] for line in lines if line.startswith("{")]
-
-
-@pytest.fixture(scope="module")
-def database_url(_postgres):
-    with psycopg.connect(f"{_postgres}/postgres", autocommit=True) as connection:
-        connection.execute("CREATE DATABASE lab")
-    return f"{_postgres}/lab"
-
-
-@pytest.fixture(scope="module")
-def broker_url(_redis):
-    return _redis.url
-
-
-@pytest.fixture(scope="module")
-def lab(forks, environment, tmp_path_factory, database_url, broker_url):
-    made = Lab(
-        forks,
-        environment=environment
-        | {
-            "MODNORM_DATABASE_URL": database_url,
-            "MODNORM_BROKER_URL": broker_url,
-            # Failures are noticed within seconds, not within a minute.
-            "MODNORM_LEASE_SECONDS": "10",
-            "MODNORM_HEARTBEAT_SECONDS": "1",
-            "MODNORM_REAP_SECONDS": "1",
-            "MODNORM_RECONCILE_SECONDS": "2",
-        },
-        folder=tmp_path_factory.mktemp("lab"),
-    )
-    with made.services():
-        yield made
-
-
-@pytest.fixture
-def client(lab):
-    with Client(lab.server) as made:
-        yield made
 
 
 @pytest.fixture(scope="module")
