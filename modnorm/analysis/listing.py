@@ -1,9 +1,11 @@
 """Sequences of results that are read page by page, during iteration."""
 
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from dataclasses import dataclass, fields
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from dataclasses import Field, dataclass, fields
 from itertools import islice
 from typing import TYPE_CHECKING, Generic, TypeVar
+
+from modnorm.analysis.notebook_tables import html_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,8 +33,13 @@ class Listing(Generic[ItemT]):
         return _table(self.kind, self)
 
     def _repr_html_(self) -> str:
-        """Return the first lines as HTML for a notebook; texts are escaped."""
-        return _table(self.kind, islice(self, _SHOWN)).to_html()
+        """Return the first lines as HTML for a notebook, without lists and unknown figures."""
+        items = list(islice(self, _SHOWN + 1))
+        shown = items[:_SHOWN]
+        columns = [column for column in fields(self.kind) if column.repr]
+        names = [column.name for column in columns if _is_readable(column, shown)]
+        rows = [[getattr(item, name) for name in names] for item in shown]
+        return html_table(names, rows, _note(len(items), [each.name for each in columns], names))
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,3 +65,18 @@ def _table(kind: type[ItemT], items: Iterable[ItemT]) -> "pd.DataFrame":
     columns = [column.name for column in fields(kind) if column.repr]
     rows = [[getattr(item, name) for name in columns] for item in items]
     return pd.DataFrame(rows, columns=columns)
+
+
+def _is_readable(column: "Field[object]", items: Iterable[object]) -> bool:
+    """Whether a column holds plain values, and not only None or its default."""
+    values = [getattr(item, column.name) for item in items]
+    plain = all(value is None or isinstance(value, str | int | float) for value in values)
+    return plain and any(value is not None and value != column.default for value in values)
+
+
+def _note(count: int, columns: Sequence[str], shown: Sequence[str]) -> str:
+    """Return what the table of a notebook leaves out; empty if it shows everything."""
+    hidden = [name for name in columns if name not in shown]
+    notes = [f"The first {_SHOWN} lines."] if count > _SHOWN else []
+    notes += [f"Not shown: {', '.join(hidden)}."] if hidden and count else []
+    return " ".join([*notes, "to_pandas() returns all."]) if notes else ""

@@ -1,13 +1,14 @@
 """A finished run and its ensembles, for scripts and notebooks."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from modnorm.analysis.answers import AnswerFilter, AnswerRecord
 from modnorm.analysis.finished_run import FinishedRun
 from modnorm.analysis.listing import Listing
+from modnorm.analysis.notebook_tables import html_table
 from modnorm.analysis.run_data import BaseRow, CandidateRow, EnsembleRow
 from modnorm.analysis.saved_run import SavedRun
 from modnorm.analysis.uncertainty import ConfidenceInterval, accuracy_interval
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
 
     from modnorm.prediction.ranked_votes import Prediction
     from modnorm.prediction.run_predictions import PredictionSettings
+
+
+_COLUMNS = ("population", "ensemble_size", "metric", "lower", "upper", "correct", "rows")
+"""Columns of the table of a run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +99,8 @@ class Ensemble:
 
     def _repr_html_(self) -> str:
         """Return the figures as HTML for a notebook."""
-        return Listing(Ensemble, lambda: iter((self,))).to_pandas().to_html(index=False)
+        names = [column.name for column in fields(self) if column.repr]
+        return html_table(names, [[getattr(self, name) for name in names]])
 
     def _votes(self, row: int | None) -> Listing[VoteRecord]:
         wanted = VoteFilter(row, self.population, self.ensemble_size)
@@ -176,14 +182,16 @@ class Run:
         """
         table = Listing(Ensemble, lambda: iter(self.ensembles)).to_pandas()
         for place, bound in enumerate(("lower", "upper")):
-            values = [interval and interval[place] for interval in table["interval"]]
-            table.insert(3 + place, bound, values)
+            table[bound] = [interval and interval[place] for interval in table["interval"]]
         table = table.astype({"lower": float, "upper": float})
-        return table.drop(columns=["experts", "interval"])
+        return table[list(_COLUMNS)]
 
     def _repr_html_(self) -> str:
-        """Return the table of ensembles as HTML for a notebook."""
-        return self.to_pandas().to_html(index=False)
+        """Return the table of ensembles, with the base below it, as HTML for a notebook."""
+        base = self.base.heldout_metric
+        known = "unknown" if base is None else f"{base:.4f}"
+        note = f"{self.name}: {self.spec.method.name}. Held-out metric of the base: {known}."
+        return html_table(_COLUMNS, self.to_pandas().to_numpy(dtype=object).tolist(), note)
 
 
 def load_run(directory: Path | str) -> Run:

@@ -5,6 +5,7 @@ import runpy
 from pathlib import Path
 
 import pytest
+from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
 from modnorm import Ensemble, load_run
@@ -59,6 +60,8 @@ def test_the_notebook_ends_in_a_figure(finished):
         exec(source.replace("../runs/demo/modular_norm", str(finished)), names)
     figure = names["figure"]
     assert isinstance(figure, Figure)
+    assert plt.gcf() is figure  # a notebook shows the figures of pyplot
+    plt.close()
     (axes,) = figure.axes
     assert len(axes.containers) == 1
 
@@ -78,7 +81,9 @@ def test_a_lab_runs_a_spec_and_gives_its_results(
 
 def test_a_run_and_its_ensembles_are_tables(finished):
     run = load_run(finished)
-    assert run.to_pandas().shape == (4, 7)
+    table = run.to_pandas()
+    assert table.shape == (4, 7)
+    assert list(table.columns[:5]) == ["population", "ensemble_size", "metric", "lower", "upper"]
     assert len(list(run.answers(candidate=-1))) == len(run.answers(candidate=-1).to_pandas()) == 16
     ensemble = run.ensemble(6, 2)
     assert isinstance(ensemble, Ensemble)
