@@ -33,7 +33,7 @@ def read_unfinished(run: Path) -> Unfinished:
         read = cast("ReadState", load_service(GROUP))
         found = read(state_directory(home), SavedRun(run).spec.digest)
     except ModnormError as error:
-        return replace(unknown_progress(run), error=f"the progress cannot be read: {error}")
+        return replace(unknown_progress(run), error=f"The progress cannot be read: {error}")
     if found is None or not found.live or is_held(home):
         return found or unknown_progress(run)
     return _interrupted(found)
@@ -44,6 +44,6 @@ def _interrupted(found: Unfinished) -> Unfinished:
     progress = found.progress and replace(found.progress, remaining=None, waits_for="", workers=())
     return Unfinished(
         state=f"interrupted while {found.state}",
-        error="no process works on this run; the command that started it resumes it",
+        error="No process works on this run. The command that started it resumes it.",
         progress=progress,
     )

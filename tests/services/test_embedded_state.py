@@ -67,7 +67,7 @@ def test_a_run_whose_process_ended_is_interrupted(tmp_path):
         pass
     found = read_unfinished(home / "first")
     assert (found.state, found.live) == ("interrupted while selecting", True)
-    assert "the command that started it resumes it" in found.error
+    assert "The command that started it resumes it" in found.error
     assert found.progress is not None
     assert found.progress.total == 4
     assert found.progress.remaining is None
@@ -90,7 +90,7 @@ def test_a_state_that_cannot_be_read_is_told(tmp_path, monkeypatch):
         connection.execute("UPDATE alembic_version SET version_num = '9'")
     found = read_unfinished(home / "first")
     assert (found.state, found.progress) == ("not finished", None)
-    assert "the progress cannot be read: " in found.error
+    assert "The progress cannot be read: " in found.error
     assert "the database has schema 9, which this version does not know" in found.error
     monkeypatch.setattr("modnorm.client.embedded.entry_points", lambda group: [])
     assert "modnorm[services]" in read_unfinished(home / "first").error

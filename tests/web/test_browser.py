@@ -261,7 +261,7 @@ def test_candidates_are_sorted_and_filtered(browser, lab, watched):
     browser.get(f"{watched.address}/candidates")
     browser.find_element(By.PARTIAL_LINK_TEXT, "selection reward").click()
     wait_until(lambda: "sort=" in browser.current_url, "the candidates are sorted")
-    cells = browser.find_elements(By.CSS_SELECTOR, "tbody td:nth-child(5)")
+    cells = browser.find_elements(By.CSS_SELECTOR, "tbody td:nth-child(3)")
     rewards = [float(cell.text) for cell in cells]
     assert rewards == sorted(rewards)
     assert len(rewards) == 4

@@ -80,10 +80,14 @@ def test_question_17_is_three_clicks_away(read, runs):
     assert address in read("/runs/first/questions").links
     page = read(address)
     (vote,) = read_votes(runs / "first", VoteFilter(row=17, population=4, ensemble_size=2))
+    assert ("no expert gave a valid answer" in page.words) is (vote.answer is None)
+    cut = 0
     for candidate in (-1, *vote.experts):
         wanted = AnswerFilter(candidate=candidate, split="heldout", row=17)
         (answer,) = read_answers(runs / "first", wanted)
         assert " ".join(answer.completion.split()) in page.words
+        cut += answer.truncated
+    assert page.words.count("cut off by the cap") == cut
     assert f"gold {vote.gold}" in page.words
     assert "it does not vote" in page.words
 
@@ -155,6 +159,15 @@ def test_runs_are_compared_and_flagged_where_they_differ(read, runs):
     assert "Not comparable" not in read("/compare?run=first&run=third").words
     path = runs / "third" / "results.json"
     document = json.loads(path.read_text())
+    document["provenance"]["prompts_digest"] = "0" * 64
+    path.write_text(json.dumps(document))
+    page = read("/compare?run=first&run=third")
+    assert "Not comparable: third differs from first in prompts." in page.words
+    assert "not recorded" not in page.words
+    document["provenance"]["prompts_digest"] = ""
+    path.write_text(json.dumps(document))
+    page = read("/compare?run=first&run=third")
+    assert "The prompts of third are not recorded" in page.words
     document["provenance"]["scorer"] = "another"
     path.write_text(json.dumps(document))
     page = read("/compare?run=first&run=third")
