@@ -1,7 +1,7 @@
 """Load test of a lab's control plane with simulated evaluators and no model.
 
     python -m benchmarks.control_plane [--sizes 1000 10000] [--evaluators 1000]
-        [--aggregators 1] [--work-seconds 0.9] [--answers 1] [--postgres FOLDER]
+        [--work-seconds 0.9] [--postgres FOLDER]
 
 Starts Postgres (durable, default settings), Redis, the sampler and the aggregator in separate
 processes, and simulated evaluators in another. For each size an experiment is created over gRPC.
@@ -34,6 +34,7 @@ from services.common.channels import CHANNEL_OPTIONS
 from verification.labs.servers import broker, database
 
 AGGREGATOR = "aggregator"
+LARGEST_K = 50
 RAMP_SHARE = 0.1
 """Share of reports at either end (start and tail) that sustained figures exclude, with the calls
 in these periods."""
@@ -44,12 +45,12 @@ class Lab:
     """Running servers.
 
     Attributes:
-        targets: HOST:PORT of each aggregator.
+        target: HOST:PORT of the aggregator.
         broker_url: URL of the broker.
         processes: Ids of the servers' processes by name.
     """
 
-    targets: tuple[str, ...]
+    target: str
     broker_url: str
     processes: dict[str, int]
 
@@ -65,39 +66,40 @@ def _start(stack: ExitStack, options: argparse.Namespace) -> Lab:
         "sampler_target": sampler_target,
         "log_level": "INFO",
     }
-    processes = {"postgres": postgres.pid, "redis": redis.pid, "sampler": sampler}
-    targets = []
-    for number in range(options.aggregators):
-        target, aggregator = stack.enter_context(service("aggregator", settings))
-        processes[f"{AGGREGATOR} {number}" if number else AGGREGATOR] = aggregator
-        targets.append(target)
-    return Lab(tuple(targets), redis.url, processes)
+    target, aggregator = stack.enter_context(service(AGGREGATOR, settings))
+    processes = {
+        "postgres": postgres.pid,
+        "redis": redis.pid,
+        "sampler": sampler,
+        AGGREGATOR: aggregator,
+    }
+    return Lab(target, redis.url, processes)
 
 
-def _spec(size: int, answers: int, experts: int) -> ExperimentSpec:
+def _spec(size: int) -> ExperimentSpec:
     return parse_spec(
         {
             "name": f"load {size}",
             "model": "tiny-thicket",
             "task": {
                 "name": "countdown",
-                "selection": {"source": "bundled:countdown-selection", "limit": answers},
-                "heldout": {"source": "bundled:countdown-heldout", "limit": answers},
+                "selection": {"source": "bundled:countdown-selection", "limit": 1},
+                "heldout": {"source": "bundled:countdown-heldout", "limit": 1},
                 "max_tokens": 128,
             },
             "method": {"name": "randopt", "sigma": 0.016},
-            "population": {"size": size, "ensemble_sizes": [1, min(experts, size)]},
+            "population": {"size": size, "ensemble_sizes": [1, min(LARGEST_K, size)]},
         }
     )
 
 
 def _measure(lab: Lab, size: int, options: argparse.Namespace) -> None:
     """Run one experiment and print its figures."""
-    with grpc.insecure_channel(lab.targets[0], options=CHANNEL_OPTIONS) as channel:
+    with grpc.insecure_channel(lab.target, options=CHANNEL_OPTIONS) as channel:
         stub = ExperimentServiceStub(channel)
         request = experiment_pb2.CreateExperimentRequest(
             request_id=f"{size}-{time.time_ns()}",
-            spec=spec_to_proto(_spec(size, options.answers, options.experts)),
+            spec=spec_to_proto(_spec(size)),
         )
         start = time.monotonic()
         created = stub.CreateExperiment(request, timeout=60).experiment.id
@@ -126,10 +128,9 @@ def _wait_for_selection(stub: ExperimentServiceStub, experiment_id: str) -> None
 def _evaluate(lab: Lab, experiment_id: str, options: argparse.Namespace) -> Measured:
     command = [
         *(sys.executable, "-m", "benchmarks.control_plane.evaluators"),
-        *("--target", *lab.targets, "--broker", lab.broker_url, "--experiment", experiment_id),
+        *("--target", lab.target, "--broker", lab.broker_url, "--experiment", experiment_id),
         *("--evaluators", str(options.evaluators)),
         *("--work-seconds", str(options.work_seconds)),
-        *("--characters", str(options.characters)),
     ]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE)
     return Measured(**json.loads(done.stdout))
@@ -192,17 +193,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--evaluators", type=int, default=1000)
     parser.add_argument(
-        "--aggregators",
-        type=int,
-        default=1,
-        help="number of aggregators that share the evaluators",
-    )
-    parser.add_argument(
         "--work-seconds", type=float, default=0.9, help="mean seconds of a job's work"
     )
-    parser.add_argument("--answers", type=int, default=1, help="rows of each split")
-    parser.add_argument("--characters", type=int, default=40, help="characters of a completion")
-    parser.add_argument("--experts", type=int, default=50, help="the largest K")
     parser.add_argument("--postgres", type=Path, help="folder of Postgres's programs")
     options = parser.parse_args(arguments)
     with ExitStack() as stack:

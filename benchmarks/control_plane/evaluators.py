@@ -1,6 +1,6 @@
 """Simulated evaluators: many in one process, over gRPC, with job ids from the real broker.
 
-    python -m benchmarks.control_plane.evaluators --target HOST:PORT... --broker URL ...
+    python -m benchmarks.control_plane.evaluators --target HOST:PORT --broker URL ...
 
 Each has a connection and one stream of calls, like a real evaluator. It claims a job, waits for
 the time of the work, and reports invented answers. The fleet ends with the experiment
@@ -46,6 +46,8 @@ TAKEN = 128
 """Messages popped from the broker at once."""
 IDLE_SECONDS = 0.02
 HEARTBEAT_SECONDS = 5.0
+CHARACTERS = 40
+"""Characters of a completion."""
 ENVIRONMENT = {
     "engine": "simulated",
     "python": "3.11",
@@ -102,7 +104,7 @@ class Fleet:
     def __init__(self, options: argparse.Namespace, measured: Measured) -> None:
         self._options = options
         self._measured = measured
-        self._random = random.Random(options.seed)
+        self._random = random.Random(1)
         self._job_ids: asyncio.Queue[str] = asyncio.Queue(PREFETCH)
         self._active: dict[str, asyncio.Future[int]] = {}
         self._reports: dict[str, messages.Call] = {}
@@ -111,7 +113,7 @@ class Fleet:
 
     async def run(self) -> None:
         """Work until the experiment has ended."""
-        target = self._options.target[0]
+        target = self._options.target
         async with grpc.aio.insecure_channel(target, options=CHANNEL_OPTIONS) as channel:
             self._stub = JobServiceStub(channel)
             work = [asyncio.create_task(self._take())]
@@ -147,11 +149,10 @@ class Fleet:
 
     async def _evaluate(self, index: int) -> None:
         line: _Line | None = None
-        target = self._options.target[index % len(self._options.target)]
         while True:
             job_id = await self._job_ids.get()
             try:
-                line = line or _Line(await LeanStream.open(target, WORK))
+                line = line or _Line(await LeanStream.open(self._options.target, WORK))
                 await self._work(line, job_id, f"evaluator-{index:04}")
             except (OSError, UnavailableError) as error:
                 self._measured.errors.append(f"{type(error).__name__}: {error}")
@@ -225,13 +226,14 @@ class Fleet:
             self._reports[rows_digest] = call
         return self._reports[rows_digest]
 
-    def _answer(self, row: int) -> messages.Answer:
+    @staticmethod
+    def _answer(row: int) -> messages.Answer:
         return messages.Answer(
             row=row,
-            completion="x" * self._options.characters,
+            completion="x" * CHARACTERS,
             vote=str(row % 3),
             correct=row % 2 == 0,
-            tokens=self._options.characters // 4,
+            tokens=CHARACTERS // 4,
         )
 
     async def _active_tensors(self, digest: str) -> int:
@@ -261,15 +263,13 @@ def _job_id(message: bytes) -> str:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the fleet, then print its measurements as JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--target", nargs="+", required=True, help="HOST:PORT of each aggregator")
+    parser.add_argument("--target", required=True, help="HOST:PORT of the aggregator")
     parser.add_argument("--broker", required=True, help="URL of the broker")
     parser.add_argument("--experiment", required=True, help="id of the experiment")
     parser.add_argument("--evaluators", type=int, default=1000)
     parser.add_argument(
         "--work-seconds", type=float, default=0.9, help="mean seconds of a job's work"
     )
-    parser.add_argument("--characters", type=int, default=40, help="characters of a completion")
-    parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args(arguments)
     measured = Measured()
     began = time.process_time()

@@ -19,22 +19,17 @@ class Usage:
     Attributes:
         memory: Resident MiB of one process with seconds since the start.
         cpu: CPU seconds by name, set at the end.
-        seconds: Seconds from the start to the end.
     """
 
     memory: list[tuple[float, float]] = field(default_factory=list)
     cpu: dict[str, float] = field(default_factory=dict)
-    seconds: float = 0.0
 
 
 @contextmanager
-def observed(processes: Mapping[str, int], watched: str, every: float = 1.0) -> Iterator[Usage]:
-    """Measure processes and their children inside the context.
+def observed(processes: Mapping[str, int], watched: str) -> Iterator[Usage]:
+    """Measure processes by name, with their children, inside the context.
 
-    Args:
-        processes: Their ids by name.
-        watched: Name of the process whose memory is measured.
-        every: Seconds between two measurements.
+    The memory of one of them, `watched`, is measured every second.
     """
     usage, over, start = Usage(), threading.Event(), time.monotonic()
     before = {name: _cpu_of(pid) for name, pid in processes.items()}
@@ -42,7 +37,7 @@ def observed(processes: Mapping[str, int], watched: str, every: float = 1.0) -> 
     def watch() -> None:
         while not over.is_set():
             usage.memory.append((time.monotonic() - start, resident(processes[watched])))
-            over.wait(every)
+            over.wait(1)
 
     thread = threading.Thread(target=watch, name="watch")
     thread.start()
@@ -51,7 +46,6 @@ def observed(processes: Mapping[str, int], watched: str, every: float = 1.0) -> 
     finally:
         over.set()
         thread.join()
-        usage.seconds = time.monotonic() - start
         after = {name: _cpu_of(pid) for name, pid in processes.items()}
         usage.cpu = {name: after[name] - before[name] for name in processes}
 
