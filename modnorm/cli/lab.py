@@ -105,7 +105,7 @@ def show(
     With --out, write the files of a lab's experiment that `run` writes.
     """
     if server is None and out is None and Path(run).is_dir():
-        from modnorm.cli.show_directory import show_directory
+        from modnorm.cli.results import show_directory
 
         show_directory(Path(run), as_json=as_json)
         return

@@ -4,12 +4,13 @@ import math
 import os
 from pathlib import Path
 from typing import Annotated, Literal
+from urllib.parse import quote, urlsplit
 
 from pydantic import BeforeValidator, Field, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from modnorm.errors import InvalidInputError
 from modnorm.wire.connection import ConnectionSettings, GivenPath, split_paths
-from services.common.passwords import add_password
 
 Roots = Annotated[tuple[Path, ...] | None, NoDecode, BeforeValidator(split_paths)]
 """Directories that files may be read from; None allows all, for embedded runs only."""
@@ -222,6 +223,41 @@ def _with_password(
     url = values.get(f"{name}_url", settings.model_fields[f"{name}_url"].default)
     added = add_password(str(url), Path(str(file)), field=f"{name}_password_file")
     return values | {f"{name}_url": added}
+
+
+def add_password(url: str, file: Path, *, field: str) -> str:
+    """Return a URL with the password of a file.
+
+    Args:
+        url: `SCHEME://[USER@]HOST[...]`.
+        file: File with the password; surrounding white space is ignored.
+        field: Name of the setting, for errors.
+
+    Raises:
+        InvalidInputError: the file cannot be read or is empty, or the URL has a password.
+    """
+    parts = urlsplit(url)
+    if parts.password is not None:
+        raise InvalidInputError(
+            "the URL and a file both contain a password", field=field, remedy="remove one of them"
+        )
+    user, _, host = parts.netloc.rpartition("@")
+    netloc = f"{user}:{quote(_read_password(file, field), safe='')}@{host}"
+    return parts._replace(netloc=netloc).geturl()
+
+
+def _read_password(file: Path, field: str) -> str:
+    try:
+        password = file.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInputError(
+            f"{file} cannot be read: {error}",
+            field=field,
+            remedy="name a file that this user can read",
+        ) from error
+    if not password:
+        raise InvalidInputError(f"{file} is empty", field=field, remedy="write the password to it")
+    return password
 
 
 def inherited_environment() -> dict[str, str]:

@@ -1,8 +1,7 @@
 import pytest
 
 from modnorm.errors import InvalidInputError
-from services.common.passwords import add_password
-from services.common.settings import AggregatorSettings, EvaluatorSettings
+from services.common.settings import AggregatorSettings, EvaluatorSettings, add_password
 
 
 @pytest.fixture
