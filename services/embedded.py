@@ -21,7 +21,7 @@ from modnorm.errors import EngineError, ModnormError
 from modnorm.sandbox import Runner, Sandbox
 from modnorm.wire.channel import Credentials
 from modnorm.wire.tokens import Role, TokenTable, make_token, write_tokens
-from services.aggregator.server import build_aggregator
+from services.aggregator.server import Aggregator
 from services.calibrator.server import build as build_calibrator
 from services.common.logging import json_handler
 from services.common.service_process import Service
@@ -210,7 +210,7 @@ class _Services:
         common = self._common
         calibrator = build_calibrator(CalibratorSettings(bind_address=_ANY_PORT, **common))
         sampler = build_sampler(SamplerSettings(bind_address=_ANY_PORT, **common))
-        aggregator = build_aggregator(
+        aggregator = Aggregator(
             AggregatorSettings(
                 bind_address=_ANY_PORT,
                 calibrator_target=await _started(calibrator, stack),

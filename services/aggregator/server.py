@@ -81,22 +81,35 @@ class Stores:
 
 
 class Aggregator:
-    """The aggregator, the only service that uses the database; it runs in one event loop."""
+    """The aggregator, the only service that uses the database; made inside its event loop.
+
+    Args:
+        settings: Addresses, folders and times.
+        app: The Celery application that publishes jobs; by default for `settings.broker_url`.
+        sandbox: Runs programs that models wrote; by default the service of the settings.
+        registry: The registry of metrics; by default a new one.
+        engines: All engines of its evaluators; by default any engine is accepted.
+        on_fault: Called in any thread with a fault of an SQLite file that no retry fixes.
+
+    Raises:
+        InvalidInputError: the database URL names neither SQLite nor Postgres.
+    """
 
     def __init__(  # noqa: PLR0913 - its parts
         self,
         settings: AggregatorSettings,
-        app: Celery,
-        sandbox: Runner | None,
-        registry: CollectorRegistry,
+        app: Celery | None = None,
+        sandbox: Runner | None = None,
+        registry: CollectorRegistry | None = None,
         *,
-        engines: Collection[str] | None,
-        on_fault: OnFault | None,
+        engines: Collection[str] | None = None,
+        on_fault: OnFault | None = None,
     ) -> None:
         self._settings = settings
-        self._registry = registry
-        self._metrics = AggregatorMetrics(registry)
-        self._calls = CallMetrics(registry)
+        self._app = app or make_celery(settings.broker_url)
+        self._registry = registry or CollectorRegistry()
+        self._metrics = AggregatorMetrics(self._registry)
+        self._calls = CallMetrics(self._registry)
         self._database = Database(settings.database_url, on_fault=on_fault)
         self._stores = Stores(
             ExperimentStore(self._database),
@@ -105,29 +118,25 @@ class Aggregator:
             EventStore(self._database),
             PredictionStore(self._database),
         )
-        credentials = settings.credentials
         self._counts = LabCountStore(self._database, lease_seconds=settings.lease_seconds)
         self._workers = Workers()
-        self._app = app
         self._tasks = ShieldedTasks()
         self._notifier = Notifier()
-        self._dispatcher = Dispatcher(app, self._stores.jobs, self._metrics)
-        self._channels = {
-            "calibrator": open_channel(settings.calibrator_target, credentials),
-            "sampler": open_channel(settings.sampler_target, credentials),
-        }
-        sampler = Sampler(self._channels["sampler"], credentials)
-        calibrator = Calibrator(self._channels["calibrator"], credentials)
-        if settings.sandbox_target:
-            self._channels["sandbox"] = open_channel(settings.sandbox_target, credentials)
+        self._dispatcher = Dispatcher(self._app, self._stores.jobs, self._metrics)
+        self._channels = _open_channels(settings)
+        sampler = Sampler(self._channels["sampler"], settings.credentials)
+        calibrator = Calibrator(self._channels["calibrator"], settings.credentials)
         data_roots = settings.data_roots or ()
-        folders = (settings.cache_dir / "data", *data_roots, *(settings.split_folders or ()))
         self._admissions = Admissions(
             sampler,
             calibrator,
             settings.data_roots,
-            sandbox,
-            split_folders=folders,
+            sandbox or sandbox_at(settings.sandbox_target, settings.credentials),
+            split_folders=(
+                settings.cache_dir / "data",
+                *data_roots,
+                *(settings.split_folders or ()),
+            ),
             engines=engines,
         )
         self._radii = RadiusServicer(self._admissions, calibrator)
@@ -305,36 +314,12 @@ class Aggregator:
             await self._server.set_serving(serving=serving)
 
 
-def build_aggregator(  # noqa: PLR0913 - its parts
-    settings: AggregatorSettings,
-    app: Celery | None = None,
-    sandbox: Runner | None = None,
-    registry: CollectorRegistry | None = None,
-    *,
-    engines: Collection[str] | None = None,
-    on_fault: OnFault | None = None,
-) -> Aggregator:
-    """Return a new aggregator; call this inside its event loop.
-
-    Args:
-        settings: Addresses, folders and times.
-        app: The Celery application that publishes jobs; by default for `settings.broker_url`.
-        sandbox: Runs programs that models wrote; by default the service of the settings.
-        registry: The registry of metrics; by default a new one.
-        engines: All engines of its evaluators; by default any engine is accepted.
-        on_fault: Called in any thread with a fault of an SQLite file that no retry fixes.
-
-    Raises:
-        InvalidInputError: the database URL names neither SQLite nor Postgres.
-    """
-    return Aggregator(
-        settings,
-        app or make_celery(settings.broker_url),
-        sandbox or sandbox_at(settings.sandbox_target, settings.credentials),
-        registry or CollectorRegistry(),
-        engines=engines,
-        on_fault=on_fault,
-    )
+def _open_channels(settings: AggregatorSettings) -> dict[str, grpc.aio.Channel]:
+    """Open the channels to the services that the aggregator calls, by name."""
+    targets = {"calibrator": settings.calibrator_target, "sampler": settings.sampler_target}
+    if settings.sandbox_target:
+        targets["sandbox"] = settings.sandbox_target
+    return {name: open_channel(target, settings.credentials) for name, target in targets.items()}
 
 
 async def _repeat(action: Callable[[], Awaitable[None]], seconds: float) -> None:
@@ -352,7 +337,7 @@ async def _repeat(action: Callable[[], Awaitable[None]], seconds: float) -> None
 def main() -> None:
     """Run the aggregator until a signal."""
     settings = read_settings(AggregatorSettings)
-    run_service(settings, lambda registry: build_aggregator(settings, registry=registry))
+    run_service(settings, lambda registry: Aggregator(settings, registry=registry))
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from pydantic import SecretStr
 
 from modnorm.wire.channel import Credentials
 from modnorm.wire.tokens import DEFAULT_TENANT, Role, add_token, make_token
-from services.aggregator.server import build_aggregator
+from services.aggregator.server import Aggregator
 from services.calibrator.server import build as build_calibrator
 from services.common.logging import json_handler
 from services.common.service_process import Service
@@ -202,7 +202,7 @@ class _Running:
                 "sandbox_target": targets["sandbox"],
             }
         )
-        targets["aggregator"] = await _started(build_aggregator(settings), stack)
+        targets["aggregator"] = await _started(Aggregator(settings), stack)
         return targets
 
 

@@ -29,7 +29,7 @@ from modnorm.v1 import (
 )
 from modnorm.wire.conversions import spec_to_proto
 from modnorm.wire.status import from_rpc_error, from_status
-from services.aggregator.server import build_aggregator
+from services.aggregator.server import Aggregator
 from services.calibrator.servicer import CalibrationServicer
 from services.common.channels import open_channel
 from services.common.queue import QUEUE, make_celery
@@ -342,7 +342,7 @@ async def upstream(tmp_path):
 async def running(settings, app=None):
     """Run an aggregator."""
     app = app or make_celery(settings.broker_url)
-    aggregator = build_aggregator(settings, app)
+    aggregator = Aggregator(settings, app)
     await aggregator.start()
     try:
         async with open_channel(f"127.0.0.1:{aggregator.port}") as channel:
