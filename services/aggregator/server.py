@@ -127,16 +127,13 @@ class Aggregator:
         sampler = Sampler(self._channels["sampler"], settings.credentials)
         calibrator = Calibrator(self._channels["calibrator"], settings.credentials)
         data_roots = settings.data_roots or ()
+        folders = (settings.cache_dir / "data", *data_roots, *(settings.split_folders or ()))
         self._admissions = Admissions(
             sampler,
             calibrator,
             settings.data_roots,
             sandbox or sandbox_at(settings.sandbox_target, settings.credentials),
-            split_folders=(
-                settings.cache_dir / "data",
-                *data_roots,
-                *(settings.split_folders or ()),
-            ),
+            split_folders=folders,
             engines=engines,
         )
         self._radii = RadiusServicer(self._admissions, calibrator)
