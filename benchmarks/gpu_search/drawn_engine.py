@@ -8,7 +8,7 @@ from vllm.sampling_params import RequestOutputKind
 
 from benchmarks.gpu_search.candidate_outcome import Stopwatch, watched
 from modnorm.checkpoint.reference import Checkpoint
-from modnorm.engines.protocol import Completion, GenerationLimits
+from modnorm.engines.protocol import Completion, GenerationLimits, OnTokens
 from modnorm.engines.settings import EngineSettings
 from modnorm.engines.vllm.engine import VllmEngine
 from modnorm.engines.vllm.start import Overrides
@@ -44,10 +44,11 @@ class DrawnEngine(VllmEngine):
         limits: GenerationLimits,
         *,
         poll: Callable[[], None] | None = None,
+        on_tokens: OnTokens | None = None,
     ) -> Generator[Completion]:
         """Answer like `VllmEngine`, and time the steps."""
         timed = watched(self.stopwatch, lambda: len(self._waiting), poll)
-        return super().generate(prompts, limits, poll=timed)
+        return super().generate(prompts, limits, poll=timed, on_tokens=on_tokens)
 
     @contextmanager
     def parked(self) -> Iterator[None]:

@@ -146,7 +146,7 @@ def _answering(
         settings = EngineSettings(max_model_len=asked.max_length)
         return Batching(
             lambda: VllmEngine(base, settings, overrides=overrides),
-            ensemble.models, ensemble.task, metrics,
+            ensemble.models, ensemble.task, metrics, ensemble.encoder,
         )  # fmt: skip
     settings = EngineSettings(max_model_len=asked.max_length, max_num_seqs=ADAPTER_SEQUENCES)
     rank = asked.rank if way == "adapters" else None

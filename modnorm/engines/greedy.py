@@ -9,7 +9,7 @@ import torch
 
 from modnorm.engines.causal import CausalModel
 from modnorm.engines.failures import engine_failures
-from modnorm.engines.protocol import Finish
+from modnorm.engines.protocol import Finish, OnTokens
 from modnorm.engines.slots import SlotCache
 
 PREFILL_TOKENS = 8_192
@@ -89,11 +89,14 @@ class GreedyDecoder:
         """Tokens that its cache can hold."""
         self._cache = _allocate_cache(model, self._rows, columns)
 
-    def run(self, poll: Callable[[], None]) -> Iterator[DecodedSequence]:
+    def run(
+        self, poll: Callable[[], None], on_tokens: OnTokens | None = None
+    ) -> Iterator[DecodedSequence]:
         """Yield sequences as they finish.
 
         Args:
             poll: Called before each forward pass; its exceptions propagate.
+            on_tokens: Called with each new token; its exceptions propagate.
 
         Raises:
             CandidateError: the model produced logits that are not finite.
@@ -102,17 +105,19 @@ class GreedyDecoder:
         while self._live or self._waiting:
             poll()
             with engine_failures("generation"):
-                self._forward()
+                advanced = self._forward()
                 finished = self._release_finished()
+            if on_tokens:
+                for sequence in advanced:
+                    on_tokens(sequence.index, sequence.generated[-1:])
             yield from finished
 
-    def _forward(self) -> None:
+    def _forward(self) -> Sequence[DecodedSequence]:
+        """Run one forward pass; return the sequences that got a token."""
         if self._shared_is_unread:
             self._read_shared()
-        elif self._can_refill():
-            self._prefill()
-        else:
-            self._step()
+            return ()
+        return self._prefill() if self._can_refill() else self._step()
 
     def _read_shared(self) -> None:
         prefix = self._waiting[0].prompt[: self._shared]
@@ -125,12 +130,13 @@ class GreedyDecoder:
         free = self._rows - len(self._live)
         return 0 < min(len(self._waiting), math.ceil(REFILL * self._rows)) <= free
 
-    def _prefill(self) -> None:
+    def _prefill(self) -> Sequence[DecodedSequence]:
         joining = self._next_prompts()
         suffixes = [sequence.prompt[self._shared :] for sequence in joining]
         tokens = self._read(suffixes, first=len(self._live), start=self._shared)
         self._live.extend(joining)
         self._append(joining, tokens)
+        return joining
 
     def _read(self, prompts: Sequence[Sequence[int]], *, first: int, start: int) -> list[int]:
         """Read prompts into consecutive slots, from a start position; return each next token."""
@@ -156,13 +162,14 @@ class GreedyDecoder:
             joining.append(self._waiting.popleft())
         return joining
 
-    def _step(self) -> None:
+    def _step(self) -> Sequence[DecodedSequence]:
         tokens = self._model.step(
             [sequence.generated[-1] for sequence in self._live],
             [sequence.position for sequence in self._live],
             self._cache,
         )
         self._append(self._live, tokens)
+        return tuple(self._live)
 
     def _append(self, sequences: Sequence[DecodedSequence], tokens: Sequence[int]) -> None:
         for sequence, token in zip(sequences, tokens, strict=True):

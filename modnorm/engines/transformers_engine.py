@@ -22,7 +22,7 @@ from modnorm.engines.causal import CausalModel
 from modnorm.engines.failures import engine_failures
 from modnorm.engines.greedy import GreedyDecoder
 from modnorm.engines.parameter_views import weight_views
-from modnorm.engines.protocol import Completion, Finish, GenerationLimits
+from modnorm.engines.protocol import Completion, Finish, GenerationLimits, OnTokens
 from modnorm.engines.settings import DEFAULT_SHARE
 from modnorm.engines.slots import ATTENTION, bytes_per_token
 from modnorm.engines.vllm.memory import weight_bytes
@@ -201,16 +201,18 @@ class TransformersEngine:
         limits: GenerationLimits,
         *,
         poll: Callable[[], None] | None = None,
+        on_tokens: OnTokens | None = None,
     ) -> Generator[Completion]:
         """Yield completions as they finish; see `Engine.generate`."""
         check_fit(prompts, limits.max_tokens, self._checkpoint)
-        return self._generate(prompts, limits, poll or _no_poll)
+        return self._generate(prompts, limits, poll or _no_poll, on_tokens)
 
     def _generate(
         self,
         prompts: Sequence[Sequence[int]],
         limits: GenerationLimits,
         poll: Callable[[], None],
+        on_tokens: OnTokens | None,
     ) -> Generator[Completion]:
         if not prompts:
             return
@@ -224,7 +226,7 @@ class TransformersEngine:
         )
         self._cached += decoder.cache_tokens
         try:
-            for sequence in decoder.run(poll):
+            for sequence in decoder.run(poll, on_tokens):
                 yield Completion(
                     index=sequence.index,
                     text=self._encoder.answer(sequence.generated),

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
-from modnorm.engines.protocol import Completion, Engine, Finish, GenerationLimits
+from modnorm.engines.protocol import Completion, Engine, Finish, GenerationLimits, OnTokens
 from modnorm.prediction.ensemble_definition import EnsembleDefinition, Expert
 from modnorm.prediction.ranked_votes import ExpertAnswer, Prediction, RankedVotes
 from modnorm.tasks import Row, Task
@@ -40,13 +40,18 @@ class VotingExperts:
         self._ask_all = ask_all
 
     def predict(
-        self, questions: Questions, on_progress: Callable[[int], None] = lambda _done: None
+        self,
+        questions: Questions,
+        on_progress: Callable[[int], None] = lambda _done: None,
+        on_tokens: OnTokens | None = None,
     ) -> tuple[Prediction, ...]:
         """Return the vote on each question, in order.
 
         Args:
             questions: The questions.
             on_progress: Called with the number of answers that are given or skipped.
+            on_tokens: Called with the position of a question and new tokens of the first expert,
+                which skips no question.
 
         Raises:
             InvalidInputError: a prompt does not fit the model, or the task's code raised.
@@ -58,7 +63,8 @@ class VotingExperts:
         for place, expert in enumerate(self._ensemble.experts):
             done = (place + 1) * rows - len(votes.open_rows)
             answers: dict[int, ExpertAnswer] = {}
-            for row, answer in self._answers(expert, questions, votes.open_rows):
+            watching = None if place else on_tokens
+            for row, answer in self._answers(expert, questions, votes.open_rows, watching):
                 answers[row] = answer
                 on_progress(done + len(answers))
             on_progress((place + 1) * rows)
@@ -66,7 +72,11 @@ class VotingExperts:
         return tuple(sorted(predictions, key=lambda each: each.row))
 
     def _answers(
-        self, expert: Expert, questions: Questions, asked: Sequence[int]
+        self,
+        expert: Expert,
+        questions: Questions,
+        asked: Sequence[int],
+        on_tokens: OnTokens | None,
     ) -> Iterator[tuple[int, ExpertAnswer]]:
         """Yield question and answer as the expert completes them."""
         if not asked:
@@ -75,7 +85,7 @@ class VotingExperts:
         limits = GenerationLimits(self._ensemble.task.max_tokens)
         with (
             self._engine.candidate(expert.descriptor, self._ensemble.scale_map),
-            closing(self._engine.generate(prompts, limits)) as completions,
+            closing(self._engine.generate(prompts, limits, on_tokens=on_tokens)) as completions,
         ):
             for completion in completions:
                 row = asked[completion.index]

@@ -8,6 +8,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
+from modnorm.checkpoint.prompts import AnswerStream, PromptEncoder
 from modnorm.engines import Engine
 from modnorm.errors import InvalidInputError
 from modnorm.prediction.ensemble_definition import EnsembleDefinition
@@ -25,6 +26,8 @@ BATCH = 256
 @dataclass(frozen=True, slots=True)
 class _Job:
     question: Question
+    on_tokens: Callable[[Sequence[int]], object]
+    """Called in the engine's thread if the question streams."""
     answer: Future[Prediction] = field(default_factory=Future)
 
 
@@ -39,6 +42,7 @@ class Batching:
         models: The definition behind each model's name.
         task: Extracts votes.
         metrics: Counts the work.
+        encoder: Decodes the tokens of streams, in the event loop's thread.
     """
 
     def __init__(
@@ -47,11 +51,13 @@ class Batching:
         models: Mapping[str, EnsembleDefinition],
         task: Task,
         metrics: ServerMetrics,
+        encoder: PromptEncoder,
     ) -> None:
         self._load = load
         self._models = models
         self._task = task
         self._metrics = metrics
+        self._encoder = encoder
         self._waiting: deque[_Job] = deque()
         self._changed = threading.Condition()
         self._stopping = False
@@ -75,22 +81,26 @@ class Batching:
         return self._thread.ident is None or self._thread.is_alive()
 
     async def answer(self, question: Question) -> AsyncGenerator[str | Prediction]:
-        """Yield the prediction; closing the generator drops the question while it waits."""
-        answer = self._queue(question)
+        """Yield pieces and the prediction; closing it drops the question while it waits."""
+        loop, tokens = asyncio.get_running_loop(), asyncio.Queue[Sequence[int] | None]()
+        job = _Job(question, lambda ids: loop.call_soon_threadsafe(tokens.put_nowait, ids))
+        self._queue(job)
+        answer, text = asyncio.wrap_future(job.answer), AnswerStream(self._encoder)
+        answer.add_done_callback(lambda _: tokens.put_nowait(None))
         try:
-            prediction = await asyncio.wrap_future(answer)
-            yield prediction
+            while (ids := await tokens.get()) is not None:
+                if piece := text.add(ids):
+                    yield piece
+            yield answer.result()
         finally:
             answer.cancel()
 
-    def _queue(self, question: Question) -> Future[Prediction]:
+    def _queue(self, job: _Job) -> None:
         with self._changed:
             if self._stopping or not self.is_alive:
                 raise unavailable("the server is stopping")
-            job = _Job(question)
             self._waiting.append(job)
             self._changed.notify()
-        return job.answer
 
     def stop(self) -> None:
         """Answer the questions that wait, then free the engine and end the thread."""
@@ -136,8 +146,14 @@ class Batching:
         capped = replace(model, task=replace(model.task, max_tokens=questions[0].max_tokens))
         experts = VotingExperts(engine, capped, self._task)
         asked = Questions([each.row for each in questions], [each.prompt for each in questions])
+
+        def pass_on(row: int, tokens: Sequence[int]) -> None:
+            if questions[row].streams:
+                batch[row].on_tokens(tokens)
+
         try:
-            predictions = experts.predict(asked)
+            streams = any(each.streams for each in questions)
+            predictions = experts.predict(asked, on_tokens=pass_on if streams else None)
         except InvalidInputError as error:
             self._isolate(engine, batch, error)
             return

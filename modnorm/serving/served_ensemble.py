@@ -43,7 +43,7 @@ class ServedEnsemble:
         self.definition = definition
         self.most_tokens = min(most_tokens, base.max_position)
         self.base = base
-        self._encoder = PromptEncoder(base)
+        self.encoder = PromptEncoder(base)
         self._task: Task = definition.task.load()
         experts = {
             f"expert-{rank}": replace(definition, experts=(expert,))
@@ -89,17 +89,17 @@ class ServedEnsemble:
     def _prompt(self, body: Body) -> tuple[Row | None, list[int]]:
         if body.row is not None:
             row = parse_question(self._task, body.row, "row")
-            return row, self._encoder.encode(self._task.messages(row))
+            return row, self.encoder.encode(self._task.messages(row))
         if isinstance(body, ChatBody):
             messages = [_message(turn.role, turn.text) for turn in body.messages]
             if not messages:
                 raise invalid("there is no message and no row", "messages")
             asked = next((each.content for each in reversed(messages) if each.role == "user"), "")
-            return self._row(body, asked), self._encoder.encode(messages)
+            return self._row(body, asked), self.encoder.encode(messages)
         text = body.prompt if isinstance(body, CompletionBody) else ""
         if not text:
             raise invalid("there is no prompt and no row", "prompt")
-        return self._row(body, text), self._encoder.encode_text(text)
+        return self._row(body, text), self.encoder.encode_text(text)
 
     def _row(self, body: Body, prompt: str) -> Row | None:
         """Return the question of a prompt; an expert that is asked alone casts no vote."""

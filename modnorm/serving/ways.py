@@ -38,7 +38,7 @@ def choose_answering(ensemble: ServedEnsemble, engine: str, metrics: ServerMetri
         return _adapters(ensemble, rank)
     settings = EngineSettings(max_model_len=ensemble.most_tokens)
     load = partial(load_engine, engine, ensemble.base, settings)
-    return Batching(load, ensemble.models, ensemble.task, metrics)
+    return Batching(load, ensemble.models, ensemble.task, metrics, ensemble.encoder)
 
 
 def _adapter_rank(scale_map: ScaleMap) -> int | None:

@@ -8,6 +8,7 @@ from contextlib import contextmanager, suppress
 import pytest
 import uvicorn
 
+from modnorm.checkpoint.prompts import PromptEncoder
 from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.engines import Completion, Finish
 from modnorm.errors import EngineError
@@ -35,6 +36,7 @@ class ScriptedEngine:
         self.gate = threading.Event()
         self.gate.set()
         self.held = 0
+        self.encoder = PromptEncoder(resolve_checkpoint("tiny-thicket"))
         self.failure: Exception | None = None
         self.batches: list[tuple[int, int, int]] = []
 
@@ -46,12 +48,14 @@ class ScriptedEngine:
         finally:
             self.held = 0
 
-    def generate(self, prompts, limits):
+    def generate(self, prompts, limits, *, on_tokens):
         assert self.gate.wait(60)
         if self.failure is not None:
             raise self.failure
         self.batches.append((self.held, len(prompts), limits.max_tokens))
         for index, _ in enumerate(prompts):
+            if on_tokens:
+                on_tokens(index, self.encoder.encode_text(SCRIPT[self.held]))
             yield Completion(index, SCRIPT[self.held], 5, Finish.STOP)
 
     def close(self):
@@ -159,7 +163,7 @@ def serve(ensemble, engine, adapters):
         def start(keys=(), limit=256, way="switching"):
             metrics = ServerMetrics()
             answering = (
-                Batching(lambda: engine, ensemble.models, ensemble.task, metrics)
+                Batching(lambda: engine, ensemble.models, ensemble.task, metrics, ensemble.encoder)
                 if way == "switching"
                 else AdapterAnswers(
                     adapters,

@@ -45,8 +45,8 @@ def test_a_single_expert_answers_alone_and_streams(client, engine):
             model="expert-2", messages=QUESTION, stream=True, stream_options=options
         )
     )
-    text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
-    assert text == "#### 8"
+    texts = [chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices]
+    assert "".join(texts) == "#### 8"
     assert chunks[-2].choices[0].finish_reason == "stop"
     assert chunks[-1].usage.completion_tokens == 5
 

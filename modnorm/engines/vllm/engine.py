@@ -18,7 +18,7 @@ from modnorm.checkpoint.pretrained import dtype_name
 from modnorm.checkpoint.prompts import PromptEncoder, check_fit
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.checkpoint.weights import CheckpointWeights
-from modnorm.engines.protocol import Completion, Finish, GenerationLimits
+from modnorm.engines.protocol import Completion, Finish, GenerationLimits, OnTokens
 from modnorm.engines.settings import EngineSettings
 from modnorm.engines.vllm.internals.interfaces import PENDING_CALLS
 from modnorm.engines.vllm.internals.parking import Parked, Parking
@@ -211,6 +211,7 @@ class VllmEngine:
         limits: GenerationLimits,
         *,
         poll: Callable[[], None] | None = None,
+        on_tokens: OnTokens | None = None,
     ) -> Generator[Completion]:
         """Yield completions as they finish; see `Engine.generate`."""
         longest = check_fit(prompts, limits.max_tokens, self._checkpoint)
@@ -222,13 +223,14 @@ class VllmEngine:
                 field="engine.max_model_len",
                 remedy="raise or remove it",
             )
-        return self._generate(prompts, limits, poll or _no_poll)
+        return self._generate(prompts, limits, poll or _no_poll, on_tokens)
 
     def _generate(
         self,
         prompts: Sequence[Sequence[int]],
         limits: GenerationLimits,
         poll: Callable[[], None],
+        on_tokens: OnTokens | None,
     ) -> Generator[Completion]:
         if not prompts:
             return
@@ -236,6 +238,11 @@ class VllmEngine:
         checks = self._ranks.logit_checks(wait=PENDING_CALLS.name not in self._optimisations)
         waiting: dict[str, int] = {}
         self._waiting, self._unchecked = waiting, True
+        if on_tokens:
+            # vLLM appends a dash and random letters to the name of a request.
+            self._stepper.pass_tokens(
+                lambda name, ids: on_tokens(waiting[name.partition("-")[0]], ids)
+            )
         try:
             self._begin(prompts, limits)
             steps = 0

@@ -1,6 +1,7 @@
 """Runs vLLM's steps; processes the output of a request once, after its last step."""
 
 from collections import defaultdict
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,8 @@ class Outputs:
     tokens: defaultdict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
     """Tokens of unfinished requests."""
     finished: list[RequestOutput] = field(default_factory=list)
+    on_tokens: Callable[[str, Sequence[int]], None] | None = None
+    """Gets the name of a request and its new tokens, if tokens are gathered."""
 
 
 class Stepper:
@@ -51,6 +54,8 @@ class Stepper:
         for output in self._engine.engine_core.get_output().outputs:
             tokens = self._pending.tokens[output.request_id]
             tokens += output.new_token_ids
+            if self._pending.on_tokens and output.new_token_ids:
+                self._pending.on_tokens(output.request_id, output.new_token_ids)
             if output.finish_reason is not None:
                 output.new_token_ids = self._pending.tokens.pop(output.request_id)
                 finished.append(output)
@@ -60,6 +65,10 @@ class Stepper:
         """Run the model once; the next `step` returns the requests that have finished."""
         finished = self.step()
         self._pending.finished += finished
+
+    def pass_tokens(self, on_tokens: Callable[[str, Sequence[int]], None]) -> None:
+        """Call a function with the new tokens of requests until `forget`."""
+        self._pending.on_tokens = on_tokens
 
     def forget(self) -> None:
         """Drop the tokens of aborted requests."""
