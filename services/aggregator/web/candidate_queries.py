@@ -3,10 +3,11 @@
 import json
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import pyarrow as pa
-from sqlalchemy import case
+import pyarrow.compute as pc
+from sqlalchemy import Result, case
 from sqlalchemy import select as columns
 from sqlmodel import Session, col, select
 
@@ -32,6 +33,9 @@ _PAGE_COLUMNS: Mapping[str, Any] = {
     "reward_upper": _UPPER,
     "selection_tokens": col(Job.tokens),
 }
+_SCHEMA = pa.schema({name: CANDIDATE_TYPES[name] for name in (*_PAGE_COLUMNS, "heldout_metric")})
+_CHUNK = 10_000
+"""Candidates held as rows at a time: collecting garbage among all rows would double the time."""
 
 
 class _Line(NamedTuple):
@@ -70,20 +74,14 @@ def candidate_table(session: Session, experiment_id: str, base: float | None) ->
     Returns:
         A table with the columns of `CANDIDATE_TYPES`.
     """
-    lines = _population(session, experiment_id, list(_PAGE_COLUMNS.values()))
-    found: dict[str, list[Any]] = {
-        name: [line[place] for line in lines] for place, name in enumerate(_PAGE_COLUMNS)
-    }
     metrics = _heldout_metrics(session, experiment_id)
-    found["heldout_metric"] = [metrics.get(index) for index in found["index"]]
-    found["rank"] = _ranks(found)
-    found["gain"] = [
-        None if reward is None or base is None else reward - base
-        for reward in found["selection_reward"]
-    ]
-    return pa.table(
-        {name: pa.array(found[name], type=kind) for name, kind in CANDIDATE_TYPES.items()}
+    chunks = _population(session, experiment_id, list(_PAGE_COLUMNS.values())).partitions(_CHUNK)
+    found = pa.concat_tables(
+        [_SCHEMA.empty_table(), *(_columns(lines, metrics) for lines in chunks)]
     )
+    gain = pc.subtract(found["selection_reward"], pa.scalar(base, pa.float64()))
+    whole = found.append_column("gain", gain).append_column("rank", _ranks(found))
+    return whole.select(list(CANDIDATE_TYPES))
 
 
 def candidate_rows(session: Session, experiment_id: str) -> Sequence[CandidateRow]:
@@ -95,14 +93,12 @@ def candidate_rows(session: Session, experiment_id: str) -> Sequence[CandidateRo
         )
     }
     return [
-        _candidate_row(_Line(*line), heldout.get(line[0]))
+        _candidate_row(_Line._make(line), heldout.get(line[0]))
         for line in _population(session, experiment_id, _ROW_COLUMNS)
     ]
 
 
-def _population(
-    session: Session, experiment_id: str, wanted: Sequence[Any]
-) -> Sequence[Sequence[Any]]:
+def _population(session: Session, experiment_id: str, wanted: Sequence[Any]) -> Result[Any]:
     """Return columns of the selection jobs, in candidate order, without the base."""
     query = (
         columns(*wanted)
@@ -118,7 +114,7 @@ def _population(
         )
         .order_by(col(Job.candidate))
     )
-    return cast("Sequence[Sequence[Any]]", session.connection().execute(query).all())
+    return session.connection().execute(query)
 
 
 def _heldout_metrics(session: Session, experiment_id: str) -> Mapping[int, float | None]:
@@ -128,16 +124,23 @@ def _heldout_metrics(session: Session, experiment_id: str) -> Mapping[int, float
     return dict(session.exec(query).all())
 
 
-def _ranks(found: Mapping[str, Sequence[Any]]) -> list[int | None]:
-    """Return the certain rank of each candidate; None where it has none."""
-    bounds = zip(found["reward_lower"], found["reward_upper"], strict=True)
-    stopped = {
-        index: Interval(lower, upper)
-        for index, (lower, upper) in enumerate(bounds)
-        if lower is not None
-    }
-    ranks = certain_ranks(found["selection_reward"], stopped)
-    return [ranks.get(index) for index in range(len(found["index"]))]
+def _columns(lines: Sequence[Sequence[Any]], metrics: Mapping[int, float | None]) -> pa.Table:
+    """Return lines of `_PAGE_COLUMNS` as columns, with the held-out metrics."""
+    found = {name: [line[place] for line in lines] for place, name in enumerate(_PAGE_COLUMNS)}
+    found["heldout_metric"] = [metrics.get(index) for index in found["index"]]
+    return pa.table(found, _SCHEMA)
+
+
+def _ranks(found: pa.Table) -> pa.Array:
+    """Return the certain rank of each candidate; null where it has none."""
+    rewards = found["selection_reward"].combine_chunks()
+    bounds = zip(*(found[f"reward_{end}"].to_pylist() for end in ("lower", "upper")), strict=True)
+    stopped = {index: Interval(*pair) for index, pair in enumerate(bounds) if None not in pair}
+    if stopped:
+        ranks = certain_ranks(rewards.to_pylist(), stopped)
+        return pa.array([ranks.get(index) for index in range(len(rewards))], pa.int32())
+    order = pc.rank(rewards, "descending", tiebreaker="first")  # nulls at the end
+    return pc.if_else(pc.is_valid(rewards), order, None).cast(pa.int32())
 
 
 def _candidate_row(line: _Line, heldout: Job | None) -> CandidateRow:

@@ -3,6 +3,7 @@
 import dataclasses
 
 import pytest
+from sqlmodel import select
 
 from modnorm.analysis.answers import AnswerFilter
 from modnorm.analysis.votes import VoteFilter
@@ -11,6 +12,7 @@ from modnorm.v1 import experiment_pb2 as experiments
 from modnorm.web.population import PAGE_LINES, CandidateQuery
 from modnorm.wire.tokens import Role
 from services.aggregator.storage.states import Split
+from services.aggregator.storage.tables import Job
 from services.aggregator.web.finished_run import Stored
 from services.aggregator.web.lab_catalog import LabCatalog, remaining_seconds
 from services.common.access import callers
@@ -54,6 +56,20 @@ def test_a_finished_experiment_has_its_results(world, catalog, finished):
     assert best.rank == 1
     base = document["base"]["selection_reward"]
     assert best.gain == pytest.approx(best.selection_reward - base)
+
+
+@pytest.mark.parametrize(("bounds", "known"), [((-9.0, -8.0), 3), ((-9.0, 9.0), 0)])
+def test_a_stopped_candidate_has_bounds_and_others_only_certain_ranks(
+    world, catalog, finished, bounds, known
+):
+    with world.database.write() as session:
+        query = select(Job).where(Job.experiment_id == finished, Job.split == Split.SELECTION)
+        job = session.exec(query.where(Job.candidate == 0)).one()
+        job.metric, (job.reward_lower, job.reward_upper) = None, bounds
+    lines = catalog.run(finished).candidates(CandidateQuery(sort="index")).lines
+    assert (lines[0].state, lines[0].reward_lower, lines[0].reward_upper) == ("stopped", *bounds)
+    assert lines[0].selection_reward is lines[0].rank is lines[0].gain is None
+    assert sum(line.rank is not None for line in lines[1:]) == known
 
 
 def test_answers_and_votes_are_those_that_are_stored(world, catalog, finished):
