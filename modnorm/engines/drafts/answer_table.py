@@ -1,0 +1,110 @@
+"""Answers by prompt, in bounded memory on the device that drafts.
+
+`tokens` is a ring of token ids. Each answer is a span of it. A prompt keeps its latest answers;
+when the ring is full, the oldest answers of all prompts make room.
+"""
+
+from collections import defaultdict, deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+Tokens = npt.NDArray[np.int32]
+
+SOURCES = 32
+"""Answers kept for each prompt."""
+TOKENS = 2**24
+"""Token ids kept in all, 4 bytes each: 1,000 prompts with 16 answers of 1,000 tokens."""
+PROMPTS = 2**13
+"""Prompts with answers at a time."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Span:
+    row: int
+    start: int
+    size: int
+
+
+class AnswerTable:
+    """The latest answers to each prompt.
+
+    Args:
+        device: Device of the tensors.
+        prompts: Rows of the table.
+        sources: Answers kept for each prompt.
+        tokens: Token ids kept in all.
+
+    Attributes:
+        tokens: The ring, int32.
+        spans: Start and length of each answer, int32 [prompts, sources, 2], the latest first;
+            length 0 where there is none.
+    """
+
+    def __init__(
+        self,
+        device: torch.device,
+        *,
+        prompts: int = PROMPTS,
+        sources: int = SOURCES,
+        tokens: int = TOKENS,
+    ) -> None:
+        self.tokens = torch.zeros(tokens, dtype=torch.int32, device=device)
+        self.spans = torch.zeros((prompts, sources, 2), dtype=torch.int32, device=device)
+        self._answers: defaultdict[int, deque[_Span]] = defaultdict(lambda: deque(maxlen=sources))
+        self._ring: deque[_Span] = deque()
+        self._next = 0
+
+    def add(self, answers: Iterable[tuple[int, Sequence[int] | Tokens]]) -> None:
+        """Add answers: the row of the prompt, and the tokens, which may begin with its end."""
+        changed: dict[int, None] = {}
+        for row, answer in answers:
+            self._add(row, answer)
+            changed[row] = None
+        self._update(changed)
+
+    def clear(self, rows: Iterable[int]) -> None:
+        """Forget the answers of rows, which get other prompts."""
+        changed = dict.fromkeys(rows)
+        for row in changed:
+            self._answers[row].clear()
+        self._update(changed)
+
+    def _add(self, row: int, answer: Sequence[int] | Tokens) -> None:
+        capacity = self.tokens.numel()
+        written = torch.tensor(np.asarray(answer[:capacity], dtype=np.int32))
+        size = written.numel()
+        if self._next + size > capacity:
+            self._free(self._next, capacity)
+            self._next = 0
+        self._free(self._next, self._next + size)
+        span = _Span(row, self._next, size)
+        self.tokens[span.start : span.start + size] = written
+        self._next += size
+        self._ring.append(span)
+        self._answers[row].appendleft(span)
+
+    def _free(self, first: int, last: int) -> None:
+        """Drop the oldest answers until none uses these places of the ring."""
+        freed: dict[int, None] = {}
+        while self._ring and first <= self._ring[0].start < last:
+            span = self._ring.popleft()
+            if span in self._answers[span.row]:
+                self._answers[span.row].remove(span)
+                freed[span.row] = None
+        self._update(freed)
+
+    def _update(self, rows: Iterable[int]) -> None:
+        """Write the spans of rows."""
+        rows = list(rows)
+        if not rows:
+            return
+        _, sources, _ = self.spans.shape
+        spans = np.zeros((len(rows), sources, 2), dtype=np.int32)
+        for place, row in enumerate(rows):
+            for source, span in enumerate(self._answers[row]):
+                spans[place, source] = span.start, span.size
+        self.spans[rows] = torch.from_numpy(spans).to(self.spans.device)

@@ -1,0 +1,190 @@
+"""Triton kernels of `matching`: drafts for all sequences of a step, without the host."""
+
+import torch
+import triton
+import triton.language as tl
+
+from modnorm.engines.drafts.answer_table import AnswerTable
+from modnorm.engines.drafts.matching import CONTEXT, NO_TOKEN, SUFFIX
+
+_BLOCK = 256
+"""Places that a program compares at once."""
+
+
+@triton.jit
+def _best_place(
+    source: tl.tensor,
+    size: tl.tensor,
+    end: tl.tensor,
+    limit: tl.tensor,
+    goal: tl.tensor,
+    STEP: tl.constexpr,
+    SUFFIX: tl.constexpr,
+    BLOCK: tl.constexpr,
+) -> tl.tensor:
+    """Return the best place of a source as a number: equal tokens, nearness, place.
+
+    `end` points to the last token of a sequence of `limit` tokens; `STEP` leads to the one before.
+    """
+    best = tl.zeros((BLOCK,), dtype=tl.int64)
+    for first in range(0, size, BLOCK):
+        place = first + tl.arange(0, BLOCK)
+        equal = (place > 0) & (place < size)
+        length = tl.zeros((BLOCK,), dtype=tl.int64)
+        for back in tl.static_range(SUFFIX):
+            inside = equal & (place > back)
+            token = tl.load(source + place - 1 - back, mask=inside, other=-2)
+            equal = inside & (token == tl.load(end + back * STEP, mask=back < limit, other=-3))
+            length += equal.to(tl.int64)
+        nearness = (1 << 21) - 1 - tl.abs(place - goal).to(tl.int64)
+        number = (length << 42) | (nearness << 21) | place.to(tl.int64)
+        best = tl.where(length > 0, tl.maximum(best, number), best)
+    return tl.max(best, axis=0)
+
+
+@triton.jit
+def _match_own_text(
+    texts: tl.tensor,
+    stride: tl.tensor,
+    slots: tl.tensor,
+    lengths: tl.tensor,
+    suffixes: tl.tensor,
+    best: tl.tensor,
+    SOURCES: tl.constexpr,
+    SUFFIX: tl.constexpr,
+    BLOCK: tl.constexpr,
+) -> None:
+    """Copy the end of each sequence, and find the best place in the sequence itself."""
+    sequence = tl.program_id(0)
+    slot = tl.load(slots + sequence).to(tl.int64)
+    text = texts + slot * stride
+    size = tl.load(lengths + slot).to(tl.int32)
+    end = text + size - 1
+    back = tl.arange(0, SUFFIX)
+    token = tl.load(end - back, mask=back < size, other=-3)
+    tl.store(suffixes + sequence * SUFFIX + back, token)
+    number = _best_place(text, size, end, size, size, -1, SUFFIX, BLOCK)
+    tl.store(best + sequence * (SOURCES + 1) + SOURCES, number)
+
+
+@triton.jit
+def _match_answers(
+    ring: tl.tensor,
+    spans: tl.tensor,
+    rows: tl.tensor,
+    slots: tl.tensor,
+    lengths: tl.tensor,
+    prompts: tl.tensor,
+    suffixes: tl.tensor,
+    best: tl.tensor,
+    SOURCES: tl.constexpr,
+    CONTEXT: tl.constexpr,
+    SUFFIX: tl.constexpr,
+    BLOCK: tl.constexpr,
+) -> None:
+    """Find the best place in one answer for one sequence."""
+    sequence = tl.program_id(0)
+    answer = tl.program_id(1)
+    slot = tl.load(slots + sequence).to(tl.int64)
+    row = tl.load(rows + sequence).to(tl.int64)
+    span = spans + (tl.maximum(row, 0) * SOURCES + answer) * 2
+    size = tl.load(span + 1)
+    size = tl.where(row < 0, 0, size)
+    goal = tl.load(lengths + slot).to(tl.int32) - tl.load(prompts + slot).to(tl.int32) + CONTEXT
+    end = suffixes + sequence * SUFFIX
+    source = ring + tl.load(span)
+    number = _best_place(source, size, end, SUFFIX, goal, 1, SUFFIX, BLOCK)
+    tl.store(best + sequence * (SOURCES + 1) + answer, number)
+
+
+@triton.jit
+def _collect(
+    texts: tl.tensor,
+    stride: tl.tensor,
+    ring: tl.tensor,
+    spans: tl.tensor,
+    rows: tl.tensor,
+    slots: tl.tensor,
+    lengths: tl.tensor,
+    best: tl.tensor,
+    drafts: tl.tensor,
+    COUNT: tl.constexpr,
+    SOURCES: tl.constexpr,
+    WIDTH: tl.constexpr,
+    ENTRIES: tl.constexpr,
+    NO_TOKEN: tl.constexpr,
+) -> None:
+    """Copy the draft of each sequence from its best source."""
+    sequence = tl.program_id(0)
+    entry = tl.arange(0, ENTRIES)
+    numbers = tl.load(best + sequence * (SOURCES + 1) + entry, mask=entry <= SOURCES, other=0)
+    # The number of equal tokens decides, then the source: earlier entries are better.
+    number = tl.max((numbers >> 42) * ENTRIES + ENTRIES - 1 - entry, axis=0)
+    chosen = ENTRIES - 1 - number % ENTRIES
+    place = tl.load(best + sequence * (SOURCES + 1) + chosen) & ((1 << 21) - 1)
+    slot = tl.load(slots + sequence).to(tl.int64)
+    row = tl.maximum(tl.load(rows + sequence), 0).to(tl.int64)
+    here = tl.arange(0, WIDTH)
+    wanted = (here < COUNT) & (number >= ENTRIES)
+    if chosen == SOURCES:
+        inside = wanted & (place + here < tl.load(lengths + slot))
+        token = tl.load(texts + slot * stride + place + here, mask=inside, other=NO_TOKEN)
+    else:
+        span = spans + (row * SOURCES + chosen) * 2
+        inside = wanted & (place + here < tl.load(span + 1))
+        token = tl.load(ring + tl.load(span) + place + here, mask=inside, other=NO_TOKEN)
+    tl.store(drafts + sequence * COUNT + here, token.to(tl.int64), mask=here < COUNT)
+
+
+class MatchKernels:
+    """Drafts on a GPU.
+
+    Args:
+        table: The answers.
+        sequences: Most sequences of a step.
+        count: Tokens of a draft.
+    """
+
+    def __init__(self, table: AnswerTable, *, sequences: int, count: int) -> None:
+        device = table.tokens.device
+        self._table = table
+        self._sources = table.spans.shape[1]
+        self._suffixes = torch.zeros((sequences, SUFFIX), dtype=torch.int32, device=device)
+        shape = (sequences, self._sources + 1)
+        self._best = torch.zeros(shape, dtype=torch.int64, device=device)
+        self.drafts = torch.zeros((sequences, count), dtype=torch.int64, device=device)
+        """The last drafts, [sequences, count]; `NO_TOKEN` after the end of a draft."""
+
+    def propose(
+        self,
+        rows: torch.Tensor,
+        slots: torch.Tensor,
+        texts: torch.Tensor,
+        lengths: torch.Tensor,
+        prompts: torch.Tensor,
+    ) -> torch.Tensor:
+        """Return the drafts of sequences, int64 [sequences, count].
+
+        Args:
+            rows: Row of each sequence's prompt, -1 for none, int32 [sequences].
+            slots: Row of each sequence in the other tensors, int32 [sequences].
+            texts: Tokens of prompt and answer, int32 [slots, width].
+            lengths: Number of these tokens, int32 [slots].
+            prompts: Number of the prompt's tokens, int32 [slots].
+        """
+        sequences, count = len(rows), self.drafts.shape[1]
+        ring, spans, sources = self._table.tokens, self._table.spans, self._sources
+        stride = texts.stride(0)
+        _match_own_text[(sequences,)](
+            texts, stride, slots, lengths, self._suffixes, self._best, sources, SUFFIX, _BLOCK
+        )
+        _match_answers[(sequences, sources)](
+            ring, spans, rows, slots, lengths, prompts, self._suffixes, self._best,
+            sources, CONTEXT, SUFFIX, _BLOCK,
+        )  # fmt: skip
+        _collect[(sequences,)](
+            texts, stride, ring, spans, rows, slots, lengths, self._best, self.drafts,
+            count, sources, triton.next_power_of_2(count), triton.next_power_of_2(sources + 1),
+            NO_TOKEN,
+        )  # fmt: skip
+        return self.drafts[:sequences]
