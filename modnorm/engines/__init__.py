@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.engines.protocol import Completion, Engine, Finish, GenerationLimits
-from modnorm.engines.settings import EngineSettings, Numerics
+from modnorm.engines.settings import Drafts, EngineSettings, Numerics
 from modnorm.engines.vllm.numerics import choose_numerics
 from modnorm.errors import IncompatibleError, InvalidInputError
 from modnorm.hints import one_of
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Completion",
+    "Drafts",
     "Engine",
     "EngineSettings",
     "Finish",
@@ -83,6 +84,7 @@ def _require_default_features(settings: EngineSettings) -> None:
     """Refuse settings that the transformers engine would silently ignore."""
     requested = {
         "numerics": settings.numerics is not Numerics.FAST,
+        "drafts": settings.drafts is not Drafts.NONE,
         "tensor_parallel_size": settings.tensor_parallel_size > 1,
     }
     for field in (field for field, is_requested in requested.items() if is_requested):

@@ -13,6 +13,15 @@ class Numerics(StrEnum):
     """It does not: vLLM uses its batch-invariant kernels."""
 
 
+class Drafts(StrEnum):
+    """Whether an engine verifies draft tokens, several in one step."""
+
+    NONE = "none"
+    """It decodes one token a step."""
+    POPULATION = "population"
+    """It drafts from other candidates' answers to the same prompt, and from the answer itself."""
+
+
 DEFAULT_SHARE = 0.9
 """Part of a GPU's memory that an engine uses when it is alone on the GPU."""
 
@@ -36,3 +45,5 @@ class EngineSettings:
     while the worker launches another. Engines that share a GPU gain nothing by it."""
     numerics: Numerics = Numerics.FAST
     """A process keeps the mode of its first engine."""
+    drafts: Drafts = Drafts.NONE
+    """Source of draft tokens."""

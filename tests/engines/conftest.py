@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, Pr
 
 from modnorm.checkpoint.prompts import PromptEncoder
 from modnorm.checkpoint.reference import Checkpoint, resolve_checkpoint
-from modnorm.engines import Engine, GenerationLimits, load_engine
+from modnorm.engines import Drafts, Engine, EngineSettings, GenerationLimits, load_engine
 from modnorm.engines.transformers_engine import TransformersEngine
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.adapters import write_adapter
@@ -33,10 +33,13 @@ VLLM = {
     "VLLM_LOGGING_LEVEL": "WARNING",
     "HF_HUB_OFFLINE": "1",
 }
+DRAFTING = "vllm with drafts"
 ENGINES = ["transformers"]
 if find_spec("vllm"):
     os.environ.update(VLLM)
-    ENGINES = ["vllm"] if torch.cuda.is_available() else ["vllm", "vllm as on a GPU"]
+    ENGINES = ["vllm", DRAFTING]
+    if not torch.cuda.is_available():
+        ENGINES.append("vllm as on a GPU")
 
 PLAIN = "MODNORM_TEST_PLAIN_VLLM"
 """Set to 1, it switches every registered optimisation of the vLLM engine off."""
@@ -166,8 +169,9 @@ def engine(
 ) -> Iterator[Engine]:
     """The engine under test: vLLM's in the environment that has vLLM."""
     name, _, how = request.param.partition(" ")
-    with as_on_gpu() if how else nullcontext():
-        engine = load_engine(name, checkpoint)
+    drafts = Drafts.POPULATION if request.param == DRAFTING else Drafts.NONE
+    with as_on_gpu() if how == "as on a GPU" else nullcontext():
+        engine = load_engine(name, checkpoint, EngineSettings(drafts=drafts))
     yield engine
     engine.close()
 

@@ -38,6 +38,8 @@ def parked_after(engine: Engine, steps: int, between: Callable[[], object]) -> C
 def test_a_parked_candidate_continues_unchanged(
     engine: Engine, prompts: Prompts, scale_map: ScaleMap, draw: Draw, steps: int
 ) -> None:
+    if steps > 2 and engine.environment.get("drafts", "none") != "none":
+        pytest.skip("with drafts of the same answers the request ends earlier")
     first, second = (draw(scale_map, seed, radius=0.1) for seed in (5, 6))
     with engine.candidate(second, scale_map):
         other = answers(engine, prompts)
@@ -72,7 +74,7 @@ def test_several_candidates_are_parked_at_once(
 
     def answer_from(place: int) -> None:
         if place < len(drawn):
-            poll = parked_after(engine, 3 + place, lambda: answer_from(place + 1))
+            poll = parked_after(engine, place, lambda: answer_from(place + 1))
             with engine.candidate(drawn[place], scale_map):
                 found = engine.generate(prompts, LIMITS, poll=poll)
                 said[place] = sorted(found, key=lambda one: one.index)

@@ -12,7 +12,14 @@ from transformers import AutoModelForCausalLM
 from modnorm.checkpoint.prompts import PromptEncoder
 from modnorm.checkpoint.reference import Checkpoint, resolve_checkpoint
 from modnorm.checkpoint.weights import CheckpointWeights, weights_sha256
-from modnorm.engines import EngineSettings, GenerationLimits, Numerics, greedy, load_engine
+from modnorm.engines import (
+    Drafts,
+    EngineSettings,
+    GenerationLimits,
+    Numerics,
+    greedy,
+    load_engine,
+)
 from modnorm.engines.causal import CausalModel
 from modnorm.engines.slots import ATTENTION
 from modnorm.engines.transformers_engine import TransformersEngine
@@ -310,6 +317,7 @@ def test_unknown_engine_is_refused(bundled: Checkpoint) -> None:
     [
         ("engine.numerics", EngineSettings(numerics=Numerics.BATCH_INVARIANT)),
         ("engine.tensor_parallel_size", EngineSettings(tensor_parallel_size=2)),
+        ("engine.drafts", EngineSettings(drafts=Drafts.POPULATION)),
     ],
 )
 def test_settings_of_vllm_are_refused(

@@ -19,7 +19,8 @@ from modnorm.checkpoint.prompts import PromptEncoder, check_fit
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.checkpoint.weights import CheckpointWeights
 from modnorm.engines.protocol import Completion, Finish, GenerationLimits, OnTokens
-from modnorm.engines.settings import EngineSettings
+from modnorm.engines.settings import Drafts, EngineSettings
+from modnorm.engines.vllm.answer_feed import AnswerFeed
 from modnorm.engines.vllm.internals.interfaces import PENDING_CALLS
 from modnorm.engines.vllm.internals.parking import Parked, Parking
 from modnorm.engines.vllm.internals.stepper import OUTPUT_GATHERING, Stepper
@@ -83,6 +84,8 @@ class VllmEngine:
             self._parking = self._make_parking()
             digest = checkpoint.digest
             self._ranks = RankGroup(self._engine, stored.layout, stored.dtype, digest)
+            drafts = self._settings.drafts is Drafts.POPULATION
+            self._feed = AnswerFeed(self._ranks) if drafts else None
             require_unchanged(checkpoint.directory, digest)
         except BaseException:
             self.close()
@@ -172,6 +175,8 @@ class VllmEngine:
         self._candidate = None
         waiting, self._waiting = self._waiting, {}
         self._ranks.restore()
+        if self._feed:
+            self._feed.send()
         try:
             yield
             self._write_candidate(*candidate)
@@ -204,6 +209,8 @@ class VllmEngine:
             with vllm_failures("aborting parked requests"):
                 self._parking.drop(requests)
                 self._engine.abort_request(names)
+            if self._feed:
+                self._feed.add_unfinished(requests.outputs.tokens)
 
     def generate(
         self,
@@ -257,6 +264,7 @@ class VllmEngine:
                 elif steps % CHECK_EVERY == 0:
                     self._require_finite(next(checks))
                 for output in finished:
+                    self._feed_answer(output)
                     yield self._completion(output, waiting.pop(output.request_id))
         finally:
             self._abort(waiting)
@@ -278,9 +286,17 @@ class VllmEngine:
             raw = [{"prompt_token_ids": list(prompt)} for prompt in prompts]
             for index, prompt in enumerate(self._engine.renderer.render_cmpl(raw), after):
                 self._requests += 1
-                name = str(self._requests)
+                name = self._name(prompts[index - after])
                 self._waiting[name] = index
                 self._engine.add_request(name, prompt, self._sampling(index, limits))
+
+    def _name(self, prompt: Sequence[int]) -> str:
+        """Return the id of the next request."""
+        return self._feed.name(self._requests, prompt) if self._feed else str(self._requests)
+
+    def _feed_answer(self, request: RequestOutput) -> None:
+        if self._feed:
+            self._feed.add(request.request_id, request.outputs[0].token_ids)
 
     def _sampling(
         self,
@@ -311,7 +327,10 @@ class VllmEngine:
             with vllm_failures("aborting requests"):
                 self._engine.abort_request(names)
         if waiting is self._waiting:
-            self._stepper.forget()
+            unfinished = self._stepper.forget()
+            if self._feed:
+                self._feed.add_unfinished(unfinished)
+                self._feed.send()
 
     def _completion(self, request: RequestOutput, index: int) -> Completion:
         (output,) = request.outputs

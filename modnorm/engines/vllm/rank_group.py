@@ -131,6 +131,12 @@ class RankGroup:
                 values = _values("had_finite_logits", last_answers())
             yield all(values)
 
+    def add_answers(
+        self, reused: list[int], rows: list[int], sizes: list[int], tokens: bytes
+    ) -> None:
+        """Give answers to the drafts of every rank; see `RankModel.add_answers`."""
+        self._call("add_answers", reused, rows, sizes, tokens)
+
     def sha256(self) -> str:
         """SHA-256 over all physical tensors, in canonical order and layout."""
         if self.size == 1:

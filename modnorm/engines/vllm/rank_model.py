@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 
 from modnorm.checkpoint.reference import resolve_checkpoint
@@ -25,6 +26,7 @@ from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.candidate_weights import CandidateWeights, WeightView
 
 if TYPE_CHECKING:
+    from modnorm.engines.drafts.answer_table import AnswerTable
     from modnorm.perturbation.lineage import Lineage
 
 
@@ -41,6 +43,7 @@ class RankModel:
         model_digest: str,
         model: torch.nn.Module,
         caches: Sequence[torch.Tensor],
+        table: "AnswerTable | None" = None,
     ) -> None:
         stored = CheckpointWeights(resolve_checkpoint(str(directory.absolute())))
         views = shard_views(stored.layout, model, stored.dtype)
@@ -51,6 +54,7 @@ class RankModel:
         )
         self._views = views
         self._caches = caches
+        self._table = table
         self._maps: dict[str, ScaleMap] = {}
         self._lineage: Lineage | None = None
         self._device = next(model.parameters()).device
@@ -117,6 +121,26 @@ class RankModel:
     def had_finite_logits(self) -> int:
         """Whether the logits were finite at the last call of this method; does not wait."""
         return int(self._check.had_finite_logits())
+
+    def add_answers(
+        self, reused: list[int], rows: list[int], sizes: list[int], tokens: bytes
+    ) -> None:
+        """Add answers to the table that drafts come from; nothing without drafts.
+
+        Args:
+            reused: Rows that got another prompt.
+            rows: Row of each answer's prompt.
+            sizes: Tokens of each answer.
+            tokens: Tokens of all answers, int32.
+        """
+        if self._table is None:
+            return
+        ends = np.cumsum(sizes)
+        answers = np.split(np.frombuffer(tokens, dtype=np.int32), ends[:-1])
+        self._synchronize()
+        self._table.clear(reused)
+        self._table.add(zip(rows, answers, strict=True))
+        self._synchronize()
 
     def shard(self, name: str) -> Value:
         """Return the blocks of one tensor on this rank: rows, columns or None, bytes."""

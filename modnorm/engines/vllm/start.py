@@ -20,11 +20,16 @@ from vllm.v1.executor import Executor
 from modnorm.checkpoint.families import Dimensions
 from modnorm.checkpoint.layout import Layout
 from modnorm.checkpoint.reference import Checkpoint
-from modnorm.engines.settings import EngineSettings
+from modnorm.engines.settings import Drafts, EngineSettings
 from modnorm.engines.vllm.internals.block_allocation import (
     BLOCK_ALLOCATION,
     allocate_at_block_ends,
     manager_of,
+)
+from modnorm.engines.vllm.internals.drafting import (
+    draft_arguments,
+    draft_from_population,
+    keep_compile_cache,
 )
 from modnorm.engines.vllm.internals.in_flight_steps import (
     IN_FLIGHT_STEPS,
@@ -94,7 +99,9 @@ def start_vllm(
         # `LLM` uses this context too: it raises the tokens of a step for batches of prompts.
         config = EngineArgs(**arguments).create_engine_config(UsageContext.LLM_CLASS)
         _require_settings(config)
+        _require_drafts(config, settings.drafts)
         used = check_stage(Stage.CONFIG, config, overrides.without)
+        keep_compile_cache(config)
         if IN_FLIGHT_STEPS.name in used:
             config = with_three_steps(config)
         with worker_errors_raised(), _executor_of(config) as executor:
@@ -114,6 +121,7 @@ def _prepare_process(settings: EngineSettings) -> None:
     require_offered(settings.numerics)
     keep_plain_weights()
     fix_queues()
+    draft_from_population()
     # vLLM has no other setting for it.
     os.environ.setdefault(START_METHOD, "spawn")  # noqa: TID251
     check_stage(Stage.PROCESS)
@@ -150,7 +158,18 @@ def recorded_settings(engine: LLMEngine) -> dict[str, str]:
         "step_tokens": str(config.scheduler_config.max_num_batched_tokens),
         "graphs": str(getattr(mode, "name", mode)),
         "steps_in_flight": str(engine.engine_core.engine_core.batch_queue_size),
+        "drafts": _recorded_drafts(config),
     }
+
+
+def _recorded_drafts(config: VllmConfig) -> str:
+    """Return the source of drafts, and their tokens for the fewest to the most sequences."""
+    drafts = config.speculative_config
+    if drafts is None:
+        return str(Drafts.NONE)
+    schedule = drafts.num_speculative_tokens_per_batch_size
+    sizes = [step[2] for step in schedule] if schedule else [drafts.num_speculative_tokens]
+    return f"{Drafts.POPULATION} {'/'.join(map(str, sizes))}"
 
 
 @contextmanager
@@ -216,6 +235,8 @@ def engine_arguments(
     if _has_windows(checkpoint):
         # vLLM refuses more sequences than tokens of a step.
         arguments["max_num_batched_tokens"] = max(_WINDOWED_STEP_TOKENS, sequences)
+    if settings.drafts is Drafts.POPULATION:
+        arguments |= draft_arguments()
     if on_gpu:
         return arguments | _gpu_arguments(layout, dtype, settings)
     cache = cpu_cache_bytes(
@@ -270,10 +291,19 @@ def _require_known(arguments: Mapping[str, object]) -> None:
 def _require_settings(config: VllmConfig) -> None:
     """Refuse settings that a plug-in or an environment variable has changed."""
     for path, expected in REQUIRED_SETTINGS.items():
-        actual = attrgetter(path)(config)
-        if actual != expected:
-            raise IncompatibleError(
-                f"vLLM has set {path} to {actual!r}, it must be {expected!r}",
-                field="engine.name",
-                remedy="remove plug-ins of vLLM and VLLM_ variables that change it",
-            )
+        _require_setting(path, attrgetter(path)(config), expected)
+
+
+def _require_drafts(config: VllmConfig, drafts: Drafts) -> None:
+    """Refuse drafts that a plug-in has added or removed."""
+    actual = Drafts.NONE if config.speculative_config is None else Drafts.POPULATION
+    _require_setting("speculative_config", actual, drafts)
+
+
+def _require_setting(path: str, actual: object, expected: object) -> None:
+    if actual != expected:
+        raise IncompatibleError(
+            f"vLLM has set {path} to {actual!r}, it must be {expected!r}",
+            field="engine.name",
+            remedy="remove plug-ins of vLLM and VLLM_ variables that change it",
+        )

@@ -7,6 +7,7 @@ the class shares a namespace with vLLM's worker.
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from modnorm.engines.vllm.internals.drafting import attach_table, draft_from_population
 from modnorm.engines.vllm.internals.linear_weights import keep_plain_weights
 from modnorm.engines.vllm.internals.message_queues import fix_queues
 from modnorm.engines.vllm.internals.register import check_stage
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 write_worker_errors()
 keep_plain_weights()
 fix_queues()
+draft_from_population()
 
 
 class CandidateWorker:
@@ -45,7 +47,9 @@ class CandidateWorker:
             check_stage(Stage.WORKER, self)
             directory = Path(self.model_config.model)
             caches = self.model_runner.kv_caches
-            self.modnorm_rank = RankModel(directory, model_digest, self.get_model(), caches)
+            self.modnorm_rank = RankModel(
+                directory, model_digest, self.get_model(), caches, attach_table(self)
+            )
             return {"kernels": int(self.modnorm_rank.weights.has_kernels)}
 
         return answer(hold)

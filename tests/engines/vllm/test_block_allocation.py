@@ -157,4 +157,6 @@ def test_only_a_decoding_sequence_with_room_skips_the_manager(
     request = SimpleNamespace(request_id=name, num_computed_tokens=computed)
     answer = engine.manager.allocate_slots(request, 1, **given)
     assert (answer != "nothing") is asks
-    assert engine.manager.allocate_slots(request, 2) != "nothing"
+    # With drafts, a step has several tokens of a sequence.
+    two_fit = name == "long" and computed + 2 <= 48
+    assert (engine.manager.allocate_slots(request, 2) == "nothing") is two_fit

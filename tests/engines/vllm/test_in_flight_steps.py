@@ -51,6 +51,7 @@ def make_vllm(monkeypatch: pytest.MonkeyPatch) -> Callable[..., SimpleNamespace]
 
         class Config:
             max_concurrent_batches = 2
+            speculative_config = None
             parallel_config = SimpleNamespace(distributed_executor_backend=backend)
 
         class DeeperConfig(Config):

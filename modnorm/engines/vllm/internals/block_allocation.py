@@ -34,8 +34,9 @@ def allocate_at_block_ends(manager: "KVCacheManager") -> None:
         num_lookahead_tokens: int = 0,
         **named: object,
     ) -> "KVCacheBlocks | None":
-        plain = num_new_tokens == 1 and not num_lookahead_tokens and not others and not named
-        if plain and request.num_computed_tokens < size * len(held.get(request.request_id, ())):
+        plain = not num_lookahead_tokens and not others and not named
+        room = size * len(held.get(request.request_id, ()))
+        if plain and request.num_computed_tokens + num_new_tokens <= room:
             return no_blocks
         return allocate(
             request, num_new_tokens, *others, num_lookahead_tokens=num_lookahead_tokens, **named

@@ -64,8 +64,11 @@ def discard_preempted(scheduler: "Scheduler") -> None:
 
 
 def _has_worker_process(config: VllmConfig) -> bool:
-    has_process = config.parallel_config.distributed_executor_backend == "mp"
-    return has_process and bool(config.max_concurrent_batches == _USUAL)
+    if config.parallel_config.distributed_executor_backend != "mp":
+        return False
+    # The other attribute counts steps, which differ from tokens if drafts are verified.
+    counts = config.speculative_config is None or hasattr(_probe_request(), _KEEPS_APART)
+    return counts and bool(config.max_concurrent_batches == _USUAL)
 
 
 def _keeps_tokens_apart(config: VllmConfig) -> bool:

@@ -22,7 +22,6 @@ REQUIRED_SETTINGS: Mapping[str, object] = MappingProxyType(
         "cache_config.enable_prefix_caching": False,
         "model_config.quantization": None,
         "model_config.use_mla": False,
-        "speculative_config": None,
         "parallel_config.pipeline_parallel_size": 1,
     }
 )
@@ -102,6 +101,7 @@ INTERFACES = (
         stage=Stage.CONFIG,
         vllm_names=(
             *(f".{path}" for path in REQUIRED_SETTINGS),
+            ".speculative_config",
             ".scheduler_config.max_num_batched_tokens",
             ".compilation_config.cudagraph_mode",
         ),

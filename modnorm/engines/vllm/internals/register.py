@@ -7,6 +7,7 @@ import logging
 from collections.abc import Collection, Sequence
 
 from modnorm.engines.vllm.internals.block_allocation import BLOCK_ALLOCATION
+from modnorm.engines.vllm.internals.drafting import DRAFT_METHOD, DRAFTER
 from modnorm.engines.vllm.internals.in_flight_steps import IN_FLIGHT_STEPS
 from modnorm.engines.vllm.internals.interfaces import INTERFACES
 from modnorm.engines.vllm.internals.layers import LAYERS
@@ -29,6 +30,8 @@ REGISTER: Sequence[RegisterEntry] = (
     QUEUE_CONTEXTS,
     QUEUE_WAITS,
     WORKER_ERRORS,
+    DRAFT_METHOD,
+    DRAFTER,
     *INTERFACES,
 )
 OPTIMISATIONS = frozenset(entry.name for entry in REGISTER if entry.kind is Kind.OPTIMISATION)

@@ -1,7 +1,7 @@
 """Runs vLLM's steps; processes the output of a request once, after its last step."""
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -70,9 +70,10 @@ class Stepper:
         """Call a function with the new tokens of requests until `forget`."""
         self._pending.on_tokens = on_tokens
 
-    def forget(self) -> None:
-        """Drop the tokens of aborted requests."""
-        self._pending = Outputs()
+    def forget(self) -> Mapping[str, Sequence[int]]:
+        """Return and drop the tokens of aborted requests, by vLLM's request id."""
+        dropped, self._pending = self._pending, Outputs()
+        return dropped.tokens
 
     def suspend(self, finished: list[RequestOutput]) -> Outputs:
         """Return all outputs and start empty for other requests.

@@ -1,0 +1,176 @@
+"""Puts the population's drafts into vLLM's model runners.
+
+The runner of version 2 makes its speculator in `init_speculator`. vLLM knows the method
+`ngram_gpu`: it needs no drafting model and keeps asynchronous scheduling. Older versions refuse it
+in this runner, because they have no speculator for it; here the population's takes its place.
+
+The runner of version 1, which vLLM's CPU build has, makes a named class (`custom_class`). It
+switches asynchronous scheduling off.
+"""
+
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+from vllm.config import VllmConfig
+from vllm.platforms import current_platform
+
+from modnorm.engines.vllm.internals.register_entry import RegisterEntry, Stage, resolve
+from modnorm.engines.vllm.speculator import PopulationProposer, PopulationSpeculator
+
+if TYPE_CHECKING:
+    from modnorm.engines.drafts.answer_table import AnswerTable
+
+SCHEDULE = ((1, 16, 15), (17, 64, 7), (65, 4096, 3))
+"""Draft tokens of each sequence by the sequences of the step: first, last, tokens. Few sequences
+leave room for long drafts in a step that only reads the weights."""
+CAPTURE_SIZES = (*range(16, 65, 16), *range(96, 257, 32), *range(320, 1025, 64))
+"""Tokens of a step for which vLLM captures CUDA graphs, multiples of each `1 + tokens`."""
+_GPU, _CPU = "ngram_gpu", "custom_class"
+_SETTLED = "custom_class"
+_CPU_TOKENS = 7
+_PROPOSER = "modnorm.engines.vllm.speculator.PopulationProposer"
+_UNSUPPORTED = "vllm.config:VllmConfig._get_v2_model_runner_unsupported_features"
+_PACKAGE = "vllm.v1.worker.gpu.spec_decode"
+_RUNNER = "vllm.v1.worker.gpu.model_runner"
+_MAKER = "init_speculator"
+_REMEDY = "use drafts: none"
+
+
+def draft_arguments() -> Mapping[str, object]:
+    """Return vLLM's engine arguments for drafts."""
+    if current_platform.is_cpu():
+        cpu = {"method": _CPU, "model": _PROPOSER, "num_speculative_tokens": _CPU_TOKENS}
+        return {"speculative_config": cpu}
+    gpu = {
+        "method": _GPU,
+        "num_speculative_tokens": max(tokens for _, _, tokens in SCHEDULE),
+        "num_speculative_tokens_per_batch_size": list(SCHEDULE),
+        "prompt_lookup_min": 1,
+        "prompt_lookup_max": 1,
+    }
+    return {"speculative_config": gpu, "cudagraph_capture_sizes": list(CAPTURE_SIZES)}
+
+
+def draft_from_population() -> None:
+    """Let vLLM's runner of version 2 make the population's speculator, in this process.
+
+    It changes nothing for engines without drafts. The register refuses drafts where a name is
+    missing.
+    """
+    if current_platform.is_cpu() or not hasattr(VllmConfig, _UNSUPPORTED.rpartition(".")[2]):
+        return
+    try:
+        make = resolve(f"{_PACKAGE}:{_MAKER}")
+    except (ImportError, AttributeError):
+        return
+    if isinstance(make, _Maker):
+        return
+    _admit_method()
+    for module in (sys.modules[_PACKAGE], sys.modules.get(_RUNNER)):
+        if module is not None:
+            setattr(module, _MAKER, _Maker(make))
+
+
+def keep_compile_cache(config: VllmConfig) -> None:
+    """Change the method's name in a complete configuration.
+
+    vLLM compiles a model with `ngram_gpu` anew at every start. The name has no other effect by
+    then; `model` still names the method.
+    """
+    if _drafts(config) and config.speculative_config.method == _GPU:
+        config.speculative_config.method = _SETTLED
+
+
+class _Maker:
+    """vLLM's `init_speculator`, which makes the population's for its method."""
+
+    def __init__(self, make: Any) -> None:  # noqa: ANN401 - vLLM's function
+        self._make = make
+
+    def __call__(self, config: VllmConfig, device: torch.device, *others: object) -> object:
+        if config.speculative_config.model == _GPU:
+            return PopulationSpeculator(config, device)
+        return self._make(config, device, *others)
+
+
+def _admit_method() -> None:
+    """Remove the method from the features that the runner of version 2 lacks."""
+    lacking = VllmConfig._get_v2_model_runner_unsupported_features  # noqa: SLF001 - no other hook
+
+    def lacking_others(config: VllmConfig) -> list[str]:
+        features: list[str] = lacking(config)
+        if not _drafts(config) or config.speculative_config.model != _GPU:
+            return features
+        return [one for one in features if _GPU not in one and _SETTLED not in one]
+
+    VllmConfig._get_v2_model_runner_unsupported_features = lacking_others  # noqa: SLF001 - see above
+
+
+def attach_table(worker: Any) -> "AnswerTable | None":  # noqa: ANN401 - vLLM's worker
+    """Connect the drafts with a worker's sequences; return their answers, None without drafts."""
+    runner = worker.model_runner
+    if not _drafts(worker):
+        return None
+    if (speculator := getattr(runner, "speculator", None)) is not None:
+        speculator.attach(runner.req_states)
+        return speculator.table  # type: ignore[no-any-return]  # vLLM's attribute
+    runner.drafter.attach(runner)
+    return runner.drafter.table  # type: ignore[no-any-return]  # as above
+
+
+def _drafts(subject: Any) -> bool:  # noqa: ANN401 - vLLM's configuration or worker
+    config = getattr(subject, "vllm_config", subject)
+    return config.speculative_config is not None
+
+
+def _keeps_method(config: VllmConfig) -> bool:
+    """VLLM has the requested method, and on a GPU its runner of version 2 runs ahead."""
+    method = config.speculative_config.method
+    if current_platform.is_cpu():
+        return bool(method == _CPU)
+    ahead = config.scheduler_config.async_scheduling and config.use_v2_model_runner
+    return bool(method == _GPU and ahead)
+
+
+def _has_drafter(worker: Any) -> bool:  # noqa: ANN401 - vLLM's worker, extended
+    """The worker's runner has the population's speculator."""
+    runner = worker.model_runner
+    speculator = getattr(runner, "speculator", None)
+    if speculator is None:
+        return isinstance(runner.drafter, PopulationProposer)
+    states = ("all_token_ids.gpu", "total_len.gpu", "prompt_len.gpu")
+    return isinstance(speculator, PopulationSpeculator) and all(
+        isinstance(resolve(f".{name}", runner.req_states), torch.Tensor) for name in states
+    )
+
+
+DRAFT_METHOD = RegisterEntry(
+    name="draft_method",
+    purpose="Verifies the population's drafts in vLLM's model runners.",
+    stage=Stage.CONFIG,
+    vllm_names=(
+        ".speculative_config.method",
+        ".speculative_config.model",
+        f"{_UNSUPPORTED} | vllm.v1.spec_decode.custom_class_proposer:create_custom_proposer",
+        f"{_PACKAGE}:{_MAKER}",
+    ),
+    otherwise=_REMEDY,
+    removable_when="the runner of version 2 makes a named class",
+    self_test=_keeps_method,
+    applies=_drafts,
+)
+DRAFTER = RegisterEntry(
+    name="drafter",
+    purpose="Reads sequences in the model runner's memory, to draft without the host.",
+    stage=Stage.WORKER,
+    vllm_names=(
+        ".model_runner.speculator | .model_runner.drafter",
+        ".model_runner.req_states | .model_runner.input_batch.req_ids",
+    ),
+    otherwise=_REMEDY,
+    removable_when="vLLM passes the sequences to speculators",
+    self_test=_has_drafter,
+    applies=_drafts,
+)

@@ -1,0 +1,140 @@
+"""Drafts from the population in vLLM: fewer steps, equal answers."""
+
+from collections.abc import Callable, Iterator, Sequence
+
+import pytest
+
+pytest.importorskip(
+    "vllm", reason="runs in an environment with vLLM: `make test-vllm`, part of `make test`"
+)
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from vllm.engine.arg_utils import EngineArgs
+
+from modnorm.checkpoint.reference import Checkpoint
+from modnorm.engines import Completion, Drafts, EngineSettings, GenerationLimits
+from modnorm.engines.vllm.engine import VllmEngine
+from modnorm.engines.vllm.start import _require_drafts
+from modnorm.errors import CancelledError, CandidateError, IncompatibleError
+from modnorm.geometry.scale_map import ScaleMap
+from modnorm.perturbation.descriptor import Descriptor
+
+LIMITS = GenerationLimits(48)
+Prompts = Sequence[Sequence[int]]
+Draw = Callable[..., Descriptor]
+
+
+@pytest.fixture(scope="module")
+def engine(
+    float32: Checkpoint,
+    undrafted: list[list[Completion]],
+) -> Iterator[VllmEngine]:
+    """An engine with drafts, in float32, where rounding decides no argmax."""
+    drafts = EngineSettings(max_model_len=512, max_num_seqs=16, drafts=Drafts.POPULATION)
+    engine = VllmEngine(float32, drafts)
+    yield engine
+    engine.close()
+
+
+@pytest.fixture(scope="module")
+def undrafted(
+    float32: Checkpoint, prompts: Prompts, scale_map: ScaleMap, draw: Draw
+) -> list[list[Completion]]:
+    """The answers of four candidates without drafts."""
+    plain = VllmEngine(float32, EngineSettings(max_model_len=512, max_num_seqs=16))
+    try:
+        return [
+            answers_of(plain, prompts, scale_map, draw(scale_map, seed))[0] for seed in range(4)
+        ]
+    finally:
+        plain.close()
+
+
+def answers_of(
+    engine: VllmEngine, prompts: Prompts, scale_map: ScaleMap, descriptor: Descriptor
+) -> tuple[list[Completion], int]:
+    """Return a candidate's answers, and the number of steps."""
+    polls: list[None] = []
+    with engine.candidate(descriptor, scale_map):
+        said = engine.generate(prompts, LIMITS, poll=lambda: polls.append(None))
+        return sorted(said, key=lambda one: one.index), len(polls)
+
+
+def test_answers_are_equal_and_take_fewer_steps(
+    undrafted: list[list[Completion]],
+    engine: VllmEngine,
+    prompts: Prompts,
+    scale_map: ScaleMap,
+    draw: Draw,
+) -> None:
+    steps = []
+    for seed, expected in enumerate(undrafted):
+        answers, taken = answers_of(engine, prompts, scale_map, draw(scale_map, seed))
+        assert answers == expected
+        steps.append(taken)
+    again, taken = answers_of(engine, prompts, scale_map, draw(scale_map, 0))
+    assert again == undrafted[0]
+    longest = max(answer.tokens for answer in again)
+    assert taken < longest / 3
+    assert max(steps[1:]) < longest
+
+
+def test_the_record_names_drafts(engine: VllmEngine) -> None:
+    assert engine.environment["drafts"].startswith("population ")
+
+
+@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.data())
+def test_wrong_drafts_change_no_answer(
+    undrafted: list[list[Completion]],
+    engine: VllmEngine,
+    prompts: Prompts,
+    scale_map: ScaleMap,
+    draw: Draw,
+    data: st.DataObject,
+) -> None:
+    """The table says what no candidate said: other tokens after the same beginnings."""
+    drafter = engine._engine.model_executor.driver_worker.worker.model_runner.drafter
+    rows = len(prompts)
+    token = st.integers(0, 1000)
+    for row in range(rows):
+        end = list(prompts[row][-4:])
+        answer = [*end, *data.draw(st.lists(token, min_size=1, max_size=60))]
+        drafter.table.add([(row, answer * data.draw(st.integers(1, 3)))])
+    seed = data.draw(st.integers(0, 3))
+    answers, _ = answers_of(engine, prompts, scale_map, draw(scale_map, seed))
+    assert answers == undrafted[seed]
+
+
+def test_unfinished_answers_are_drafts_as_well(
+    engine: VllmEngine, prompts: Prompts, scale_map: ScaleMap, draw: Draw
+) -> None:
+    descriptor, polls = draw(scale_map, 77), iter(range(12))
+
+    def stop() -> None:
+        if next(polls, None) is None:
+            raise CancelledError("enough")
+
+    with engine.candidate(descriptor, scale_map), pytest.raises(CancelledError):
+        list(engine.generate(prompts, LIMITS, poll=stop))
+    table = engine._engine.model_executor.driver_worker.worker.model_runner.drafter.table
+    kept = table.spans[: len(prompts), 0, 1].tolist()
+    answers, _ = answers_of(engine, prompts, scale_map, descriptor)
+    assert max(kept) >= 16 + 12
+    assert max(answer.tokens for answer in answers) == LIMITS.max_tokens
+
+
+def test_a_plug_in_that_changes_drafts_is_refused(float32: Checkpoint) -> None:
+    arguments = {"model": str(float32.directory), "skip_tokenizer_init": True}
+    config = EngineArgs(**arguments).create_engine_config()
+    _require_drafts(config, Drafts.NONE)
+    with pytest.raises(IncompatibleError, match="speculative_config"):
+        _require_drafts(config, Drafts.POPULATION)
+
+
+def test_nan_logits_fail_the_candidate(
+    engine: VllmEngine, prompts: Prompts, scale_map: ScaleMap, draw: Draw
+) -> None:
+    with pytest.raises(CandidateError, match="not finite"):
+        answers_of(engine, prompts, scale_map, draw(scale_map, 1, radius=1e30))
