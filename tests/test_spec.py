@@ -191,7 +191,7 @@ def with_engine(engine):
 def test_an_engine_without_settings_keeps_its_old_digest():
     before = "4da6b56ca52da94c537665fa9a2adeca17661cfa9130c22c1884700006525107"
     assert parse_spec(with_engine("vllm")).digest == before
-    spelt = {"name": "vllm", "tensor_parallel_size": 1, "numerics": "fast"}
+    spelt = {"name": "vllm", "tensor_parallel_size": 1, "numerics": "fast", "drafts": "none"}
     assert parse_spec(with_engine(spelt)).digest == before
     assert parse_spec(with_engine({"name": "vllm", "max_num_seqs": 64})).digest != before
 
@@ -205,6 +205,8 @@ def test_an_engine_without_settings_keeps_its_old_digest():
         {"numerics": "exact"},
         {"numerics": "batch_invariant", "name": "transformers"},
         {"tensor_parallel_size": 2, "name": "transformers"},
+        {"drafts": "model"},
+        {"drafts": "population", "name": "transformers"},
     ],
 )
 def test_a_setting_that_no_engine_has_is_refused(engine):

@@ -15,7 +15,7 @@ class EngineSpec(Section):
     """Settings of the engine that runs the model."""
 
     added_fields: ClassVar[frozenset[str]] = frozenset(
-        {"max_model_len", "max_num_seqs", "tensor_parallel_size", "numerics"}
+        {"max_model_len", "max_num_seqs", "tensor_parallel_size", "numerics", "drafts"}
     )
 
     name: Literal["auto", "transformers", "vllm"] = "auto"
@@ -28,10 +28,12 @@ class EngineSpec(Section):
     """GPUs that vLLM uses for one model."""
     numerics: Literal["fast", "batch_invariant"] = "fast"
     """`batch_invariant`: an answer does not depend on its batch; for vLLM on a GPU."""
+    drafts: Literal["none", "population"] = "none"
+    """`population`: vLLM verifies drafts from other candidates' answers (docs/drafts.md)."""
 
     @model_validator(mode="after")
     def _is_of_vllm(self) -> Self:
-        for field in ("tensor_parallel_size", "numerics"):
+        for field in ("tensor_parallel_size", "numerics", "drafts"):
             changed = getattr(self, field) != type(self).model_fields[field].default
             if changed and self.name == "transformers":
                 raise field_fault(field, "the transformers engine has no such setting; use vllm")

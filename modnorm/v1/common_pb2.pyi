@@ -146,6 +146,7 @@ class EngineSpec(google.protobuf.message.Message):
     MAX_NUM_SEQS_FIELD_NUMBER: builtins.int
     TENSOR_PARALLEL_SIZE_FIELD_NUMBER: builtins.int
     NUMERICS_FIELD_NUMBER: builtins.int
+    DRAFTS_FIELD_NUMBER: builtins.int
     name: builtins.str
     """"auto", "transformers" or "vllm"."""
     max_model_len: builtins.int
@@ -156,6 +157,8 @@ class EngineSpec(google.protobuf.message.Message):
     """GPUs that one model is spread over; by default 1."""
     numerics: builtins.str
     """"fast" (default) or "batch_invariant"."""
+    drafts: builtins.str
+    """Source of draft tokens that the engine verifies: "none" (default) or "population"."""
     def __init__(
         self,
         *,
@@ -164,11 +167,14 @@ class EngineSpec(google.protobuf.message.Message):
         max_num_seqs: builtins.int | None = ...,
         tensor_parallel_size: builtins.int | None = ...,
         numerics: builtins.str | None = ...,
+        drafts: builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_max_model_len", b"_max_model_len", "_max_num_seqs", b"_max_num_seqs", "_name", b"_name", "_numerics", b"_numerics", "_tensor_parallel_size", b"_tensor_parallel_size", "max_model_len", b"max_model_len", "max_num_seqs", b"max_num_seqs", "name", b"name", "numerics", b"numerics", "tensor_parallel_size", b"tensor_parallel_size"]
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_drafts", b"_drafts", "_max_model_len", b"_max_model_len", "_max_num_seqs", b"_max_num_seqs", "_name", b"_name", "_numerics", b"_numerics", "_tensor_parallel_size", b"_tensor_parallel_size", "drafts", b"drafts", "max_model_len", b"max_model_len", "max_num_seqs", b"max_num_seqs", "name", b"name", "numerics", b"numerics", "tensor_parallel_size", b"tensor_parallel_size"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_max_model_len", b"_max_model_len", "_max_num_seqs", b"_max_num_seqs", "_name", b"_name", "_numerics", b"_numerics", "_tensor_parallel_size", b"_tensor_parallel_size", "max_model_len", b"max_model_len", "max_num_seqs", b"max_num_seqs", "name", b"name", "numerics", b"numerics", "tensor_parallel_size", b"tensor_parallel_size"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_drafts", b"_drafts", "_max_model_len", b"_max_model_len", "_max_num_seqs", b"_max_num_seqs", "_name", b"_name", "_numerics", b"_numerics", "_tensor_parallel_size", b"_tensor_parallel_size", "drafts", b"drafts", "max_model_len", b"max_model_len", "max_num_seqs", b"max_num_seqs", "name", b"name", "numerics", b"numerics", "tensor_parallel_size", b"tensor_parallel_size"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__drafts: typing_extensions.TypeAlias = typing.Literal["drafts"]
+    _WhichOneofArgType__drafts: typing_extensions.TypeAlias = typing.Literal["_drafts", b"_drafts"]
     _WhichOneofReturnType__max_model_len: typing_extensions.TypeAlias = typing.Literal["max_model_len"]
     _WhichOneofArgType__max_model_len: typing_extensions.TypeAlias = typing.Literal["_max_model_len", b"_max_model_len"]
     _WhichOneofReturnType__max_num_seqs: typing_extensions.TypeAlias = typing.Literal["max_num_seqs"]
@@ -179,6 +185,8 @@ class EngineSpec(google.protobuf.message.Message):
     _WhichOneofArgType__numerics: typing_extensions.TypeAlias = typing.Literal["_numerics", b"_numerics"]
     _WhichOneofReturnType__tensor_parallel_size: typing_extensions.TypeAlias = typing.Literal["tensor_parallel_size"]
     _WhichOneofArgType__tensor_parallel_size: typing_extensions.TypeAlias = typing.Literal["_tensor_parallel_size", b"_tensor_parallel_size"]
+    @typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__drafts) -> _WhichOneofReturnType__drafts | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__max_model_len) -> _WhichOneofReturnType__max_model_len | None: ...
     @typing.overload

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from modnorm.checkpoint.prompts import PromptEncoder
 from modnorm.checkpoint.reference import Checkpoint, resolve_checkpoint
-from modnorm.engines import Engine, EngineSettings, Numerics, load_engine
+from modnorm.engines import Drafts, Engine, EngineSettings, Numerics, load_engine
 from modnorm.errors import IncompatibleError
 from modnorm.tasks import Task
 from modnorm.tasks.task_errors import render_prompts
@@ -51,6 +51,7 @@ def engine_settings(job: messages.Job, share: float) -> EngineSettings:
         tensor_parallel_size=spec.tensor_parallel_size or defaults.tensor_parallel_size,
         max_num_seqs=spec.max_num_seqs or defaults.max_num_seqs,
         numerics=Numerics(spec.numerics or defaults.numerics),
+        drafts=Drafts(spec.drafts or defaults.drafts),
         worker_process=share > _SHARED,
     )
 

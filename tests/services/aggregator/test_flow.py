@@ -284,7 +284,8 @@ def test_reports_out_of_shape_are_refused(start_lab, spec):
 def test_the_settings_of_the_engine_go_with_every_job(start_lab, spec):
     async def scenario():
         async with start_lab() as lab:
-            asked = {"name": "vllm", "max_num_seqs": 64, "numerics": "batch_invariant"}
+            asked = {"name": "vllm", "max_num_seqs": 64, "drafts": "population"}
+            asked["numerics"] = "batch_invariant"
             await lab.create(spec(engine=asked))
             job = await lab.worker().claim_next()
             assert job.engine == json_format.ParseDict(asked, common_pb2.EngineSpec())
