@@ -6,6 +6,7 @@ python -m benchmarks.gpu_search throughput MODEL        compare with plain vLLM
 python -m benchmarks.gpu_search switch MODEL            time a switch of candidates inside vLLM
 python -m benchmarks.gpu_search startup MODEL           time until the first answer
 python -m benchmarks.gpu_search scaling MODEL           compare labs with one and more GPUs
+python -m benchmarks.gpu_search drafts --out FILE       compare with and without drafts
 """
 
 import argparse
@@ -22,6 +23,7 @@ COMMANDS = {
     "switch": "switch",
     "startup": "startup",
     "scaling": "lab_scaling",
+    "drafts": "drafts",
 }
 
 

@@ -55,12 +55,17 @@ class Child:
         except OSError as error:
             raise self._gone() from error
 
-    def answer(self) -> object:
+    def answer(self, seconds: float | None = None) -> object:
         """Return its next message.
+
+        Args:
+            seconds: Time limit, after which the process is killed; None waits.
 
         Raises:
             SystemExit: the process has ended.
         """
+        if seconds is not None and not self.connection.poll(seconds):
+            self._process.kill()
         try:
             answer: object = self.connection.recv()
         except (EOFError, OSError) as error:

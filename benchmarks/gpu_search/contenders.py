@@ -5,6 +5,7 @@
 - `mpsE`: E engine processes on the GPU under NVIDIA's MPS, pulling from one queue.
 - `NAME+stop`: candidates that cannot be among the K best are stopped. Candidates are parked so
   that others begin, and the best continue first, as in an evaluator.
+- `NAME+drafts`: engines draft from the population; useful with `--texts`.
 """
 
 import re
@@ -19,6 +20,7 @@ from benchmarks.gpu_search.driver_messages import Settings
 from services.evaluator.mps import start_mps
 
 STOP = "+stop"
+DRAFTS = "+drafts"
 PUBLISHED = "published"
 ONE = "one"
 _MPS = re.compile(r"mps([2-9])")
@@ -35,15 +37,17 @@ class Contender:
 
     Attributes:
         name: Its name on the command line.
-        pool: The engines that it needs: `published`, `one` or `mps`.
+        pool: The engines that it needs: `published`, `one` or `mps`, with or without drafts.
         engines: Number of engines.
         stops: Whether candidates are parked and stopped early.
+        drafts: Whether engines draft from the population.
     """
 
     name: str
     pool: str
     engines: int
     stops: bool
+    drafts: bool = False
 
 
 @dataclass(frozen=True)
@@ -67,14 +71,16 @@ def contender_named(name: str) -> Contender:
     """
     if name == PUBLISHED:
         return Contender(name, name, 1, stops=False)
-    base, stops = name.removesuffix(STOP), name.endswith(STOP)
+    rest, drafts = name.removesuffix(DRAFTS), name.endswith(DRAFTS)
+    base, stops = rest.removesuffix(STOP), rest.endswith(STOP)
+    ending_of_pool = DRAFTS if drafts else ""
     if base == ONE:
-        return Contender(name, base, 1, stops)
+        return Contender(name, base + ending_of_pool, 1, stops, drafts)
     if match := _MPS.fullmatch(base):
-        return Contender(name, "mps", int(match[1]), stops)
+        return Contender(name, "mps" + ending_of_pool, int(match[1]), stops, drafts)
     raise SystemExit(
         f"there is no contender {name!r}: published, one or mps2 to mps9, or one of the last two "
-        f"with {STOP}"
+        f"with {STOP}, {DRAFTS} or both"
     )
 
 
@@ -87,10 +93,12 @@ def pool_of(contenders: Sequence[Contender], settings: Settings) -> Iterator[Poo
     """
     kind, count = contenders[0].pool, max(one.engines for one in contenders)
     with ExitStack() as stack:
-        variables = _mps(stack) if kind == "mps" else {}
+        variables = _mps(stack) if kind.startswith("mps") else {}
         module = _THEIRS if kind == PUBLISHED else _OURS
         cache = _CACHE_BYTES // count if count > 1 else None
-        given = replace(settings, share=_SHARE / count, cache_bytes=cache)
+        given = replace(
+            settings, share=_SHARE / count, cache_bytes=cache, drafts=contenders[0].drafts
+        )
         engines = [Child(f"{kind} {n}", module, given, variables) for n in range(count)]
         stack.enter_context(ending(*engines))
         first = engines[0].ask("start")

@@ -1,6 +1,6 @@
 """The project's engine with given lengths of answers and an unchanged loop."""
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from vllm import SamplingParams
@@ -21,6 +21,7 @@ class DrawnEngine(VllmEngine):
         checkpoint: The model.
         settings: Settings of the engine.
         cache_bytes: Bytes of keys and values; None lets vLLM choose.
+        arguments: More engine arguments of vLLM.
 
     Attributes:
         lengths: Tokens of each answer of the next request.
@@ -32,9 +33,11 @@ class DrawnEngine(VllmEngine):
         checkpoint: Checkpoint,
         settings: EngineSettings,
         cache_bytes: int | None = None,
+        arguments: Mapping[str, object] | None = None,
     ) -> None:
         cache = {} if cache_bytes is None else {"kv_cache_memory_bytes": cache_bytes}
-        super().__init__(checkpoint, settings, overrides=Overrides(cache))
+        changes = {**cache, **(arguments or {})}
+        super().__init__(checkpoint, settings, overrides=Overrides(changes))
         self.lengths: Sequence[int] = ()
         self.stopwatch = Stopwatch()
 

@@ -22,6 +22,10 @@ class Settings:
     """Share of the GPU's memory."""
     cache_bytes: int | None = None
     """Bytes of keys and values; None lets vLLM use the rest of its share."""
+    texts: str = ""
+    """File of texts that the model says; empty for its own."""
+    drafts: bool = False
+    """Whether engines draft from the population."""
 
 
 @dataclass(frozen=True)

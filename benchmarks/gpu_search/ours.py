@@ -18,10 +18,11 @@ from benchmarks.gpu_search.driver_messages import (
     Settings,
     ThresholdUpdate,
 )
+from benchmarks.gpu_search.speaking_engine import SpeakingEngine
 from benchmarks.gpu_search.workload import DrawnTask
 from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.engines.protocol import GenerationLimits
-from modnorm.engines.settings import EngineSettings
+from modnorm.engines.settings import Drafts, EngineSettings
 from modnorm.search.polling import ParkingPolicy
 from modnorm.search.ranking import mean_reward
 from modnorm.search.scheduling import Scheduler, Turn
@@ -36,13 +37,17 @@ class Contender:
 
     def __init__(self, settings: Settings) -> None:
         checkpoint = resolve_checkpoint(settings.model)
-        self.engine = DrawnEngine(
+        self.engine = (SpeakingEngine if settings.texts else DrawnEngine)(
             checkpoint,
             EngineSettings(
-                gpu_memory_utilization=settings.share, worker_process=settings.cache_bytes is None
+                gpu_memory_utilization=settings.share,
+                worker_process=settings.cache_bytes is None,
+                drafts=Drafts.POPULATION if settings.drafts else Drafts.NONE,
             ),
             settings.cache_bytes,
         )
+        if isinstance(self.engine, SpeakingEngine):
+            self.engine.load_texts(settings.texts)
         self._workload = settings.workload
         self._prompts = settings.workload.prompts()
         self._scale_map = scale_map_of(checkpoint)
@@ -74,6 +79,8 @@ class Contender:
         """
         answers = self._workload.answers(candidate)
         self.engine.lengths = answers.lengths
+        if isinstance(self.engine, SpeakingEngine):
+            self.engine.speak(candidate)
         task = DrawnTask(self._workload.cap)
         began = time.perf_counter()
         result = answer_candidate(

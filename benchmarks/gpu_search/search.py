@@ -32,7 +32,7 @@ from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.search.ranking import rank
 
 DEFAULT = ("published", "one", "one+stop", "mps2", "mps3", "mps4", "mps3+stop")
-_POOLS = ("published", "one", "mps")
+_POOLS = ("published", "one", "one+drafts", "mps", "mps+drafts")
 _COPIED = 2**32
 """Bytes of the copy that measures bandwidth; less for a small model."""
 
@@ -50,6 +50,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rows", type=int, default=usual.rows)
     parser.add_argument("--median", type=int, default=usual.median)
     parser.add_argument("--cap", type=int, default=usual.cap)
+    parser.add_argument("--texts", type=Path, help="texts that the model says, from `drafts`")
     parser.add_argument("--seed", type=int, default=usual.seed)
 
 
@@ -57,7 +58,8 @@ def run(options: argparse.Namespace) -> int:
     """Run the contenders without results and print all results."""
     workload = _workload(options)
     results = Results(options.out, _settings(options, workload))
-    settings = Settings(options.model, workload, options.candidates)
+    texts = str(options.texts.absolute()) if options.texts else ""
+    settings = Settings(options.model, workload, options.candidates, texts=texts)
     pending = [contender_named(name) for name in options.only if name not in results.contenders]
     pending.sort(key=_start_order)
     if pending:
@@ -84,6 +86,8 @@ def _settings(options: argparse.Namespace, workload: Workload) -> dict[str, obje
     """Return the settings that comparable results share."""
     digest = resolve_checkpoint(options.model).digest
     sizes = {"candidates": options.candidates, "experts": options.experts}
+    if options.texts:
+        sizes["texts"] = 1
     return {"model": digest, **sizes, **asdict(workload)}
 
 

@@ -1,0 +1,118 @@
+"""An engine with or without drafts, in a process of its own."""
+
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from multiprocessing.connection import Connection
+from typing import cast
+
+from vllm import RequestOutput, SamplingParams
+from vllm.platforms import current_platform
+
+from benchmarks.gpu_search.draft_messages import Answered, Candidate, Settings
+from benchmarks.gpu_search.drawn_engine import DrawnEngine
+from benchmarks.gpu_search.speaking_engine import SpeakingEngine
+from modnorm.checkpoint.reference import resolve_checkpoint
+from modnorm.engines.protocol import Completion, GenerationLimits
+from modnorm.engines.settings import Drafts, EngineSettings
+from modnorm.engines.vllm.engine import VllmEngine
+from modnorm.engines.vllm.internals.drafting import SCHEDULE, draft_arguments
+from modnorm.geometry.scale_map import ScaleMap
+from modnorm.perturbation.descriptor import Descriptor
+
+MORE_COUNTS = (1, 0)
+"""Numbers of draft tokens that only measurements use."""
+
+
+class RecordingEngine(SpeakingEngine):
+    """Records the tokens of answers, and those of each step."""
+
+    def __init__(self, settings: Settings) -> None:
+        chosen = EngineSettings(
+            gpu_memory_utilization=settings.share,
+            drafts=Drafts.POPULATION if settings.drafts else Drafts.NONE,
+        )
+        self.tokens: dict[int, Sequence[int]] = {}
+        self.accepted: Counter[int] = Counter()
+        super().__init__(
+            resolve_checkpoint(settings.model), chosen, settings.cache_bytes, _arguments(settings)
+        )
+        self._count_tokens()
+
+    def _count_tokens(self) -> None:
+        core = self._engine.engine_core
+        get = core.get_output
+
+        def get_counted() -> object:
+            outputs = get()
+            self.accepted.update(len(one.new_token_ids) for one in outputs.outputs)
+            return outputs
+
+        core.get_output = get_counted
+
+    def _completion(self, request: RequestOutput, index: int) -> Completion:
+        self.tokens[index] = list(request.outputs[0].token_ids)
+        return super()._completion(request, index)
+
+    def _sampling(self, index: int, limits: GenerationLimits) -> SamplingParams:
+        # Without given lengths, stop tokens end an answer.
+        usual = DrawnEngine if self.lengths else VllmEngine
+        return usual._sampling(self, index, limits)  # noqa: SLF001 - of a parent class
+
+    def answer(self, asked: Candidate) -> Answered:
+        """Answer the prompts as a candidate."""
+        self.lengths = asked.lengths
+        scheduler = self._engine.engine_core.engine_core.scheduler
+        if asked.schedule:
+            lookup = scheduler.dynamic_sd_lookup
+            for first, last, count in asked.schedule:
+                for sequences in range(first, min(last + 1, len(lookup))):
+                    lookup[sequences] = count
+        if asked.spoken is not None:
+            self.speak(asked.spoken)
+        scale_map = ScaleMap.from_json(asked.scale_map)
+        descriptor = Descriptor(
+            "portable-v1", asked.seed, scale_map.method, asked.radius, scale_map.digest
+        )
+        self.tokens.clear()
+        self.accepted.clear()
+        self.stopwatch.take()
+        began = time.perf_counter()
+        with self.candidate(descriptor, scale_map):
+            for _ in self.generate(asked.prompts, GenerationLimits(asked.limit)):
+                pass
+        seconds = time.perf_counter() - began
+        classes = self.stopwatch.take()
+        return Answered(
+            [self.tokens[index] for index in range(len(asked.prompts))],
+            seconds,
+            sum(steps for steps, _, _ in classes.values()),
+            classes,
+            dict(sorted(self.accepted.items())),
+        )
+
+
+def _arguments(settings: Settings) -> Mapping[str, object]:
+    """Return engine arguments, with CUDA graphs for all numbers of draft tokens."""
+    arguments: dict[str, object] = {}
+    if settings.drafts and not current_platform.is_cpu():
+        usual = draft_arguments()["speculative_config"]
+        more = [(4096 + place, 4096 + place, count) for place, count in enumerate(MORE_COUNTS, 1)]
+        schedule = {"num_speculative_tokens_per_batch_size": [*SCHEDULE, *more]}
+        arguments["speculative_config"] = {**cast("dict[str, object]", usual), **schedule}
+    return arguments
+
+
+def serve(connection: Connection, settings: Settings) -> None:
+    """Start; send the environment; answer candidates until None arrives."""
+    began = time.perf_counter()
+    engine = RecordingEngine(settings)
+    environment = dict(engine.environment)
+    connection.send({**environment, "start_seconds": f"{time.perf_counter() - began:.1f}"})
+    while (asked := connection.recv()) is not None:
+        if isinstance(asked, str):
+            engine.load_texts(asked)
+            connection.send("loaded")
+        else:
+            connection.send(engine.answer(asked))
+    engine.close()

@@ -1,0 +1,67 @@
+"""Messages between the measurement of drafts and its engines."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+Prompts = Sequence[Sequence[int]]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Settings of a contender.
+
+    Attributes:
+        model: The checkpoint.
+        drafts: Whether it drafts.
+        share: Share of the GPU's memory.
+        cache_bytes: Bytes of keys and values.
+    """
+
+    model: str
+    drafts: bool
+    share: float
+    cache_bytes: int
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A candidate to answer prompts.
+
+    Attributes:
+        scale_map: Scale map as JSON.
+        seed: Seed of the noise.
+        radius: Scale of the noise.
+        prompts: Token ids of each prompt.
+        limit: Most tokens of an answer.
+        spoken: Index of the recorded texts to say; None for the model's own.
+        lengths: Tokens of each answer if texts are given.
+        schedule: Draft tokens by sequences of a step, to replace the engine's; empty to keep it.
+    """
+
+    scale_map: str
+    seed: int
+    radius: float
+    prompts: Prompts
+    limit: int
+    spoken: int | None = None
+    lengths: Sequence[int] = ()
+    schedule: Sequence[tuple[int, int, int]] = ()
+
+
+@dataclass(frozen=True)
+class Answered:
+    """The answers of a candidate and what they took.
+
+    Attributes:
+        tokens: Tokens of each answer.
+        seconds: Seconds from the switch to the restored base.
+        steps: Steps.
+        classes: Steps and seconds by the bound of the number of sequences.
+        accepted: Number of sequences' steps by the tokens that they gave.
+    """
+
+    tokens: Sequence[Sequence[int]]
+    seconds: float
+    steps: int
+    classes: Mapping[int, tuple[int, float, float]]
+    accepted: Mapping[int, int]

@@ -1,0 +1,89 @@
+"""vLLM's worker with given answers: the model computes as always, the texts are recorded ones.
+
+A model with random weights says nothing that a draft could predict. Here the logits of each step
+are changed on the device, so that the next token is that of a recorded text. All contenders of a
+measurement use this worker, with drafts and without.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from modnorm.engines.vllm.serialization import Answer, Value, answer
+from modnorm.engines.vllm.speculator import row_of
+from modnorm.engines.vllm.worker_extension import CandidateWorker
+
+_CERTAIN = 30000.0
+"""Logit of the given token, far above all others."""
+
+
+class SpokenTexts:
+    """The texts of one candidate, by row of the prompt, on vLLM's model runner of version 2.
+
+    Args:
+        runner: The model runner.
+        shape: Rows, and tokens of the longest text.
+    """
+
+    def __init__(self, runner: Any, shape: tuple[int, int]) -> None:  # noqa: ANN401 - vLLM's
+        self.texts = torch.zeros(shape, dtype=torch.int64, device=runner.device)
+        self._states = runner.req_states
+        self._rows = torch.zeros(runner.max_num_reqs, dtype=torch.int64, device=runner.device)
+        self._request_ids: list[str] = []
+        self._batch: Any = None
+        self._wrap(runner)
+
+    def _wrap(self, runner: Any) -> None:  # noqa: ANN401 - vLLM's
+        sample, make = runner.sample, runner.model.compute_logits
+
+        def sample_step(hidden: torch.Tensor, batch: Any, *others: object) -> object:  # noqa: ANN401 - vLLM's
+            self._batch = batch
+            return sample(hidden, batch, *others)
+
+        def make_logits(*arguments: object, **named: object) -> torch.Tensor:
+            logits: torch.Tensor = make(*arguments, **named)
+            return logits.scatter_(1, self._next_tokens()[:, None], _CERTAIN)
+
+        runner.sample = sample_step
+        object.__setattr__(runner.model, "compute_logits", make_logits)
+
+    def _next_tokens(self) -> torch.Tensor:
+        """Return the given token of each row of logits."""
+        batch = self._batch
+        if batch.req_ids != self._request_ids:
+            rows = torch.tensor([row_of(one) for one in batch.req_ids])
+            self._rows[batch.idx_mapping.long()] = rows.to(self._rows.device)
+            self._request_ids = batch.req_ids
+        slots = batch.expanded_idx_mapping.long()
+        places = batch.positions[batch.logits_indices] + 1 - self._states.prompt_len.gpu[slots]
+        return self.texts[self._rows[slots], places.clamp(0, self.texts.shape[1] - 1)]
+
+
+class SpeakingWorker(CandidateWorker):
+    """A worker that says given texts."""
+
+    spoken: SpokenTexts
+    recorded: "np.memmap[Any, Any]"
+
+    def modnorm_load_texts(self, path: str) -> Answer:
+        """Open a file of texts: int16 [candidates, rows, tokens]."""
+
+        def load() -> Value:
+            self.recorded = np.load(Path(path), mmap_mode="r")
+            _, rows, tokens = self.recorded.shape
+            self.spoken = SpokenTexts(self.model_runner, (rows, tokens))
+            return None
+
+        return answer(load)
+
+    def modnorm_speak(self, candidate: int) -> Answer:
+        """Say the texts of a candidate from now on."""
+
+        def speak() -> Value:
+            texts = np.array(self.recorded[candidate % len(self.recorded)], dtype=np.int64)
+            self.spoken.texts.copy_(torch.from_numpy(texts))
+            return None
+
+        return answer(speak)
