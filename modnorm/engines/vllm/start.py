@@ -121,7 +121,8 @@ def _prepare_process(settings: EngineSettings) -> None:
     require_offered(settings.numerics)
     keep_plain_weights()
     fix_queues()
-    draft_from_population()
+    if settings.drafts is Drafts.POPULATION:
+        draft_from_population()
     # vLLM has no other setting for it.
     os.environ.setdefault(START_METHOD, "spawn")  # noqa: TID251
     check_stage(Stage.PROCESS)

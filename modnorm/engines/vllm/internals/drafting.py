@@ -36,6 +36,7 @@ _PACKAGE = "vllm.v1.worker.gpu.spec_decode"
 _RUNNER = "vllm.v1.worker.gpu.model_runner"
 _MAKER = "init_speculator"
 _REMEDY = "use drafts: none"
+_VERSIONS = "0.32, CPU builds"
 
 
 def draft_arguments() -> Mapping[str, object]:
@@ -156,6 +157,7 @@ DRAFT_METHOD = RegisterEntry(
         f"{_UNSUPPORTED} | vllm.v1.spec_decode.custom_class_proposer:create_custom_proposer",
         f"{_PACKAGE}:{_MAKER}",
     ),
+    versions=_VERSIONS,
     otherwise=_REMEDY,
     removable_when="the runner of version 2 makes a named class",
     self_test=_keeps_method,
@@ -169,6 +171,7 @@ DRAFTER = RegisterEntry(
         ".model_runner.speculator | .model_runner.drafter",
         ".model_runner.req_states | .model_runner.input_batch.req_ids",
     ),
+    versions=_VERSIONS,
     otherwise=_REMEDY,
     removable_when="vLLM passes the sequences to speculators",
     self_test=_has_drafter,
