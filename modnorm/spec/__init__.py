@@ -19,9 +19,11 @@ from modnorm.spec.population import MAX_POPULATION, PopulationSpec
 from modnorm.spec.reading import load_spec, located, parse_section, parse_spec
 from modnorm.spec.running import EngineSpec, FailureSpec
 from modnorm.spec.task import MAX_DECLARATION, DataSpec, ModelSpec, TaskSpec
+from modnorm.spec.training import MAX_BATCH, TrainingSpec
 from modnorm.spec.yaml_text import compose_yaml, read_yaml
 
 __all__ = [
+    "MAX_BATCH",
     "MAX_DECLARATION",
     "MAX_POPULATION",
     "MAX_RADIUS",
@@ -39,6 +41,7 @@ __all__ = [
     "RadiusSource",
     "TargetModules",
     "TaskSpec",
+    "TrainingSpec",
     "compose_yaml",
     "load_spec",
     "located",
