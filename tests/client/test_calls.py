@@ -6,19 +6,23 @@ from google.protobuf.descriptor_pool import Default
 
 from modnorm.client import calls
 from modnorm.spec import ExperimentSpec
+from modnorm.v1.prediction_pb2 import PredictRequest
 from modnorm.v1.radius_pb2 import MatchRadiusRequest
+
+REQUESTS = {"predict": PredictRequest(), "match_radius": MatchRadiusRequest()}
+"""Requests of the calls that take a whole one, by the call's name."""
 
 
 def described(spec: ExperimentSpec) -> list[calls.Call[object]]:
     """Make every call of the module, with arguments by the names of its parameters."""
-    known = {"spec": spec, "request": MatchRadiusRequest(), "token": ""}
-    known |= {"experiment_id": "e1", "request_id": "mine"}
+    known = {"spec": spec, "token": "", "experiment_id": "e1", "request_id": "mine"}
     made = []
     for name, function in inspect.getmembers(calls, inspect.isfunction):
         if function.__module__ != calls.__name__ or name.startswith("_"):
             continue
         wanted = inspect.signature(function).parameters
-        made.append(function(**{each: known.get(each, 1) for each in wanted}))
+        given = known | {"request": REQUESTS.get(name)}
+        made.append(function(**{each: given.get(each, 1) for each in wanted}))
     return made
 
 

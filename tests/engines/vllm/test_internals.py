@@ -33,13 +33,18 @@ PUBLIC = {
     "vllm.distributed",
     "vllm.engine.arg_utils",
     "vllm.envs",
+    "vllm.lora.request",
     "vllm.platforms",
     "vllm.sampling_params",
     "vllm.usage.usage_lib",
+    "vllm.v1.engine.async_llm",
     "vllm.v1.engine.llm_engine",
     "vllm.v1.executor",
 }
-"""Modules that engines outside the register may import: their names are vLLM's interface."""
+"""Modules that engines outside the register may import: their names are vLLM's interface.
+
+vLLM's manual documents `LoRARequest`, and `AsyncLLM` as `vllm.AsyncLLMEngine`.
+"""
 PROMPTS = [[5, 6, 7], [8, 9]]
 
 
