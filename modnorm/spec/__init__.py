@@ -4,6 +4,7 @@ This package checks every limit, so that command line, client and aggregator ref
 equal messages. Services also make the checks that need a model or data, before they store it.
 """
 
+from modnorm.spec.distillation import DistillationSpec, HarvestSpec
 from modnorm.spec.experiment import ExperimentSpec
 from modnorm.spec.iterative import IterativeSpec
 from modnorm.spec.method import (
@@ -30,9 +31,11 @@ __all__ = [
     "MIN_RADIUS",
     "CalibrationSpec",
     "DataSpec",
+    "DistillationSpec",
     "EngineSpec",
     "ExperimentSpec",
     "FailureSpec",
+    "HarvestSpec",
     "IterativeSpec",
     "Masses",
     "MethodSpec",

@@ -7,19 +7,20 @@ from typing import Annotated, ClassVar, Self
 
 from pydantic import Field, model_validator
 
+from modnorm.spec.distillation import DistillationSpec
 from modnorm.spec.iterative import ITERATIVE_DEFAULTS, IterativeSpec
 from modnorm.spec.method import CalibrationSpec, MethodSpec
 from modnorm.spec.population import PopulationSpec
 from modnorm.spec.running import EngineSpec, FailureSpec
 from modnorm.spec.section import Name, Named, Section, field_fault, named
 from modnorm.spec.task import ModelSpec, TaskSpec
-from modnorm.spec_limits import MAX_TWO_SIDED_SEED
+from modnorm.spec_limits import MAX_SEED, MAX_TWO_SIDED_SEED
 
 
 class ExperimentSpec(Section):
     """The whole definition of an experiment: model, task, method, N, prefixes, K list, seed."""
 
-    added_fields: ClassVar[frozenset[str]] = frozenset({"iterative"})
+    added_fields: ClassVar[frozenset[str]] = frozenset({"iterative", "distillation"})
 
     name: Name = Field(default="", max_length=200)
     """A label."""
@@ -32,6 +33,8 @@ class ExperimentSpec(Section):
     failures: FailureSpec = FailureSpec()
     iterative: IterativeSpec | None = None
     """Settings of an iterative method; None for other methods."""
+    distillation: DistillationSpec | None = None
+    """Rounds that train a student on the experts' answers; None for a search alone."""
 
     @model_validator(mode="before")
     @classmethod
@@ -75,6 +78,25 @@ class ExperimentSpec(Section):
                 "engine.tensor_parallel_size",
                 "must be 1: zo_finetuner needs the whole model on one GPU",
             )
+        return self
+
+    @model_validator(mode="after")
+    def _distillation_fits(self) -> Self:
+        if self.distillation is None:
+            return self
+        if self.iterative is not None or self.method.name == "base":
+            raise field_fault(
+                "distillation", f"{self.method.name} has no experts; name a method that searches"
+            )
+        sizes = self.population.ensemble_sizes
+        experts = self.distillation.harvest.experts
+        if experts is not None and experts not in sizes:
+            raise field_fault(
+                "distillation.harvest.experts",
+                f"must be one of population.ensemble_sizes ({', '.join(map(str, sizes))})",
+            )
+        if self.population.seed > MAX_SEED - self.distillation.rounds:
+            raise field_fault("population.seed", "is too large: each round adds 1")
         return self
 
     @property

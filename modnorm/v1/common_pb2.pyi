@@ -473,3 +473,108 @@ class CalibrationSpec(google.protobuf.message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__seed) -> _WhichOneofReturnType__seed | None: ...
 
 Global___CalibrationSpec: typing_extensions.TypeAlias = CalibrationSpec
+
+@typing.final
+class TrainingSpec(google.protobuf.message.Message):
+    """Supervised fine-tuning of one student; defaults are those of iterative RandOpt."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    METHOD_FIELD_NUMBER: builtins.int
+    RANK_FIELD_NUMBER: builtins.int
+    ALPHA_FIELD_NUMBER: builtins.int
+    DROPOUT_FIELD_NUMBER: builtins.int
+    LEARNING_RATE_FIELD_NUMBER: builtins.int
+    SCHEDULE_FIELD_NUMBER: builtins.int
+    WARMUP_FIELD_NUMBER: builtins.int
+    EPOCHS_FIELD_NUMBER: builtins.int
+    BATCH_SIZE_FIELD_NUMBER: builtins.int
+    MAX_LENGTH_FIELD_NUMBER: builtins.int
+    CHECKPOINT_STEPS_FIELD_NUMBER: builtins.int
+    method: builtins.str
+    """"lora" or "full"."""
+    rank: builtins.int
+    """Rank of the adapter of "lora"."""
+    alpha: builtins.float
+    """Scale of the adapter times its rank; by default twice the rank."""
+    dropout: builtins.float
+    """Share of the adapter's inputs that are set to zero in training."""
+    learning_rate: builtins.float
+    """Peak learning rate."""
+    schedule: builtins.str
+    """Course of the learning rate after the warm-up: "cosine", "linear" or "constant"."""
+    warmup: builtins.float
+    """Share of the steps in which the learning rate rises."""
+    epochs: builtins.float
+    """Passes over the dataset."""
+    batch_size: builtins.int
+    """Examples in one step of the optimizer."""
+    max_length: builtins.int
+    """Longest example in tokens; by default the model's longest sequence."""
+    checkpoint_steps: builtins.int
+    """Steps between two checkpoints."""
+    def __init__(
+        self,
+        *,
+        method: builtins.str | None = ...,
+        rank: builtins.int | None = ...,
+        alpha: builtins.float | None = ...,
+        dropout: builtins.float | None = ...,
+        learning_rate: builtins.float | None = ...,
+        schedule: builtins.str | None = ...,
+        warmup: builtins.float | None = ...,
+        epochs: builtins.float | None = ...,
+        batch_size: builtins.int | None = ...,
+        max_length: builtins.int | None = ...,
+        checkpoint_steps: builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_alpha", b"_alpha", "_batch_size", b"_batch_size", "_checkpoint_steps", b"_checkpoint_steps", "_dropout", b"_dropout", "_epochs", b"_epochs", "_learning_rate", b"_learning_rate", "_max_length", b"_max_length", "_method", b"_method", "_rank", b"_rank", "_schedule", b"_schedule", "_warmup", b"_warmup", "alpha", b"alpha", "batch_size", b"batch_size", "checkpoint_steps", b"checkpoint_steps", "dropout", b"dropout", "epochs", b"epochs", "learning_rate", b"learning_rate", "max_length", b"max_length", "method", b"method", "rank", b"rank", "schedule", b"schedule", "warmup", b"warmup"]
+    def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_alpha", b"_alpha", "_batch_size", b"_batch_size", "_checkpoint_steps", b"_checkpoint_steps", "_dropout", b"_dropout", "_epochs", b"_epochs", "_learning_rate", b"_learning_rate", "_max_length", b"_max_length", "_method", b"_method", "_rank", b"_rank", "_schedule", b"_schedule", "_warmup", b"_warmup", "alpha", b"alpha", "batch_size", b"batch_size", "checkpoint_steps", b"checkpoint_steps", "dropout", b"dropout", "epochs", b"epochs", "learning_rate", b"learning_rate", "max_length", b"max_length", "method", b"method", "rank", b"rank", "schedule", b"schedule", "warmup", b"warmup"]
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__alpha: typing_extensions.TypeAlias = typing.Literal["alpha"]
+    _WhichOneofArgType__alpha: typing_extensions.TypeAlias = typing.Literal["_alpha", b"_alpha"]
+    _WhichOneofReturnType__batch_size: typing_extensions.TypeAlias = typing.Literal["batch_size"]
+    _WhichOneofArgType__batch_size: typing_extensions.TypeAlias = typing.Literal["_batch_size", b"_batch_size"]
+    _WhichOneofReturnType__checkpoint_steps: typing_extensions.TypeAlias = typing.Literal["checkpoint_steps"]
+    _WhichOneofArgType__checkpoint_steps: typing_extensions.TypeAlias = typing.Literal["_checkpoint_steps", b"_checkpoint_steps"]
+    _WhichOneofReturnType__dropout: typing_extensions.TypeAlias = typing.Literal["dropout"]
+    _WhichOneofArgType__dropout: typing_extensions.TypeAlias = typing.Literal["_dropout", b"_dropout"]
+    _WhichOneofReturnType__epochs: typing_extensions.TypeAlias = typing.Literal["epochs"]
+    _WhichOneofArgType__epochs: typing_extensions.TypeAlias = typing.Literal["_epochs", b"_epochs"]
+    _WhichOneofReturnType__learning_rate: typing_extensions.TypeAlias = typing.Literal["learning_rate"]
+    _WhichOneofArgType__learning_rate: typing_extensions.TypeAlias = typing.Literal["_learning_rate", b"_learning_rate"]
+    _WhichOneofReturnType__max_length: typing_extensions.TypeAlias = typing.Literal["max_length"]
+    _WhichOneofArgType__max_length: typing_extensions.TypeAlias = typing.Literal["_max_length", b"_max_length"]
+    _WhichOneofReturnType__method: typing_extensions.TypeAlias = typing.Literal["method"]
+    _WhichOneofArgType__method: typing_extensions.TypeAlias = typing.Literal["_method", b"_method"]
+    _WhichOneofReturnType__rank: typing_extensions.TypeAlias = typing.Literal["rank"]
+    _WhichOneofArgType__rank: typing_extensions.TypeAlias = typing.Literal["_rank", b"_rank"]
+    _WhichOneofReturnType__schedule: typing_extensions.TypeAlias = typing.Literal["schedule"]
+    _WhichOneofArgType__schedule: typing_extensions.TypeAlias = typing.Literal["_schedule", b"_schedule"]
+    _WhichOneofReturnType__warmup: typing_extensions.TypeAlias = typing.Literal["warmup"]
+    _WhichOneofArgType__warmup: typing_extensions.TypeAlias = typing.Literal["_warmup", b"_warmup"]
+    @typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__alpha) -> _WhichOneofReturnType__alpha | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__batch_size) -> _WhichOneofReturnType__batch_size | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__checkpoint_steps) -> _WhichOneofReturnType__checkpoint_steps | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__dropout) -> _WhichOneofReturnType__dropout | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__epochs) -> _WhichOneofReturnType__epochs | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__learning_rate) -> _WhichOneofReturnType__learning_rate | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_length) -> _WhichOneofReturnType__max_length | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__method) -> _WhichOneofReturnType__method | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__rank) -> _WhichOneofReturnType__rank | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__schedule) -> _WhichOneofReturnType__schedule | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__warmup) -> _WhichOneofReturnType__warmup | None: ...
+
+Global___TrainingSpec: typing_extensions.TypeAlias = TrainingSpec

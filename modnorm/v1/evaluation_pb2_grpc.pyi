@@ -21,7 +21,7 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class JobServiceStub:
-    """The API of the aggregator for evaluators, which claim, extend and report jobs."""
+    """The API of the aggregator for evaluators and trainers, which claim, extend and report jobs."""
 
     @typing.overload
     def __new__(cls, channel: grpc.Channel) -> JobServiceStub: ...
@@ -45,10 +45,12 @@ class JobServiceStub:
     """Streams the steps of an iterative run that lead to a state, in order."""
     FetchGenerator: grpc.UnaryStreamMultiCallable[modnorm.v1.evaluation_pb2.FetchGeneratorRequest, modnorm.v1.evaluation_pb2.FetchGeneratorResponse]
     """Streams the generator of an iterative run, by digest."""
+    FetchDataset: grpc.UnaryStreamMultiCallable[modnorm.v1.evaluation_pb2.FetchDatasetRequest, modnorm.v1.evaluation_pb2.FetchDatasetResponse]
+    """Streams the dataset of a training job, by digest."""
 
 @typing.type_check_only
 class JobServiceAsyncStub(JobServiceStub):
-    """The API of the aggregator for evaluators, which claim, extend and report jobs."""
+    """The API of the aggregator for evaluators and trainers, which claim, extend and report jobs."""
 
     def __init__(self, channel: grpc.aio.Channel) -> None: ...
     Work: grpc.aio.StreamStreamMultiCallable[modnorm.v1.evaluation_pb2.WorkRequest, modnorm.v1.evaluation_pb2.WorkResponse]  # type: ignore[assignment]
@@ -69,9 +71,11 @@ class JobServiceAsyncStub(JobServiceStub):
     """Streams the steps of an iterative run that lead to a state, in order."""
     FetchGenerator: grpc.aio.UnaryStreamMultiCallable[modnorm.v1.evaluation_pb2.FetchGeneratorRequest, modnorm.v1.evaluation_pb2.FetchGeneratorResponse]  # type: ignore[assignment]
     """Streams the generator of an iterative run, by digest."""
+    FetchDataset: grpc.aio.UnaryStreamMultiCallable[modnorm.v1.evaluation_pb2.FetchDatasetRequest, modnorm.v1.evaluation_pb2.FetchDatasetResponse]  # type: ignore[assignment]
+    """Streams the dataset of a training job, by digest."""
 
 class JobServiceServicer(metaclass=abc.ABCMeta):
-    """The API of the aggregator for evaluators, which claim, extend and report jobs."""
+    """The API of the aggregator for evaluators and trainers, which claim, extend and report jobs."""
 
     @abc.abstractmethod
     def Work(
@@ -132,5 +136,13 @@ class JobServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[collections.abc.Iterator[modnorm.v1.evaluation_pb2.FetchGeneratorResponse], collections.abc.AsyncIterator[modnorm.v1.evaluation_pb2.FetchGeneratorResponse]]:
         """Streams the generator of an iterative run, by digest."""
+
+    @abc.abstractmethod
+    def FetchDataset(
+        self,
+        request: modnorm.v1.evaluation_pb2.FetchDatasetRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[collections.abc.Iterator[modnorm.v1.evaluation_pb2.FetchDatasetResponse], collections.abc.AsyncIterator[modnorm.v1.evaluation_pb2.FetchDatasetResponse]]:
+        """Streams the dataset of a training job, by digest."""
 
 def add_JobServiceServicer_to_server(servicer: JobServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

@@ -32,6 +32,13 @@ _SERVICES: Mapping[str, Mapping[str, AbstractSet[Role]]] = {
         "GetScaleMap": _WORK,
         "FetchLineage": _WORK,
         "FetchGenerator": _WORK,
+        "FetchDataset": _WORK,
+    },
+    "modnorm.v1.ModelService": {
+        "DescribeModel": _SEE | _WORK | _INSIDE,
+        "UploadModelFile": _WORK | _INSIDE,
+        "StoreModel": _WORK | _INSIDE,
+        "DownloadModelFile": _SEE | _WORK,
     },
     "modnorm.v1.PredictionService": {"Predict": {Role.SUBMIT}},
     "modnorm.v1.RadiusService": {"MatchRadius": {Role.SUBMIT}},
