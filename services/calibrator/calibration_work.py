@@ -18,6 +18,7 @@ from modnorm.wire.conversions import calibration_from_proto, prompts_from_proto
 from services.calibrator.computations import Report
 from services.common.artifact_store import content_key
 from services.common.model_resolution import resolve_model
+from services.common.students import Students
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,9 @@ class CalibrationWork:
 
 
 def make_calibration(
-    request: calibration_pb2.CalibrateRequest, roots: Sequence[Path] | None
+    request: calibration_pb2.CalibrateRequest,
+    roots: Sequence[Path] | None,
+    students: Students | None = None,
 ) -> CalibrationWork:
     """Resolve the model and encode the prompts.
 
@@ -77,7 +80,9 @@ def make_calibration(
         )
     if not request.task:
         raise InvalidInputError("the task has no name", field="task", remedy="name the task")
-    checkpoint = resolve_model(request.model, roots, digest=request.model_digest)
+    checkpoint = resolve_model(
+        request.model, roots, digest=request.model_digest, students=students
+    )
     encoder = PromptEncoder(checkpoint)
     encoded = [encoder.encode(turns) for turns in messages[: settings.examples]]
     return CalibrationWork(

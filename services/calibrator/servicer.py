@@ -18,6 +18,7 @@ from services.calibrator.matching_work import make_matching
 from services.common.artifact_store import ArtifactStore
 from services.common.settings import ServiceSettings
 from services.common.slow_threads import SlowThreads
+from services.common.students import Students
 
 SERVICE = "modnorm.v1.CalibrationService"
 _NAMES = re.compile(f"[0-9a-f]{{{FINGERPRINT_DIGITS}}}|[0-9a-f]{{64}}")
@@ -30,6 +31,7 @@ class CalibrationServicer(calibration_pb2_grpc.CalibrationServiceServicer):
 
     def __init__(self, settings: ServiceSettings) -> None:
         self._roots = settings.model_roots
+        self._students = Students(settings.students)
         self._store = ArtifactStore(settings.cache_dir / "profiles")
         radii = settings.cache_dir / "radii"
         self._measurements = radii / "measurements"
@@ -47,7 +49,7 @@ class CalibrationServicer(calibration_pb2_grpc.CalibrationServiceServicer):
         self, request: calibration_pb2.CalibrateRequest, context: object
     ) -> AsyncIterator[calibration_pb2.CalibrateResponse]:
         """Stream progress, then the profile."""
-        plan = await self._resolutions.run(make_calibration, request, self._roots)
+        plan = await self._resolutions.run(make_calibration, request, self._roots, self._students)
         stored = await asyncio.to_thread(self._stored, plan)
         if stored is not None:
             yield _response(stored)

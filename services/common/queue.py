@@ -15,6 +15,9 @@ from modnorm.errors import InvalidInputError, UnavailableError
 
 TASK = "modnorm.evaluate"
 QUEUE = "evaluation"
+TRAIN_TASK = "modnorm.train"
+TRAIN_QUEUE = "training"
+_TASKS = {QUEUE: TASK, TRAIN_QUEUE: TRAIN_TASK}
 VISIBILITY_SECONDS = 12 * 3600
 """Longer than any job. A redelivered message is dropped by the claim but costs a round trip."""
 CONNECT_SECONDS = 2.0
@@ -40,6 +43,7 @@ def make_celery(broker_url: str) -> Celery:
     app.conf.update(
         task_default_queue=QUEUE,
         task_default_queue_type="quorum" if _is_rabbitmq(broker_url) else "classic",
+        task_create_missing_queue_type="quorum" if _is_rabbitmq(broker_url) else "classic",
         # Celery declares 28 queues for delayed messages beside a quorum queue; none is ever used.
         broker_native_delayed_delivery_queue_type="classic",
         # A worker answers nothing while it works: TCP notices connections that are gone.
@@ -63,48 +67,49 @@ def make_celery(broker_url: str) -> Celery:
 
 
 def _declare(app: Celery) -> None:
-    """Create the queue of an in-memory broker.
+    """Create the queues of an in-memory broker.
 
     Otherwise the first use creates it without a lock. Two threads could each create a queue, and
     messages in one of them would be lost.
     """
     with app.connection_for_write() as connection:
-        app.amqp.queues[QUEUE](connection.default_channel).queue_declare()
+        for queue in _TASKS:
+            app.amqp.queues[queue](connection.default_channel).queue_declare()
 
 
-def publish(app: Celery, job_id: str) -> None:
-    """Put one job id on the queue.
+def publish(app: Celery, job_id: str, queue: str = QUEUE) -> None:
+    """Put one job id on a queue.
 
     Raises:
         UnavailableError: the broker cannot be reached now; publish again later.
     """
-    publish_all(app, [job_id])
+    publish_all(app, [job_id], queue)
 
 
-def publish_all(app: Celery, job_ids: Sequence[str]) -> None:
-    """Put job ids on the queue in order, in one batch if the broker supports it.
+def publish_all(app: Celery, job_ids: Sequence[str], queue: str = QUEUE) -> None:
+    """Put job ids on a queue in order, in one batch if the broker supports it.
 
     Raises:
         UnavailableError: the broker cannot be reached; some ids may be on the queue. Publish all
             again later.
     """
     try:
-        _send(app, job_ids)
+        _send(app, job_ids, queue)
     except UnavailableError:
-        _send(app, job_ids)  # an old connection may be broken
+        _send(app, job_ids, queue)  # an old connection may be broken
 
 
-def _send(app: Celery, job_ids: Sequence[str]) -> None:
+def _send(app: Celery, job_ids: Sequence[str], name: str) -> None:
     """Send tasks like `Celery.send_task`, which would take three times as long for its options."""
-    amqp, queue = app.amqp, app.amqp.queues[QUEUE]
+    amqp, queue, task = app.amqp, app.amqp.queues[name], _TASKS[name]
     with _outages(app), app.producer_or_acquire() as producer, producer.batch():
         for position, job_id in enumerate(job_ids):
             message = amqp.create_task_message(
-                uuid(), TASK, args=[job_id], argsrepr=job_id, kwargsrepr="", ignore_result=None
+                uuid(), task, args=[job_id], argsrepr=job_id, kwargsrepr="", ignore_result=None
             )
             amqp.send_task_message(
                 producer,
-                TASK,
+                task,
                 message,
                 queue=queue,
                 retry=False,
@@ -113,15 +118,15 @@ def _send(app: Celery, job_ids: Sequence[str]) -> None:
             )
 
 
-def queued(app: Celery) -> int:
-    """Return the number of messages in the queue.
+def queued(app: Celery, queue: str = QUEUE) -> int:
+    """Return the number of messages in a queue.
 
     Raises:
         UnavailableError: the broker cannot be reached now.
     """
     with _outages(app), app.pool.acquire(block=True, timeout=CONNECT_SECONDS) as connection:
-        queue = app.amqp.queues[QUEUE](connection.default_channel)
-        return int(queue.queue_declare(passive=False).message_count)
+        bound = app.amqp.queues[queue](connection.default_channel)
+        return int(bound.queue_declare(passive=False).message_count)
 
 
 @contextmanager

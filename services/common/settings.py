@@ -58,6 +58,13 @@ class ServiceSettings(ConnectionSettings):
     data_roots: Roots = ()
     """Directories that may contain local data and profile files, separated as in PATH."""
     cache_dir: GivenPath = Path.home() / ".cache" / "modnorm"
+    student_dir: GivenPath | None = None
+    """Directory of the students that distillations train; by default `students` of `cache_dir`."""
+
+    @property
+    def students(self) -> Path:
+        """Directory of the students that distillations train."""
+        return self.student_dir or self.cache_dir / "students"
 
 
 class TracingSettings(BaseSettings):

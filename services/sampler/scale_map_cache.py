@@ -15,6 +15,7 @@ from modnorm.v1 import sampling_pb2
 from modnorm.wire.conversions import method_from_proto
 from services.common.artifact_store import ArtifactStore, content_key
 from services.common.model_resolution import resolve_model
+from services.common.students import Students
 
 VERSION = "1"
 """Part of the cache key: increment it if equal inputs would give another scale map."""
@@ -23,9 +24,15 @@ VERSION = "1"
 class ScaleMaps:
     """The scale maps of one service."""
 
-    def __init__(self, store: ArtifactStore, roots: Sequence[Path] | None) -> None:
+    def __init__(
+        self,
+        store: ArtifactStore,
+        roots: Sequence[Path] | None,
+        students: Students | None = None,
+    ) -> None:
         self._store = store
         self._roots = roots
+        self._students = students
 
     def find_or_build(self, request: sampling_pb2.BuildScaleMapRequest) -> ScaleMap:
         """Return the scale map of a method on a model.
@@ -37,7 +44,12 @@ class ScaleMaps:
         """
         method = method_from_proto(request.method)
         needed = needs_profile(method.name)
-        checkpoint = resolve_model(request.model, self._roots, digest=request.model_digest)
+        checkpoint = resolve_model(
+            request.model,
+            self._roots,
+            digest=request.model_digest,
+            students=self._students,
+        )
         if needed:
             require_usable(
                 method.name,

@@ -5,12 +5,15 @@ from collections.abc import Sequence
 import grpc.aio
 from prometheus_client import CollectorRegistry
 
-from modnorm.v1 import sampling_pb2_grpc, status_pb2_grpc
+from modnorm.v1 import models_pb2_grpc, sampling_pb2_grpc, status_pb2_grpc
 from services.common.server import GrpcService
 from services.common.service_process import read_settings, run_service
 from services.common.settings import SamplerSettings
 from services.common.status_servicer import SERVICE as STATUS
 from services.common.status_servicer import StatusServicer
+from services.common.student_servicer import SERVICE as MODELS
+from services.common.student_servicer import ModelServicer
+from services.common.students import Students
 from services.sampler.servicer import SERVICE, SamplingServicer
 
 
@@ -20,8 +23,10 @@ def build(settings: SamplerSettings, registry: CollectorRegistry | None = None) 
 
     def register(server: grpc.aio.Server) -> Sequence[str]:
         sampling_pb2_grpc.add_SamplingServiceServicer_to_server(servicer, server)
+        models = ModelServicer(Students(settings.students))
+        models_pb2_grpc.add_ModelServiceServicer_to_server(models, server)
         status_pb2_grpc.add_StatusServiceServicer_to_server(StatusServicer(), server)
-        return SERVICE, STATUS
+        return SERVICE, MODELS, STATUS
 
     return GrpcService(settings, register, registry, close=servicer.close)
 

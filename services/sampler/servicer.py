@@ -16,6 +16,7 @@ from services.common.artifact_store import ArtifactStore
 from services.common.model_resolution import resolve_model
 from services.common.settings import ServiceSettings
 from services.common.slow_threads import SlowThreads
+from services.common.students import Students
 from services.sampler.descriptor_stream import batched, draw
 from services.sampler.scale_map_cache import ScaleMaps
 
@@ -30,7 +31,8 @@ class SamplingServicer(sampling_pb2_grpc.SamplingServiceServicer):
     def __init__(self, settings: ServiceSettings) -> None:
         self._roots = settings.model_roots
         store = ArtifactStore(settings.cache_dir / "scale_maps")
-        self._scale_maps = ScaleMaps(store, settings.model_roots)
+        self._students = Students(settings.students)
+        self._scale_maps = ScaleMaps(store, settings.model_roots, self._students)
         self._inspections = SlowThreads(_INSPECTIONS, "inspection")
 
     def close(self) -> None:
@@ -42,7 +44,7 @@ class SamplingServicer(sampling_pb2_grpc.SamplingServiceServicer):
         self, request: sampling_pb2.InspectModelRequest, context: object
     ) -> sampling_pb2.InspectModelResponse:
         """Check a model and its prompts; return its description."""
-        return await self._inspections.run(inspect_model, request, self._roots)
+        return await self._inspections.run(inspect_model, request, self._roots, self._students)
 
     @override
     async def BuildScaleMap(
@@ -65,7 +67,9 @@ class SamplingServicer(sampling_pb2_grpc.SamplingServiceServicer):
 
 
 def inspect_model(
-    request: sampling_pb2.InspectModelRequest, roots: Sequence[Path] | None
+    request: sampling_pb2.InspectModelRequest,
+    roots: Sequence[Path] | None,
+    students: Students | None = None,
 ) -> sampling_pb2.InspectModelResponse:
     """Check weights, family and prompts of a model.
 
@@ -80,7 +84,7 @@ def inspect_model(
             remedy="pass the completion cap in tokens",
         )
     messages = prompts_from_proto(request.prompts)
-    checkpoint = resolve_model(request.model, roots)
+    checkpoint = resolve_model(request.model, roots, students=students)
     weights = CheckpointWeights(checkpoint)
     encoder = PromptEncoder(checkpoint)
     prompts = [encoder.encode(turns) for turns in messages]

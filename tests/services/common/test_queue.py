@@ -7,7 +7,15 @@ import redis
 from kombu.transport.memory import Channel
 
 from modnorm.errors import InvalidInputError, UnavailableError
-from services.common.queue import QUEUE, TASK, make_celery, publish, publish_all, queued
+from services.common.queue import (
+    QUEUE,
+    TASK,
+    TRAIN_QUEUE,
+    make_celery,
+    publish,
+    publish_all,
+    queued,
+)
 
 
 def free_port():
@@ -119,4 +127,4 @@ def test_a_broker_of_another_kind_is_refused_at_the_start(url):
 def test_threads_of_one_process_find_a_queue_that_is_there(monkeypatch):
     monkeypatch.setattr(Channel, "queues", {})
     make_celery("memory://")
-    assert list(Channel.queues) == [QUEUE]
+    assert list(Channel.queues) == [QUEUE, TRAIN_QUEUE]

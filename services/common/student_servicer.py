@@ -1,0 +1,121 @@
+"""ModelService: uploads and downloads of students."""
+
+import asyncio
+import queue
+from collections.abc import AsyncIterable, AsyncIterator, Iterator
+
+from typing_extensions import override
+
+from modnorm.errors import InvalidInputError, NotFoundError
+from modnorm.v1 import models_pb2, models_pb2_grpc
+from services.common.student_transfer import CHUNK_BYTES, read_chunks
+from services.common.students import StudentFile, Students
+
+SERVICE = "modnorm.v1.ModelService"
+_AHEAD = 4
+"""Chunks of an upload in memory."""
+
+
+class ModelServicer(models_pb2_grpc.ModelServiceServicer):
+    """Stores and sends students."""
+
+    def __init__(self, students: Students) -> None:
+        self._students = students
+
+    @override
+    async def DescribeModel(
+        self, request: models_pb2.DescribeModelRequest, context: object
+    ) -> models_pb2.DescribeModelResponse:
+        """Return the files of a stored student."""
+        files = await asyncio.to_thread(self._students.files, request.digest)
+        return models_pb2.DescribeModelResponse(
+            files=[
+                models_pb2.ModelFile(name=one.name, size=one.size, sha256=one.sha256)
+                for one in files
+            ]
+        )
+
+    @override
+    async def UploadModelFile(
+        self,
+        request_iterator: AsyncIterable[models_pb2.UploadModelFileRequest],
+        context: object,
+    ) -> models_pb2.UploadModelFileResponse:
+        """Store one file."""
+        parts = aiter(request_iterator)
+        first = await anext(parts, None)
+        if first is None or first.WhichOneof("part") != "header":
+            raise InvalidInputError("an upload must begin with its header", field="header")
+        message = first.header.file
+        file = StudentFile(message.name, message.size, message.sha256)
+        chunks: queue.Queue[bytes | None] = queue.Queue(_AHEAD)
+        writing = asyncio.create_task(
+            asyncio.to_thread(
+                self._students.write, first.header.model_digest, file, _until_none(chunks)
+            )
+        )
+        await _pass_on(parts, chunks, writing)
+        return models_pb2.UploadModelFileResponse()
+
+    @override
+    async def StoreModel(
+        self, request: models_pb2.StoreModelRequest, context: object
+    ) -> models_pb2.StoreModelResponse:
+        """Complete a student."""
+        await asyncio.to_thread(self._students.complete, request.digest)
+        return models_pb2.StoreModelResponse()
+
+    @override
+    async def DownloadModelFile(
+        self, request: models_pb2.DownloadModelFileRequest, context: object
+    ) -> AsyncIterator[models_pb2.DownloadModelFileResponse]:
+        """Stream one file of a stored student."""
+        files = await asyncio.to_thread(self._students.files, request.model_digest)
+        if request.name not in {file.name for file in files}:
+            raise NotFoundError(f"the student has no file {request.name[:200]!r}", field="name")
+        if request.offset < 0:
+            raise InvalidInputError("must not be negative", field="offset")
+        directory = self._students.require(request.model_digest)
+        chunks = read_chunks(directory / request.name, request.offset)
+        while (chunk := await asyncio.to_thread(next, chunks, None)) is not None:
+            yield models_pb2.DownloadModelFileResponse(chunk=chunk)
+
+
+async def _pass_on(
+    parts: AsyncIterator[models_pb2.UploadModelFileRequest],
+    chunks: "queue.Queue[bytes | None]",
+    writing: "asyncio.Task[None]",
+) -> None:
+    """Pass the chunks of an upload to the thread that writes them, and wait for its end.
+
+    An upload that ends early is refused by its size.
+    """
+    try:
+        async for part in parts:
+            if len(part.chunk) > CHUNK_BYTES:
+                raise InvalidInputError("a chunk has at most 1 MiB", field="chunk")
+            await _put(chunks, part.chunk, writing)
+    except BaseException:
+        await _put(chunks, None, writing)
+        await asyncio.gather(writing, return_exceptions=True)
+        raise
+    await _put(chunks, None, writing)
+    await writing
+
+
+async def _put(
+    chunks: "queue.Queue[bytes | None]", chunk: bytes | None, writing: "asyncio.Task[None]"
+) -> None:
+    """Queue a chunk; drop it once the writer has ended, whose error the caller raises."""
+    while not writing.done():
+        try:
+            chunks.put_nowait(chunk)
+        except queue.Full:
+            await asyncio.sleep(0.005)
+        else:
+            return
+
+
+def _until_none(chunks: "queue.Queue[bytes | None]") -> Iterator[bytes]:
+    while (chunk := chunks.get()) is not None:
+        yield chunk

@@ -1,0 +1,215 @@
+"""The students of a host, by the digest of their checkpoints.
+
+    ROOT/<digest>/               a complete student, which never changes
+    ROOT/uploads/<digest>/       the files of a student that is not complete yet
+    ROOT/locks/<digest>          locked by the process that downloads the student
+
+A file is written beside its place, synced and renamed. A student is complete once its digest has
+been checked.
+"""
+
+import hashlib
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from modnorm.checkpoint.checkpoint_files import file_digest
+from modnorm.checkpoint.reference import resolve_checkpoint
+from modnorm.errors import InvalidInputError, NotFoundError, PreconditionError, UnavailableError
+
+_DIGEST = re.compile("[0-9a-f]{64}")
+_FILE = re.compile(r"((adapter|additional_chat_templates)/)?[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
+MAX_FILES = 2_000
+"""Largest number of files; a model of a trillion parameters has a few hundred."""
+
+
+@dataclass(frozen=True, slots=True)
+class StudentFile:
+    """One file of a student."""
+
+    name: str
+    """Relative to its directory; `adapter/NAME` for a file of the adapter."""
+    size: int
+    sha256: str
+
+
+class Students:
+    """A directory of students, safe to share between threads and processes."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def path(self, digest: str) -> Path | None:
+        """Return the directory of a complete student; None without it."""
+        _check_digest(digest)
+        directory = self.root / digest
+        return directory if directory.is_dir() else None
+
+    def require(self, digest: str) -> Path:
+        """Return the directory of a complete student.
+
+        Raises:
+            NotFoundError: there is no such student.
+        """
+        directory = self.path(digest)
+        if directory is None:
+            raise NotFoundError(f"there is no student {digest[:64]!r}", field="digest")
+        return directory
+
+    def files(self, digest: str) -> tuple[StudentFile, ...]:
+        """Return the files of a complete student, sorted by name.
+
+        Raises:
+            NotFoundError: there is no such student.
+        """
+        return list_files(self.require(digest))
+
+    def write(self, digest: str, file: StudentFile, chunks: Iterable[bytes]) -> None:
+        """Store one file of a student that is not complete; a stored file is kept.
+
+        Raises:
+            InvalidInputError: the name is not allowed, or the content differs from size or digest.
+            UnavailableError: the disk is full, for example.
+        """
+        _check_digest(digest)
+        _check_name(file.name)
+        place = self._upload(digest) / file.name
+        if self.path(digest) is not None or (place.is_file() and _is(place, file)):
+            return
+        with _outages(self.root):
+            place.parent.mkdir(parents=True, exist_ok=True)
+            if len(list(self._upload(digest).iterdir())) > MAX_FILES:
+                raise InvalidInputError("a student has too many files", field="file.name")
+            _write(place, file, chunks)
+
+    def complete(self, digest: str) -> Path:
+        """Check the files of a student and make it complete; repeated calls change nothing.
+
+        Raises:
+            PreconditionError: its files are missing or have another digest.
+            UnavailableError: the directory cannot be written.
+        """
+        upload, target = self._upload(digest), self.root / digest
+        if self.path(digest) is not None:
+            return target
+        _check_checkpoint(upload, digest)
+        with _outages(self.root):
+            try:
+                upload.rename(target)
+            except OSError:
+                if not target.is_dir():  # another process may have completed it
+                    raise
+                shutil.rmtree(upload, ignore_errors=True)
+        return target
+
+    def lock_file(self, digest: str) -> Path:
+        """Return the file that a process locks while it downloads a student."""
+        _check_digest(digest)
+        path = self.root / "locks" / digest
+        with _outages(self.root):
+            path.parent.mkdir(parents=True, exist_ok=True)
+        return path
+
+    def _upload(self, digest: str) -> Path:
+        return self.root / "uploads" / digest
+
+
+def list_files(directory: Path) -> tuple[StudentFile, ...]:
+    """Return the files of a checkpoint's directory, sorted by name.
+
+    Raises:
+        InvalidInputError: a file has a name that a student cannot have.
+    """
+    paths = sorted(path for path in directory.rglob("*") if path.is_file())
+    files = []
+    for path in paths:
+        name = path.relative_to(directory).as_posix()
+        _check_name(name)
+        files.append(StudentFile(name, path.stat().st_size, file_digest(path)))
+    return tuple(files)
+
+
+def _check_checkpoint(directory: Path, digest: str) -> None:
+    try:
+        actual = resolve_checkpoint(str(directory.resolve())).digest
+    except InvalidInputError as error:
+        raise PreconditionError(
+            f"the files of student {digest[:12]} are not complete: {error.message}",
+            field="digest",
+            remedy="upload all files first",
+        ) from error
+    if actual != digest:
+        raise PreconditionError(
+            f"the files of student {digest[:12]} have digest {actual[:12]}",
+            field="digest",
+            remedy="upload the files of this student only",
+        )
+
+
+def _write(place: Path, file: StudentFile, chunks: Iterable[bytes]) -> None:
+    """Write a file atomically if its content is as announced."""
+    with tempfile.NamedTemporaryFile(dir=place.parent, prefix=".", delete=False) as aside:
+        try:
+            _copy(aside, file, chunks)
+            aside.flush()
+            os.fsync(aside.fileno())
+            Path(aside.name).replace(place)
+        except BaseException:
+            Path(aside.name).unlink(missing_ok=True)
+            raise
+
+
+def _copy(target: IO[bytes], file: StudentFile, chunks: Iterable[bytes]) -> None:
+    content, size = hashlib.sha256(), 0
+    for chunk in chunks:
+        size += len(chunk)
+        if size > file.size:
+            break
+        content.update(chunk)
+        target.write(chunk)
+    if size != file.size or content.hexdigest() != file.sha256:
+        raise InvalidInputError(
+            f"the content of {file.name} differs from its size or its digest",
+            field="file.sha256",
+            remedy="send the file again",
+        )
+
+
+def _is(place: Path, file: StudentFile) -> bool:
+    return place.stat().st_size == file.size and file_digest(place) == file.sha256
+
+
+def _check_digest(digest: str) -> None:
+    if not _DIGEST.fullmatch(digest):
+        raise InvalidInputError(
+            f"{digest[:64]!r} is not a digest",
+            field="digest",
+            remedy="give 64 hexadecimal digits",
+        )
+
+
+def _check_name(name: str) -> None:
+    if not _FILE.fullmatch(name):
+        raise InvalidInputError(
+            f"a student cannot have a file {name[:200]!r}",
+            field="file.name",
+            remedy="use plain file names, below adapter/ those of the adapter",
+        )
+
+
+@contextmanager
+def _outages(root: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise UnavailableError(
+            f"cannot write below {root}: {error.strerror}",
+            field="student_dir",
+            remedy="free disk space, or give the service write permission there",
+        ) from error

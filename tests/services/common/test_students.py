@@ -1,0 +1,136 @@
+import asyncio
+import shutil
+import threading
+
+import grpc
+import pytest
+
+from modnorm.checkpoint.reference import resolve_checkpoint
+from modnorm.errors import InvalidInputError, NotFoundError, PreconditionError
+from modnorm.v1 import models_pb2, models_pb2_grpc
+from services.common.channels import open_channel
+from services.common.server import GrpcService
+from services.common.settings import ServiceSettings
+from services.common.student_servicer import SERVICE, ModelServicer
+from services.common.student_transfer import (
+    CHUNK_BYTES,
+    fetch_student,
+    push_student,
+    send_student,
+)
+from services.common.students import StudentFile, Students, list_files
+
+
+@pytest.fixture
+def trained(tmp_path):
+    """Return a checkpoint with an adapter beside it."""
+    directory = tmp_path / "trained"
+    shutil.copytree(resolve_checkpoint("tiny-thicket").directory, directory)
+    (directory / "adapter").mkdir()
+    (directory / "adapter" / "adapter_config.json").write_text("{}")
+    return directory
+
+
+@pytest.fixture
+def digest(trained):
+    return resolve_checkpoint(str(trained)).digest
+
+
+@pytest.fixture
+def served(tmp_path):
+    return Students(tmp_path / "served")
+
+
+@pytest.fixture
+def stub(served):
+    """Return a stub of a server in another thread."""
+
+    def register(server):
+        models_pb2_grpc.add_ModelServiceServicer_to_server(ModelServicer(served), server)
+        return [SERVICE]
+
+    service = GrpcService(ServiceSettings(bind_address="127.0.0.1:0"), register)
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    asyncio.run_coroutine_threadsafe(service.start(), loop).result()
+    with grpc.insecure_channel(f"127.0.0.1:{service.port}") as channel:
+        stub = models_pb2_grpc.ModelServiceStub(channel)
+        stub.target = f"127.0.0.1:{service.port}"
+        yield stub
+    asyncio.run_coroutine_threadsafe(service.stop(), loop).result()
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    loop.close()
+
+
+def test_a_student_travels_to_the_server_and_to_another_host(
+    trained, digest, served, stub, tmp_path
+):
+    send_student(stub, trained, digest)
+    send_student(stub, trained, digest)
+    assert list_files(served.require(digest)) == list_files(trained)
+    elsewhere = Students(tmp_path / "elsewhere")
+    fetched = fetch_student(stub, digest, elsewhere)
+    assert list_files(fetched) == list_files(trained)
+    assert resolve_checkpoint(str(fetched)).digest == digest
+    assert fetch_student(stub, digest, elsewhere) == fetched
+
+
+def test_a_student_is_pushed_to_a_service_that_lacks_it(trained, digest, served, stub, tmp_path):
+    mine = Students(tmp_path / "mine")
+    shutil.copytree(trained, mine.root / digest)
+
+    async def push(wanted):
+        async with open_channel(stub.target) as channel:
+            await push_student(channel, (), mine, wanted)
+
+    asyncio.run(push(digest))
+    asyncio.run(push(digest))
+    with pytest.raises(NotFoundError):
+        asyncio.run(push("0" * 64))
+    assert list_files(served.require(digest)) == list_files(trained)
+
+
+def test_a_student_of_another_digest_is_refused(trained, served, stub):
+    with pytest.raises(PreconditionError, match="have digest"):
+        send_student(stub, trained, "a" * 64)
+    assert served.path("a" * 64) is None
+
+
+def test_an_interrupted_upload_leaves_no_file(trained, digest, served, stub):
+    file = models_pb2.ModelFile(name="config.json", size=10, sha256="0" * 64)
+    header = models_pb2.UploadHeader(model_digest=digest, file=file)
+    parts = [
+        models_pb2.UploadModelFileRequest(header=header),
+        models_pb2.UploadModelFileRequest(chunk=b"short"),
+    ]
+
+    with pytest.raises(grpc.RpcError) as refused:
+        stub.UploadModelFile(iter(parts))
+    assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert not list((served.root / "uploads" / digest).iterdir())
+    with pytest.raises(PreconditionError, match="not complete"):
+        served.complete(digest)
+
+
+@pytest.mark.parametrize("name", ["../x", "/etc/x", "a/b/c", ".hidden", "adapter/../x", ""])
+def test_a_file_outside_of_the_student_is_refused(served, name):
+    with pytest.raises(InvalidInputError, match="cannot have a file"):
+        served.write("a" * 64, StudentFile(name, 0, ""), [])
+
+
+@pytest.mark.parametrize("digest", ["", "../../etc", "A" * 64])
+def test_a_malformed_digest_is_refused(served, digest):
+    with pytest.raises(InvalidInputError, match="not a digest"):
+        served.path(digest)
+
+
+def test_a_chunk_over_the_limit_is_refused(digest, served, stub):
+    file = models_pb2.ModelFile(name="config.json", size=2 * CHUNK_BYTES, sha256="0" * 64)
+    header = models_pb2.UploadHeader(model_digest=digest, file=file)
+    large = models_pb2.UploadModelFileRequest(chunk=bytes(CHUNK_BYTES + 1))
+
+    with pytest.raises(grpc.RpcError) as refused:
+        stub.UploadModelFile(iter([models_pb2.UploadModelFileRequest(header=header), large]))
+    assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
