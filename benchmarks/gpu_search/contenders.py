@@ -27,8 +27,8 @@ _MPS = re.compile(r"mps([2-9])")
 _OURS = "benchmarks.gpu_search.ours"
 _THEIRS = "benchmarks.gpu_search.published_loop"
 _SHARE = 0.9
-_CACHE_BYTES = 88 * 2**30
-"""Cache of all engines on a GPU: the rest of 0.9 of an H200 beside eight copies of the weights."""
+_WORKING_BYTES = 6 * 2**30
+"""Memory of an engine beside weights and cache: graphs, noise, activations, logits."""
 
 
 @dataclass(frozen=True)
@@ -85,17 +85,26 @@ def contender_named(name: str) -> Contender:
 
 
 @contextmanager
-def pool_of(contenders: Sequence[Contender], settings: Settings) -> Iterator[Pool]:
+def pool_of(
+    contenders: Sequence[Contender], settings: Settings, *, memory: int, weights: int
+) -> Iterator[Pool]:
     """Run the engines of contenders with one pool inside the context.
 
     Several engines get a fixed cache size: vLLM would measure the memory that is free
     at its start, so they could not start concurrently. The first leaves compiled kernels.
+
+    Args:
+        contenders: The contenders.
+        settings: Settings of each engine, without its memory.
+        memory: Bytes of the GPU.
+        weights: Bytes of the model, which an engine holds twice.
     """
     kind, count = contenders[0].pool, max(one.engines for one in contenders)
     with ExitStack() as stack:
         variables = _mps(stack) if kind.startswith("mps") else {}
         module = _THEIRS if kind == PUBLISHED else _OURS
-        cache = _CACHE_BYTES // count if count > 1 else None
+        room = int(_SHARE * memory) // count - 2 * weights - _WORKING_BYTES
+        cache = room if count > 1 else None
         given = replace(
             settings, share=_SHARE / count, cache_bytes=cache, drafts=contenders[0].drafts
         )

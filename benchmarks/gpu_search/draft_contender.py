@@ -96,7 +96,7 @@ def _arguments(settings: Settings) -> Mapping[str, object]:
     """Return engine arguments, with CUDA graphs for all numbers of draft tokens."""
     arguments: dict[str, object] = {}
     if settings.drafts and not current_platform.is_cpu():
-        usual = draft_arguments()["speculative_config"]
+        usual = draft_arguments(1)["speculative_config"]
         more = [(4096 + place, 4096 + place, count) for place, count in enumerate(MORE_COUNTS, 1)]
         schedule = {"num_speculative_tokens_per_batch_size": [*SCHEDULE, *more]}
         arguments["speculative_config"] = {**cast("dict[str, object]", usual), **schedule}

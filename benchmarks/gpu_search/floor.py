@@ -20,7 +20,10 @@ class Size:
 
 
 def serve(connection: Connection, size: Size) -> None:
-    """Send the device, the bandwidth of a copy (bytes read and written per second) and the CPU."""
+    """Send the device, its memory, the bandwidth of a copy and the CPU.
+
+    The bandwidth counts bytes read and written per second.
+    """
     on_gpu = torch.cuda.is_available()
     device = torch.device("cuda" if on_gpu else "cpu")
     source = torch.ones(size.bytes, dtype=torch.uint8, device=device)
@@ -28,7 +31,12 @@ def serve(connection: Connection, size: Size) -> None:
     seconds = median([_copy(source, target) for _ in range(REPEATS + 1)][1:])
     name = torch.cuda.get_device_name(device) if on_gpu else "cpu"
     connection.send(
-        {"device": name, "bandwidth": 2 * size.bytes / seconds, "processor": _processor()}
+        {
+            "device": name,
+            "memory": torch.cuda.get_device_properties(device).total_memory if on_gpu else 0,
+            "bandwidth": 2 * size.bytes / seconds,
+            "processor": _processor(),
+        }
     )
 
 

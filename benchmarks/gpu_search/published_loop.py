@@ -21,9 +21,11 @@ from benchmarks.gpu_search.driver_messages import WARM_UP, EvaluateCandidate, Fr
 from benchmarks.gpu_search.workload import DrawnTask
 from modnorm.checkpoint.prompts import PromptEncoder
 from modnorm.checkpoint.reference import resolve_checkpoint
+from modnorm.engines.vllm.serialization import value_of
 from modnorm.search.ranking import mean_reward
 
 WORKER = "benchmarks.gpu_search.published_worker.PublishedWorker"
+SPEAKER = "benchmarks.gpu_search.spoken_texts.PublishedSpeaker"
 SHARE = 0.75
 _CPU = {"kv_cache_memory_bytes": 2**28, "max_model_len": 2048}
 
@@ -50,7 +52,7 @@ class Contender:
             enable_prefix_caching=False,
             enforce_eager=True,
             disable_log_stats=True,
-            worker_extension_cls=WORKER,
+            worker_extension_cls=SPEAKER if settings.texts else WORKER,
             **memory,
         )
         self._encoder = PromptEncoder(checkpoint)
@@ -59,6 +61,9 @@ class Contender:
         self._seeds = seeds_of(settings.population)
         scales = {row.name: row.scale for row in scale_map_of(checkpoint).tensors}
         self._engine.collective_rpc("published_learn", args=(scales,))
+        self._speaks = bool(settings.texts)
+        if self._speaks:
+            self._call("modnorm_load_texts", settings.texts)
 
     def warm_up(self) -> None:
         """Evaluate a candidate with short answers."""
@@ -71,6 +76,8 @@ class Contender:
         rows = self._workload.table(candidate)
         lengths = self._workload.answers(candidate).lengths
         seed = self._seeds[candidate]
+        if self._speaks:
+            self._call("modnorm_speak", candidate)
         began = time.perf_counter()
         perturbed = _timed(lambda: self._change(seed, 1))
         requests: list[_Request] = []
@@ -108,6 +115,10 @@ class Contender:
     def environment(self) -> dict[str, str]:
         """Description of device and versions."""
         return {"torch": str(torch.__version__), "engine": "vllm, eager", "graphs": "NONE"}
+
+    def _call(self, method: str, argument: str | int) -> None:
+        for rank in self._engine.collective_rpc(method, args=(argument,)):
+            value_of(rank)
 
     def _change(self, seed: int, sign: int) -> None:
         self._engine.collective_rpc("published_change", args=(seed, RADIUS, sign))

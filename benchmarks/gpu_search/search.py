@@ -113,7 +113,9 @@ def _run_pool(
     results: Results,
 ) -> None:
     began = time.perf_counter()
-    with pool_of(contenders, settings) as pool:
+    floor = results.content["floor"]
+    memory, weights = floor["memory"], floor["weight_bytes"]
+    with pool_of(contenders, settings, memory=memory, weights=weights) as pool:
         start = round(time.perf_counter() - began, 1)
         for contender in contenders:
             figures = _run(contender, pool, settings, options)

@@ -5,15 +5,20 @@ are changed on the device, so that the next token is that of a recorded text. Al
 measurement use this worker, with drafts and without.
 """
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
+from benchmarks.gpu_search.published_worker import PublishedWorker
 from modnorm.engines.vllm.serialization import Answer, Value, answer
 from modnorm.engines.vllm.speculator import row_of
 from modnorm.engines.vllm.worker_extension import CandidateWorker
+
+if TYPE_CHECKING:
+    from vllm.v1.worker.gpu_model_runner import GPUModelRunner
 
 _CERTAIN = 30000.0
 """Logit of the given token, far above all others."""
@@ -25,9 +30,16 @@ class SpokenTexts:
     Args:
         runner: The model runner.
         shape: Rows, and tokens of the longest text.
+        row_of: Returns the row of a request's prompt from its id.
     """
 
-    def __init__(self, runner: Any, shape: tuple[int, int]) -> None:  # noqa: ANN401 - vLLM's
+    def __init__(
+        self,
+        runner: Any,  # noqa: ANN401 - vLLM's
+        shape: tuple[int, int],
+        row_of: Callable[[str], int],
+    ) -> None:
+        self._row_of = row_of
         self.texts = torch.zeros(shape, dtype=torch.int64, device=runner.device)
         self._states = runner.req_states
         self._rows = torch.zeros(runner.max_num_reqs, dtype=torch.int64, device=runner.device)
@@ -53,7 +65,7 @@ class SpokenTexts:
         """Return the given token of each row of logits."""
         batch = self._batch
         if batch.req_ids != self._request_ids:
-            rows = torch.tensor([row_of(one) for one in batch.req_ids])
+            rows = torch.tensor([self._row_of(one) for one in batch.req_ids])
             self._rows[batch.idx_mapping.long()] = rows.to(self._rows.device)
             self._request_ids = batch.req_ids
         slots = batch.expanded_idx_mapping.long()
@@ -61,11 +73,14 @@ class SpokenTexts:
         return self.texts[self._rows[slots], places.clamp(0, self.texts.shape[1] - 1)]
 
 
-class SpeakingWorker(CandidateWorker):
-    """A worker that says given texts."""
+class _TextWorker:
+    """Says given texts; mixed into vLLM's worker class."""
 
     spoken: SpokenTexts
     recorded: "np.memmap[Any, Any]"
+
+    if TYPE_CHECKING:
+        model_runner: GPUModelRunner
 
     def modnorm_load_texts(self, path: str) -> Answer:
         """Open a file of texts: int16 [candidates, rows, tokens]."""
@@ -73,7 +88,9 @@ class SpeakingWorker(CandidateWorker):
         def load() -> Value:
             self.recorded = np.load(Path(path), mmap_mode="r")
             _, rows, tokens = self.recorded.shape
-            self.spoken = SpokenTexts(self.model_runner, (rows, tokens))
+            self.spoken = SpokenTexts(
+                self.model_runner, (rows, tokens), lambda one: self.modnorm_row(one) % rows
+            )
             return None
 
         return answer(load)
@@ -87,3 +104,19 @@ class SpeakingWorker(CandidateWorker):
             return None
 
         return answer(speak)
+
+    def modnorm_row(self, request_id: str) -> int:
+        """Return the row of a request's prompt."""
+        return row_of(request_id)
+
+
+class SpeakingWorker(_TextWorker, CandidateWorker):
+    """The project's worker, which says given texts."""
+
+
+class PublishedSpeaker(_TextWorker, PublishedWorker):
+    """The published worker, which says given texts."""
+
+    def modnorm_row(self, request_id: str) -> int:
+        """Return the row of a request's prompt: vLLM numbers requests from 0."""
+        return int(request_id.partition("-")[0])

@@ -61,9 +61,13 @@ class AnswerTable:
     def add(self, answers: Iterable[tuple[int, Sequence[int] | Tokens]]) -> None:
         """Add answers: the row of the prompt, and the tokens, which may begin with its end."""
         changed: dict[int, None] = {}
+        written: list[tuple[int, Tokens]] = []
         for row, answer in answers:
-            self._add(row, answer)
+            tokens = np.asarray(answer[: self.tokens.numel()], dtype=np.int32)
+            start = self._allocate(row, len(tokens), changed)
+            written.append((start, tokens))
             changed[row] = None
+        self._write(written)
         self._update(changed)
 
     def clear(self, rows: Iterable[int]) -> None:
@@ -73,29 +77,39 @@ class AnswerTable:
             self._answers[row].clear()
         self._update(changed)
 
-    def _add(self, row: int, answer: Sequence[int] | Tokens) -> None:
+    def _allocate(self, row: int, size: int, changed: dict[int, None]) -> int:
+        """Return the place of a new answer; add the rows that lose answers for it to `changed`."""
         capacity = self.tokens.numel()
-        written = torch.tensor(np.asarray(answer[:capacity], dtype=np.int32))
-        size = written.numel()
         if self._next + size > capacity:
-            self._free(self._next, capacity)
+            self._free(self._next, capacity, changed)
             self._next = 0
-        self._free(self._next, self._next + size)
+        self._free(self._next, self._next + size, changed)
         span = _Span(row, self._next, size)
-        self.tokens[span.start : span.start + size] = written
         self._next += size
         self._ring.append(span)
         self._answers[row].appendleft(span)
+        return span.start
 
-    def _free(self, first: int, last: int) -> None:
+    def _free(self, first: int, last: int, changed: dict[int, None]) -> None:
         """Drop the oldest answers until none uses these places of the ring."""
-        freed: dict[int, None] = {}
         while self._ring and first <= self._ring[0].start < last:
             span = self._ring.popleft()
             if span in self._answers[span.row]:
                 self._answers[span.row].remove(span)
-                freed[span.row] = None
-        self._update(freed)
+                changed[span.row] = None
+
+    def _write(self, written: Sequence[tuple[int, Tokens]]) -> None:
+        """Write answers in their order; those that follow one another take one copy."""
+        runs: list[tuple[int, list[Tokens]]] = []
+        end = -1
+        for start, tokens in written:
+            if start != end:
+                runs.append((start, []))
+            runs[-1][1].append(tokens)
+            end = start + len(tokens)
+        for start, parts in runs:
+            joined = torch.from_numpy(np.concatenate(parts))
+            self.tokens[start : start + len(joined)] = joined.to(self.tokens.device)
 
     def _update(self, rows: Iterable[int]) -> None:
         """Write the spans of rows."""

@@ -58,8 +58,10 @@ class PopulationSpeculator:
         self._rows = torch.zeros(0, dtype=torch.int32, device=device)
 
     def attach(self, states: "RequestState") -> None:
-        """Read the sequences in a runner's states from now on."""
+        """Read the sequences in a runner's states from now on; compile the kernels."""
         self._states = states
+        nothing = torch.tensor([NO_ROW], dtype=torch.int32, device=self.table.tokens.device)
+        self._propose(states, nothing, torch.zeros_like(nothing))
 
     def init_cudagraph_manager(self, *_: object) -> None:
         """Do nothing: drafts need no CUDA graphs."""
@@ -74,13 +76,15 @@ class PopulationSpeculator:
         states = self._states
         if dummy_run or states is None:
             return self._kernels.drafts[: input_batch.num_reqs]
-        return self._kernels.propose(
-            self._rows_of(input_batch.req_ids),
-            input_batch.idx_mapping,
-            states.all_token_ids.gpu,
-            states.total_len.gpu,
-            states.prompt_len.gpu,
-        ).clamp_(min=0)
+        rows = self._rows_of(input_batch.req_ids)
+        return self._propose(states, rows, input_batch.idx_mapping)
+
+    def _propose(
+        self, states: "RequestState", rows: torch.Tensor, slots: torch.Tensor
+    ) -> torch.Tensor:
+        texts, lengths = states.all_token_ids.gpu, states.total_len.gpu
+        drafts = self._kernels.propose(rows, slots, texts, lengths, states.prompt_len.gpu)
+        return drafts.clamp_(min=0)
 
     def _rows_of(self, request_ids: Sequence[str]) -> torch.Tensor:
         """Return the prompts' rows; most steps have the sequences of the step before."""

@@ -233,11 +233,11 @@ def engine_arguments(
         "disable_log_stats": True,
         "trust_remote_code": False,
     }
+    if settings.drafts is Drafts.POPULATION:
+        arguments |= draft_arguments(sequences)
     if _has_windows(checkpoint):
         # vLLM refuses more sequences than tokens of a step.
         arguments["max_num_batched_tokens"] = max(_WINDOWED_STEP_TOKENS, sequences)
-    if settings.drafts is Drafts.POPULATION:
-        arguments |= draft_arguments()
     if on_gpu:
         return arguments | _gpu_arguments(layout, dtype, settings)
     cache = cpu_cache_bytes(

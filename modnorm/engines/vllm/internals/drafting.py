@@ -27,6 +27,9 @@ SCHEDULE = ((1, 16, 15), (17, 64, 7), (65, 4096, 3))
 leave room for long drafts in a step that only reads the weights."""
 CAPTURE_SIZES = (*range(16, 65, 16), *range(96, 257, 32), *range(320, 1025, 64))
 """Tokens of a step for which vLLM captures CUDA graphs, multiples of each `1 + tokens`."""
+_STEP_TOKENS = 4096
+"""Most tokens of a step. At its start vLLM samples as many sequences as fit into it, each with the
+longest draft; the logits of 16,384 tokens would not fit beside the cache."""
 _GPU, _CPU = "ngram_gpu", "custom_class"
 _SETTLED = "custom_class"
 _CPU_TOKENS = 7
@@ -39,8 +42,12 @@ _REMEDY = "use drafts: none"
 _VERSIONS = "0.32, CPU builds"
 
 
-def draft_arguments() -> Mapping[str, object]:
-    """Return vLLM's engine arguments for drafts."""
+def draft_arguments(sequences: int) -> Mapping[str, object]:
+    """Return vLLM's engine arguments for drafts.
+
+    Args:
+        sequences: Most sequences of the engine, which bound the tokens of a step from below.
+    """
     if current_platform.is_cpu():
         cpu = {"method": _CPU, "model": _PROPOSER, "num_speculative_tokens": _CPU_TOKENS}
         return {"speculative_config": cpu}
@@ -51,7 +58,11 @@ def draft_arguments() -> Mapping[str, object]:
         "prompt_lookup_min": 1,
         "prompt_lookup_max": 1,
     }
-    return {"speculative_config": gpu, "cudagraph_capture_sizes": list(CAPTURE_SIZES)}
+    return {
+        "speculative_config": gpu,
+        "cudagraph_capture_sizes": list(CAPTURE_SIZES),
+        "max_num_batched_tokens": max(_STEP_TOKENS, sequences),
+    }
 
 
 def draft_from_population() -> None:
