@@ -6,9 +6,9 @@ from pathlib import Path
 import typer
 
 from modnorm.checkpoint.reference import Checkpoint
-from modnorm.checkpoint.tokenizer_check import differing_prompts
 from modnorm.checkpoint.writing import require_new
-from modnorm.cli.console import emit_json, stderr
+from modnorm.cli.console import emit_json
+from modnorm.cli.export_work import warn_of_tokenizer
 from modnorm.cli.predict_work import Asked
 from modnorm.cli.runs import opened_run
 from modnorm.client.export_card import check_tokenizer
@@ -18,7 +18,8 @@ from modnorm.perturbation.model_card import TokenizerFinding
 from modnorm.prediction.base_model import BasePlace
 from modnorm.prediction.ensemble_adapters import export_adapters, serving_command
 from modnorm.prediction.ensemble_definition import EnsembleDefinition, define_ensemble
-from modnorm.prediction.manifest import Manifest, read_manifest
+from modnorm.prediction.expert_cards import check_example
+from modnorm.prediction.manifest import read_manifest
 
 
 def write_adapters(
@@ -43,8 +44,7 @@ def write_adapters(
     require_new(out)
     ensemble, base, finding = _find(asked, place)
     names = export_adapters(ensemble, base, out, finding)
-    if not finding.holds:
-        stderr().print(f"warning: {finding.sentence}", soft_wrap=True)
+    warn_of_tokenizer(finding)
     command = serving_command(base, ensemble.scale_map, out, names)
     if as_json:
         experts = dict(zip(names, ensemble.indices, strict=True))
@@ -64,7 +64,7 @@ def _find(
         ensemble = manifest.narrowed(asked.population, asked.size)
         base = _base(ensemble, place)
         manifest.prompt.check(ensemble, base)
-        return ensemble, base, _check_example(manifest, base)
+        return ensemble, base, check_example(manifest, base)
     with opened_run(asked.source, asked.server) as run:
         ensemble = define_ensemble(run, asked.population, asked.size)
         base = _base(ensemble, place)
@@ -74,8 +74,3 @@ def _find(
 def _base(ensemble: EnsembleDefinition, place: BasePlace) -> Checkpoint:
     require_adapters(ensemble.scale_map)
     return place.find(ensemble.model, ensemble.model_digest)
-
-
-def _check_example(manifest: Manifest, base: Checkpoint) -> TokenizerFinding:
-    messages = manifest.ensemble.task.load().messages(manifest.prompt.question)
-    return TokenizerFinding(1, len(differing_prompts(base, [messages])))

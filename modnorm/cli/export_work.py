@@ -53,7 +53,7 @@ def _export_trained(run: str, server: str | None, place: BasePlace, out: Path) -
         finding = check_tokenizer(found, base)
         card = state_card(found, base, lineage, finding)
     digest, updates = export_state(base, lineage, out, card=card), len(lineage.steps)
-    _warn(finding)
+    warn_of_tokenizer(finding)
     return _Written(
         {"directory": str(out), "updates": updates, "weights_sha256": digest},
         f"{updates} updates  {digest[:16]}  {out}",
@@ -73,7 +73,7 @@ def _export_candidate(
         finding = check_tokenizer(found, base)
         card = candidate_card(found, base, ranked, rank, finding)
     digest = export_candidate(base, ranked.descriptor, ranked.scale_map, out, card=card)
-    _warn(finding)
+    warn_of_tokenizer(finding)
     reward = ranked.selection_reward
     return _Written(
         {
@@ -88,6 +88,7 @@ def _export_candidate(
     )
 
 
-def _warn(finding: "TokenizerFinding") -> None:
+def warn_of_tokenizer(finding: "TokenizerFinding") -> None:
+    """Print a warning unless `AutoTokenizer` reproduces the checked prompts."""
     if not finding.holds:
         stderr().print(f"warning: {finding.sentence}", soft_wrap=True)

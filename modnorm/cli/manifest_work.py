@@ -6,12 +6,14 @@ from pathlib import Path
 import typer
 
 from modnorm.cli.console import emit_json
+from modnorm.cli.export_work import warn_of_tokenizer
 from modnorm.cli.predict_work import Asked
 from modnorm.cli.runs import opened_run
 from modnorm.errors import InvalidInputError
 from modnorm.files import check_writable, write_file
 from modnorm.prediction.base_model import BasePlace
 from modnorm.prediction.ensemble_definition import define_ensemble
+from modnorm.prediction.expert_cards import check_example
 from modnorm.prediction.manifest import encode_manifest, make_manifest, read_manifest
 from modnorm.prediction.rebuilding import rebuild
 
@@ -53,7 +55,9 @@ def rebuild_manifest(manifest: Path, place: BasePlace, out: Path, *, as_json: bo
     """Write and verify the checkpoints of a manifest."""
     read = read_manifest(manifest)
     base = place.find(read.ensemble.model, read.ensemble.model_digest)
-    names = rebuild(read, base, out)
+    finding = check_example(read, base)
+    names = rebuild(read, base, out, finding)
+    warn_of_tokenizer(finding)
     if as_json:
         digests = dict(zip(names, read.weights_sha256, strict=True))
         emit_json({"directory": str(out), "weights_sha256": digests})

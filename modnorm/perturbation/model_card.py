@@ -77,7 +77,7 @@ def model_card(
     return (
         f"{_front_matter(base, 'transformers')}"
         f"# {title}\n\n"
-        "`modnorm export` wrote these weights. They are the base model's, perturbed without "
+        "modnorm wrote these weights. They are the base model's, perturbed without "
         f"gradients.\n\n{_table(base, facts)}\n"
         f"## Loading\n\n{loading}\n{finding.sentence}\n"
     )

@@ -10,6 +10,7 @@ from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.adapters import require_adapters, write_adapter
 from modnorm.perturbation.model_card import CARD, TokenizerFinding, adapter_card
 from modnorm.prediction.ensemble_definition import EnsembleDefinition
+from modnorm.prediction.expert_cards import expert_facts
 
 _VLLM_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """The values that vLLM takes for `--max-lora-rank`."""
@@ -77,17 +78,8 @@ def vllm_rank(rank: int) -> int:
 def _card(
     ensemble: EnsembleDefinition, base: Checkpoint, rank: int, finding: TokenizerFinding
 ) -> str:
-    expert, task = ensemble.experts[rank - 1], ensemble.task
-    descriptor = expert.descriptor
-    facts = {
-        "method": f"{descriptor.method}, radius {descriptor.radius:g}",
-        "noise": f"{descriptor.noise}, seed {descriptor.seed}, rank {ensemble.scale_map.rank}",
-        "task": f"{task.name}, scorer {task.scorer}",
-        "expert": f"{rank} of {ensemble.ensemble_size}, candidate {expert.index} of "
-        f"{ensemble.population}",
-        "definition": "`candidate.json`",
-    }
-    return adapter_card(base, f"Candidate {expert.index} as an adapter", facts, finding)
+    title = f"Candidate {ensemble.experts[rank - 1].index} as an adapter"
+    return adapter_card(base, title, expert_facts(ensemble, rank), finding)
 
 
 def _page(

@@ -1,22 +1,20 @@
 """The checkpoints of an ensemble, made again from its manifest and verified."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.checkpoint.writing import atomic_directory, require_new
 from modnorm.errors import ConflictError
 from modnorm.perturbation.checkpoint_export import export_candidate
+from modnorm.perturbation.model_card import TokenizerFinding, model_card
+from modnorm.prediction.expert_cards import expert_facts
 from modnorm.prediction.manifest import Manifest
 
 
 def rebuild(
-    manifest: Manifest,
-    base: Checkpoint,
-    directory: Path,
-    on_written: Callable[[int], None] = lambda _count: None,
+    manifest: Manifest, base: Checkpoint, directory: Path, finding: TokenizerFinding
 ) -> tuple[str, ...]:
-    """Write a checkpoint for each expert, and verify its weights.
+    """Write a checkpoint with a model card for each expert, and verify its weights.
 
     The directory appears once all are verified.
 
@@ -24,7 +22,7 @@ def rebuild(
         manifest: The ensemble.
         base: Its base.
         directory: New or empty; it gets the folders `expert-1`, `expert-2`, ..., best first.
-        on_written: Called with the number of checkpoints written.
+        finding: Whether `AutoTokenizer` can be used.
 
     Returns:
         The names of the folders.
@@ -38,18 +36,20 @@ def rebuild(
     require_new(directory)
     manifest.prompt.check(manifest.ensemble, base)
     with atomic_directory(directory) as draft:
-        return _write(manifest, base, draft, on_written)
+        return _write(manifest, base, draft, finding)
 
 
 def _write(
-    manifest: Manifest, base: Checkpoint, draft: Path, on_written: Callable[[int], None]
+    manifest: Manifest, base: Checkpoint, draft: Path, finding: TokenizerFinding
 ) -> tuple[str, ...]:
     names = []
     experts = zip(manifest.ensemble.experts, manifest.weights_sha256, strict=True)
     for rank, (expert, stated) in enumerate(experts, 1):
         name = f"expert-{rank}"
+        facts = expert_facts(manifest.ensemble, rank)
+        card = model_card(base, f"Candidate {expert.index}", facts, finding)
         scale_map = manifest.ensemble.scale_map
-        found = export_candidate(base, expert.descriptor, scale_map, draft / name)
+        found = export_candidate(base, expert.descriptor, scale_map, draft / name, card=card)
         if found != stated:
             raise ConflictError(
                 f"the weights of candidate {expert.index} have digest {found[:16]}, the manifest "
@@ -58,5 +58,4 @@ def _write(
                 remedy="the manifest is damaged, or another version of the noise wrote it",
             )
         names.append(name)
-        on_written(rank)
     return tuple(names)

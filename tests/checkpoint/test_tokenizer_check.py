@@ -2,7 +2,14 @@
 
 import json
 import shutil
+import sys
 
+import pytest
+import transformers
+from packaging.version import Version
+from transformers import AutoTokenizer, dynamic_module_utils
+
+from modnorm.checkpoint.prompts import PromptEncoder
 from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.checkpoint.tokenizer_check import differing_prompts
 from modnorm.tasks import Message
@@ -14,18 +21,40 @@ QWEN2 = (
 CONVERSATIONS = [(Message("user", "What is 1 + 2?"),), (Message("user", "7"),)]
 
 
-def copied(tmp_path, change):
-    """Return a copy of the bundled model with another `tokenizer.json`."""
+def copied(tmp_path, change=lambda _content: None):
+    """Return a copy of the bundled model without `auto_map`, with a changed `tokenizer.json`."""
     source = resolve_checkpoint("tiny-thicket").directory
     copy = shutil.copytree(source, tmp_path / "model", copy_function=shutil.copyfile)
-    content = json.loads((copy / "tokenizer.json").read_text())
-    change(content)
-    (copy / "tokenizer.json").write_text(json.dumps(content))
+    for name, edit in (("tokenizer.json", change), ("tokenizer_config.json", without_auto_map)):
+        content = json.loads((copy / name).read_text())
+        edit(content)
+        (copy / name).write_text(json.dumps(content))
     return resolve_checkpoint(str(copy))
 
 
-def test_the_splitting_rule_of_the_family_changes_prompts_of_the_bundled_model():
-    assert differing_prompts(resolve_checkpoint("tiny-thicket"), CONVERSATIONS) == (0,)
+def without_auto_map(content):
+    del content["auto_map"]
+
+
+def test_the_tokenizer_of_the_bundled_model_is_reproduced():
+    assert differing_prompts(resolve_checkpoint("tiny-thicket"), CONVERSATIONS) == ()
+
+
+@pytest.mark.parametrize("trusts", [False, True])
+def test_the_bundled_tokenizer_does_not_depend_on_trust(trusts, tmp_path, monkeypatch):
+    monkeypatch.setattr(dynamic_module_utils, "HF_MODULES_CACHE", str(tmp_path))
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    checkpoint = resolve_checkpoint("tiny-thicket")
+    loaded = AutoTokenizer.from_pretrained(checkpoint.directory, trust_remote_code=trusts)
+    for text in ("the 12 (brown)\nfoxes\n\n don't\t½ e\u0301", "<|im_start|>user\n7<|im_end|>"):
+        tokens = loaded(text, add_special_tokens=False).input_ids
+        assert tokens == PromptEncoder(checkpoint).encode_text(text)
+
+
+def test_the_splitting_rule_of_a_family_can_change_prompts(tmp_path):
+    """Transformers before 5.8 keep the rule of `tokenizer.json`."""
+    replaces = Version(transformers.__version__) >= Version("5.8")
+    assert differing_prompts(copied(tmp_path), CONVERSATIONS) == ((0,) if replaces else ())
 
 
 def test_a_tokenizer_with_the_rule_of_its_family_is_reproduced(tmp_path):

@@ -118,9 +118,29 @@ def noise():
 
 
 @pytest.fixture
-def search(spec, noise):
+def auto_map():
+    """Whether the base has the field that makes `AutoTokenizer` keep its splitting rule."""
+    return True
+
+
+@pytest.fixture
+def base(auto_map, tmp_path):
+    """The base of the search."""
+    bundled = resolve_checkpoint("tiny-thicket")
+    if auto_map:
+        return bundled
+    copy = shutil.copytree(bundled.directory, tmp_path / "base", copy_function=shutil.copyfile)
+    settings = copy / "tokenizer_config.json"
+    content = json.loads(settings.read_text())
+    del content["auto_map"]
+    settings.write_text(json.dumps(content))
+    return resolve_checkpoint(str(copy))
+
+
+@pytest.fixture
+def search(spec, noise, base):
     """A finished search of four candidates, ranked 2, 0; one was stopped, the last failed."""
-    drawn_with = scale_map(**noise)
+    drawn_with = scale_map(base.digest, **noise)
     return (
         experiments.Experiment(
             id="e1",
@@ -183,15 +203,23 @@ def test_of_a_lab_the_candidate_of_a_rank_is_written(export, search, tmp_path):
     assert (written["seed"], tuple(written["coefficients"])) == (102, found.coefficients)
 
 
-def test_an_export_has_a_model_card_that_names_the_tokenizer_to_load(export, tmp_path):
+def test_an_export_has_a_model_card(export, tmp_path):
     code, _, err = export("--rank", 1)
+    assert (code, err) == (0, "")
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert "tokenizer = AutoTokenizer.from_pretrained" in card
+    assert "| rank | 1 of 4 candidates |" in card
+    assert "| noise | portable-v1, seed 102 |" in card
+    assert not list((tmp_path / "out").glob("train*"))
+
+
+@pytest.mark.parametrize("auto_map", [False])
+def test_an_export_warns_if_autotokenizer_replaces_the_splitting_rule(export, base, tmp_path):
+    code, _, err = export("--rank", 1, "--model", base.directory)
     assert code == 0, err
     assert "warning: `AutoTokenizer` encodes 2 of 2 prompts" in err
     card = (tmp_path / "out" / "README.md").read_text()
     assert "tokenizer = PreTrainedTokenizerFast.from_pretrained" in card
-    assert "| rank | 1 of 4 candidates |" in card
-    assert "| noise | portable-v1, seed 102 |" in card
-    assert not list((tmp_path / "out").glob("*.py"))
 
 
 @pytest.mark.parametrize("options", [("--rank", 1), ()])

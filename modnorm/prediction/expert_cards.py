@@ -1,0 +1,35 @@
+"""Model cards of an ensemble's experts: their facts, and whether `AutoTokenizer` can be used."""
+
+from collections.abc import Mapping
+
+from modnorm.checkpoint.reference import Checkpoint
+from modnorm.checkpoint.tokenizer_check import differing_prompts
+from modnorm.perturbation.model_card import TokenizerFinding
+from modnorm.prediction.ensemble_definition import EnsembleDefinition
+from modnorm.prediction.manifest import Manifest
+
+
+def check_example(manifest: Manifest, base: Checkpoint) -> TokenizerFinding:
+    """Return whether `AutoTokenizer` reproduces the prompt of a manifest's question."""
+    messages = manifest.ensemble.task.load().messages(manifest.prompt.question)
+    return TokenizerFinding(1, len(differing_prompts(base, [messages])))
+
+
+def expert_facts(ensemble: EnsembleDefinition, rank: int) -> Mapping[str, str]:
+    """Return the facts of an expert's model card.
+
+    Args:
+        ensemble: The ensemble.
+        rank: Rank of the expert in it, from 1.
+    """
+    expert, task, width = ensemble.experts[rank - 1], ensemble.task, ensemble.scale_map.rank
+    descriptor = expert.descriptor
+    width_of_noise = "" if width is None else f", rank {width}"
+    return {
+        "method": f"{descriptor.method}, radius {descriptor.radius:g}",
+        "noise": f"{descriptor.noise}, seed {descriptor.seed}{width_of_noise}",
+        "task": f"{task.name}, scorer {task.scorer}",
+        "expert": f"{rank} of {ensemble.ensemble_size}, candidate {expert.index} of "
+        f"{ensemble.population}",
+        "definition": "`candidate.json`",
+    }
