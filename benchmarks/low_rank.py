@@ -13,8 +13,6 @@ sample SDs. Each process has a lab and an engine of its own.
 Several processes need `OMP_NUM_THREADS=1`, and a share of the memory of a GPU each:
 `MODNORM_GPU_MEMORY_UTILIZATION=0.07` for 12 of them.
 
-vLLM counts the memory of processes that start together as its own; `--apart 20` prevents that.
-
 `--target-modules all-linear` leaves embeddings and head alone, as adapters need. Full rank has
 no such rows. Both values give both rows for each rank.
 
@@ -221,16 +219,13 @@ class Study:
                 yield Outcome(**json.loads(line))
 
 
-def work(
-    home: Path, pause: float, tasks: "Queue[ExperimentSpec | None]", results: "Queue[Outcome]"
-) -> None:
-    """Run experiments on a lab of this process until a task is None, after a pause in seconds."""
+def work(home: Path, tasks: "Queue[ExperimentSpec | None]", results: "Queue[Outcome]") -> None:
+    """Run experiments on a lab of this process until a task is None."""
     from modnorm.cli.experiment import carry_out  # noqa: PLC0415 - only in processes that work
     from modnorm.client.embedded import embedded_client  # noqa: PLC0415 - loads the services
     from modnorm.client.rundir import hold  # noqa: PLC0415 - only in processes that work
     from modnorm.client.settings import ClientSettings  # noqa: PLC0415 - as above
 
-    time.sleep(pause)
     with hold(home), embedded_client(home, ClientSettings()) as client:
         for spec in iter(tasks.get, None):
             begin = time.monotonic()
@@ -250,16 +245,14 @@ class Workers:
 
     Args:
         homes: A folder for each process.
-        apart: Seconds between their starts.
     """
 
-    def __init__(self, homes: Sequence[Path], apart: float) -> None:
+    def __init__(self, homes: Sequence[Path]) -> None:
         context = multiprocessing.get_context("spawn")
         self._tasks: Queue[ExperimentSpec | None] = context.Queue()
         self._results: Queue[Outcome] = context.Queue()
         self._processes = [
-            context.Process(target=work, args=(home, apart * index, self._tasks, self._results))
-            for index, home in enumerate(homes)
+            context.Process(target=work, args=(home, self._tasks, self._results)) for home in homes
         ]
         for process in self._processes:
             process.start()
@@ -299,7 +292,7 @@ def run(study: Study, options: argparse.Namespace) -> None:
         SystemExit: a process ended with an error.
     """
     folder, count = options.out / "labs", options.processes
-    workers = Workers([folder / str(index) for index in range(count)], options.apart)
+    workers = Workers([folder / str(index) for index in range(count)])
     begin, pending = time.monotonic(), set[str]()
     while True:
         seconds = time.monotonic() - begin
@@ -367,7 +360,6 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--max-tokens", type=int, default=192)
     parser.add_argument("--engine", default="transformers")
     parser.add_argument("--processes", type=int, default=1)
-    parser.add_argument("--apart", type=float, default=0.0, help="seconds between their starts")
     parser.add_argument("--seconds", type=float, default=float("inf"))
     parser.add_argument("--table", action="store_true", help="print the table and run nothing")
     return parser.parse_args()

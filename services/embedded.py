@@ -6,6 +6,7 @@ code as in a lab of separate processes.
 
 import asyncio
 import logging
+import os
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -40,6 +41,7 @@ _ANY_PORT = "127.0.0.1:0"
 _BROKER = "memory://localhost/"
 _LOG = "lab.log"
 _TOKENS = "tokens.yaml"
+_LOAD_LOCK = "engine-load.lock"
 _GRACE_SECONDS = 1.0
 """Short, since a user waits in the foreground: the current job is released unfinished."""
 
@@ -92,7 +94,10 @@ def start(
                 yield lab
                 return
             settings = EvaluatorSettings(
-                aggregator_target=lab.target, broker_url=_BROKER, **common
+                aggregator_target=lab.target,
+                broker_url=_BROKER,
+                load_lock=_load_lock(cache),
+                **common,
             )
             worker = Worker(settings, sandbox=sandbox, load=load)
             parts.append(threads.submit(_work, worker, leaving, log))
@@ -114,6 +119,19 @@ def _work(worker: Worker, leaving: threading.Event, log: Path) -> None:
     worker.run()
     if not leaving.is_set():
         raise EngineError("the evaluator ended", remedy=f"the reason is in {log}")
+
+
+def _load_lock(cache: Path) -> Path | None:
+    """Return the file that labs with this cache lock while an engine loads.
+
+    vLLM would count the memory of an engine that loads on the same GPU as its own. None if the
+    cache cannot be written.
+    """
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return None
+    return cache / _LOAD_LOCK if os.access(cache, os.W_OK) else None
 
 
 class _Common(TypedDict):

@@ -3,6 +3,7 @@ import logging
 import threading
 
 import pytest
+from filelock import FileLock, Timeout
 
 from modnorm.client import ExperimentState
 from modnorm.client.calls import create_experiment
@@ -10,6 +11,7 @@ from modnorm.client.client import Client
 from modnorm.client.embedded import GROUP, embedded_client, find_embedded
 from modnorm.client.inputs import check_inputs
 from modnorm.client.settings import ClientSettings
+from modnorm.engines import load_engine
 from modnorm.errors import (
     EngineError,
     InvalidInputError,
@@ -166,6 +168,26 @@ def test_the_next_lab_reads_stored_experiments(tmp_path, small_spec):
         assert [found.id for found in client.list()] == [stored.id]
         list(client.watch(stored.id))
         assert client.get(stored.id).ensembles[0].rows == 2
+
+
+def test_labs_with_one_cache_load_their_engines_in_turn(tmp_path, small_spec):
+    seen = []
+
+    def load(*arguments, **named):
+        other = FileLock(tmp_path / "cache" / "engine-load.lock")
+        with pytest.raises(Timeout):
+            other.acquire(blocking=False)
+        seen.append(other)
+        return load_engine(*arguments, **named)
+
+    with (
+        start(tmp_path / "state", cache=tmp_path / "cache", load=load) as lab,
+        Client(lab.target, credentials=lab.credentials) as client,
+    ):
+        list(client.watch(client.submit(small_spec).id))
+        (other,) = seen
+        with other.acquire(blocking=False):
+            assert other.is_locked
 
 
 def test_a_lab_that_is_only_read_leaves_jobs_alone(tmp_path, small_spec):

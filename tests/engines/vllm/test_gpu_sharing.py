@@ -33,7 +33,8 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is 
 ENGINES = 3
 LOAD = """
 import hashlib, json, os, sys
-from pathlib import Path
+from contextlib import nullcontext
+from filelock import FileLock
 from modnorm.checkpoint.prompts import PromptEncoder
 from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.engines import EngineSettings, GenerationLimits, Numerics, load_engine
@@ -41,7 +42,6 @@ from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.methods import build_scale_map
 from modnorm.spec import Masses
 from modnorm.tasks.protocol import Message
-from services.evaluator.load_lock import turn
 
 checkpoint = resolve_checkpoint("tiny-thicket")
 encoder = PromptEncoder(checkpoint)
@@ -60,7 +60,7 @@ def load(**changes):
     told = EngineSettings(
         max_model_len=1024, max_num_seqs=64, gpu_memory_utilization=share, **changes
     )
-    with turn(Path(lock) if lock else None, lambda: None):
+    with FileLock(lock) if lock else nullcontext():
         return load_engine("vllm", checkpoint, told)
 
 def answers(engine, asked, tokens=128):
