@@ -23,7 +23,7 @@ from modnorm.checkpoint.reference import resolve_checkpoint
 
 TEMPLATE = "tiny-thicket"
 SPREAD = 0.02
-_COPIED = ("generation_config.json", "chat_template.jinja")
+_COPIED = ("generation_config.json", "chat_template.jinja", "tokenizer.py")
 _SPACE = "\u0120"
 """A space in a byte-level vocabulary."""
 

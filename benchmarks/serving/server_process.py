@@ -78,7 +78,10 @@ class ServerProcess:
 
 
 def _gpu_bytes() -> int | None:
-    command = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits", "-i", "0"]
+    """Return the memory in use on the first visible GPU, by all processes; None without a GPU."""
+    device = os.environ.get("CUDA_VISIBLE_DEVICES", "0").partition(",")[0]  # noqa: TID251 - CUDA's own variable
+    query = ("--query-gpu=memory.used", "--format=csv,noheader,nounits")
+    command = ["nvidia-smi", *query, "-i", device]
     try:
         text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     except (OSError, subprocess.CalledProcessError):
