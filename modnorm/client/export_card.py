@@ -37,10 +37,11 @@ def candidate_card(
     run: FinishedRun, base: Checkpoint, ranked: Ranked, rank: int, finding: TokenizerFinding
 ) -> str:
     """Return the model card of a candidate."""
-    descriptor = ranked.descriptor
+    descriptor, width = ranked.descriptor, ranked.scale_map.rank
+    width_of_noise = "" if width is None else f", rank {width}"
     facts = {
         "method": f"{descriptor.method}, radius {descriptor.radius:g}",
-        "noise": f"{descriptor.noise}, seed {descriptor.seed}",
+        "noise": f"{descriptor.noise}, seed {descriptor.seed}{width_of_noise}",
         "task": f"{run.spec.task.name}, scorer {run.provenance['scorer']}",
         "rank": f"{rank} of {len(run.candidates)} candidates",
         "mean selection reward": f"{ranked.selection_reward:.4f}",

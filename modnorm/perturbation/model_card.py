@@ -42,10 +42,7 @@ class TokenizerFinding:
     def sentence(self) -> str:
         """The finding, for cards and warnings."""
         if self.holds:
-            return (
-                f"`AutoTokenizer` reproduces the {self.checked} prompts of the run that were "
-                "checked."
-            )
+            return f"`AutoTokenizer` reproduces the run's prompts ({self.checked} checked)."
         if not self.checked:
             return (
                 "No prompt of the run could be checked: load the tokenizer with "
