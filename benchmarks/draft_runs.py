@@ -4,11 +4,11 @@
         [--methods modular_norm randopt] [--radii 0.32 0.64 1.28] [--sigmas 0.006 0.012 0.024]
         [--population 32] [--experts 8] [--max-tokens 1024] [--engine vllm]
 
-For each method `modnorm tune` chooses the scale by one seed. Then `modnorm run` runs the same
-spec without drafts, and with drafts in a new engine. Every candidate answers every row. FOLDER
-holds the rows as `TASK-selection.jsonl` and so on, as `benchmarks.worked_answers.train` writes
-them; without it the bundled rows are used. OUT/report.jsonl gets a line for each method: seconds a
-candidate, and how many scores, answers, experts and votes differ.
+For each method `modnorm tune` chooses the scale by one seed, with drafts. Then `modnorm run` runs
+the same spec without drafts, and with drafts in a new engine. Every candidate answers every row.
+FOLDER holds the rows as `TASK-selection.jsonl` and so on, as `benchmarks.worked_answers.train`
+writes them; without it the bundled rows are used. OUT/report.jsonl gets a line for each method:
+seconds a candidate, and how many scores, answers, experts and votes differ.
 
 For answers that differ the report states the gap between the two greatest logits where they first
 differ (`near_ties`). A small gap is a near-tie.
@@ -32,7 +32,7 @@ from modnorm.spec import ExperimentSpec, parse_spec
 NONE, POPULATION = "none", "population"
 _TRACED = 24
 """Most answers of a run that are traced to a gap of logits."""
-_TRIALS = (16, 4)
+_TRIALS = (8, 3)
 """N and K of a trial of a scale."""
 
 
@@ -110,7 +110,7 @@ def _tune(options: argparse.Namespace) -> dict[str, float]:
             grid = options.sigmas if method == "randopt" else options.radii
             size, experts = _TRIALS
             trials = plan_trials(
-                _spec(options, method, NONE, grid[0], size),
+                _spec(options, method, POPULATION, grid[0], size),
                 radii=sorted(grid),
                 seeds=[39],
                 heldout=f"{{source: '{_source(options, 'development')}', limit: 100}}",

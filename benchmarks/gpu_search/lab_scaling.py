@@ -2,6 +2,7 @@
 
     python -m benchmarks.gpu_search scaling MODEL [--gpus 1 2 4] [--population 63] [--rounds 1]
         [--out FILE] [--engines 1] [--redis FOLDER] [--database sqlite|postgres]
+        [--drafts population]
 
 Runs a whole lab: Redis, sampler, aggregator and the supervisor of a host's evaluators. Before each
 measured experiment small ones run until every evaluator holds the model. The search phase lasts
@@ -47,6 +48,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rows", type=int, default=200)
     parser.add_argument("--max-tokens", type=int, default=256)
     parser.add_argument("--engine", default="vllm")
+    parser.add_argument("--drafts", choices=("none", "population"), default="none")
     parser.add_argument("--redis", type=Path, help="folder of redis-server; default: PATH")
     parser.add_argument("--database", choices=("sqlite", "postgres"), default="sqlite")
     parser.add_argument("--out", type=Path)
@@ -149,14 +151,16 @@ def _spec(
             },
             "method": {"name": METHOD, "radius": RADIUS},
             "population": {"size": population, "statistics": "full"},
-            "engine": options.engine,
+            "engine": {"name": options.engine, "drafts": options.drafts},
         }
     )
 
 
 def _keep(rounds: Rounds, options: argparse.Namespace) -> None:
     if options.out:
-        chosen = {name: getattr(options, name) for name in ("engines", "rows", "max_tokens")}
+        chosen = {
+            name: getattr(options, name) for name in ("engines", "rows", "max_tokens", "drafts")
+        }
         content = {**chosen, "gpus": rounds}
         options.out.write_text(json.dumps(content, indent=2) + "\n")
 

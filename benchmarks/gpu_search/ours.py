@@ -54,6 +54,11 @@ class Contender:
         self._seeds = seeds_of(settings.population)
         self._judges = ThreadPoolExecutor(JUDGES)
 
+    @property
+    def cache_blocks(self) -> str:
+        """Number of vLLM's cache blocks, which shows what other buffers take."""
+        return str(self.engine._engine.vllm_config.cache_config.num_gpu_blocks)  # noqa: SLF001 - vLLM's
+
     def warm_up(self) -> None:
         """Evaluate a candidate with short answers, to compile kernels and allocate buffers."""
         usual, self._workload = self._workload, self._workload.shortened(WARM_UP)
@@ -153,7 +158,7 @@ def serve(connection: Connection, settings: Settings) -> None:
         return
     contender = Contender(settings)
     contender.warm_up()
-    connection.send(dict(contender.engine.environment))
+    connection.send({**contender.engine.environment, "cache_blocks": contender.cache_blocks})
     Conversation(connection, contender).run()
     contender.close()
 

@@ -43,7 +43,13 @@ class _Lab:
 
 def _busy(gpus: int, engines: int) -> object:
     options = argparse.Namespace(
-        model=Path("model"), rows=1, population=4, max_tokens=1, engine="vllm", engines=engines
+        model=Path("model"),
+        rows=1,
+        population=4,
+        max_tokens=1,
+        engine="vllm",
+        engines=engines,
+        drafts="none",
     )
     lab = cast("Client", _Lab(gpus * engines))
     return lab_scaling._measure(lab, gpus, options)["busy_share"]
