@@ -55,7 +55,7 @@ NONE, POPULATION = "none", "population"
 _SMALL_SHARE = 0.7
 """Part of the time after which the small model says no more texts."""
 _SHARES = {"small": 0.1, "large": 0.3}
-_CACHES = {"small": 4 * 2**30, "large": 24 * 2**30}
+_CACHES = {"small": 2 * 2**30, "large": 10 * 2**30}
 _START_SECONDS, _CANDIDATE_SECONDS = 280.0, 60.0
 """Longest times of a start and of a candidate."""
 _STRIDE = 37

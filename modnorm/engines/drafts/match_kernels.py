@@ -75,6 +75,7 @@ def _match_answers(
     slots: tl.tensor,
     lengths: tl.tensor,
     prompts: tl.tensor,
+    followed: tl.tensor,
     suffixes: tl.tensor,
     best: tl.tensor,
     SOURCES: tl.constexpr,
@@ -91,6 +92,8 @@ def _match_answers(
     size = tl.load(span + 1)
     size = tl.where(row < 0, 0, size)
     goal = tl.load(lengths + slot).to(tl.int32) - tl.load(prompts + slot).to(tl.int32) + CONTEXT
+    is_followed = tl.load(followed + slot * 2) == answer
+    goal = tl.where(is_followed, goal + tl.load(followed + slot * 2 + 1), goal)
     end = suffixes + sequence * SUFFIX
     source = ring + tl.load(span)
     number = _best_place(source, size, end, SUFFIX, goal, 1, SUFFIX, BLOCK)
@@ -106,26 +109,32 @@ def _collect(
     rows: tl.tensor,
     slots: tl.tensor,
     lengths: tl.tensor,
+    prompts: tl.tensor,
+    followed: tl.tensor,
     best: tl.tensor,
     drafts: tl.tensor,
     COUNT: tl.constexpr,
     SOURCES: tl.constexpr,
+    CONTEXT: tl.constexpr,
     WIDTH: tl.constexpr,
     ENTRIES: tl.constexpr,
     NO_TOKEN: tl.constexpr,
 ) -> None:
-    """Copy the draft of each sequence from its best source."""
+    """Copy the draft of each sequence from its best source, which it follows from now on."""
     sequence = tl.program_id(0)
+    slot = tl.load(slots + sequence).to(tl.int64)
     entry = tl.arange(0, ENTRIES)
     numbers = tl.load(best + sequence * (SOURCES + 1) + entry, mask=entry <= SOURCES, other=0)
-    # The number of equal tokens decides, then the source: earlier entries are better.
-    number = tl.max((numbers >> 42) * ENTRIES + ENTRIES - 1 - entry, axis=0)
+    # The number of equal tokens decides, then the source: the followed one, then earlier entries.
+    follows = ((entry == tl.load(followed + slot * 2)) & (entry < SOURCES)).to(tl.int64)
+    order = ((numbers >> 42) * 2 + follows) * ENTRIES + ENTRIES - 1 - entry
+    number = tl.max(order, axis=0)
     chosen = ENTRIES - 1 - number % ENTRIES
     place = tl.load(best + sequence * (SOURCES + 1) + chosen) & ((1 << 21) - 1)
-    slot = tl.load(slots + sequence).to(tl.int64)
     row = tl.maximum(tl.load(rows + sequence), 0).to(tl.int64)
     here = tl.arange(0, WIDTH)
-    wanted = (here < COUNT) & (number >= ENTRIES)
+    found = number >= 2 * ENTRIES
+    wanted = (here < COUNT) & found
     if chosen == SOURCES:
         inside = wanted & (place + here < tl.load(lengths + slot))
         token = tl.load(texts + slot * stride + place + here, mask=inside, other=NO_TOKEN)
@@ -133,6 +142,9 @@ def _collect(
         span = spans + (row * SOURCES + chosen) * 2
         inside = wanted & (place + here < tl.load(span + 1))
         token = tl.load(ring + tl.load(span) + place + here, mask=inside, other=NO_TOKEN)
+        goal = tl.load(lengths + slot) - tl.load(prompts + slot) + CONTEXT
+        tl.store(followed + slot * 2, chosen.to(tl.int32), mask=found)
+        tl.store(followed + slot * 2 + 1, (place - goal).to(tl.int32), mask=found)
     tl.store(drafts + sequence * COUNT + here, token.to(tl.int64), mask=here < COUNT)
 
 
@@ -141,7 +153,7 @@ class MatchKernels:
 
     Args:
         table: The answers.
-        sequences: Most sequences of a step.
+        sequences: Most sequences, of a step and of the slots.
         count: Tokens of a draft.
     """
 
@@ -152,6 +164,9 @@ class MatchKernels:
         self._suffixes = torch.zeros((sequences, SUFFIX), dtype=torch.int32, device=device)
         shape = (sequences, self._sources + 1)
         self._best = torch.zeros(shape, dtype=torch.int64, device=device)
+        # Of each slot: the answer that the sequence follows, and how far it is ahead.
+        self._followed = torch.zeros((sequences, 2), dtype=torch.int32, device=device)
+        self._followed[:, 0] = -1
         self.drafts = torch.zeros((sequences, count), dtype=torch.int64, device=device)
         """The last drafts, [sequences, count]; `NO_TOKEN` after the end of a draft."""
 
@@ -164,6 +179,9 @@ class MatchKernels:
         prompts: torch.Tensor,
     ) -> torch.Tensor:
         """Return the drafts of sequences, int64 [sequences, count].
+
+        A slot that gets another sequence follows an answer of the last one at first. This decides
+        among equally good places only.
 
         Args:
             rows: Row of each sequence's prompt, -1 for none, int32 [sequences].
@@ -179,12 +197,12 @@ class MatchKernels:
             texts, stride, slots, lengths, self._suffixes, self._best, sources, SUFFIX, _BLOCK
         )
         _match_answers[(sequences, sources)](
-            ring, spans, rows, slots, lengths, prompts, self._suffixes, self._best,
+            ring, spans, rows, slots, lengths, prompts, self._followed, self._suffixes, self._best,
             sources, CONTEXT, SUFFIX, _BLOCK,
         )  # fmt: skip
         _collect[(sequences,)](
-            texts, stride, ring, spans, rows, slots, lengths, self._best, self.drafts,
-            count, sources, triton.next_power_of_2(count), triton.next_power_of_2(sources + 1),
-            NO_TOKEN,
+            texts, stride, ring, spans, rows, slots, lengths, prompts, self._followed,
+            self._best, self.drafts, count, sources, CONTEXT,
+            triton.next_power_of_2(count), triton.next_power_of_2(sources + 1), NO_TOKEN,
         )  # fmt: skip
         return self.drafts[:sequences]

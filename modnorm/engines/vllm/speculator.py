@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from modnorm.engines.drafts.answer_table import AnswerTable, Tokens
-from modnorm.engines.drafts.matching import propose
+from modnorm.engines.drafts.matching import Followed, Pending, propose
 
 if TYPE_CHECKING:
     from vllm.config import VllmConfig
@@ -111,6 +111,7 @@ class PopulationProposer:
         self._count = config.num_speculative_tokens
         self._max_length = config.model_config.max_model_len
         self._batch: Any = None
+        self._followed: dict[str, Followed] = {}
 
     def attach(self, runner: "GPUModelRunner") -> None:
         """Read request ids in a runner's batch from now on."""
@@ -130,14 +131,19 @@ class PopulationProposer:
             place for place, new in enumerate(sampled) if new and lengths[place] < self._max_length
         ]
         ids, prompts = self._batch.req_ids, self._batch.num_prompt_tokens
-        proposed = propose(
-            self.table,
-            [
-                (row_of(ids[place]), tokens[place, : lengths[place]], int(prompts[place]))
-                for place in places
-            ],
-            self._count,
-        )
-        for place, draft in zip(places, proposed, strict=True):
+        pending = [
+            Pending(
+                row_of(ids[place]),
+                tokens[place, : lengths[place]],
+                int(prompts[place]),
+                self._followed.get(ids[place], Followed()),
+            )
+            for place in places
+        ]
+        proposed = propose(self.table, pending, self._count)
+        # Sequences that are not in this batch begin anew if they return.
+        self._followed = {}
+        for place, (draft, followed) in zip(places, proposed, strict=True):
+            self._followed[ids[place]] = followed
             drafts[place] = draft[: self._max_length - int(lengths[place]) - 1]
         return drafts

@@ -10,7 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from modnorm.engines.drafts.answer_table import AnswerTable
-from modnorm.engines.drafts.matching import CONTEXT, NO_TOKEN, SUFFIX, propose
+from modnorm.engines.drafts.matching import (
+    CONTEXT,
+    NO_TOKEN,
+    SUFFIX,
+    Followed,
+    Pending,
+    propose,
+)
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 PROMPT = 5
@@ -19,11 +26,22 @@ texts = st.lists(tokens, min_size=PROMPT, max_size=40)
 answers = st.lists(tokens, max_size=40)
 
 
-def literal(sources: Sequence[Sequence[int]], text: Sequence[int], prompt: int) -> list[int]:
-    """Search every place of every source; the last source is the text itself."""
-    best, found = (0, 0, 0, 0), list[int]()
+def literal(
+    sources: Sequence[Sequence[int]],
+    text: Sequence[int],
+    prompt: int,
+    followed: tuple[int, int] = (-1, 0),
+) -> tuple[list[int], tuple[int, int]]:
+    """Search every place of every source; the last source is the text itself.
+
+    Returns:
+        The rest of the best source, and the answer that is followed with its lead.
+    """
+    best, found, own = (0, False, 0, 0, 0), list[int](), len(text) - prompt + CONTEXT
     for order, source in enumerate(sources):
-        goal = len(text) if order == len(sources) - 1 else len(text) - prompt + CONTEXT
+        is_text = order == len(sources) - 1
+        follows = not is_text and order == followed[0]
+        goal = len(text) if is_text else own + followed[1] * follows
         for place in range(1, len(source)):
             equal = 0
             while (
@@ -31,10 +49,12 @@ def literal(sources: Sequence[Sequence[int]], text: Sequence[int], prompt: int) 
                 and source[place - 1 - equal] == text[-1 - equal]
             ):
                 equal += 1
-            rank = (equal, -order, -abs(place - goal), place)
+            rank = (equal, follows, -order, -abs(place - goal), place)
             if equal and rank > best:
                 best, found = rank, list(source[place:])
-    return found
+    if best[0] and -best[2] < len(sources) - 1:
+        followed = -best[2], best[4] - own
+    return found, followed
 
 
 def filled(sources: Sequence[Sequence[int]], device: torch.device) -> AnswerTable:
@@ -45,18 +65,16 @@ def filled(sources: Sequence[Sequence[int]], device: torch.device) -> AnswerTabl
     return table
 
 
-@given(st.lists(answers, max_size=4), texts)
+@given(st.lists(answers, max_size=4), texts, st.integers(-1, 3), st.integers(-9, 9))
 def test_the_longest_suffix_decides_then_the_later_answer_then_the_nearer_place(
-    sources: list[list[int]], text: list[int]
+    sources: list[list[int]], text: list[int], source: int, ahead: int
 ) -> None:
-    table = filled(sources, torch.device("cpu"))
+    table, followed = filled(sources, torch.device("cpu")), Followed(source, ahead)
     written = np.asarray(text, dtype=np.int32)
-    expected = literal([*sources, text], text, PROMPT)
-    own = literal([text], text, PROMPT)
-    assert propose(table, [(1, written, PROMPT), (-1, written, PROMPT)], 6) == [
-        expected[:6],
-        own[:6],
-    ]
+    expected, then = literal([*sources, text], text, PROMPT, followed)
+    own, _ = literal([text], text, PROMPT)
+    rows = [Pending(row, written, PROMPT, followed) for row in (1, -1)]
+    assert propose(table, rows, 6) == [(expected[:6], then), (own[:6], followed)]
 
 
 @pytest.mark.skipif(not find_spec("triton"), reason="no Triton for this platform")
@@ -74,9 +92,23 @@ def test_the_kernels_draft_the_same(cases: list[tuple[list[list[int]], list[int]
         lengths[row + 2] = len(text)
     kernels = MatchKernels(table, sequences=8, count=5)
     rows = torch.arange(len(cases), dtype=torch.int32, device=DEVICE)
-    drafts = kernels.propose(rows, rows + 2, held, lengths, torch.full_like(lengths, PROMPT))
-    expected = [literal([*sources, text], text, PROMPT)[:5] for sources, text in cases]
-    assert drafts.tolist() == [draft + [NO_TOKEN] * (5 - len(draft)) for draft in expected]
+    prompts = torch.full_like(lengths, PROMPT)
+    followed = [(-1, 0) for _ in cases]
+    # The second draft depends on the answer that the first came from.
+    for _ in range(2):
+        drafts = kernels.propose(rows, rows + 2, held, lengths, prompts)
+        expected = [
+            literal([*sources, text], text, PROMPT, last)
+            for (sources, text), last in zip(cases, followed, strict=True)
+        ]
+        assert drafts.tolist() == [
+            draft[:5] + [NO_TOKEN] * (5 - len(draft)) for draft, _ in expected
+        ]
+        followed = [last for _, last in expected]
+        for row, (sources, text) in enumerate(cases):
+            text.append(sources[0][-1] if sources and sources[0] else 0)
+            held[row + 2, len(text) - 1] = text[-1]
+            lengths[row + 2] = len(text)
 
 
 def test_the_kernels_use_no_answer_without_a_row() -> None:
