@@ -4,7 +4,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from modnorm.checkpoint.layout import Layout
 from modnorm.geometry.scale_map import ScaleMap
@@ -39,6 +39,21 @@ class GenerationLimits:
     """Greedy decoding, one completion a prompt (paper, app. B.2)."""
 
     max_tokens: int
+
+
+@runtime_checkable
+class LearnsAnswers(Protocol):
+    """An engine that can draft from answers which another engine gave."""
+
+    def learn_answers(
+        self, prompts: Sequence[Sequence[int]], answers: Sequence[tuple[str, bool]]
+    ) -> None:
+        """Draft from answers to prompts; do nothing if the engine does not draft.
+
+        Args:
+            prompts: Token ids of each answer's prompt.
+            answers: The text of each answer, and whether it is finished.
+        """
 
 
 OnTokens = Callable[[int, Sequence[int]], None]

@@ -208,6 +208,7 @@ class Job(google.protobuf.message.Message):
     GENERATOR_DIGEST_FIELD_NUMBER: builtins.int
     MAY_STOP_FIELD_NUMBER: builtins.int
     SAMPLING_FIELD_NUMBER: builtins.int
+    ANSWER_SHEETS_FIELD_NUMBER: builtins.int
     experiment_id: builtins.str
     """The experiment, or the prediction."""
     model_digest: builtins.str
@@ -262,6 +263,12 @@ class Job(google.protobuf.message.Message):
     def sampling(self) -> Global___Sampling:
         """How completions are drawn; absent for greedy decoding."""
 
+    @property
+    def answer_sheets(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Finished jobs with answers to the same rows, the base first, then the best. Only jobs whose
+        engine drafts have them. The answers of a finished job never change, so its id names them.
+        """
+
     def __init__(
         self,
         *,
@@ -284,10 +291,11 @@ class Job(google.protobuf.message.Message):
         generator_digest: builtins.str = ...,
         may_stop: builtins.bool = ...,
         sampling: Global___Sampling | None = ...,
+        answer_sheets: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_declaration", b"_declaration", "_sampling", b"_sampling", "_threshold", b"_threshold", "declaration", b"declaration", "descriptor", b"descriptor", "engine", b"engine", "lease", b"lease", "model", b"model", "sampling", b"sampling", "threshold", b"threshold"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_declaration", b"_declaration", "_sampling", b"_sampling", "_threshold", b"_threshold", "candidate", b"candidate", "declaration", b"declaration", "descriptor", b"descriptor", "engine", b"engine", "experiment_id", b"experiment_id", "generator_digest", b"generator_digest", "lease", b"lease", "max_tokens", b"max_tokens", "may_stop", b"may_stop", "model", b"model", "model_digest", b"model_digest", "replay_digest", b"replay_digest", "rows_digest", b"rows_digest", "sampling", b"sampling", "scorer", b"scorer", "skipped_rows", b"skipped_rows", "split", b"split", "task", b"task", "threshold", b"threshold"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_declaration", b"_declaration", "_sampling", b"_sampling", "_threshold", b"_threshold", "answer_sheets", b"answer_sheets", "candidate", b"candidate", "declaration", b"declaration", "descriptor", b"descriptor", "engine", b"engine", "experiment_id", b"experiment_id", "generator_digest", b"generator_digest", "lease", b"lease", "max_tokens", b"max_tokens", "may_stop", b"may_stop", "model", b"model", "model_digest", b"model_digest", "replay_digest", b"replay_digest", "rows_digest", b"rows_digest", "sampling", b"sampling", "scorer", b"scorer", "skipped_rows", b"skipped_rows", "split", b"split", "task", b"task", "threshold", b"threshold"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__declaration: typing_extensions.TypeAlias = typing.Literal["declaration"]
     _WhichOneofArgType__declaration: typing_extensions.TypeAlias = typing.Literal["_declaration", b"_declaration"]
@@ -1276,6 +1284,73 @@ class FetchGeneratorResponse(google.protobuf.message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___FetchGeneratorResponse: typing_extensions.TypeAlias = FetchGeneratorResponse
+
+@typing.final
+class FetchAnswerSheetRequest(google.protobuf.message.Message):
+    """The answers of a finished job."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    JOB_ID_FIELD_NUMBER: builtins.int
+    job_id: builtins.str
+    """Id of the job."""
+    def __init__(
+        self,
+        *,
+        job_id: builtins.str = ...,
+    ) -> None: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["job_id", b"job_id"]
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+
+Global___FetchAnswerSheetRequest: typing_extensions.TypeAlias = FetchAnswerSheetRequest
+
+@typing.final
+class FetchAnswerSheetResponse(google.protobuf.message.Message):
+    """A batch of answers, in row order."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ANSWERS_FIELD_NUMBER: builtins.int
+    @property
+    def answers(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___SheetAnswer]:
+        """The answers."""
+
+    def __init__(
+        self,
+        *,
+        answers: collections.abc.Iterable[Global___SheetAnswer] | None = ...,
+    ) -> None: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["answers", b"answers"]
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+
+Global___FetchAnswerSheetResponse: typing_extensions.TypeAlias = FetchAnswerSheetResponse
+
+@typing.final
+class SheetAnswer(google.protobuf.message.Message):
+    """The text of an answer."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ROW_FIELD_NUMBER: builtins.int
+    COMPLETION_FIELD_NUMBER: builtins.int
+    TRUNCATED_FIELD_NUMBER: builtins.int
+    row: builtins.int
+    """Index of the row in its split."""
+    completion: builtins.str
+    """The completion."""
+    truncated: builtins.bool
+    """Whether the completion cap ended the completion."""
+    def __init__(
+        self,
+        *,
+        row: builtins.int = ...,
+        completion: builtins.str = ...,
+        truncated: builtins.bool = ...,
+    ) -> None: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["completion", b"completion", "row", b"row", "truncated", b"truncated"]
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+
+Global___SheetAnswer: typing_extensions.TypeAlias = SheetAnswer
 
 @typing.final
 class FetchDatasetRequest(google.protobuf.message.Message):

@@ -45,6 +45,8 @@ class JobServiceStub:
     """Streams the steps of an iterative run that lead to a state, in order."""
     FetchGenerator: grpc.UnaryStreamMultiCallable[modnorm.v1.evaluation_pb2.FetchGeneratorRequest, modnorm.v1.evaluation_pb2.FetchGeneratorResponse]
     """Streams the generator of an iterative run, by digest."""
+    FetchAnswerSheet: grpc.UnaryStreamMultiCallable[modnorm.v1.evaluation_pb2.FetchAnswerSheetRequest, modnorm.v1.evaluation_pb2.FetchAnswerSheetResponse]
+    """Streams the answers of a finished job, for engines that draft from them."""
     FetchDataset: grpc.UnaryStreamMultiCallable[modnorm.v1.evaluation_pb2.FetchDatasetRequest, modnorm.v1.evaluation_pb2.FetchDatasetResponse]
     """Streams the dataset of a training job, by digest."""
 
@@ -71,6 +73,8 @@ class JobServiceAsyncStub(JobServiceStub):
     """Streams the steps of an iterative run that lead to a state, in order."""
     FetchGenerator: grpc.aio.UnaryStreamMultiCallable[modnorm.v1.evaluation_pb2.FetchGeneratorRequest, modnorm.v1.evaluation_pb2.FetchGeneratorResponse]  # type: ignore[assignment]
     """Streams the generator of an iterative run, by digest."""
+    FetchAnswerSheet: grpc.aio.UnaryStreamMultiCallable[modnorm.v1.evaluation_pb2.FetchAnswerSheetRequest, modnorm.v1.evaluation_pb2.FetchAnswerSheetResponse]  # type: ignore[assignment]
+    """Streams the answers of a finished job, for engines that draft from them."""
     FetchDataset: grpc.aio.UnaryStreamMultiCallable[modnorm.v1.evaluation_pb2.FetchDatasetRequest, modnorm.v1.evaluation_pb2.FetchDatasetResponse]  # type: ignore[assignment]
     """Streams the dataset of a training job, by digest."""
 
@@ -136,6 +140,14 @@ class JobServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[collections.abc.Iterator[modnorm.v1.evaluation_pb2.FetchGeneratorResponse], collections.abc.AsyncIterator[modnorm.v1.evaluation_pb2.FetchGeneratorResponse]]:
         """Streams the generator of an iterative run, by digest."""
+
+    @abc.abstractmethod
+    def FetchAnswerSheet(
+        self,
+        request: modnorm.v1.evaluation_pb2.FetchAnswerSheetRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[collections.abc.Iterator[modnorm.v1.evaluation_pb2.FetchAnswerSheetResponse], collections.abc.AsyncIterator[modnorm.v1.evaluation_pb2.FetchAnswerSheetResponse]]:
+        """Streams the answers of a finished job, for engines that draft from them."""
 
     @abc.abstractmethod
     def FetchDataset(

@@ -176,6 +176,12 @@ class AggregatorClient:
         request = messages.GetScaleMapRequest(digest=digest)
         return self._fetch(lambda: self._stub.GetScaleMap(request, timeout=CALL_SECONDS).json)
 
+    def answer_sheet(self, job_id: str) -> Sequence[messages.SheetAnswer]:
+        """Return the answers of a finished job."""
+        request = messages.FetchAnswerSheetRequest(job_id=job_id)
+        parts = partial(self._stub.FetchAnswerSheet, request, timeout=BULK_SECONDS)
+        return self._fetch(lambda: [answer for part in parts() for answer in part.answers])
+
     def generator(self, digest: str) -> str:
         """Return the JSON of a generator."""
         request = messages.FetchGeneratorRequest(digest=digest)

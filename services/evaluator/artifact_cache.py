@@ -18,14 +18,14 @@ class ArtifactCache:
     """Artifacts by digest. `rows` and `scale_map` are least-recently-used caches."""
 
     def __init__(self, client: AggregatorClient) -> None:
-        self._client = client
+        self.client = client
         self._lineages: dict[str, Lineage] = {}
         self.rows = lru_cache(maxsize=KEPT)(self._fetch_rows)
         self.scale_map = lru_cache(maxsize=KEPT)(self._fetch_scale_map)
 
     def generator(self, digest: str) -> str:
         """Return the JSON of a generator."""
-        text = self._client.generator(digest)
+        text = self.client.generator(digest)
         _check(hashlib.sha256(text.encode()).hexdigest(), digest)
         return text
 
@@ -45,19 +45,19 @@ class ArtifactCache:
         if cached is not None and digest in cached.digests:
             return cached.until(cached.digests.index(digest))
         after = len(cached.steps) if cached else 0
-        origin, steps = self._client.lineage(experiment_id, digest, after)
+        origin, steps = self.client.lineage(experiment_id, digest, after)
         start = cached or Lineage.from_json(origin)
         return start.extended(*map(Step.from_json, steps))
 
     def _fetch_rows(self, digest: str) -> tuple[Row, ...]:
         """Return the rows of a digest, in order."""
-        texts = self._client.rows(digest)
+        texts = self.client.rows(digest)
         _check(hashlib.sha256("\n".join(texts).encode()).hexdigest(), digest)
         return tuple(json.loads(text) for text in texts)
 
     def _fetch_scale_map(self, digest: str) -> ScaleMap:
         """Return the scale map of a digest."""
-        scale_map = ScaleMap.from_json(self._client.scale_map(digest))
+        scale_map = ScaleMap.from_json(self.client.scale_map(digest))
         _check(scale_map.digest, digest)
         return scale_map
 

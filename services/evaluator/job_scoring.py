@@ -178,9 +178,10 @@ class JobScorer:
         numbers, split = request.numbers, split_name(job)
         rows = self._artifacts.rows(job.rows_digest)
         prompts = model.prompts(request.task, job.rows_digest)
+        model.drafts.learn(job, prompts)
         lease.total = len(numbers)
         self._progress(lease, 0)
-        return answer_candidate(
+        pending = answer_candidate(
             model.engine,
             request.task,
             [rows[number] for number in numbers],
@@ -194,6 +195,8 @@ class JobScorer:
             parking=request.turn,
             row_label=lambda index: f"{split} row {numbers[index]}",
         )
+        model.drafts.answered(job)
+        return pending
 
     def _report(
         self,

@@ -15,6 +15,7 @@ from modnorm.tasks.task_errors import render_prompts
 from modnorm.v1 import evaluation_pb2 as messages
 from services.common.file_lock import hold
 from services.evaluator.artifact_cache import KEPT, ArtifactCache
+from services.evaluator.draft_sources import DraftSources
 from services.evaluator.replay_canary import replay
 
 logger = logging.getLogger(__name__)
@@ -73,6 +74,7 @@ class LoadedModel:
     ) -> None:
         self.key = key
         self.engine = engine
+        self.drafts = DraftSources(artifacts.client, engine)
         self._encoder = PromptEncoder(checkpoint)
         self._artifacts = artifacts
         self._prompts: dict[tuple[str, str], Prompts] = {}

@@ -28,9 +28,11 @@ class AnswerFeed:
 
     def name(self, number: int, prompt: Sequence[int]) -> str:
         """Return the id of a request for a prompt."""
-        row = self._prompts.row_of(prompt)
-        self._ends[row] = prompt[-CONTEXT:]
-        return f"{number}.{row}"
+        return f"{number}.{self._row_of(prompt)}"
+
+    def add_known(self, prompt: Sequence[int], answer: Sequence[int]) -> None:
+        """Collect an answer that another engine gave."""
+        self._answers.append((self._row_of(prompt), answer))
 
     def add(self, request_id: str, answer: Sequence[int]) -> None:
         """Collect a finished answer."""
@@ -55,6 +57,11 @@ class AnswerFeed:
             [len(span) for span in spans],
             tokens.tobytes(),
         )
+
+    def _row_of(self, prompt: Sequence[int]) -> int:
+        row = self._prompts.row_of(prompt)
+        self._ends[row] = prompt[-CONTEXT:]
+        return row
 
 
 def _padded(end: Sequence[int]) -> list[int]:

@@ -186,6 +186,17 @@ class VllmEngine:
         self._candidate, self._waiting, self._unchecked = candidate, waiting, True
         self._parking.resume(requests)
 
+    def learn_answers(
+        self, prompts: Sequence[Sequence[int]], answers: Sequence[tuple[str, bool]]
+    ) -> None:
+        """Draft from answers of other engines; see `LearnsAnswers`."""
+        if self._feed is None:
+            return
+        for prompt, (text, finished) in zip(prompts, answers, strict=True):
+            end = [self._encoder.end_id] if finished else []
+            self._feed.add_known(prompt, [*self._encoder.encode_text(text), *end])
+        self._feed.send()
+
     def _write_candidate(
         self, descriptor: Descriptor, scale_map: ScaleMap
     ) -> tuple[Descriptor, ScaleMap]:

@@ -5,6 +5,8 @@ import logging
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from operator import attrgetter
+from typing import TypeVar
 
 from typing_extensions import override
 
@@ -57,6 +59,8 @@ _KINDS = {
     evaluation_pb2.FAILURE_KIND_FATAL: FailureKind.FATAL,
     evaluation_pb2.FAILURE_KIND_RELEASED: FailureKind.RELEASED,
 }
+
+ItemT = TypeVar("ItemT")
 
 logger = logging.getLogger(__name__)
 
@@ -176,6 +180,20 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
         for start in range(0, len(content), BATCH_BYTES):
             chunk = content[start : start + BATCH_BYTES]
             yield evaluation_pb2.FetchGeneratorResponse(chunk=chunk)
+
+    @override
+    async def FetchAnswerSheet(
+        self, request: evaluation_pb2.FetchAnswerSheetRequest, context: object
+    ) -> AsyncIterator[evaluation_pb2.FetchAnswerSheetResponse]:
+        """Stream the answers of a finished job."""
+        answers = await asyncio.to_thread(self._results.answer_sheet, request.job_id)
+        for batch in _batches(answers, attrgetter("completion")):
+            message = evaluation_pb2.FetchAnswerSheetResponse()
+            for answer in batch:
+                message.answers.add(
+                    row=answer.row, completion=answer.completion, truncated=answer.truncated
+                )
+            yield message
 
     async def _answer(self, call: Call, reply: Reply, caller: Caller) -> None:
         """Answer one call of a stream.
@@ -315,14 +333,15 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
             self._release(reply.claim.job.lease)
 
 
-def _batches(rows: Sequence[str]) -> Iterator[list[str]]:
-    """Yield rows in messages of bounded size."""
-    batch: list[str] = []
-    size = 0
-    for row in rows:
-        if batch and size + len(row) > BATCH_BYTES:
+def _batches(items: Sequence[ItemT], text: Callable[[ItemT], str] = str) -> Iterator[list[ItemT]]:
+    """Yield items with their texts in messages of bounded size."""
+    batch: list[ItemT] = []
+    total = 0
+    for item in items:
+        size = len(text(item))
+        if batch and total + size > BATCH_BYTES:
             yield batch
-            batch, size = [], 0
-        batch.append(row)
-        size += len(row)
+            batch, total = [], 0
+        batch.append(item)
+        total += size
     yield batch

@@ -85,6 +85,18 @@ class ResultStore:
             raise NotFoundError(f"candidate {candidate} has no {split} answers", field="candidate")
         return unpack_answers(content)
 
+    def answer_sheet(self, job_id: str) -> tuple[StoredAnswer, ...]:
+        """Return the answers of a finished job in row order.
+
+        Raises:
+            NotFoundError: there are no such answers.
+        """
+        with self._database.read() as session:
+            sheet = session.get(AnswerSheet, job_id)
+        if sheet is None:
+            raise NotFoundError("the job has no answers", field="job_id")
+        return unpack_answers(sheet.content)
+
     def votes(
         self, experiment_id: str, population: int, size: int, after: int, limit: int
     ) -> Sequence[Vote]:

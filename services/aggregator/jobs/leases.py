@@ -4,8 +4,10 @@ These transactions lock jobs without their experiments. So they skip jobs that a
 has locked: a wait could deadlock.
 """
 
+import math
 from collections.abc import Collection, Sequence
 
+from sqlalchemy import func
 from sqlmodel import Session, col, select
 
 from modnorm.errors import ModnormError
@@ -13,8 +15,11 @@ from services.aggregator.experiments.early_stop import EarlyStopCache
 from services.aggregator.jobs.worker_requests import Claim, ClaimRequest, Heartbeat, stale
 from services.aggregator.storage.codec import pack_rows
 from services.aggregator.storage.lookups import unknown_job
-from services.aggregator.storage.states import JobState, Split
+from services.aggregator.storage.states import BASE_INDEX, JobState, Split
 from services.aggregator.storage.tables import Candidate, Experiment, Job
+
+SHEETS = 8
+"""Most finished jobs whose answers a claim names."""
 
 
 def lease_jobs(
@@ -51,14 +56,36 @@ def lease_jobs(
 
 def _claim(session: Session, job: Job, candidate: Candidate, early_stop: EarlyStopCache) -> Claim:
     experiment = session.get_one(Experiment, job.experiment_id)
+    sheets = _answer_sheets(session, experiment, job)
     if job.split is Split.SELECTION:
         threshold = early_stop.threshold(session, experiment, job.candidate)
-        return Claim(job, candidate, experiment, threshold=threshold)
+        return Claim(job, candidate, experiment, threshold=threshold, sheets=sheets)
     if job.split is Split.QUESTIONS:
         skipped = early_stop.settled_questions(session, experiment, job.candidate)
     else:
         skipped = early_stop.skippable(session, experiment, job.candidate)
-    return Claim(job, candidate, experiment, skipped=skipped)
+    return Claim(job, candidate, experiment, skipped=skipped, sheets=sheets)
+
+
+def _answer_sheets(session: Session, experiment: Experiment, job: Job) -> Sequence[str]:
+    """Return the finished jobs that an engine may draft from: the base's, then the best."""
+    if experiment.spec.engine.drafts == "none":
+        return ()
+    query = (
+        select(Job.id)
+        .where(
+            Job.experiment_id == experiment.id,
+            Job.split == job.split,
+            Job.state == JobState.DONE,
+        )
+        .order_by(
+            col(Job.candidate) != BASE_INDEX,
+            func.coalesce(col(Job.metric), -math.inf).desc(),
+            col(Job.candidate),
+        )
+        .limit(SHEETS)
+    )
+    return session.exec(query).all()
 
 
 def _lease(claim: Claim, worker: str, deadline: float) -> None:

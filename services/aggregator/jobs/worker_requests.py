@@ -27,6 +27,8 @@ class Claim:
     """The score that the candidate must be able to reach; None if all its rows are scored."""
     skipped: Sequence[int] = ()
     """Held-out rows that need no answer, in ascending order."""
+    sheets: Sequence[str] = ()
+    """Finished jobs with answers to the same rows, for engines that draft."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,7 @@ _SERVICES: Mapping[str, Mapping[str, AbstractSet[Role]]] = {
         "GetScaleMap": _WORK,
         "FetchLineage": _WORK,
         "FetchGenerator": _WORK,
+        "FetchAnswerSheet": _WORK,
         "FetchDataset": _WORK,
     },
     "modnorm.v1.ModelService": {

@@ -14,6 +14,7 @@ from vllm.engine.arg_utils import EngineArgs
 
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.engines import Completion, Drafts, EngineSettings, GenerationLimits
+from modnorm.engines.protocol import Finish
 from modnorm.engines.vllm.engine import VllmEngine
 from modnorm.engines.vllm.start import _require_drafts
 from modnorm.errors import CancelledError, CandidateError, IncompatibleError
@@ -123,6 +124,25 @@ def test_unfinished_answers_are_drafts_as_well(
     answers, _ = answers_of(engine, prompts, scale_map, descriptor)
     assert max(kept) >= 16 + 12
     assert max(answer.tokens for answer in answers) == LIMITS.max_tokens
+
+
+def test_answers_of_another_engine_are_drafts_from_the_first_candidate_on(
+    float32: Checkpoint,
+    undrafted: list[list[Completion]],
+    prompts: Prompts,
+    scale_map: ScaleMap,
+    draw: Draw,
+) -> None:
+    drafts = EngineSettings(max_model_len=512, max_num_seqs=16, drafts=Drafts.POPULATION)
+    engine = VllmEngine(float32, drafts)
+    try:
+        said = [(answer.text, answer.finish is Finish.STOP) for answer in undrafted[0]]
+        engine.learn_answers(prompts, said)
+        answers, taken = answers_of(engine, prompts, scale_map, draw(scale_map, 0))
+    finally:
+        engine.close()
+    assert answers == undrafted[0]
+    assert taken < max(answer.tokens for answer in answers) / 3
 
 
 def test_a_plug_in_that_changes_drafts_is_refused(float32: Checkpoint) -> None:
