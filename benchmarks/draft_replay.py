@@ -21,7 +21,13 @@ from tokenizers import Tokenizer
 
 from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.engines.drafts.answer_table import Tokens
-from modnorm.engines.drafts.matching import CONTEXT, best_match
+from modnorm.engines.drafts.matching import (
+    CONTEXT,
+    Followed,
+    Pending,
+    best_match,
+    followed_after,
+)
 
 Answers = Mapping[int, Tokens]
 """Tokens by row, each after `CONTEXT` tokens that stand for the prompt's end."""
@@ -96,9 +102,11 @@ def _replay(answers: Sequence[Answers], sources: int, count: int, candidates: in
 def _decode(answer: Tokens, sources: Sequence[Tokens], count: int, figures: Figures) -> None:
     place = CONTEXT
     figures.add("none", 0, 0, at_end=False)  # the prompt's step
-    place += 1
+    place, followed = place + 1, Followed()
     while place < len(answer):
-        found = best_match(sources, answer[:place], CONTEXT)
+        pending = Pending(0, answer[:place], CONTEXT, followed)
+        found = best_match(sources, pending.text, CONTEXT, followed)
+        followed = followed_after(found, pending, len(sources))
         is_own = found.source == len(sources)
         source = answer[:place] if is_own else sources[found.source]
         draft = source[found.place : found.place + count] if found.equal else answer[:0]

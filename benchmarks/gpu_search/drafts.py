@@ -58,6 +58,8 @@ _SHARES = {"small": 0.1, "large": 0.3}
 _CACHES = {"small": 2 * 2**30, "large": 10 * 2**30}
 _START_SECONDS, _CANDIDATE_SECONDS = 280.0, 60.0
 """Longest times of a start and of a candidate."""
+_FIRST_ROW = 2000
+"""Token that names row 0, beyond the small model's vocabulary."""
 _STRIDE = 37
 """Rows between the answers that a recorded text joins."""
 
@@ -194,7 +196,10 @@ def _measure_large(
 def _joined(
     answers: Sequence[Sequence[Sequence[int]]], rows: int, cap: int
 ) -> "np.ndarray[tuple[int, int, int], np.dtype[np.int16]]":
-    """Return texts of `cap` tokens: a candidate's answers to a row and to later ones, joined."""
+    """Return texts of `cap` tokens: a candidate's answers to a row and to later ones, joined.
+
+    The last token of an answer names the next row, as a prompt before it would.
+    """
     texts = np.zeros((len(answers), rows, cap), dtype=np.int16)
     for candidate, given in enumerate(answers):
         for row in range(rows):
@@ -203,6 +208,7 @@ def _joined(
             while len(joined) < cap:
                 joined += given[place % rows]
                 place += _STRIDE
+                joined[-1] = _FIRST_ROW + place % rows
             texts[candidate, row] = joined[:cap]
     return texts
 
