@@ -58,6 +58,8 @@ _SHARES = {"small": 0.1, "large": 0.3}
 _CACHES = {"small": 2 * 2**30, "large": 10 * 2**30}
 _START_SECONDS, _CANDIDATE_SECONDS = 280.0, 60.0
 """Longest times of a start and of a candidate."""
+_SHORT = 3
+"""Candidates with answers of one token."""
 _FIRST_ROW = 2000
 """Token that names row 0, beyond the small model's vocabulary."""
 _STRIDE = 37
@@ -174,6 +176,13 @@ def _measure_large(
     engines = _started(engines, report)
     for child in engines.values():
         child.ask(str(path))
+    # One token each: the switch, the prompts and the end. The first ones compile kernels.
+    short = Candidate(
+        scale_map, 0, RADIUS, prompts, options.cap, spoken=0, lengths=[1] * options.rows
+    )
+    for _ in range(_SHORT):
+        for drafts, answered in _ask(engines, dict.fromkeys(engines, short), report).items():
+            report.add("prompts", drafts=drafts, **_figures(answered))
     turns = cycle(SCHEDULES.items())
     for number in range(options.large_candidates):
         lengths = workload.answers(number).lengths
