@@ -19,7 +19,7 @@ if not Path("/dev/nvidiactl").exists():
 for name in [name for name in os.environ if name.startswith(("MODNORM_", "OTEL_"))]:
     del os.environ[name]
 
-pytest_plugins = ["tests.both_clients", "tests.scripted_services"]
+pytest_plugins = ["tests.both_clients", "tests.forked_commands", "tests.scripted_services"]
 
 
 @pytest.fixture

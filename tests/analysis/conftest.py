@@ -72,7 +72,7 @@ def _answers(generator: random.Random, skill: float) -> list[str | None]:
     ]
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def make_run() -> Callable[..., RunData]:
     """Build a run whose candidates answer at random, each with its own skill."""
 

@@ -8,13 +8,21 @@ from modnorm.analysis.run_tables import tabulate_runs
 from modnorm.analysis.table_files import FORMATS, write_table
 
 
-@pytest.fixture
-def analysis(make_run, tmp_path):
+@pytest.fixture(scope="module")
+def analysis(make_run, tmp_path_factory):
     runs = []
     for method in ("modular_norm", "randopt"):
-        write_run(tmp_path / method, make_run(method=method))
-        runs.append(load_results(tmp_path / method))
+        directory = tmp_path_factory.mktemp("runs") / method
+        write_run(directory, make_run(method=method))
+        runs.append(load_results(directory))
     return analyze(tabulate_runs(runs))
+
+
+@pytest.fixture(scope="module")
+def written(analysis, tmp_path_factory):
+    """The files of the analysis and their directory."""
+    directory = tmp_path_factory.mktemp("analysis")
+    return write_analysis(directory, analysis), directory
 
 
 def test_a_table_is_written_in_every_format(tmp_path):
@@ -29,8 +37,8 @@ def test_a_table_is_written_in_every_format(tmp_path):
     assert r"a\_b & 0.3333 & 25 \\" in latex.read_text()
 
 
-def test_an_analysis_is_tables_and_figures(analysis, tmp_path):
-    written = write_analysis(tmp_path / "out", analysis)
+def test_an_analysis_is_tables_and_figures(analysis, written):
+    written, out = written
     assert set(written.tables) == set(analysis.tables)
     assert len(written.tables) == 14  # no method exceeds the other: no reductions
     assert written.figures == (
@@ -40,17 +48,15 @@ def test_an_analysis_is_tables_and_figures(analysis, tmp_path):
         "figure4-required-population",
         "figure5-support",
     )
-    names = {
-        path.relative_to(tmp_path / "out").as_posix() for path in (tmp_path / "out").rglob("*.*")
-    }
+    names = {path.relative_to(out).as_posix() for path in out.rglob("*.*")}
     assert names == {
         *(f"tables/{name}.{kind}" for name in written.tables for kind in FORMATS),
         *(f"figures/{name}.{kind}" for name in written.figures for kind in ("png", "svg")),
     }
 
 
-def test_equal_runs_leave_equal_figures(analysis, tmp_path):
-    for name in ("a", "b"):
-        write_analysis(tmp_path / name, analysis)
-    for path in (tmp_path / "a" / "figures").iterdir():
-        assert path.read_bytes() == (tmp_path / "b" / "figures" / path.name).read_bytes()
+def test_equal_runs_leave_equal_figures(analysis, written, tmp_path):
+    _, out = written
+    write_analysis(tmp_path, analysis)
+    for path in (out / "figures").iterdir():
+        assert path.read_bytes() == (tmp_path / "figures" / path.name).read_bytes()

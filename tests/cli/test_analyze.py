@@ -10,14 +10,15 @@ from modnorm.analysis import write_run
 EXCERPTS = Path(__file__).parent.parent / "analysis" / "published"
 
 
-@pytest.fixture
-def runs(make_run, tmp_path):
-    written = []
+@pytest.fixture(scope="module")
+def runs(make_run, tmp_path_factory):
+    """Directories of finished runs; no test changes them."""
+    folder, written = tmp_path_factory.mktemp("runs"), []
     for method in ("modular_norm", "randopt"):
         for seed in (42, 43):
             run = make_run(prefixes=(12, 24), method=method)
             population = {**run.spec["population"], "seed": seed}
-            written.append(tmp_path / f"{method}-{seed}")
+            written.append(folder / f"{method}-{seed}")
             write_run(written[-1], replace(run, spec={**run.spec, "population": population}))
     return written
 

@@ -5,9 +5,13 @@ import pytest
 from modnorm.analysis import write_run
 
 
-@pytest.fixture
-def runs(make_run, tmp_path):
-    """Two finished runs, the second without skill, and some made under other conditions."""
+@pytest.fixture(scope="module")
+def runs(make_run, tmp_path_factory):
+    """Two finished runs, the second without skill, and some made under other conditions.
+
+    No test changes their directories.
+    """
+    folder = tmp_path_factory.mktemp("runs")
     first = make_run(prefixes=(24,), sizes=(1, 5))
     votes = {
         key: [replace(vote, correct=False) for vote in rows] for key, rows in first.votes.items()
@@ -29,8 +33,8 @@ def runs(make_run, tmp_path):
         "old": made_from(prompts_digest=""),
     }
     for name, run in written.items():
-        write_run(tmp_path / name, run)
-    return {name: tmp_path / name for name in written}
+        write_run(folder / name, run)
+    return {name: folder / name for name in written}
 
 
 def test_runs_stand_in_columns_with_intervals(modnorm, runs):

@@ -1,9 +1,6 @@
 """`modnorm view`: a real server, and what it refuses."""
 
 import json
-import signal
-import subprocess
-import sys
 
 import httpx
 import pytest
@@ -24,31 +21,24 @@ def unfinished(tmp_path):
     return run
 
 
-def test_the_page_is_served_at_the_printed_address_until_it_is_interrupted(unfinished):
-    command = [sys.executable, "-m", "modnorm", "view", str(unfinished)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
-        try:
-            assert server.stdout is not None
-            address = server.stdout.readline().strip()
-            assert address.startswith("http://127.0.0.1:")
-            answer = httpx.get(f"{address}runs/run")
-            assert "has not finished" in answer.text
-            assert httpx.get(address, headers={"host": "evil.example"}).status_code == 421
-        finally:
-            server.send_signal(signal.SIGINT)
-        assert server.wait() == 130
+def test_the_page_is_served_at_the_printed_address_until_it_is_interrupted(
+    start_modnorm, unfinished
+):
+    server = start_modnorm("view", unfinished)
+    server.wait_for("\n")
+    address = server.stdout.strip()
+    assert address.startswith("http://127.0.0.1:")
+    answer = httpx.get(f"{address}runs/run")
+    assert "has not finished" in answer.text
+    assert httpx.get(address, headers={"host": "evil.example"}).status_code == 421
+    assert server.interrupt() == 130
 
 
-def test_the_address_can_be_read_as_json(unfinished):
-    command = [sys.executable, "-m", "modnorm", "view", str(unfinished), "--json"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
-        try:
-            assert server.stdout is not None
-            document = "".join(server.stdout.readline() for _ in range(3))
-            assert httpx.get(json.loads(document)["url"]).status_code == 200
-        finally:
-            server.send_signal(signal.SIGINT)
-        assert server.wait() == 130
+def test_the_address_can_be_read_as_json(start_modnorm, unfinished):
+    server = start_modnorm("view", unfinished, "--json")
+    server.wait_for("}\n")
+    assert httpx.get(json.loads(server.stdout)["url"]).status_code == 200
+    assert server.interrupt() == 130
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", ""])

@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import subprocess
 
 import psycopg
 import pytest
@@ -11,8 +10,6 @@ from filelock import FileLock
 
 from modnorm.client.client import Client
 from tests.end_to_end.lab_processes import Lab
-from verification.labs.fork_server import Launch
-from verification.labs.forked import ForkServer
 
 RESULT_FILES = (
     "results.json",
@@ -76,36 +73,22 @@ def write_spec(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def forks(environment):
-    """Start processes that need not import torch again."""
-    with ForkServer(environment) as server:
-        yield server
+def start(start_modnorm, environment):
+    """Start the command line; keywords change its environment."""
+    return lambda *arguments, **changes: start_modnorm(
+        *arguments, environment=environment | changes
+    )
 
 
 @pytest.fixture(scope="session")
-def modnorm(forks, environment, tmp_path_factory):
+def modnorm(start):
     """Run the command line to its end, in a process of its own."""
 
     def run(*arguments, check=True, **changes):
-        folder = tmp_path_factory.mktemp("command")
-        out, err = folder / "stdout", folder / "stderr"
-        launch = Launch(
-            "modnorm",
-            environment | changes,
-            log=str(err),
-            arguments=[str(each) for each in arguments],
-            folder=os.getcwd(),  # noqa: PTH109 - tests change it
-            output=str(out),
-            ended=str(folder / "ended"),
-        )
-        process = forks.launch(launch)
-        try:
-            code = process.wait()
-        finally:
-            process.kill()
+        ended = start(*arguments, **changes).finish()
         if check:
-            assert code == 0, err.read_text()
-        return subprocess.CompletedProcess(arguments, code, out.read_text(), err.read_text())
+            assert ended.returncode == 0, ended.stderr
+        return ended
 
     return run
 

@@ -2,9 +2,6 @@
 
 import json
 import shutil
-import signal
-import subprocess
-import sys
 
 import httpx
 import pytest
@@ -75,20 +72,15 @@ def test_rescore_compare_analyze_and_export_need_nothing_else(
     assert {name: after[name] for name in before} == before
 
 
-def test_the_page_shows_its_answers_and_votes(environment, elsewhere, copy):
-    command = [sys.executable, "-m", "modnorm", "view", str(copy)]
-    settings = environment | elsewhere
-    with subprocess.Popen(command, env=settings, stdout=subprocess.PIPE, text=True) as server:
-        try:
-            assert server.stdout is not None
-            address = server.stdout.readline().strip()
-            pages = ("", "/candidates", "/candidates/-1", "/questions", "/questions/1")
-            for page in pages:
-                found = httpx.get(f"{address}runs/copy{page}", follow_redirects=True)
-                assert found.status_code == 200, page
-            results = json.loads((copy / "results.json").read_text())
-            run = httpx.get(f"{address}runs/copy").text
-            assert all(f"{100 * each['metric']:.1f}" in run for each in results["ensembles"])
-        finally:
-            server.send_signal(signal.SIGINT)
-        assert server.wait() == 130
+def test_the_page_shows_its_answers_and_votes(start, elsewhere, copy):
+    server = start("view", copy, **elsewhere)
+    server.wait_for("\n")
+    address = server.stdout.strip()
+    pages = ("", "/candidates", "/candidates/-1", "/questions", "/questions/1")
+    for page in pages:
+        found = httpx.get(f"{address}runs/copy{page}", follow_redirects=True)
+        assert found.status_code == 200, page
+    results = json.loads((copy / "results.json").read_text())
+    run = httpx.get(f"{address}runs/copy").text
+    assert all(f"{100 * each['metric']:.1f}" in run for each in results["ensembles"])
+    assert server.interrupt() == 130

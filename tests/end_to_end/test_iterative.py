@@ -1,12 +1,11 @@
 """Iterative runs through the front door."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 
 from modnorm.checkpoint.reference import resolve_checkpoint
+from verification.labs.waiting import wait_until
 
 
 @pytest.fixture(scope="module")
@@ -27,15 +26,15 @@ def spec_file(write_spec):
 
 
 def test_a_killed_run_trains_the_same_model_which_can_be_exported(
-    modnorm, environment, spec_file, results, tmp_path
+    modnorm, start, spec_file, results, tmp_path
 ):
     broken, whole, model = tmp_path / "broken", tmp_path / "whole", tmp_path / "model"
-    command = [sys.executable, "-m", "modnorm", "run", str(spec_file), "--out", str(broken)]
-    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as process:
-        # Lines of progress come now and then; the first of the selection says that it goes on.
-        assert process.stderr
-        assert any("selecting" in line for line in process.stderr)
-        process.kill()
+    run = start("run", spec_file, "--out", broken)
+    # Lines of progress come now and then; the first of the selection says that it goes on.
+    wait_until(lambda: "selecting" in run.stderr or run.has_ended(), "the selection")
+    assert "selecting" in run.stderr
+    run.process.kill()
+    run.finish()
     modnorm("run", spec_file, "--out", broken)
     modnorm("run", spec_file, "--out", whole)
 

@@ -1,6 +1,6 @@
 import json
 import resource
-import signal
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -35,14 +35,27 @@ def done(directory):
     return {name: row for name, row in jobs(directory).items() if row[0] == "done"}
 
 
-def wait_for_jobs(process, directory, count):
+def wait_for_jobs(has_ended, directory, count):
     """Wait until that many jobs are done; fail if the run ends before."""
-    wait_until(
-        lambda: len(done(directory)) >= count or process.poll() is not None,
-        f"{count} jobs",
-        pause=0.02,
-    )
-    assert process.poll() is None, process.communicate()[1]
+    wait_until(lambda: len(done(directory)) >= count or has_ended(), f"{count} jobs", pause=0.02)
+    assert not has_ended()
+
+
+@pytest.fixture(scope="module")
+def killed(start, spec_file, tmp_path_factory):
+    """The directory of a run that was killed when it had done three jobs."""
+    directory = tmp_path_factory.mktemp("killed") / "run"
+    run = start("run", spec_file, "--out", directory)
+    wait_for_jobs(run.has_ended, directory, 3)
+    run.process.kill()
+    run.finish()
+    return directory
+
+
+@pytest.fixture
+def interrupted(killed, tmp_path):
+    """A copy of a run that was killed."""
+    return shutil.copytree(killed, tmp_path / "run")
 
 
 def test_a_run_leaves_results_tables_plots_and_a_report(finished):
@@ -72,44 +85,34 @@ def test_word_problems_are_searched_as_puzzles_are(modnorm, write_spec, tmp_path
 
 
 def test_a_killed_run_goes_on_and_ends_in_the_same_bytes(
-    modnorm, environment, spec_file, finished, results, tmp_path
+    modnorm, spec_file, interrupted, finished, results
 ):
-    directory = tmp_path / "run"
-    command = [sys.executable, "-m", "modnorm", "run", str(spec_file), "--out", str(directory)]
-    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as process:
-        wait_for_jobs(process, directory, 3)
-        process.kill()
-    before = done(directory)
-    assert not (directory / "results.json").exists()
+    before = done(interrupted)
+    assert not (interrupted / "results.json").exists()
 
-    modnorm("run", spec_file, "--out", directory)
+    modnorm("run", spec_file, "--out", interrupted)
 
-    after = done(directory)
+    after = done(interrupted)
     assert {name: after[name] for name in before} == before
     assert len(after) > len(before)
-    assert results(directory) == results(finished)
+    assert results(interrupted) == results(finished)
 
 
 def test_a_failed_run_goes_on_once_the_cause_is_mended(
-    modnorm, environment, write_spec, spec_file, finished, results, tmp_path
+    modnorm, spec_file, interrupted, finished, results
 ):
-    directory = tmp_path / "run"
-    command = [sys.executable, "-m", "modnorm", "run", str(spec_file), "--out", str(directory)]
-    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as process:
-        wait_for_jobs(process, directory, 3)
-        process.kill()
-    before = done(directory)
-    fail_all(directory)
+    before = done(interrupted)
+    fail_all(interrupted)
 
-    modnorm("run", spec_file, "--out", directory)
+    modnorm("run", spec_file, "--out", interrupted)
 
-    after = done(directory)
+    after = done(interrupted)
     assert {name: after[name] for name in before} == before
     repeated = [row for name, row in after.items() if name not in before]
     assert len(repeated) == len(done(finished))
     assert set(map(work, before.values())) <= set(map(work, repeated))
     assert len(set(map(work, after.values()))) == len(repeated)
-    assert results(directory) == results(finished)
+    assert results(interrupted) == results(finished)
 
 
 def fail_all(directory):
@@ -126,8 +129,9 @@ def test_a_run_whose_disk_fails_says_so_and_goes_on_once_it_is_mended(
 ):
     directory = tmp_path / "run"
     command = [sys.executable, "-m", "modnorm", "run", str(spec_file), "--out", str(directory)]
+    # What a full disk ends must still be able to say so: on a pipe.
     with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as process:
-        wait_for_jobs(process, directory, 3)
+        wait_for_jobs(lambda: process.poll() is not None, directory, 3)
         _, hard = resource.prlimit(process.pid, resource.RLIMIT_FSIZE)
         resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (0, hard))
         _, err = process.communicate(timeout=HANG_SECONDS)
@@ -202,26 +206,14 @@ def test_edited_rows_are_refused_in_the_same_directory(modnorm, write_spec, tmp_
     assert ended.stderr.startswith("error: task.selection: ")
 
 
-@pytest.fixture
-def heeded_interrupts():
-    """Undo what a shell does to jobs in the background: they ignore SIGINT, as do children."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
-@pytest.mark.usefixtures("heeded_interrupts")
-def test_ctrl_c_says_how_to_go_on(environment, write_spec, tmp_path):
+def test_ctrl_c_says_how_to_go_on(start, write_spec, tmp_path):
     spec_file = write_spec("long", population__size=500, population__prefixes=[])
     directory = tmp_path / "run"
-    command = [sys.executable, "-m", "modnorm", "run", str(spec_file), "--out", str(directory)]
-    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as process:
-        wait_for_jobs(process, directory, 1)
-        process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=HANG_SECONDS)
-    assert process.returncode == 130
-    assert "the same command resumes" in err
-    assert "Traceback" not in err
+    run = start("run", spec_file, "--out", directory)
+    wait_for_jobs(run.has_ended, directory, 1)
+    assert run.interrupt() == 130
+    assert "the same command resumes" in run.stderr
+    assert "Traceback" not in run.stderr
     assert {row[0] for row in jobs(directory).values()} <= {"done", "pending"}
 
 
@@ -293,9 +285,15 @@ def test_what_a_search_found_is_a_checkpoint(modnorm, finished, tmp_path):
     assert not (tmp_path / "none").exists()
 
 
-def test_the_spec_that_init_writes_runs_as_it_is(modnorm, tmp_path):
+def test_the_spec_that_init_writes_runs(modnorm, tmp_path):
+    """With shorter answers to fewer rows; tests/cli/test_init.py validates it as it is."""
     spec = tmp_path / "spec.yaml"
     assert modnorm("init", spec).returncode == 0
+    text = spec.read_text()
+    for field, fewer in (("limit: 32", "limit: 4"), ("limit: 50", "limit: 4"), ("128", "32")):
+        assert text.count(field) == 1
+        text = text.replace(field, fewer)
+    spec.write_text(text)
     document = json.loads(modnorm("run", spec, "--out", tmp_path / "run", "--json").stdout)
     assert document["candidates"]["total"] == 12
     sizes = [(each["population"], each["ensemble_size"]) for each in document["ensembles"]]

@@ -2,8 +2,6 @@
 
 import json
 import sqlite3
-import subprocess
-import sys
 
 import pytest
 import yaml
@@ -63,15 +61,13 @@ def done(directory):
     return set(rows)
 
 
-def test_a_killed_suite_goes_on_and_prints_its_table(modnorm, environment, suite_file, tmp_path):
+def test_a_killed_suite_goes_on_and_prints_its_table(modnorm, start, suite_file, tmp_path):
     out = tmp_path / "out"
-    command = [sys.executable, "-m", "modnorm", "suite", "run", suite_file, "--out", out]
-    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as process:
-        wait_until(
-            lambda: len(done(out)) >= 2 or process.poll() is not None, "two jobs", pause=0.02
-        )
-        assert process.poll() is None, process.communicate()[1]
-        process.kill()
+    run = start("suite", "run", suite_file, "--out", out)
+    wait_until(lambda: len(done(out)) >= 2 or run.has_ended(), "two jobs", pause=0.02)
+    assert not run.has_ended(), run.stderr
+    run.process.kill()
+    run.finish()
     before = done(out)
     modnorm("suite", "run", suite_file, "--out", out, "--quiet")
 

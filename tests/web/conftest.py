@@ -1,7 +1,5 @@
 import asyncio
 import shutil
-import subprocess
-import sys
 
 import httpx
 import pytest
@@ -32,15 +30,15 @@ SPEC = {
 
 
 @pytest.fixture(scope="session")
-def finished_run(shared):
+def finished_run(shared, start_modnorm):
     """A finished run of the bundled model, made once."""
     made = shared / "shown"
     with FileLock(shared / "shown.lock"):
         if not (made / "results.json").exists():
             spec = shared / "shown.yaml"
             spec.write_text(yaml.safe_dump(SPEC))
-            command = (sys.executable, "-m", "modnorm", "run", spec, "--out", made)
-            subprocess.run([*map(str, command)], check=True, capture_output=True)
+            ended = start_modnorm("run", spec, "--out", made).finish()
+            assert ended.returncode == 0, ended.stderr
     return made
 
 

@@ -1,8 +1,6 @@
 """The page in a real browser: a live run, its results, and hostile completions."""
 
 import dataclasses
-import subprocess
-import sys
 from types import SimpleNamespace
 
 import pytest
@@ -114,7 +112,7 @@ def watched(browser, lab, signed_in):
 
 
 @pytest.fixture(scope="module")
-def hostile_run(lab, watched):
+def hostile_run(lab, watched, start_modnorm):
     """Address of `modnorm view` with the run's directory, whose completions hold scripts."""
     directory = lab.folder / "downloaded"
     lab.client.download(watched.id, directory)
@@ -125,13 +123,9 @@ def hostile_run(lab, watched):
             for answer in list(read_answers(directory))
         ),
     )
-    command = [sys.executable, "-m", "modnorm", "view", str(directory)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as view:
-        try:
-            assert view.stdout is not None
-            yield f"{view.stdout.readline().strip()}runs/downloaded"
-        finally:
-            view.terminate()
+    view = start_modnorm("view", directory)
+    view.wait_for("\n")
+    return f"{view.stdout.strip()}runs/downloaded"
 
 
 def text_of(browser):

@@ -1,8 +1,6 @@
 """The page of a directory that `modnorm run` works on, read until the run has ended."""
 
 import re
-import subprocess
-import sys
 
 import yaml
 
@@ -13,10 +11,9 @@ from tests.web.conftest import SPEC
 from verification.labs.waiting import wait_until
 
 
-def test_a_local_run_is_watched_to_its_end(tmp_path, send):
+def test_a_local_run_is_watched_to_its_end(start_modnorm, tmp_path, send):
     spec, home = tmp_path / "spec.yaml", tmp_path / "live"
     spec.write_text(yaml.safe_dump(SPEC))
-    command = (sys.executable, "-m", "modnorm", "run", spec, "--out", home, "--quiet")
     states: list[str] = []
 
     def has_ended():
@@ -24,9 +21,9 @@ def test_a_local_run_is_watched_to_its_end(tmp_path, send):
         states.extend(re.findall('<p class="lead">(selecting|voting|interrupted)', page))
         return "<figure>" in page
 
-    with subprocess.Popen([*map(str, command)], stdout=subprocess.DEVNULL) as run:
-        wait_until((home / "spec.json").exists, "the run is accepted")
-        app = build_app(DirectoryCatalog([home], read_unfinished))
-        wait_until(has_ended, "the page shows the results", pause=0.1)
-    assert run.returncode == 0
+    run = start_modnorm("run", spec, "--out", home, "--quiet")
+    wait_until((home / "spec.json").exists, "the run is accepted")
+    app = build_app(DirectoryCatalog([home], read_unfinished))
+    wait_until(has_ended, "the page shows the results", pause=0.1)
+    assert run.finish().returncode == 0
     assert list(dict.fromkeys(states)) == ["selecting", "voting"]

@@ -126,6 +126,8 @@ def _become(launch: Launch, clock: MovableClock) -> NoReturn:
 
 def _detach(launch: Launch) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    # The background jobs of a shell ignore it, and so would their forks.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     os.setsid()
     _call("prctl", _PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     nothing, log = os.open(os.devnull, os.O_RDONLY), _open(launch.log)
