@@ -8,6 +8,7 @@ from dataclasses import asdict
 import grpc
 import pytest
 
+from modnorm.client.lab_connection import CHANNEL_OPTIONS, LabConnection
 from modnorm.search.voting import Ballot, count_votes
 from modnorm.spec import parse_spec
 from modnorm.tasks import get_task
@@ -59,6 +60,17 @@ def serve():
             return stack.enter_context(_running(servicer, address))
 
         yield start
+
+
+@pytest.fixture
+def quick_retries(monkeypatch):
+    """Retry calls as often as ever, but at once; give up a watch after half a second."""
+    config = dict(CHANNEL_OPTIONS)["grpc.service_config"]
+    quick = config.replace('"0.2s"', '"0.002s"').replace('"3s"', '"0.03s"')
+    options = {**dict(CHANNEL_OPTIONS), "grpc.service_config": quick}
+    for module in ("connection", "async_connection"):
+        monkeypatch.setattr(f"modnorm.client.{module}.CHANNEL_OPTIONS", tuple(options.items()))
+    monkeypatch.setitem(LabConnection.__init__.__kwdefaults__, "patience", 0.5)
 
 
 @pytest.fixture

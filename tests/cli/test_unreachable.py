@@ -35,6 +35,7 @@ def files(tmp_path, spec):
     return {word: str(tmp_path / name) for word, name in names.items()}
 
 
+@pytest.mark.usefixtures("quick_retries")
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_lab_that_is_not_there_is_exit_code_1_with_its_address(
     modnorm, files, free_address, name

@@ -118,7 +118,7 @@ def lab():
 
 
 @pytest.fixture
-def client(lab, serve, servicer):
+def client(lab, serve, servicer, quick_retries):
     service = servicer(
         CreateExperiment=lab.create, GetExperiment=lab.get, ListExperiments=lab.list
     )
