@@ -1,9 +1,10 @@
-"""The command line in processes of its own, forked from one that has imported what they need."""
+"""The command line and services in processes that fork from one that has imported them."""
 
 import os
 import signal
 import subprocess
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -42,9 +43,11 @@ class Command:
         return subprocess.CompletedProcess(self.arguments, code, self.stdout, self.stderr)
 
     def wait_for(self, text: str) -> None:
-        """Wait until it has printed a text; fail if it ends before."""
-        wait_until(lambda: text in self.stdout or self.has_ended(), f"{text!r} on stdout")
-        assert text in self.stdout, self.stderr
+        """Wait until it has printed or logged a text; fail if it ends before."""
+        wait_until(
+            lambda: text in self.stdout or text in self.stderr or self.has_ended(), repr(text)
+        )
+        assert text in self.stdout or text in self.stderr, self.stderr
 
     def interrupt(self) -> int:
         """Press Ctrl-C; return the exit code."""
@@ -60,19 +63,19 @@ def forks():
 
 
 @pytest.fixture(scope="session")
-def start_modnorm(forks, tmp_path_factory):
-    """Start the command line, in this process's environment unless another is given."""
+def start_module(forks, tmp_path_factory):
+    """Start a module like `python -m`, in this process's environment unless another is given."""
     started = []
 
-    def start(*arguments, environment=None):
-        folder = tmp_path_factory.mktemp("command")
+    def start(module, *arguments, environment=None):
+        folder = tmp_path_factory.mktemp("process")
         output, errors = folder / "stdout", folder / "stderr"
         output.touch()
         errors.touch()
         told = tuple(map(str, arguments))
         launch = Launch(
-            "modnorm",
-            dict(environment or os.environ),
+            module,
+            dict(os.environ if environment is None else environment),
             log=str(errors),
             arguments=told,
             folder=os.getcwd(),  # noqa: PTH109 - tests change it
@@ -85,3 +88,9 @@ def start_modnorm(forks, tmp_path_factory):
     yield start
     for process in started:
         process.kill()
+
+
+@pytest.fixture(scope="session")
+def start_modnorm(start_module):
+    """Start the command line, in this process's environment unless another is given."""
+    return partial(start_module, "modnorm")

@@ -4,9 +4,9 @@ import json
 import os
 import re
 import shutil
+import signal
 import socket
 import subprocess
-import sys
 import urllib.error
 import urllib.request
 from contextlib import ExitStack, closing, suppress
@@ -197,9 +197,9 @@ def test_provisioned_files_are_where_grafana_looks():
     assert uids == {source["uid"]}
 
 
-def test_every_process_shows_its_metrics(tmp_path):
+def test_every_process_shows_its_metrics(start_module, tmp_path):
     with ExitStack() as stack:
-        addresses = {name: started(name, tmp_path, stack) for name in SERVICES}
+        addresses = {name: started(name, tmp_path, start_module, stack) for name in SERVICES}
         texts = {
             name: read(address, LAST.get(name, "modnorm_grpc_calls"))
             for name, address in addresses.items()
@@ -211,7 +211,7 @@ def test_every_process_shows_its_metrics(tmp_path):
     assert all("modnorm_grpc_calls" in text for text in texts.values())
 
 
-def started(name, folder, stack):
+def started(name, folder, start_module, stack):
     """Start a service; return the address of its metrics."""
     with closing(socket.socket()) as probe:
         probe.bind(("127.0.0.1", 0))
@@ -223,10 +223,9 @@ def started(name, folder, stack):
         "MODNORM_BROKER_URL": "memory://",
         "MODNORM_STOP_GRACE": "0",
     }
-    command = [sys.executable, "-m", f"services.{name}.server"]
-    process = subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL)
+    process = start_module(f"services.{name}.server", environment=environment).process
     stack.callback(process.wait)
-    stack.callback(process.terminate)
+    stack.callback(process.send_signal, signal.SIGTERM)
     return address
 
 

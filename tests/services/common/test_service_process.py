@@ -4,59 +4,47 @@ import signal
 import socket
 import subprocess
 import sys
-from contextlib import closing, contextmanager
+from contextlib import closing
 
 import pytest
 
 from services.common.healthcheck import check
-from verification.labs.waiting import HANG_SECONDS, wait_until
+from verification.labs.waiting import wait_until
 
 SERVICE = "modnorm.v1.ExperimentService"
 
 
-@contextmanager
-def aggregator(folder):
-    """Run the aggregator as a process."""
+@pytest.fixture
+def aggregator(start_module, tmp_path):
+    """An aggregator as a process, and its address."""
     with closing(socket.socket()) as probe:
         probe.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{probe.getsockname()[1]}"
     settings = {
         "MODNORM_BIND_ADDRESS": address,
-        "MODNORM_DATABASE_URL": f"sqlite:///{folder}/modnorm.db",
+        "MODNORM_DATABASE_URL": f"sqlite:///{tmp_path}/modnorm.db",
         "MODNORM_BROKER_URL": "memory://",
     }
-    with (folder / "log").open("w") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "services.aggregator.server"],
-            env={**os.environ, **settings},
-            stderr=log,
-        )
-    try:
-        yield process, address
-    finally:
-        process.kill()
-        process.wait()
-
-
-def wait_for(process, address):
-    def serves():
-        assert process.poll() is None
-        return check(address, SERVICE, timeout=1) == "SERVING"
-
-    wait_until(serves, "the service serves")
+    process = start_module("services.aggregator.server", environment={**os.environ, **settings})
+    wait_until(
+        lambda: process.has_ended() or check(address, SERVICE, timeout=1) == "SERVING",
+        "the service serves",
+    )
+    yield process, address
+    process.process.kill()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_service_stops_gracefully_and_logs_json(tmp_path, number):
-    with aggregator(tmp_path) as (process, address):
-        wait_for(process, address)
-        command = [sys.executable, "-m", "services.common.healthcheck", address]
-        assert subprocess.run([*command, SERVICE], check=False).returncode == 0
-        unknown = subprocess.run([*command, "x"], check=False, capture_output=True, text=True)
-        assert (unknown.returncode, unknown.stderr) == (1, f"{address}: NOT_FOUND\n")
-        process.send_signal(number)
-        assert process.wait(timeout=HANG_SECONDS) == 0
-    lines = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
+def test_a_service_stops_gracefully_and_logs_json(aggregator, number):
+    process, address = aggregator
+    command = [sys.executable, "-m", "services.common.healthcheck", address]
+    assert subprocess.run([*command, SERVICE], check=False).returncode == 0
+    unknown = subprocess.run([*command, "x"], check=False, capture_output=True, text=True)
+    assert (unknown.returncode, unknown.stderr) == (1, f"{address}: NOT_FOUND\n")
+    process.process.send_signal(number)
+    ended = process.finish()
+    assert ended.returncode == 0
+    lines = [json.loads(line) for line in ended.stderr.splitlines()]
     listening, stopping = (
         line
         for line in lines
@@ -67,33 +55,21 @@ def test_a_service_stops_gracefully_and_logs_json(tmp_path, number):
     assert str(listening["port"]) in address
 
 
-def test_a_bad_setting_of_opentelemetry_ends_the_process_with_its_name():
+def test_a_bad_setting_of_opentelemetry_ends_the_process_with_its_name(start_module):
     settings = {"OTEL_SDK_DISABLED": "perhaps", "MODNORM_BIND_ADDRESS": "127.0.0.1:0"}
-    ended = subprocess.run(
-        [sys.executable, "-m", "services.calibrator.server"],
-        env={**os.environ, **settings},
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=HANG_SECONDS,
-    )
+    environment = {**os.environ, **settings}
+    ended = start_module("services.calibrator.server", environment=environment).finish()
     assert ended.returncode == 1
     (line,) = ended.stderr.splitlines()
     assert json.loads(line)["event"].startswith("ended: OTEL_SDK_DISABLED: Input should be ")
 
 
-def test_a_taken_address_ends_the_process_with_the_reason(tmp_path):
-    with aggregator(tmp_path) as (process, address):
-        wait_for(process, address)
-        settings = {"MODNORM_BIND_ADDRESS": address, "MODNORM_BROKER_URL": "memory://"}
-        second = subprocess.run(
-            [sys.executable, "-m", "services.aggregator.server"],
-            env={**os.environ, **settings},
-            cwd=tmp_path,
-            check=False,
-            capture_output=True,
-            text=True,
-            timeout=HANG_SECONDS,
-        )
-        assert second.returncode != 0
-        assert "MODNORM_BIND_ADDRESS" in second.stderr
+def test_a_taken_address_ends_the_process_with_the_reason(
+    start_module, aggregator, tmp_path, monkeypatch
+):
+    settings = {"MODNORM_BIND_ADDRESS": aggregator[1], "MODNORM_BROKER_URL": "memory://"}
+    monkeypatch.chdir(tmp_path)
+    environment = {**os.environ, **settings}
+    second = start_module("services.aggregator.server", environment=environment).finish()
+    assert second.returncode != 0
+    assert "MODNORM_BIND_ADDRESS" in second.stderr
