@@ -24,6 +24,7 @@ from modnorm.perturbation.methods import build_scale_map
 from modnorm.spec import Masses
 from modnorm.tasks.protocol import Message
 from tests.engines.exported_adapters import ANSWER_TOKENS, Adapter
+from tests.engines.forked_workers import ForkedWorkers
 
 VLLM = {
     # The scheduler in this process, one thread, no network.
@@ -150,6 +151,7 @@ def _as_on_gpu() -> Iterator[None]:
         config.scheduler_config.async_scheduling = True
 
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("vllm.v1.executor.multiproc_executor.get_mp_context", ForkedWorkers)
         patch.setattr(start, "engine_arguments", arguments)
         patch.setattr(start, "_require_settings", ahead)
         yield

@@ -1,0 +1,36 @@
+"""Worker processes of vLLM, forked from one that has imported what they run."""
+
+import os
+from multiprocessing.context import ForkServerContext, ForkServerProcess
+from typing import Any
+
+MODULES = [
+    "vllm.model_executor.models.llama",
+    "vllm.model_executor.models.qwen2",
+    "vllm.v1.executor.multiproc_executor",
+    "vllm.v1.worker.cpu_worker",
+    "modnorm.engines.vllm.rank_model",
+]
+
+
+class ForkedWorker(ForkServerProcess):
+    """A process with the environment that its parent has when it makes it."""
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self._environment = dict(os.environ)
+
+    def run(self) -> None:
+        os.environ.clear()
+        os.environ.update(self._environment)
+        super().run()
+
+
+class ForkedWorkers(ForkServerContext):
+    """Stands in for the context with which vLLM spawns its workers."""
+
+    Process = ForkedWorker  # type: ignore[assignment]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.set_forkserver_preload(MODULES)
