@@ -63,6 +63,10 @@ def plain_vllm() -> Iterator[bool]:
     with pytest.MonkeyPatch.context() as patch:
         if is_plain:
             _switch_off(patch)
+        if find_spec("vllm") and not torch.cuda.is_available():
+            # vLLM inspects the class of each architecture in a process, lest CUDA be initialised.
+            registry = "vllm.model_executor.models.registry"
+            patch.setattr(f"{registry}._run_in_subprocess", lambda inspect: inspect())
         yield is_plain
 
 
@@ -136,6 +140,21 @@ def checkpoint(request: pytest.FixtureRequest) -> Checkpoint:
     return found
 
 
+def _fork_processes(patch: pytest.MonkeyPatch) -> None:
+    """Fork the processes of vLLM's CPU build, each of which would import it for ten seconds."""
+    for module in ("vllm.v1.engine.utils", "vllm.v1.executor.multiproc_executor"):
+        patch.setattr(f"{module}.get_mp_context", ForkedWorkers)
+
+
+@pytest.fixture(scope="module")
+def forked_processes() -> Iterator[None]:
+    """Fork the processes of vLLM's CPU build."""
+    with pytest.MonkeyPatch.context() as patch:
+        if not torch.cuda.is_available():
+            _fork_processes(patch)
+        yield
+
+
 @contextmanager
 def _as_on_gpu() -> Iterator[None]:
     from modnorm.engines.vllm import start  # noqa: PLC0415 - loads vLLM
@@ -151,7 +170,7 @@ def _as_on_gpu() -> Iterator[None]:
         config.scheduler_config.async_scheduling = True
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("vllm.v1.executor.multiproc_executor.get_mp_context", ForkedWorkers)
+        _fork_processes(patch)
         patch.setattr(start, "engine_arguments", arguments)
         patch.setattr(start, "_require_settings", ahead)
         yield

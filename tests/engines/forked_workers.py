@@ -7,6 +7,7 @@ from typing import Any
 MODULES = [
     "vllm.model_executor.models.llama",
     "vllm.model_executor.models.qwen2",
+    "vllm.v1.engine.core",
     "vllm.v1.executor.multiproc_executor",
     "vllm.v1.worker.cpu_worker",
     "modnorm.engines.vllm.rank_model",

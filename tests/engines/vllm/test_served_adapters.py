@@ -77,7 +77,7 @@ def merged(ensemble: ServedEnsemble) -> Sequence[Prediction]:
 
 
 @pytest.fixture(scope="module")
-def address(ensemble: ServedEnsemble) -> Iterator[str]:
+def address(ensemble: ServedEnsemble, forked_processes: None) -> Iterator[str]:
     """Serve the ensemble in the way that `modnorm serve` chooses."""
     metrics = ServerMetrics()
     answering = choose_answering(ensemble, "vllm", metrics)
