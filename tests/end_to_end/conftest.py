@@ -73,7 +73,7 @@ def write_spec(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def start(start_modnorm, environment):
+def start_command(start_modnorm, environment):
     """Start the command line; keywords change its environment."""
     return lambda *arguments, **changes: start_modnorm(
         *arguments, environment=environment | changes
@@ -81,11 +81,11 @@ def start(start_modnorm, environment):
 
 
 @pytest.fixture(scope="session")
-def modnorm(start):
+def modnorm(start_command):
     """Run the command line to its end, in a process of its own."""
 
     def run(*arguments, check=True, **changes):
-        ended = start(*arguments, **changes).finish()
+        ended = start_command(*arguments, **changes).finish()
         if check:
             assert ended.returncode == 0, ended.stderr
         return ended

@@ -72,8 +72,8 @@ def test_rescore_compare_analyze_and_export_need_nothing_else(
     assert {name: after[name] for name in before} == before
 
 
-def test_the_page_shows_its_answers_and_votes(start, elsewhere, copy):
-    server = start("view", copy, **elsewhere)
+def test_the_page_shows_its_answers_and_votes(start_command, elsewhere, copy):
+    server = start_command("view", copy, **elsewhere)
     server.wait_for("\n")
     address = server.stdout.strip()
     pages = ("", "/candidates", "/candidates/-1", "/questions", "/questions/1")

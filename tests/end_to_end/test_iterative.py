@@ -26,10 +26,10 @@ def spec_file(write_spec):
 
 
 def test_a_killed_run_trains_the_same_model_which_can_be_exported(
-    modnorm, start, spec_file, results, tmp_path
+    modnorm, start_command, spec_file, results, tmp_path
 ):
     broken, whole, model = tmp_path / "broken", tmp_path / "whole", tmp_path / "model"
-    run = start("run", spec_file, "--out", broken)
+    run = start_command("run", spec_file, "--out", broken)
     # Lines of progress come now and then; the first of the selection says that it goes on.
     wait_until(lambda: "selecting" in run.stderr or run.has_ended(), "the selection")
     assert "selecting" in run.stderr

@@ -42,10 +42,10 @@ def wait_for_jobs(has_ended, directory, count):
 
 
 @pytest.fixture(scope="module")
-def killed(start, spec_file, tmp_path_factory):
+def killed(start_command, spec_file, tmp_path_factory):
     """The directory of a run that was killed when it had done three jobs."""
     directory = tmp_path_factory.mktemp("killed") / "run"
-    run = start("run", spec_file, "--out", directory)
+    run = start_command("run", spec_file, "--out", directory)
     wait_for_jobs(run.has_ended, directory, 3)
     run.process.kill()
     run.finish()
@@ -206,10 +206,10 @@ def test_edited_rows_are_refused_in_the_same_directory(modnorm, write_spec, tmp_
     assert ended.stderr.startswith("error: task.selection: ")
 
 
-def test_ctrl_c_says_how_to_go_on(start, write_spec, tmp_path):
+def test_ctrl_c_says_how_to_go_on(start_command, write_spec, tmp_path):
     spec_file = write_spec("long", population__size=500, population__prefixes=[])
     directory = tmp_path / "run"
-    run = start("run", spec_file, "--out", directory)
+    run = start_command("run", spec_file, "--out", directory)
     wait_for_jobs(run.has_ended, directory, 1)
     assert run.interrupt() == 130
     assert "the same command resumes" in run.stderr

@@ -61,9 +61,9 @@ def done(directory):
     return set(rows)
 
 
-def test_a_killed_suite_goes_on_and_prints_its_table(modnorm, start, suite_file, tmp_path):
+def test_a_killed_suite_goes_on_and_prints_its_table(modnorm, start_command, suite_file, tmp_path):
     out = tmp_path / "out"
-    run = start("suite", "run", suite_file, "--out", out)
+    run = start_command("suite", "run", suite_file, "--out", out)
     wait_until(lambda: len(done(out)) >= 2 or run.has_ended(), "two jobs", pause=0.02)
     assert not run.has_ended(), run.stderr
     run.process.kill()
