@@ -65,7 +65,7 @@ def serve():
 @pytest.fixture
 def quick_retries(monkeypatch):
     """Retry calls as often as ever, but at once; give up a watch after half a second."""
-    config = dict(CHANNEL_OPTIONS)["grpc.service_config"]
+    config = str(dict(CHANNEL_OPTIONS)["grpc.service_config"])
     quick = config.replace('"0.2s"', '"0.002s"').replace('"3s"', '"0.03s"')
     options = {**dict(CHANNEL_OPTIONS), "grpc.service_config": quick}
     for module in ("connection", "async_connection"):

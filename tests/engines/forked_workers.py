@@ -30,7 +30,7 @@ class ForkedWorker(ForkServerProcess):
 class ForkedWorkers(ForkServerContext):
     """Stands in for the context with which vLLM spawns its workers."""
 
-    Process = ForkedWorker  # type: ignore[assignment]
+    Process = ForkedWorker
 
     def __init__(self) -> None:
         super().__init__()
