@@ -3,15 +3,19 @@
 import sys
 from pathlib import Path
 
-from modnorm.analysis import compare_runs, load_results
+import pandas as pd
+
+from modnorm.analysis import compare_runs, load_all_results
+
+COLUMNS = ["population", "ensemble_size", "difference", "difference_interval", "p_value"]
 
 
 def main(first: str, second: str) -> None:
     """Print what differs, the paired tests at each (N, K) and the verdict."""
-    _, row = compare_runs([load_results(Path(first)), load_results(Path(second))])
+    _, row = compare_runs(load_all_results([Path(first), Path(second)]))
     print("differs in:", ", ".join(row["differs"]) or "nothing")
-    for pair in row["paired"]:
-        print(pair)
+    if row["paired"]:
+        print(pd.DataFrame(row["paired"])[COLUMNS].to_string(index=False))
     print(row["verdict"])
 
 

@@ -50,7 +50,12 @@ def read_text(path: Path, *, most: int) -> str:
         content = file.read(most + 1)
     if len(content) > most:
         raise ValueError(f"it has more than {most:,} bytes, the limit for such a file")
-    return content.decode("utf-8")
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"it is not UTF-8 text: byte {error.start + 1} is no character"
+        ) from error
 
 
 def partial_path(path: Path) -> Path:

@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from modnorm.analysis.answers import AnswerFilter, AnswerRecord
-    from modnorm.analysis.comparison import ComparisonRow, Results, compare_runs, load_results
+    from modnorm.analysis.comparison import (
+        ComparisonRow,
+        Results,
+        compare_runs,
+        load_all_results,
+        load_results,
+    )
     from modnorm.analysis.export import write_run
     from modnorm.analysis.parquet_files import (
         answers_frame,
@@ -45,6 +51,7 @@ __all__ = [
     "VoteRow",
     "answers_frame",
     "compare_runs",
+    "load_all_results",
     "load_results",
     "read_answers",
     "read_votes",
@@ -54,7 +61,13 @@ __all__ = [
 
 _MODULES = {
     "answers": ("AnswerFilter", "AnswerRecord"),
-    "comparison": ("ComparisonRow", "Results", "compare_runs", "load_results"),
+    "comparison": (
+        "ComparisonRow",
+        "Results",
+        "compare_runs",
+        "load_all_results",
+        "load_results",
+    ),
     "export": ("write_run",),
     "parquet_files": ("answers_frame", "read_answers", "read_votes", "votes_frame"),
     "run_data": ("BaseRow", "CandidateRow", "EnsembleRow", "RowsRecord", "RunData", "VoteRow"),

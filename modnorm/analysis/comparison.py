@@ -2,11 +2,16 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol, TypedDict, cast
 
 from modnorm.analysis.document import SCHEMA, ResultsDocument
+from modnorm.analysis.environments import (
+    Environment,
+    describe_differing,
+    differing_settings,
+)
 from modnorm.analysis.pairing import (
     PairedEnsembles,
     Verdicts,
@@ -14,6 +19,8 @@ from modnorm.analysis.pairing import (
     pair_ensembles,
     read_verdicts,
 )
+from modnorm.analysis.run_files import RESULTS, SPEC, read_environments
+from modnorm.analysis.run_folders import not_a_run
 from modnorm.analysis.uncertainty import ConfidenceInterval
 from modnorm.errors import InvalidInputError
 from modnorm.tasks.registry import get_stored_task
@@ -39,6 +46,9 @@ class ComparedRun(Protocol):
     def verdicts(self) -> Verdicts:
         """Return whether each vote is right; read only where rows are paired."""
 
+    def environments(self) -> Sequence[Environment]:
+        """Return the environments in which the answers of the run were given."""
+
 
 @dataclass(frozen=True)
 class Results:
@@ -46,15 +56,21 @@ class Results:
 
     directory: Path
     document: ResultsDocument
+    label: str = ""
+    """Name in a comparison, if the name of the directory does not suffice."""
 
     @property
     def name(self) -> str:
-        """Name of the directory."""
-        return self.directory.name
+        """The label, or the name of the directory."""
+        return self.label or self.directory.name
 
     def verdicts(self) -> Verdicts:
         """Read whether each vote is right."""
         return read_verdicts(self.directory)
+
+    def environments(self) -> Sequence[Environment]:
+        """Read the environments in which the answers were given."""
+        return read_environments(self.directory)
 
 
 class ComparisonRow(TypedDict):
@@ -85,6 +101,9 @@ class ComparisonRow(TypedDict):
     """Whether the run records its prompts; otherwise they are not compared."""
     mixed_environments: Mapping[str, Sequence[str]]
     """Settings in which the machines that answered this run differ."""
+    other_environment: Mapping[str, tuple[Sequence[str], Sequence[str]]]
+    """Settings in which the machines of the first run and of this one differ, with the values of
+    both. Rounding, and so an answer, may differ between them."""
     paired: list[PairedEnsembles]
     """The first run against this one, row by row; empty in the first row, and where the held-out
     rows, the task or the scorer differ."""
@@ -98,7 +117,9 @@ def load_results(directory: Path) -> Results:
     Raises:
         InvalidInputError: there is no `results.json`, or not one of this schema.
     """
-    path = directory / "results.json"
+    path = directory / RESULTS
+    if not path.exists():
+        raise _no_results(directory)
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -112,23 +133,58 @@ def load_results(directory: Path) -> Results:
     return Results(directory, cast("ResultsDocument", document))
 
 
+def _no_results(directory: Path) -> InvalidInputError:
+    """Return the error for a directory without `results.json`."""
+    if (directory / SPEC).is_file():
+        return InvalidInputError(
+            f"the run in {directory} has not finished",
+            field="run",
+            remedy="the command that started it resumes it",
+        )
+    return not_a_run(directory)
+
+
+def load_all_results(directories: Sequence[Path]) -> list[Results]:
+    """Read the results of run directories under distinct names.
+
+    Directories of equal names are named with the folders above them, as far as needed.
+
+    Raises:
+        InvalidInputError: a directory is named twice, or as `load_results`.
+    """
+    places = [directory.resolve() for directory in directories]
+    for directory, place in zip(directories, places, strict=True):
+        if places.count(place) > 1:
+            raise InvalidInputError(
+                f"{directory} is named twice", field="run", remedy="name each run once"
+            )
+    names, parts = [place.name for place in places], 1
+    while len(set(names)) < len(names):
+        parts += 1
+        names = ["/".join(place.parts[-parts:]) for place in places]
+    return [
+        replace(load_results(directory), label=name)
+        for directory, name in zip(directories, names, strict=True)
+    ]
+
+
 def compare_runs(results: Sequence[ComparedRun]) -> list[ComparisonRow]:
     """Return one row for each run, in order, with its differences from the first run."""
     if not results:
         return []
     first = results[0]
-    expected = _conditions(first.document)
-    rows = [_row(result, expected) for result in results]
+    expected, environments = _conditions(first.document), first.environments()
+    rows = [_row(result, expected, environments) for result in results]
     for row, result in zip(rows[1:], results[1:], strict=True):
         _pair(row, result, first)
     return rows
 
 
-def differing_conditions(results: Sequence[Results]) -> list[tuple[str, str, list[str]]]:
-    """Return runs that cannot be compared with the first run of their model name and task.
+def describe_differences(results: Sequence[Results]) -> list[str]:
+    """Describe the differences of runs from the first run of their model name and task.
 
     Returns:
-        Name of the run, name of that first run, and the conditions in which they differ.
+        A sentence for each run under other conditions, and for each in other environments.
     """
     first: dict[tuple[object, object], Results] = {}
     found = []
@@ -136,9 +192,13 @@ def differing_conditions(results: Sequence[Results]) -> list[tuple[str, str, lis
         spec = result.document["spec"]
         place = (_section(spec, "model").get("name"), _section(spec, "task").get("name"))
         other = first.setdefault(place, result)
-        names = _differing(_conditions(result.document), _conditions(other.document))
-        if names:
-            found.append((result.directory.name, other.directory.name, names))
+        if names := _differing(_conditions(result.document), _conditions(other.document)):
+            found.append(
+                f"not comparable: {result.name} differs from {other.name} in {', '.join(names)}"
+            )
+        settings = differing_settings(other.environments(), result.environments())
+        if note := describe_differing(settings, other.name, result.name):
+            found.append(note)
     return found
 
 
@@ -153,7 +213,9 @@ def _pair(row: ComparisonRow, result: ComparedRun, first: ComparedRun) -> None:
     row["verdict"] = describe_pairs(pairs, name, row["run"])
 
 
-def _row(result: ComparedRun, expected: Mapping[str, object]) -> ComparisonRow:
+def _row(
+    result: ComparedRun, expected: Mapping[str, object], environments: Sequence[Environment]
+) -> ComparisonRow:
     document = result.document
     spec = document["spec"]
     method = _section(spec, "method")
@@ -178,6 +240,7 @@ def _row(result: ComparedRun, expected: Mapping[str, object]) -> ComparisonRow:
         differs=_differing(found, expected),
         prompts_recorded=bool(found[_PROMPTS]),
         mixed_environments=document.get("mixed_environments", {}),
+        other_environment=differing_settings(environments, result.environments()),
         paired=[],
         verdict=None,
     )

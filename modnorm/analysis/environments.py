@@ -50,6 +50,36 @@ def mixed_settings(environments: Sequence[Environment]) -> dict[str, list[str]]:
     return {**mixed, CANARY: deviating} if deviating else mixed
 
 
+def differing_settings(
+    first: Sequence[Environment], other: Sequence[Environment]
+) -> dict[str, tuple[list[str], list[str]]]:
+    """Return the settings in which the environments of two runs differ, with both their values.
+
+    Empty if a run records no environment.
+    """
+    found = {}
+    for name in sorted({name for each in (*first, *other) for name in _settings(each)}):
+        one, two = (sorted({each.get(name, ABSENT) for each in run}) for run in (first, other))
+        if one and two and one != two:
+            found[name] = (one, two)
+    return found
+
+
+def describe_differing(
+    differing: Mapping[str, tuple[Sequence[str], Sequence[str]]], first: str, other: str
+) -> str | None:
+    """Describe the settings in which the environments of two runs differ; None if none differ."""
+    if not differing:
+        return None
+    settings = "; ".join(
+        f"{name} {', '.join(one)} and {', '.join(two)}" for name, (one, two) in differing.items()
+    )
+    return (
+        f"{first} and {other} were answered in different environments ({settings}). Rounding may "
+        "differ between them, and so may answers."
+    )
+
+
 def _settings(environment: Environment) -> Environment:
     return {name: of for name, of in environment.items() if name not in {CANARY, CANARY_OF}}
 

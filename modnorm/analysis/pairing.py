@@ -91,8 +91,9 @@ def describe_pairs(pairs: Sequence[PairedEnsembles], first: str, other: str) -> 
     verdict = "separates" if last["separated"] else "does not separate"
     text = (
         f"At N={last['population']} K={last['ensemble_size']} the data {verdict} {first} and "
-        f"{other}: {_difference(last)}. Only one of them is right on {last['only_first']} + "
-        f"{last['only_other']} of {last['rows']} rows (exact McNemar p {_p(last['p_value'])}"
+        f"{other}: {_difference(last)}. Of {last['rows']} rows, {last['only_first']} are right "
+        f"only in {first} and {last['only_other']} only in {other} "
+        f"(exact McNemar p {_p(last['p_value'])}"
     )
     if len(pairs) == 1:
         return f"{text})."

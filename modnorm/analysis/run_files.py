@@ -1,13 +1,16 @@
 """The data files of a run directory, read back: votes, candidates, timings."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pandas as pd
 
+from modnorm.analysis.environments import Environment
 from modnorm.errors import InvalidInputError
 
+SPEC, RESULTS = "spec.json", "results.json"
+"""Names of the first and of the last file of a run directory."""
 _VOTE_COLUMNS = ["population", "ensemble_size", "row", "correct", "correct_support", "skipped"]
 _CANDIDATE_COLUMNS = {
     "index": "int64",
@@ -65,6 +68,17 @@ def read_timings(directory: Path) -> Mapping[str, object]:
     if not isinstance(timings, dict):
         raise InvalidInputError(f"{path} holds no JSON object", field="directory")
     return timings
+
+
+def read_environments(directory: Path) -> Sequence[Environment]:
+    """Return the environments that `timings.json` lists.
+
+    Raises:
+        InvalidInputError: the file is missing or damaged.
+    """
+    listed = read_timings(directory).get("environments")
+    found = listed if isinstance(listed, list) else []
+    return [each for each in found if isinstance(each, dict)]
 
 
 def _unreadable(path: Path, error: Exception) -> InvalidInputError:

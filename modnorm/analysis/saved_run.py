@@ -12,6 +12,7 @@ from modnorm.analysis.document import ResultsDocument
 from modnorm.analysis.parquet_files import read_answers, read_votes
 from modnorm.analysis.records import LINEAGE, PROFILE, SCALE_MAP, rows_file
 from modnorm.analysis.run_data import BaseRow, CandidateRow, EnsembleRow
+from modnorm.analysis.run_files import RESULTS, SPEC
 from modnorm.analysis.votes import ALL as ALL_VOTES
 from modnorm.analysis.votes import VoteFilter, VoteRecord
 from modnorm.errors import InvalidInputError, PreconditionError
@@ -21,8 +22,6 @@ from modnorm.perturbation.lineage import Lineage
 from modnorm.search.stopping import Interval
 from modnorm.spec import ExperimentSpec, load_spec
 
-SPEC, RESULTS = "spec.json", "results.json"
-"""Names of the first and of the last file of a run directory."""
 _FIELD = "run"
 
 

@@ -10,7 +10,8 @@ from modnorm.cli.options import Json
 Runs = Annotated[
     list[Path],
     typer.Argument(
-        metavar="RUN...", help="Directories of finished runs, or one copy of the paper's results/."
+        metavar="RUN...",
+        help="Run directories, folders with some, or one copy of the paper's results/.",
     ),
 ]
 Out = Annotated[Path, typer.Option("--out", metavar="DIR", help="Where the files go.")]

@@ -9,9 +9,10 @@ from rich.table import Table
 
 from modnorm.analysis.analyses import Analysis, analyze
 from modnorm.analysis.analysis_files import WrittenAnalysis, write_analysis
-from modnorm.analysis.comparison import differing_conditions, load_results
+from modnorm.analysis.comparison import describe_differences, load_all_results
 from modnorm.analysis.published import is_published
 from modnorm.analysis.published_analysis import analyze_published
+from modnorm.analysis.run_folders import finished_runs
 from modnorm.analysis.run_tables import tabulate_runs
 from modnorm.analysis.table_files import write_table
 from modnorm.cli.console import emit_json, stderr, stdout, table
@@ -49,11 +50,14 @@ def analyze_directories(
 
 
 def _analyze_runs(directories: Sequence[Path], reference: str | None) -> Analysis:
-    runs = [load_results(directory) for directory in directories]
-    for directory, first, names in differing_conditions(runs):
-        note = f"not comparable: {directory} differs from {first} in {', '.join(names)}"
-        stderr().print(note, soft_wrap=True)
+    runs = load_all_results(finished_runs(directories, _note))
+    for difference in describe_differences(runs):
+        stderr().print(difference, soft_wrap=True)
     return analyze(tabulate_runs(runs), reference)
+
+
+def _note(text: str) -> None:
+    stderr().print(f"note: {text}", soft_wrap=True)
 
 
 def _document(

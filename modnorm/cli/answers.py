@@ -20,6 +20,8 @@ Split = Annotated[
 ]
 Row = Annotated[int | None, typer.Option("--row", metavar="INDEX", min=0, help="Only this row.")]
 Wrong = Annotated[bool, typer.Option("--wrong", help="Only wrong answers.")]
+WrongVotes = Annotated[bool, typer.Option("--wrong", help="Only wrong votes.")]
+Tied = Annotated[bool, typer.Option("--tied", help="Only votes with a tie.")]
 Csv = Annotated[bool, typer.Option("--csv", help="Write CSV to stdout, all lines.")]
 Limit = Annotated[
     int, typer.Option("--limit", metavar="LINES", min=1, help="Most lines of the table.")
@@ -64,6 +66,8 @@ def votes(  # noqa: PLR0913 - each argument is an option of the command
     row: Row = None,
     n: Population = None,
     k: EnsembleSize = None,
+    wrong: WrongVotes = False,
+    tied: Tied = False,
     limit: Limit = TABLE_LINES,
     server: RunServer = None,
     as_json: Json = False,
@@ -71,7 +75,9 @@ def votes(  # noqa: PLR0913 - each argument is an option of the command
 ) -> None:
     """Print the votes of a finished run: counts, ties and every expert's vote.
 
-    A single vote is printed whole, with its prompt and with what each expert answered.
+    A single vote is printed whole, with its prompt and with what each expert answered. `tie` names
+    the number of tied answers and the expert that broke the tie: the best-ranked of those that
+    gave one of them.
     """
     from modnorm.analysis.votes import VoteFilter
     from modnorm.cli.records_output import Listed
@@ -79,7 +85,7 @@ def votes(  # noqa: PLR0913 - each argument is an option of the command
 
     wanted = VoteFilter(row=row, population=n, ensemble_size=k)
     output = _output(as_json=as_json, as_csv=as_csv)
-    print_votes(Listed(run, server, limit, output), wanted)
+    print_votes(Listed(run, server, limit, output), wanted, wrong=wrong, tied=tied)
 
 
 def _output(*, as_json: bool, as_csv: bool) -> "Output":

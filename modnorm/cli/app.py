@@ -93,7 +93,7 @@ def exit_code(error: errors.ModnormError) -> int:
 
 def _report_usage(error: typer.TyperException, *, as_json: bool) -> None:
     """Print an error of command, arguments or options; print help if no command was named."""
-    text = error.format_message()
+    text = _plain(error)
     if text.startswith("Usage:"):
         typer.echo(text, err=True)
         return
@@ -102,6 +102,21 @@ def _report_usage(error: typer.TyperException, *, as_json: bool) -> None:
     words = on_one_line(" ".join(text.split())).removesuffix(".")
     fault = errors.InvalidInputError(words[:1].lower() + words[1:], remedy=f"{path} --help")
     _report(fault, as_json=as_json)
+
+
+def _plain(error: typer.TyperException) -> str:
+    """Return the message of an error, with pydantic's words about a value replaced by ours."""
+    text, cause = error.format_message(), error.__cause__
+    if cause is None:
+        return text
+    from pydantic import ValidationError
+
+    from modnorm.spec.fault_messages import plain_words
+
+    if not isinstance(cause, ValidationError):
+        return text
+    fault = cause.errors(include_url=False)[0]
+    return text.replace(fault["msg"], plain_words(fault))
 
 
 def _disk_fault(error: OSError) -> errors.UnavailableError:

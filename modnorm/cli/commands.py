@@ -10,6 +10,8 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command, get_group
 from typing_extensions import override
 
+from modnorm.cli.command_help import HelpedCommand
+
 if TYPE_CHECKING:
     from typer._click import Context, HelpFormatter
 
@@ -159,5 +161,5 @@ def _load(name: str) -> TyperCommand | TyperGroup:
         group.name = name
         return group
     app = typer.Typer(rich_markup_mode=None, add_completion=False)
-    app.command(name)(loaded)
+    app.command(name, cls=HelpedCommand)(loaded)
     return cast("TyperCommand", get_command(app))

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from modnorm.analysis.pairing import PairedEnsembles
 
 Directories = Annotated[
-    list[Path], typer.Argument(metavar="DIR...", help="Directories of finished runs.")
+    list[Path], typer.Argument(metavar="DIR...", help="Run directories, or folders with some.")
 ]
 _SIDE_BY_SIDE = 3
 """Runs in one table: as many as a terminal of 100 columns shows."""
@@ -29,9 +29,10 @@ def compare(directories: Directories, *, as_json: Json = False) -> None:
     exact test, adjusted by Holm's method for the number of tests, and a paired bootstrap show
     whether the data separates them.
     """
-    from modnorm.analysis.comparison import compare_runs, load_results
+    from modnorm.analysis.comparison import compare_runs, load_all_results
+    from modnorm.analysis.run_folders import finished_runs
 
-    rows = compare_runs([load_results(directory) for directory in directories])
+    rows = compare_runs(load_all_results(finished_runs(directories, _note)))
     if as_json:
         emit_json(rows)
         return
@@ -43,18 +44,22 @@ def compare(directories: Directories, *, as_json: Json = False) -> None:
         _warn(row, rows[0]["run"])
 
 
+def _note(text: str) -> None:
+    stderr().print(f"note: {text}", soft_wrap=True)
+
+
 def _side_by_side(rows: Sequence["ComparisonRow"]) -> "Table":
     """Return a column for each run: settings, then held-out metrics with their intervals."""
     sizes = sorted({size for row in rows for size in row["ensembles"]})
     columns = [_column(row, sizes) for row in rows]
-    names = ("method", "scale", "seed", "N", "base", "rank 1 by selection")
+    names = ("model", "task", "method", "scale", "seed", "N", "base", "rank 1 by selection")
     headings = (*names, *(f"K={size}" for size in sizes))
     return table(("", *(row["run"] for row in rows)), zip(headings, *columns, strict=True))
 
 
 def _column(row: "ComparisonRow", sizes: Sequence[int]) -> tuple[str, ...]:
     return (
-        *(str(setting) for setting in (row["method"], row["radius"], row["seed"])),
+        *map(str, (row["model"], row["task"], row["method"], row["radius"], row["seed"])),
         str(row["population"]),
         _metric(row["base"], row["base_interval"]),
         _metric(row["rank_1"], row["rank_1_interval"]),
@@ -91,13 +96,17 @@ def _pair(pair: "PairedEnsembles") -> tuple[str, ...]:
         interval(pair["difference_interval"]),
         str(pair["only_first"]),
         str(pair["only_other"]),
-        f"{pair['p_value']:.3f}",
-        f"{pair['adjusted_p_value']:.3f}",
+        _p(pair["p_value"]),
+        _p(pair["adjusted_p_value"]),
     )
 
 
+def _p(value: float) -> str:
+    return "<0.001" if value < 0.001 else f"{value:.3f}"
+
+
 def _warn(row: "ComparisonRow", first: str) -> None:
-    from modnorm.analysis.environments import describe_mixed
+    from modnorm.analysis.environments import describe_differing, describe_mixed
 
     if row["differs"]:
         names = ", ".join(row["differs"])
@@ -108,3 +117,5 @@ def _warn(row: "ComparisonRow", first: str) -> None:
         stderr().print(note, soft_wrap=True)
     if mixed := describe_mixed(row["mixed_environments"]):
         stderr().print(f"{row['run']}: {mixed}", soft_wrap=True)
+    if note := describe_differing(row["other_environment"], first, row["run"]):
+        stderr().print(note, soft_wrap=True)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from modnorm.cli.command_help import HelpedCommand
 from modnorm.cli.console import emit_json, stderr
 from modnorm.cli.interruption import interruptible
 from modnorm.cli.options import Json, settings
@@ -44,7 +45,7 @@ From = Annotated[
 ]
 
 
-@app.command("list")
+@app.command("list", cls=HelpedCommand)
 def list_splits(*, folder: Folder = None, as_json: Json = False) -> None:
     """List the named splits, their origins and local files."""
     from modnorm.tasks.catalogue import DATASETS
@@ -62,7 +63,7 @@ def list_splits(*, folder: Folder = None, as_json: Json = False) -> None:
     stderr().print(f"folder: {place}", soft_wrap=True)
 
 
-@app.command("fetch")
+@app.command("fetch", cls=HelpedCommand)
 def fetch_splits(
     tasks: Tasks = None,
     *,
@@ -96,7 +97,7 @@ def fetch_splits(
         emit_json(documents)
 
 
-@app.command("check")
+@app.command("check", cls=HelpedCommand)
 def check_splits(
     tasks: Tasks = None, *, every: All = False, folder: Folder = None, as_json: Json = False
 ) -> None:

@@ -130,11 +130,14 @@ def cancel(experiment_id: ExperimentId, *, server: Server = None, as_json: Json 
 
 def _id(text: str) -> str:
     """Return the id of an experiment; a path is a mistake."""
-    if "/" in text or Path(text).is_dir():
-        there = "is a directory" if Path(text).is_dir() else "is a path, and nothing is there"
+    path = Path(text)
+    if "/" in text or path.exists():
+        there = "is a path, and nothing is there"
+        if path.exists():
+            there = "is a directory" if path.is_dir() else "is a file"
         raise InvalidInputError(
             f"{text} {there}",
             field="id",
-            remedy="name an id that `modnorm list` shows; `modnorm show` takes directories too",
+            remedy="name an id that `modnorm list` shows, or for `modnorm show` a run directory",
         )
     return text

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from modnorm.cli.command_help import HelpedCommand
 from modnorm.cli.interruption import interruptible
 from modnorm.cli.options import Json, Quiet, check_here, settings
 from modnorm.cli.suite_output import draw, show_plan, show_status, written
@@ -64,7 +65,7 @@ Plots = Annotated[
 ]
 
 
-@app.command()
+@app.command(cls=HelpedCommand)
 def run(  # noqa: PLR0913 - each argument is an option of the command
     suite_file: SuiteFile,
     *,
@@ -105,7 +106,7 @@ def run(  # noqa: PLR0913 - each argument is an option of the command
         raise typer.Exit(1)
 
 
-@app.command()
+@app.command(cls=HelpedCommand)
 def plan(
     suite_file: SuiteFile,
     *,
@@ -118,7 +119,7 @@ def plan(
     show_plan(loaded, _chosen(loaded, only), as_json=as_json)
 
 
-@app.command()
+@app.command(cls=HelpedCommand)
 def status(
     suite_file: SuiteFile,
     *,
@@ -142,7 +143,7 @@ def status(
     )
 
 
-@app.command("table")
+@app.command("table", cls=HelpedCommand)
 def tables(  # noqa: PLR0913 - each argument is an option of the command
     suite_file: SuiteFile,
     *,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from modnorm.cli.command_help import HelpedCommand
 from modnorm.cli.console import emit_json, stderr, stdout, table
 from modnorm.cli.options import Json
 from modnorm.errors import InvalidInputError
@@ -42,7 +43,7 @@ Rate = Annotated[
 ]
 
 
-@app.command("create")
+@app.command("create", cls=HelpedCommand)
 def create(  # noqa: PLR0913 - each argument is an option of the command
     name: Name,
     *,
@@ -65,7 +66,7 @@ def create(  # noqa: PLR0913 - each argument is an option of the command
     stderr().print(f"kept as a hash in {file}; the token is not shown again", soft_wrap=True)
 
 
-@app.command("list")
+@app.command("list", cls=HelpedCommand)
 def list_tokens(*, file: TokenFile, as_json: Json = False) -> None:
     """List the tokens of a file."""
     from modnorm.wire.tokens import read_tokens
@@ -78,7 +79,7 @@ def list_tokens(*, file: TokenFile, as_json: Json = False) -> None:
     stdout().print(table(headings, map(_row, found)))
 
 
-@app.command("revoke")
+@app.command("revoke", cls=HelpedCommand)
 def revoke(name: Name, *, file: TokenFile, as_json: Json = False) -> None:
     """Revoke a token; services refuse it within a second."""
     from modnorm.wire.tokens import revoke_token

@@ -25,16 +25,21 @@ _HEADINGS = ("N", "K", "row", "gold", "answer", "correct", "votes", "valid", "ri
 _TEXTS = {"gold", "answer", "correct", "tie"}
 
 
-def print_votes(asked: Listed, wanted: VoteFilter) -> None:
-    """Print the requested votes of a run.
+def print_votes(
+    asked: Listed, wanted: VoteFilter, *, wrong: bool = False, tied: bool = False
+) -> None:
+    """Print the requested votes of a run; with `wrong` or `tied` those alone.
 
     Raises:
         NotFoundError: no vote matches.
     """
     with opened_run(asked.run, asked.server) as found:
-        some, votes = peeked(found.votes(wanted))
+        some, every = peeked(found.votes(wanted))
         if not some:
             raise _no_vote(found)
+        votes = (
+            vote for vote in every if not (wrong and vote.correct) and (vote.tied or not tied)
+        )
         if not print_records(votes, VoteRecord, asked.output):
             show_records(votes, asked.limit, whole=partial(_show_vote, found), listed=_table)
 
@@ -61,7 +66,7 @@ def _table(votes: Iterable[VoteRecord]) -> Table:
             str(vote.support),
             str(vote.valid),
             str(vote.correct_support),
-            f"{len(vote.tied)} answers, expert {vote.tie_broken_by}" if vote.tied else "",
+            f"{len(vote.tied)} answers, expert {vote.tie_broken_by} decides" if vote.tied else "",
         )
         for vote in votes
     )
@@ -77,16 +82,23 @@ def _show_vote(run: FinishedRun, vote: VoteRecord) -> None:
     lines = [
         f"N={vote.population} K={vote.ensemble_size}, held-out row {vote.row}: {verdict}",
         f"gold    {shown(vote.gold)}",
-        f"answer  {shown(vote.answer)}, {vote.support} of {vote.valid} valid votes",
+        _answer(vote),
         _tie(vote),
         f"\nprompt\n{prompt or '-'}\n",
     ]
     for line in filter(None, lines):
         console.print(line, soft_wrap=True)
-    counts = ((shown(each.answer), str(each.votes), str(each.expert)) for each in vote.counts)
-    console.print(table(("answer", "votes", "best-ranked expert"), counts))
-    console.print()
+    if vote.counts:
+        counts = ((shown(each.answer), str(each.votes), str(each.expert)) for each in vote.counts)
+        console.print(table(("answer", "votes", "best-ranked expert"), counts))
+        console.print()
     console.print(text_table(("rank", "expert", "vote", "correct"), _experts(vote), {"vote"}))
+
+
+def _answer(vote: VoteRecord) -> str:
+    if vote.answer is None:
+        return "answer  -, no expert gave a valid answer"
+    return f"answer  {shown(vote.answer)}, {vote.support} of {vote.valid} valid votes"
 
 
 def _tie(vote: VoteRecord) -> str:
@@ -94,8 +106,8 @@ def _tie(vote: VoteRecord) -> str:
         return ""
     answers = ", ".join(map(shown, vote.tied))
     return (
-        f"tie     {answers} share the most votes, {vote.support} each; expert "
-        f"{vote.tie_broken_by}, the best of their experts, decides"
+        f"tie     {answers} have most votes, {vote.support} each; expert {vote.tie_broken_by} "
+        "decides, the best-ranked of theirs"
     )
 
 

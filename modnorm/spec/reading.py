@@ -14,7 +14,7 @@ from modnorm.hints import did_you_mean
 from modnorm.spec.experiment import ExperimentSpec
 from modnorm.spec.fault_messages import first_fault
 from modnorm.spec.section import Section
-from modnorm.spec.yaml_text import compose_yaml, line_of, read_yaml
+from modnorm.spec.yaml_text import YamlError, compose_yaml, line_of, read_yaml
 
 _FILE = "spec"
 """Field of errors about the file itself, whose message names it."""
@@ -63,12 +63,24 @@ def load_spec(path: str | PathLike[str]) -> ExperimentSpec:
             field=_FILE,
             remedy=_neighbour(Path(path)) or "`modnorm init` writes a spec to start from",
         ) from error
+    except YamlError as error:
+        raise _not_yaml(path, error) from error
     except ValueError as error:
         raise InvalidInputError(f"cannot read {path}: {error}", field=_FILE) from error
     if not isinstance(data, dict):
-        raise InvalidInputError(f"{path} is not a YAML mapping", field=_FILE)
+        kind = "is empty" if data is None else "is not a YAML mapping of fields to values"
+        raise InvalidInputError(
+            f"{path} {kind}", field=_FILE, remedy="`modnorm init` writes a spec to start from"
+        )
     with located(path):
         return parse_spec(data)
+
+
+def _not_yaml(path: str | PathLike[str], error: YamlError) -> InvalidInputError:
+    """Return the error for a file that is no YAML; it names the line."""
+    fault = InvalidInputError(error.fault)
+    fault.place = str(path) if error.line is None else f"{path}:{error.line}"
+    return fault
 
 
 def _neighbour(path: Path) -> str | None:

@@ -24,11 +24,28 @@ _REMEDIES: Mapping[str, str] = MappingProxyType(
 """Plain words for frequent messages of PyYAML, by a part of the message."""
 
 
+class YamlError(ValueError):
+    """A text is no YAML.
+
+    Args:
+        fault: The fault, without its place.
+        line: Line of the fault, from 1 on; None if it is unknown.
+        column: Column of the fault, from 1 on.
+    """
+
+    def __init__(self, fault: str, line: int | None = None, column: int | None = None) -> None:
+        places = (("line", line), ("column", column))
+        place = ", ".join(f"{name} {number}" for name, number in places if number is not None)
+        super().__init__(f"{place}: {fault}" if place else fault)
+        self.fault = fault
+        self.line = line
+
+
 def read_yaml(text: str) -> object:
     """Return the data of a text.
 
     Raises:
-        ValueError: the text is no YAML, or a key appears twice; the message names the line.
+        YamlError: the text is no YAML, or a key appears twice.
     """
     with _loading(text) as loader:
         content: object = loader.get_single_data()
@@ -39,7 +56,7 @@ def compose_yaml(text: str) -> yaml.Node | None:
     """Return the nodes of a text, with their lines.
 
     Raises:
-        ValueError: as `read_yaml`.
+        YamlError: as `read_yaml`.
     """
     with _loading(text) as loader:
         tree: yaml.Node | None = loader.get_single_node()
@@ -93,7 +110,7 @@ class _Loader(yaml.SafeLoader):
 
 @contextmanager
 def _loading(text: str) -> Iterator[_Loader]:
-    """Yield the loader of a text; convert its errors to ValueError."""
+    """Yield the loader of a text; convert its errors to `YamlError`."""
     try:
         loader = _Loader(text)  # refuses characters that YAML does not allow
         try:
@@ -101,31 +118,37 @@ def _loading(text: str) -> Iterator[_Loader]:
         finally:
             loader.dispose()
     except yaml.MarkedYAMLError as error:
-        raise ValueError(_words(error)) from error
+        raise _located(error) from error
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
         code = f"U+{error.character:04X}"
-        raise ValueError(f"line {line}: the character {code} is not allowed in YAML") from error
-    except (yaml.YAMLError, RecursionError) as error:
-        raise ValueError(str(error)) from error
+        raise YamlError(f"the character {code} is not allowed in YAML", line) from error
+    except RecursionError as error:
+        raise YamlError("lists or mappings are nested too deeply") from error
+    except yaml.YAMLError as error:
+        raise YamlError(str(error)) from error
     except (LookupError, AttributeError) as error:
         # PyYAML raises these if a value does not fit its tag: `!!int ''`.
-        raise ValueError("a value does not match its YAML tag") from error
+        raise YamlError("a value does not match its YAML tag") from error
+
+
+def _located(error: yaml.MarkedYAMLError) -> YamlError:
+    """Return the fault of a text that is no YAML, with its place."""
+    mark = error.problem_mark or error.context_mark
+    place = () if mark is None else (mark.line + 1, mark.column + 1)
+    return YamlError(_words(error), *place)
 
 
 def _words(error: yaml.MarkedYAMLError) -> str:
-    """Return line, column and fault of a text that is no YAML."""
     problem = error.problem or error.context or "not YAML"
     problem = problem.replace("'<stream end>'", "the end of the text")
-    mark = error.problem_mark or error.context_mark
-    place = "" if mark is None else f"line {mark.line + 1}, column {mark.column + 1}: "
     for sign, words in _REMEDIES.items():
         if sign in problem:
-            return f"{place}{words}"
-    began = error.context_mark
+            return words
+    began, mark = error.context_mark, error.problem_mark
     if began is None or mark is None or began.line == mark.line or error.context is None:
-        return f"{place}{problem}"
-    return f"{place}{problem}, {error.context} that begins in line {began.line + 1}"
+        return problem
+    return f"{problem}, {error.context} that begins in line {began.line + 1}"
 
 
 def _joined(pair: re.Match[str]) -> str:
@@ -138,5 +161,5 @@ def _refuse_double_keys(node: yaml.MappingNode) -> None:
         if not isinstance(key, yaml.ScalarNode):
             continue  # the constructor refuses a key that is no scalar
         if (key.tag, key.value) in seen:
-            raise ValueError(f"line {key.start_mark.line + 1}: {key.value} appears twice")
+            raise YamlError(f"{key.value} appears twice", key.start_mark.line + 1)
         seen.add((key.tag, key.value))

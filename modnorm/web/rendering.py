@@ -4,6 +4,7 @@ from pathlib import Path
 
 from starlette.types import Scope
 
+from modnorm.analysis.environments import describe_differing
 from modnorm.analysis.report import page_environment
 
 FOLDER = Path(__file__).parent
@@ -36,3 +37,4 @@ def duration(seconds: float) -> str:
 
 
 _templates.filters["duration"] = duration
+_templates.filters["environments"] = describe_differing

@@ -11,10 +11,13 @@ from pyarrow import dataset
 from modnorm.analysis.answers import AnswerFilter, AnswerRecord
 from modnorm.analysis.comparison import ComparisonRow, compare_runs
 from modnorm.analysis.document import ResultsDocument
+from modnorm.analysis.environments import Environment
 from modnorm.analysis.pairing import Verdicts, read_verdicts
 from modnorm.analysis.parquet_files import ANSWER_SCHEMA, ANSWERS
 from modnorm.analysis.parquet_lines import equal, read_lines
-from modnorm.analysis.saved_run import RESULTS, SPEC, SavedRun
+from modnorm.analysis.run_files import RESULTS, SPEC, read_environments
+from modnorm.analysis.run_folders import not_a_run, runs_inside
+from modnorm.analysis.saved_run import SavedRun
 from modnorm.analysis.votes import VoteFilter, VoteRecord
 from modnorm.errors import InvalidInputError
 from modnorm.web.population import (
@@ -144,6 +147,10 @@ class DirectoryRun:
         """Return whether each vote is right, by (N, K)."""
         return read_verdicts(self.path)
 
+    def environments(self) -> Sequence[Environment]:
+        """Return the environments in which its answers were given."""
+        return read_environments(self.path)
+
 
 class DirectoryCatalog:
     """The runs in some directories; implements `modnorm.web.sources.Catalog`.
@@ -162,12 +169,8 @@ class DirectoryCatalog:
         self._read_unfinished = read_unfinished
         self._paths = [path.resolve() for path in paths]
         for path in self._paths:
-            if not _run_directories(path):
-                raise InvalidInputError(
-                    f"{path} is not a run directory, and holds none",
-                    field="run",
-                    remedy="name a directory that `modnorm run` wrote",
-                )
+            if not runs_inside(path):
+                raise not_a_run(path)
 
     def runs(self, page: int) -> RunPage:
         """Return one page of the present runs, in the order of the paths."""
@@ -186,7 +189,7 @@ class DirectoryCatalog:
         return compare_runs([self.run(name) for name in names])
 
     def _runs(self) -> Sequence[DirectoryRun]:
-        found = dict.fromkeys(run for path in self._paths for run in _run_directories(path))
+        found = dict.fromkeys(run for path in self._paths for run in runs_inside(path))
         names = [path.name for path in found]
         return [
             DirectoryRun(
@@ -196,12 +199,6 @@ class DirectoryCatalog:
             )
             for number, path in enumerate(found, 1)
         ]
-
-
-def _run_directories(path: Path) -> list[Path]:
-    if (path / SPEC).is_file():
-        return [path]
-    return sorted(child for child in path.glob("*/") if (child / SPEC).is_file())
 
 
 def _damaged(path: Path, reason: str) -> InvalidInputError:

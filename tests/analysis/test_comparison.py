@@ -113,9 +113,18 @@ def test_nothing_compares_to_nothing():
     assert compare_runs([]) == []
 
 
-@pytest.mark.parametrize("content", [None, "{", "[]", '{"schema": "other"}'])
-def test_what_is_no_run_directory_is_refused(tmp_path, content):
-    if content is not None:
-        (tmp_path / "results.json").write_text(content)
+@pytest.mark.parametrize("content", ["{", "[]", '{"schema": "other"}'])
+def test_damaged_results_are_refused(tmp_path, content):
+    (tmp_path / "results.json").write_text(content)
     with pytest.raises(InvalidInputError, match=r"results\.json"):
+        load_results(tmp_path)
+
+
+def test_a_directory_without_results_is_refused(tmp_path):
+    with pytest.raises(InvalidInputError, match="is not a run directory"):
+        load_results(tmp_path)
+    with pytest.raises(InvalidInputError, match="does not exist"):
+        load_results(tmp_path / "absent")
+    (tmp_path / "spec.json").write_text("{}")
+    with pytest.raises(InvalidInputError, match="has not finished"):
         load_results(tmp_path)

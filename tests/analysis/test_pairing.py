@@ -37,7 +37,9 @@ def test_words_say_whether_the_data_separates_the_runs():
     assert near.startswith(
         "At N=20 K=5 the data does not separate mn and iso: +9.0 points, 95 % interval "
     )
-    assert near.endswith("right on 17 + 8 of 100 rows (exact McNemar p = 0.108).")
+    assert near.endswith(
+        "Of 100 rows, 17 are right only in mn and 8 only in iso (exact McNemar p = 0.108)."
+    )
     far = describe_pairs(
         pair_ensembles({(20, 1): first, (20, 5): clear}, {(20, 1): other, (20, 5): worse}),
         "mn",

@@ -71,5 +71,5 @@ def test_runs_on_other_rows_are_told(modnorm, make_run, runs, tmp_path):
 def test_what_is_no_run_is_refused(modnorm, tmp_path):
     code, _, err = modnorm("analyze", tmp_path, "--out", tmp_path / "out")
     assert code == 2
-    assert "results.json" in err
+    assert "is not a run directory" in err
     assert not (tmp_path / "out").exists()

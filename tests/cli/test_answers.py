@@ -2,6 +2,7 @@ import csv
 import io
 import json
 import re
+import shutil
 import sys
 from dataclasses import fields
 from pathlib import Path
@@ -174,7 +175,7 @@ def test_a_table_of_votes_marks_ties(modnorm, source):
     assert lines[0][6:] == ["votes", "valid", "right", "tie"]
     assert lines[1] == ["2", "1", "1", "7", "7", "yes", "1", "1", "1"]
     assert lines[4][:9] == ["4", "2", "1", "7", "7", "yes", "1", "2", "1"]
-    assert lines[4][9:] == ["2", "answers,", "expert", "0"]
+    assert lines[4][9:] == ["2", "answers,", "expert", "0", "decides"]
 
 
 def test_a_single_vote_is_shown_with_every_expert(modnorm, source):
@@ -185,7 +186,7 @@ def test_a_single_vote_is_shown_with_every_expert(modnorm, source):
         "N=4 K=2, held-out row 1: right",
         "gold    7",
         "answer  7, 1 of 2 valid votes",
-        "tie     7, 8 share the most votes, 1 each; expert 0, the best of their experts, decides",
+        "tie     7, 8 have most votes, 1 each; expert 0 decides, the best-ranked of theirs",
     ]
     assert 'q Let\'s think step by step and output the final answer after "####".' in lines
     assert [line.split() for line in lines[-2:]] == [["1", "0", "7", "yes"], ["2", "1", "8", "no"]]
@@ -233,7 +234,8 @@ def test_a_copy_of_a_directory_needs_nothing_else(
     document = modnorm_json("rescore", copy, "--scorer", "reference")
     assert (document["selection"]["changed"], document["heldout"]["changed"]) == (2, 1)
     assert json.loads((copy / "rescored-gsm8k-reference-v1.json").read_text()) == document
-    assert modnorm_json("compare", copy, copy)[1]["differs"] == []
+    twin = shutil.copytree(copy, tmp_path / "twin")
+    assert modnorm_json("compare", copy, twin)[1]["differs"] == []
     assert len(modnorm_json("answers", copy)) == 14
     assert len(modnorm_json("votes", copy)) == 8
 
@@ -257,3 +259,14 @@ def test_the_page_names_every_file_and_column():
     names = [field.name for kind in (AnswerRecord, VoteRecord) for field in fields(kind)]
     for name in (*names, SCALE_MAP, PROFILE, LINEAGE, "answers.parquet", "descriptors.parquet"):
         assert f"`{name}`" in page
+
+
+def test_wrong_votes_and_tied_votes_alone(modnorm_json, source):
+    every = modnorm_json("votes", *source)
+    assert modnorm_json("votes", *source, "--wrong") == [v for v in every if not v["correct"]]
+    tied = modnorm_json("votes", *source, "--tied")
+    assert tied == [vote for vote in every if vote["tied"]]
+    assert tied
+    assert modnorm_json("votes", *source, "--tied", "--wrong") == [
+        vote for vote in tied if not vote["correct"]
+    ]

@@ -1,4 +1,5 @@
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -103,3 +104,35 @@ def test_of_several_specs_one_that_cannot_be_read_stops_all_before_they_run(modn
     assert code == 2
     assert f"{bad}: model: must be given" in err
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (("votes", "run", "--row", "-1"), "'--row': must be at least 0"),
+        (("plan", "spec.yaml", "--workers", "0"), "'--workers': must be at least 1"),
+        (("run", "spec.yaml", "--seed", "1.5"), "'--seed': must be a whole number, not '1.5'"),
+    ],
+)
+def test_a_wrong_value_of_an_option_is_refused_in_our_words(modnorm, line, words):
+    code, _, err = modnorm(*line)
+    assert code == 2
+    assert err.startswith(f"error: invalid value for {words} (modnorm {line[0]} --help)")
+
+
+@pytest.mark.parametrize(
+    ("command", "usage", "argument"),
+    [
+        (("run",), "run [OPTIONS] SPEC...", "  SPEC...  Experiment specs, YAML.\n"),
+        (("init",), "init [OPTIONS] [FILE]", "  [FILE]  Where the spec goes."),
+        (("data", "fetch"), "data fetch [OPTIONS] [TASK...]", "  TASK...  Tasks of the paper"),
+        (("plan",), "plan [OPTIONS] SPEC", "  --seed NUMBER "),
+        (("token", "create"), "token create [OPTIONS] NAME", "  --role submit|read|"),
+    ],
+)
+def test_help_names_arguments_and_values_plainly(modnorm, command, usage, argument):
+    code, out, _ = modnorm(*command, "--help")
+    assert code == 0
+    assert out.startswith(f"Usage: modnorm {usage}\n")
+    assert argument in out
+    assert re.search(r"<\w|\{", out) is None

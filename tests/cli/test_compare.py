@@ -1,3 +1,5 @@
+import json
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -50,8 +52,34 @@ def test_words_say_that_the_data_separates_them(modnorm, runs):
     _, out, _ = modnorm("compare", runs["good"], runs["wrong"])
     assert "At N=24 K=5 the data separates good and wrong: +" in out
     assert "The data separates them at 2 of 2 (N, K)" in out
-    _, out, _ = modnorm("compare", runs["good"], runs["good"])
-    assert "the data does not separate good and good: no difference" in out
+
+
+def test_a_run_is_not_compared_with_itself(modnorm, runs):
+    code, out, err = modnorm("compare", runs["good"], runs["good"])
+    assert (code, out) == (2, "")
+    assert "is named twice" in err
+
+
+def test_runs_in_directories_of_one_name_are_named_with_their_folders(modnorm, runs, tmp_path):
+    for folder in ("first", "second"):
+        shutil.copytree(runs["good"], tmp_path / folder / "run")
+    _, out, err = modnorm("compare", tmp_path / "first" / "run", tmp_path / "second" / "run")
+    assert "the data does not separate first/run and second/run: no difference" in out
+    assert err == ""
+
+
+def test_runs_answered_on_other_machines_are_flagged(modnorm, runs, tmp_path):
+    other = shutil.copytree(runs["good"], tmp_path / "gpu")
+    timings = json.loads((other / "timings.json").read_text())
+    timings["environments"] = [{"device": "gpu", "canary": "1"}]
+    (other / "timings.json").write_text(json.dumps(timings))
+    mine = shutil.copytree(other, tmp_path / "cpu")
+    timings["environments"] = [{"device": "cpu", "canary": "2"}]
+    (mine / "timings.json").write_text(json.dumps(timings))
+    _, _, err = modnorm("compare", mine, other)
+    assert err.startswith(
+        "cpu and gpu were answered in different environments (device cpu and gpu). "
+    )
 
 
 def test_runs_on_other_rows_are_not_paired(modnorm, runs):
@@ -79,3 +107,22 @@ def test_json_holds_the_pairs_and_the_verdict(modnorm_json, runs):
     assert [pair["ensemble_size"] for pair in second["paired"]] == [1, 5]
     assert all(pair["separated"] and pair["only_other"] == 0 for pair in second["paired"])
     assert second["intervals"]["5"] == pytest.approx([0.0, 0.0602], abs=1e-3)
+
+
+def test_a_folder_stands_for_its_finished_runs(modnorm, runs, tmp_path):
+    folder = tmp_path / "folder"
+    for name in ("good", "wrong"):
+        shutil.copytree(runs[name], folder / name)
+    (folder / "later").mkdir()
+    (folder / "later" / "spec.json").write_text("{}")
+    (folder / "state").mkdir()
+    _, expected, _ = modnorm("compare", folder / "good", folder / "wrong")
+    code, out, err = modnorm("compare", folder)
+    assert (code, out) == (0, expected)
+    assert err == f"note: {folder / 'later'} is left out: it has not finished\n"
+    code, out, err = modnorm("compare", folder / "good", folder / "state", folder / "wrong")
+    assert (code, out) == (0, expected)
+    assert err == f"note: {folder / 'state'} is left out: it is the database of a lab\n"
+    code, _, err = modnorm("compare", tmp_path / "absent")
+    assert code == 2
+    assert "absent does not exist" in err

@@ -68,12 +68,12 @@ def test_the_nearest_name_is_offered_for_a_misspelt_one(refuse, old, new, field,
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
-        ("  size: 4", "\tsize: 4", "line 8, column 1: a tab where YAML takes none"),
-        ("0.1}", "0.1", "line 7, column 11: expected ',' or '}', but got ':'"),
+        ("  size: 4", "\tsize: 4", "s.yaml:8: a tab where YAML takes none"),
+        ("0.1}", "0.1", "s.yaml:7: expected ',' or '}', but got ':'"),
         ("size: 4\n", "size: [4\n", "that begins in line 8"),
-        ("tiny", "tiny: thicket", "line 1, column 12: a second key in one line"),
-        ("model: tiny-thicket", "model", "line 2, column 5: a second key in one line"),
-        ("tiny", "ti\0ny", "line 1: the character U+0000 is not allowed in YAML"),
+        ("tiny", "tiny: thicket", "s.yaml:1: a second key in one line"),
+        ("model: tiny-thicket", "model", "s.yaml:2: a second key in one line"),
+        ("tiny", "ti\0ny", "s.yaml:1: the character U+0000 is not allowed in YAML"),
     ],
 )
 def test_what_is_no_yaml_is_one_line_that_names_the_place(refuse, old, new, words):

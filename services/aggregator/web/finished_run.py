@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from modnorm.analysis.answers import AnswerFilter, AnswerRecord
 from modnorm.analysis.document import ResultsDocument, results_document
+from modnorm.analysis.environments import Environment, environments_of
 from modnorm.analysis.run_data import CandidateRow, EnsembleRow, RunData, VoteRow
 from modnorm.analysis.votes import VoteFilter, VoteRecord, vote_records
 from modnorm.errors import PreconditionError
@@ -74,6 +75,11 @@ class FinishedRun:
     def verdicts(self) -> Mapping[tuple[int, int], Sequence[bool]]:
         """Whether each vote is right, by (N, K)."""
         return {size: [vote.correct for vote in votes] for size, votes in self._votes.items()}
+
+    @cached_property
+    def environments(self) -> Sequence[Environment]:
+        """The environments in which the answers were given."""
+        return environments_of(self.run_data())
 
     def answers(
         self, wanted: AnswerFilter, candidates: Collection[int] | None = None

@@ -7,6 +7,7 @@ from functools import cached_property
 from modnorm.analysis.answers import AnswerFilter, AnswerRecord
 from modnorm.analysis.comparison import ComparisonRow, compare_runs
 from modnorm.analysis.document import ResultsDocument
+from modnorm.analysis.environments import Environment
 from modnorm.analysis.pairing import Verdicts
 from modnorm.analysis.votes import VoteFilter, VoteRecord
 from modnorm.errors import PreconditionError
@@ -141,6 +142,10 @@ class LabRun:
         """Return whether each vote is right, by (N, K)."""
         return self._finished.verdicts
 
+    def environments(self) -> Sequence[Environment]:
+        """Return the environments in which its answers were given."""
+        return self._finished.environments
+
     @property
     def _finished(self) -> FinishedRun:
         if not self.finished:
@@ -160,6 +165,7 @@ class _Compared:
         self.name = f"{given} ({run.name[:8]})" if given else run.name[:8]
         self.document = run.document
         self.verdicts = run.verdicts
+        self.environments = run.environments
 
 
 class LabCatalog:

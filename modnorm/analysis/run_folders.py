@@ -1,0 +1,57 @@
+"""Run directories by path: a run, or a folder with runs."""
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from modnorm.analysis.run_files import RESULTS, SPEC
+from modnorm.errors import InvalidInputError
+
+_STATE = "state"
+"""Where `modnorm run` keeps the database of several runs, beside them."""
+
+
+def runs_inside(path: Path) -> list[Path]:
+    """Return the path if it is a run directory, else the run directories inside it by name."""
+    if _is_run(path):
+        return [path]
+    return sorted(child for child in path.glob("*/") if _is_run(child))
+
+
+def finished_runs(paths: Iterable[Path], note: Callable[[str], None]) -> list[Path]:
+    """Return the run directories that paths name, and the finished ones inside folders.
+
+    Args:
+        paths: Run directories, or folders with some. A lab's `state/` among them is left out, so
+            `runs/*` names all runs of a folder.
+        note: Called with a text for each directory that is left out.
+
+    Raises:
+        InvalidInputError: a path is not a run directory and holds none.
+    """
+    found: list[Path] = []
+    for path in paths:
+        inside = runs_inside(path)
+        if not inside and path.name == _STATE and runs_inside(path.parent):
+            note(f"{path} is left out: it is the database of a lab")
+        elif not inside:
+            raise not_a_run(path)
+        elif inside == [path]:
+            found.append(path)
+        else:
+            done = [run for run in inside if (run / RESULTS).is_file()]
+            found += done
+            for run in sorted(set(inside) - set(done)):
+                note(f"{run} is left out: it has not finished")
+    return found
+
+
+def _is_run(path: Path) -> bool:
+    return any((path / name).is_file() for name in (SPEC, RESULTS))
+
+
+def not_a_run(path: Path) -> InvalidInputError:
+    """Return the error for a path without a run."""
+    there = "is not a run directory, and holds none" if path.exists() else "does not exist"
+    return InvalidInputError(
+        f"{path} {there}", field="run", remedy="name a directory that `modnorm run` wrote"
+    )
