@@ -21,6 +21,7 @@ from modnorm.analysis.seeds import choose_reference
 from modnorm.analysis.support_tables import (
     decomposition_means,
     decompositions,
+    support_bin_means,
     support_by_bin,
     support_distribution,
 )
@@ -70,10 +71,10 @@ def analyze(
 def _of_ensembles(runs: RunTables, reference: str | None) -> dict[str, pd.DataFrame]:
     if not len(runs.ensembles):
         return {}
-    scaling = population_scaling(runs.ensembles)
+    scaling = population_scaling(runs.ensembles, runs.verdicts)
     return {
         "population-scaling": scaling,
-        "budget-differences": budget_differences(runs.ensembles, reference),
+        "budget-differences": budget_differences(runs.ensembles, reference, runs.verdicts),
         "observed-reductions": observed_reduction(scaling, reference, HITS),
     }
 
@@ -102,10 +103,11 @@ def _of_candidates(
 def _of_votes(runs: RunTables, reference: str | None) -> dict[str, pd.DataFrame]:
     if not len(runs.votes):
         return {}
-    by_seed = decompositions(runs.votes, reference)
+    by_seed, bins = decompositions(runs.votes, reference), support_by_bin(runs.votes)
     return {
         "support-distribution": support_distribution(runs.votes),
-        "support-bins": support_by_bin(runs.votes),
+        "support-bins": bins,
+        "support-bin-means": support_bin_means(bins),
         "decomposition-by-seed": by_seed,
-        "decomposition": decomposition_means(by_seed),
+        "decomposition": decomposition_means(by_seed, runs.votes),
     }

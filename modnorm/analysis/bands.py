@@ -1,6 +1,7 @@
 """Plots of several runs: means over seeds, with a band of one sample SD on either side."""
 
 import math
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -23,6 +24,11 @@ _BETWEEN_SEEDS = 0.22
 """Of the width of a bar: equal markers stay apart."""
 _PANEL = (4.2, 3.2)
 _ACROSS = 4
+_TICKS = 8
+_COLUMNS = 2
+"""Of a legend above bars."""
+_TITLE = 42
+"""Characters of a line of a title."""
 _DPI = 160
 
 
@@ -72,6 +78,10 @@ class Panel:
     """A dashed line across."""
     limits: tuple[float, float] | None = None
     """Of the y axis; bands are clipped to them."""
+    ticks: Sequence[float] = ()
+    """Places that the x axis names; chosen by matplotlib if there are none or too many."""
+    without_first_colour: bool = False
+    """Whether the series that other panels draw first is not here, so its colour is left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +120,8 @@ def draw_panels(panels: Sequence[Panel | Bars], image: Image = "png") -> bytes:
 
 
 def _draw_bands(axes: Axes, panel: Panel) -> None:
-    colours = dict(zip(panel.series, SERIES * len(panel.series), strict=False))
+    start = int(panel.without_first_colour)
+    colours = dict(zip(panel.series, (SERIES * (len(panel.series) + 1))[start:], strict=False))
     floor = _floor(panel) if panel.log_y else -math.inf
     for name, points in panel.series.items():
         _draw_series(axes, name, points, colours[name], floor)
@@ -128,6 +139,8 @@ def _draw_bands(axes: Axes, panel: Panel) -> None:
         axes.set_ylim(bottom=floor)
     if panel.limits is not None:
         axes.set_ylim(panel.limits)
+    if 0 < len(panel.ticks) <= _TICKS:
+        axes.set_xticks(panel.ticks)
     axes.set_xlabel(panel.x, color=MUTED, fontsize=8)
     _label(axes, panel.title, panel.y)
     _add_legend(axes)
@@ -199,9 +212,11 @@ def _draw_bars(axes: Axes, bars: Bars) -> None:
     axes.set_xticks(range(len(names)), names, fontsize=8)
     axes.set_xlabel(bars.x, color=MUTED, fontsize=8)
     axes.axhline(0, color=MUTED, linewidth=0.8)
-    _label(axes, bars.title, bars.y)
-    if len(bars.series) > 1:
-        _add_legend(axes)
+    axes.margins(y=0.1)
+    lines = -(-len(bars.series) // _COLUMNS) if len(bars.series) > 1 else 0
+    _label(axes, bars.title, bars.y, pad=6 + 11 * lines)
+    if lines:
+        _add_legend_above(axes)
 
 
 def _spread(values: Sequence[float]) -> float:
@@ -213,6 +228,21 @@ def _add_legend(axes: Axes) -> None:
     axes.legend(framealpha=0.85, edgecolor="none", fontsize=7, labelcolor=INK, handlelength=1.5)
 
 
-def _label(axes: Axes, title: str, y: str) -> None:
-    axes.set_title(title, loc="left", fontsize=10, fontweight="bold", color=INK)
+def _add_legend_above(axes: Axes) -> None:
+    """Add a legend between title and bars, which would be below it anywhere else."""
+    axes.legend(
+        frameon=False,
+        fontsize=7,
+        labelcolor=INK,
+        handlelength=1.5,
+        loc="lower left",
+        bbox_to_anchor=(0, 1),
+        borderaxespad=0.1,
+        ncols=_COLUMNS,
+    )
+
+
+def _label(axes: Axes, title: str, y: str, pad: float = 6) -> None:
+    title = textwrap.fill(title, _TITLE)
+    axes.set_title(title, loc="left", fontsize=10, fontweight="bold", color=INK, pad=pad)
     axes.set_ylabel(y, color=MUTED, fontsize=8)

@@ -49,7 +49,9 @@ class _Planner:
         """Yield a panel for each task and K."""
         for (model, task, size), rows in self._groups("population-scaling", [*_PLACE, "K"]):
             title = f"{self._title(model, task)}, K = {size}"
-            yield Panel(title, "N, candidates", "held-out metric, %", self._series(rows, "N"))
+            series = self._series(rows, "N")
+            ticks = [float(size) for size in sorted(set(rows["N"]))]
+            yield Panel(title, "N, candidates", "held-out metric, %", series, ticks=ticks)
 
     def survival(self) -> Iterator[Panel]:
         """Yield a panel for each task; of several populations the smallest."""
@@ -66,6 +68,11 @@ class _Planner:
             summary = points.agg(mean="mean", sd="std").reset_index()
             title, spans = self._title(model, task), self._cutoffs(model, task)
             series = self._series(summary, "threshold")
+            spans = {
+                name: span
+                for name, span in spans.items()
+                if rows["threshold"].min() <= span.mean <= rows["threshold"].max()
+            }
             yield Panel(f"{title}: tail", _GAIN, "candidates, %", series, log_y=True, spans=spans)
         for (model, task), rows in self._groups("population-ratios", _PLACE):
             series = self._series(rows, "threshold")
@@ -76,6 +83,7 @@ class _Planner:
                 series,
                 log_y=True,
                 level=self._level(model, task),
+                without_first_colour=True,
             )
 
     def support(self) -> Iterator[Bars]:
@@ -177,7 +185,7 @@ class _Planner:
     def _title(self, model: object, task: object) -> str:
         """Return the task, with the model if there are several."""
         models = {name for table in self._tables.values() for name in table["model"]}
-        return f"{task}, {model}" if len(models) > 1 else str(task)
+        return f"{task}, {str(model).rsplit('/', 1)[-1]}" if len(models) > 1 else str(task)
 
 
 def _where(table: pd.DataFrame, **values: object) -> pd.DataFrame:

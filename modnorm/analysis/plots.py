@@ -33,6 +33,8 @@ _SEQUENCE = LinearSegmentedColormap.from_list("sizes", ["#6fb58f", "#3f8fc0", "#
 _LINEAR_RANGE = 12
 _TICKS = 12
 """Labels that have a place side by side on the x axis."""
+_APART = 0.008
+"""Of the width of the x axis, between the intervals of two series."""
 _NAMED = 12
 """Series that have a place in a legend."""
 
@@ -102,12 +104,16 @@ def _by_ensemble_size(axes: Axes, data: PlotData) -> None:
 
 def _size_axis(axes: Axes, sizes: Sequence[int]) -> None:
     """Tick the sizes; a logarithmic axis suits wide ranges."""
-    wide = sizes[-1] > _LINEAR_RANGE * sizes[0]
+    wide = _is_wide(sizes)
     if wide:
         axes.set_xscale("log")
     ticks = _apart(sizes, math.log if wide else float)
     axes.set_xticks(ticks, [str(size) for size in ticks])
     axes.minorticks_off()
+
+
+def _is_wide(sizes: Sequence[int]) -> bool:
+    return max(sizes) > _LINEAR_RANGE * min(sizes)
 
 
 def _apart(sizes: Sequence[int], place: Callable[[float], float]) -> list[int]:
@@ -136,11 +142,13 @@ def _accuracy(axes: Axes, data: PlotData, series: Mapping[str, _Points]) -> None
     colours = _SEQUENCE(np.linspace(0, 1, len(series)) if len(series) > 1 else [0.5])
     # Between two colours that are named lie those of the sizes between.
     named = list(series)[::-1][:: -(-len(series) // _NAMED)]
-    for (name, points), colour in zip(series.items(), colours, strict=True):
-        xs, ys = zip(*((x, ensemble["metric"]) for x, ensemble in points), strict=True)
+    sizes = sorted({x for points in series.values() for x, _ in points})
+    for place, ((name, points), colour) in enumerate(zip(series.items(), colours, strict=True)):
+        aside = _aside(sizes, place - (len(series) - 1) / 2)
+        xs, ys = zip(*((aside(x), ensemble["metric"]) for x, ensemble in points), strict=True)
         label = name if name in named else None
         axes.plot(xs, ys, marker="o", markersize=5, linewidth=2, color=colour, label=label)
-        _band(axes, points, colour)
+        _whiskers(axes, xs, points, colour)
     _base_line(axes.axhline, data.document["base"]["heldout_metric"])
     axes.set_ylim(bottom=0)
     axes.margins(y=0.12)
@@ -148,14 +156,24 @@ def _accuracy(axes: Axes, data: PlotData, series: Mapping[str, _Points]) -> None
     add_legend(axes)
 
 
-def _band(axes: Axes, points: _Points, colour: str) -> None:
-    """Shade the intervals of a series; a metric that is not a fraction of the rows has none."""
-    known = [bounds for _, each in points if (bounds := each["interval"]) is not None]
-    if len(known) == len(points):
-        lower, upper = zip(*known, strict=True)
-        axes.fill_between(
-            [x for x, _ in points], lower, upper, color=colour, alpha=0.1, linewidth=0
-        )
+def _aside(sizes: Sequence[int], place: float) -> Callable[[int], float]:
+    """Return what shifts a size to the side, so that intervals of several series stay apart."""
+    least, most = min(sizes), max(sizes)
+    if _is_wide(sizes):
+        return lambda size: size * (most / least) ** (_APART * place)
+    return lambda size: size + (most - least) * _APART * place
+
+
+def _whiskers(axes: Axes, xs: Sequence[float], points: _Points, colour: str) -> None:
+    """Draw the intervals of a series; a metric that is not a fraction of the rows has none."""
+    known = [
+        (x, *bounds)
+        for x, (_, each) in zip(xs, points, strict=True)
+        if (bounds := each["interval"]) is not None
+    ]
+    if known:
+        places, lower, upper = zip(*known, strict=True)
+        axes.vlines(places, lower, upper, color=colour, linewidth=1.2, alpha=0.6)
 
 
 def _percent(value: float, _position: float) -> str:

@@ -5,9 +5,11 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 import pandas as pd
 
+from modnorm.analysis.resampling import mean_bounds
 from modnorm.analysis.run_tables import GROUP, RUN
-from modnorm.analysis.seeds import over_seeds, paired
-from modnorm.analysis.tail import cutoff, required_population, survival
+from modnorm.analysis.seeds import over_seeds, paired, with_bounds, with_intervals
+from modnorm.analysis.tail import ROUNDING, cutoff, required_population, survival
+from modnorm.analysis.uncertainty import ConfidenceInterval, accuracy_interval
 
 THRESHOLDS = tuple(0.5 * step for step in range(12))
 """Reward gains of the tail analysis, in percentage points (paper, fig. 4)."""
@@ -55,9 +57,30 @@ def reward_survival(candidates: pd.DataFrame, thresholds: Sequence[float]) -> pd
 def solution_density(
     candidates: pd.DataFrame, thresholds: Sequence[float] = DENSITY_THRESHOLDS
 ) -> pd.DataFrame:
-    """Return the solution density over seeds, in percent; empty without accuracies."""
+    """Return the solution density over seeds, in percent; empty without accuracies.
+
+    `lower` and `upper` bound it: for one seed by the Wilson interval over its candidates, for
+    several by the bootstrap over seeds and candidates.
+    """
     found = survival_by_seed(candidates, "accuracy_gain", thresholds)
-    return over_seeds(found, [*_POOL, "threshold"], "percent") if len(found) else found
+    if not len(found):
+        return found
+    pools = {
+        place: gains.to_numpy(dtype=float)
+        for place, gains in candidates.groupby([*RUN, "N"], sort=False)["accuracy_gain"]
+    }
+
+    def bounds(lines: pd.DataFrame) -> ConfidenceInterval | None:
+        places = list(lines[[*RUN, "N"]].itertuples(index=False, name=None))
+        values = lines["percent"].tolist()
+        if len(places) == 1:
+            interval = accuracy_interval(values[0] / 100, len(pools[places[0]]))
+            return interval and ConfidenceInterval(100 * interval.lower, 100 * interval.upper)
+        least = lines["threshold"].iloc[0] - ROUNDING
+        return mean_bounds(values, [100.0 * (pools[place] >= least) for place in places])
+
+    keys = [*_POOL, "threshold"]
+    return with_bounds(over_seeds(found, keys, "percent"), found.groupby(keys, sort=False), bounds)
 
 
 def required_populations(
@@ -74,9 +97,15 @@ def required_populations(
         P[Bin(N, p) >= 10] >= 0.9, missing if no candidate is above the threshold.
     """
     largest = candidates.groupby(GROUP)["N"].transform("max")
-    found = survival_by_seed(candidates[candidates["N"] == largest], "reward_gain", thresholds)
-    needed = [required_population(percent / 100, hits=HITS) for percent in found["percent"]]
-    return found.assign(required=pd.array(needed, dtype="Int64"))
+    return with_required(
+        survival_by_seed(candidates[candidates["N"] == largest], "reward_gain", thresholds)
+    )
+
+
+def with_required(shares: pd.DataFrame) -> pd.DataFrame:
+    """Return shares of candidates, in `percent`, with the population that each implies."""
+    needed = [required_population(percent / 100, hits=HITS) for percent in shares["percent"]]
+    return shares.assign(required=pd.array(needed, dtype="Int64"))
 
 
 def population_ratios(required: pd.DataFrame, reference: str | None) -> pd.DataFrame:
@@ -87,7 +116,8 @@ def population_ratios(required: pd.DataFrame, reference: str | None) -> pd.DataF
         reference: Method of the reference.
 
     Returns:
-        Mean and sample SD over paired seeds of the seeds' ratios, by threshold.
+        Mean, sample SD and bootstrap interval over paired seeds of the seeds' ratios, by
+        threshold.
     """
     pairs = paired(required, reference, on=["threshold"])
     if not len(pairs):
@@ -95,7 +125,8 @@ def population_ratios(required: pd.DataFrame, reference: str | None) -> pd.DataF
     pairs = pairs.dropna(subset=["required", "reference_required"])
     ratio = pairs["reference_required"].astype(float) / pairs["required"].astype(float)
     keys = [*GROUP, "N", "reference_method", "reference_N", "threshold"]
-    return over_seeds(pairs.assign(ratio=ratio), keys, "ratio")
+    pairs = pairs.assign(ratio=ratio)
+    return with_intervals(over_seeds(pairs, keys, "ratio"), pairs, "ratio")
 
 
 def selection_cutoffs(
@@ -109,7 +140,7 @@ def selection_cutoffs(
         size: K.
 
     Returns:
-        Mean, sample SD, minimum and maximum over seeds, in percentage points, by N.
+        Mean, sample SD, extremes and bootstrap interval over seeds, in percentage points, by N.
     """
     largest = candidates.groupby(GROUP)["N"].transform("max")
     pools = candidates[candidates["N"] == largest].drop(columns="N")
@@ -121,7 +152,9 @@ def selection_cutoffs(
         gains = whole.agg(lambda points: cutoff(points.tolist(), size)).reset_index()
         parts.append(gains.assign(N=population))
     found = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
-    return over_seeds(found, _POOL, "reward_gain") if len(found) else found
+    if not len(found):
+        return found
+    return with_intervals(over_seeds(found, _POOL, "reward_gain"), found, "reward_gain")
 
 
 def _by_pool(

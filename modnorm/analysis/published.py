@@ -9,6 +9,7 @@ from types import MappingProxyType
 
 import pandas as pd
 
+from modnorm.analysis.population_tails import HITS
 from modnorm.analysis.run_tables import GROUP, RUN, RunTables
 from modnorm.errors import InvalidInputError
 
@@ -17,8 +18,14 @@ MODEL = "Qwen/Qwen2.5-1.5B-Instruct"
 METHOD, REFERENCE = "Modular Norm RandOpt", "RandOpt"
 _SEEDS = (42, 43, 44)
 _CANDIDATES, _SCALING = "candidate_rewards.csv", "figure2_population_scaling_data.csv"
+_COUNTS = "figure2_population_scaling_per_seed.csv"
 _PROBLEMS = "figure5_problem_level.csv"
 _CUTOFF_POPULATIONS = MappingProxyType({REFERENCE: 300, METHOD: 25})
+_DECOMPOSED = {
+    "selected_k": "K",
+    "modular_norm_randopt_population_size": "N",
+    "randopt_population_size": "reference_N",
+}
 _PLACE = {"population_size": "N", "k": "K", "selected_k": "K"}
 
 
@@ -33,14 +40,17 @@ def is_published(directory: Path) -> bool:
 def read_inputs(directory: Path) -> RunTables:
     """Return the inputs of the published figures that the directory holds.
 
-    Accuracies come from `figure2_population_scaling_data.csv`, gains from `candidate_rewards.csv`
-    and votes from `figure5_problem_level.csv`.
+    Accuracies are computed from the numbers of right rows in
+    `figure2_population_scaling_per_seed.csv`; without that file they are those of
+    `figure2_population_scaling_data.csv`. Gains come from `candidate_rewards.csv` and votes from
+    `figure5_problem_level.csv`.
 
     Raises:
         InvalidInputError: a file has other columns.
     """
+    counts = _read(directory / _COUNTS, _counted)
     return RunTables(
-        ensembles=_read(directory / _SCALING, _ensembles),
+        ensembles=counts if len(counts) else _read(directory / _SCALING, _ensembles),
         candidates=_read(directory / _CANDIDATES, _candidates),
         votes=_read(directory / _PROBLEMS, _votes),
     )
@@ -80,6 +90,12 @@ def _ensembles(table: pd.DataFrame) -> pd.DataFrame:
         value_name="accuracy",
     )
     return long.assign(model=MODEL, rows=0)[[*RUN, "N", "K", "accuracy", "rows"]]
+
+
+def _counted(table: pd.DataFrame) -> pd.DataFrame:
+    found = table.rename(columns={**_PLACE, "validation_samples": "rows"}).assign(model=MODEL)
+    found["accuracy"] = 100 * (found["correct"] / found["rows"])
+    return found[[*RUN, "N", "K", "accuracy", "rows"]]
 
 
 def _candidates(table: pd.DataFrame) -> pd.DataFrame:
@@ -171,12 +187,49 @@ def _bins(table: pd.DataFrame) -> pd.DataFrame:
     return found.astype({"bin": str})[[*RUN, "N", "K", "bin", "percent"]]
 
 
-def _decomposition(table: pd.DataFrame) -> pd.DataFrame:
-    places = {
-        "selected_k": "K",
-        "modular_norm_randopt_population_size": "N",
-        "randopt_population_size": "reference_N",
+def _bin_means(table: pd.DataFrame) -> pd.DataFrame:
+    prefixes = {REFERENCE: "randopt", METHOD: "modular_norm_randopt"}
+    parts = [
+        pd.DataFrame(
+            {
+                "model": MODEL,
+                "task": table["task"],
+                "method": method,
+                "N": _CUTOFF_POPULATIONS[method],
+                "K": HITS,
+                "bin": table["support_bin"].astype(str),
+                "mean": 100 * table[f"{prefix}_mean"],
+                "sd": 100 * table[f"{prefix}_sample_sd"],
+            }
+        )
+        for method, prefix in prefixes.items()
+    ]
+    return pd.concat(parts, ignore_index=True)
+
+
+def _decomposition_means(table: pd.DataFrame) -> pd.DataFrame:
+    names = {
+        "support": ("support_redistribution_contribution", "support_contribution_share"),
+        "voting": ("conditional_vote_contribution", "conditional_vote_contribution_share"),
+        "total": ("ensemble_accuracy_delta", None),
     }
+    found = table.rename(columns=_DECOMPOSED).assign(
+        model=MODEL, method=METHOD, reference_method=REFERENCE
+    )
+    keys = found[[*GROUP, "N", "reference_method", "reference_N", "K"]]
+    parts = [
+        keys.assign(
+            term=term,
+            mean=100 * table[f"{name}_mean"],
+            sd=100 * table[f"{name}_sample_sd"],
+            share_of_total=1.0 if share is None else table[share],
+        )
+        for term, (name, share) in names.items()
+    ]
+    return pd.concat(parts, ignore_index=True)
+
+
+def _decomposition(table: pd.DataFrame) -> pd.DataFrame:
     percents = {
         "modular_norm_randopt_ensemble_accuracy": "accuracy",
         "randopt_ensemble_accuracy": "reference_accuracy",
@@ -185,7 +238,7 @@ def _decomposition(table: pd.DataFrame) -> pd.DataFrame:
         "ensemble_accuracy_delta": "total",
         "identity_residual": "residual",
     }
-    found = table.rename(columns={**places, **percents})
+    found = table.rename(columns={**_DECOMPOSED, **percents})
     found = found.assign(model=MODEL, method=METHOD, reference_method=REFERENCE)
     found[list(percents.values())] *= 100
     return found[[*RUN, "N", "reference_method", "reference_N", "K", *percents.values()]]
@@ -201,7 +254,9 @@ _SUMMARIES: Mapping[str, tuple[str, Callable[[pd.DataFrame], pd.DataFrame]]] = M
         "population-ratios": ("figure4_required_population_ratio.csv", _ratios),
         "selection-cutoffs": ("figure4_top10_cutoff_summary.csv", _cutoffs),
         "support-bins": ("figure5_support_per_seed.csv", _bins),
+        "support-bin-means": ("figure5_support_aggregate.csv", _bin_means),
         "decomposition-by-seed": ("figure5_exact_decomposition_per_seed.csv", _decomposition),
+        "decomposition": ("figure5_exact_decomposition_aggregate.csv", _decomposition_means),
     }
 )
 """Published file of each table, and what makes the table from it."""

@@ -1,12 +1,18 @@
 """The published figures, recomputed from the published inputs."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pandas as pd
 
 from modnorm.analysis.analyses import Analysis, analyze
+from modnorm.analysis.population_tails import population_ratios, with_required
 from modnorm.analysis.published import REFERENCE, read_inputs, read_summaries
 from modnorm.analysis.published_check import check_summaries
+from modnorm.analysis.support_tables import decomposition_means, support_bin_means
+
+_GIVEN = ["percent"]
+"""Columns that tables take from the published figures of each seed as they are."""
 
 
 def analyze_published(directory: Path) -> tuple[Analysis, pd.DataFrame]:
@@ -16,8 +22,9 @@ def analyze_published(directory: Path) -> tuple[Analysis, pd.DataFrame]:
         directory: A copy of it, or of some of its files.
 
     Returns:
-        The analysis, and how far it reproduces the published summaries (`check_summaries`). A
-        table whose inputs are not in the directory is the published summary itself.
+        The analysis, and how far it reproduces the published summaries (`check_summaries`). Where
+        the inputs are not in the directory, a table follows from the published figures of each
+        seed, or else is the published summary itself.
 
     Raises:
         InvalidInputError: a file has other columns.
@@ -33,9 +40,26 @@ def analyze_published(directory: Path) -> tuple[Analysis, pd.DataFrame]:
         for name, table in analyze(inputs, survival_thresholds=thresholds).tables.items()
     }
     found = {name: table for name, table in found.items() if len(table)}
+    derived = _from_summaries(summaries)
     scaling = {"overview": found["population-scaling"]} if "population-scaling" in found else {}
-    check = check_summaries({**found, **scaling}, summaries)
-    return Analysis(REFERENCE, {**summaries, **found}), check
+    computed = {
+        name: table.drop(columns=_GIVEN, errors="ignore") for name, table in derived.items()
+    }
+    check = check_summaries({**computed, **found, **scaling}, summaries)
+    return Analysis(REFERENCE, {**summaries, **derived, **found}), check
+
+
+def _from_summaries(summaries: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
+    """Return what follows from the published figures of each seed."""
+    found = {}
+    if (shares := summaries.get("required-populations")) is not None:
+        found["required-populations"] = with_required(shares)
+        found["population-ratios"] = population_ratios(found["required-populations"], REFERENCE)
+    if (bins := summaries.get("support-bins")) is not None:
+        found["support-bin-means"] = support_bin_means(bins)
+    if (terms := summaries.get("decomposition-by-seed")) is not None:
+        found["decomposition"] = decomposition_means(terms)
+    return found
 
 
 def _shown(table: pd.DataFrame, summary: pd.DataFrame | None) -> pd.DataFrame:

@@ -6,7 +6,7 @@ import pandas as pd
 
 _KEYS = (
     "model", "task", "method", "seed", "N", "reference_method", "reference_N", "K",
-    "threshold", "bin",
+    "threshold", "bin", "term",
 )  # fmt: skip
 TOLERANCE = 1e-9
 """Largest difference of a value that counts as reproduced, relative to 1 or the value."""

@@ -30,6 +30,8 @@ class RunTables:
     """A row for each candidate with a complete score: `N` of its population, `index`, and its
     gains over the base in percentage points, `reward_gain` and `accuracy_gain`. Without rows of
     runs in which candidates were stopped early."""
+    verdicts: pd.DataFrame = field(default_factory=pd.DataFrame)
+    """A row for each (N, K) and held-out `row`: whether the vote is `correct`."""
     votes: pd.DataFrame = field(default_factory=pd.DataFrame)
     """A row for each (N, K) and held-out row: number m of `right_experts`, and whether the vote
     is `correct`. Without rows of an (N, K) whose experts skipped held-out rows."""
@@ -72,6 +74,7 @@ def _tabulate(run: Results, name: Mapping[str, object]) -> RunTables:
     return RunTables(
         ensembles=table(_ensembles(run)),
         candidates=table(_candidates(run, candidates)),
+        verdicts=_verdicts(run, name),
         votes=_votes(run, name),
         agreement=table(_agreement(run)),
         costs=table(cost_rows(run.document, candidates, timings, _heldout_tokens(run.directory))),
@@ -116,6 +119,12 @@ def _candidates(run: Results, candidates: pd.DataFrame) -> _Rows:
         {"N": len(candidates), "index": index, "reward_gain": reward, "accuracy_gain": accuracy}
         for index, reward, accuracy in found
     ]
+
+
+def _verdicts(run: Results, name: Mapping[str, object]) -> pd.DataFrame:
+    columns = {"population": "N", "ensemble_size": "K"}
+    votes = read_vote_lines(run.directory).rename(columns=columns)
+    return pd.DataFrame([name]).merge(votes[["N", "K", "row", "correct"]], how="cross")
 
 
 def _votes(run: Results, name: Mapping[str, object]) -> pd.DataFrame:

@@ -1,38 +1,51 @@
 """Accuracy against population, and accuracy differences across budgets."""
 
+from collections.abc import Iterator
+
 import pandas as pd
 
+from modnorm.analysis.resampling import Array, Rows, mean_bounds, values_by_row
 from modnorm.analysis.run_tables import GROUP
-from modnorm.analysis.seeds import over_seeds, paired, with_intervals
-from modnorm.analysis.uncertainty import accuracy_interval
+from modnorm.analysis.seeds import REFERENCE, over_seeds, paired, with_bounds
+from modnorm.analysis.uncertainty import ConfidenceInterval, accuracy_interval
 
 _PLACE = [*GROUP, "N", "K"]
 
 
-def population_scaling(ensembles: pd.DataFrame) -> pd.DataFrame:
+_NO_ROWS = pd.DataFrame()
+
+
+def population_scaling(ensembles: pd.DataFrame, verdicts: pd.DataFrame = _NO_ROWS) -> pd.DataFrame:
     """Return the accuracy of each method at each (N, K), in percent.
 
     Args:
         ensembles: `RunTables.ensembles`.
+        verdicts: `RunTables.verdicts`, if known.
 
     Returns:
-        Mean and sample SD over seeds, with `lower` and `upper`: for several seeds the
-        bootstrap interval of the mean, for one seed the Wilson interval over its rows.
+        Mean and sample SD over seeds, with `lower` and `upper`: for several seeds the bootstrap
+        interval of the mean over seeds and rows (over seeds alone without verdicts), for one seed
+        the Wilson interval over its rows.
     """
-    summary = with_intervals(over_seeds(ensembles, _PLACE, "accuracy"), ensembles, "accuracy")
-    if not (summary["seeds"] == 1).any():
-        return summary.sort_values(_PLACE, ignore_index=True)
-    rows = ensembles.drop_duplicates(_PLACE)["rows"]
-    for place, (seeds, mean, count) in enumerate(
-        zip(summary["seeds"], summary["mean"], rows, strict=True)
-    ):
-        interval = accuracy_interval(mean / 100, int(count)) if seeds == 1 else None
-        if interval is not None:
-            summary.loc[place, ["lower", "upper"]] = [100 * bound for bound in interval]
+    rows = values_by_row(verdicts, "correct")
+
+    def bounds(lines: pd.DataFrame) -> ConfidenceInterval | None:
+        values = lines["accuracy"].tolist()
+        if len(values) == 1:
+            return _percent(accuracy_interval(values[0] / 100, int(lines["rows"].iloc[0])))
+        return mean_bounds(values, [_of(rows, place) for place in _places(lines)])
+
+    summary = with_bounds(
+        over_seeds(ensembles, _PLACE, "accuracy"),
+        ensembles.groupby(_PLACE, sort=False, dropna=False),
+        bounds,
+    )
     return summary.sort_values(_PLACE, ignore_index=True)
 
 
-def budget_differences(ensembles: pd.DataFrame, reference: str | None) -> pd.DataFrame:
+def budget_differences(
+    ensembles: pd.DataFrame, reference: str | None, verdicts: pd.DataFrame = _NO_ROWS
+) -> pd.DataFrame:
     """Return the accuracy of each method less that of the reference, in points, at equal K.
 
     Each N of the method is compared with each N of the reference (paper, app. "Population and
@@ -41,17 +54,46 @@ def budget_differences(ensembles: pd.DataFrame, reference: str | None) -> pd.Dat
     Args:
         ensembles: `RunTables.ensembles`.
         reference: Method of the reference.
+        verdicts: `RunTables.verdicts`, if known.
 
     Returns:
-        Mean, sample SD and bootstrap interval of the differences over paired seeds.
+        Mean and sample SD of the differences over paired seeds, with their bootstrap interval
+        over seeds and rows; over seeds alone without verdicts.
     """
     pairs = paired(ensembles, reference, on=["K"])
     if not len(pairs):
         return pairs
     keys = [*GROUP, "N", "reference_method", "reference_N", "K"]
     pairs = pairs.assign(difference=pairs["accuracy"] - pairs["reference_accuracy"])
-    summary = with_intervals(over_seeds(pairs, keys, "difference"), pairs, "difference")
+    rows = values_by_row(verdicts, "correct")
+
+    def bounds(lines: pd.DataFrame) -> ConfidenceInterval | None:
+        mine = [_of(rows, place) for place in _places(lines)]
+        theirs = [_of(rows, place) for place in _places(lines, REFERENCE)]
+        gaps = [
+            None if one is None or other is None or len(one) != len(other) else one - other
+            for one, other in zip(mine, theirs, strict=True)
+        ]
+        return mean_bounds(lines["difference"].tolist(), gaps)
+
+    groups = pairs.groupby(keys, sort=False, dropna=False)
+    summary = with_bounds(over_seeds(pairs, keys, "difference"), groups, bounds)
     return summary.sort_values(keys, ignore_index=True)
+
+
+def _places(lines: pd.DataFrame, prefix: str = "") -> Iterator[tuple[object, ...]]:
+    """Yield the columns of `RUN`, N and K of each line; of the reference with its prefix."""
+    names = ["model", "task", f"{prefix}method", "seed", f"{prefix}N", "K"]
+    yield from lines[names].itertuples(index=False, name=None)
+
+
+def _of(rows: Rows, place: tuple[object, ...]) -> Array | None:
+    found = rows.get(place)
+    return None if found is None else 100 * found
+
+
+def _percent(interval: ConfidenceInterval | None) -> ConfidenceInterval | None:
+    return interval and ConfidenceInterval(100 * interval.lower, 100 * interval.upper)
 
 
 def observed_reduction(scaling: pd.DataFrame, reference: str | None, size: int) -> pd.DataFrame:

@@ -1,12 +1,12 @@
 """Statistics over seeds, and pairs of a method with the reference method by seed."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import pandas as pd
 
 from modnorm.analysis.run_tables import GROUP
-from modnorm.analysis.uncertainty import mean_interval
+from modnorm.analysis.uncertainty import ConfidenceInterval, mean_interval
 from modnorm.errors import InvalidInputError
 
 REFERENCE = "reference_"
@@ -41,6 +41,24 @@ def with_intervals(summary: pd.DataFrame, table: pd.DataFrame, value: str) -> pd
     bounds = [mean_interval(values.tolist()) or (math.nan, math.nan) for _, values in groups]
     return summary.assign(
         lower=[lower for lower, _ in bounds], upper=[upper for _, upper in bounds]
+    )
+
+
+def with_bounds(
+    summary: pd.DataFrame,
+    groups: Iterable[tuple[object, pd.DataFrame]],
+    bounds: Callable[[pd.DataFrame], ConfidenceInterval | None],
+) -> pd.DataFrame:
+    """Add `lower` and `upper` to a summary.
+
+    Args:
+        summary: What `over_seeds` returned.
+        groups: The lines that each of its rows summarises, in their order.
+        bounds: Returns the interval of a row from its lines.
+    """
+    found = [bounds(lines) or (math.nan, math.nan) for _, lines in groups]
+    return summary.assign(
+        lower=[float(lower) for lower, _ in found], upper=[float(upper) for _, upper in found]
     )
 
 

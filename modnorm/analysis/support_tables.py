@@ -5,11 +5,14 @@ from collections.abc import Mapping
 
 import pandas as pd
 
+from modnorm.analysis.resampling import Votes, term_intervals, values_by_row
 from modnorm.analysis.run_tables import GROUP, RUN
-from modnorm.analysis.seeds import over_seeds, paired
+from modnorm.analysis.seeds import REFERENCE, over_seeds, paired, with_bounds, with_intervals
 from modnorm.analysis.support import Support, bin_name, decompose, support_bins
+from modnorm.analysis.uncertainty import ConfidenceInterval
 
 _PLACE = [*GROUP, "N", "K"]
+_NO_VOTES = pd.DataFrame()
 TERMS = ("support", "voting", "total")
 """Terms of the decomposition, in percentage points; the total is the sum of the other two."""
 
@@ -69,6 +72,16 @@ def support_by_bin(votes: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=[*RUN, "N", "K", "bin", "percent"])
 
 
+def support_bin_means(by_seed: pd.DataFrame) -> pd.DataFrame:
+    """Return mean, sample SD and bootstrap interval over seeds of each bin, in percent.
+
+    Args:
+        by_seed: What `support_by_bin` returned.
+    """
+    keys = [*_PLACE, "bin"]
+    return with_intervals(over_seeds(by_seed, keys, "percent"), by_seed, "percent")
+
+
 def decompositions(votes: pd.DataFrame, reference: str | None) -> pd.DataFrame:
     """Split accuracy differences to the reference in support and voting, by seed.
 
@@ -99,20 +112,70 @@ def decompositions(votes: pd.DataFrame, reference: str | None) -> pd.DataFrame:
     )
 
 
-def decomposition_means(by_seed: pd.DataFrame) -> pd.DataFrame:
+def decomposition_means(by_seed: pd.DataFrame, votes: pd.DataFrame = _NO_VOTES) -> pd.DataFrame:
     """Return mean and sample SD of the terms over seeds, and their share of the mean difference.
 
     Args:
         by_seed: What `decompositions` returned.
+        votes: `RunTables.votes`, if known.
+
+    Returns:
+        `lower` and `upper` bound each mean by the bootstrap over seeds and rows; without votes
+        they are missing.
     """
     if not len(by_seed):
         return by_seed
     keys = [*GROUP, "N", "reference_method", "reference_N", "K"]
-    parts = [over_seeds(by_seed, keys, term).assign(term=term) for term in TERMS]
+    groups = by_seed.groupby(keys, sort=False)
+    known = _votes_by_place(votes)
+    bounds = {place: _term_bounds(lines, known) for place, lines in groups}
+    parts = [
+        with_bounds(
+            over_seeds(by_seed, keys, term).assign(term=term),
+            groups,
+            lambda lines, term=term: bounds[tuple(lines.iloc[0][keys])].get(term),  # type: ignore[misc]
+        )
+        for term in TERMS
+    ]
     summary = pd.concat(parts, ignore_index=True)
     totals = by_seed.groupby(keys)["total"].mean().replace(0, math.nan).rename("whole")
     summary = summary.merge(totals.reset_index(), on=keys)
     share = summary["mean"] / summary["whole"]
     return summary.assign(share_of_total=share)[
-        [*keys, "term", "seeds", "mean", "sd", "share_of_total"]
+        [*keys, "term", "seeds", "mean", "sd", "lower", "upper", "share_of_total"]
     ]
+
+
+def _votes_by_place(votes: pd.DataFrame) -> Mapping[tuple[object, ...], Votes]:
+    experts, correct = (values_by_row(votes, name) for name in ("right_experts", "correct"))
+    return {place: Votes(experts[place], correct[place]) for place in experts}
+
+
+def _term_bounds(
+    lines: pd.DataFrame, known: Mapping[tuple[object, ...], Votes]
+) -> Mapping[str, ConfidenceInterval]:
+    """Return the intervals of the terms in points; none unless both ensembles have equal rows."""
+    pairs = []
+    for line in lines.to_dict("records"):
+        mine, theirs = (
+            known.get(
+                (
+                    line["model"],
+                    line["task"],
+                    line[f"{prefix}method"],
+                    line["seed"],
+                    line[f"{prefix}N"],
+                    line["K"],
+                )
+            )
+            for prefix in ("", REFERENCE)
+        )
+        if mine is None or theirs is None or len(mine.correct) != len(theirs.correct):
+            return {}
+        pairs.append((mine, theirs))
+    if len({len(mine.correct) for mine, _ in pairs}) > 1:
+        return {}
+    return {
+        name: ConfidenceInterval(100 * found.lower, 100 * found.upper)
+        for name, found in term_intervals(pairs).items()
+    }

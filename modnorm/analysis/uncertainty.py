@@ -8,8 +8,8 @@ from scipy import stats
 
 LEVEL = 0.95
 """Confidence level of all intervals; tests use 1 - LEVEL."""
-_RESAMPLES = 2000
-_SEED = 0
+RESAMPLES = 2000
+SEED = 0
 """Of the bootstrap: equal data give equal intervals."""
 _WHOLE = 1e-6
 
@@ -48,11 +48,11 @@ def mean_interval(values: Sequence[float]) -> ConfidenceInterval | None:
     found = stats.bootstrap(
         (np.asarray(values, dtype=float),),
         np.mean,
-        n_resamples=_RESAMPLES,
+        n_resamples=RESAMPLES,
         batch=100,
         confidence_level=LEVEL,
         method="percentile",
-        rng=np.random.default_rng(_SEED),
+        rng=np.random.default_rng(SEED),
     ).confidence_interval
     return ConfidenceInterval(float(found.low), float(found.high))
 

@@ -117,5 +117,5 @@ def _warn(row: "ComparisonRow", first: str) -> None:
         stderr().print(note, soft_wrap=True)
     if mixed := describe_mixed(row["mixed_environments"]):
         stderr().print(f"{row['run']}: {mixed}", soft_wrap=True)
-    if note := describe_differing(row["other_environment"], first, row["run"]):
-        stderr().print(note, soft_wrap=True)
+    if other := describe_differing(row["other_environment"], first, row["run"]):
+        stderr().print(other, soft_wrap=True)

@@ -66,7 +66,8 @@ def test_scaling_has_mean_and_sample_sd_over_seeds(runs, tables):
     assert row["seeds"] == 2
     assert row["mean"] == pytest.approx(fmean(values))
     assert row["sd"] == pytest.approx(stdev(values))
-    assert (row["lower"], row["upper"]) == pytest.approx((min(values), max(values)))
+    assert row["lower"] < min(values)  # the rows add to the spread of the seeds
+    assert row["upper"] > max(values)
 
 
 def test_one_seed_has_the_interval_of_its_rows(runs):
