@@ -22,10 +22,10 @@ from modnorm.engines.vllm.speculator import PopulationProposer, PopulationSpecul
 if TYPE_CHECKING:
     from modnorm.engines.drafts.answer_table import AnswerTable
 
-SCHEDULE = ((1, 16, 15), (17, 64, 7), (65, 4096, 3))
+SCHEDULE = ((1, 8, 15), (9, 32, 7), (33, 4096, 3))
 """Draft tokens of each sequence by the sequences of the step: first, last, tokens. Few sequences
 leave room for long drafts in a step that only reads the weights."""
-CAPTURE_SIZES = (*range(16, 65, 16), *range(96, 257, 32), *range(320, 1025, 64))
+CAPTURE_SIZES = (*range(16, 129, 16), *range(160, 513, 32), *range(576, 1025, 64))
 """Tokens of a step for which vLLM captures CUDA graphs, multiples of each `1 + tokens`."""
 _STEP_TOKENS = 4096
 """Most tokens of a step. At its start vLLM samples as many sequences as fit into it, each with the
