@@ -30,7 +30,7 @@ class Outcome:
     """Seconds of judging without concurrent generation."""
     classes: Classes = field(default_factory=dict)
     astray: int = 0
-    """Number of answers with another length than drawn, which would make the work incomparable."""
+    """Number of answers with another length or text than drawn, which makes work incomparable."""
 
     @property
     def steps(self) -> int:

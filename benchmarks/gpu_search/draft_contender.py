@@ -74,6 +74,7 @@ class RecordingEngine(SpeakingEngine):
         descriptor = Descriptor(
             "portable-v1", asked.seed, scale_map.method, asked.radius, scale_map.digest
         )
+        self.misspoken = 0
         self.tokens.clear()
         self.accepted.clear()
         self.stopwatch.take()
@@ -89,6 +90,7 @@ class RecordingEngine(SpeakingEngine):
             sum(steps for steps, _, _ in classes.values()),
             classes,
             dict(sorted(self.accepted.items())),
+            self.misspoken if asked.spoken is not None else 0,
         )
 
 

@@ -58,6 +58,7 @@ class Answered:
         steps: Steps.
         classes: Steps and seconds by the bound of the number of sequences.
         accepted: Number of sequences' steps by the tokens that they gave.
+        misspoken: Number of answers that differ from the given texts.
     """
 
     tokens: Sequence[Sequence[int]]
@@ -65,3 +66,4 @@ class Answered:
     steps: int
     classes: Mapping[int, tuple[int, float, float]]
     accepted: Mapping[int, int]
+    misspoken: int = 0

@@ -198,7 +198,7 @@ def _measure_large(
         for drafts, answered in _ask(engines, asked, report).items():
             sizes = [len(tokens) for tokens in answered.tokens]
             about = {"drafts": drafts, "schedule": name if drafts == POPULATION else ""}
-            wrong = sum(map(operator.ne, sizes, lengths))
+            wrong = sum(map(operator.ne, sizes, lengths)) + answered.misspoken
             report.add("large", **about, candidate=number, wrong=wrong, **_figures(answered))
 
 

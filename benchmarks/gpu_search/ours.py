@@ -1,7 +1,7 @@
 """One engine of this project as a contender, with the library's scoring."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from multiprocessing.connection import Connection
@@ -26,7 +26,7 @@ from modnorm.engines.settings import Drafts, EngineSettings
 from modnorm.search.polling import ParkingPolicy
 from modnorm.search.ranking import mean_reward
 from modnorm.search.scheduling import Scheduler, Turn
-from modnorm.search.scoring import answer_candidate
+from modnorm.search.scoring import CandidateResult, answer_candidate
 from modnorm.search.stopping import EarlyStop, Threshold
 
 JUDGES = 2
@@ -110,8 +110,16 @@ class Contender:
             generate=result.generate_seconds,
             judge=result.score_seconds,
             classes=self.engine.stopwatch.take(),
-            astray=sum(one.tokens != answers.lengths[one.row] for one in result.answers),
+            astray=self._astray(result, answers.lengths),
         )
+
+    def _astray(self, result: CandidateResult, lengths: Sequence[int]) -> int:
+        """Return the number of answers with a wrong length, and of those with a wrong text."""
+        astray = sum(one.tokens != lengths[one.row] for one in result.answers)
+        if isinstance(self.engine, SpeakingEngine):
+            astray += self.engine.misspoken
+            self.engine.misspoken = 0
+        return astray
 
     def close(self) -> None:
         """Free the model."""
