@@ -50,6 +50,11 @@ class PromptEncoder:
         return ids
 
     @property
+    def tokenizer(self) -> PreTrainedTokenizerBase:
+        """The tokenizer, for libraries that need one."""
+        return self._tokenizer
+
+    @property
     def end_id(self) -> int:
         """The token that ends an answer.
 

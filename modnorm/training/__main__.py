@@ -1,0 +1,71 @@
+"""The child of `modnorm.training.child_process`: `python -m modnorm.training JOB.json`."""
+
+import json
+import os
+import sys
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TextIO
+
+from filelock import FileLock
+
+from modnorm.errors import ModnormError
+from modnorm.training.job import LOCK, TrainingJob, TrainingProgress
+
+
+def main() -> None:
+    """Train the job of a file and write progress and outcome as JSON lines."""
+    # Libraries may print; only this module writes to the pipe.
+    pipe = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    threading.Thread(target=_end_with_parent, name="parent", daemon=True).start()
+    job = TrainingJob.model_validate_json(Path(sys.argv[1]).read_bytes())
+    try:
+        import torch  # noqa: PLC0415 - after the redirection
+        from transformers.utils import logging  # noqa: PLC0415 - after the redirection
+
+        from modnorm.training.fine_tuning import train  # noqa: PLC0415 - after the redirection
+
+        logging.disable_progress_bar()
+        if job.threads:
+            torch.set_num_threads(job.threads)
+        job.directory.mkdir(parents=True, exist_ok=True)
+        # The child of a killed trainer may not have ended yet.
+        with FileLock(job.directory / LOCK):
+            outcome = train(job, on_progress=lambda progress: _send_progress(pipe, progress))
+    except Exception as error:
+        _send(pipe, {"error": _fault(error)})
+        if not isinstance(error, ModnormError):
+            raise
+        sys.exit(1)
+    _send(pipe, {"outcome": outcome.model_dump(mode="json")})
+
+
+def _send_progress(pipe: TextIO, progress: TrainingProgress) -> None:
+    _send(pipe, {"progress": progress.model_dump(mode="json")})
+
+
+def _send(pipe: TextIO, message: Mapping[str, object]) -> None:
+    pipe.write(json.dumps(message) + "\n")
+    pipe.flush()
+
+
+def _fault(error: Exception) -> Mapping[str, str | None]:
+    if isinstance(error, ModnormError):
+        name, message = type(error).__name__, error.message
+        return {"kind": name, "message": message, "field": error.field, "remedy": error.remedy}
+    text = f"{type(error).__name__}: {error}"
+    return {"kind": "EngineError", "message": text, "field": None, "remedy": None}
+
+
+def _end_with_parent() -> None:
+    """End at the end of standard input: the parent is gone, or wants no outcome."""
+    # Python aborts at exit if this thread holds the lock of `sys.stdin`.
+    while os.read(sys.stdin.fileno(), 1024):
+        pass
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,117 @@
+"""A training in a process of its own, which ends with its parent.
+
+The child has its own random state, its own GPU memory and its own copy of the libraries, whose
+settings are global. It writes one JSON object a line to standard output: progress, then the
+outcome or an error. It ends when its standard input ends.
+"""
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from tempfile import TemporaryDirectory
+from typing import IO
+
+from modnorm import errors
+from modnorm.training.job import TrainedStudent, TrainingJob, TrainingProgress, require_packages
+from modnorm.training.observers import IsCancelled, OnProgress, ignore_progress, never
+
+POLL_SECONDS = 0.2
+"""Seconds between two questions whether the training is cancelled."""
+STOP_SECONDS = 10.0
+"""Seconds that a cancelled child has before it is killed."""
+
+
+def train_in_child(
+    job: TrainingJob,
+    *,
+    on_progress: OnProgress = ignore_progress,
+    is_cancelled: IsCancelled = never,
+    environment: Mapping[str, str] | None = None,
+) -> TrainedStudent:
+    """Train the student of a job as `modnorm.training.fine_tuning.train` does.
+
+    Args:
+        job: Base, dataset, settings and directory.
+        on_progress: Called after every step, in this thread.
+        is_cancelled: Asked a few times a second, in this thread; it may raise.
+        environment: The child's environment; by default this process's.
+
+    Raises:
+        PreconditionError: the extra `modnorm[train]` is not installed.
+        EngineError: the child died.
+        CancelledError: the training was cancelled; its checkpoints stay.
+        ModnormError: as `train` raises.
+    """
+    require_packages()
+    with TemporaryDirectory(prefix="modnorm-train-") as folder:
+        file = Path(folder, "job.json")
+        file.write_text(job.model_dump_json(), encoding="utf-8")
+        command = [sys.executable, "-m", "modnorm.training", str(file)]
+        with subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
+        ) as child:
+            lines: SimpleQueue[bytes | None] = SimpleQueue()
+            threading.Thread(target=_read, args=(child.stdout, lines), daemon=True).start()
+            try:
+                return _follow(child, lines, on_progress, is_cancelled)
+            finally:
+                _stop(child)
+
+
+def _follow(
+    child: subprocess.Popen[bytes],
+    lines: "SimpleQueue[bytes | None]",
+    on_progress: OnProgress,
+    is_cancelled: IsCancelled,
+) -> TrainedStudent:
+    while True:
+        if is_cancelled():
+            raise errors.CancelledError("the training was cancelled")
+        try:
+            line = lines.get(timeout=POLL_SECONDS)
+        except Empty:
+            continue
+        if line is None:
+            code = child.wait()
+            raise errors.EngineError(f"the training process ended with code {code}")
+        outcome = _handle(json.loads(line), on_progress)
+        if outcome is not None:
+            return outcome
+
+
+def _read(stream: IO[bytes] | None, lines: "SimpleQueue[bytes | None]") -> None:
+    for line in stream or ():
+        lines.put(line)
+    lines.put(None)
+
+
+def _handle(
+    message: Mapping[str, Mapping[str, object]], on_progress: OnProgress
+) -> TrainedStudent | None:
+    if "progress" in message:
+        on_progress(TrainingProgress.model_validate(message["progress"]))
+        return None
+    if "outcome" in message:
+        return TrainedStudent.model_validate(message["outcome"])
+    fault = message["error"]
+    kind = getattr(errors, str(fault["kind"]), errors.EngineError)
+    field, remedy = fault["field"], fault["remedy"]
+    raise kind(
+        str(fault["message"]),
+        field=None if field is None else str(field),
+        remedy=None if remedy is None else str(remedy),
+    )
+
+
+def _stop(child: subprocess.Popen[bytes]) -> None:
+    """End a child that still runs."""
+    if child.stdin is not None:
+        child.stdin.close()
+    try:
+        child.wait(STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        child.kill()

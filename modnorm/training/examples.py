@@ -1,0 +1,67 @@
+"""Datasets of prompts and completions, in TRL's conversational format.
+
+One JSON object a line; further keys, such as the provenance of an answer, are ignored:
+
+    {"prompt": [{"role": "user", "content": "..."}],
+     "completion": [{"role": "assistant", "content": "..."}]}
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from modnorm.errors import InvalidInputError
+from modnorm.tasks.protocol import Message
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A prompt and the answer that the student learns."""
+
+    prompt: tuple[Message, ...]
+    completion: str
+
+
+class _Line(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+    prompt: tuple[Message, ...] = Field(min_length=1)
+    completion: tuple[Message]
+
+
+def read_examples(path: Path) -> tuple[Example, ...]:
+    """Return the examples of a dataset in file order.
+
+    Raises:
+        InvalidInputError: the file cannot be read, has no examples, or a line is malformed.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, ValueError) as error:
+        raise _unusable(f"cannot read {path}: {error}") from error
+    examples = tuple(_example(path, number, line) for number, line in enumerate(lines, 1))
+    if not examples:
+        raise _unusable(f"{path} has no examples")
+    return examples
+
+
+def _example(path: Path, number: int, text: str) -> Example:
+    try:
+        line = _Line.model_validate_json(text)
+    except ValidationError as error:
+        fault = error.errors(include_url=False)[0]
+        place = ".".join(map(str, fault["loc"])) or "the line"
+        raise _unusable(f"{path}, line {number}: {place}: {fault['msg']}") from error
+    (answer,) = line.completion
+    if answer.role != "assistant" or not answer.content:
+        raise _unusable(f"{path}, line {number}: the completion is no answer of the assistant")
+    return Example(line.prompt, answer.content)
+
+
+def _unusable(message: str) -> InvalidInputError:
+    return InvalidInputError(
+        message,
+        field="dataset",
+        remedy="write a prompt and a completion a line, in TRL's conversational format",
+    )

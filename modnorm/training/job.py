@@ -1,0 +1,110 @@
+"""A training job, its progress and its outcome, and the files of its directory."""
+
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict
+
+from modnorm.errors import PreconditionError
+from modnorm.spec import TrainingSpec
+
+_PACKAGES = ("trl", "peft", "datasets", "accelerate")
+STUDENT, STATE = "student", "state"
+"""Folders of a job's directory: the merged model, and checkpoints of the training."""
+ADAPTER = "adapter"
+"""Folder of a student's adapter, beside its merged weights."""
+IDENTITY, OUTCOME, LOCK = "job.json", "outcome.json", "lock"
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class TrainingJob(_Record):
+    """A base, a dataset and settings that define a student, and where it is written."""
+
+    model: str
+    """Bundled name, local directory, or Hugging Face repository of the base."""
+    revision: str | None = None
+    """Commit of a Hugging Face repository."""
+    dataset: Path
+    """File of examples (`modnorm.training.examples`)."""
+    training: TrainingSpec
+    seed: int
+    """Seed of the adapter, of dropout and of the order of examples."""
+    directory: Path
+    """The job's directory; a job that is started again there goes on."""
+    device: str | None = None
+    """Device of torch; by default the first GPU, or else the CPU."""
+    threads: int = 0
+    """Threads of CPU kernels in a child process; 0 for torch's own number."""
+
+
+class TrainingProgress(_Record):
+    """The progress of a training after a step."""
+
+    step: int
+    steps: int
+    """All steps of the training."""
+    epoch: float
+    loss: float
+    """Mean loss of the step's completion tokens, in nats."""
+    learning_rate: float
+    tokens: int
+    """Tokens read so far, prompts included, without padding."""
+
+
+class StepLoss(_Record):
+    """The loss of one step."""
+
+    step: int
+    loss: float
+    """Mean loss of the step's completion tokens, in nats."""
+    learning_rate: float
+
+
+class TrainedStudent(_Record):
+    """A trained student and the cost of its training."""
+
+    digest: str
+    """Digest of the student's checkpoint, as of any other model."""
+    weights_sha256: str
+    """SHA-256 over the student's physical tensors, as engines compute it."""
+    base_digest: str
+    dataset_sha256: str
+    examples: int
+    """Examples that were trained on."""
+    left_out: int
+    """Examples that were longer than the longest sequence."""
+    steps: int
+    tokens: int
+    """Tokens read, prompts included, without padding."""
+    flops: float
+    """transformers' count: 6 x tokens (padding included) x parameters (without embeddings)."""
+    losses: tuple[StepLoss, ...]
+    micro_batch: int
+    """Examples in one forward pass."""
+    seconds: float
+    """Wall time, that before an interruption included up to the checkpoint that went on."""
+    environment: Mapping[str, str]
+    """Libraries and device, on which rounding may depend."""
+
+
+def missing_packages() -> tuple[str, ...]:
+    """Return the packages of the extra `modnorm[train]` that are not installed."""
+    return tuple(name for name in _PACKAGES if find_spec(name) is None)
+
+
+def require_packages() -> None:
+    """Refuse to train without the extra `modnorm[train]`.
+
+    Raises:
+        PreconditionError: a package is missing.
+    """
+    if missing := missing_packages():
+        raise PreconditionError(
+            f"training needs {', '.join(missing)}",
+            field="distillation",
+            remedy="pip install 'modnorm[train]'",
+        )

@@ -1,0 +1,208 @@
+"""Training by the real TRL and PEFT on the bundled model: students, resumption, cancellation."""
+
+import json
+import socket
+from functools import cache
+
+import pytest
+import torch
+from peft import PeftModel
+
+from modnorm.checkpoint.pretrained import load_pretrained
+from modnorm.checkpoint.prompts import PromptEncoder
+from modnorm.checkpoint.reference import resolve_checkpoint
+from modnorm.checkpoint.weights import CheckpointWeights, weights_sha256
+from modnorm.engines import load_engine
+from modnorm.engines.protocol import GenerationLimits
+from modnorm.errors import CancelledError, CandidateError, InvalidInputError
+from modnorm.spec import TrainingSpec
+from modnorm.training import TrainingJob, TrainingProgress
+from modnorm.training.examples import read_examples
+from modnorm.training.fine_tuning import train
+from modnorm.training.job import ADAPTER, STATE, STUDENT
+from tests.training.conftest import SHORT, write_dataset
+
+FULL = TrainingSpec(method="full", batch_size=4, epochs=2, checkpoint_steps=2, learning_rate=1e-4)
+
+
+def train_until(job, step):
+    """Train and stop with an error once a step is reported."""
+
+    def stop(progress):
+        if progress.step == step:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(job, on_progress=stop)
+
+
+def weights_of(job):
+    return (job.directory / STUDENT / "model.safetensors").read_bytes()
+
+
+@pytest.fixture(scope="module")
+def finished(dataset, tmp_path_factory):
+    """Finished trainings by method: the job, its outcome and its progress."""
+
+    @cache
+    def finish(method):
+        job = TrainingJob(
+            model="tiny-thicket",
+            dataset=dataset,
+            training=FULL if method == "full" else SHORT,
+            seed=3,
+            directory=tmp_path_factory.mktemp(method),
+            device="cpu",
+        )
+        reports: list[TrainingProgress] = []
+        return job, train(job, on_progress=reports.append), reports
+
+    return finish
+
+
+@pytest.mark.parametrize("method", ["lora", "full"])
+def test_a_student_is_a_checkpoint_like_its_base(finished, method):
+    job, student, reports = finished(method)
+    base = resolve_checkpoint("tiny-thicket")
+    written = resolve_checkpoint(str(job.directory / STUDENT))
+    stored = CheckpointWeights(written)
+    assert stored.dtype == torch.bfloat16
+    assert student.digest == written.digest != base.digest == student.base_digest
+    assert student.weights_sha256 == weights_sha256(stored.layout, stored.read)
+    messages = read_examples(job.dataset)[0].prompt
+    assert PromptEncoder(written).encode(messages) == PromptEncoder(base).encode(messages)
+    assert [report.step for report in reports] == [1, 2, 3, 4, 5, 6]
+    assert [each.loss for each in student.losses] == [report.loss for report in reports]
+    assert student.losses[-1].loss < student.losses[0].loss
+    assert (student.steps, student.examples, student.left_out) == (6, 12, 0)
+    assert student.tokens == reports[-1].tokens > 0
+    assert student.flops > 0
+    assert (job.directory / STUDENT / ADAPTER).is_dir() == (method == "lora")
+    assert not (job.directory / STATE).exists()
+
+
+def test_the_student_answers_in_an_engine(finished):
+    job, _, _ = finished("lora")
+    engine = load_engine("transformers", resolve_checkpoint(str(job.directory / STUDENT)))
+    prompt = PromptEncoder(resolve_checkpoint("tiny-thicket")).encode(
+        read_examples(job.dataset)[0].prompt
+    )
+    (answer,) = engine.generate([prompt], GenerationLimits(max_tokens=8))
+    engine.close()
+    assert answer.tokens > 0
+
+
+@pytest.mark.parametrize(
+    ("method", "step", "resumed"), [("lora", 1, 1), ("lora", 3, 3), ("full", 6, 5)]
+)
+def test_an_interrupted_training_ends_in_the_same_bytes(finished, make_job, method, step, resumed):
+    whole, expected, _ = finished(method)
+    interrupted = make_job("interrupted", whole.training)
+    train_until(interrupted, step)
+    steps: list[int] = []
+    outcome = train(interrupted, on_progress=lambda progress: steps.append(progress.step))
+    assert steps[0] == resumed  # the step after the last checkpoint
+    assert weights_of(interrupted) == weights_of(whole)
+    assert outcome.model_copy(update={"seconds": 0}) == expected.model_copy(update={"seconds": 0})
+
+
+def test_half_a_checkpoint_is_ignored(finished, make_job):
+    whole, killed = finished("lora")[0], make_job("killed")
+    train_until(killed, 5)
+    (killed.directory / STATE / "checkpoint-4" / "complete").unlink()
+    (killed.directory / STATE / "checkpoint-4" / "optimizer.pt").write_bytes(b"")
+    train(killed)
+    assert weights_of(killed) == weights_of(whole)
+
+
+def test_a_finished_training_is_not_repeated(finished):
+    job, first, _ = finished("lora")
+    steps: list[int] = []
+    assert train(job, on_progress=lambda progress: steps.append(progress.step)) == first
+    assert not steps
+
+
+def test_another_job_in_the_same_directory_starts_anew(finished, make_job):
+    train_until(make_job(), 3)
+    other = train(make_job(seed=4))
+    assert other.weights_sha256 != finished("lora")[1].weights_sha256
+    assert other.digest == resolve_checkpoint(str(make_job().directory / STUDENT)).digest
+
+
+def test_the_adapter_and_the_merged_weights_are_one_model(finished):
+    job, _, _ = finished("lora")
+    student = resolve_checkpoint(str(job.directory / STUDENT))
+    base = load_pretrained(
+        resolve_checkpoint("tiny-thicket"), dtype=torch.float32, attention="sdpa"
+    )
+    adapted = PeftModel.from_pretrained(base, str(job.directory / STUDENT / ADAPTER))
+    merged = load_pretrained(student, dtype=torch.float32, attention="sdpa")
+    ids = torch.tensor([PromptEncoder(student).encode(read_examples(job.dataset)[0].prompt)])
+    with torch.inference_mode():
+        difference = adapted(ids).logits - merged(ids).logits
+    assert difference.abs().max() < 0.1  # the merged weights are rounded to bfloat16
+
+
+def test_a_tied_head_stays_tied_in_full_training(finished):
+    job, _, _ = finished("full")
+    student = resolve_checkpoint(str(job.directory / STUDENT))
+    names = {part.name for tensor in CheckpointWeights(student).layout for part in tensor.parts}
+    assert "lm_head.weight" not in names
+    model = load_pretrained(student, dtype=torch.float32, attention="sdpa")
+    assert model.get_input_embeddings().weight is model.get_output_embeddings().weight
+
+
+def test_micro_batches_change_only_the_rounding(finished, make_job, monkeypatch):
+    _, whole, _ = finished("lora")
+    monkeypatch.setattr("modnorm.training.memory.CPU_BYTES", 1)
+    parts = train(make_job("parts"))
+    assert (whole.micro_batch, parts.micro_batch) == (4, 1)
+    expected = [each.loss for each in whole.losses]
+    assert [each.loss for each in parts.losses] == pytest.approx(expected, rel=1e-2)
+    assert parts.tokens == whole.tokens
+
+
+def test_a_cancelled_training_goes_on_later(make_job):
+    job = make_job()
+    steps: list[TrainingProgress] = []
+    with pytest.raises(CancelledError):
+        train(job, on_progress=steps.append, is_cancelled=lambda: len(steps) >= 3)
+    assert len(steps) == 3
+    assert train(job).steps == 6
+
+
+def test_a_diverging_training_fails_with_a_remedy(make_job):
+    extreme = FULL.model_copy(update={"learning_rate": 1e36, "warmup": 0.0})
+    with pytest.raises(CandidateError, match="diverged") as caught:
+        train(make_job(training=extreme))
+    assert caught.value.field == "training.learning_rate"
+
+
+def test_examples_beyond_the_longest_sequence_are_left_out(make_job, tmp_path):
+    lengths = sorted(
+        len(PromptEncoder(resolve_checkpoint("tiny-thicket")).encode(example.prompt))
+        for example in read_examples(write_dataset(tmp_path / "examples.jsonl"))
+    )
+    short = SHORT.model_copy(update={"max_length": lengths[-1] + 18})
+    outcome = train(make_job(training=short))
+    assert outcome.left_out > 0
+    assert outcome.examples + outcome.left_out == 12
+    with pytest.raises(InvalidInputError) as caught:
+        train(make_job("none", training=SHORT.model_copy(update={"max_length": 4})))
+    assert caught.value.field == "training.max_length"
+
+
+def test_training_calls_no_network(make_job, monkeypatch):
+    def refuse(*_):
+        raise AssertionError("a connection")
+
+    monkeypatch.delenv("HF_HUB_DISABLE_TELEMETRY", raising=False)
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    train(make_job())
+
+
+def test_the_adapter_keeps_its_rank(finished):
+    job, _, _ = finished("lora")
+    text = (job.directory / STUDENT / ADAPTER / "adapter_config.json").read_text()
+    assert json.loads(text)["r"] == 4
