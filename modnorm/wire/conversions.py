@@ -10,7 +10,14 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 
 from modnorm.errors import InvalidInputError
 from modnorm.perturbation.descriptor import Descriptor
-from modnorm.spec import CalibrationSpec, ExperimentSpec, MethodSpec, parse_section, parse_spec
+from modnorm.spec import (
+    CalibrationSpec,
+    ExperimentSpec,
+    MethodSpec,
+    TrainingSpec,
+    parse_section,
+    parse_spec,
+)
 from modnorm.tasks.protocol import Message
 from modnorm.v1 import common_pb2, experiment_pb2
 
@@ -56,6 +63,15 @@ def method_from_proto(message: common_pb2.MethodSpec) -> MethodSpec:
         InvalidInputError: names the first field at fault.
     """
     return parse_section(MethodSpec, _content(message), field="method")
+
+
+def training_from_proto(message: common_pb2.TrainingSpec) -> TrainingSpec:
+    """Validate the settings of a training; unset fields get their defaults.
+
+    Raises:
+        InvalidInputError: names the first field at fault.
+    """
+    return parse_section(TrainingSpec, _content(message), field="training")
 
 
 def _content(message: ProtoMessage) -> dict[str, object]:

@@ -150,6 +150,32 @@ class EvaluatorSettings(QueueSettings):
     """Whether standard input belongs to a supervisor: the evaluator ends with it."""
 
 
+class TrainerSettings(QueueSettings):
+    """Settings of a trainer, which listens for health checks only."""
+
+    bind_address: str = "127.0.0.1:50056"
+    aggregator_target: str = "127.0.0.1:50051"
+    heartbeat_seconds: float = Field(default=5.0, gt=0)
+    """Seconds between two heartbeats; well below the aggregator's `lease_seconds`."""
+    worker_name: str = ""
+    """Name in leases; empty for host and process id."""
+    torch_threads: int = Field(default=0, ge=0)
+    """Threads of CPU kernels; 0 for torch's own number. Rounding may depend on it."""
+    train_device: str = ""
+    """Device of torch, `cuda:1` or `cpu` for instance; empty for the first GPU, or else the
+    CPU."""
+    train_dir: GivenPath | None = None
+    """Directory of unfinished trainings, which must outlive the process for a killed trainer to
+    go on; by default `trainings` of `cache_dir`."""
+    stall_seconds: float = Field(default=3_600.0, gt=0)
+    """Seconds without a step of the optimizer after which a training hangs and is ended."""
+
+    @property
+    def trainings(self) -> Path:
+        """Directory of unfinished trainings."""
+        return self.train_dir or self.cache_dir / "trainings"
+
+
 class SupervisorSettings(EvaluatorSettings):
     """Settings of a host's supervisor; its workers read the same environment."""
 

@@ -4,11 +4,8 @@ import logging
 import os
 import platform
 import threading
-from typing import NoReturn
 
-from celery import Celery
-from celery.exceptions import Reject, WorkerShutdown
-from celery.worker import WorkController
+from celery.exceptions import Reject
 from prometheus_client import CollectorRegistry
 
 from modnorm.engines import load_engine
@@ -17,17 +14,17 @@ from modnorm.v1.evaluation_pb2_grpc import JobServiceStub
 from modnorm.wire.channel import open_channel
 from modnorm.wire.remote_sandbox import sandbox_at
 from services.common.channels import CHANNEL_OPTIONS
-from services.common.queue import QUEUE, TASK, make_celery
+from services.common.queue import QUEUE, TASK
 from services.common.settings import EvaluatorSettings
+from services.common.worker.queue_loop import QueueLoop
+from services.common.worker.shutdown import Shutdown
 from services.evaluator.aggregator_client import AggregatorClient
+from services.evaluator.candidate_lease import longest_silence
 from services.evaluator.engine_thread import EngineThread
 from services.evaluator.job_runner import JobRunner
 from services.evaluator.job_scoring import JobScorer
-from services.evaluator.lease import longest_silence
 from services.evaluator.metrics import EvaluatorMetrics
 from services.evaluator.model_cache import LoadEngine, Loading
-from services.evaluator.queue_messages import QueueConsumer
-from services.evaluator.shutdown import Shutdown
 from services.evaluator.watchdog import Watchdog
 
 JOIN_SECONDS = 16.0
@@ -78,17 +75,14 @@ class Worker:
             silence_seconds=longest_silence(settings.stall_seconds),
         )
         self._engine = EngineThread(self._runner, self._shutdown, settings.torch_threads)
-        self._app = _celery_app(settings.broker_url)
-        # Not shared: this process may hold other Celery applications with their own workers.
-        self._app.task(self._evaluate, name=TASK, shared=False)
-        self._controller = _solo_controller(self._app, f"{name}-{id(self):x}")
+        self._loop = QueueLoop(
+            settings.broker_url, queue=QUEUE, task=TASK, handle=self._evaluate, name=name
+        )
 
     @property
     def serving(self) -> bool:
         """Whether the worker consumes the queue: connected to the broker and not stopping."""
-        connection = self._controller.consumer.connection
-        connected = connection is not None and bool(connection.connected)
-        return connected and not self._shutdown.requested.is_set()
+        return self._loop.is_connected and not self._shutdown.requested.is_set()
 
     @property
     def hangs(self) -> bool:
@@ -102,12 +96,10 @@ class Worker:
 
     def run(self) -> None:
         """Work until `stop` is called; wait for a broker or an aggregator that is down."""
-        # Celery finds tasks through the thread's current application.
-        self._app.set_current()
         with self._running:
             self._engine.start()
             try:
-                self._controller.start()
+                self._loop.run()
             finally:
                 self._engine.close()
                 self._channel.close()
@@ -119,7 +111,7 @@ class Worker:
         interrupted: after `JOIN_SECONDS` this method releases the jobs itself.
         """
         self._shutdown.request()
-        self._end_loop()
+        self._loop.end()
         if not self._ends():
             logger.warning("the worker did not stop in time")
             self._runner.release()
@@ -146,11 +138,7 @@ class Worker:
             raise Reject("the worker is stopping", requeue=True)
         if self._runner.scorer.needs_new_process:
             logger.error("this process ends: the model needs a new one")
-            self._end_loop()
-
-    def _end_loop(self) -> None:
-        """Make Celery's consumer end its loop in its own thread."""
-        self._controller.consumer.call_soon(_shut_down)
+            self._loop.end()
 
 
 def _loading(settings: EvaluatorSettings, load: LoadEngine) -> Loading:
@@ -161,34 +149,3 @@ def _loading(settings: EvaluatorSettings, load: LoadEngine) -> Loading:
         may_make_room=settings.may_make_room,
         load=load,
     )
-
-
-def _solo_controller(app: Celery, hostname: str) -> WorkController:
-    """Return Celery's controller for a worker that runs tasks in its own thread."""
-    return app.WorkController(
-        hostname=hostname,
-        pool="solo",
-        concurrency=1,
-        queues=[QUEUE],
-        use_eventloop=False,  # a task of the solo pool would block it
-        without_gossip=True,
-        without_mingle=True,
-        without_heartbeat=True,
-    )
-
-
-def _celery_app(broker_url: str) -> Celery:
-    app = make_celery(broker_url)
-    app.conf.update(
-        # A solo worker answers no command during a job.
-        worker_enable_remote_control=False,
-        broker_connection_max_retries=None,
-        # Celery warns if this is unset. A solo worker runs no task when it notices a loss.
-        worker_cancel_long_running_tasks_on_connection_loss=True,
-        worker_consumer=QueueConsumer,
-    )
-    return app
-
-
-def _shut_down() -> NoReturn:
-    raise WorkerShutdown(0)

@@ -9,8 +9,8 @@ from queue import Empty, SimpleQueue
 
 import torch
 
+from services.common.worker.shutdown import Shutdown
 from services.evaluator.job_runner import JobRunner
-from services.evaluator.shutdown import Shutdown
 
 IDLE_SECONDS = 0.1
 """Seconds without a new job after which a parked job continues."""

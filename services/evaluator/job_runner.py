@@ -9,23 +9,18 @@ from modnorm.errors import CancelledError, ModnormError, StaleLeaseError, Unavai
 from modnorm.search.scheduling import Turn
 from modnorm.v1 import evaluation_pb2 as messages
 from services.common.logging import naming
+from services.common.worker.backoff import JobBackoff
+from services.common.worker.failure_kinds import failure_kind
+from services.common.worker.lease import MIN_SILENCE_SECONDS, Heartbeats, ReleasedError
+from services.common.worker.shutdown import Shutdown
 from services.evaluator.aggregator_client import AggregatorClient
 from services.evaluator.background_report import BackgroundReport
-from services.evaluator.backoff import JobBackoff
+from services.evaluator.candidate_lease import AbandonedError, CandidateLease
 from services.evaluator.candidate_threshold import CandidateThreshold
 from services.evaluator.job_scoring import JobScorer, Work, split_name
-from services.evaluator.lease import (
-    MIN_SILENCE_SECONDS,
-    AbandonedError,
-    Heartbeats,
-    HeldLease,
-    ReleasedError,
-)
 from services.evaluator.metrics import JobOutcome
 from services.evaluator.model_affinity import ModelAffinity
 from services.evaluator.parked_jobs import ParkedJobs
-from services.evaluator.report_messages import failure_kind
-from services.evaluator.shutdown import Shutdown
 from services.evaluator.task_cache import UnfitError
 
 logger = logging.getLogger(__name__)
@@ -197,7 +192,7 @@ class JobRunner:
     def _answer(self, job: messages.Job, turn: Turn) -> Work:
         """Answer the rows of a job; return the remaining work, which keeps the lease."""
         threshold = CandidateThreshold(job)
-        lease = HeldLease(
+        lease = CandidateLease(
             self._heartbeats,
             job.lease,
             self._shutdown,

@@ -27,8 +27,8 @@ from modnorm.v1 import evaluation_pb2 as messages
 from modnorm.wire.conversions import descriptor_from_proto
 from services.evaluator.aggregator_client import AggregatorClient
 from services.evaluator.artifact_cache import ArtifactCache
+from services.evaluator.candidate_lease import CandidateLease
 from services.evaluator.candidate_threshold import CandidateThreshold, early_stop
-from services.evaluator.lease import HeldLease
 from services.evaluator.metrics import EvaluatorMetrics
 from services.evaluator.model_cache import LoadedModel, LoadEngine, Loading, ModelCache
 from services.evaluator.parked_jobs import ParkingTurn
@@ -87,7 +87,7 @@ class JobScorer:
     def answer(
         self,
         job: messages.Job,
-        lease: HeldLease,
+        lease: CandidateLease,
         threshold: CandidateThreshold,
         turn: ParkingPolicy | None = None,
     ) -> Work:
@@ -161,7 +161,7 @@ class JobScorer:
             self.needs_new_process = self.makes_room = True
             raise UnfitError(str(error)) from error
 
-    def _progress(self, lease: HeldLease, done: int) -> None:
+    def _progress(self, lease: CandidateLease, done: int) -> None:
         """Record a sign of life of the engine and the progress of a job."""
         self._watchdog.beat()
         lease.progress(done)
@@ -171,7 +171,7 @@ class JobScorer:
         job: messages.Job,
         request: _Request,
         model: LoadedModel,
-        lease: HeldLease,
+        lease: CandidateLease,
         descriptor: Descriptor,
     ) -> PendingResult:
         """Answer rows; the result numbers them from 0."""

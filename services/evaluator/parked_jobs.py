@@ -6,7 +6,7 @@ from functools import partial
 from modnorm.search.polling import ParkingPolicy
 from modnorm.search.scheduling import Scheduler, Turn
 from modnorm.v1 import evaluation_pb2 as messages
-from services.evaluator.lease import HeldLease
+from services.evaluator.candidate_lease import CandidateLease
 from services.evaluator.watchdog import Watchdog
 
 
@@ -58,7 +58,7 @@ class ParkedJobs:
 class ParkingTurn:
     """A turn that suspends the watchdog and marks the lease while its job is parked."""
 
-    def __init__(self, turn: ParkingPolicy, watchdog: Watchdog, lease: HeldLease) -> None:
+    def __init__(self, turn: ParkingPolicy, watchdog: Watchdog, lease: CandidateLease) -> None:
         self._turn = turn
         self._watchdog = watchdog
         self._lease = lease

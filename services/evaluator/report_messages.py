@@ -1,15 +1,8 @@
-"""The messages of a report, and the failure kind of an error."""
+"""The messages of a report."""
 
 import platform
 from collections.abc import Iterator, Mapping, Sequence
 
-from modnorm.errors import (
-    CandidateError,
-    IncompatibleError,
-    InvalidInputError,
-    NotFoundError,
-    TooLargeError,
-)
 from modnorm.search.judging import Answer
 from modnorm.search.scoring import CandidateResult
 from modnorm.v1 import evaluation_pb2 as messages
@@ -49,24 +42,6 @@ def report_parts(
     yield messages.ReportJobRequest(header=header)
     for batch in _batches([_answer(answer) for answer in result.answers]):
         yield messages.ReportJobRequest(answers=batch)
-
-
-def failure_kind(error: Exception, *, at_engine: bool) -> messages.FailureKind.ValueType:
-    """Return the kind of a failed attempt, which decides whether the job is tried again.
-
-    An invalid job fails in every attempt, as do all jobs of its experiment: `FATAL`. A refused
-    report may succeed from another worker. Any other failure is of the worker, its machine or a
-    service, and the job is tried again: `INFRASTRUCTURE`.
-
-    `at_engine` is False while the job is scored and reported.
-    """
-    if isinstance(error, CandidateError) or (isinstance(error, TooLargeError) and not at_engine):
-        return messages.FAILURE_KIND_CANDIDATE
-    if isinstance(error, IncompatibleError):
-        return messages.FAILURE_KIND_FATAL
-    if isinstance(error, InvalidInputError | NotFoundError) and at_engine:
-        return messages.FAILURE_KIND_FATAL
-    return messages.FAILURE_KIND_INFRASTRUCTURE
 
 
 def _batches(answers: Sequence[messages.Answer]) -> Iterator[messages.AnswerBatch]:

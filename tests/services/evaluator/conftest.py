@@ -30,12 +30,12 @@ from modnorm.wire.conversions import descriptor_to_proto
 from modnorm.wire.status import to_status
 from services.common.channels import CHANNEL_OPTIONS
 from services.common.tracing import CallTracer, trace_calls
+from services.common.worker.shutdown import Shutdown
 from services.evaluator.aggregator_client import AggregatorClient
 from services.evaluator.job_runner import JobRunner
 from services.evaluator.job_scoring import JobScorer
 from services.evaluator.metrics import EvaluatorMetrics
 from services.evaluator.model_cache import Loading
-from services.evaluator.shutdown import Shutdown
 from services.evaluator.watchdog import Watchdog
 from verification.labs.waiting import wait_until
 
@@ -196,6 +196,11 @@ class Aggregator(evaluation_pb2_grpc.JobServiceServicer):
                 raise NotFoundError("no such answers")
         for answer in self.sheets[request.job_id]:
             yield messages.FetchAnswerSheetResponse(answers=[answer])
+
+    def FetchDataset(  # noqa: N802 - the rpc's name
+        self, request: messages.FetchDatasetRequest, context: grpc.ServicerContext
+    ) -> Iterator[messages.FetchDatasetResponse]:
+        raise NotImplementedError("an evaluator fetches no dataset")
 
     def wait_for(self, job_id: str) -> None:
         """Wait until a job is reported or failed."""

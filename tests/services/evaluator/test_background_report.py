@@ -13,10 +13,10 @@ from modnorm.errors import CandidateError
 from modnorm.tasks import Task
 from modnorm.tasks.protocol import Judgement, Row
 from modnorm.v1 import evaluation_pb2 as messages
+from services.common.worker.shutdown import Shutdown
 from services.evaluator.background_report import BackgroundReport
 from services.evaluator.job_runner import JobRunner
 from services.evaluator.model_cache import Loading
-from services.evaluator.shutdown import Shutdown
 from tests.services.evaluator.run_job import run_job
 from verification.labs.waiting import HANG_SECONDS
 

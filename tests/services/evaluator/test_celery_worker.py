@@ -10,8 +10,8 @@ import pytest
 from modnorm.v1 import evaluation_pb2 as messages
 from services.common.queue import make_celery, publish, queued
 from services.common.settings import EvaluatorSettings
+from services.evaluator.candidate_lease import CandidateLease
 from services.evaluator.celery_worker import Worker
-from services.evaluator.lease import HeldLease
 from tests.services.evaluator.run_job import run_job
 from verification.labs.waiting import HANG_SECONDS
 
@@ -69,14 +69,14 @@ def test_a_lease_is_kept_while_a_model_may_still_load(
     patient: EvaluatorSettings, aggregator, add_job: AddJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept: list[bool] = []
-    is_wanted = HeldLease.is_wanted
+    is_wanted = CandidateLease.is_wanted
 
-    def late(lease: HeldLease) -> bool:
+    def late(lease: CandidateLease) -> bool:
         lease._last_progress = time.monotonic() - 3 * patient.stall_seconds
         kept.append(is_wanted(lease))
         return kept[-1]
 
-    monkeypatch.setattr(HeldLease, "is_wanted", late)
+    monkeypatch.setattr(CandidateLease, "is_wanted", late)
     worker = Worker(patient)
     add_job()
     run_job(worker._runner, "a")

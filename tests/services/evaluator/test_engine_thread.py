@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
+from services.common.worker.shutdown import Shutdown
 from services.evaluator.engine_thread import EngineThread
-from services.evaluator.shutdown import Shutdown
 
 if TYPE_CHECKING:
     from services.evaluator.job_runner import JobRunner

@@ -22,9 +22,9 @@ from modnorm.tasks import get_task
 from modnorm.tasks.row_loading import encode_rows, load_rows
 from modnorm.v1 import evaluation_pb2 as messages
 from modnorm.wire.conversions import descriptor_from_proto
-from services.evaluator.backoff import LONGEST_PAUSE
+from services.common.worker.backoff import LONGEST_PAUSE
+from services.common.worker.shutdown import Shutdown
 from services.evaluator.job_runner import JobRunner
-from services.evaluator.shutdown import Shutdown
 from tests.services.evaluator.run_job import run_job
 
 DECLARATION = """

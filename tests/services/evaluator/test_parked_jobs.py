@@ -11,10 +11,10 @@ from modnorm.engines import Completion, Engine, EngineSettings, GenerationLimits
 from modnorm.errors import EngineError, StaleLeaseError, UnavailableError
 from modnorm.search.judging import AnswerJudge
 from modnorm.v1 import evaluation_pb2 as messages
+from services.common.worker.shutdown import Shutdown
 from services.evaluator.job_runner import JobRunner
 from services.evaluator.model_cache import Loading
 from services.evaluator.replay_canary import PROMPTS
-from services.evaluator.shutdown import Shutdown
 from services.evaluator.watchdog import Watchdog
 from tests.services.evaluator.run_job import run_job
 from verification.labs.waiting import HANG_SECONDS, wait_until

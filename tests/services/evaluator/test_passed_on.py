@@ -4,11 +4,11 @@ import pytest
 from typing_extensions import override
 
 from modnorm.v1 import evaluation_pb2 as messages
+from services.common.worker.shutdown import Shutdown
 from services.evaluator.aggregator_client import AggregatorClient
 from services.evaluator.job_runner import JobRunner
 from services.evaluator.job_scoring import JobScorer
 from services.evaluator.model_cache import Loading
-from services.evaluator.shutdown import Shutdown
 
 AddJob = Callable[..., messages.Job]
 

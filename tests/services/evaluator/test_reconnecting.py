@@ -7,8 +7,8 @@ import pytest
 import redis
 
 from services.common.queue import QUEUE, make_celery
-from services.evaluator import queue_messages
-from services.evaluator.queue_messages import (
+from services.common.worker import queue_messages
+from services.common.worker.queue_messages import (
     MAX_RECONNECT_SECONDS,
     RECONNECT_SECONDS,
     QueueConsumer,

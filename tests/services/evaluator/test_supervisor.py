@@ -15,7 +15,8 @@ import pytest
 from modnorm.errors import ModnormError
 from services.common.healthcheck import check
 from services.common.settings import SupervisorSettings
-from services.evaluator import aggregator_client, celery_worker, supervisor
+from services.common.worker import aggregator_calls
+from services.evaluator import celery_worker, supervisor
 from services.evaluator.mps import CONTROL
 from services.evaluator.supervisor import COMMAND, Supervisor
 from services.evaluator.worker_process import MAKES_ROOM
@@ -321,7 +322,7 @@ def test_a_supervisor_that_does_not_start_leaves_no_daemon_behind(fault, tmp_pat
 
 
 def test_a_worker_is_not_killed_while_it_releases_its_job():
-    assert celery_worker.JOIN_SECONDS + aggregator_client.LAST_SECONDS < supervisor.STOP_SECONDS
+    assert celery_worker.JOIN_SECONDS + aggregator_calls.LAST_SECONDS < supervisor.STOP_SECONDS
 
 
 def test_invalid_devices_end_the_supervisor_with_a_log_line():

@@ -1,3 +1,5 @@
+"""Jobs that a worker cannot do: others run, and the queue is polled slowly."""
+
 import threading
 import time
 import uuid
@@ -9,67 +11,13 @@ from typing_extensions import override
 from modnorm.v1 import evaluation_pb2 as messages
 from services.common.queue import make_celery, publish
 from services.common.settings import EvaluatorSettings
-from services.evaluator.backoff import (
-    LONGEST_PAUSE,
-    LONGEST_ROUND_PAUSE,
-    UNFIT_PAUSE,
-    JobBackoff,
+from services.common.worker.backoff import (
     ReconnectBackoff,
 )
 from services.evaluator.celery_worker import Worker
 from verification.labs.waiting import HANG_SECONDS
 
 AddJob = Callable[..., messages.Job]
-
-
-def after(pauses: JobBackoff, *job_ids: str) -> list[float]:
-    """Return the pauses after unfit jobs."""
-    found = []
-    for job_id in job_ids:
-        pauses.begin()
-        pauses.unfit(job_id)
-        found.append(pauses.seconds)
-    return found
-
-
-def test_a_worker_waits_once_per_round_of_unfit_jobs() -> None:
-    assert after(JobBackoff(), *"abcabcabc") == [
-        *[UNFIT_PAUSE] * 3,
-        *[2.0, UNFIT_PAUSE, UNFIT_PAUSE],
-        *[4.0, UNFIT_PAUSE, UNFIT_PAUSE],
-    ]
-
-
-def test_a_single_unfit_job_is_tried_less_and_less_often() -> None:
-    found = after(JobBackoff(), *["a"] * 2000)
-    assert found == sorted(found)
-    assert found[-1] == LONGEST_ROUND_PAUSE
-
-
-def test_an_answered_job_ends_the_rounds() -> None:
-    pauses = JobBackoff()
-    after(pauses, *"aaa")
-    pauses.begin()
-    assert pauses.seconds == 0.0
-    pauses.answered()
-    assert after(pauses, *"aa") == [UNFIT_PAUSE, 2.0]
-
-
-def test_failures_and_unfit_jobs_are_counted_separately() -> None:
-    pauses = JobBackoff()
-    for _ in range(3):
-        pauses.failed(at_engine=True)
-    assert after(pauses, "a") == [8.0]
-    pauses.failed(at_engine=False)
-    assert pauses.seconds == 16.0
-    for _ in range(3):
-        pauses.failed(at_engine=False)
-    assert pauses.seconds == LONGEST_PAUSE
-    pauses.reported()
-    assert pauses.seconds == 8.0
-    pauses.answered()
-    pauses.begin()
-    assert pauses.seconds == 0.0
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 from typing_extensions import override
 
 from modnorm.errors import InvalidInputError
-from services.evaluator.backoff import ReconnectBackoff
+from services.common.worker.backoff import ReconnectBackoff
 
 POLL_SECONDS = 0.2
 """Longest wait for a message before Celery checks whether to stop."""
@@ -38,7 +38,7 @@ class _Envelope(BaseModel):
     class Headers(BaseModel):
         """Celery's headers; those that delay, rename or link a message must be empty."""
 
-        task: Literal["modnorm.evaluate"]
+        task: Literal["modnorm.evaluate", "modnorm.train"]
         id: Id
         eta: None = None
         expires: None = None

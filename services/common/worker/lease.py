@@ -3,30 +3,20 @@
 import logging
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from contextvars import copy_context
 from typing import Self
 
 from modnorm.errors import CancelledError, ModnormError, NotFoundError, StaleLeaseError
 from modnorm.v1 import evaluation_pb2 as messages
 from services.common.tracing import add_trace_context
-from services.evaluator.aggregator_client import AggregatorClient
-from services.evaluator.candidate_threshold import CandidateThreshold
-from services.evaluator.shutdown import Shutdown
-from services.evaluator.watchdog import LOAD_FACTOR
+from services.common.worker.aggregator_calls import AggregatorCalls
+from services.common.worker.shutdown import Shutdown
 
 MIN_SILENCE_SECONDS = 1_800.0
 """Seconds for which every lease is kept without progress: loading a large model takes minutes."""
-_MARGIN = 60.0
-"""Seconds before that in which the watchdog can end a hanging worker and fail its job."""
 
 logger = logging.getLogger(__name__)
-
-
-def longest_silence(stall_seconds: float) -> float:
-    """Return for how many seconds a lease is kept without progress, while a model may load."""
-    return max(MIN_SILENCE_SECONDS, LOAD_FACTOR * stall_seconds + _MARGIN)
 
 
 class ReleasedError(Exception):
@@ -34,10 +24,6 @@ class ReleasedError(Exception):
 
     def __init__(self, reason: str = "the worker is stopping") -> None:
         super().__init__(reason)
-
-
-class AbandonedError(ReleasedError):
-    """Raised in all parked jobs at once; the raiser releases their leases in one call."""
 
 
 class Heartbeats:
@@ -51,7 +37,7 @@ class Heartbeats:
         seconds: Longest pause between heartbeats; a third of the shortest lease if that is less.
     """
 
-    def __init__(self, client: AggregatorClient, seconds: float) -> None:
+    def __init__(self, client: AggregatorCalls, seconds: float) -> None:
         self._client = client
         self._seconds = seconds
         self._leases: list[HeldLease] = []
@@ -120,11 +106,12 @@ class Heartbeats:
 class HeldLease:
     """Context in which heartbeats extend a lease; their responses may end the work.
 
+    Subclasses add the progress of their kind of job to the heartbeats.
+
     Args:
         heartbeats: Sends the heartbeats.
         lease: The lease.
         shutdown: The job is released at the end of its grace period.
-        threshold: Raised by the responses to heartbeats.
         silence_seconds: How long the lease is kept without progress.
     """
 
@@ -134,19 +121,13 @@ class HeldLease:
         lease: messages.Lease,
         shutdown: Shutdown,
         *,
-        threshold: CandidateThreshold | None = None,
         silence_seconds: float = MIN_SILENCE_SECONDS,
     ) -> None:
         self.lease = lease
-        self.total = 0
-        """Number of rows to answer, for the progress in heartbeats."""
         self._context = copy_context()
         self._heartbeats = heartbeats
         self._shutdown = shutdown
-        self._threshold = threshold
         self._silence_seconds = silence_seconds
-        self._done = 0
-        self._is_parked = False
         self._last_progress = time.monotonic()
         self._end: ModnormError | None = None
         """Why the aggregator ended the lease."""
@@ -158,16 +139,19 @@ class HeldLease:
     def __exit__(self, *_: object) -> None:
         self._heartbeats.remove(self)
 
-    def progress(self, done: int) -> None:
-        """Record progress; raise if the work has to stop.
+    def check(self) -> None:
+        """Record a sign of progress; raise if the work has to stop, as `require_wanted` does."""
+        self._last_progress = time.monotonic()
+        self.require_wanted()
+
+    def require_wanted(self) -> None:
+        """Raise if the work has to stop.
 
         Raises:
             CancelledError: the experiment no longer needs the job.
             StaleLeaseError: the lease is lost.
             ReleasedError: the grace period has ended.
         """
-        self._done = done
-        self._last_progress = time.monotonic()
         if self._end is not None:
             raise self._end
         if self._shutdown.is_overdue:
@@ -177,28 +161,6 @@ class HeldLease:
     def is_ended(self) -> bool:
         """Whether the aggregator ended the lease; `progress` raises the reason."""
         return self._end is not None
-
-    @property
-    def is_stopping(self) -> bool:
-        """Whether the worker is stopping and parks no job any more."""
-        return self._shutdown.requested.is_set()
-
-    @contextmanager
-    def parked(self) -> Iterator[None]:
-        """Mark the job as parked inside the context, where no progress is expected.
-
-        Heartbeats report the beginning and the end: if the worker dies, only the job at the engine
-        loses an attempt. The end waits for the response, which may raise the threshold or cancel.
-        """
-        self._last_progress, self._is_parked = float("inf"), True
-        self._heartbeats.send_soon()
-        try:
-            yield
-            self._is_parked = False
-            if self._end is None:
-                self._heartbeats.send([self])
-        finally:
-            self._last_progress = time.monotonic()
 
     def is_wanted(self) -> bool:
         """Return whether to extend the lease: the aggregator keeps it and the job progresses."""
@@ -211,17 +173,13 @@ class HeldLease:
 
     def make_heartbeat(self) -> messages.Call:
         """Return a heartbeat with the present progress, in the trace of the job."""
-        experiment_id, candidate = self._threshold.about if self._threshold else ("", 0)
-        heartbeat = messages.HeartbeatRequest(
-            lease=self.lease,
-            answers_done=self._done,
-            answers_total=self.total,
-            experiment_id=experiment_id,
-            candidate=candidate,
-            parked=self._is_parked,
-        )
+        call = messages.Call(heartbeat=self._request())
         # A context can be entered only once.
-        return self._context.copy().run(add_trace_context, messages.Call(heartbeat=heartbeat))
+        return self._context.copy().run(add_trace_context, call)
+
+    def _request(self) -> messages.HeartbeatRequest:
+        """Return the lease with the progress of the job."""
+        return messages.HeartbeatRequest(lease=self.lease)
 
     def handle(self, response: messages.HeartbeatResponse | ModnormError) -> None:
         """Apply the response to a heartbeat, or its error."""
@@ -237,8 +195,10 @@ class HeldLease:
             case _:
                 if response.cancel:
                     self._end = CancelledError("the experiment no longer needs the job")
-                if self._threshold and response.HasField("threshold"):
-                    self._threshold.raise_to(response.threshold)
+                self._read(response)
+
+    def _read(self, response: messages.HeartbeatResponse) -> None:
+        """Apply what a response says to this kind of job."""
 
     def _log(self, level: int, message: str, *values: object) -> None:
         """Log in the context of the job, which the heartbeat thread lacks."""

@@ -3,7 +3,7 @@
 from contextlib import closing
 
 from services.common.queue import make_celery
-from services.evaluator.queue_messages import POLL_SECONDS, QueueConsumer
+from services.common.worker.queue_messages import POLL_SECONDS, QueueConsumer
 
 
 def test_waits_for_messages_are_short() -> None:

@@ -16,7 +16,8 @@ from modnorm.errors import (
 )
 from modnorm.v1 import evaluation_pb2 as messages
 from services.common.logging import naming
-from services.evaluator.lease import Heartbeats, HeldLease, longest_silence
+from services.common.worker.lease import Heartbeats
+from services.evaluator.candidate_lease import CandidateLease, longest_silence
 from services.evaluator.watchdog import LOAD_FACTOR
 from verification.labs.waiting import HANG_SECONDS, wait_until
 
@@ -29,7 +30,7 @@ def until(condition: Callable[[], bool]) -> None:
     wait_until(condition, "the evaluator's next step", pause=0.01)
 
 
-def wait_until_refused(held: HeldLease) -> None:
+def wait_until_refused(held: CandidateLease) -> None:
     deadline = time.monotonic() + HANG_SECONDS
     while time.monotonic() < deadline:
         held.progress(1)
@@ -37,7 +38,7 @@ def wait_until_refused(held: HeldLease) -> None:
 
 
 def test_heartbeats_are_a_third_of_a_short_lease_apart(client, shutdown, aggregator) -> None:
-    with HeldLease(Heartbeats(client, 100.0), lease(seconds=0.3), shutdown) as held:
+    with CandidateLease(Heartbeats(client, 100.0), lease(seconds=0.3), shutdown) as held:
         held.total = 9
         held.progress(4)
         began, seconds = time.monotonic(), 0.0
@@ -53,7 +54,7 @@ def test_a_response_may_cancel_the_job(client, shutdown, aggregator) -> None:
     aggregator.cancel = True
     with (
         pytest.raises(CancelledError),
-        HeldLease(Heartbeats(client, 0.02), lease(), shutdown) as held,
+        CandidateLease(Heartbeats(client, 0.02), lease(), shutdown) as held,
     ):
         wait_until_refused(held)
 
@@ -63,7 +64,7 @@ def test_a_lost_lease_stops_the_work(client, shutdown, aggregator, error: Modnor
     aggregator.errors["Heartbeat"] = [error]
     with (
         pytest.raises(StaleLeaseError),
-        HeldLease(Heartbeats(client, 0.02), lease(), shutdown) as held,
+        CandidateLease(Heartbeats(client, 0.02), lease(), shutdown) as held,
     ):
         wait_until_refused(held)
     assert aggregator.calls["Heartbeat"] == 1
@@ -76,7 +77,7 @@ def test_errors_of_the_aggregator_stop_no_job(
     client, shutdown, aggregator, error: ModnormError
 ) -> None:
     aggregator.errors["Heartbeat"] = [error] * 8
-    with HeldLease(Heartbeats(client, 0.02), lease(), shutdown) as held:
+    with CandidateLease(Heartbeats(client, 0.02), lease(), shutdown) as held:
         deadline = time.monotonic() + HANG_SECONDS
         while not aggregator.heartbeats and time.monotonic() < deadline:
             held.progress(1)
@@ -86,7 +87,7 @@ def test_errors_of_the_aggregator_stop_no_job(
 
 def test_a_lease_without_progress_is_not_extended(client, shutdown, aggregator) -> None:
     heartbeats = Heartbeats(client, 0.03)
-    with HeldLease(heartbeats, lease(), shutdown, silence_seconds=0.1):
+    with CandidateLease(heartbeats, lease(), shutdown, silence_seconds=0.1):
         until(lambda: not heartbeats._runs)
     assert len(aggregator.heartbeats) <= 5
 
@@ -113,7 +114,7 @@ def test_heartbeats_arrive_in_order(
         return answers
 
     monkeypatch.setattr(client, "heartbeats", late)
-    with HeldLease(Heartbeats(client, 0.02), lease(), shutdown) as held:
+    with CandidateLease(Heartbeats(client, 0.02), lease(), shutdown) as held:
         with held.parked():
             assert composed.wait(HANG_SECONDS)
         assert [beat.parked for beat in aggregator.heartbeats[:2]] == [True, False]
@@ -121,7 +122,7 @@ def test_heartbeats_arrive_in_order(
 
 def test_parking_is_reported_at_once(client, shutdown, aggregator) -> None:
     """The next job may crash the worker long before a heartbeat is due."""
-    with HeldLease(Heartbeats(client, 3600.0), lease(seconds=10_800), shutdown) as held:
+    with CandidateLease(Heartbeats(client, 3600.0), lease(seconds=10_800), shutdown) as held:
         with held.parked():
             until(lambda: aggregator.heartbeats)
         assert [beat.parked for beat in aggregator.heartbeats] == [True, False]
@@ -139,7 +140,7 @@ def test_a_defect_costs_no_lease(
         return send(calls)
 
     monkeypatch.setattr(client, "heartbeats", odd)
-    with HeldLease(Heartbeats(client, 0.02), lease(), shutdown):
+    with CandidateLease(Heartbeats(client, 0.02), lease(), shutdown):
         until(lambda: aggregator.heartbeats)
 
 
@@ -151,7 +152,7 @@ def test_each_heartbeat_of_a_message_belongs_to_the_work_under_its_lease(
         for job_id in "ab":
             traced_calls.set(job_id)
             one = messages.Lease(job_id=job_id, token=7, seconds=30.0)
-            held.enter_context(HeldLease(heartbeats, one, shutdown))
+            held.enter_context(CandidateLease(heartbeats, one, shutdown))
         traced_calls.set("")
         until(lambda: ["a", "b"] in aggregator.said)
     calls = [call for message in aggregator.received for call in message.calls]
@@ -161,8 +162,8 @@ def test_each_heartbeat_of_a_message_belongs_to_the_work_under_its_lease(
 def test_a_removed_lease_is_not_extended(client, shutdown, aggregator) -> None:
     heartbeats = Heartbeats(client, 0.02)
     short = messages.Lease(job_id="b", token=7, seconds=30.0)
-    with HeldLease(heartbeats, lease(), shutdown):
-        with HeldLease(heartbeats, short, shutdown):
+    with CandidateLease(heartbeats, lease(), shutdown):
+        with CandidateLease(heartbeats, short, shutdown):
             until(lambda: ["a", "b"] in aggregator.said)
         aggregator.said.clear()
         until(lambda: len(aggregator.said) >= 3)
@@ -184,11 +185,11 @@ def test_a_failed_heartbeat_is_logged_in_the_context_of_its_job(
     monkeypatch.setattr(
         client, "heartbeats", lambda beats: [UnavailableError("away")] * len(beats)
     )
-    monkeypatch.setattr(logging.getLogger("services.evaluator.lease"), "handlers", [Noted()])
+    monkeypatch.setattr(logging.getLogger("services.common.worker.lease"), "handlers", [Noted()])
     heartbeats = Heartbeats(client, 0.02)
     with ExitStack() as held:
         for candidate in (3, 4):
             with naming(candidate=candidate):
-                held.enter_context(HeldLease(heartbeats, lease(), shutdown))
+                held.enter_context(CandidateLease(heartbeats, lease(), shutdown))
         until(lambda: {3, 4} <= set(told))
     assert set(told) == {3, 4}

@@ -1,0 +1,1 @@
+"""The parts of every worker: queue, leases with heartbeats, calls to the aggregator, stop."""

@@ -1,0 +1,209 @@
+"""A worker's calls to the aggregator, with deadlines, retries and this project's errors."""
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib.metadata import version
+from typing import TypeVar
+
+import grpc
+from google.rpc import status_pb2
+from tenacity import (
+    Retrying,
+    retry_if_exception_type,
+    sleep_using_event,
+    stop_after_delay,
+    stop_when_event_set,
+    wait_random_exponential,
+)
+from tenacity.stop import StopBaseT
+
+from modnorm.errors import (
+    CancelledError,
+    InvalidInputError,
+    ModnormError,
+    UnavailableError,
+)
+from modnorm.v1 import evaluation_pb2 as messages
+from modnorm.v1.evaluation_pb2_grpc import JobServiceStub
+from modnorm.wire.status import from_rpc_error, from_status
+from services.common.tracing import add_trace_context
+from services.common.worker.shutdown import Shutdown
+from services.common.worker.work_stream_client import WorkStream
+
+CALL_SECONDS = 30.0
+HEARTBEAT_SECONDS = 10.0
+BULK_SECONDS = 300.0
+"""Deadline of calls that stream rows, examples or answers."""
+REPORT_PATIENCE = 600.0
+"""Seconds that a finished result waits for an aggregator that is down."""
+FAILURE_PATIENCE = 30.0
+"""Seconds for which a failure is sent again; afterwards the lease expires."""
+LAST_SECONDS = 5.0
+"""Deadline of a call after the grace period."""
+_CREDENTIALS_FIELD = "MODNORM_TOKEN_FILE"
+
+ResultT = TypeVar("ResultT")
+
+logger = logging.getLogger(__name__)
+
+
+class AggregatorCalls:
+    """The calls that every worker makes; each raises the error that the service returned.
+
+    Claims, heartbeats, failures and short reports share one stream.
+
+    Args:
+        stub: A synchronous stub.
+        worker: Name of the worker in leases.
+        shutdown: After its request only reports and failures are retried, in the grace period.
+    """
+
+    def __init__(self, stub: JobServiceStub, *, worker: str, shutdown: Shutdown) -> None:
+        self.worker = worker
+        self._version = version("modnorm")
+        self._stub = stub
+        self._stream = WorkStream(stub)
+        self._shutdown = shutdown
+
+    def _claim(self, job_id: str, *, trains: bool = False) -> messages.ClaimJobResponse:
+        """Lease a job; the response is empty if it needs no work. Waits for an aggregator.
+
+        If the response to a claim is lost, the job stays leased until the lease expires.
+
+        Raises:
+            UnavailableError: the worker is stopping.
+        """
+        request = messages.ClaimJobRequest(
+            job_id=job_id, worker=self.worker, version=self._version, trains=trains
+        )
+        return self._retry(
+            lambda: self._call(messages.Call(claim=request), CALL_SECONDS).claim,
+            stop_when_event_set(self._shutdown.requested),
+            sleep_using_event(self._shutdown.requested),
+        )
+
+    def heartbeats(
+        self, calls: Sequence[messages.Call]
+    ) -> Sequence[messages.HeartbeatResponse | ModnormError]:
+        """Extend leases by one message, without a retry.
+
+        Returns:
+            For each lease in order: the response, or the error of a lease that is not extended.
+        """
+        try:
+            with call_errors():
+                replies = self._stream.call(calls, HEARTBEAT_SECONDS)
+        except ModnormError as error:
+            return [error for _ in calls]
+        return [_error_of(reply) or reply.heartbeat for reply in replies]
+
+    def fail(
+        self,
+        lease: messages.Lease,
+        kind: messages.FailureKind.ValueType,
+        reason: str,
+        remedy: str = "",
+    ) -> None:
+        """Report that an attempt failed.
+
+        Raises:
+            StaleLeaseError: the lease is lost.
+            UnavailableError: the aggregator stayed down.
+        """
+        request = messages.FailJobRequest(lease=lease, kind=kind, reason=reason, remedy=remedy)
+        self._send_outcome(lambda: self._call(messages.Call(fail=request), self._deadline))
+
+    def release(self, leases: Iterable[messages.Lease], reason: str) -> None:
+        """Release jobs, with one wait for an aggregator that is down.
+
+        Raises:
+            UnavailableError: the aggregator stayed down; the leases expire.
+        """
+        left = deque(leases)
+
+        def release() -> None:
+            while left:
+                kind = messages.FAILURE_KIND_RELEASED
+                request = messages.FailJobRequest(lease=left[0], kind=kind, reason=reason)
+                try:
+                    with call_errors():
+                        self._call(messages.Call(fail=request), self._deadline)
+                except UnavailableError:
+                    raise
+                except ModnormError as error:
+                    logger.warning("not released: %s", error, extra={"job": left[0].job_id})
+                left.popleft()
+
+        self._send_outcome(release)
+
+    @property
+    def _deadline(self) -> float:
+        """Deadline of a call in seconds, shorter while the worker stops."""
+        if not self._shutdown.requested.is_set():
+            return CALL_SECONDS
+        return min(CALL_SECONDS, max(LAST_SECONDS, -self._shutdown.overrun))
+
+    def _call(self, call: messages.Call, seconds: float) -> messages.Reply:
+        """Make a call over the stream, in the current trace."""
+        (reply,) = self._stream.call([add_trace_context(call)], seconds)
+        error = _error_of(reply)
+        if error is not None:
+            raise error
+        return reply
+
+    def _fetch(self, call: Callable[[], ResultT]) -> ResultT:
+        """Fetch an artifact of a job, with retries until the worker stops."""
+        stop = stop_after_delay(FAILURE_PATIENCE) | stop_when_event_set(self._shutdown.requested)
+        return self._retry(call, stop, sleep_using_event(self._shutdown.requested))
+
+    def _send_outcome(
+        self, call: Callable[[], object], patience: float = FAILURE_PATIENCE
+    ) -> None:
+        """Send the outcome of a job, with retries until the end of the grace period."""
+        limit = stop_after_delay(patience)
+        self._retry(
+            call, lambda state: limit(state) or self._shutdown.is_overdue, self._shutdown.sleep
+        )
+
+    @staticmethod
+    def _retry(
+        call: Callable[[], ResultT], stop: StopBaseT, sleep: Callable[[float], None]
+    ) -> ResultT:
+        """Repeat a call while the aggregator is unavailable; the call may take effect twice."""
+
+        def attempt() -> ResultT:
+            with call_errors():
+                return call()
+
+        retrying = Retrying(
+            retry=retry_if_exception_type(UnavailableError),
+            wait=wait_random_exponential(multiplier=0.2, max=5),
+            stop=stop,
+            sleep=sleep,
+            reraise=True,
+        )
+        return retrying(attempt)
+
+
+def _error_of(reply: messages.Reply) -> ModnormError | None:
+    return from_status(status_pb2.Status.FromString(reply.status)) if reply.status else None
+
+
+@contextmanager
+def call_errors() -> Iterator[None]:
+    """Convert the errors of calls; a fault that passes is an `UnavailableError`."""
+    try:
+        yield
+    except (grpc.RpcError, CancelledError) as error:
+        converted = from_rpc_error(error) if isinstance(error, grpc.RpcError) else error
+        if isinstance(converted, CancelledError):
+            # A stopping server cancels its calls. Cancelled jobs are reported in heartbeats.
+            raise UnavailableError(converted.message) from error
+        raise converted from error
+    except InvalidInputError as error:
+        if error.field != _CREDENTIALS_FIELD:
+            raise
+        # The file may be replaced just now, which must not fail the experiment.
+        raise UnavailableError(error.message) from error
