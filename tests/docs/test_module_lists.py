@@ -60,7 +60,7 @@ def modules(service: str) -> Sequence[str]:
     ]
 
 
-@pytest.mark.parametrize("service", ["aggregator", "evaluator"])
+@pytest.mark.parametrize("service", ["aggregator", "evaluator", "trainer"])
 def test_a_readme_lists_every_module_of_its_service(service: str) -> None:
     text = (ROOT / "services" / service / "README.md").read_text()
     listed = set(re.findall(r"`(?:\w+/)*(\w+)(?:\.py)?`", text))

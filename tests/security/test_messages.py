@@ -18,8 +18,8 @@ from modnorm.wire.channel import open_channel
 from modnorm.wire.tokens import Role
 from services.common.queue import QUEUE, TASK, make_celery, publish
 from services.common.settings import EvaluatorSettings
+from services.common.worker.queue_messages import job_of
 from services.evaluator.celery_worker import Worker
-from services.evaluator.queue_messages import job_of
 from verification.fuzz.stored import await_jobs, contents, small_spec
 from verification.labs.secured_lab import secured_lab
 from verification.labs.secured_worker import leased, report_of, reported

@@ -12,8 +12,8 @@ from modnorm.v1 import evaluation_pb2_grpc
 from modnorm.wire.channel import Credentials
 from modnorm.wire.remote_sandbox import RemoteSandbox
 from modnorm.wire.tokens import Role, add_token, make_token, revoke_token
+from services.common.worker.shutdown import Shutdown
 from services.evaluator.aggregator_client import AggregatorClient
-from services.evaluator.shutdown import Shutdown
 from services.evaluator.task_cache import TaskCache, UnfitError
 from verification.labs.secured_lab import secured_lab
 

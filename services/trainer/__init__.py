@@ -1,0 +1,1 @@
+"""The trainer: a worker that trains the students of distillations."""

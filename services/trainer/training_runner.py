@@ -1,0 +1,216 @@
+"""One training from claim to report."""
+
+import hashlib
+import logging
+import platform
+from collections.abc import Mapping
+from pathlib import Path
+
+from modnorm.checkpoint.reference import Checkpoint, resolve_checkpoint
+from modnorm.checkpoint.students import student_digest
+from modnorm.errors import (
+    CancelledError,
+    IncompatibleError,
+    ModnormError,
+    StaleLeaseError,
+    UnavailableError,
+)
+from modnorm.files import write_file
+from modnorm.training import TrainedStudent, TrainingJob, train_in_child
+from modnorm.training.job import STUDENT
+from modnorm.v1 import evaluation_pb2 as messages
+from modnorm.wire.conversions import training_from_proto
+from services.common.logging import naming
+from services.common.settings import TrainerSettings
+from services.common.students import Students
+from services.common.worker.backoff import JobBackoff
+from services.common.worker.failure_kinds import failure_kind
+from services.common.worker.lease import Heartbeats, ReleasedError
+from services.common.worker.shutdown import Shutdown
+from services.trainer.metrics import JobOutcome, TrainerMetrics
+from services.trainer.training_client import TrainingClient
+from services.trainer.training_directories import TrainingDirectories
+from services.trainer.training_lease import TrainingLease
+
+DATASET = "examples.jsonl"
+
+logger = logging.getLogger(__name__)
+
+
+class TrainingRunner:
+    """Runs one training after another; used by one thread.
+
+    Args:
+        client: The aggregator.
+        shutdown: The request to stop.
+        settings: Directories, device and intervals.
+        metrics: Counts jobs.
+    """
+
+    def __init__(
+        self,
+        client: TrainingClient,
+        shutdown: Shutdown,
+        settings: TrainerSettings,
+        metrics: TrainerMetrics,
+    ) -> None:
+        self._client = client
+        self._shutdown = shutdown
+        self._settings = settings
+        self._metrics = metrics
+        self._students = Students(settings.students)
+        self._directories = TrainingDirectories(settings.trainings)
+        self._heartbeats = Heartbeats(client, settings.heartbeat_seconds)
+        self._backoff = JobBackoff()
+
+    @property
+    def pause(self) -> float:
+        """Seconds to wait before the next job."""
+        return self._backoff.seconds
+
+    def run(self, job_id: str) -> None:
+        """Claim a job, train its student, and report the result or the failure.
+
+        It raises nothing: a bad job never ends the worker. If no failure can be reported, the
+        lease expires.
+        """
+        self._directories.remove_old()
+        job = self._claim(job_id)
+        if job is not None:
+            with naming(**_names(job)), self._metrics.busy.track_inprogress():
+                self._metrics.ended(self._outcome(job))
+
+    def _claim(self, job_id: str) -> messages.TrainJob | None:
+        with naming(job=job_id):
+            try:
+                job = self._client.claim(job_id)
+            except ModnormError as error:
+                logger.warning("not claimed: %s", error)
+                return None
+            if job is None:
+                logger.info("nothing to do")
+            return job
+
+    def _outcome(self, job: messages.TrainJob) -> JobOutcome:
+        """Train and report; report a failure instead of raising it."""
+        try:
+            self._train(job)
+        except CancelledError as error:
+            logger.info("dropped: %s", error)
+            self._directories.remove(job)
+            return JobOutcome.DROPPED
+        except StaleLeaseError as error:
+            logger.info("dropped: %s", error)
+            return JobOutcome.DROPPED
+        except ReleasedError as error:
+            logger.info("released", extra={"reason": str(error)})
+            self._fail(job, messages.FAILURE_KIND_RELEASED, str(error))
+            return JobOutcome.RELEASED
+        except Exception as error:
+            logger.exception("the attempt failed")
+            self._fail_attempt(job, error)
+            return JobOutcome.FAILED
+        logger.info("reported")
+        self._backoff.answered()
+        self._directories.remove(job)
+        return JobOutcome.REPORTED
+
+    def _train(self, job: messages.TrainJob) -> None:
+        lease = TrainingLease(
+            self._heartbeats,
+            job.lease,
+            self._shutdown,
+            stall_seconds=self._settings.stall_seconds,
+        )
+        with lease:
+            directory = self._directories.open(job)
+            student = train_in_child(
+                self._training_job(job, directory),
+                on_progress=lease.progress,
+                is_cancelled=lease.is_cancelled,
+            )
+            self._metrics.trained(student)
+            self._client.send_student(directory / STUDENT, student.digest)
+            self._client.report(_report(job.lease, self._client.worker, student))
+
+    def _training_job(self, job: messages.TrainJob, directory: Path) -> TrainingJob:
+        """Return the job of the library, once its base and its dataset are here."""
+        base = self._base(job)
+        dataset = directory / DATASET
+        content = self._client.dataset(job.dataset_digest)
+        if hashlib.sha256(content.removesuffix(b"\n")).hexdigest() != job.dataset_digest:
+            raise UnavailableError(f"dataset {job.dataset_digest[:12]} was not received whole")
+        write_file(dataset, content)
+        return TrainingJob(
+            model=base.name if base.revision is not None else str(base.directory),
+            revision=base.revision,
+            dataset=dataset,
+            training=training_from_proto(job.settings),
+            seed=job.seed,
+            directory=directory,
+            device=self._settings.train_device or None,
+            threads=self._settings.torch_threads,
+        )
+
+    def _base(self, job: messages.TrainJob) -> Checkpoint:
+        model, digest = job.model, student_digest(job.model.name)
+        if digest:
+            return resolve_checkpoint(str(self._client.student(digest, self._students).resolve()))
+        revision = model.revision if model.HasField("revision") else None
+        base = resolve_checkpoint(model.name, revision, roots=self._settings.model_roots)
+        if base.digest != job.model_digest:
+            raise IncompatibleError(
+                f"{base.name} has digest {base.digest[:12]} here, not {job.model_digest[:12]}",
+                field="model_digest",
+                remedy="give all services the same model files",
+            )
+        return base
+
+    def _fail_attempt(self, job: messages.TrainJob, error: Exception) -> None:
+        kind = failure_kind(error, at_engine=True)
+        known = error if isinstance(error, ModnormError) else None
+        reason = f"{type(error).__name__}: {known.reason if known else error}"
+        self._fail(job, kind, reason, (known and known.remedy) or "")
+        if kind == messages.FAILURE_KIND_INFRASTRUCTURE:
+            self._backoff.failed(at_engine=True)
+
+    def _fail(
+        self,
+        job: messages.TrainJob,
+        kind: messages.FailureKind.ValueType,
+        reason: str,
+        remedy: str = "",
+    ) -> None:
+        try:
+            self._client.fail(job.lease, kind, reason, remedy)
+        except ModnormError as error:
+            logger.warning("failure not reported: %s", error)
+
+
+def _report(lease: messages.Lease, worker: str, student: TrainedStudent) -> messages.TrainReport:
+    losses = [
+        messages.LossRecord(step=each.step, loss=each.loss, learning_rate=each.learning_rate)
+        for each in student.losses
+    ]
+    return messages.TrainReport(
+        lease=lease,
+        worker=worker,
+        student_digest=student.digest,
+        steps=student.steps,
+        examples=student.examples,
+        too_long=student.left_out,
+        tokens=student.tokens,
+        flops=student.flops,
+        seconds=student.seconds,
+        losses=losses,
+        environment={
+            "python": platform.python_version(),
+            "micro_batch": str(student.micro_batch),
+            **student.environment,
+        },
+    )
+
+
+def _names(job: messages.TrainJob) -> Mapping[str, str | int]:
+    """Return the fields that identify a job in the log."""
+    return {"experiment": job.experiment_id, "job": job.lease.job_id, "round": job.round}
