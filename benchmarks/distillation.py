@@ -1,0 +1,326 @@
+"""Iterative distillation: base, best expert, vote of ten and the student after each round.
+
+    python -m benchmarks.distillation OUT [--methods modular_norm randopt] [--seeds 42 43 44]
+        [--rounds 4] [--puzzles 2000] [--engine vllm] [--processes 6] [--gpus 1] [--apart 20]
+
+Each method and seed is one `modnorm run` of the bundled model on Countdown, at the demo's scale.
+Its training rows are puzzles from the generator that the bundled model was trained with; a puzzle
+of another split is left out. `--processes` runs are under way at once, on `--gpus` devices in
+turn. Several processes need `OMP_NUM_THREADS=1` and a share of a GPU's memory each:
+`MODNORM_GPU_MEMORY_UTILIZATION=0.1` for six. vLLM counts the memory of processes that start
+together as its own; `--apart 20` prevents that.
+
+`--model DIR --rows FOLDER` takes another model and its rows, as `benchmarks.worked_answers.train`
+writes them, with `--task`, `--radius` and `--sigma`.
+
+Each finished run adds a line to `OUT/runs.jsonl`. The same command resumes; `--table` only prints.
+The shares of the ensemble's gain are means over seeds of `(student - base) / (vote - base)`.
+"""
+
+import argparse
+import json
+import random
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from itertools import count
+from pathlib import Path
+from statistics import NormalDist, mean, stdev
+
+import yaml
+
+from benchmarks.worked_answers import texts
+from modnorm.bundled import train_tiny
+
+METHODS = ("modular_norm", "randopt")
+SPLITS = ("selection", "development", "heldout")
+VOTERS = 10
+PUZZLE_SEED = 20_261_125
+_RUNNING = threading.Lock()
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One run of the table."""
+
+    method: str
+    seed: int
+
+    @property
+    def name(self) -> str:
+        """Name of its directory."""
+        return f"{self.method}-{self.seed}"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The held-out metrics of a run, as fractions."""
+
+    method: str
+    seed: int
+    rows: int
+    """Held-out rows."""
+    base: float
+    expert: float
+    vote: float
+    students: Sequence[float]
+    """After each round."""
+    development: Sequence[float]
+    """On the development rows: the base, then each student."""
+    examples: Sequence[int]
+    """Examples of each round's dataset."""
+    flops: Sequence[float]
+    """Of each round's training."""
+    seconds: float
+
+
+def write_puzzles(path: Path, number: int, others: Sequence[Path]) -> None:
+    """Write training rows that share no puzzle with other files."""
+    taken = {_key(json.loads(line)) for file in others for line in file.read_text().splitlines()}
+    generator = random.Random(PUZZLE_SEED)
+    lines: list[str] = []
+    while len(lines) < number:
+        numbers, target, _, _ = train_tiny.make_cd(generator)  # type: ignore[no-untyped-call]
+        row = {"numbers": numbers, "target": target}
+        if _key(row) not in taken:
+            taken.add(_key(row))
+            lines.append(json.dumps(row))
+    path.write_text("\n".join(lines) + "\n")
+
+
+def _key(row: Mapping[str, object]) -> str:
+    return json.dumps([row["numbers"], row["target"]])
+
+
+def training_rows(options: argparse.Namespace) -> Path:
+    """Return the file of training rows, written at the first call."""
+    path: Path = options.out / "puzzles.jsonl"
+    if path.exists():
+        return path
+    if options.rows is None:
+        bundled = Path(train_tiny.__file__).parent / "data"
+        others = [bundled / f"countdown-{split}.jsonl" for split in SPLITS]
+        write_puzzles(path, options.puzzles, others)
+    else:
+        rows = texts.rows(options.task, PUZZLE_SEED, options.puzzles)
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def make_spec(cell: Cell, options: argparse.Namespace) -> dict[str, object]:
+    """Return the spec of a run."""
+    splits = {split: _split(options, split) for split in SPLITS}
+    scale = options.radius if cell.method == "modular_norm" else options.sigma
+    return {
+        "name": f"distil {cell.name}",
+        "model": options.model,
+        "task": {
+            "name": options.task,
+            "selection": splits["selection"],
+            "heldout": splits["heldout"],
+            "max_tokens": options.max_tokens,
+        },
+        "method": {"name": cell.method, "radius": scale},
+        "population": {
+            "size": options.population,
+            "ensemble_sizes": sorted({1, min(VOTERS, options.population)}),
+            "seed": cell.seed,
+        },
+        "calibration": {"examples": 16},
+        "engine": {"name": options.engine},
+        "distillation": {
+            "rounds": options.rounds,
+            "rows": {"source": str(training_rows(options).resolve())},
+            "development": splits["development"],
+            "search_around": options.search_around,
+            "harvest": {
+                "temperature": options.temperature,
+                "samples": options.samples,
+                "keep": options.keep,
+            },
+            "training": {
+                "method": options.training,
+                **({"rank": options.rank} if options.training == "lora" else {}),
+                "learning_rate": options.learning_rate,
+                "batch_size": options.batch_size,
+                "epochs": options.epochs,
+            },
+        },
+    }
+
+
+def _split(options: argparse.Namespace, split: str) -> dict[str, object]:
+    if options.rows is None:
+        source = f"bundled:countdown-{split}"
+    else:
+        source = str((options.rows / f"{options.task}-{split}.jsonl").resolve())
+    return {"source": source, "limit": getattr(options, split)}
+
+
+def run(cell: Cell, device: int, options: argparse.Namespace) -> Outcome:
+    """Run one cell on a device, in a process of its own."""
+    directory: Path = options.out / cell.name
+    spec = options.out / f"{cell.name}.yaml"
+    spec.write_text(yaml.safe_dump(make_spec(cell, options), sort_keys=False))
+    begin = time.monotonic()
+    command = [sys.executable, "-m", "modnorm", "run", str(spec), "--out", str(directory), "-q"]
+    if options.gpus:
+        command = ["env", f"CUDA_VISIBLE_DEVICES={device}", *command]
+    with (options.out / f"{cell.name}.log").open("ab") as log:
+        subprocess.run(command, check=True, stdout=log, stderr=log)
+    return read_outcome(cell, directory, time.monotonic() - begin)
+
+
+def read_outcome(cell: Cell, directory: Path, seconds: float) -> Outcome:
+    """Return the metrics of a finished run directory."""
+    results = json.loads((directory / "results.json").read_text())
+    rounds = sorted(results["rounds"], key=lambda one: int(one["round"]))
+    ensembles = {int(one["ensemble_size"]): one["metric"] for one in results["ensembles"]}
+    return Outcome(
+        method=cell.method,
+        seed=cell.seed,
+        rows=len(results["heldout"]),
+        base=rounds[0]["heldout_metric"],
+        expert=ensembles[1],
+        vote=ensembles[max(ensembles)],
+        students=[one["heldout_metric"] for one in rounds[1:]],
+        development=[one["development_metric"] for one in rounds],
+        examples=[int(one["harvest"]["dataset_examples"]) for one in rounds[1:]],
+        flops=[float(one["training"]["flops"]) for one in rounds[1:]],
+        seconds=seconds,
+    )
+
+
+def run_all(options: argparse.Namespace) -> None:
+    """Run the missing cells, several at once; a failed one does not end the others."""
+    finished = {(one.method, one.seed) for one in read_outcomes(options.out)}
+    cells = [Cell(method, seed) for seed in options.seeds for method in options.methods]
+    missing = [cell for cell in cells if (cell.method, cell.seed) not in finished]
+    training_rows(options)
+    turns = count()
+
+    def work(cell: Cell) -> None:
+        turn = next(turns)
+        time.sleep(options.apart * (turn if turn < options.processes else 0))
+        try:
+            outcome = run(cell, turn % max(1, options.gpus), options)
+        except subprocess.CalledProcessError as error:
+            print(f"{cell.name} ended with {error.returncode}, see its log", file=sys.stderr)
+            return
+        with _RUNNING, (options.out / "runs.jsonl").open("a") as file:
+            file.write(json.dumps(asdict(outcome)) + "\n")
+        print(f"{cell.name}: {outcome.seconds:.0f} s", file=sys.stderr)
+
+    with ThreadPoolExecutor(options.processes) as pool:
+        list(pool.map(work, missing))
+
+
+def read_outcomes(out: Path) -> list[Outcome]:
+    """Return the outcomes so far."""
+    file = out / "runs.jsonl"
+    lines = file.read_text().splitlines() if file.exists() else []
+    return [Outcome(**json.loads(line)) for line in lines]
+
+
+def table(outcomes: Sequence[Outcome]) -> Iterator[str]:
+    """Yield the lines of the table in Markdown, in per cent."""
+    yield "| method | model | seeds | held-out | 95 % interval of a run | share of the gain |"
+    yield "|---|---|---:|---:|---:|---:|"
+    for method in METHODS:
+        runs = [one for one in outcomes if one.method == method]
+        for name, values in _models(runs):
+            shares = [
+                share
+                for one, value in zip(runs, values, strict=True)
+                if (share := _share(one, value)) is not None
+            ]
+            cells = (method, name, str(len(runs)), spread(values), _interval(runs, values))
+            yield f"| {' | '.join(cells)} | {spread(shares) if shares else '-'} |"
+
+
+def _models(runs: Sequence[Outcome]) -> Iterator[tuple[str, list[float]]]:
+    if not runs:
+        return
+    yield "base", [one.base for one in runs]
+    yield "best expert", [one.expert for one in runs]
+    yield f"vote of {VOTERS}", [one.vote for one in runs]
+    for index in range(min(len(one.students) for one in runs)):
+        yield f"student, round {index + 1}", [one.students[index] for one in runs]
+    yield "student, best by development", [_chosen(one) for one in runs]
+
+
+def _chosen(run: Outcome) -> float:
+    """Return the metric of the round that is best on the development rows."""
+    models = (run.base, *run.students)
+    return max(zip(run.development, models, strict=True), key=lambda pair: pair[0])[1]
+
+
+def _share(run: Outcome, value: float) -> float | None:
+    gain = run.vote - run.base
+    return (value - run.base) / gain if gain > 0 else None
+
+
+def spread(values: Sequence[float]) -> str:
+    """Return mean and sample SD in per cent."""
+    deviation = f" ± {100 * stdev(values):.1f}" if len(values) > 1 else ""
+    return f"{100 * mean(values):.1f}{deviation}"
+
+
+def _interval(runs: Sequence[Outcome], values: Sequence[float]) -> str:
+    """Return Wilson's interval of one run with the mean metric, by its held-out rows."""
+    rows, share, z = runs[0].rows, mean(values), NormalDist().inv_cdf(0.975)
+    centre = (share + z * z / (2 * rows)) / (1 + z * z / rows)
+    half = z / (1 + z * z / rows) * (share * (1 - share) / rows + z * z / (4 * rows**2)) ** 0.5
+    return f"{100 * (centre - half):.1f} to {100 * (centre + half):.1f}"
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS)
+    parser.add_argument("--seeds", nargs="+", type=int, default=(42, 43, 44))
+    parser.add_argument("--model", default="tiny-thicket")
+    parser.add_argument("--task", default="countdown")
+    parser.add_argument("--rows", type=Path, help="folder of another model's rows")
+    parser.add_argument("--radius", type=float, default=0.64, help="of modular_norm")
+    parser.add_argument("--sigma", type=float, default=0.016, help="of randopt")
+    parser.add_argument("--population", type=int, default=20)
+    parser.add_argument("--selection", type=int, default=64, help="selection rows")
+    parser.add_argument("--development", type=int, default=200, help="development rows")
+    parser.add_argument("--heldout", type=int, default=500, help="held-out rows")
+    parser.add_argument("--max-tokens", type=int, default=128)
+    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--search-around", choices=("student", "base"), default="student")
+    parser.add_argument("--puzzles", type=int, default=2000, help="training rows")
+    parser.add_argument("--temperature", type=float, default=0.0)
+    parser.add_argument("--samples", type=int, default=1)
+    parser.add_argument("--keep", type=int, default=4, help="examples of a row")
+    parser.add_argument("--training", choices=("lora", "full"), default="full")
+    parser.add_argument("--rank", type=int, default=32)
+    parser.add_argument("--learning-rate", type=float, default=3e-4)
+    parser.add_argument("--batch-size", type=int, default=64)
+    parser.add_argument("--epochs", type=float, default=2.0)
+    parser.add_argument("--engine", default="auto")
+    parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--gpus", type=int, default=0, help="devices; 0 leaves them to the shell")
+    parser.add_argument("--apart", type=float, default=0.0, help="seconds between their starts")
+    parser.add_argument("--table", action="store_true", help="print the table and run nothing")
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Run the missing cells and print the table."""
+    options = _options()
+    options.out.mkdir(parents=True, exist_ok=True)
+    if not options.table:
+        run_all(options)
+    print("\n".join(table(read_outcomes(options.out))))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
