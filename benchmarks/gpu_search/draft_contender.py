@@ -14,7 +14,7 @@ from benchmarks.gpu_search.drawn_engine import DrawnEngine
 from benchmarks.gpu_search.speaking_engine import SpeakingEngine
 from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.engines.protocol import Completion, GenerationLimits
-from modnorm.engines.settings import Drafts, EngineSettings
+from modnorm.engines.settings import Drafts, EngineSettings, Numerics
 from modnorm.engines.vllm.engine import VllmEngine
 from modnorm.engines.vllm.internals.drafting import SCHEDULE, draft_arguments
 from modnorm.geometry.scale_map import ScaleMap
@@ -31,6 +31,7 @@ class RecordingEngine(SpeakingEngine):
         chosen = EngineSettings(
             gpu_memory_utilization=settings.share,
             drafts=Drafts.POPULATION if settings.drafts else Drafts.NONE,
+            numerics=Numerics.BATCH_INVARIANT if settings.invariant else Numerics.FAST,
         )
         self.tokens: dict[int, Sequence[int]] = {}
         self.accepted: Counter[int] = Counter()

@@ -15,12 +15,14 @@ class Settings:
         drafts: Whether it drafts.
         share: Share of the GPU's memory.
         cache_bytes: Bytes of keys and values.
+        invariant: Whether rounding is independent of the batch.
     """
 
     model: str
     drafts: bool
     share: float
     cache_bytes: int
+    invariant: bool = False
 
 
 @dataclass(frozen=True)

@@ -92,6 +92,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--large-candidates", type=int, default=34)
     parser.add_argument("--large-plain", type=int, default=5, help="of these without drafts")
     parser.add_argument("--texts", type=Path, help="file for the texts, which `search` may say")
+    parser.add_argument("--invariant", action="store_true", help="batch-invariant kernels")
     parser.add_argument("--rows", type=int, default=200)
     parser.add_argument("--limit", type=int, default=LIMIT)
     parser.add_argument("--cap", type=int, default=Workload().cap)
@@ -103,8 +104,8 @@ def run(options: argparse.Namespace) -> int:
     report, began = Report(options.out), time.monotonic()
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="drafts-")))
-        small = _pair("small", SMALL, stack)
-        large = _pair("large", options.large, stack) if options.large else {}
+        small = _pair("small", SMALL, options, stack)
+        large = _pair("large", options.large, options, stack) if options.large else {}
         deadline = began + options.seconds * (_SMALL_SHARE if large else 1)
         texts = _measure_small(small, options, report, deadline)
         path = options.texts or folder / "texts.npy"
@@ -114,9 +115,14 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _pair(size: str, model: str, stack: ExitStack) -> dict[str, Child]:
+def _pair(
+    size: str, model: str, options: argparse.Namespace, stack: ExitStack
+) -> dict[str, Child]:
     """Start an engine without and one with drafts."""
-    plain = Settings(model, False, _SHARES[size], _CACHES[size])  # noqa: FBT003
+    plain = Settings(
+        model, drafts=False, share=_SHARES[size], cache_bytes=_CACHES[size],
+        invariant=options.invariant,
+    )  # fmt: skip
     settings = {NONE: plain, POPULATION: replace(plain, drafts=True)}
     children = {name: Child(f"{size} {name}", _MODULE, one) for name, one in settings.items()}
     for child in children.values():

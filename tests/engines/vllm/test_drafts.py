@@ -1,6 +1,7 @@
 """Drafts from the population in vLLM: fewer steps, equal answers."""
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import count
 
 import pytest
 
@@ -106,6 +107,34 @@ def test_wrong_drafts_change_no_answer(
     seed = data.draw(st.integers(0, 3))
     answers, _ = answers_of(engine, prompts, scale_map, draw(scale_map, seed))
     assert answers == undrafted[seed]
+
+
+@settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.sets(st.integers(1, 12)), st.sets(st.integers(1, 12)), st.integers(0, 3))
+def test_drafts_may_come_and_go_during_a_candidate(
+    undrafted: list[list[Completion]],
+    engine: VllmEngine,
+    prompts: Prompts,
+    scale_map: ScaleMap,
+    draw: Draw,
+    lost: set[int],
+    changed: set[int],
+    seed: int,
+) -> None:
+    """The table is emptied, or gets an answer of another prompt, between some steps."""
+    table = engine._engine.model_executor.driver_worker.worker.model_runner.drafter.table
+    rows, steps = range(len(prompts)), count(1)
+
+    def disturb() -> None:
+        step = next(steps)
+        if step in lost:
+            table.clear(rows)
+        if step in changed:
+            table.add([(row, [*prompts[row - 1][-9:], step, step + 1]) for row in rows])
+
+    with engine.candidate(draw(scale_map, seed), scale_map):
+        said = engine.generate(prompts, LIMITS, poll=disturb)
+        assert sorted(said, key=lambda one: one.index) == undrafted[seed]
 
 
 def test_unfinished_answers_are_drafts_as_well(
