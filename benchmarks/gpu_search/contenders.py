@@ -27,8 +27,8 @@ _MPS = re.compile(r"mps([2-9])")
 _OURS = "benchmarks.gpu_search.ours"
 _THEIRS = "benchmarks.gpu_search.published_loop"
 _SHARE = 0.9
-_WORKING_BYTES = 6 * 2**30
-"""Memory of an engine beside weights and cache: graphs, noise, activations, logits."""
+_WORKING_BYTES = 8 * 2**30
+"""Memory of an engine beside weights and cache: graphs, noise, activations, vLLM's warm-up."""
 
 
 @dataclass(frozen=True)
