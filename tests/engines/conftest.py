@@ -140,19 +140,18 @@ def checkpoint(request: pytest.FixtureRequest) -> Checkpoint:
     return found
 
 
-def _fork_processes(patch: pytest.MonkeyPatch) -> None:
-    """Fork the processes of vLLM's CPU build, each of which would import it for ten seconds."""
-    for module in ("vllm.v1.engine.utils", "vllm.v1.executor.multiproc_executor"):
-        patch.setattr(f"{module}.get_mp_context", ForkedWorkers)
-
-
-@pytest.fixture(scope="module")
-def forked_processes() -> Iterator[None]:
-    """Fork the processes of vLLM's CPU build."""
+@contextmanager
+def _forked() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        if not torch.cuda.is_available():
-            _fork_processes(patch)
+        for module in ("vllm.v1.engine.utils", "vllm.v1.executor.multiproc_executor"):
+            patch.setattr(f"{module}.get_mp_context", ForkedWorkers)
         yield
+
+
+@pytest.fixture(scope="session")
+def forked_processes() -> Callable[[], AbstractContextManager[None]]:
+    """Fork the processes of vLLM's CPU build, each of which would import it for ten seconds."""
+    return nullcontext if torch.cuda.is_available() else _forked
 
 
 @contextmanager
@@ -169,8 +168,7 @@ def _as_on_gpu() -> Iterator[None]:
         # Set after vLLM has refused it on a CPU; the rest then runs as on a GPU.
         config.scheduler_config.async_scheduling = True
 
-    with pytest.MonkeyPatch.context() as patch:
-        _fork_processes(patch)
+    with _forked(), pytest.MonkeyPatch.context() as patch:
         patch.setattr(start, "engine_arguments", arguments)
         patch.setattr(start, "_require_settings", ahead)
         yield

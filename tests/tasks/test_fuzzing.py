@@ -120,7 +120,7 @@ def check_judgement(task, raw, text):
 
 
 @pytest.mark.parametrize(("name", "scorer"), CASES)
-@settings(deadline=None, max_examples=400)
+@settings(deadline=None, max_examples=200)
 @given(data=st.data())
 def test_any_text_is_judged_soundly(make_task, name, scorer, data):
     check_judgement(make_task(name, scorer), EXAMPLES[name], data.draw(texts(name)))

@@ -5,7 +5,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from typing import Any
 
 import httpx
@@ -77,7 +77,9 @@ def merged(ensemble: ServedEnsemble) -> Sequence[Prediction]:
 
 
 @pytest.fixture(scope="module")
-def address(ensemble: ServedEnsemble, forked_processes: None) -> Iterator[str]:
+def address(
+    ensemble: ServedEnsemble, forked_processes: Callable[[], AbstractContextManager[None]]
+) -> Iterator[str]:
     """Serve the ensemble in the way that `modnorm serve` chooses."""
     metrics = ServerMetrics()
     answering = choose_answering(ensemble, "vllm", metrics)
@@ -88,7 +90,8 @@ def address(ensemble: ServedEnsemble, forked_processes: None) -> Iterator[str]:
 
     async def serve() -> None:
         try:
-            await answering.start()
+            with forked_processes():
+                await answering.start()
             await server.serve(sockets=[listener])
         finally:
             answering.stop()
