@@ -17,6 +17,7 @@ from modnorm.cli.predict_work import Asked
 from modnorm.errors import InvalidInputError
 from modnorm.prediction.run_predictions import PredictionSettings
 from modnorm.serving.admission import Admission
+from modnorm.serving.api_errors import ApiError
 from modnorm.serving.api_keys import ApiKeys, read_keys
 from modnorm.serving.app import Server, build_app
 from modnorm.serving.metrics import ServerMetrics
@@ -113,7 +114,8 @@ def _announce(listening: Listening, port: int, ensemble: ServedEnsemble) -> None
 async def _listen(server: Server, listener: socket.socket) -> None:
     app: ASGIApp = build_app(server)
     if not server.keys.any:
-        app = Guard(app, LOOPBACK)  # no page of another site may ask
+        refusal = ApiError(421, "this server does not answer to that host name").response()
+        app = Guard(app, LOOPBACK, refusal)  # no page of another site may ask
     config = uvicorn.Config(
         app,
         log_level="warning",

@@ -1,23 +1,32 @@
 """Bodies of requests, as OpenAI's API defines them."""
 
+import json
 from collections.abc import Mapping
 from typing import Annotated, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from modnorm.serving.api_errors import invalid
+from modnorm.spec.fault_messages import plain_faults
 
 _GREEDY = "decoding is greedy: leave it out, or set it to {}"
+_UNSUPPORTED = "is not supported: leave it out, or set it to {}"
 BodyT = TypeVar("BodyT", bound="Body")
 
 
-def _only(neutral: float) -> AfterValidator:
+def _only(neutral: float, reason: str = _GREEDY) -> AfterValidator:
     def check(value: float | None) -> float | None:
         if value not in {None, neutral}:
-            raise ValueError(_GREEDY.format(neutral))
+            raise ValueError(reason.format(json.dumps(neutral)))
         return value
 
     return AfterValidator(check)
+
+
+def _none_or_empty(value: object) -> object:
+    if value:
+        raise ValueError(_UNSUPPORTED.format("null"))
+    return value
 
 
 class TextPart(BaseModel):
@@ -56,6 +65,9 @@ class Body(BaseModel):
     temperature: Annotated[float | None, _only(0)] = None
     top_p: Annotated[float | None, _only(1)] = None
     n: Annotated[int | None, _only(1)] = None
+    presence_penalty: Annotated[float | None, _only(0, _UNSUPPORTED)] = None
+    frequency_penalty: Annotated[float | None, _only(0, _UNSUPPORTED)] = None
+    stop: Annotated[str | list[str] | None, AfterValidator(_none_or_empty)] = None
     seed: int | None = None
     """Without effect: greedy decoding draws nothing."""
     user: str | None = None
@@ -71,6 +83,7 @@ class Body(BaseModel):
 class ChatBody(Body):
     """A request to `/v1/chat/completions`."""
 
+    logprobs: Annotated[bool | None, _only(neutral=False, reason=_UNSUPPORTED)] = None
     messages: list[ChatMessage] = Field(default_factory=list, max_length=256)
     max_completion_tokens: int | None = Field(default=None, ge=1)
 
@@ -84,6 +97,8 @@ class CompletionBody(Body):
     """A request to `/v1/completions`."""
 
     prompt: str = ""
+    logprobs: Annotated[int | None, AfterValidator(_none_or_empty)] = None
+    echo: Annotated[bool | None, _only(neutral=False, reason=_UNSUPPORTED)] = None
 
 
 def parse_body(kind: type[BodyT], content: bytes) -> BodyT:
@@ -95,11 +110,10 @@ def parse_body(kind: type[BodyT], content: bytes) -> BodyT:
     try:
         return kind.model_validate_json(content)
     except ValidationError as error:
-        fault = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(str(step) for step in fault["loc"])
-        raise invalid(
-            f"{where}: {fault['msg']}" if where else fault["msg"], where or None
-        ) from None
+        fault = next(plain_faults(kind, error))
+        where = ".".join(map(str, fault.place))
+        text = f"{fault.text} ({fault.hint})" if fault.hint else fault.text
+        raise invalid(f"{where}: {text}" if where else text, where or None) from None
 
 
 def usage(prompt_tokens: int, completion_tokens: int) -> Mapping[str, int]:

@@ -3,7 +3,7 @@
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.responses import PlainTextResponse
+from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
@@ -20,6 +20,8 @@ HEADERS = {
 FIGURE_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 """Of SVG figures, which hold their styles and no text of a model."""
 
+_REFUSAL = PlainTextResponse("this page does not answer to that host name\n", 421)
+
 
 class Guard:
     """Middleware: refuses foreign Host headers (DNS rebinding), sets the security headers.
@@ -27,10 +29,13 @@ class Guard:
     Args:
         app: The application.
         hosts: Accepted host names, without a port; None accepts any.
+        refusal: Response to a request for another host.
     """
 
-    def __init__(self, app: ASGIApp, hosts: frozenset[str] | None) -> None:
-        self._app, self._hosts = app, hosts
+    def __init__(
+        self, app: ASGIApp, hosts: frozenset[str] | None, refusal: Response = _REFUSAL
+    ) -> None:
+        self._app, self._hosts, self._refusal = app, hosts, refusal
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
@@ -49,8 +54,7 @@ class Guard:
         if self._hosts is None or host in self._hosts:
             await self._app(scope, receive, send_guarded)
         else:
-            refusal = PlainTextResponse("this page does not answer to that host name\n", 421)
-            await refusal(scope, receive, send_guarded)
+            await self._refusal(scope, receive, send_guarded)
 
 
 def _host_name(header: str) -> str | None:

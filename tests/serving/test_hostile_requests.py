@@ -45,8 +45,13 @@ def is_open(address, count):
         ({"messages": [{"role": "user", "content": "7 " * 600}]}, 400, "messages", "do not fit"),
         ({"temperature": 0.7}, 400, "temperature", "decoding is greedy"),
         ({"n": 2}, 400, "n", "decoding is greedy"),
-        ({"max_tokens": 0}, 400, "max_tokens", "greater than or equal to 1"),
-        ({"tools": []}, 400, "tools", "not permitted"),
+        ({"max_tokens": 0}, 400, "max_tokens", "must be at least 1"),
+        ({"max_tokens": "many"}, 400, "max_tokens", "must be a whole number, not 'many'"),
+        ({"max_token": 9}, 400, "max_token", "did you mean max_tokens?"),
+        ({"tools": []}, 400, "tools", "there is no such field here, only "),
+        ({"stop": ["x"]}, 400, "stop", "stop: is not supported: leave it out, or set it to null"),
+        ({"presence_penalty": 1}, 400, "presence_penalty", "leave it out, or set it to 0"),
+        ({"logprobs": True}, 400, "logprobs", "leave it out, or set it to false"),
         ({"stream": True}, 400, "stream", "only a single expert streams"),
         ({"row": {"problem": "x"}}, 400, "row", "column 'question'"),
     ],
@@ -62,6 +67,12 @@ def test_what_cannot_be_answered_is_refused_in_the_form_of_openai(
     assert message in content["error"]["message"]
     assert engine.batches == []
     assert adapters.asked == []
+
+
+def test_values_without_effect_are_accepted(serve, way):
+    neutral = {"temperature": 0, "top_p": 1, "n": 1, "presence_penalty": 0, "stop": []}
+    neutral |= {"frequency_penalty": 0, "logprobs": False, "seed": 7, "user": "me"}
+    assert call(serve(way=way), CHAT, QUESTION | neutral)[0] == 200
 
 
 def test_malformed_and_oversized_bodies_are_refused(serve, way):
