@@ -7,7 +7,6 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import typer
 import uvicorn
@@ -29,9 +28,6 @@ _INTERRUPTED = 130
 """Exit code after Ctrl-C; after SIGTERM it is 0."""
 _SHUTDOWN_SECONDS = 30
 """Longest time that open requests get at the end."""
-
-if TYPE_CHECKING:
-    from starlette.types import ASGIApp
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,10 +108,9 @@ def _announce(listening: Listening, port: int, ensemble: ServedEnsemble) -> None
 
 
 async def _listen(server: Server, listener: socket.socket) -> None:
-    app: ASGIApp = build_app(server)
-    if not server.keys.any:
-        refusal = ApiError(421, "this server does not answer to that host name").response()
-        app = Guard(app, LOOPBACK, refusal)  # no page of another site may ask
+    refusal = ApiError(421, "this server does not answer to that host name").response()
+    hosts = None if server.keys.any else LOOPBACK  # without keys, no page of another site may ask
+    app = Guard(build_app(server), hosts, refusal)
     config = uvicorn.Config(
         app,
         log_level="warning",
