@@ -1,6 +1,7 @@
 """An exported candidate, loaded by transformers alone."""
 
 import json
+from typing import Any
 
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -16,18 +17,19 @@ def test_an_export_answers_in_transformers_as_the_run_did(modnorm, finished, tmp
     spec, (expert,) = run.source.spec, run.ensemble(6, 1).experts
     task = get_stored_task(spec.task.name, scorer=None, declaration=None)
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "best")
-    model = AutoModelForCausalLM.from_pretrained(tmp_path / "best", dtype=torch.float32)
+    model: Any = AutoModelForCausalLM.from_pretrained(tmp_path / "best", dtype=torch.float32)
     equal = []
     for answer in run.answers(expert, "heldout"):
         row = json.loads(run.source.rows("heldout")[answer.row])
         messages = [
             {"role": turn.role, "content": turn.content} for turn in task.messages(task.parse(row))
         ]
-        asked = tokenizer.apply_chat_template(
-            messages, add_generation_prompt=True, return_tensors="pt", return_dict=True
+        prompt = tokenizer.apply_chat_template(
+            messages, add_generation_prompt=True, tokenize=False
         )
-        tokens = model.generate(**asked, max_new_tokens=spec.task.max_tokens, do_sample=False)
-        completion = tokens[0, asked["input_ids"].shape[1] :]
+        asked = tokenizer(str(prompt), add_special_tokens=False, return_tensors="pt").input_ids
+        tokens = model.generate(asked, max_new_tokens=spec.task.max_tokens, do_sample=False)
+        completion = tokens[0, asked.shape[1] :]
         equal.append(tokenizer.decode(completion, skip_special_tokens=True) == answer.completion)
     assert len(equal) > 1
     assert sum(equal) >= len(equal) - 1
