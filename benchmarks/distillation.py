@@ -1,20 +1,20 @@
 """Iterative distillation: base, best expert, vote of ten and the student after each round.
 
     python -m benchmarks.distillation OUT [--methods modular_norm randopt] [--seeds 42 43 44]
-        [--rounds 4] [--puzzles 2000] [--engine vllm] [--processes 6] [--gpus 1] [--apart 20]
+        [--rounds 4] [--puzzles 2000] [--engine vllm] [--processes 6] [--gpus 2]
 
 Each method and seed is one `modnorm run` of the bundled model on Countdown, at the demo's scale.
 Its training rows are puzzles from the generator that the bundled model was trained with; a puzzle
 of another split is left out. `--processes` runs are under way at once, on `--gpus` devices in
 turn. Several processes need `OMP_NUM_THREADS=1` and a share of a GPU's memory each:
-`MODNORM_GPU_MEMORY_UTILIZATION=0.1` for six. vLLM counts the memory of processes that start
-together as its own; `--apart 20` prevents that.
+`MODNORM_GPU_MEMORY_UTILIZATION=0.1` for three a GPU, which leaves room for their trainings.
 
 `--model DIR --rows FOLDER` takes another model and its rows, as `benchmarks.worked_answers.train`
 writes them, with `--task`, `--radius` and `--sigma`.
 
 Each finished run adds a line to `OUT/runs.jsonl`. The same command resumes; `--table` only prints.
-The shares of the ensemble's gain are means over seeds of `(student - base) / (vote - base)`.
+The share of the gain is the mean over seeds of `(model - base) / (vote - base)`, by the first
+round's vote.
 """
 
 import argparse
@@ -66,13 +66,17 @@ class Outcome:
     """Held-out rows."""
     base: float
     expert: float
-    vote: float
+    """Rank 1 of the first round's search."""
+    votes: Sequence[float]
+    """Of each round's search."""
     students: Sequence[float]
     """After each round."""
     development: Sequence[float]
     """On the development rows: the base, then each student."""
     examples: Sequence[int]
     """Examples of each round's dataset."""
+    answers: Sequence[int]
+    """Generated in each round."""
     flops: Sequence[float]
     """Of each round's training."""
     seconds: float
@@ -129,6 +133,7 @@ def make_spec(cell: Cell, options: argparse.Namespace) -> dict[str, object]:
             "size": options.population,
             "ensemble_sizes": sorted({1, min(VOTERS, options.population)}),
             "seed": cell.seed,
+            "statistics": "full",
         },
         "calibration": {"examples": 16},
         "engine": {"name": options.engine},
@@ -141,6 +146,7 @@ def make_spec(cell: Cell, options: argparse.Namespace) -> dict[str, object]:
                 "temperature": options.temperature,
                 "samples": options.samples,
                 "keep": options.keep,
+                "accumulate": True,
             },
             "training": {
                 "method": options.training,
@@ -172,25 +178,26 @@ def run(cell: Cell, device: int, options: argparse.Namespace) -> Outcome:
         command = ["env", f"CUDA_VISIBLE_DEVICES={device}", *command]
     with (options.out / f"{cell.name}.log").open("ab") as log:
         subprocess.run(command, check=True, stdout=log, stderr=log)
-    return read_outcome(cell, directory, time.monotonic() - begin)
+    return read_outcome(cell, directory, options.heldout, time.monotonic() - begin)
 
 
-def read_outcome(cell: Cell, directory: Path, seconds: float) -> Outcome:
-    """Return the metrics of a finished run directory."""
-    results = json.loads((directory / "results.json").read_text())
-    rounds = sorted(results["rounds"], key=lambda one: int(one["round"]))
-    ensembles = {int(one["ensemble_size"]): one["metric"] for one in results["ensembles"]}
+def read_outcome(cell: Cell, directory: Path, rows: int, seconds: float) -> Outcome:
+    """Return the metrics of a finished distillation with some held-out rows."""
+    document = json.loads((directory / "distillation.json").read_text())
+    base, *rounds = document["rounds"]
+    searches = [one["search"] for one in rounds]
     return Outcome(
         method=cell.method,
         seed=cell.seed,
-        rows=len(results["heldout"]),
-        base=rounds[0]["heldout_metric"],
-        expert=ensembles[1],
-        vote=ensembles[max(ensembles)],
-        students=[one["heldout_metric"] for one in rounds[1:]],
-        development=[one["development_metric"] for one in rounds],
-        examples=[int(one["harvest"]["dataset_examples"]) for one in rounds[1:]],
-        flops=[float(one["training"]["flops"]) for one in rounds[1:]],
+        rows=rows,
+        base=base["heldout"]["metric"],
+        expert=searches[0]["best_expert"]["metric"],
+        votes=[one["vote"]["metric"] for one in searches],
+        students=[one["heldout"]["metric"] for one in rounds],
+        development=[one["development"]["metric"] for one in (base, *rounds)],
+        examples=[int(one["harvest"]["dataset_examples"]) for one in rounds],
+        answers=[int(one["budget"]["answers"]) for one in rounds],
+        flops=[float(one["budget"]["training_flops"]) for one in rounds],
         seconds=seconds,
     )
 
@@ -204,10 +211,8 @@ def run_all(options: argparse.Namespace) -> None:
     turns = count()
 
     def work(cell: Cell) -> None:
-        turn = next(turns)
-        time.sleep(options.apart * (turn if turn < options.processes else 0))
         try:
-            outcome = run(cell, turn % max(1, options.gpus), options)
+            outcome = run(cell, next(turns) % max(1, options.gpus), options)
         except subprocess.CalledProcessError as error:
             print(f"{cell.name} ended with {error.returncode}, see its log", file=sys.stderr)
             return
@@ -247,8 +252,8 @@ def _models(runs: Sequence[Outcome]) -> Iterator[tuple[str, list[float]]]:
         return
     yield "base", [one.base for one in runs]
     yield "best expert", [one.expert for one in runs]
-    yield f"vote of {VOTERS}", [one.vote for one in runs]
     for index in range(min(len(one.students) for one in runs)):
+        yield f"vote of {VOTERS}, round {index + 1}", [one.votes[index] for one in runs]
         yield f"student, round {index + 1}", [one.students[index] for one in runs]
     yield "student, best by development", [_chosen(one) for one in runs]
 
@@ -260,7 +265,7 @@ def _chosen(run: Outcome) -> float:
 
 
 def _share(run: Outcome, value: float) -> float | None:
-    gain = run.vote - run.base
+    gain = run.votes[0] - run.base
     return (value - run.base) / gain if gain > 0 else None
 
 
@@ -290,24 +295,23 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--sigma", type=float, default=0.016, help="of randopt")
     parser.add_argument("--population", type=int, default=20)
     parser.add_argument("--selection", type=int, default=64, help="selection rows")
-    parser.add_argument("--development", type=int, default=200, help="development rows")
-    parser.add_argument("--heldout", type=int, default=500, help="held-out rows")
+    parser.add_argument("--development", type=int, default=100, help="development rows")
+    parser.add_argument("--heldout", type=int, default=300, help="held-out rows")
     parser.add_argument("--max-tokens", type=int, default=128)
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--search-around", choices=("student", "base"), default="student")
     parser.add_argument("--puzzles", type=int, default=2000, help="training rows")
     parser.add_argument("--temperature", type=float, default=0.0)
     parser.add_argument("--samples", type=int, default=1)
-    parser.add_argument("--keep", type=int, default=4, help="examples of a row")
+    parser.add_argument("--keep", type=int, default=2, help="examples of a row")
     parser.add_argument("--training", choices=("lora", "full"), default="full")
     parser.add_argument("--rank", type=int, default=32)
-    parser.add_argument("--learning-rate", type=float, default=3e-4)
+    parser.add_argument("--learning-rate", type=float, default=5e-4)
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--epochs", type=float, default=2.0)
     parser.add_argument("--engine", default="auto")
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--gpus", type=int, default=0, help="devices; 0 leaves them to the shell")
-    parser.add_argument("--apart", type=float, default=0.0, help="seconds between their starts")
     parser.add_argument("--table", action="store_true", help="print the table and run nothing")
     return parser.parse_args()
 
