@@ -54,11 +54,19 @@ RUN --mount=type=bind,from=wheels,target=/wheels \
     && pip --python /opt/modnorm/bin/python install --find-links=/wheels \
         -c constraints.txt -r requirements.txt
 
+# The trainer's packages are added to those of the other services with torch.
+FROM torch-packages AS trainer-packages
+RUN --mount=type=bind,from=wheels,target=/wheels \
+    python requirements.py train >requirements.txt \
+    && pip --python /opt/modnorm/bin/python install --find-links=/wheels \
+        -c constraints.txt -r requirements.txt
+
 # What every service has: an account, its directories, no way to write elsewhere.
 FROM ${PYTHON_IMAGE} AS runtime
 RUN useradd --no-create-home --home-dir /tmp --uid 10001 modnorm \
     && install --directory --owner modnorm --group modnorm \
-        /data /models /var/cache/modnorm /var/cache/modnorm/huggingface
+        /data /models /var/cache/modnorm /var/cache/modnorm/huggingface \
+        /var/cache/modnorm/students /var/cache/modnorm/trainings
 ENV PATH=/opt/modnorm/bin:$PATH \
     PYTHONUNBUFFERED=1 \
     HOME=/tmp \
@@ -138,6 +146,19 @@ LABEL org.opencontainers.image.title="modnorm evaluator" \
     org.opencontainers.image.revision="${REVISION}" \
     org.opencontainers.image.licenses="Apache-2.0"
 
+FROM runtime AS trainer
+COPY --from=trainer-packages /opt/modnorm /opt/modnorm
+COPY --from=code /opt/modnorm /opt/modnorm
+ENV GOMP_SPINCOUNT=20000 \
+    MODNORM_BIND_ADDRESS=127.0.0.1:50056
+ENTRYPOINT ["python", "-m", "services.trainer.server"]
+ARG VERSION
+ARG REVISION
+LABEL org.opencontainers.image.title="modnorm trainer" \
+    org.opencontainers.image.version="${VERSION}" \
+    org.opencontainers.image.revision="${REVISION}" \
+    org.opencontainers.image.licenses="Apache-2.0"
+
 # vLLM's image brings its own Python, torch and CUDA. Its packages keep their versions: whatever
 # cannot be installed beside them ends the build.
 FROM ${VLLM_IMAGE} AS evaluator-gpu
@@ -157,7 +178,8 @@ RUN --mount=type=bind,from=wheels,target=/wheels \
     python3 -m pip install --no-cache-dir --find-links=/wheels --no-deps . \
     && useradd --no-create-home --home-dir /tmp --uid 10001 modnorm \
     && install --directory --owner modnorm --group modnorm \
-        /data /models /var/cache/modnorm /var/cache/modnorm/huggingface
+        /data /models /var/cache/modnorm /var/cache/modnorm/huggingface \
+        /var/cache/modnorm/students /var/cache/modnorm/trainings
 ENV PYTHONUNBUFFERED=1 \
     HOME=/tmp \
     HF_HOME=/var/cache/modnorm/huggingface \
@@ -174,6 +196,28 @@ ENTRYPOINT ["python3", "-m", "services.evaluator.supervisor"]
 ARG VERSION
 ARG REVISION
 LABEL org.opencontainers.image.title="modnorm evaluator-gpu" \
+    org.opencontainers.image.version="${VERSION}" \
+    org.opencontainers.image.revision="${REVISION}" \
+    org.opencontainers.image.licenses="Apache-2.0"
+
+# The trainer with the torch and the CUDA of vLLM's image.
+FROM evaluator-gpu AS trainer-gpu
+ARG PIP_NO_INDEX=
+USER root
+WORKDIR /src
+RUN --mount=type=bind,from=wheels,target=/wheels \
+    python3 -m pip list --format=freeze >present.txt \
+    && python3 requirements.py train --constraints constraints.txt --present present.txt \
+        >requirements.txt \
+    && python3 -m pip install --no-cache-dir --find-links=/wheels \
+        -c present.txt -r requirements.txt
+ENV MODNORM_BIND_ADDRESS=127.0.0.1:50056
+USER modnorm
+WORKDIR /tmp
+ENTRYPOINT ["python3", "-m", "services.trainer.server"]
+ARG VERSION
+ARG REVISION
+LABEL org.opencontainers.image.title="modnorm trainer-gpu" \
     org.opencontainers.image.version="${VERSION}" \
     org.opencontainers.image.revision="${REVISION}" \
     org.opencontainers.image.licenses="Apache-2.0"

@@ -167,7 +167,7 @@ class TrainerSettings(QueueSettings):
     train_dir: GivenPath | None = None
     """Directory of unfinished trainings, which must outlive the process for a killed trainer to
     go on; by default `trainings` of `cache_dir`."""
-    stall_seconds: float = Field(default=3_600.0, gt=0)
+    train_stall_seconds: float = Field(default=3_600.0, gt=0)
     """Seconds without a step of the optimizer after which a training hangs and is ended."""
 
     @property

@@ -120,7 +120,7 @@ class TrainingRunner:
             self._heartbeats,
             job.lease,
             self._shutdown,
-            stall_seconds=self._settings.stall_seconds,
+            stall_seconds=self._settings.train_stall_seconds,
         )
         with lease:
             directory = self._directories.open(job)

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from services.common.settings import TrainerSettings
 from services.evaluator.supervisor import STOP_SECONDS
 from tests.deploy.serve_command import parsed
 
@@ -103,7 +104,7 @@ def test_only_the_aggregator_and_serve_are_published():
     api, page = SERVICES["aggregator"]["ports"]
     assert is_required(api)
     assert page == "${MODNORM_PAGE_PUBLISH:-127.0.0.1:8080}:8080"
-    assert load("compose.gpu.yaml")["services"].keys() == {"evaluator", "serve"}
+    assert load("compose.gpu.yaml")["services"].keys() == {"evaluator", "trainer", "serve"}
     queues = load("compose.hosts.yaml")["services"]
     (redis,), (rabbitmq,) = (queues[name]["ports"] for name in ("redis", "rabbitmq"))
     assert is_required(redis)
@@ -127,7 +128,8 @@ def test_networks_have_no_route_out_but_two():
 def test_a_closed_hub_is_closed_to_all_that_have_a_route_out():
     (closed,) = VARIABLE.findall(LAB["networks"]["hub"]["internal"])
     outside = [name for name, one in SERVICES.items() if {"front", "hub"} & set(one["networks"])]
-    assert set(outside) == {"aggregator", "calibrator", "sampler", "evaluator", "serve"}
+    inside = {"sandbox", "migrate", *SERVERS}
+    assert set(outside) == set(SERVICES) - inside
     for name in outside:
         assert VARIABLE.findall(SERVICES[name]["environment"]["HF_HUB_OFFLINE"]) == [closed]
 
@@ -217,6 +219,21 @@ def test_required_variables_say_what_to_do():
     for file in FILES:
         for found in VARIABLE.finditer((ROOT / file).read_text()):
             assert found[2] != ":?" or "is not set: " in found[3], found[0]
+
+
+def test_trainings_and_students_outlive_their_containers():
+    mounted = {
+        name: {volume for volume in one.get("volumes", []) if isinstance(volume, str)}
+        for name, one in SERVICES.items()
+    }
+    students = "students:/var/cache/modnorm/students"
+    has_students = {name for name, volumes in mounted.items() if students in volumes}
+    assert has_students == {"aggregator", "calibrator", "sampler", "evaluator", "trainer"}
+    assert "trainings:/var/cache/modnorm/trainings" in mounted["trainer"]
+    assert SERVICES["trainer"]["profiles"] == ["trainer"]
+    settings = TrainerSettings(cache_dir=Path("/var/cache/modnorm"))
+    assert str(settings.students) == students.partition(":")[2]
+    assert str(settings.trainings) == "/var/cache/modnorm/trainings"
 
 
 def test_serve_reads_a_run_and_its_keys_and_is_part_of_no_lab():

@@ -41,7 +41,10 @@ sys.meta_path.insert(0, Absent())
 for module in sorted(wanted):
     importlib.import_module(module)
 """
-TARGETS = ("aggregator", "calibrator", "sampler", "evaluator", "sandbox", "evaluator-gpu")
+TARGETS = (
+    *("aggregator", "calibrator", "sampler", "evaluator", "sandbox", "trainer"),
+    *("evaluator-gpu", "trainer-gpu"),
+)
 EVERY = ("services.common.healthcheck",)
 MODULES = {
     "aggregator": (
@@ -116,7 +119,10 @@ def test_images_without_torch_stay_without_it(image, unneeded):
 def test_every_requirement_is_pinned():
     lines = (ROOT / "constraints.txt").read_text().splitlines()
     pinned = {canonicalize_name(line.partition("==")[0]) for line in lines if "==" in line}
-    for lines in (*map(requirements, MODULES), script("services", "telemetry").splitlines()):
+    for lines in (
+        *map(requirements, MODULES),
+        script("services", "telemetry", "train").splitlines(),
+    ):
         wanted = {canonicalize_name(Requirement(text).name) for text in lines}
         assert wanted <= pinned
 
@@ -156,11 +162,11 @@ def test_no_image_runs_as_root(target):
 def test_whatever_is_installed_may_come_from_the_wheels_alone():
     commands = re.findall(r"(?m)^RUN ((?:.*\\\n)*.*)", DOCKERFILE)
     installing = [one for one in commands if re.search(r"\bpip\b.* install ", one)]
-    assert len(installing) == DOCKERFILE.count(" --find-links=/wheels ") == 7
+    assert len(installing) == DOCKERFILE.count(" --find-links=/wheels ") == 9
     for command in installing:
         assert command.startswith("--mount=type=bind,from=wheels,target=/wheels ")
         assert " --find-links=/wheels " in command
-    for name in ("build", "evaluator-gpu"):
+    for name in ("build", "evaluator-gpu", "trainer-gpu"):
         assert "\nARG PIP_NO_INDEX=\n" in stages()[name][1]
 
 

@@ -14,7 +14,12 @@ from services.aggregator.storage.database import Database
 from services.aggregator.storage.states import JobState, Split
 from services.aggregator.storage.tables import Job
 from services.common.queue import QUEUE
-from services.common.settings import AggregatorSettings, SandboxSettings, SupervisorSettings
+from services.common.settings import (
+    AggregatorSettings,
+    SandboxSettings,
+    SupervisorSettings,
+    TrainerSettings,
+)
 from tests.deploy.serve_command import parsed
 
 ROOT = Path(__file__).parents[2]
@@ -22,7 +27,7 @@ FOLDER = ROOT / "deploy/kubernetes"
 SERVICES = ("aggregator", "calibrator", "sampler", "sandbox", "evaluator")
 SETTINGS = {
     f"MODNORM_{name}".upper()
-    for kind in (AggregatorSettings, SandboxSettings, SupervisorSettings)
+    for kind in (AggregatorSettings, SandboxSettings, SupervisorSettings, TrainerSettings)
     for name in kind.model_fields
 }
 
@@ -38,9 +43,10 @@ def kustomization(name):
 
 BASE = [one for name in kustomization("base")["resources"] for one in documents(f"base/{name}")]
 SERVE = documents("serve/serve.yaml")
+TRAINER = [*documents("trainer/trainer.yaml"), *documents("trainer/students.yaml")]
 WORKLOADS = {
     one["metadata"]["name"]: one
-    for one in [*BASE, *SERVE]
+    for one in [*BASE, *SERVE, *TRAINER]
     if one["kind"] in {"Deployment", "StatefulSet"}
 }
 CONTAINERS = [
@@ -66,7 +72,7 @@ def pod(name):
 
 
 def test_every_file_is_part_of_it():
-    for name in ("base", "gpu", "serve"):
+    for name in ("base", "gpu", "serve", "trainer"):
         content = kustomization(name)
         used = {*content["resources"], *(patch["path"] for patch in content.get("patches", []))}
         there = {path.name for path in (FOLDER / name).iterdir()} - {"kustomization.yaml"}
@@ -118,7 +124,7 @@ def test_a_container_has_no_more_than_it_needs(name, container):
 def test_images_have_a_version(name, container):
     versions = {
         one["name"]: one["newTag"]
-        for kind in ("base", "gpu", "serve")
+        for kind in ("base", "gpu", "serve", "trainer")
         for one in kustomization(kind)["images"]
     }
     image = container["image"]
@@ -138,11 +144,14 @@ def test_what_is_mounted_is_there(name, container):
 
 
 def test_claims_are_made():
-    made = {one["metadata"]["name"] for one in BASE if one["kind"] == "PersistentVolumeClaim"}
+    there = [*BASE, *TRAINER]
+    made = {one["metadata"]["name"] for one in there if one["kind"] == "PersistentVolumeClaim"}
+    (patch,) = documents("trainer/aggregator.yaml")
+    pods = [*map(pod, WORKLOADS), patch["spec"]["template"]["spec"]]
     used = {
         volume["persistentVolumeClaim"]["claimName"]
-        for name in WORKLOADS
-        for volume in pod(name).get("volumes", [])
+        for spec in pods
+        for volume in spec.get("volumes", [])
         if "persistentVolumeClaim" in volume
     }
     assert used == made
@@ -192,7 +201,8 @@ def test_prometheus_is_told_of_the_metrics_of_every_service_and_let_in():
     )
     (selector,) = policy["podSelector"]["matchExpressions"]
     (opened,) = policy["ingress"][0]["ports"]
-    own = {name for name, one in CONTAINERS if one["image"].startswith("modnorm/")} - {"serve"}
+    ours = {name for name, one in CONTAINERS if one["image"].startswith("modnorm/")}
+    own = ours - {"serve", "trainer"}
     assert set(selector["values"]) == own == {*SERVICES}
     for name in own:
         annotations = WORKLOADS[name]["spec"]["template"]["metadata"]["annotations"]
@@ -252,6 +262,21 @@ def test_all_probes_of_a_store_ask_the_same(name):
         for kind in ("startup", "readiness", "liveness")
     ]
     assert commands == [commands[0]] * 3
+
+
+def test_a_trainer_is_as_an_evaluator_with_volumes_and_policies_of_its_own():
+    (container,) = pod("trainer")["containers"]
+    (evaluator,) = pod("evaluator")["containers"]
+    assert settings_of(container) == settings_of(evaluator)
+    address = f"127.0.0.1:{TrainerSettings().bind_address.rpartition(':')[2]}"
+    for kind in ("startup", "readiness", "liveness"):
+        assert address in container[f"{kind}Probe"]["exec"]["command"]
+    policies = {
+        one["metadata"]["name"]: one["spec"] for one in TRAINER if one["kind"] == "NetworkPolicy"
+    }
+    (from_trainer,) = policies["trainer-to-queue"]["ingress"]
+    labels = WORKLOADS["trainer"]["spec"]["template"]["metadata"]["labels"]
+    assert from_trainer["from"] == [{"podSelector": {"matchLabels": labels}}]
 
 
 def test_an_evaluator_is_restarted_for_its_supervisor_and_not_for_its_workers():
