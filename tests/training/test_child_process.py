@@ -1,0 +1,66 @@
+"""A training in a child process: its student, its errors, and its end."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from modnorm.errors import CancelledError, InvalidInputError, PreconditionError
+from modnorm.training import TrainingProgress, train_in_child
+from modnorm.training.fine_tuning import train
+from modnorm.training.job import STATE
+
+
+def test_a_child_trains_the_student_of_this_process(make_job):
+    reports: list[TrainingProgress] = []
+    inside = train_in_child(make_job("inside", threads=1), on_progress=reports.append)
+    here = train(make_job("here"))
+    assert inside.digest == here.digest
+    assert [each.step for each in reports] == [1, 2, 3, 4, 5, 6]
+    assert inside.losses == here.losses
+
+
+def test_a_cancelled_child_ends_and_leaves_its_checkpoints(make_job):
+    job = make_job()
+    steps: list[TrainingProgress] = []
+    with pytest.raises(CancelledError):
+        train_in_child(job, on_progress=steps.append, is_cancelled=lambda: len(steps) >= 3)
+    assert list((job.directory / STATE).glob("checkpoint-2/complete"))
+
+
+def test_an_error_keeps_its_kind_and_its_field(make_job, tmp_path):
+    empty = tmp_path / "empty.jsonl"
+    empty.write_text("")
+    with pytest.raises(InvalidInputError, match="no examples") as caught:
+        train_in_child(make_job(dataset=empty))
+    assert caught.value.field == "dataset"
+
+
+def test_a_child_ends_with_its_parent(make_job, tmp_path):
+    file = tmp_path / "job.json"
+    file.write_text(make_job().model_dump_json())
+    command = [sys.executable, "-m", "modnorm.training", str(file)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        assert child.stdin is not None
+        assert "progress" in json.loads(child.stdout.readline())
+        child.stdin.close()
+        assert child.wait(60) == 1
+
+
+def test_the_missing_extra_is_named(make_job, monkeypatch):
+    monkeypatch.setattr("modnorm.training.job.find_spec", lambda name: None)
+    with pytest.raises(PreconditionError) as caught:
+        train_in_child(make_job())
+    assert caught.value.remedy == "pip install 'modnorm[train]'"
+
+
+def test_the_package_imports_nothing_heavy():
+    heavy = ("torch", "trl", "peft", "datasets", "transformers")
+    code = f"import modnorm.training, sys; print([one for one in {heavy} if one in sys.modules])"
+    ran = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=Path.cwd()
+    )
+    assert ran.stdout.strip() == "[]"

@@ -1,0 +1,56 @@
+"""Datasets: further keys are ignored, and faults name the line."""
+
+import json
+
+import pytest
+
+from modnorm.errors import InvalidInputError
+from modnorm.tasks.protocol import Message
+from modnorm.training import Example, read_examples
+
+PROMPT = [{"role": "system", "content": "s"}, {"role": "user", "content": "u"}]
+ANSWER = [{"role": "assistant", "content": "a"}]
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(*lines):
+        path = tmp_path / "examples.jsonl"
+        path.write_text("".join(f"{line}\n" for line in lines))
+        return path
+
+    return write
+
+
+def test_examples_are_read_in_order_without_their_provenance(write):
+    line = {"prompt": PROMPT, "completion": ANSWER, "row": 3, "expert": {"candidate": 7}}
+    other = {"prompt": PROMPT[1:], "completion": ANSWER}
+    assert read_examples(write(json.dumps(line), json.dumps(other))) == (
+        Example((Message("system", "s"), Message("user", "u")), "a"),
+        Example((Message("user", "u"),), "a"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("{", "line 2: the line"),
+        ("{}", "line 2: prompt"),
+        (json.dumps({"prompt": [], "completion": ANSWER}), "line 2: prompt"),
+        (json.dumps({"prompt": PROMPT, "completion": []}), "line 2: completion"),
+        (json.dumps({"prompt": PROMPT, "completion": [*ANSWER, *ANSWER]}), "line 2: completion"),
+        (json.dumps({"prompt": PROMPT, "completion": PROMPT[1:]}), "no answer of the assistant"),
+    ],
+)
+def test_a_fault_names_its_line(write, line, message):
+    good = json.dumps({"prompt": PROMPT, "completion": ANSWER})
+    with pytest.raises(InvalidInputError, match=message) as caught:
+        read_examples(write(good, line))
+    assert caught.value.field == "dataset"
+
+
+def test_a_dataset_needs_examples(write, tmp_path):
+    with pytest.raises(InvalidInputError, match="no examples"):
+        read_examples(write())
+    with pytest.raises(InvalidInputError, match="cannot read"):
+        read_examples(tmp_path / "absent.jsonl")
