@@ -6,7 +6,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from modnorm.checkpoint.reference import Checkpoint
-from modnorm.engines.protocol import Completion, Engine, Finish, GenerationLimits
+from modnorm.engines.protocol import Completion, Engine, Finish, GenerationLimits, Sampling
 from modnorm.engines.settings import Drafts, EngineSettings, Numerics
 from modnorm.engines.vllm.numerics import choose_numerics
 from modnorm.errors import IncompatibleError, InvalidInputError
@@ -23,6 +23,7 @@ __all__ = [
     "Finish",
     "GenerationLimits",
     "Numerics",
+    "Sampling",
     "engine_names",
     "is_vllm",
     "load_engine",

@@ -1,6 +1,7 @@
-"""Greedy next tokens of a transformers causal language model, over a slot cache."""
+"""Next tokens of a transformers causal language model, over a slot cache."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol, cast
 
 import torch
@@ -26,8 +27,17 @@ class _Hidden(Protocol):
     last_hidden_state: torch.Tensor
 
 
+@dataclass(frozen=True, slots=True)
+class Draws:
+    """Random numbers that choose the next tokens."""
+
+    temperature: float
+    uniforms: Sequence[float]
+    """One number for each row, at least 0 and below 1."""
+
+
 class CausalModel:
-    """A decoder that returns the next greedy token of every row.
+    """A decoder that returns the next token of every row, greedy or sampled.
 
     Args:
         model: A decoder whose attention is `slot_attention` and whose logits are a linear map of
@@ -48,7 +58,7 @@ class CausalModel:
         self._head = cast("torch.nn.Module", model.get_output_embeddings())
 
     @torch.inference_mode()
-    def prefill(
+    def prefill(  # noqa: PLR0913 - positions and draws by keyword
         self,
         prompts: torch.Tensor,
         lengths: torch.Tensor,
@@ -56,6 +66,7 @@ class CausalModel:
         *,
         first: int,
         start: int = 0,
+        draws: Draws | None = None,
     ) -> list[int]:
         """Read prompts into consecutive slots, from a common start position.
 
@@ -65,6 +76,7 @@ class CausalModel:
             cache: Receives keys and values.
             first: First slot.
             start: Position of the first token; the slots hold the tokens before it.
+            draws: Random numbers of the rows; None for greedy tokens.
 
         Returns:
             The first token of each completion.
@@ -78,16 +90,23 @@ class CausalModel:
         masks = self._prompt_masks(positions, start + prompts.shape[1])
         hidden = self._hidden(prompts, positions[None], masks, cache.prepare(write))
         rows = torch.arange(len(prompts), device=self.device)
-        return self._greedy(hidden[rows, lengths - 1])
+        return self._next(hidden[rows, lengths - 1], draws)
 
     @torch.inference_mode()
-    def step(self, tokens: list[int], positions: list[int], cache: SlotCache) -> list[int]:
+    def step(
+        self,
+        tokens: list[int],
+        positions: list[int],
+        cache: SlotCache,
+        draws: Draws | None = None,
+    ) -> list[int]:
         """Append one token to every live sequence.
 
         Args:
             tokens: The token of each live slot.
             positions: The token's position, which is its column in the cache.
             cache: Holds keys and values.
+            draws: Random numbers of the slots; None for greedy tokens.
 
         Returns:
             The next token of each slot.
@@ -100,7 +119,7 @@ class CausalModel:
         write = StepWrite(rows, columns, max(positions) + 1)
         masks = self._step_masks(columns, write.columns)
         hidden = self._hidden(ids[:, None], columns[:, None], masks, cache.prepare(write))
-        return self._greedy(hidden[:, 0])
+        return self._next(hidden[:, 0], draws)
 
     def _prompt_masks(self, positions: torch.Tensor, columns: int) -> Masks:
         """Return the masks of a prompt's tokens, [1, 1, positions, columns]."""
@@ -151,13 +170,33 @@ class CausalModel:
             use_cache=True,
         ).last_hidden_state
 
-    def _greedy(self, hidden: torch.Tensor) -> list[int]:
+    def _next(self, hidden: torch.Tensor, draws: Draws | None) -> list[int]:
         logits: torch.Tensor = self._head(hidden)
         finite = logits.isfinite().all()
-        *tokens, sound = torch.cat([logits.argmax(-1), finite[None].long()]).tolist()
+        chosen = logits.argmax(-1) if draws is None else _sample(logits, draws)
+        *tokens, sound = torch.cat([chosen, finite[None].long()]).tolist()
         if not sound:
             raise CandidateError("the candidate's logits are not finite")
         return tokens
+
+
+def _sample(logits: torch.Tensor, draws: Draws) -> torch.Tensor:
+    """Return the token of each row whose interval of probabilities holds the row's number.
+
+    Args:
+        logits: [rows, tokens].
+        draws: One number for each row.
+
+    Returns:
+        Token ids, int64 [rows].
+    """
+    chances = torch.softmax(logits.double() / draws.temperature, dim=-1).cumsum(-1)
+    uniforms = torch.tensor(draws.uniforms, dtype=torch.float64, device=logits.device)
+    # The last sum may be below 1 by rounding.
+    thresholds = uniforms[:, None] * chances[:, -1:]
+    return torch.searchsorted(chances, thresholds, right=True)[:, 0].clamp_max_(
+        logits.shape[-1] - 1
+    )
 
 
 def _window(config: PreTrainedConfig) -> int | None:

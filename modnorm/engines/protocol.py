@@ -35,10 +35,25 @@ class Completion:
 
 
 @dataclass(frozen=True, slots=True)
+class Sampling:
+    """Random completions.
+
+    On equal logits a completion depends on its prompt's seed alone, not on the other prompts.
+    """
+
+    temperature: float
+    """Divisor of the logits, above 0."""
+    seeds: Sequence[int]
+    """Seed of each prompt of the request, 0 to 2**63 - 1."""
+
+
+@dataclass(frozen=True, slots=True)
 class GenerationLimits:
-    """Greedy decoding, one completion a prompt (paper, app. B.2)."""
+    """Bounds of completions, one a prompt; greedy by default (paper, app. B.2)."""
 
     max_tokens: int
+    sampling: Sampling | None = None
+    """How tokens are drawn; None for greedy decoding."""
 
 
 @runtime_checkable

@@ -19,8 +19,8 @@ from modnorm.checkpoint.prompts import PromptEncoder, check_fit
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.checkpoint.weights import CheckpointWeights
 from modnorm.engines.causal import CausalModel
+from modnorm.engines.decoding import Decoder
 from modnorm.engines.failures import engine_failures
-from modnorm.engines.greedy import GreedyDecoder
 from modnorm.engines.parameter_views import weight_views
 from modnorm.engines.protocol import Completion, Finish, GenerationLimits, OnTokens
 from modnorm.engines.settings import DEFAULT_SHARE
@@ -216,13 +216,14 @@ class TransformersEngine:
     ) -> Generator[Completion]:
         if not prompts:
             return
-        decoder = GreedyDecoder(
+        decoder = Decoder(
             self._model,
             prompts,
             max_tokens=limits.max_tokens,
             stop_ids=self._encoder.stop_ids,
             max_rows=self._max_rows,
             max_cache_tokens=self._cache_tokens,
+            sampling=limits.sampling,
         )
         self._cached += decoder.cache_tokens
         try:

@@ -11,11 +11,14 @@ from prometheus_client import CollectorRegistry
 from modnorm.engines import load_engine
 from modnorm.sandbox import Runner
 from modnorm.v1.evaluation_pb2_grpc import JobServiceStub
+from modnorm.v1.models_pb2_grpc import ModelServiceStub
 from modnorm.wire.channel import open_channel
 from modnorm.wire.remote_sandbox import sandbox_at
 from services.common.channels import CHANNEL_OPTIONS
 from services.common.queue import QUEUE, TASK
 from services.common.settings import EvaluatorSettings
+from services.common.student_transfer import fetch_student
+from services.common.students import Students
 from services.common.worker.queue_loop import QueueLoop
 from services.common.worker.shutdown import Shutdown
 from services.evaluator.aggregator_client import AggregatorClient
@@ -64,7 +67,7 @@ class Worker:
             self._shutdown,
             JobScorer(
                 client,
-                _loading(settings, load),
+                _loading(settings, load, ModelServiceStub(self._channel)),
                 watchdog=self._watchdog,
                 sandbox=sandbox or sandbox_at(settings.sandbox_target, credentials),
                 metrics=EvaluatorMetrics(registry or CollectorRegistry()),
@@ -141,11 +144,13 @@ class Worker:
             self._loop.end()
 
 
-def _loading(settings: EvaluatorSettings, load: LoadEngine) -> Loading:
+def _loading(settings: EvaluatorSettings, load: LoadEngine, models: ModelServiceStub) -> Loading:
+    students = Students(settings.students)
     return Loading(
         roots=settings.model_roots,
         share=settings.gpu_memory_utilization,
         lock=settings.load_lock,
         may_make_room=settings.may_make_room,
         load=load,
+        fetch=lambda digest: fetch_student(models, digest, students),
     )

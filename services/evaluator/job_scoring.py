@@ -9,7 +9,8 @@ from functools import partial
 from prometheus_client import CollectorRegistry
 
 from modnorm.checkpoint.reference import Checkpoint
-from modnorm.engines import Engine, EngineSettings, GenerationLimits
+from modnorm.distillation.sampling_seeds import row_seed
+from modnorm.engines import Engine, EngineSettings, GenerationLimits, Sampling
 from modnorm.errors import (
     DoesNotFitError,
     EngineError,
@@ -188,7 +189,7 @@ class JobScorer:
             [prompts[number] for number in numbers],
             descriptor,
             self._artifacts.scale_map(job.descriptor.scale_map_digest),
-            GenerationLimits(job.max_tokens),
+            GenerationLimits(job.max_tokens, sampling_of(job, numbers)),
             judges=self._judges,
             on_progress=partial(self._progress, lease),
             stop=request.stop,
@@ -215,6 +216,14 @@ def open_rows(job: messages.Job, count: int) -> Sequence[int]:
     """Return the numbers of the rows that need an answer, in ascending order."""
     skipped = set(job.skipped_rows)
     return [row for row in range(count) if row not in skipped]
+
+
+def sampling_of(job: messages.Job, numbers: Sequence[int]) -> Sampling | None:
+    """Return how a job draws the completions of rows, by their numbers; None for greedy ones."""
+    if not job.HasField("sampling"):
+        return None
+    seeds = [row_seed(job.sampling.seed, number) for number in numbers]
+    return Sampling(job.sampling.temperature, seeds)
 
 
 def split_name(job: messages.Job) -> str:

@@ -17,7 +17,7 @@ from modnorm.engines import (
     EngineSettings,
     GenerationLimits,
     Numerics,
-    greedy,
+    decoding,
     load_engine,
 )
 from modnorm.engines.causal import CausalModel
@@ -147,7 +147,7 @@ def test_prefills_are_split(
 ) -> None:
     engine = TransformersEngine(float32)
     whole = texts(engine, prompts)
-    monkeypatch.setattr(greedy, "CPU_PREFILL_TOKENS", 64)
+    monkeypatch.setattr(decoding, "CPU_PREFILL_TOKENS", 64)
     assert texts(engine, prompts) == whole
 
 
@@ -191,11 +191,11 @@ def test_a_shared_prefix_is_read_once(exact: Checkpoint, max_rows: int) -> None:
     ],
 )
 def test_each_prompt_keeps_a_token_of_its_own(prompts: Prompts, shared: int) -> None:
-    assert greedy._shared_tokens(prompts) == shared
+    assert decoding._shared_tokens(prompts) == shared
 
 
 def test_cache_budget_bounds_the_slots(bundled_engine: TransformersEngine) -> None:
-    decoder = greedy.GreedyDecoder(
+    decoder = decoding.Decoder(
         bundled_engine._model,
         [[5, 6, 7]] * 10,
         max_tokens=7,

@@ -311,12 +311,14 @@ class VllmEngine:
 
     def _sampling(
         self,
-        index: int,  # noqa: ARG002 - for subclasses that bound each answer separately
+        index: int,
         limits: GenerationLimits,
     ) -> SamplingParams:
         """Return vLLM's parameters of one prompt's answer."""
+        sampling = limits.sampling
         return SamplingParams(
-            temperature=0.0,
+            temperature=sampling.temperature if sampling else 0.0,
+            seed=sampling.seeds[index] if sampling else None,
             max_tokens=limits.max_tokens,
             stop_token_ids=sorted(self._encoder.stop_ids),
             ignore_eos=True,

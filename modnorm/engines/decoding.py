@@ -1,15 +1,16 @@
-"""Greedy decoding of many prompts in a bounded number of slots."""
+"""Decoding of many prompts in a bounded number of slots, greedy or sampled."""
 
 import math
+import random
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import torch
 
-from modnorm.engines.causal import CausalModel
+from modnorm.engines.causal import CausalModel, Draws
 from modnorm.engines.failures import engine_failures
-from modnorm.engines.protocol import Finish, OnTokens
+from modnorm.engines.protocol import Finish, OnTokens, Sampling
 from modnorm.engines.slots import SlotCache
 
 PREFILL_TOKENS = 8_192
@@ -31,6 +32,8 @@ class DecodedSequence:
     prompt: Sequence[int]
     generated: list[int] = field(default_factory=list)
     finish: Finish | None = None
+    numbers: random.Random | None = None
+    """Random numbers of a sampled sequence, one for each token; None for a greedy one."""
 
     @property
     def position(self) -> int:
@@ -46,8 +49,8 @@ class DecodedSequence:
             self.finish = Finish.LENGTH
 
 
-class GreedyDecoder:
-    """Greedy decoding of one request: sequences join free slots and free them when they finish.
+class Decoder:
+    """Decoding of one request: sequences join free slots and free them when they finish.
 
     Prompts join shortest first, which keeps the padding of a prefill small. A prefix that all
     prompts share, such as a system prompt, is read once and copied to all slots. The schedule
@@ -60,6 +63,7 @@ class GreedyDecoder:
         stop_ids: Tokens that end a completion.
         max_rows: Slots.
         max_cache_tokens: Bound of slots times columns; one slot is always granted.
+        sampling: How tokens are drawn; None for greedy decoding.
     """
 
     def __init__(  # noqa: PLR0913 - bounds by keyword
@@ -71,12 +75,14 @@ class GreedyDecoder:
         stop_ids: Collection[int],
         max_rows: int,
         max_cache_tokens: int,
+        sampling: Sampling | None = None,
     ) -> None:
         self._model = model
+        self._sampling = sampling
         self._max_tokens = max_tokens
         self._stop_ids = stop_ids
         order = sorted(range(len(prompts)), key=lambda index: (len(prompts[index]), index))
-        self._waiting = deque(DecodedSequence(index, prompts[index]) for index in order)
+        self._waiting = deque(_sequence(index, prompts[index], sampling) for index in order)
         self._live: list[DecodedSequence] = []
         self._shared = _shared_tokens(prompts)
         self._shared_is_unread = self._shared > 0
@@ -133,12 +139,20 @@ class GreedyDecoder:
     def _prefill(self) -> Sequence[DecodedSequence]:
         joining = self._next_prompts()
         suffixes = [sequence.prompt[self._shared :] for sequence in joining]
-        tokens = self._read(suffixes, first=len(self._live), start=self._shared)
+        draws = self._draws(joining)
+        tokens = self._read(suffixes, first=len(self._live), start=self._shared, draws=draws)
         self._live.extend(joining)
         self._append(joining, tokens)
         return joining
 
-    def _read(self, prompts: Sequence[Sequence[int]], *, first: int, start: int) -> list[int]:
+    def _read(
+        self,
+        prompts: Sequence[Sequence[int]],
+        *,
+        first: int,
+        start: int,
+        draws: Draws | None = None,
+    ) -> list[int]:
         """Read prompts into consecutive slots, from a start position; return each next token."""
         longest = max(map(len, prompts))
         padded = [[*prompt, *[0] * (longest - len(prompt))] for prompt in prompts]
@@ -149,7 +163,15 @@ class GreedyDecoder:
             self._cache,
             first=first,
             start=start,
+            draws=draws,
         )
+
+    def _draws(self, sequences: Sequence[DecodedSequence]) -> Draws | None:
+        """Return a random number for the next token of each sequence; None for greedy tokens."""
+        if self._sampling is None:
+            return None
+        numbers = [each.numbers.random() for each in sequences if each.numbers]
+        return Draws(self._sampling.temperature, numbers)
 
     def _next_prompts(self) -> list[DecodedSequence]:
         """Return the next prompts that fit the free slots and one prefill pass."""
@@ -167,6 +189,7 @@ class GreedyDecoder:
             [sequence.generated[-1] for sequence in self._live],
             [sequence.position for sequence in self._live],
             self._cache,
+            self._draws(self._live),
         )
         self._append(self._live, tokens)
         return tuple(self._live)
@@ -190,6 +213,11 @@ class GreedyDecoder:
             self._live[gap] = self._live[mover]
         del self._live[live:]
         return finished
+
+
+def _sequence(index: int, prompt: Sequence[int], sampling: Sampling | None) -> DecodedSequence:
+    numbers = random.Random(sampling.seeds[index]) if sampling else None
+    return DecodedSequence(index, prompt, numbers=numbers)
 
 
 def _allocate_cache(model: CausalModel, rows: int, columns: int) -> SlotCache:

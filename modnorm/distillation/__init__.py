@@ -1,0 +1,1 @@
+"""Datasets of right answers, which train one student on an ensemble's answers."""
