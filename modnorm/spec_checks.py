@@ -30,6 +30,7 @@ from modnorm.perturbation.methods import (
 from modnorm.spec import DataSpec, ExperimentSpec
 from modnorm.tasks import Message, Task, get_stored_task
 from modnorm.tasks.hub_dataset import check_dataset
+from modnorm.tasks.overlap import shared_prompts
 from modnorm.tasks.row_files import resolve_file
 from modnorm.tasks.row_loading import LoadedRows, load_data, rows_digest
 from modnorm.tasks.sources import is_dataset, needs_hub
@@ -47,6 +48,8 @@ class Splits:
     selection: LoadedRows
     heldout: LoadedRows
     development: LoadedRows | None
+    training: LoadedRows | None = None
+    """Rows that the experts of a distillation answer."""
 
     def prompts(self) -> list[Sequence[Message]]:
         """Return the messages of the rows of all splits.
@@ -55,10 +58,12 @@ class Splits:
             InvalidInputError: the task's code raises an error; the message names the row.
         """
         development = self.development.rows if self.development else ()
+        training = self.training.rows if self.training else ()
         return [
             *render_prompts(self.task, self.selection.rows, "selection row"),
             *render_prompts(self.task, self.heldout.rows, "heldout row"),
             *render_prompts(self.task, development, "development row"),
+            *render_prompts(self.task, training, "training row"),
         ]
 
     def heldout_of(self, prompts: Sequence[Sequence[Message]]) -> Sequence[Sequence[Message]]:
@@ -114,12 +119,56 @@ def check_splits_differ(spec: ExperimentSpec) -> None:
             field="task.heldout",
             remedy="name other rows, or another offset: selection rows are no test",
         )
-    chosen_on = spec.iterative.development if spec.iterative else None
+    field, chosen_on = development_of(spec)
     if chosen_on is not None and chosen_on in {task.selection, task.heldout}:
         raise InvalidInputError(
             "names the same rows as the task does",
-            field="iterative.development",
+            field=field,
             remedy="name other rows, or another offset: the choice needs rows of its own",
+        )
+
+
+def development_of(spec: ExperimentSpec) -> tuple[str, DataSpec | None]:
+    """Return field and source of the development rows of a spec; None without any."""
+    if spec.distillation is not None:
+        return "distillation.development", spec.distillation.development
+    return "iterative.development", spec.iterative.development if spec.iterative else None
+
+
+def check_no_row_is_shared(splits: Splits) -> None:
+    """Refuse a distillation whose training or development rows share a prompt with other rows.
+
+    Rows are compared by the text of their prompts, wherever they come from.
+
+    Raises:
+        InvalidInputError: names the field and the first shared row.
+    """
+    if splits.training is None or splits.development is None:
+        return
+    selection, heldout = ("task.selection", splits.selection), ("task.heldout", splits.heldout)
+    development = ("distillation.development", splits.development)
+    training = ("distillation.rows", splits.training)
+    for (field, rows), others in (
+        (development, (selection, heldout)),
+        (training, (selection, heldout, development)),
+    ):
+        for other_field, other in others:
+            _check_disjoint(splits.task, (field, rows), (other_field, other))
+
+
+def _check_disjoint(
+    task: Task, rows: tuple[str, LoadedRows], others: tuple[str, LoadedRows]
+) -> None:
+    (field, loaded), (other_field, other) = rows, others
+    shared = shared_prompts(task, loaded.rows, other.rows)
+    if shared:
+        here, there = shared[0]
+        raise InvalidInputError(
+            f"{len(shared)} rows have the prompts of rows of {other_field}; the first is "
+            f"{loaded.places[here]}, which is {other.places[there]} there",
+            field=field,
+            remedy="name rows that no other split contains: what is trained or chosen on "
+            "cannot be tested on",
         )
 
 
@@ -152,13 +201,17 @@ def load_splits(
     def load(rows: DataSpec, field: str) -> LoadedRows:
         return load_data(task, rows, field=field, roots=roots, folders=folders)
 
-    chosen_on = spec.iterative.development if spec.iterative else None
-    return Splits(
+    field, chosen_on = development_of(spec)
+    trained_on = spec.distillation.rows if spec.distillation else None
+    splits = Splits(
         task=task,
-        development=load(chosen_on, "iterative.development") if chosen_on else None,
+        development=load(chosen_on, field) if chosen_on else None,
         selection=load(spec.task.selection, "task.selection"),
         heldout=load(spec.task.heldout, "task.heldout"),
+        training=load(trained_on, "distillation.rows") if trained_on else None,
     )
+    check_no_row_is_shared(splits)
+    return splits
 
 
 def check_radius_is_tested_elsewhere(spec: ExperimentSpec, heldout_digest: str) -> None:
@@ -246,8 +299,13 @@ def check_here(spec: ExperimentSpec, *, folders: Sequence[Path], engines: Collec
     heldout = _rows_here(task, spec.task.heldout, "task.heldout", folders)
     if heldout is not None:
         check_radius_is_tested_elsewhere(spec, rows_digest(heldout.rows))
-    if spec.iterative and spec.iterative.development:
-        _rows_here(task, spec.iterative.development, "iterative.development", folders)
+    field, chosen_on = development_of(spec)
+    development = _rows_here(task, chosen_on, field, folders) if chosen_on else None
+    if spec.distillation:
+        training = _rows_here(task, spec.distillation.rows, "distillation.rows", folders)
+        selection = _rows_here(task, spec.task.selection, "task.selection", folders)
+        if heldout and selection:
+            check_no_row_is_shared(Splits(task, selection, heldout, development, training))
 
 
 def check_search_here(spec: ExperimentSpec, *, folders: Sequence[Path]) -> int | None:

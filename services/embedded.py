@@ -1,4 +1,4 @@
-"""A whole lab in one process: all services on loopback ports, and one evaluator.
+"""A whole lab in one process: all services on loopback ports, one evaluator and one trainer.
 
 The database is an SQLite file, and the queue is Celery's in-memory transport. All else is the same
 code as in a lab of separate processes.
@@ -13,7 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypedDict
+from typing import Protocol, TypedDict
 
 from pydantic import SecretStr
 
@@ -31,17 +31,21 @@ from services.common.settings import (
     CalibratorSettings,
     EvaluatorSettings,
     SamplerSettings,
+    TrainerSettings,
 )
 from services.embedded_state import DATABASE
 from services.evaluator.celery_worker import Worker
 from services.evaluator.model_cache import LoadEngine
 from services.sampler.server import build as build_sampler
+from services.trainer.worker import Worker as Trainer
+from services.trainer.worker import is_available
 
 _ANY_PORT = "127.0.0.1:0"
 _BROKER = "memory://localhost/"
 _LOG = "lab.log"
 _TOKENS = "tokens.yaml"
 _LOAD_LOCK = "engine-load.lock"
+_STUDENTS = "students"
 _GRACE_SECONDS = 1.0
 """Short, since a user waits in the foreground: the current job is released unfinished."""
 
@@ -84,7 +88,7 @@ def start(
     """
     state.mkdir(parents=True, exist_ok=True)
     log, leaving = state / _LOG, threading.Event()
-    with _logging_to(log), Sandbox() as sandbox, ThreadPoolExecutor(2, "lab") as threads:
+    with _logging_to(log), Sandbox() as sandbox, ThreadPoolExecutor(3, "lab") as threads:
         common = _common_settings(state, cache)
         services = _Services(state, common, sandbox, data)
         parts = [threads.submit(services.run)]
@@ -99,14 +103,21 @@ def start(
                 load_lock=_load_lock(cache),
                 **common,
             )
-            worker = Worker(settings, sandbox=sandbox, load=load)
-            parts.append(threads.submit(_work, worker, leaving, log))
-            parts[-1].add_done_callback(lambda _: services.stop())
+            workers: list[_Worker] = [Worker(settings, sandbox=sandbox, load=load)]
+            if is_available():
+                trainer = TrainerSettings(
+                    aggregator_target=lab.target, broker_url=_BROKER, **common
+                )
+                workers.append(Trainer(trainer))
+            for worker in workers:
+                parts.append(threads.submit(_work, worker, leaving, log))
+                parts[-1].add_done_callback(lambda _: services.stop())
             try:
                 yield lab
             finally:
                 leaving.set()
-                worker.stop()
+                for worker in workers:
+                    worker.stop()
         finally:
             services.stop()
             wait(parts)
@@ -114,11 +125,22 @@ def start(
                 part.result()  # raises the part's error
 
 
-def _work(worker: Worker, leaving: threading.Event, log: Path) -> None:
-    """Run the evaluator; raise an error if it ends without a request."""
+class _Worker(Protocol):
+    """An evaluator or a trainer."""
+
+    def run(self) -> None:
+        """Work until `stop` is called."""
+
+    def stop(self) -> None:
+        """Make `run` return."""
+
+
+def _work(worker: _Worker, leaving: threading.Event, log: Path) -> None:
+    """Run a worker; raise an error if it ends without a request."""
     worker.run()
     if not leaving.is_set():
-        raise EngineError("the evaluator ended", remedy=f"the reason is in {log}")
+        name = "evaluator" if isinstance(worker, Worker) else "trainer"
+        raise EngineError(f"the {name} ended", remedy=f"the reason is in {log}")
 
 
 def _load_lock(cache: Path) -> Path | None:
@@ -150,6 +172,7 @@ class _Common(TypedDict):
     model_roots: None
     data_roots: None
     cache_dir: Path
+    student_dir: Path
     stop_grace: float
 
 
@@ -171,6 +194,7 @@ def _common_settings(state: Path, cache: Path) -> _Common:
         model_roots=None,
         data_roots=None,
         cache_dir=cache,
+        student_dir=state / _STUDENTS,
         stop_grace=_GRACE_SECONDS,
     )
 
@@ -243,6 +267,7 @@ class _Services:
             ),
             sandbox=self._sandbox,
             engines=engine_names(),
+            can_train=is_available(),
             on_fault=self._break_down,
         )
         return await _started(aggregator, stack)

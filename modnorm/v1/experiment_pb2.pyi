@@ -860,6 +860,8 @@ class RoundResult(google.protobuf.message.Message):
     SPENT_FIELD_NUMBER: builtins.int
     BEST_FIELD_NUMBER: builtins.int
     DEVELOPMENT_CORRECT_FIELD_NUMBER: builtins.int
+    HARVEST_ID_FIELD_NUMBER: builtins.int
+    EVALUATION_ID_FIELD_NUMBER: builtins.int
     round: builtins.int
     """Round, from 1; 0 is the base before any training."""
     phase: Global___RoundPhase.ValueType
@@ -882,6 +884,10 @@ class RoundResult(google.protobuf.message.Message):
     """Whether this is the best round by development rows."""
     development_correct: builtins.int
     """Right answers of this model on the development rows."""
+    harvest_id: builtins.str
+    """Experiment in which experts answer the training rows; empty in round 0."""
+    evaluation_id: builtins.str
+    """Experiment in which the model after the round answers development and held-out rows."""
     @property
     def harvest(self) -> Global___HarvestResult:
         """Counts of the harvest."""
@@ -911,10 +917,12 @@ class RoundResult(google.protobuf.message.Message):
         spent: Global___Spent | None = ...,
         best: builtins.bool = ...,
         development_correct: builtins.int = ...,
+        harvest_id: builtins.str = ...,
+        evaluation_id: builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_development_metric", b"_development_metric", "_harvest", b"_harvest", "_heldout_metric", b"_heldout_metric", "_training", b"_training", "development_metric", b"development_metric", "harvest", b"harvest", "heldout_metric", b"heldout_metric", "spent", b"spent", "training", b"training"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_development_metric", b"_development_metric", "_harvest", b"_harvest", "_heldout_metric", b"_heldout_metric", "_training", b"_training", "best", b"best", "dataset_digest", b"dataset_digest", "development_correct", b"development_correct", "development_metric", b"development_metric", "harvest", b"harvest", "heldout_correct", b"heldout_correct", "heldout_metric", b"heldout_metric", "phase", b"phase", "round", b"round", "search_id", b"search_id", "searched_model", b"searched_model", "spent", b"spent", "student_digest", b"student_digest", "training", b"training"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_development_metric", b"_development_metric", "_harvest", b"_harvest", "_heldout_metric", b"_heldout_metric", "_training", b"_training", "best", b"best", "dataset_digest", b"dataset_digest", "development_correct", b"development_correct", "development_metric", b"development_metric", "evaluation_id", b"evaluation_id", "harvest", b"harvest", "harvest_id", b"harvest_id", "heldout_correct", b"heldout_correct", "heldout_metric", b"heldout_metric", "phase", b"phase", "round", b"round", "search_id", b"search_id", "searched_model", b"searched_model", "spent", b"spent", "student_digest", b"student_digest", "training", b"training"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__development_metric: typing_extensions.TypeAlias = typing.Literal["development_metric"]
     _WhichOneofArgType__development_metric: typing_extensions.TypeAlias = typing.Literal["_development_metric", b"_development_metric"]
@@ -1087,6 +1095,8 @@ class Provenance(google.protobuf.message.Message):
     DEVELOPMENT_ROWS_FIELD_NUMBER: builtins.int
     GENERATOR_DIGEST_FIELD_NUMBER: builtins.int
     PROMPTS_DIGEST_FIELD_NUMBER: builtins.int
+    TRAINING_DIGEST_FIELD_NUMBER: builtins.int
+    TRAINING_ROWS_FIELD_NUMBER: builtins.int
     model_digest: builtins.str
     """Digest of the model."""
     profile_digest: builtins.str
@@ -1117,6 +1127,10 @@ class Provenance(google.protobuf.message.Message):
     """Digest of the generator of "zo_finetuner"; empty if there is none."""
     prompts_digest: builtins.str
     """Digest of the prompts of the held-out rows, in row order; empty if it was not recorded."""
+    training_digest: builtins.str
+    """Digest of the training rows of a distillation; empty if there are none."""
+    training_rows: builtins.int
+    """Number of training rows."""
     def __init__(
         self,
         *,
@@ -1135,8 +1149,10 @@ class Provenance(google.protobuf.message.Message):
         development_rows: builtins.int = ...,
         generator_digest: builtins.str = ...,
         prompts_digest: builtins.str = ...,
+        training_digest: builtins.str = ...,
+        training_rows: builtins.int = ...,
     ) -> None: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["development_digest", b"development_digest", "development_rows", b"development_rows", "generator_digest", b"generator_digest", "heldout_digest", b"heldout_digest", "heldout_revision", b"heldout_revision", "heldout_rows", b"heldout_rows", "model_digest", b"model_digest", "profile_digest", b"profile_digest", "prompts_digest", b"prompts_digest", "scale_map_digest", b"scale_map_digest", "scorer", b"scorer", "selection_digest", b"selection_digest", "selection_revision", b"selection_revision", "selection_rows", b"selection_rows", "spec_digest", b"spec_digest"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["development_digest", b"development_digest", "development_rows", b"development_rows", "generator_digest", b"generator_digest", "heldout_digest", b"heldout_digest", "heldout_revision", b"heldout_revision", "heldout_rows", b"heldout_rows", "model_digest", b"model_digest", "profile_digest", b"profile_digest", "prompts_digest", b"prompts_digest", "scale_map_digest", b"scale_map_digest", "scorer", b"scorer", "selection_digest", b"selection_digest", "selection_revision", b"selection_revision", "selection_rows", b"selection_rows", "spec_digest", b"spec_digest", "training_digest", b"training_digest", "training_rows", b"training_rows"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___Provenance: typing_extensions.TypeAlias = Provenance

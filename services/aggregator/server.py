@@ -18,6 +18,7 @@ from modnorm.sandbox import Runner
 from modnorm.v1 import (
     evaluation_pb2_grpc,
     experiment_pb2_grpc,
+    models_pb2_grpc,
     prediction_pb2_grpc,
     radius_pb2_grpc,
     status_pb2_grpc,
@@ -35,6 +36,7 @@ from services.aggregator.api.prediction_servicer import PredictionServicer
 from services.aggregator.api.radius_servicer import RadiusServicer
 from services.aggregator.experiments.admission import Admissions
 from services.aggregator.experiments.change_notifier import Notifier
+from services.aggregator.experiments.distillations import DistillationStore
 from services.aggregator.experiments.experiment_setup import Conductor, SetupSteps
 from services.aggregator.experiments.experiment_store import ExperimentStore
 from services.aggregator.experiments.lifecycle import Change
@@ -44,19 +46,25 @@ from services.aggregator.experiments.upstream_services import Calibrator, Sample
 from services.aggregator.jobs.dispatcher import Dispatcher
 from services.aggregator.jobs.job_store import JobStore
 from services.aggregator.jobs.reaper import Reaper
+from services.aggregator.jobs.trainings import TrainingStore
 from services.aggregator.lab_status import LabStatusServicer, Workers
 from services.aggregator.metrics import AggregatorMetrics, LabCollector
 from services.aggregator.storage.database import Database
 from services.aggregator.storage.database_errors import OnFault
 from services.aggregator.storage.lab_counts import LabCountStore
+from services.aggregator.storage.states import TERMINAL, ExperimentState
 from services.common.channels import open_channel
 from services.common.metrics import CallMetrics
-from services.common.queue import make_celery
+from services.common.queue import TRAIN_QUEUE, make_celery
 from services.common.server import RunningServer, port_of, start_server
 from services.common.service_process import read_settings, run_service
 from services.common.settings import AggregatorSettings
 from services.common.shielded_tasks import ShieldedTasks
 from services.common.status_servicer import SERVICE as STATUS
+from services.common.student_servicer import SERVICE as MODELS
+from services.common.student_servicer import ModelServicer
+from services.common.student_transfer import push_student
+from services.common.students import Students
 
 if TYPE_CHECKING:
     from services.aggregator.web.page_server import PageServer
@@ -78,6 +86,7 @@ class Stores:
     results: ResultStore
     events: EventStore
     predictions: PredictionStore
+    distillations: DistillationStore
 
 
 class Aggregator:
@@ -89,6 +98,7 @@ class Aggregator:
         sandbox: Runs programs that models wrote; by default the service of the settings.
         registry: The registry of metrics; by default a new one.
         engines: All engines of its evaluators; by default any engine is accepted.
+        can_train: Whether a trainer may come; otherwise distillations are refused.
         on_fault: Called in any thread with a fault of an SQLite file that no retry fixes.
 
     Raises:
@@ -103,6 +113,7 @@ class Aggregator:
         registry: CollectorRegistry | None = None,
         *,
         engines: Collection[str] | None = None,
+        can_train: bool = True,
         on_fault: OnFault | None = None,
     ) -> None:
         self._settings = settings
@@ -117,7 +128,9 @@ class Aggregator:
             ResultStore(self._database),
             EventStore(self._database),
             PredictionStore(self._database),
+            DistillationStore(self._database),
         )
+        self._students = Students(settings.students)
         self._counts = LabCountStore(self._database, lease_seconds=settings.lease_seconds)
         self._workers = Workers()
         self._tasks = ShieldedTasks()
@@ -135,6 +148,7 @@ class Aggregator:
             sandbox or sandbox_at(settings.sandbox_target, settings.credentials),
             split_folders=folders,
             engines=engines,
+            can_train=can_train,
         )
         self._radii = RadiusServicer(self._admissions, calibrator)
         self._conductor = self._make_conductor(sampler, calibrator)
@@ -220,7 +234,15 @@ class Aggregator:
     def _follow_up(self, change: Change) -> None:
         """Publish the jobs of a change and wake its watchers; called in the event loop."""
         self._dispatcher.send(change.pending)
+        self._dispatcher.send(change.training, TRAIN_QUEUE)
         self._notifier.notify(change.experiment_id)
+        experiment = change.experiment
+        if experiment is None:
+            return
+        if experiment.state is ExperimentState.DISTILLING:
+            self._conductor.drive(experiment.id)
+        elif experiment.parent_id and experiment.state in TERMINAL:
+            self._conductor.drive(experiment.parent_id)
 
     def _make_page(self) -> "PageServer | None":
         if not self._settings.page_address:
@@ -238,6 +260,8 @@ class Aggregator:
             results=self._stores.results,
             sampler=sampler,
             calibrator=calibrator,
+            distillations=self._stores.distillations,
+            place_student=self._place_student,
             follow_up=self._follow_up,
             timed=self._metrics.step,
         )
@@ -269,16 +293,24 @@ class Aggregator:
             self._workers,
             self._calls,
             self._tasks,
+            TrainingStore(self._database, self._students),
         )
+
+    async def _place_student(self, digest: str) -> None:
+        """Send a student to sampler and calibrator, unless they have it."""
+        metadata = self._settings.credentials.metadata()
+        for name in ("sampler", "calibrator"):
+            await push_student(self._channels[name], metadata, self._students, digest)
 
     def _register(self, server: grpc.aio.Server) -> Sequence[str]:
         experiment_pb2_grpc.add_ExperimentServiceServicer_to_server(self._experiments, server)
         evaluation_pb2_grpc.add_JobServiceServicer_to_server(self._jobs, server)
         prediction_pb2_grpc.add_PredictionServiceServicer_to_server(self._predictions, server)
         radius_pb2_grpc.add_RadiusServiceServicer_to_server(self._radii, server)
+        models_pb2_grpc.add_ModelServiceServicer_to_server(ModelServicer(self._students), server)
         status_pb2_grpc.add_StatusServiceServicer_to_server(self._status(), server)
         services = (experiment_servicer, job_servicer, prediction_servicer, radius_servicer)
-        return (*(service.SERVICE for service in services), STATUS)
+        return (*(service.SERVICE for service in services), MODELS, STATUS)
 
     async def _remove_predictions(self) -> None:
         await asyncio.to_thread(self._stores.predictions.remove_old)

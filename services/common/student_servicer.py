@@ -92,8 +92,7 @@ async def _pass_on(
     """
     try:
         async for part in parts:
-            if len(part.chunk) > CHUNK_BYTES:
-                raise InvalidInputError("a chunk has at most 1 MiB", field="chunk")
+            _check_chunk(part.chunk)
             await _put(chunks, part.chunk, writing)
     except BaseException:
         await _put(chunks, None, writing)
@@ -101,6 +100,11 @@ async def _pass_on(
         raise
     await _put(chunks, None, writing)
     await writing
+
+
+def _check_chunk(chunk: bytes) -> None:
+    if len(chunk) > CHUNK_BYTES:
+        raise InvalidInputError("a chunk has at most 1 MiB", field="chunk")
 
 
 async def _put(

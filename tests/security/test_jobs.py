@@ -143,8 +143,8 @@ def test_a_message_of_too_many_calls_changes_nothing(worker, jobs, stored, refus
 @pytest.mark.parametrize("field", ["worker", "version"])
 def test_a_worker_has_a_short_name(field, worker, jobs, stored, refused):
     before = stored()
-    long = {"worker": "w", field: "w" * 201}
-    request = evaluation_pb2.ClaimJobRequest(job_id=jobs[0], **long)
+    request = evaluation_pb2.ClaimJobRequest(job_id=jobs[0], worker="w")
+    setattr(request, field, "w" * 201)
     with refused(grpc.StatusCode.INVALID_ARGUMENT):
         reply_to(worker, evaluation_pb2.Call(claim=request))
     assert stored() == before

@@ -15,6 +15,7 @@ from modnorm.v1 import (
     calibration_pb2,
     evaluation_pb2,
     experiment_pb2,
+    models_pb2,
     prediction_pb2,
     radius_pb2,
     sampling_pb2,
@@ -31,6 +32,7 @@ from verification.labs.waiting import HANG_SECONDS
 
 HOMES = {
     experiment_pb2: "aggregator",
+    models_pb2: "aggregator",
     prediction_pb2: "aggregator",
     radius_pb2: "aggregator",
     evaluation_pb2: "aggregator",

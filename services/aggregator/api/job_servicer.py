@@ -27,16 +27,18 @@ from modnorm.v1.evaluation_pb2 import (
 from services.aggregator.api.report_reader import (
     MAX_ANSWERS,
     ReportReader,
+    check_environment,
     check_length,
     check_name,
 )
-from services.aggregator.api.to_proto import fill_job, fill_threshold
+from services.aggregator.api.to_proto import fill_job, fill_threshold, fill_training
 from services.aggregator.api.work_stream import SERVICE, Caller, WorkStreams
 from services.aggregator.experiments.lifecycle import Change, with_remedy
 from services.aggregator.experiments.result_store import ResultStore
 from services.aggregator.jobs.batching import Batcher
 from services.aggregator.jobs.job_store import JobStore
 from services.aggregator.jobs.report_checks import Report
+from services.aggregator.jobs.trainings import TrainingStore
 from services.aggregator.jobs.worker_requests import Claim, ClaimRequest, Heartbeat
 from services.aggregator.lab_status import Workers
 from services.aggregator.metrics import AggregatorMetrics
@@ -83,8 +85,10 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
         workers: Workers,
         measured: CallMetrics,
         tasks: ShieldedTasks,
+        trainings: TrainingStore,
     ) -> None:
         self._jobs = jobs
+        self._trainings = trainings
         self._results = results
         self._changed = changed
         self._metrics = metrics
@@ -195,6 +199,17 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
                 )
             yield message
 
+    @override
+    async def FetchDataset(
+        self, request: evaluation_pb2.FetchDatasetRequest, context: object
+    ) -> AsyncIterator[evaluation_pb2.FetchDatasetResponse]:
+        """Stream a stored dataset in order."""
+        text = await asyncio.to_thread(
+            self._results.artifact, request.digest, ArtifactKind.DATASET
+        )
+        for batch in _batches(text.split("\n")):
+            yield evaluation_pb2.FetchDatasetResponse(lines=batch)
+
     async def _answer(self, call: Call, reply: Reply, caller: Caller) -> None:
         """Answer one call of a stream.
 
@@ -216,9 +231,12 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
             case "fail":
                 await self._fail(call.fail)
                 reply.fail.SetInParent()
+            case "trained":
+                await self._trained(call.trained)
+                reply.trained.SetInParent()
             case _:
                 raise InvalidInputError(
-                    "a call must be a claim, a heartbeat, a report or a failure",
+                    "a call must be a claim, a heartbeat, a report, a failure or a training",
                     field="calls.request",
                     remedy="set one of them",
                 )
@@ -234,14 +252,17 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
         check_name(request.worker, "worker")
         check_length(request.version, "version")
         self._workers.record_claim(request.worker, request.version)
-        job_request = ClaimRequest(request.job_id, request.worker)
+        job_request = ClaimRequest(request.job_id, request.worker, request.trains)
         claim = await self._claims.submit(_QueuedClaim(job_request, caller))
         if claim is None:
             return
         if logger.isEnabledFor(logging.DEBUG):
             with naming(**claim.job.log_fields):
                 logger.debug("leased")
-        fill_job(response.job, claim, self._jobs.lease_seconds)
+        if claim.round is not None:
+            fill_training(response.train, claim, claim.round, self._jobs.lease_seconds)
+        else:
+            fill_job(response.job, claim, self._jobs.lease_seconds)
 
     def _release(self, lease: Lease) -> None:
         """Release a job whose worker disconnected before it received the lease."""
@@ -268,6 +289,10 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
         lease = request.lease
         beat = Heartbeat(lease.job_id, lease.token, request.answers_done, request.parked)
         response.cancel = await self._heartbeats.submit(beat)
+        if request.HasField("training") and not response.cancel:
+            progress = self._trainings.progress
+            distillation = await asyncio.to_thread(progress, lease, request.training)
+            self._changed(Change(distillation))
         threshold = self._jobs.cached_threshold(request.experiment_id, request.candidate)
         if threshold is not None:
             fill_threshold(response.threshold, threshold)
@@ -286,6 +311,19 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
         if canaries.note(report.worker, report.environment):
             self._metrics.deviating_workers.set(len(canaries.deviations()))
         self._follow_up(change, logging.DEBUG, "scored")
+
+    async def _trained(self, report: evaluation_pb2.TrainReport) -> None:
+        """Store the result of a training and follow it up.
+
+        Raises:
+            NotFoundError: there is no such job, or the student is not stored.
+            StaleLeaseError: another trainer has the job, or it is cancelled.
+            InvalidInputError: a number is out of range.
+        """
+        check_length(report.worker, "trained.worker")
+        check_environment(report.environment)
+        change = await asyncio.to_thread(self._trainings.report, report)
+        self._follow_up(change, logging.INFO, "trained")
 
     async def _fail(self, request: FailJobRequest) -> None:
         """Store that an attempt failed and follow it up.
@@ -331,6 +369,8 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
         """Release the lease of a claim whose worker disconnected before the reply."""
         if reply.claim.HasField("job"):
             self._release(reply.claim.job.lease)
+        elif reply.claim.HasField("train"):
+            self._release(reply.claim.train.lease)
 
 
 def _batches(items: Sequence[ItemT], text: Callable[[ItemT], str] = str) -> Iterator[list[ItemT]]:

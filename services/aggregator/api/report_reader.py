@@ -41,7 +41,12 @@ def check_length(text: str, field: str) -> None:
         )
 
 
-def _check_environment(environment: Mapping[str, str]) -> None:
+def check_environment(environment: Mapping[str, str]) -> None:
+    """Check the size of an environment.
+
+    Raises:
+        InvalidInputError: its names and values are too long.
+    """
     size = sum(len(name) + len(value) for name, value in environment.items())
     if size > MAX_ENVIRONMENT:
         raise InvalidInputError(
@@ -81,7 +86,7 @@ class ReportReader:
             raise InvalidInputError("a report must be one header, then answers", field="part")
         if self._header is None:
             check_length(part.header.worker, "header.worker")
-            _check_environment(part.header.environment)
+            check_environment(part.header.environment)
             self._header = part.header
             return
         self._answers.extend(map(_stored, part.answers.answers))

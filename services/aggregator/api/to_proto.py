@@ -6,9 +6,11 @@ from functools import lru_cache
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
+from modnorm.distillation.sampling_seeds import sample_seed
 from modnorm.search.stopping import Threshold
 from modnorm.v1 import common_pb2, evaluation_pb2, experiment_pb2
 from modnorm.wire.conversions import spec_to_proto
+from services.aggregator.api.round_messages import round_results
 from services.aggregator.experiments.records import (
     CandidateRecord,
     ExperimentRecord,
@@ -16,13 +18,14 @@ from services.aggregator.experiments.records import (
 )
 from services.aggregator.jobs.worker_requests import Claim
 from services.aggregator.storage.codec import StoredAnswer, unpack_coefficients
-from services.aggregator.storage.states import ExperimentState, JobState, Split
+from services.aggregator.storage.states import BASE_INDEX, ExperimentState, JobState, Split
 from services.aggregator.storage.tables import (
     Candidate,
     Ensemble,
     Event,
     Experiment,
     Job,
+    Round,
     Vote,
     parsed_spec,
 )
@@ -32,6 +35,7 @@ _SPLITS = {
     Split.HELDOUT: evaluation_pb2.SPLIT_HELDOUT,
     Split.DEVELOPMENT: evaluation_pb2.SPLIT_DEVELOPMENT,
     Split.QUESTIONS: evaluation_pb2.SPLIT_QUESTIONS,
+    Split.HARVEST: evaluation_pb2.SPLIT_HARVEST,
 }
 _CANDIDATE_STATES = {
     JobState.PENDING: experiment_pb2.CANDIDATE_STATE_PENDING,
@@ -55,6 +59,7 @@ def experiment_message(record: ExperimentRecord) -> experiment_pb2.Experiment:
         )
     message.ensembles.extend(_ensemble(ensemble) for ensemble in record.ensembles)
     message.states.extend(map(_state_result, record.states))
+    message.rounds.extend(round_results(record.rounds))
     return message
 
 
@@ -73,6 +78,7 @@ def experiment_summary(
         create_time=_timestamp(experiment.create_time),
         progress=progress,
         provenance=_provenance(experiment),
+        parent_id=experiment.parent_id,
     )
     if experiment.end_time is not None:
         message.end_time.CopyFrom(_timestamp(experiment.end_time))
@@ -171,6 +177,31 @@ def fill_job(message: evaluation_pb2.Job, claim: Claim, lease_seconds: float) ->
     message.skipped_rows.extend(claim.skipped)
     message.answer_sheets.extend(claim.sheets)
     message.replay_digest = experiment.selection_digest
+    if job.split is Split.HARVEST and job.candidate != BASE_INDEX and experiment.temperature:
+        message.sampling.temperature = experiment.temperature
+        message.sampling.seed = sample_seed(experiment.sampling_seed, job.candidate)
+
+
+def fill_training(
+    message: evaluation_pb2.TrainJob, claim: Claim, part: Round, lease_seconds: float
+) -> None:
+    """Fill in a leased training job with all data that a trainer needs."""
+    job, experiment = claim.job, claim.experiment
+    spec = spec_to_proto(experiment.spec)
+    lease = message.lease
+    lease.job_id, lease.token, lease.seconds = job.id, job.token, lease_seconds
+    message.experiment_id = experiment.id
+    message.round = part.index
+    if part.start_model == experiment.spec.model.name:
+        message.model.CopyFrom(spec.model)
+    else:
+        message.model.name = part.start_model
+    message.model_digest = part.start_digest
+    message.dataset_digest = part.dataset_digest
+    harvest = experiment_pb2.HarvestResult.FromString(part.harvest)
+    message.examples = harvest.dataset_examples
+    message.settings.CopyFrom(spec.distillation.training)
+    message.seed = claim.candidate.seed
 
 
 @lru_cache(maxsize=64)
@@ -261,6 +292,8 @@ def _provenance(experiment: Experiment) -> experiment_pb2.Provenance:
         development_rows=experiment.development_rows,
         generator_digest=experiment.generator_digest,
         prompts_digest=experiment.prompts_digest,
+        training_digest=experiment.training_digest,
+        training_rows=experiment.training_rows,
     )
 
 

@@ -24,6 +24,7 @@ _METHODS = {
     "heartbeat": "Heartbeat",
     "report": "ReportJob",
     "fail": "FailJob",
+    "trained": "ReportTraining",
     None: "Work",
 }
 """The name of each kind of call in metrics, logs and traces."""

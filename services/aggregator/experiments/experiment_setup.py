@@ -11,18 +11,20 @@ import math
 import random
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
 
+from modnorm.checkpoint.students import student_digest
 from modnorm.errors import CancelledError, EngineError, ModnormError, UnavailableError
 from modnorm.perturbation.descriptor import Descriptor, base_descriptor
 from modnorm.spec import ExperimentSpec, MethodSpec
 from modnorm.tasks.task_errors import render_prompts
+from services.aggregator.experiments.distillations import DistillationStore
 from services.aggregator.experiments.experiment_store import ExperimentStore
 from services.aggregator.experiments.lifecycle import Change
 from services.aggregator.experiments.result_store import ResultStore
 from services.aggregator.experiments.upstream_services import Calibrator, Prompts, Sampler
-from services.aggregator.storage.states import IN_SETUP, ArtifactKind, ExperimentState
+from services.aggregator.storage.states import IN_SETUP, ArtifactKind, ExperimentState, Purpose
 from services.aggregator.storage.stored_artifacts import StoredText
 from services.aggregator.storage.tables import Experiment
 from services.common.logging import internal_error
@@ -32,6 +34,8 @@ FIRST_PAUSE = 0.5
 BREAKDOWN_RETRIES = 3
 """Retries of a step after internal errors of its service."""
 _BASE = MethodSpec(name="base")
+PlaceStudent = Callable[[str], Awaitable[None]]
+"""Sends a student by digest to sampler and calibrator, unless they have it."""
 
 logger = logging.getLogger(__name__)
 
@@ -46,6 +50,8 @@ class SetupSteps:
         results: ResultStore,
         sampler: Sampler,
         calibrator: Calibrator,
+        distillations: DistillationStore,
+        place_student: PlaceStudent,
         follow_up: Callable[[Change], None],
         timed: Callable[[ExperimentState], AbstractContextManager[None]],
     ) -> None:
@@ -53,11 +59,13 @@ class SetupSteps:
         self._results = results
         self._sampler = sampler
         self._calibrator = calibrator
+        self._distillations = distillations
+        self._place_student = place_student
         self._follow_up = follow_up
         self._timed = timed
 
     async def step(self, experiment_id: str) -> bool:
-        """Take the next step of an experiment; return False if its setup is complete.
+        """Take the next step of an experiment; return False if none is due now.
 
         Raises:
             UnavailableError: a service is down; the step can be taken again.
@@ -65,6 +73,8 @@ class SetupSteps:
         """
         record = await asyncio.to_thread(self._experiments.get, experiment_id)
         experiment = record.experiment
+        if experiment.state is ExperimentState.DISTILLING:
+            return await self._distil(experiment_id)
         if experiment.state not in IN_SETUP:
             return False
         with self._timed(experiment.state):
@@ -87,12 +97,22 @@ class SetupSteps:
         await asyncio.to_thread(self._experiments.fail, experiment_id, reason, remedy)
         self._follow_up(Change(experiment_id))
 
+    async def _distil(self, experiment_id: str) -> bool:
+        change = await asyncio.to_thread(self._distillations.advance, experiment_id)
+        if change is not None:
+            self._follow_up(change)
+        return change is not None
+
     async def _leave_pending(self, experiment: Experiment) -> None:
+        if experiment.is_distillation:
+            await asyncio.to_thread(self._distillations.begin, experiment.id)
+            return
         examples = min(experiment.spec.calibration.examples, experiment.selection_rows)
         await asyncio.to_thread(self._experiments.leave_pending, experiment.id, examples)
 
     async def _calibrate(self, experiment: Experiment) -> None:
         spec = experiment.spec
+        await self._place(spec)
         prompts = await asyncio.to_thread(self._calibration_prompts, experiment, spec)
         stream = self._calibrator.calibrate(spec, experiment.model_digest, prompts)
         async for response in stream:
@@ -118,6 +138,10 @@ class SetupSteps:
 
     async def _sample(self, experiment: Experiment) -> None:
         spec, digest = experiment.spec, experiment.model_digest
+        await self._place(spec)
+        if experiment.purpose is Purpose.EVALUATION:
+            await self._sample_base_alone(experiment)
+            return
         profile_json = await asyncio.to_thread(self._profile, experiment)
         scale_map = await self._sampler.scale_map(spec, digest, profile_json)
         base_map = await self._sampler.scale_map(spec, digest, None, _BASE)
@@ -132,6 +156,22 @@ class SetupSteps:
         if change is not None:
             self._follow_up(change)
 
+    async def _sample_base_alone(self, experiment: Experiment) -> None:
+        """Store the base as the only candidate of an evaluation."""
+        spec, digest = experiment.spec, experiment.model_digest
+        base_map = await self._sampler.scale_map(spec, digest, None, _BASE)
+        base = base_descriptor(base_map.digest, spec.population.noise)
+        sampled = self._experiments.sampled
+        change = await asyncio.to_thread(sampled, experiment.id, (base_map,), base, ())
+        if change is not None:
+            self._follow_up(change)
+
+    async def _place(self, spec: ExperimentSpec) -> None:
+        """Send the student that a spec names to the services that read it."""
+        student = student_digest(spec.model.name)
+        if student is not None:
+            await self._place_student(student)
+
     def _profile(self, experiment: Experiment) -> str | None:
         if experiment.profile_digest is None:
             return None
@@ -139,7 +179,7 @@ class SetupSteps:
 
 
 class Conductor:
-    """Drives every experiment until it reaches its selection."""
+    """Drives every experiment until it reaches its selection, and distillations to their end."""
 
     def __init__(
         self,
@@ -156,8 +196,8 @@ class Conductor:
         self._driven: dict[str, asyncio.Task[None]] = {}
 
     async def drive_all(self) -> None:
-        """Start to drive every experiment in setup that is not driven yet."""
-        for experiment_id in await asyncio.to_thread(self._experiments.in_setup):
+        """Start to drive every experiment in setup, and every distillation, not driven yet."""
+        for experiment_id in await asyncio.to_thread(self._experiments.driven):
             self.drive(experiment_id)
 
     def drive(self, experiment_id: str) -> None:

@@ -13,6 +13,7 @@ from modnorm.perturbation.descriptor import Descriptor
 from modnorm.spec import ExperimentSpec
 from modnorm.wire.tokens import DEFAULT_TENANT
 from services.aggregator.experiments.admission import Admission
+from services.aggregator.experiments.children import end_children
 from services.aggregator.experiments.lifecycle import (
     Change,
     PhaseProgress,
@@ -24,6 +25,7 @@ from services.aggregator.experiments.lifecycle import (
 )
 from services.aggregator.experiments.phases import start_selecting
 from services.aggregator.experiments.records import ExperimentRecord
+from services.aggregator.experiments.round_records import round_records
 from services.aggregator.experiments.run_states import RunStates
 from services.aggregator.storage.database import Database
 from services.aggregator.storage.lookups import (
@@ -35,7 +37,7 @@ from services.aggregator.storage.lookups import (
 )
 from services.aggregator.storage.states import (
     BASE_INDEX,
-    IN_SETUP,
+    DRIVEN,
     TERMINAL,
     ArtifactKind,
     ExperimentState,
@@ -154,6 +156,7 @@ class ExperimentStore:
         with self._database.write() as session:
             experiment = lock_experiment(session, experiment_id)
             end(session, experiment, ExperimentState.CANCELLED, "cancelled", self._clock())
+            end_children(session, experiment_id, self._clock())
         return self.get(experiment_id)
 
     def fail(self, experiment_id: str, reason: str, remedy: str = "") -> None:
@@ -161,6 +164,7 @@ class ExperimentStore:
         with self._database.write() as session:
             experiment = lock_experiment(session, experiment_id)
             fail(session, experiment, reason, self._clock(), remedy=remedy)
+            end_children(session, experiment_id, self._clock())
 
     def wait_for(self, experiment_id: str, reason: str) -> None:
         """Record that the next step of an experiment waits for a service, unless it has ended."""
@@ -170,11 +174,11 @@ class ExperimentStore:
                 message = f"waiting: {reason}"
                 record(session, experiment, message, self._clock(), waits_for=reason)
 
-    def in_setup(self) -> tuple[str, ...]:
-        """Return the ids of the experiments in setup, oldest first."""
+    def driven(self) -> tuple[str, ...]:
+        """Return the ids of experiments in setup and of distillations, oldest first."""
         query = (
             select(Experiment.id)
-            .where(col(Experiment.state).in_(IN_SETUP))
+            .where(col(Experiment.state).in_(DRIVEN))
             .order_by(col(Experiment.create_time), col(Experiment.id))
         )
         with self._database.read() as session:
@@ -259,7 +263,8 @@ class ExperimentStore:
         ).all()
         states = self._run_states.states(session, experiment)
         progress = PhaseProgress.of(session, experiment).message(experiment)
-        return ExperimentRecord(experiment, progress, base, ensembles, states)
+        rounds = round_records(session, experiment)
+        return ExperimentRecord(experiment, progress, base, ensembles, states, rounds)
 
 
 def experiment_id_of(request_id: str, tenant: str = DEFAULT_TENANT) -> str:
@@ -297,6 +302,8 @@ def _new_experiment(request_id: str, tenant: str, admission: Admission, now: flo
         development_rows=admission.development_rows,
         generator_digest=admission.generator.digest if admission.generator else "",
         prompts_digest=admission.prompts_digest,
+        training_digest=admission.training.digest if admission.training else "",
+        training_rows=admission.training_rows,
     )
 
 
@@ -315,7 +322,12 @@ def _created(admission: Admission) -> str:
 
 def _keep_inputs(session: Session, admission: Admission) -> None:
     # In digest order, so that two experiments that share rows cannot deadlock.
-    splits = (admission.selection, admission.heldout, admission.development)
+    splits = (
+        admission.selection,
+        admission.heldout,
+        admission.development,
+        admission.training,
+    )
     for rows in sorted((one for one in splits if one), key=lambda one: one.digest):
         keep_artifact(session, ArtifactKind.ROWS, rows)
     if admission.generator:

@@ -6,7 +6,7 @@ from sqlmodel import Session, col, select
 
 from modnorm.search.ranking import Selection, select_experts
 from modnorm.search.voting import Ballot
-from services.aggregator.storage.codec import unpack_answers
+from services.aggregator.storage.codec import StoredAnswer, unpack_answers
 from services.aggregator.storage.states import BASE_INDEX, JobState, Split
 from services.aggregator.storage.tables import AnswerSheet, Experiment, Job
 
@@ -37,6 +37,15 @@ def selection_of(session: Session, experiment: Experiment) -> Selection:
     return select_experts(rewards, population.reported_prefixes, population.ensemble_sizes)
 
 
+def harvest_experts(session: Session, parent: Experiment, search: Experiment) -> tuple[int, ...]:
+    """Return the candidate indices of the experts that answer training rows, best first."""
+    settings = parent.spec.distillation
+    assert settings is not None  # noqa: S101 - only distillations have rounds
+    population = search.spec.population
+    size = settings.harvest.experts or population.ensemble_sizes[-1]
+    return tuple(selection_of(session, search)[population.size, size])
+
+
 def ballot_of(session: Session, experiment: Experiment, candidate: int) -> Ballot:
     """Return the ballot of a candidate or of the base."""
     content = session.exec(
@@ -60,6 +69,20 @@ def ballots_of(
     excluded: Collection[int] = (),
 ) -> Iterator[tuple[int, Ballot]]:
     """Yield candidate and ballot of each expert that has answered the rows of a split."""
+    for candidate, sheet in sheets_of(session, experiment, split, excluded=excluded):
+        answers = {answer.row: answer for answer in sheet}
+        yield candidate, Ballot.from_partial_answers(answers, experiment.heldout_rows)
+
+
+def sheets_of(
+    session: Session,
+    experiment: Experiment,
+    split: Split,
+    *,
+    excluded: Collection[int] = (),
+    base: bool = False,
+) -> Iterator[tuple[int, tuple[StoredAnswer, ...]]]:
+    """Yield candidate and answers of each expert, or of the base, to the rows of a split."""
     sheets = (
         select(Job.candidate, AnswerSheet.content)
         .join(AnswerSheet, col(AnswerSheet.job_id) == col(Job.id))
@@ -67,12 +90,11 @@ def ballots_of(
             Job.experiment_id == experiment.id,
             Job.split == split,
             Job.state == JobState.DONE,
-            Job.candidate != BASE_INDEX,
+            (Job.candidate == BASE_INDEX) if base else (Job.candidate != BASE_INDEX),
             col(Job.candidate).not_in(excluded),
         )
     )
     if not excluded:  # otherwise few are left, and claims wait for them
         sheets = sheets.execution_options(yield_per=_SHEETS)
     for candidate, content in session.exec(sheets):
-        answers = {answer.row: answer for answer in unpack_answers(content)}
-        yield candidate, Ballot.from_partial_answers(answers, experiment.heldout_rows)
+        yield candidate, unpack_answers(content)

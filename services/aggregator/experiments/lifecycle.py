@@ -46,6 +46,8 @@ class Change:
     """The experiment of the job in its new state."""
     kind: FailureKind | None = None
     """How the attempt failed, if its lease expired."""
+    training: tuple[str, ...] = ()
+    """Ids of training jobs that became pending, for the queue of trainers."""
 
 
 class PhaseProgress:

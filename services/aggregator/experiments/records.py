@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from modnorm.baselines.state_selection import DevelopmentResult
 from modnorm.v1 import experiment_pb2
-from services.aggregator.storage.tables import Candidate, Ensemble, Experiment, Job
+from services.aggregator.storage.tables import Candidate, Ensemble, Experiment, Job, Round
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +32,20 @@ class CandidateRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class RoundRecord:
+    """A round of a distillation with the results and costs of its experiments."""
+
+    part: Round
+    development: Job | None
+    """Finished job of the model after the round on the development rows."""
+    heldout: Job | None
+    """Finished job of this model on the held-out rows."""
+    answers: int
+    """Answers that its search, its harvest and its evaluation generated."""
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
 class ExperimentRecord:
     """An experiment with its results so far."""
 
@@ -42,3 +56,5 @@ class ExperimentRecord:
     ensembles: Sequence[Ensemble]
     states: Sequence[StateRecord] = ()
     """Evaluated states of an iterative run."""
+    rounds: Sequence[RoundRecord] = ()
+    """Rounds of a distillation."""

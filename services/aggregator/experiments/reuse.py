@@ -34,6 +34,9 @@ _CONDITIONS = (
     "development_digest",
     "generator_digest",
     "prompts_digest",
+    "purpose",
+    "temperature",
+    "sampling_seed",
 )
 """Columns besides the spec that must be equal for answers to be reused."""
 _AT_A_TIME = 1_000

@@ -27,7 +27,7 @@ from services.aggregator.jobs.reporting import PackedReport, Reporting
 from services.aggregator.jobs.shared_transaction import together
 from services.aggregator.jobs.worker_requests import Claim, ClaimRequest, Heartbeat, stale
 from services.aggregator.storage.database import Database
-from services.aggregator.storage.lookups import lock_job, pending_jobs
+from services.aggregator.storage.lookups import is_training, lock_job, pending_jobs
 from services.aggregator.storage.states import TERMINAL, FailureKind, JobState
 from services.aggregator.storage.tables import Experiment, Job
 
@@ -161,20 +161,29 @@ class JobStore:
             session.exec(release)
 
     def pending(
-        self, experiment_id: str | None = None, limit: int | None = None
+        self,
+        experiment_id: str | None = None,
+        limit: int | None = None,
+        *,
+        trains: bool = False,
     ) -> tuple[str, ...]:
-        """Return the ids of pending jobs, oldest experiment first, in candidate order."""
+        """Return the ids of pending jobs, oldest experiment first, in candidate order.
+
+        With `trains` these are the jobs of trainers, else those of evaluators.
+        """
         with self._database.read() as session:
-            return pending_jobs(session, experiment_id, limit=limit)
+            return pending_jobs(session, experiment_id, limit=limit, trains=trains)
 
     def pending_of_model(self, model_digest: str, limit: int) -> tuple[str, ...]:
         """Return ids of the first pending jobs of a model's experiments, oldest first."""
         with self._database.read() as session:
             return pending_jobs(session, model_digest=model_digest, limit=limit)
 
-    def count_pending(self) -> int:
-        """Count the pending jobs of all experiments."""
-        query = select(func.count()).where(Job.state == JobState.PENDING)
+    def count_pending(self, *, trains: bool = False) -> int:
+        """Count the pending jobs of all experiments, those of trainers or those of evaluators."""
+        query = select(func.count()).where(
+            Job.state == JobState.PENDING, is_training(trains=trains)
+        )
         with self._database.read() as session:
             return session.exec(query).one()
 

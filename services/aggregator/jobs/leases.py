@@ -16,7 +16,7 @@ from services.aggregator.jobs.worker_requests import Claim, ClaimRequest, Heartb
 from services.aggregator.storage.codec import pack_rows
 from services.aggregator.storage.lookups import unknown_job
 from services.aggregator.storage.states import BASE_INDEX, JobState, Split
-from services.aggregator.storage.tables import Candidate, Experiment, Job
+from services.aggregator.storage.tables import Candidate, Experiment, Job, Round
 
 SHEETS = 8
 """Most finished jobs whose answers a claim names."""
@@ -47,6 +47,8 @@ def lease_jobs(
     claims: list[Claim | None] = []
     for request in requests:
         pair = free.pop(request.job_id, None)
+        if pair and (pair[0].split is Split.TRAINING) != request.trains:
+            pair = None
         claim = _claim(session, *pair, early_stop) if pair else None
         if claim is not None:
             _lease(claim, request.worker, deadline)
@@ -60,6 +62,11 @@ def _claim(session: Session, job: Job, candidate: Candidate, early_stop: EarlySt
     if job.split is Split.SELECTION:
         threshold = early_stop.threshold(session, experiment, job.candidate)
         return Claim(job, candidate, experiment, threshold=threshold, sheets=sheets)
+    if job.split is Split.TRAINING:
+        part = session.get_one(Round, (job.experiment_id, job.candidate))
+        return Claim(job, candidate, experiment, round=part)
+    if job.split is Split.HARVEST:
+        return Claim(job, candidate, experiment)
     if job.split is Split.QUESTIONS:
         skipped = early_stop.settled_questions(session, experiment, job.candidate)
     else:

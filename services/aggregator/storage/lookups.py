@@ -3,12 +3,14 @@
 Experiments are locked before their jobs, so that transactions never deadlock.
 """
 
+from collections.abc import Sequence
+
 from sqlalchemy import ColumnElement
 from sqlmodel import Session, col, select
 
 from modnorm.errors import NotFoundError
-from services.aggregator.storage.states import JobState
-from services.aggregator.storage.tables import Experiment, Job, Prediction
+from services.aggregator.storage.states import JobState, Purpose, Split
+from services.aggregator.storage.tables import Experiment, Job, Prediction, Round
 
 
 def find_experiment(session: Session, experiment_id: str) -> Experiment:
@@ -52,8 +54,24 @@ def lock_job(session: Session, job_id: str) -> tuple[Job, Experiment]:
 
 
 def is_submitted() -> ColumnElement[bool]:
-    """Return the condition on `experiments` that excludes the work of predictions."""
-    return ~select(Prediction.id).where(Prediction.id == Experiment.id).exists()
+    """Return the condition on `experiments` that excludes predictions and parts of distillations.
+
+    The searches of distillations are included: they are read like any experiment.
+    """
+    predicts = select(Prediction.id).where(Prediction.id == Experiment.id).exists()
+    return (col(Experiment.purpose) == Purpose.SEARCH) & ~predicts
+
+
+def is_training(*, trains: bool = True) -> ColumnElement[bool]:
+    """Return the condition on `jobs` for those of trainers, or for those of evaluators."""
+    split = col(Job.split)
+    return split == Split.TRAINING if trains else split != Split.TRAINING
+
+
+def rounds_of(session: Session, experiment_id: str) -> Sequence[Round]:
+    """Return the rounds of a distillation so far, in order."""
+    query = select(Round).where(Round.experiment_id == experiment_id).order_by(col(Round.index))
+    return session.exec(query).all()
 
 
 def unknown_experiment(experiment_id: str) -> NotFoundError:
@@ -76,12 +94,16 @@ def pending_jobs(
     *,
     model_digest: str | None = None,
     limit: int | None = None,
+    trains: bool = False,
 ) -> tuple[str, ...]:
-    """Return the ids of pending jobs, oldest experiment first, in candidate order."""
+    """Return the ids of pending jobs, oldest experiment first, in candidate order.
+
+    With `trains` these are the jobs of trainers, else those of evaluators.
+    """
     query = (
         select(Job.id)
         .join(Experiment, col(Experiment.id) == col(Job.experiment_id))
-        .where(Job.state == JobState.PENDING)
+        .where(Job.state == JobState.PENDING, is_training(trains=trains))
         .order_by(col(Experiment.create_time), col(Job.experiment_id), col(Job.candidate))
         .limit(limit)
     )

@@ -11,6 +11,7 @@ class ExperimentState(StrEnum):
     SAMPLING = "SAMPLING"
     SELECTING = "SELECTING"
     VOTING = "VOTING"
+    DISTILLING = "DISTILLING"
     SUCCEEDED = "SUCCEEDED"
     FAILED = "FAILED"
     CANCELLED = "CANCELLED"
@@ -23,6 +24,8 @@ IN_SETUP = frozenset(
     {ExperimentState.PENDING, ExperimentState.CALIBRATING, ExperimentState.SAMPLING}
 )
 """States before the selection, which the conductor ends. Reports end the other states."""
+DRIVEN = IN_SETUP | {ExperimentState.DISTILLING}
+"""States of the experiments that the conductor drives."""
 
 
 class JobState(StrEnum):
@@ -47,6 +50,10 @@ class Split(StrEnum):
     DEVELOPMENT = "development"
     QUESTIONS = "questions"
     """The questions of a prediction."""
+    HARVEST = "harvest"
+    """The training rows of a distillation, which experts answer."""
+    TRAINING = "training"
+    """No rows: the job trains a student on a dataset."""
 
 
 class FailureKind(StrEnum):
@@ -65,6 +72,28 @@ class ArtifactKind(StrEnum):
     PROFILE = "profile"
     SCALE_MAP = "scale_map"
     GENERATOR = "generator"
+    DATASET = "dataset"
+
+
+class Purpose(StrEnum):
+    """What an experiment is for."""
+
+    SEARCH = "search"
+    """All that users submit, and the searches of a distillation."""
+    HARVEST = "harvest"
+    """Experts of a search answer the training rows of a distillation."""
+    EVALUATION = "evaluation"
+    """One model of a distillation answers development and held-out rows."""
+
+
+class RoundPhase(StrEnum):
+    """Phase of a round of a distillation, as in `modnorm.v1.RoundPhase`."""
+
+    SEARCHING = "SEARCHING"
+    HARVESTING = "HARVESTING"
+    TRAINING = "TRAINING"
+    EVALUATING = "EVALUATING"
+    DONE = "DONE"
 
 
 BASE_INDEX = -1

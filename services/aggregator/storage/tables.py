@@ -27,6 +27,8 @@ from services.aggregator.storage.states import (
     ArtifactKind,
     ExperimentState,
     JobState,
+    Purpose,
+    RoundPhase,
     Split,
 )
 
@@ -75,6 +77,16 @@ class _SplitText(_EnumText):
     kind = Split
 
 
+class _PurposeText(_EnumText):
+    cache_ok = True
+    kind = Purpose
+
+
+class _RoundPhaseText(_EnumText):
+    cache_ok = True
+    kind = RoundPhase
+
+
 class _ArtifactKindText(_EnumText):
     cache_ok = True
     kind = ArtifactKind
@@ -87,7 +99,7 @@ def parsed_spec(spec_json: str) -> ExperimentSpec:
 
 
 class Artifact(SQLModel, table=True):
-    """An input of results, stored by digest: rows (JSON lines), a profile, a scale map."""
+    """An input of results, stored by digest: rows or a dataset (JSON lines), a profile, a map."""
 
     __tablename__ = "artifacts"
 
@@ -105,6 +117,7 @@ class Experiment(SQLModel, table=True):
         Index("ix_experiments_tenant", "tenant", "create_time", "id"),
         Index("ix_experiments_created", "create_time", "id"),
         Index("ix_experiments_state", "state"),
+        Index("ix_experiments_parent", "parent_id"),
     )
 
     id: str = Field(primary_key=True, sa_type=Text)
@@ -156,6 +169,16 @@ class Experiment(SQLModel, table=True):
     """Number of steps of an iterative run's lineage."""
     candidates_stopped: int = 0
     """Number of candidates that were stopped early."""
+    purpose: Purpose = Field(default=Purpose.SEARCH, sa_type=_PurposeText)
+    parent_id: str = Field(default="", sa_type=Text)
+    """The distillation that the experiment is a part of; empty for others."""
+    training_digest: str = Field(default="", sa_type=Text)
+    """Digest of the training rows of a distillation; empty without."""
+    training_rows: int = 0
+    temperature: float = 0.0
+    """Temperature of a harvest; 0 for greedy answers."""
+    sampling_seed: int = Field(default=0, sa_type=BigInteger)
+    """Seed of the answers of a harvest."""
 
     @property
     def spec(self) -> ExperimentSpec:
@@ -168,6 +191,11 @@ class Experiment(SQLModel, table=True):
         return self.spec.iterative is not None
 
     @property
+    def is_distillation(self) -> bool:
+        """Whether the experiment consists of rounds that train a student."""
+        return self.spec.distillation is not None
+
+    @property
     def has_open_jobs(self) -> bool:
         """Whether a job of the present phase has not ended."""
         return self.jobs_done + self.jobs_failed < self.jobs_total
@@ -177,8 +205,10 @@ class Experiment(SQLModel, table=True):
         match split:
             case Split.SELECTION:
                 return self.selection_digest, self.selection_rows
-            case Split.HELDOUT | Split.QUESTIONS:
+            case Split.HELDOUT | Split.QUESTIONS | Split.HARVEST:
                 return self.heldout_digest, self.heldout_rows
+            case Split.TRAINING:
+                return "", 0
             case Split.DEVELOPMENT:
                 return self.development_digest, self.development_rows
 
@@ -294,6 +324,8 @@ class Job(SQLModel, table=True):
     @property
     def title(self) -> str:
         """Name of the job in events."""
+        if self.split is Split.TRAINING:
+            return f"round {self.candidate}, training"
         who = "base" if self.candidate == BASE_INDEX else f"candidate {self.candidate}"
         return f"{who}, {self.split}"
 
@@ -385,6 +417,37 @@ class Prediction(SQLModel, table=True):
     def ranking(self) -> tuple[int, ...]:
         """Candidate indices of the experts, best first."""
         return tuple(json.loads(self.experts))
+
+
+class Round(SQLModel, table=True):
+    """A round of a distillation. Round 0 evaluates the base.
+
+    Its search, harvest and evaluation are rows of `experiments`, so that their claims, leases,
+    reports, retries and events are those of an experiment. Its training is a job of the
+    distillation, whose candidate index is the round.
+    """
+
+    __tablename__ = "rounds"
+    __table_args__ = (ForeignKeyConstraint(["experiment_id"], ["experiments.id"]),)
+
+    experiment_id: str = Field(primary_key=True, sa_type=Text)
+    index: int = Field(primary_key=True, sa_column_kwargs=_NO_AUTOINCREMENT)
+    phase: RoundPhase = Field(sa_type=_RoundPhaseText)
+    searched_model: str = Field(default="", sa_type=Text)
+    """Name of the model that the search perturbs."""
+    searched_digest: str = Field(default="", sa_type=Text)
+    start_model: str = Field(default="", sa_type=Text)
+    """Name of the model whose training makes the student."""
+    start_digest: str = Field(default="", sa_type=Text)
+    search_id: str = Field(default="", sa_type=Text)
+    harvest_id: str = Field(default="", sa_type=Text)
+    evaluation_id: str = Field(default="", sa_type=Text)
+    dataset_digest: str = Field(default="", sa_type=Text)
+    harvest: bytes = Field(default=b"", sa_type=LargeBinary)
+    """Serialised `modnorm.v1.HarvestResult`."""
+    student_digest: str = Field(default="", sa_type=Text)
+    training: bytes = Field(default=b"", sa_type=LargeBinary)
+    """Serialised `modnorm.v1.TrainReport`."""
 
 
 class Event(SQLModel, table=True):

@@ -13,6 +13,7 @@ from modnorm.perturbation.descriptor import Descriptor
 from modnorm.spec import ExperimentSpec, parse_spec
 from modnorm.tasks import get_task
 from services.aggregator.experiments.admission import Admission
+from services.aggregator.experiments.distillations import DistillationStore
 from services.aggregator.experiments.experiment_store import ExperimentStore
 from services.aggregator.experiments.predictions import PredictionStore
 from services.aggregator.experiments.result_store import EventStore, ResultStore
@@ -123,6 +124,7 @@ class World:
             ResultStore(self.database),
             EventStore(self.database),
             PredictionStore(self.database, clock=clock),
+            DistillationStore(self.database, clock=clock),
         )
 
     def spec(self, **changes: object) -> ExperimentSpec:

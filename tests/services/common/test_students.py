@@ -42,8 +42,8 @@ def served(tmp_path):
 
 
 @pytest.fixture
-def stub(served):
-    """Return a stub of a server in another thread."""
+def target(served):
+    """Return the address of a server in another thread."""
 
     def register(server):
         models_pb2_grpc.add_ModelServiceServicer_to_server(ModelServicer(served), server)
@@ -54,14 +54,17 @@ def stub(served):
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
     asyncio.run_coroutine_threadsafe(service.start(), loop).result()
-    with grpc.insecure_channel(f"127.0.0.1:{service.port}") as channel:
-        stub = models_pb2_grpc.ModelServiceStub(channel)
-        stub.target = f"127.0.0.1:{service.port}"
-        yield stub
+    yield f"127.0.0.1:{service.port}"
     asyncio.run_coroutine_threadsafe(service.stop(), loop).result()
     loop.call_soon_threadsafe(loop.stop)
     thread.join()
     loop.close()
+
+
+@pytest.fixture
+def stub(target):
+    with grpc.insecure_channel(target) as channel:
+        yield models_pb2_grpc.ModelServiceStub(channel)
 
 
 def test_a_student_travels_to_the_server_and_to_another_host(
@@ -77,12 +80,12 @@ def test_a_student_travels_to_the_server_and_to_another_host(
     assert fetch_student(stub, digest, elsewhere) == fetched
 
 
-def test_a_student_is_pushed_to_a_service_that_lacks_it(trained, digest, served, stub, tmp_path):
+def test_a_student_is_pushed_to_a_service_that_lacks_it(trained, digest, served, target, tmp_path):
     mine = Students(tmp_path / "mine")
     shutil.copytree(trained, mine.root / digest)
 
     async def push(wanted):
-        async with open_channel(stub.target) as channel:
+        async with open_channel(target) as channel:
             await push_student(channel, (), mine, wanted)
 
     asyncio.run(push(digest))

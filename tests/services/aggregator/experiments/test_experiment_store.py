@@ -106,7 +106,7 @@ def test_a_cancelled_experiment_stays_cancelled(world, selecting):
     again = world.stores.experiments.cancel(created).experiment
     assert again == cancelled
     assert world.stores.jobs.pending(created) == ()
-    assert world.stores.experiments.in_setup() == ()
+    assert world.stores.experiments.driven() == ()
 
 
 def test_the_awaited_service_is_reported_until_the_next_step(world):
@@ -141,7 +141,7 @@ def test_experiments_in_setup_are_listed_oldest_first(world):
         ids.append(world.create(f"r{index}"))
     world.select("selecting")
     world.stores.experiments.cancel(ids[1])
-    assert world.stores.experiments.in_setup() == (ids[0], ids[2])
+    assert world.stores.experiments.driven() == (ids[0], ids[2])
 
 
 def test_an_unknown_experiment_is_not_found(world):

@@ -7,7 +7,7 @@ from prometheus_client import CollectorRegistry
 
 from services.aggregator.jobs.dispatcher import BATCH, Dispatcher
 from services.aggregator.metrics import AggregatorMetrics
-from services.common.queue import QUEUE, make_celery, publish_all, queued
+from services.common.queue import QUEUE, TRAIN_QUEUE, make_celery, publish_all, queued
 from verification.labs.waiting import HANG_SECONDS
 
 
@@ -17,11 +17,13 @@ class PendingJobs:
     def __init__(self, count):
         self.ids = [f"job-{index:04}" for index in range(count)]
 
-    def count_pending(self):
-        return len(self.ids)
+        self.trainings: list[str] = []
 
-    def pending(self, experiment_id=None, limit=None):
-        return tuple(self.ids[:limit])
+    def count_pending(self, *, trains=False):
+        return len(self.trainings if trains else self.ids)
+
+    def pending(self, experiment_id=None, limit=None, *, trains=False):
+        return tuple((self.trainings if trains else self.ids)[:limit])
 
 
 @pytest.fixture
@@ -36,10 +38,20 @@ def lab(redis_url):
     return make
 
 
-def waiting(app):
-    """Take all job ids off the queue."""
+def test_training_jobs_have_a_queue_of_their_own(redis_url):
+    app, jobs = make_celery(redis_url), PendingJobs(3)
+    jobs.trainings = ["training"]
+    metrics = AggregatorMetrics(CollectorRegistry())
+    dispatcher = Dispatcher(app, jobs, metrics)  # type: ignore[arg-type]  # a few of its methods
+    asyncio.run(dispatcher.reconcile())
+    assert waiting(app) == jobs.ids
+    assert waiting(app, TRAIN_QUEUE) == ["training"]
+
+
+def waiting(app, name=QUEUE):
+    """Take all job ids off a queue."""
     with app.connection_for_read() as connection:
-        queue = app.amqp.queues[QUEUE](connection.default_channel)
+        queue = app.amqp.queues[name](connection.default_channel)
         messages = iter(lambda: queue.get(no_ack=True), None)
         return [message.payload[0][0] for message in messages]
 
