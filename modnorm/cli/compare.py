@@ -27,11 +27,16 @@ def compare(directories: Directories, *, as_json: Json = False) -> None:
 
     The first run is paired with each other run by held-out row, at every (N, K) of both. McNemar's
     exact test, adjusted by Holm's method for the number of tests, and a paired bootstrap show
-    whether the data separates them.
+    whether the data separates them. Of distillations, the base, the best expert, the vote and the
+    student of the best round by development rows are shown.
     """
     from modnorm.analysis.comparison import compare_runs, load_all_results
+    from modnorm.analysis.distillation import is_distillation
     from modnorm.analysis.run_folders import finished_runs
 
+    if any(is_distillation(directory) for directory in directories):
+        _compare_students(directories, as_json=as_json)
+        return
     rows = compare_runs(load_all_results(finished_runs(directories, _note)))
     if as_json:
         emit_json(rows)
@@ -46,6 +51,19 @@ def compare(directories: Directories, *, as_json: Json = False) -> None:
 
 def _note(text: str) -> None:
     stderr().print(f"note: {text}", soft_wrap=True)
+
+
+def _compare_students(directories: Sequence[Path], *, as_json: bool) -> None:
+    """Show distillations beside each other and beside searches."""
+    from modnorm.analysis.distillation import compared_entry
+    from modnorm.cli.distillation_output import side_by_side
+
+    entries = [compared_entry(each) for each in directories]
+    if as_json:
+        emit_json(entries)
+        return
+    for start in range(0, len(entries), _SIDE_BY_SIDE):
+        stdout().print(side_by_side(entries[start : start + _SIDE_BY_SIDE]))
 
 
 def _side_by_side(rows: Sequence["ComparisonRow"]) -> "Table":

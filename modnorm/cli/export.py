@@ -38,6 +38,15 @@ Adapters = Annotated[
         help="Write the experts of a low-rank ensemble as LoRA adapters, instead of a checkpoint.",
     ),
 ]
+Round = Annotated[
+    int | None,
+    typer.Option(
+        "--round",
+        metavar="R",
+        min=1,
+        help="Round of a distillation; by default the best by development rows.",
+    ),
+]
 
 
 def export(  # noqa: PLR0913 - each argument is an option of the command
@@ -47,6 +56,7 @@ def export(  # noqa: PLR0913 - each argument is an option of the command
     rank: Rank = None,
     manifest: Manifest = False,
     adapters: Adapters = False,
+    round_number: Round = None,
     population: Population = None,
     size: Size = None,
     server: RunServer = None,
@@ -60,6 +70,7 @@ def export(  # noqa: PLR0913 - each argument is an option of the command
     base is read on this machine; a base with another digest than the run's is refused.
     With --manifest or --adapters, --n and --k name the ensemble. `modnorm rebuild` makes the
     checkpoints of a manifest. Adapters have PEFT's format, and vLLM serves them on one base.
+    Of a distillation, the student of a round is written, with --adapters its LoRA adapter.
     """
     if manifest and adapters:
         raise InvalidInputError(
@@ -70,6 +81,14 @@ def export(  # noqa: PLR0913 - each argument is an option of the command
     from modnorm.prediction.base_model import BasePlace
 
     place = BasePlace(model, revision)
+    from modnorm.cli.student_work import write_student
+
+    if write_student(run, server, place, out, (round_number, adapters), as_json=as_json):
+        return
+    if round_number is not None:
+        raise InvalidInputError(
+            "only a distillation has rounds", field="round", remedy="remove --round"
+        )
     if not (manifest or adapters):
         from modnorm.cli.export_work import write_model
 

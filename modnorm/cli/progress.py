@@ -120,6 +120,8 @@ class LineDisplay(Display):
             parts += [f"{done}/{total}", *speed(pace, total)]
         parts += _figures(event.progress, base, self._ensemble_size)
         parts += [waiting] if waiting else []
+        if event.state == experiments.EXPERIMENT_STATE_DISTILLING:
+            parts = [f"{self._title}: {visible(event.message)}"]
         self._console.print(", ".join(parts), soft_wrap=True, markup=False)
 
 
@@ -163,7 +165,8 @@ class LiveDisplay(Display):
             task = self._task(event.state)
             self._bars.update(task, completed=done, total=total, speed=shown)
         self._figures.plain = "   ".join(_figures(event.progress, base, self._ensemble_size))
-        self._waiting.plain = visible(_waiting(event))
+        distils = event.state == experiments.EXPERIMENT_STATE_DISTILLING
+        self._waiting.plain = visible(event.message if distils else _waiting(event))
 
     def _task(self, state: "experiments.ExperimentState.ValueType") -> TaskID:
         if state not in self._tasks:

@@ -90,6 +90,17 @@ def show_directory(directory: Path, *, as_json: bool) -> None:
     Raises:
         InvalidInputError: it is not a run directory, and holds none.
     """
+    from modnorm.analysis.distillation import is_distillation, load_distillation
+    from modnorm.cli.distillation_output import budget_line, rounds_table
+
+    if is_distillation(directory):
+        document = load_distillation(directory)
+        if as_json:
+            emit_json(document)
+            return
+        stdout().print(rounds_table(document))
+        stdout().print(budget_line(document), soft_wrap=True)
+        return
     runs = _runs_of(directory)
     finished = [run for run in runs if (run / "results.json").is_file()]
     if as_json:

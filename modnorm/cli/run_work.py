@@ -1,6 +1,6 @@
 """The work of `modnorm run`: start a lab, and run checked specs one after another."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from modnorm.client.embedded import embedded_client
 from modnorm.client.tracking import open_tracking
 from modnorm.errors import EvaluationError, ModnormError, UnavailableError
 from modnorm.tracking.registry import StartTracker
+from modnorm.v1 import experiment_pb2 as experiments
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ def run_all(
         failed_now = _run_each(client, wanted, len(runs), options)
     failed = [*refused, *failed_now]
     if options.as_json:
-        documents = [read_results(each.directory) for each in runs if each not in failed]
+        documents = [_document_of(each) for each in runs if each not in failed]
         emit_json(documents[0] if len(runs) == 1 else documents)
     if failed:
         names = ", ".join(str(each.directory.path.name) for each in runs if each in failed)
@@ -87,9 +88,32 @@ def _carry_out(client: Client, planned: PlannedRun, options: RunOptions) -> None
             on_accepted=lambda: planned.directory.claim(planned.spec),
             tracking=tracking,
         )
+        if planned.spec.distillation is not None:
+            _finish_distillation(client, experiment, planned, options)
+            return
         report = write_results(client, experiment, planned.directory)
         results = read_results(planned.directory)
         tracking.finish(results, planned.directory.path)
     if not options.as_json:
         stdout().print(results_table(results))
     stderr().print(f"report: {report}", soft_wrap=True)
+
+
+def _finish_distillation(
+    client: Client, experiment: experiments.Experiment, planned: PlannedRun, options: RunOptions
+) -> None:
+    from modnorm.cli.distillation_output import budget_line, rounds_table
+    from modnorm.client.distillation import save_distillation
+
+    document = save_distillation(client, experiment, planned.directory.path)
+    if not options.as_json:
+        stdout().print(rounds_table(document))
+    stderr().print(budget_line(document), soft_wrap=True)
+
+
+def _document_of(planned: PlannedRun) -> Mapping[str, object]:
+    from modnorm.analysis.distillation import load_distillation
+
+    if planned.spec.distillation is not None:
+        return dict(load_distillation(planned.directory.path))
+    return dict(read_results(planned.directory))

@@ -49,11 +49,15 @@ def _check(path: Path) -> dict[str, object]:
 def _unchecked(spec: "ExperimentSpec") -> list[str]:
     """Return the inputs of a spec that are not on this machine."""
     from modnorm.checkpoint.reference import find_local_checkpoint
+    from modnorm.spec_checks import development_of
     from modnorm.tasks.sources import needs_hub
 
     sources = {"task.selection": spec.task.selection, "task.heldout": spec.task.heldout}
-    if spec.iterative and spec.iterative.development:
-        sources["iterative.development"] = spec.iterative.development
+    place, chosen_on = development_of(spec)
+    if chosen_on is not None:
+        sources[place] = chosen_on
+    if spec.distillation is not None:
+        sources["distillation.rows"] = spec.distillation.rows
     folders = settings().split_folders
     absent = [
         f"{field} ({rows.source})"

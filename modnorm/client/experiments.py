@@ -22,6 +22,7 @@ class ExperimentState(StrEnum):
     SAMPLING = "sampling"
     SELECTING = "selecting"
     VOTING = "voting"
+    DISTILLING = "distilling"
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     CANCELLED = "cancelled"

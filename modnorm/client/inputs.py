@@ -8,6 +8,7 @@ from modnorm.calibration.profile import Profile
 from modnorm.checkpoint.reference import bundled_models, resolve_checkpoint
 from modnorm.errors import ConflictError
 from modnorm.spec import ExperimentSpec
+from modnorm.spec_checks import development_of
 from modnorm.tasks.registry import get_task
 from modnorm.tasks.row_loading import load_rows, rows_digest
 from modnorm.tasks.rows import prompts_digest
@@ -52,9 +53,12 @@ def _digests(
         ("task.selection", spec.task.selection, provenance.selection_digest),
         ("task.heldout", spec.task.heldout, provenance.heldout_digest),
     ]
-    if spec.iterative and spec.iterative.development:
-        chosen_on = spec.iterative.development
-        splits.append(("iterative.development", chosen_on, provenance.development_digest))
+    place, chosen_on = development_of(spec)
+    if chosen_on is not None:
+        splits.append((place, chosen_on, provenance.development_digest))
+    if spec.distillation is not None:
+        trained_on = spec.distillation.rows
+        splits.append(("distillation.rows", trained_on, provenance.training_digest))
     for field, named_rows, digest in splits:
         if not is_dataset(named_rows.source):
             rows = load_rows(task, named_rows, field=field, folders=folders)

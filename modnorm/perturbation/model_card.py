@@ -80,6 +80,32 @@ def model_card(
     )
 
 
+def student_card(base: Checkpoint, title: str, facts: Mapping[str, str], *, adapter: bool) -> str:
+    """Return the card of a student, or of its adapter.
+
+    Args:
+        base: The base model of the distillation.
+        title: Heading.
+        facts: Rows of the table: the lineage of the student.
+        adapter: Whether the card is that of the adapter alone.
+    """
+    revision = "" if base.revision is None else f', revision="{base.revision}"'
+    loading = (
+        _LOADING_ADAPTER.format(
+            tokenizer="PreTrainedTokenizerFast", base=f'"{base.location}"{revision}'
+        )
+        if adapter
+        else _LOADING.format(tokenizer="PreTrainedTokenizerFast")
+    )
+    return (
+        f"{_front_matter(base, 'peft' if adapter else 'transformers')}"
+        f"# {title}\n\n"
+        "`modnorm export` wrote these weights. They were fine-tuned on right answers of an "
+        f"ensemble of weight perturbations.\n\n{_table(base, facts)}\n"
+        f"## Loading\n\n{loading}\n"
+    )
+
+
 def adapter_card(
     base: Checkpoint, title: str, facts: Mapping[str, str], finding: TokenizerFinding
 ) -> str:

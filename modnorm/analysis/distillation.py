@@ -1,0 +1,230 @@
+"""The results of a distillation as one JSON document, beside the runs of its searches."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Literal, Protocol, TypedDict, cast
+
+from modnorm.analysis.comparison import load_results
+from modnorm.analysis.run_data import BaseRow, CandidateRow, EnsembleRow
+from modnorm.analysis.uncertainty import ConfidenceInterval, accuracy_interval
+from modnorm.errors import InvalidInputError
+
+SCHEMA: Literal["modnorm-distillation-1"] = "modnorm-distillation-1"
+FILE = "distillation.json"
+"""Name of the document in the directory of a distillation; written last."""
+
+
+class Figure(TypedDict):
+    """An accuracy on held-out or development rows."""
+
+    metric: float | None
+    interval: ConfidenceInterval | None
+    """Wilson interval; None if the metric is not a fraction of the rows."""
+
+
+class SearchEntry(TypedDict):
+    """What the search of a round found, on held-out rows."""
+
+    model: str
+    """Model that was searched around."""
+    base: Figure
+    """This model."""
+    best_expert: Figure
+    """The candidate at rank 1 by selection."""
+    vote: Figure
+    """The vote of the experts that answer training rows."""
+    population: int
+    ensemble_size: int
+
+
+class SearchedRun(Protocol):
+    """What is read of the search of a round."""
+
+    @property
+    def base(self) -> BaseRow:
+        """The unperturbed model."""
+
+    @property
+    def candidates(self) -> Sequence[CandidateRow]:
+        """The population in candidate order."""
+
+    @property
+    def ensembles(self) -> Sequence[EnsembleRow]:
+        """The ensembles, by N, then by K."""
+
+
+class BudgetOfRound(TypedDict):
+    """Work of one round."""
+
+    answers: int
+    """Answers of its search, its harvest and its evaluation."""
+    tokens: int
+    """Tokens generated for them."""
+    training_tokens: int
+    training_flops: float
+    training_seconds: float
+
+
+class RoundEntry(TypedDict):
+    """One round; round 0 is the base before any training."""
+
+    round: int
+    search: SearchEntry | None
+    harvest: Mapping[str, int] | None
+    """Answers to training rows, right ones, rows with examples, examples."""
+    dataset: str | None
+    """Digest of the dataset."""
+    student: str | None
+    """Digest of the student."""
+    development: Figure
+    """The model after the round on development rows, which choose the best round."""
+    heldout: Figure
+    """This model on held-out rows, which choose nothing."""
+    training: Mapping[str, object] | None
+    """Steps, examples, losses, environment."""
+    budget: BudgetOfRound
+
+
+class DistillationDocument(TypedDict):
+    """Content of `distillation.json`."""
+
+    schema: str
+    experiment: str
+    spec: Mapping[str, object]
+    provenance: Mapping[str, object]
+    best_round: int | None
+    """Round of the best student by development rows."""
+    rounds: list[RoundEntry]
+
+
+class ComparedEntry(TypedDict):
+    """A finished run in a comparison with distillations; figures on held-out rows."""
+
+    run: str
+    """Name of its directory."""
+    best_round: int | None
+    """Round of the student that is compared; None for a search."""
+    base: Figure
+    """The base before any training."""
+    best_expert: Figure | None
+    """Candidate at rank 1 by selection, of the best round."""
+    vote: Figure | None
+    """Vote of the largest K, of the best round."""
+    student: Figure | None
+    answers: int
+    """Answers of all rounds."""
+    tokens: int | None
+    """Tokens generated for them; None if the run does not record them."""
+    training_flops: float
+
+
+def figure(metric: float | None, rows: int) -> Figure:
+    """Return an accuracy with its Wilson interval."""
+    return Figure(metric=metric, interval=accuracy_interval(metric, rows))
+
+
+def search_entry(run: SearchedRun, model: str, size: int) -> SearchEntry:
+    """Return the held-out figures of a round's search.
+
+    Args:
+        run: The search.
+        model: Model that was searched around.
+        size: K of the experts that answer training rows.
+    """
+    ensemble = max(
+        (each for each in run.ensembles if each.ensemble_size == size),
+        key=lambda each: each.population,
+    )
+    best = run.candidates[ensemble.experts[0]]
+    return SearchEntry(
+        model=model,
+        base=figure(run.base.heldout_metric, ensemble.rows),
+        best_expert=figure(best.heldout_metric, ensemble.rows),
+        vote=figure(ensemble.metric, ensemble.rows),
+        population=ensemble.population,
+        ensemble_size=size,
+    )
+
+
+def is_distillation(directory: Path) -> bool:
+    """Return whether a directory holds a finished distillation."""
+    return (directory / FILE).is_file()
+
+
+def load_distillation(directory: Path) -> DistillationDocument:
+    """Read the document of a distillation's directory.
+
+    Raises:
+        InvalidInputError: there is none, or not one of this schema.
+    """
+    path = directory / FILE
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InvalidInputError(
+            f"cannot read {path}: {error}",
+            field="directory",
+            remedy="name the folder that a finished distillation was written to",
+        ) from error
+    if not isinstance(document, dict) or document.get("schema") != SCHEMA:
+        raise InvalidInputError(f"{path} does not have the schema {SCHEMA}", field="directory")
+    return cast("DistillationDocument", document)
+
+
+def best_entry(document: DistillationDocument) -> RoundEntry:
+    """Return the round of the best student by development rows."""
+    return next(each for each in document["rounds"] if each["round"] == document["best_round"])
+
+
+def total_budget(rounds: Sequence[RoundEntry]) -> BudgetOfRound:
+    """Return the work of all rounds together."""
+    budgets = [each["budget"] for each in rounds]
+    return BudgetOfRound(
+        answers=sum(each["answers"] for each in budgets),
+        tokens=sum(each["tokens"] for each in budgets),
+        training_tokens=sum(each["training_tokens"] for each in budgets),
+        training_flops=sum(each["training_flops"] for each in budgets),
+        training_seconds=sum(each["training_seconds"] for each in budgets),
+    )
+
+
+def compared_entry(directory: Path) -> ComparedEntry:
+    """Return the figures of a finished distillation or search.
+
+    Raises:
+        InvalidInputError: the directory holds neither.
+    """
+    if not is_distillation(directory):
+        return _searched_entry(directory)
+    document = load_distillation(directory)
+    best, spent = best_entry(document), total_budget(document["rounds"])
+    search = best["search"]
+    return ComparedEntry(
+        run=directory.name,
+        best_round=best["round"],
+        base=document["rounds"][0]["heldout"],
+        best_expert=search and search["best_expert"],
+        vote=search and search["vote"],
+        student=best["heldout"],
+        answers=spent["answers"],
+        tokens=spent["tokens"],
+        training_flops=spent["training_flops"],
+    )
+
+
+def _searched_entry(directory: Path) -> ComparedEntry:
+    found = load_results(directory).document
+    vote = max(found["ensembles"], key=lambda each: (each["population"], each["ensemble_size"]))
+    base, best = found["base"], found["experts"][0]
+    return ComparedEntry(
+        run=directory.name,
+        best_round=None,
+        base=Figure(metric=base["heldout_metric"], interval=base["heldout_interval"]),
+        best_expert=Figure(metric=best["heldout_metric"], interval=best["heldout_interval"]),
+        vote=Figure(metric=vote["metric"], interval=vote["interval"]),
+        student=None,
+        answers=found["budget"]["total"],
+        tokens=None,
+        training_flops=0.0,
+    )

@@ -1,0 +1,75 @@
+"""The results of distillations, printed."""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from modnorm.analysis.distillation import (
+    ComparedEntry,
+    DistillationDocument,
+    Figure,
+    RoundEntry,
+    total_budget,
+)
+from modnorm.cli.console import interval, percent, table
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+def rounds_table(document: DistillationDocument) -> "Table":
+    """Return a row for each model of each round; a star marks the best student."""
+    headings = ("round", "model", "development", "held-out", "95 % interval")
+    return table(headings, [row for each in document["rounds"] for row in _rows(each, document)])
+
+
+def budget_line(document: DistillationDocument) -> str:
+    """Return the work of a whole distillation in one line."""
+    spent = total_budget(document["rounds"])
+    return (
+        f"{spent['answers']:,} answers, {spent['tokens']:,} tokens generated; "
+        f"{spent['training_tokens']:,} tokens and {spent['training_flops']:.3g} operations in "
+        f"{spent['training_seconds']:,.0f} s of training"
+    )
+
+
+def side_by_side(entries: Sequence[ComparedEntry]) -> "Table":
+    """Return held-out figures and work of each run; of distillations those of the best round."""
+    headings = ("", *(entry["run"] for entry in entries))
+    names = (
+        "best round",
+        "base",
+        "rank 1 by selection",
+        "vote",
+        "student",
+        "answers",
+        "tokens",
+        "training operations",
+    )
+    return table(headings, zip(names, *map(_column, entries), strict=True))
+
+
+def _column(entry: ComparedEntry) -> tuple[str, ...]:
+    figures = (entry["base"], entry["best_expert"], entry["vote"], entry["student"])
+    tokens = entry["tokens"]
+    return (
+        str(entry["best_round"] or ""),
+        *(" ".join(_shown(one)).strip() if one else "" for one in figures),
+        f"{entry['answers']:,}",
+        "" if tokens is None else f"{tokens:,}",
+        f"{entry['training_flops']:.3g}",
+    )
+
+
+def _rows(entry: RoundEntry, document: DistillationDocument) -> Iterator[tuple[str, ...]]:
+    number, search = str(entry["round"]), entry["search"]
+    if search:
+        yield number, "rank 1 by selection", "", *_shown(search["best_expert"])
+        yield number, f"vote of {search['ensemble_size']}", "", *_shown(search["vote"])
+    name = "student" if search else "base"
+    mark = " *" if entry["round"] == document["best_round"] else ""
+    development = percent(entry["development"]["metric"])
+    yield number, f"{name}{mark}", development, *_shown(entry["heldout"])
+
+
+def _shown(value: Figure) -> tuple[str, str]:
+    return percent(value["metric"]), interval(value["interval"])

@@ -1,0 +1,142 @@
+"""Distillations through the front door: TRL and PEFT train the bundled model."""
+
+import json
+import random
+from functools import partial
+
+import pytest
+import yaml
+from filelock import FileLock
+
+from modnorm.checkpoint.reference import resolve_checkpoint
+from modnorm.tasks.puzzles import main as write_puzzles
+from verification.labs.waiting import wait_until
+
+POINTS = ("search: ", "harvest: ", "training step", "evaluation: ")
+"""Lines of progress at which the run is killed."""
+
+
+@pytest.fixture(scope="module")
+def spec_file(write_spec, tmp_path_factory):
+    rows = tmp_path_factory.mktemp("rows") / "training.jsonl"
+    write_puzzles([str(rows), "--seed", "5", "--count", "16"])
+    task = {
+        "name": "countdown",
+        "selection": {"source": "bundled:countdown-selection", "limit": 4},
+        "heldout": {"source": "bundled:countdown-heldout", "limit": 6},
+        "max_tokens": 64,
+    }
+    return write_spec(
+        "distilled",
+        task=task,
+        method={"name": "randopt", "radius": 0.006},
+        population={"size": 3, "ensemble_sizes": [1, 2]},
+        distillation={
+            "rounds": 2,
+            "rows": str(rows),
+            "development": {"source": "bundled:countdown-development", "limit": 6},
+            "harvest": {"samples": 2, "keep": 2},
+            "training": {"rank": 4, "learning_rate": 0.001, "batch_size": 4, "epochs": 1},
+        },
+    )
+
+
+@pytest.fixture(scope="module")
+def distilled(modnorm, spec_file, shared):
+    """Return the directory of a finished distillation."""
+    out = shared / "distilled"
+    with FileLock(shared / "distilled.lock"):
+        if not (out / "distillation.json").exists():
+            modnorm("run", spec_file, "--out", out)
+    return out
+
+
+def document_of(directory):
+    return json.loads((directory / "distillation.json").read_text())
+
+
+def test_two_rounds_train_two_students(distilled):
+    document = document_of(distilled)
+    base, first, second = document["rounds"]
+    assert base["heldout"]["interval"] is not None
+    assert base["student"] is None
+    assert second["search"]["model"] == f"student:{first['student']}"
+    assert first["student"] != second["student"]
+    for entry in (first, second):
+        assert entry["training"]["steps"] > 0
+        assert entry["budget"]["training_flops"] > 0
+        assert entry["harvest"]["answers"] == 2 * 2 * 16
+        place = distilled / "rounds" / str(entry["round"])
+        lines = (place / "dataset.jsonl").read_text().splitlines()
+        assert len(lines) == entry["harvest"]["dataset_examples"]
+        assert (place / "results.json").is_file()
+    shown = [entry["development"]["metric"] for entry in (first, second)]
+    assert document["best_round"] == 1 + shown.index(max(shown))
+
+
+def test_the_best_student_is_exported_with_its_lineage(modnorm, distilled, tmp_path):
+    model, adapter = tmp_path / "model", tmp_path / "adapter"
+    exported = json.loads(modnorm("export", distilled, "--out", model, "--json").stdout)
+    document = document_of(distilled)
+    best = document["rounds"][document["best_round"]]
+    assert exported["student"] == best["student"] == resolve_checkpoint(str(model)).digest
+    card = (model / "README.md").read_text()
+    assert best["dataset"] in card
+    assert document["provenance"]["model_digest"] in card
+    modnorm("export", distilled, "--adapters", "--round", "2", "--out", adapter)
+    assert (adapter / "adapter_config.json").is_file()
+    refused = modnorm("export", distilled, "--round", "3", "--out", tmp_path / "x", check=False)
+    assert refused.returncode == 2
+    assert "name one of 1, 2" in refused.stderr
+
+
+def test_distillations_are_shown_and_compared(modnorm, distilled):
+    assert "student *" in modnorm("show", distilled).stdout
+    beside = modnorm("compare", distilled, distilled / "rounds" / "1").stdout
+    assert "rank 1 by selection" in beside
+    (entry, search) = json.loads(
+        modnorm("compare", distilled, distilled / "rounds" / "1", "--json").stdout
+    )
+    assert entry["student"]["metric"] is not None
+    assert search["student"] is None
+
+
+def is_at(run, point, skipped):
+    """Return whether a run has printed a line of a phase after a number of others, or ended."""
+    return run.stderr.count(point) > skipped or run.has_ended()
+
+
+def test_a_killed_distillation_ends_in_the_same_students(
+    modnorm, start_command, spec_file, distilled, tmp_path
+):
+    """The process holds aggregator, evaluator and trainer, so a kill ends all three."""
+    broken, order = tmp_path / "broken", random.Random(25)
+    seen = 0
+    for point in POINTS:
+        run = start_command("run", spec_file, "--out", broken)
+        skipped = order.randrange(2)
+        wait_until(partial(is_at, run, point, skipped), point)
+        seen += not run.has_ended()
+        run.process.kill()
+        run.finish()
+    assert seen
+    modnorm("run", spec_file, "--out", broken)
+    whole, again = (document_of(each)["rounds"] for each in (distilled, broken))
+    for name in ("dataset", "student", "heldout", "development"):
+        assert [entry[name] for entry in whole] == [entry[name] for entry in again]
+
+
+def test_a_held_out_row_in_the_training_rows_is_refused_by_content(
+    modnorm, spec_file, distilled, tmp_path
+):
+    heldout = distilled / "rounds" / "1" / "rows" / "heldout.jsonl"
+    copied, leaking = tmp_path / "innocent.jsonl", tmp_path / "leaking.yaml"
+    copied.write_text(heldout.read_text().splitlines()[3] + "\n")
+    spec = yaml.safe_load(spec_file.read_text())
+    spec["distillation"]["rows"] = str(copied)
+    leaking.write_text(yaml.safe_dump(spec))
+    for command in (("validate", leaking), ("run", leaking, "--out", tmp_path / "run")):
+        refused = modnorm(*command, check=False)
+        assert refused.returncode == 2
+        assert "distillation.rows" in refused.stderr
+        assert "task.heldout" in refused.stderr
