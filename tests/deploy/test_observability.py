@@ -22,6 +22,7 @@ from services.aggregator.storage.lab_counts import LabCountStore
 from services.common.metrics import CallMetrics
 from services.evaluator.metrics import EvaluatorMetrics
 from services.sandbox.metrics import SandboxMetrics
+from services.trainer.metrics import TrainerMetrics
 from verification.labs.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -34,7 +35,7 @@ SUFFIXES = {
     "histogram": ("_bucket", "_sum", "_count"),
     "gauge": ("",),
 }
-SERVICES = ("aggregator", "calibrator", "sampler", "sandbox", "evaluator")
+SERVICES = ("aggregator", "calibrator", "sampler", "sandbox", "evaluator", "trainer")
 LAST = {"aggregator": "modnorm_database_up"}
 """What a service shows last, once it is up, where that is not its calls."""
 
@@ -48,6 +49,7 @@ def families(tmp_path_factory):
     AggregatorMetrics(registry)
     EvaluatorMetrics(registry)
     SandboxMetrics(registry)
+    TrainerMetrics(registry)
     CallMetrics(registry)
     registry.register(LabCollector(LabCountStore(database, lease_seconds=60)))
     yield list(registry.collect())
@@ -207,6 +209,7 @@ def test_every_process_shows_its_metrics(start_module, tmp_path):
     assert "modnorm_database_up 1.0" in texts["aggregator"]
     assert 'modnorm_experiments{state="PENDING"} 0.0' in texts["aggregator"]
     assert "modnorm_evaluator_busy 0.0" in texts["evaluator"]
+    assert "modnorm_trainer_busy 0.0" in texts["trainer"]
     assert "modnorm_sandbox_isolated 1.0" in texts["sandbox"]
     assert all("modnorm_grpc_calls" in text for text in texts.values())
 

@@ -24,6 +24,9 @@ from verification.labs.waiting import wait_until
 LEASE_SECONDS = 3.0
 REAP_SECONDS = 0.5
 DISK_MEBIBYTES = 128
+TRAINER = "trainer"
+_MODULES = {"supervised": "services.evaluator.supervisor", TRAINER: "services.trainer.server"}
+"""The modules of workers by name; the others are evaluators."""
 SMALL_WAL = {"min_wal_size": "2MB", "max_wal_size": "8MB"}
 """Settings of Postgres with which a full disk has an effect within a schedule."""
 _PACE: dict[str, str] = {
@@ -52,7 +55,7 @@ class Lab:
         broker: Redis.
         proxy: The links between services.
         services: Services by name.
-        workers: Names of the evaluators.
+        workers: Names of the evaluators and of the trainer.
         far: The namespace of the evaluator `far`; None without the permission.
         disk: Whether the lab's files are on a small disk.
         state: Folder of the lab's files.
@@ -113,10 +116,11 @@ def _serves(address: str) -> bool:
 
 
 @contextmanager
-def open_lab(folder: Path, *, supervised: bool = True) -> Iterator[Lab]:
+def open_lab(folder: Path, *, supervised: bool = True, trains: bool = False) -> Iterator[Lab]:
     """Run a lab until the context ends.
 
-    If supervised, a third evaluator runs under a supervisor, as on a host with GPUs.
+    If supervised, a third evaluator runs under a supervisor, as on a host with GPUs. If it trains,
+    it has a trainer.
     """
     state = folder / "state"
     with ExitStack() as stack:
@@ -128,7 +132,7 @@ def open_lab(folder: Path, *, supervised: bool = True) -> Iterator[Lab]:
         database.create("--wal-segsize=1")
         broker = Broker(owned(state / "redis"), folder / "redis.log")
         plan = _Plan(folder, database, broker, proxy, far)
-        workers = ("near", "supervised", "far") if supervised else ("near", "far")
+        workers = ("near", *("supervised",) * supervised, "far", *(TRAINER,) * trains)
         services = plan.services(workers)
         lab = Lab(
             server=plan.addresses["aggregator"],
@@ -186,7 +190,7 @@ class _Plan:
             self._service("calibrator", {}),
             self._service("sampler", {}),
             self._aggregator(),
-            *(self._evaluator(name) for name in workers),
+            *(self._worker(name) for name in workers),
         ]
 
     def _service(self, name: str, changes: Mapping[str, str]) -> Service:
@@ -212,7 +216,7 @@ class _Plan:
         service.clock = self.clock
         return service
 
-    def _evaluator(self, name: str) -> Service:
+    def _worker(self, name: str) -> Service:
         outside = self._far is not None and name == "far"
         host = self._far.here if self._far is not None and outside else "127.0.0.1"
         aggregator = self._link(f"{name}-aggregator", self.addresses["aggregator"], host)
@@ -222,11 +226,13 @@ class _Plan:
             "MODNORM_AGGREGATOR_TARGET": aggregator,
             "MODNORM_BROKER_URL": f"redis://{broker}/0",
             "MODNORM_WORKER_NAME": name,
+            # Workers share no students with the aggregator.
+            "MODNORM_CACHE_DIR": str(self._folder / "state" / name),
         }
-        module = "supervisor" if name == "supervised" else "server"
+        module = _MODULES.get(name, "services.evaluator.server")
         space = self._far.path if self._far is not None and outside else ""
         environment = {**_inherited(), **_PACE, **own}
-        return Service(name, f"services.evaluator.{module}", environment, namespace=space)
+        return Service(name, module, environment, namespace=space)
 
     def _link(self, name: str, target: str, host: str = "127.0.0.1") -> str:
         return self._proxy.add(name, target, host).address

@@ -31,6 +31,7 @@ MODULES = (
     "services.evaluator.server",
     "services.evaluator.supervisor",
     "services.aggregator.server",
+    "services.trainer.server",
     "celery.fixups.django",
     "celery.worker.consumer",
     "kombu.transport.redis",
