@@ -5,6 +5,9 @@
 
 from dataclasses import dataclass
 
+from modnorm.errors import InvalidInputError
+from modnorm.hints import one_of
+
 BASE = -1
 """Index of the unperturbed model among the candidates."""
 SPLITS = ("selection", "heldout", "development")
@@ -45,13 +48,25 @@ class AnswerRecord:
 
 @dataclass(frozen=True, slots=True)
 class AnswerFilter:
-    """Filter of answers; None accepts every value."""
+    """Filter of answers; None accepts every value.
+
+    Raises:
+        InvalidInputError: there is no such split.
+    """
 
     candidate: int | None = None
     split: str | None = None
     row: int | None = None
     wrong: bool = False
     """Whether only wrong answers are wanted."""
+
+    def __post_init__(self) -> None:
+        if self.split is not None and self.split not in SPLITS:
+            raise InvalidInputError(
+                f"there is no split {self.split!r}",
+                field="split",
+                remedy=one_of(self.split, SPLITS),
+            )
 
     def wants_sheet(self, candidate: int, split: str) -> bool:
         """Return whether the filter may accept answers of a candidate on a split."""

@@ -16,7 +16,7 @@ _SHOWN = 20
 ItemT = TypeVar("ItemT", bound="DataclassInstance")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Listing(Generic[ItemT]):
     """Results of one type. A loop fetches page after page; each loop starts from the first."""
 
@@ -24,6 +24,9 @@ class Listing(Generic[ItemT]):
     """Type of the results; its fields are the columns of the table."""
     fetch: Callable[[], Iterator[ItemT]]
     """Returns an iterator over the results from the first on."""
+
+    def __repr__(self) -> str:
+        return f"Listing of {self.kind.__name__}: loop over it, or call to_pandas()"
 
     def __iter__(self) -> Iterator[ItemT]:
         return self.fetch()
@@ -42,7 +45,7 @@ class Listing(Generic[ItemT]):
         return html_table(names, rows, _note(len(items), [each.name for each in columns], names))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class AsyncListing(Generic[ItemT]):
     """Results of one type. An `async for` fetches page after page, each from the first."""
 
@@ -50,6 +53,9 @@ class AsyncListing(Generic[ItemT]):
     """Type of the results; its fields are the columns of the table."""
     fetch: Callable[[], AsyncIterator[ItemT]]
     """Returns an iterator over the results from the first on."""
+
+    def __repr__(self) -> str:
+        return f"AsyncListing of {self.kind.__name__}: loop over it, or await to_pandas()"
 
     def __aiter__(self) -> AsyncIterator[ItemT]:
         return self.fetch()

@@ -186,12 +186,19 @@ class Run:
         table = table.astype({"lower": float, "upper": float})
         return table[list(_COLUMNS)]
 
+    def __str__(self) -> str:
+        """Return the table of ensembles, with the base below it, as `print` shows it."""
+        return f"{self.to_pandas().to_string(index=False)}\n{self._note()}"
+
     def _repr_html_(self) -> str:
         """Return the table of ensembles, with the base below it, as HTML for a notebook."""
+        lines = self.to_pandas().to_numpy(dtype=object).tolist()
+        return html_table(_COLUMNS, lines, self._note())
+
+    def _note(self) -> str:
         base = self.base.heldout_metric
         known = "unknown" if base is None else f"{base:.4f}"
-        note = f"{self.name}: {self.spec.method.name}. Held-out metric of the base: {known}."
-        return html_table(_COLUMNS, self.to_pandas().to_numpy(dtype=object).tolist(), note)
+        return f"{self.name}: {self.spec.method.name}. Held-out metric of the base: {known}."
 
 
 def load_run(directory: Path | str) -> Run:

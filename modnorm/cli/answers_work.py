@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from rich.table import Table
 
-from modnorm.analysis.answers import SPLITS, AnswerFilter, AnswerRecord
+from modnorm.analysis.answers import AnswerFilter, AnswerRecord
 from modnorm.analysis.finished_run import FinishedRun
 from modnorm.cli.console import stdout
 from modnorm.cli.records_output import (
@@ -17,7 +17,7 @@ from modnorm.cli.records_output import (
     yes,
 )
 from modnorm.cli.runs import opened_run
-from modnorm.errors import InvalidInputError, NotFoundError
+from modnorm.errors import NotFoundError
 
 _HEADINGS = (
     "candidate", "split", "row", "gold", "vote", "reward", "correct", "tokens", "completion",
@@ -31,13 +31,8 @@ def print_answers(asked: Listed, wanted: AnswerFilter) -> None:
     """Print the requested answers of a run.
 
     Raises:
-        InvalidInputError: there is no such split.
         NotFoundError: no stored answer matches.
     """
-    if wanted.split not in {None, *SPLITS}:
-        raise InvalidInputError(
-            f"there is no split {wanted.split!r}", field="split", remedy=f"one of {_list(SPLITS)}"
-        )
     with opened_run(asked.run, asked.server) as found:
         some, answers = peeked(found.answers(wanted))
         if not some and not wanted.wrong:

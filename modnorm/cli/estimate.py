@@ -52,18 +52,27 @@ def plan(
 def _show(estimate: "CostEstimate", workers: int) -> None:
     hours = "not known: the model is not on this machine; name a finished run with --like"
     if estimate.hours is not None:
-        basis = f"from {estimate.basis}"
-        hours = f"about {_figure(estimate.hours / workers)}, {workers} worker(s), {basis}"
+        hours = (
+            f"about {_duration(estimate.hours / workers)} with {_count(workers)}, "
+            f"from {estimate.basis}"
+        )
     rows = {
         "candidates": f"{estimate.candidates:,}",
         "jobs, at most": f"{estimate.jobs:,}",
         "evaluations, at most": f"{estimate.evaluations:,}",
         "tokens, at most": f"{estimate.tokens:,}",
-        "hours": hours,
+        "time": hours,
     }
     for name, figure in rows.items():
         typer.echo(f"{name:22}{figure}")
 
 
-def _figure(hours: float) -> str:
-    return f"{hours:.3f}" if hours < 0.1 else f"{hours:,.1f}"
+def _duration(hours: float) -> str:
+    """Return a rough time in the unit that suits it."""
+    if hours >= 2:
+        return f"{hours:,.1f} hours"
+    return f"{60 * hours:.0f} minutes" if hours >= 1 / 30 else f"{3600 * hours:.0f} seconds"
+
+
+def _count(workers: int) -> str:
+    return "1 worker" if workers == 1 else f"{workers:,} workers"

@@ -11,6 +11,7 @@ from modnorm.cli.results import read_results, results_table, write_results
 from modnorm.cli.run_plan import PlannedRun, report_failure
 from modnorm.client.client import Client
 from modnorm.client.embedded import embedded_client
+from modnorm.client.rundir import state_directory
 from modnorm.client.tracking import open_tracking
 from modnorm.errors import EvaluationError, ModnormError, UnavailableError
 from modnorm.tracking.registry import StartTracker
@@ -38,15 +39,19 @@ def run_all(
 ) -> None:
     """Carry out runs in a lab inside this process, and print their results.
 
-    The caller has locked `home`. Refused runs are skipped and count as failures.
+    The caller has locked `home`. Refused runs are skipped and count as failures. Results that are
+    there without the lab that computed them, as in a copy of a run, are not computed again.
 
     Raises:
         EvaluationError: some of several failed.
         ModnormError: the only one failed.
     """
-    with embedded_client(home, settings()) as client:
-        wanted = [planned for planned in runs if planned not in refused]
-        failed_now = _run_each(client, wanted, len(runs), options)
+    wanted = [planned for planned in runs if planned not in refused]
+    copied = [] if state_directory(home).exists() else _with_results(wanted, options)
+    failed_now = []
+    if left := [planned for planned in wanted if planned not in copied]:
+        with embedded_client(home, settings()) as client:
+            failed_now = _run_each(client, left, len(runs), options)
     failed = [*refused, *failed_now]
     if options.as_json:
         documents = [_document_of(each) for each in runs if each not in failed]
@@ -57,6 +62,22 @@ def run_all(
             f"{len(failed)} of {len(runs)} experiments failed: {names}",
             remedy="fix the causes above; the same command repeats nothing that is finished",
         )
+
+
+def _with_results(wanted: Sequence[PlannedRun], options: RunOptions) -> list[PlannedRun]:
+    """Print and return the runs whose results are there; none if a tracker is to log them."""
+    if options.start_tracker is not None:
+        return []
+    found = [planned for planned in wanted if planned.directory.has_results_of(planned.spec)]
+    for planned in found:
+        stderr().print(
+            f"note: {planned.directory.path} has the results of this spec, so nothing is run; "
+            "another --out runs it again",
+            soft_wrap=True,
+        )
+        if not options.as_json:
+            stdout().print(results_table(read_results(planned.directory)))
+    return found
 
 
 def _run_each(

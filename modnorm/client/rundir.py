@@ -67,6 +67,12 @@ class RunDirectory:
         elif self.path.exists():
             self._check_strangers()
 
+    def has_results_of(self, spec: ExperimentSpec) -> bool:
+        """Return whether the directory holds the results of exactly this spec."""
+        if not (self.path / _RESULTS).exists() or not self._spec.exists():
+            return False
+        return not list(differences(_read(self._spec), spec.model_dump(mode="json")))
+
     def claim(self, spec: ExperimentSpec) -> None:
         """Write down whose directory this is; only once the spec is known to be sound."""
         self.path.mkdir(parents=True, exist_ok=True)

@@ -82,6 +82,9 @@ class Pages:
             query=query,
             states=STATES,
             found=run.candidates(query),
+            intervals={
+                each["index"]: each.get("heldout_interval") for each in run.document["experts"]
+            },
         )
 
     def answers(self, request: Request) -> str:

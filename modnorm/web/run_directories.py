@@ -107,8 +107,10 @@ class DirectoryRun:
         if not self.finished:
             return None
         last = self.document["ensembles"][-1] if self.document["ensembles"] else None
+        base = self.document["base"]
         return Headline(
-            base=self.document["base"]["heldout_metric"],
+            base=base["heldout_metric"],
+            base_interval=base.get("heldout_interval"),
             vote=last and last["metric"],
             interval=last and last.get("interval"),
         )

@@ -19,6 +19,8 @@ class Headline:
 
     base: float | None
     """Held-out metric of the base."""
+    base_interval: ConfidenceInterval | None
+    """95 % interval of the base's metric."""
     vote: float | None
     """Held-out metric of the vote of the largest N and K."""
     interval: ConfidenceInterval | None

@@ -3,10 +3,13 @@
 import math
 import re
 
-from modnorm.analysis.answers import AnswerRecord
+import pytest
+
+from modnorm.analysis.answers import AnswerFilter, AnswerRecord
 from modnorm.analysis.listing import Listing
 from modnorm.analysis.notebook_tables import html_table
 from modnorm.analysis.run_data import CandidateRow
+from modnorm.errors import InvalidInputError
 
 
 def cells(html, tag="td"):
@@ -73,3 +76,15 @@ def test_twenty_lines_are_shown_and_it_is_said_that_there_are_more():
     assert whole.count("<tr>") == cut.count("<tr>") == 21
     assert "first 20" not in whole
     assert "<p>The first 20 lines." in cut
+
+
+def test_a_listing_names_itself_in_one_line():
+    assert repr(Listing(CandidateRow, lambda: iter(()))) == (
+        "Listing of CandidateRow: loop over it, or call to_pandas()"
+    )
+
+
+def test_an_unknown_split_is_refused_at_once():
+    with pytest.raises(InvalidInputError, match="there is no split 'held'") as refused:
+        AnswerFilter(split="held")
+    assert refused.value.remedy == "did you mean heldout? one of selection, heldout, development"

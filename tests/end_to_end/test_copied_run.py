@@ -84,3 +84,16 @@ def test_the_page_shows_its_answers_and_votes(start_command, elsewhere, copy):
     run = httpx.get(f"{address}runs/copy").text
     assert all(f"{100 * each['metric']:.1f}" in run for each in results["ensembles"])
     assert server.interrupt() == 130
+
+
+def test_a_copied_run_is_not_run_again(copy, modnorm, write_spec):
+    before = (copy / "timings.json").read_bytes()
+    ended = modnorm("run", write_spec("small"), "--out", copy)
+    assert "has the results of this spec, so nothing is run" in ended.stderr
+    assert "N=6 K=2" in ended.stdout
+    assert (copy / "timings.json").read_bytes() == before
+    assert not (copy / "state").exists()
+    other = write_spec("other")
+    refused = modnorm("run", other, "--out", copy, check=False)
+    assert refused.returncode == 2
+    assert "holds a run of another spec" in refused.stderr

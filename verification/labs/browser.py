@@ -59,7 +59,12 @@ def set_scheme(browser: Chrome, scheme: str) -> None:
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
 
 
+_INTERFACES_CHANGED = "net::ERR_NETWORK_CHANGED"
+"""What Chromium reports when another process of this machine adds a network interface."""
+
+
 def console_errors(browser: Chrome) -> list[str]:
-    """Return the errors that the console has shown since the last call."""
+    """Return the errors of pages that the console has shown since the last call."""
     entries: list[dict[str, object]] = browser.get_log("browser")  # type: ignore[no-untyped-call]
-    return [str(entry["message"]) for entry in entries if entry["level"] == "SEVERE"]
+    messages = [str(entry["message"]) for entry in entries if entry["level"] == "SEVERE"]
+    return [message for message in messages if _INTERFACES_CHANGED not in message]

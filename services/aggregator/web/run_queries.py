@@ -58,8 +58,9 @@ def headlines(session: Session, ids: Sequence[str]) -> Mapping[str, Headline]:
 
 def _headline(base: float | None, top: tuple[float, int] | None) -> Headline:
     if top is None:
-        return Headline(base, None, None)
-    return Headline(base, top[0], accuracy_interval(*top))
+        return Headline(base, None, None, None)
+    metric, rows = top
+    return Headline(base, accuracy_interval(base, rows), metric, accuracy_interval(metric, rows))
 
 
 def last_events(session: Session, experiment_id: str, limit: int) -> Sequence[Event]:
