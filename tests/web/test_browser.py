@@ -78,7 +78,10 @@ def lab(tmp_path_factory):
 def sign_in(browser, lab):
     browser.get(lab.url)
     assert browser.current_url == f"{lab.url}/sign-in"
-    assert browser.switch_to.active_element.get_attribute("name") == "token"
+    wait_until(
+        lambda: browser.switch_to.active_element.get_attribute("name") == "token",
+        "the field of the token has the focus",
+    )
     browser.switch_to.active_element.send_keys(lab.token, Keys.ENTER)
     wait_until(lambda: browser.current_url == f"{lab.url}/", "the list is shown")
 
