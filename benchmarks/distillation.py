@@ -259,9 +259,9 @@ def _models(runs: Sequence[Outcome]) -> Iterator[tuple[str, list[float]]]:
 
 
 def _chosen(run: Outcome) -> float:
-    """Return the metric of the round that is best on the development rows."""
-    models = (run.base, *run.students)
-    return max(zip(run.development, models, strict=True), key=lambda pair: pair[0])[1]
+    """Return the metric of the first student that is best on the development rows."""
+    pairs = zip(run.development[1:], run.students, strict=True)
+    return max(pairs, key=lambda pair: pair[0])[1]
 
 
 def _share(run: Outcome, value: float) -> float | None:
