@@ -227,7 +227,7 @@ class _Plan:
             "MODNORM_BROKER_URL": f"redis://{broker}/0",
             "MODNORM_WORKER_NAME": name,
             # Workers share no students with the aggregator.
-            "MODNORM_CACHE_DIR": str(self._folder / "state" / name),
+            "MODNORM_CACHE_DIR": str(self._folder / name),
         }
         module = _MODULES.get(name, "services.evaluator.server")
         space = self._far.path if self._far is not None and outside else ""
