@@ -1,6 +1,7 @@
 """What `modnorm serve` does: it loads an ensemble, binds a socket and serves."""
 
 import asyncio
+import os
 import signal
 import socket
 import time
@@ -58,6 +59,23 @@ class Listening:
             )
         return ApiKeys()
 
+    def bound(self) -> socket.socket:
+        """Return a socket that listens at the address.
+
+        Raises:
+            InvalidInputError: the address cannot be bound.
+        """
+        family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
+        try:
+            return socket.create_server((self.host, self.port), family=family)
+        except OSError as error:
+            reason = os.strerror(error.errno) if error.errno else str(error)
+            raise InvalidInputError(
+                f"cannot listen at {self.host}, port {self.port}: {reason}",
+                field="port",
+                remedy="name another port; --port 0 takes a free one",
+            ) from error
+
 
 def serve_ensemble(asked: Asked, settings: PredictionSettings, listening: Listening) -> None:
     """Serve until Ctrl-C or SIGTERM.
@@ -68,8 +86,7 @@ def serve_ensemble(asked: Asked, settings: PredictionSettings, listening: Listen
         listening: Address and limits.
 
     Raises:
-        InvalidInputError: the ensemble, the base or the keys cannot be used.
-        OSError: the address cannot be bound.
+        InvalidInputError: the ensemble, the base, the keys or the address cannot be used.
         EngineError: the model cannot be loaded.
     """
     keys, definition = listening.keys(), asked.find()
@@ -79,11 +96,7 @@ def serve_ensemble(asked: Asked, settings: PredictionSettings, listening: Listen
     answering = choose_answering(ensemble, settings.engine, metrics)
     admission = Admission(listening.max_requests, metrics)
     server = Server(ensemble, answering, admission, metrics, keys, int(time.time()))
-    family = socket.AF_INET6 if ":" in listening.host else socket.AF_INET
-    with (
-        socket.create_server((listening.host, listening.port), family=family) as listener,
-        suppress(KeyboardInterrupt),
-    ):
+    with listening.bound() as listener, suppress(KeyboardInterrupt):
         asyncio.run(_serve(server, listening, listener))
     raise typer.Exit(_INTERRUPTED)
 
