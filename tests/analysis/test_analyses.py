@@ -12,6 +12,7 @@ from modnorm.analysis.parquet_files import write_answers
 from modnorm.analysis.run_tables import tabulate_runs
 from modnorm.analysis.seeds import choose_reference
 from modnorm.analysis.tail import required_population
+from modnorm.analysis.uncertainty import accuracy_interval
 from modnorm.errors import InvalidInputError
 
 PLACE = ("tiny-thicket", "countdown")
@@ -74,6 +75,12 @@ def test_one_seed_has_the_interval_of_its_rows(runs):
     results, _ = runs["randopt", 3]
     analysis = analyze(tabulate_runs([results]))
     assert analysis.reference is None
+    density = analysis.tables["solution-density"].iloc[0]
+    wilson = accuracy_interval(density["mean"] / 100, 48)
+    assert wilson is not None
+    assert (density["lower"], density["upper"]) == pytest.approx(
+        (100 * wilson.lower, 100 * wilson.upper)
+    )
     row = analysis.tables["population-scaling"].set_index(["N", "K"]).xs((48, 5))
     entry = next(
         each
@@ -117,6 +124,8 @@ def test_tails_follow_from_the_rewards(runs, tables):
     accuracies = [100 * (c.selection_correct / 40 - 0.2) for c in run.candidates]
     share = sum(gain >= 3 - 1e-9 for gain in accuracies) / 48
     assert density.loc[("randopt", 3.0), "mean"] == pytest.approx(100 * share)
+    bounds = density.loc[("randopt", 3.0)]  # two seeds with equal candidates
+    assert bounds["lower"] < bounds["mean"] < bounds["upper"]
     ratios = tables["population-ratios"].set_index("threshold")
     ours = required.loc[("modular_norm", 3, 2.0), "required"]
     assert ratios.loc[2.0, "mean"] == pytest.approx(row["required"] / ours)
