@@ -175,7 +175,10 @@ def run(cell: Cell, device: int, options: argparse.Namespace) -> Outcome:
     begin = time.monotonic()
     command = [sys.executable, "-m", "modnorm", "run", str(spec), "--out", str(directory), "-q"]
     if options.gpus:
-        command = ["env", f"CUDA_VISIBLE_DEVICES={device}", *command]
+        # Labs with one cache load their engines in turn, which only those of one GPU need.
+        cache = (options.out / f"cache-{device}").resolve()
+        changes = [f"CUDA_VISIBLE_DEVICES={device}", f"MODNORM_CACHE_DIR={cache}"]
+        command = ["env", *changes, *command]
     with (options.out / f"{cell.name}.log").open("ab") as log:
         subprocess.run(command, check=True, stdout=log, stderr=log)
     return read_outcome(cell, directory, options.heldout, time.monotonic() - begin)
