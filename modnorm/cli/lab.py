@@ -17,7 +17,7 @@ from modnorm.cli.options import (
     seeded,
     start_tracker_of,
 )
-from modnorm.errors import InvalidInputError
+from modnorm.errors import InvalidInputError, UnreachableError
 
 
 def submit(  # noqa: PLR0913 - each argument is an option of the command
@@ -111,7 +111,15 @@ def show(
         return
     from modnorm.cli.lab_work import show_stored
 
-    show_stored(_id(run), server, out, as_json=as_json)
+    try:
+        show_stored(_id(run), server, out, as_json=as_json)
+    except UnreachableError as error:
+        if server is not None:
+            raise
+        raise UnreachableError(
+            f"there is no directory {run}; as for an experiment, {error.message}",
+            remedy=error.remedy,
+        ) from error
 
 
 def list_experiments(*, server: Server = None, as_json: Json = False) -> None:

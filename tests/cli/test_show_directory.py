@@ -58,3 +58,11 @@ def test_a_path_is_no_id(modnorm, tmp_path):
     assert code == 2
     assert f"error: id: {tmp_path} is a directory" in err
     assert "is a path, and nothing is there" in modnorm("cancel", tmp_path / "no")[2]
+
+
+def test_a_directory_that_is_not_there_is_named_before_the_lab(modnorm, monkeypatch, free_address):
+    monkeypatch.setenv("MODNORM_SERVER", free_address)
+    code, _, err = modnorm("show", "first-run")
+    assert code == 1
+    assert err.startswith("error: there is no directory first-run; as for an experiment, ")
+    assert free_address in err
