@@ -18,6 +18,7 @@ those of weights, adapters and working memory. Logs, and the rows as JSON, go to
 
 import argparse
 import json
+import signal
 from pathlib import Path
 
 from benchmarks.gpu_search.random_model import make_model
@@ -41,6 +42,7 @@ def main() -> None:
     if options.serve:
         run_server(asked, options.serve, options.out / f"{options.serve}.json")
         return
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a limit of time ends the servers
     options.out.mkdir(parents=True, exist_ok=True)
     load = Load(options.clients, options.requests)
     rows: list[Row] = []
