@@ -2,6 +2,7 @@
 
 import json
 import runpy
+import shutil
 from pathlib import Path
 
 import pytest
@@ -41,8 +42,9 @@ def test_the_votes_on_a_question_are_printed(start, finished, capsys):
     assert out.count(" voted ") == 2
 
 
-def test_a_run_compared_with_itself_differs_in_nothing(start, finished, capsys):
-    start("compare_runs.py", finished, finished)
+def test_a_run_compared_with_its_copy_differs_in_nothing(start, finished, tmp_path, capsys):
+    twin = shutil.copytree(finished, tmp_path / "twin")
+    start("compare_runs.py", finished, twin)
     assert "differs in: nothing" in capsys.readouterr().out
 
 
