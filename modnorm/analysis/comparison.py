@@ -126,7 +126,8 @@ def load_results(directory: Path) -> Results:
         raise InvalidInputError(
             f"cannot read {path}: {error}",
             field="directory",
-            remedy="name the folder that a finished run was written to",
+            remedy="name the folder that a finished run was written to; the searches of a "
+            "distillation are in its folder `rounds`",
         ) from error
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
         raise InvalidInputError(f"{path} does not have the schema {SCHEMA}", field="directory")

@@ -123,10 +123,11 @@ def _carry_out(client: Client, planned: PlannedRun, options: RunOptions) -> None
 def _finish_distillation(
     client: Client, experiment: experiments.Experiment, planned: PlannedRun, options: RunOptions
 ) -> None:
+    from modnorm.analysis.distillation import load_distillation
     from modnorm.cli.distillation_output import budget_line, rounds_table
-    from modnorm.client.distillation import save_distillation
 
-    document = save_distillation(client, experiment, planned.directory.path)
+    write_results(client, experiment, planned.directory)
+    document = load_distillation(planned.directory.path)
     if not options.as_json:
         stdout().print(rounds_table(document))
     stderr().print(budget_line(document), soft_wrap=True)

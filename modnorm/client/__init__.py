@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from modnorm.client.async_run import AsyncRun
     from modnorm.client.client import Client
     from modnorm.client.experiments import (
+        DistillationRound,
         Event,
         Experiment,
         ExperimentState,
@@ -22,6 +23,7 @@ __all__ = [
     "AsyncClient",
     "AsyncRun",
     "Client",
+    "DistillationRound",
     "Event",
     "Experiment",
     "ExperimentState",
@@ -33,7 +35,14 @@ _MODULES = {
     "async_client": ("AsyncClient",),
     "async_run": ("AsyncRun",),
     "client": ("Client",),
-    "experiments": ("Event", "Experiment", "ExperimentState", "ExperimentSummary", "Progress"),
+    "experiments": (
+        "DistillationRound",
+        "Event",
+        "Experiment",
+        "ExperimentState",
+        "ExperimentSummary",
+        "Progress",
+    ),
 }
 _PLACES = {
     name: f"{__name__}.{module}:{name}" for module, names in _MODULES.items() for name in names

@@ -7,7 +7,7 @@ from functools import cached_property, partial
 from modnorm.analysis.answers import BASE, SPLITS, AnswerFilter, AnswerRecord
 from modnorm.analysis.run_data import BaseRow, CandidateRow, EnsembleRow
 from modnorm.client.calls import Call, Page, get_artifact, list_answers
-from modnorm.client.finished import check_succeeded
+from modnorm.client.finished import check_is_search, check_succeeded
 from modnorm.errors import InvalidInputError
 from modnorm.spec import ExperimentSpec
 from modnorm.tasks import Task, get_stored_task
@@ -38,6 +38,7 @@ class LabResults(ABC):
 
     def __init__(self, experiment: experiments.Experiment) -> None:
         check_succeeded(experiment)
+        check_is_search(experiment)
         self.id = experiment.id
         self.experiment = experiment
 

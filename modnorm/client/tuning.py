@@ -83,7 +83,7 @@ def trial_spec(
             remedy="name a method that draws candidates; a suite varies settings of this one, "
             "as in examples/paper/hyperparameters-es.yaml",
         )
-    data = spec.model_dump(mode="json")
+    data = spec.model_copy(update={"distillation": None}).model_dump(mode="json")
     return parse_spec(
         {
             **data,

@@ -118,6 +118,12 @@ def _cell(
             field="set",
             remedy="name other seeds in the suite file, or choose some with --only seed=",
         )
+    if spec.distillation is not None:
+        raise InvalidInputError(
+            "a suite compares searches, and a distillation is a series of them",
+            field="distillation",
+            remedy="remove the section; `modnorm compare` sets distillations side by side",
+        )
     spec = spec.model_copy(update={"name": _title(spec)})
     return Cell(_name(labels), labels, seed, spec)
 

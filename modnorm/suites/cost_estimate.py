@@ -10,10 +10,10 @@ from modnorm.checkpoint.families import physical_layout
 from modnorm.checkpoint.reference import find_local_checkpoint
 from modnorm.errors import InvalidInputError
 from modnorm.files import read_text
-from modnorm.spec import ExperimentSpec
+from modnorm.spec import DataSpec, DistillationSpec, ExperimentSpec
 from modnorm.spec_checks import task_of
 from modnorm.suites.cells import Cell
-from modnorm.suites.suite_plan import CellPlan, plan_suite
+from modnorm.suites.suite_plan import CellPlan, count_rows, plan_suite
 
 _MAX_BYTES = 2**30
 _CPU, _GPU = "two CPU cores", "one H200"
@@ -58,6 +58,8 @@ def estimate_cost(spec: ExperimentSpec, rate: Rate | None = None) -> CostEstimat
     Raises:
         InvalidInputError: the number of rows of a split cannot be known on this machine.
     """
+    if spec.distillation is not None:
+        return _distillation_cost(spec, spec.distillation, rate)
     cell = Cell("spec", {}, spec.population.seed, spec)
     plan = plan_suite([cell]).cells[0]
     selection, heldout = _known(spec, plan)
@@ -75,6 +77,54 @@ def estimate_cost(spec: ExperimentSpec, rate: Rate | None = None) -> CostEstimat
         hours=None if rate is None else evaluations * rate.seconds / 3600,
         basis=None if rate is None else rate.basis,
     )
+
+
+def _distillation_cost(
+    spec: ExperimentSpec, settings: DistillationSpec, rate: Rate | None
+) -> CostEstimate:
+    """Estimate the evaluations of all rounds; the trainings are not counted."""
+    search = estimate_cost(spec.model_copy(update={"distillation": None}), rate)
+    task, rounds = task_of(spec), settings.rounds
+    training, development = (
+        _rows_of(rows, field)
+        for rows, field in (
+            (settings.rows, "distillation.rows"),
+            (settings.development, "distillation.development"),
+        )
+    )
+    heldout = _rows_of(spec.task.heldout, "task.heldout")
+    harvest = settings.harvest
+    experts = harvest.experts or spec.population.ensemble_sizes[-1]
+    harvest_jobs = experts * harvest.samples + harvest.only_wrong
+    evaluations = rounds * (search.evaluations + harvest_jobs * training) + (rounds + 1) * (
+        development + heldout
+    )
+    cap = spec.task.max_tokens or task.max_tokens
+    rate = rate or _scaled_rate(spec)
+    return CostEstimate(
+        candidates=rounds * search.candidates,
+        jobs=rounds * (search.jobs + harvest_jobs + 1) + 2 * (rounds + 1),
+        evaluations=evaluations,
+        tokens=evaluations * cap,
+        hours=None if rate is None else evaluations * rate.seconds / 3600,
+        basis=None if rate is None else rate.basis,
+    )
+
+
+def _rows_of(rows: DataSpec, field: str) -> int:
+    """Return the number of rows of a source.
+
+    Raises:
+        InvalidInputError: it cannot be known on this machine.
+    """
+    count = count_rows(rows)
+    if count is None:
+        raise InvalidInputError(
+            f"the number of rows of {rows.source} cannot be known on this machine",
+            field=field,
+            remedy="set a limit on it",
+        )
+    return count
 
 
 def rate_of_run(directory: Path) -> Rate:

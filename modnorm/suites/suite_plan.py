@@ -57,8 +57,8 @@ class SuitePlan:
 
 def plan_suite(cells: Sequence[Cell]) -> SuitePlan:
     """Count the cost of cells (`modnorm.search.budgets`)."""
-    count_rows = cache(_count_rows)
-    plans = tuple(_plan(cell, count_rows) for cell in cells)
+    counted = cache(count_rows)
+    plans = tuple(_plan(cell, counted) for cell in cells)
     sums = {
         field.name: sum(getattr(plan, field.name) or 0 for plan in plans)
         for field in fields(SuitePlan)
@@ -121,7 +121,7 @@ def _budget(spec: ExperimentSpec, selection: int, heldout: int, development: int
     return Budget(search=largest[-1].search, final=experts)
 
 
-def _count_rows(data: DataSpec) -> int | None:
+def count_rows(data: DataSpec) -> int | None:
     """Return the number of rows that a spec uses; None if only the hub knows it."""
     if data.limit is not None:
         return data.limit

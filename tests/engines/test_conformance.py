@@ -12,7 +12,7 @@ from modnorm.checkpoint.families import physical_layout
 from modnorm.checkpoint.prompts import PromptEncoder
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.checkpoint.weights import CheckpointWeights, weights_sha256
-from modnorm.engines import Completion, Engine, Finish, GenerationLimits
+from modnorm.engines import Completion, Engine, Finish, GenerationLimits, Sampling
 from modnorm.errors import (
     CancelledError,
     CandidateError,
@@ -56,6 +56,27 @@ def independent_state(checkpoint: Checkpoint) -> CandidateWeights:
         for tensor in stored.layout
     }
     return CandidateWeights(stored.layout, views, model_digest=checkpoint.digest)
+
+
+def sampled(temperature: float, seeds: Sequence[int]) -> GenerationLimits:
+    return GenerationLimits(LIMITS.max_tokens, Sampling(temperature, seeds))
+
+
+def test_sampled_completions_depend_on_their_seeds(engine: Engine, prompts: Prompts) -> None:
+    asked = [prompts[0]] * 6
+    first = answers(engine, asked, sampled(1.5, [1, 2, 3, 1, 2, 3]))
+    texts = [completion.text for completion in first]
+    assert texts[:3] == texts[3:]
+    assert len(set(texts)) > 1
+    assert answers(engine, asked, sampled(1.5, [1, 2, 3, 1, 2, 3])) == first
+    other = answers(engine, asked, sampled(1.5, [4, 5, 6, 7, 8, 9]))
+    assert [completion.text for completion in other] != texts
+
+
+def test_a_low_temperature_gives_the_greedy_completions(engine: Engine, prompts: Prompts) -> None:
+    greedy = answers(engine, prompts)
+    assert answers(engine, prompts, sampled(1e-4, range(len(prompts)))) == greedy
+    assert answers(engine, prompts) == greedy
 
 
 def test_layout_and_identity_are_those_of_the_checkpoint(
