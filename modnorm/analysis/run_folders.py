@@ -11,9 +11,12 @@ _STATE = "state"
 
 
 def runs_inside(path: Path) -> list[Path]:
-    """Return the path if it is a run directory, else the run directories inside it by name."""
+    """Return the path if it is a run directory, else the run directories inside it by name.
+
+    The directory of a distillation is followed by those of its searches.
+    """
     if _is_run(path):
-        return [path]
+        return [path, *sorted(each for each in path.glob("rounds/*/") if _is_run(each))]
     return sorted(child for child in path.glob("*/") if _is_run(child))
 
 

@@ -10,6 +10,11 @@ from pyarrow import dataset
 
 from modnorm.analysis.answers import AnswerFilter, AnswerRecord
 from modnorm.analysis.comparison import ComparisonRow, compare_runs
+from modnorm.analysis.distillation import (
+    RoundEntry,
+    is_distillation,
+    load_distillation,
+)
 from modnorm.analysis.document import ResultsDocument
 from modnorm.analysis.environments import Environment
 from modnorm.analysis.pairing import Verdicts, read_verdicts
@@ -27,7 +32,14 @@ from modnorm.web.population import (
     candidate_page,
     read_table,
 )
-from modnorm.web.sources import Headline, Progress, RunPage, Unfinished, unknown_run
+from modnorm.web.sources import (
+    Headline,
+    Progress,
+    RoundLine,
+    RunPage,
+    Unfinished,
+    unknown_run,
+)
 
 ReadUnfinished = Callable[[Path], Unfinished]
 """Returns the state of a run directory that has no results yet."""
@@ -82,7 +94,9 @@ class DirectoryRun:
 
     @cached_property
     def _unfinished(self) -> Unfinished | None:
-        """State of the run; None if it has results."""
+        """State of the run; None if it has results of a search."""
+        if is_distillation(self.path):
+            return Unfinished("finished", live=False)
         return None if (self.path / RESULTS).is_file() else self._read_unfinished(self.path)
 
     @cached_property
@@ -95,6 +109,15 @@ class DirectoryRun:
         if not isinstance(content, dict):
             raise _damaged(self.path / SPEC, "it holds no object")
         return cast("Mapping[str, object]", content)
+
+    @cached_property
+    def rounds(self) -> Sequence[RoundLine]:
+        """The rounds of a finished distillation; none of other runs."""
+        if not is_distillation(self.path):
+            return ()
+        document = load_distillation(self.path)
+        best = document["best_round"]
+        return [round_line(each, is_best=each["round"] == best) for each in document["rounds"]]
 
     @property
     def document(self) -> ResultsDocument:
@@ -201,6 +224,21 @@ class DirectoryCatalog:
             )
             for number, path in enumerate(found, 1)
         ]
+
+
+def round_line(entry: RoundEntry, *, is_best: bool) -> RoundLine:
+    """Return a round of `distillation.json` as a line of the page."""
+    search, harvest = entry["search"], entry["harvest"]
+    return RoundLine(
+        number=entry["round"],
+        searched=search["model"] if search else "",
+        examples=harvest["dataset_examples"] if harvest else 0,
+        student=entry["student"] or "",
+        development=entry["development"]["metric"],
+        heldout=entry["heldout"]["metric"],
+        interval=entry["heldout"]["interval"],
+        is_best=is_best,
+    )
 
 
 def _damaged(path: Path, reason: str) -> InvalidInputError:

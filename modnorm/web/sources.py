@@ -74,8 +74,28 @@ class Unfinished:
     """None if unknown."""
 
 
+@dataclass(frozen=True, slots=True)
+class RoundLine:
+    """A round of a distillation; round 0 is the base before any training."""
+
+    number: int
+    searched: str
+    """Model that was searched around; empty in round 0."""
+    examples: int
+    """Examples of the dataset; 0 until it is made."""
+    student: str
+    """Digest of the student; empty until it is trained."""
+    development: float | None
+    heldout: float | None
+    """Metrics of the model after the round."""
+    interval: ConfidenceInterval | None
+    """95 % interval of the held-out metric."""
+    is_best: bool
+    """Whether its student is the best so far on development rows."""
+
+
 class Run(Protocol):
-    """A run, finished or not. What stands below `progress` needs a finished one."""
+    """A run, finished or not. What stands below `rounds` needs a finished search."""
 
     @property
     def name(self) -> str:
@@ -108,6 +128,10 @@ class Run(Protocol):
     @property
     def progress(self) -> Progress | None:
         """Its progress; None where unknown, or where it is not live."""
+
+    @property
+    def rounds(self) -> Sequence[RoundLine]:
+        """The rounds of a distillation so far; none of a search."""
 
     @property
     def document(self) -> ResultsDocument:

@@ -9,6 +9,7 @@ from modnorm.analysis.comparison import ComparisonRow, compare_runs
 from modnorm.analysis.document import ResultsDocument
 from modnorm.analysis.environments import Environment
 from modnorm.analysis.pairing import Verdicts
+from modnorm.analysis.uncertainty import accuracy_interval
 from modnorm.analysis.votes import VoteFilter, VoteRecord
 from modnorm.errors import PreconditionError
 from modnorm.v1 import experiment_pb2
@@ -18,9 +19,12 @@ from modnorm.web.population import (
     CandidateQuery,
     candidate_page,
 )
-from modnorm.web.sources import Headline, Progress, RunPage, unknown_run
+from modnorm.web.sources import Headline, Progress, RoundLine, RunPage, unknown_run
 from modnorm.wire.run_messages import extent
+from services.aggregator.api.round_messages import best_round
 from services.aggregator.api.to_proto import event_message
+from services.aggregator.experiments.records import RoundRecord
+from services.aggregator.experiments.round_records import round_records
 from services.aggregator.storage.states import TERMINAL, ExperimentState
 from services.aggregator.storage.tables import Experiment
 from services.aggregator.web import run_queries
@@ -62,8 +66,9 @@ class LabRun:
 
     @property
     def finished(self) -> bool:
-        """Whether it succeeded."""
-        return self._experiment.state is ExperimentState.SUCCEEDED
+        """Whether it succeeded and has results of its own, unlike a distillation."""
+        succeeded = self._experiment.state is ExperimentState.SUCCEEDED
+        return succeeded and not self._experiment.is_distillation
 
     @property
     def live(self) -> bool:
@@ -108,6 +113,17 @@ class LabRun:
             message=last.message,
             workers=workers,
         )
+
+    @cached_property
+    def rounds(self) -> Sequence[RoundLine]:
+        """The rounds of a distillation so far; none of a search."""
+        if not self._experiment.is_distillation:
+            return ()
+        with self._stored.database.read() as session:
+            records = round_records(session, self._experiment)
+        best = best_round(records)
+        rows = self._experiment.heldout_rows
+        return [_round_line(each, rows, is_best=each.part.index == best) for each in records]
 
     @property
     def document(self) -> ResultsDocument:
@@ -221,6 +237,22 @@ def remaining_seconds(
         return None
     rate = (done - before) / (end - start)
     return max(0.0, (total - done) / rate - (now - end))
+
+
+def _round_line(record: RoundRecord, rows: int, *, is_best: bool) -> RoundLine:
+    part, development, heldout = record.part, record.development, record.heldout
+    harvest = experiment_pb2.HarvestResult.FromString(part.harvest)
+    metric = heldout.metric if heldout else None
+    return RoundLine(
+        number=part.index,
+        searched=part.searched_model,
+        examples=harvest.dataset_examples,
+        student=part.student_digest,
+        development=development.metric if development else None,
+        heldout=metric,
+        interval=accuracy_interval(metric, rows),
+        is_best=is_best,
+    )
 
 
 def _unit(event: experiment_pb2.WatchExperimentResponse) -> str:

@@ -24,6 +24,10 @@ from services.aggregator.storage.states import (
     Split,
 )
 from services.aggregator.storage.tables import Experiment
+from services.aggregator.web.finished_run import Stored
+from services.aggregator.web.lab_catalog import LabCatalog
+from services.common.access import callers
+from services.common.access.callers import ANYONE
 from services.common.students import Students
 from tests.services.aggregator.world import (
     BASE_MAP,
@@ -403,3 +407,25 @@ def test_a_distillation_submitted_again_repeats_nothing_that_is_finished(lab):
     assert [part.student_digest for part in parts][:2] == earlier[:2]
     trained = [job for job in (lab.children(second)) if job.purpose is Purpose.SEARCH]
     assert not trained
+
+
+def test_the_page_shows_the_rounds(lab):
+    parent = lab.create()
+    world = lab.world
+    catalog = LabCatalog(Stored(world.database, world.stores.experiments, world.stores.results))
+    lab.run(parent, until=lambda: lab.children(parent, Purpose.HARVEST))
+    token = callers._caller.set(ANYONE)
+    try:
+        run = catalog.run(parent)
+        assert run.live
+        assert [each.number for each in run.rounds] == [0, 1]
+        lab.run(parent)
+        run = catalog.run(parent)
+        assert (run.state, run.live, run.finished) == ("finished", False, False)
+        assert [each.is_best for each in run.rounds].count(True) == 1
+        assert run.rounds[2].searched == f"student:{run.rounds[1].student}"
+        assert run.rounds[1].examples
+        (search, _) = lab.children(parent, Purpose.SEARCH)
+        assert catalog.run(search.id).document["ensembles"]
+    finally:
+        callers._caller.reset(token)
