@@ -95,8 +95,7 @@ def watched(client, distillation):
     messages: list[str] = []
 
     def read():
-        for event in client.watch(distillation):
-            messages.append(event.message)
+        messages.extend(event.message for event in client.watch(distillation))
 
     threading.Thread(target=read, daemon=True).start()
     return messages

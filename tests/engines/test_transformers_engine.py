@@ -17,6 +17,8 @@ from modnorm.engines import (
     EngineSettings,
     GenerationLimits,
     Numerics,
+    Sampling,
+    causal,
     decoding,
     load_engine,
 )
@@ -77,6 +79,37 @@ def test_running_out_of_memory_for_the_copy_is_an_engine_error(
 def texts(engine: TransformersEngine, prompts: Prompts) -> list[tuple[str, int]]:
     done = sorted(engine.generate(prompts, LIMITS), key=lambda completion: completion.index)
     return [(completion.text, completion.tokens) for completion in done]
+
+
+def test_a_low_temperature_gives_the_greedy_completions(
+    bundled_engine: TransformersEngine, prompts: Prompts
+) -> None:
+    sampling = Sampling(1e-4, range(len(prompts)))
+    limits = GenerationLimits(LIMITS.max_tokens, sampling)
+    done = sorted(bundled_engine.generate(prompts, limits), key=lambda each: each.index)
+    assert [(each.text, each.tokens) for each in done] == texts(bundled_engine, prompts)
+
+
+def test_a_sampled_completion_does_not_depend_on_the_others(
+    bundled_engine: TransformersEngine, prompts: Prompts
+) -> None:
+    def sampled(asked: Prompts, seeds: Sequence[int]) -> list[str]:
+        limits = GenerationLimits(LIMITS.max_tokens, Sampling(1.0, seeds))
+        done = sorted(bundled_engine.generate(asked, limits), key=lambda each: each.index)
+        return [each.text for each in done]
+
+    together = sampled([*prompts, *prompts], range(2 * len(prompts)))
+    for index in (0, len(prompts) + 1):
+        assert sampled([prompts[index % len(prompts)]], [index]) == [together[index]]
+
+
+def test_tokens_are_drawn_in_proportion_to_their_probabilities() -> None:
+    logits = torch.log(torch.tensor([[0.2, 0.5, 0.0, 0.3]]))
+    drawn = [
+        int(causal._sample(logits, causal.Draws(1.0, [number / 1_000]))) for number in range(1_000)
+    ]
+    counts = [drawn.count(token) for token in range(4)]
+    assert counts == pytest.approx([200, 500, 0, 300], abs=2)
 
 
 def reference(checkpoint: Checkpoint, prompts: Prompts) -> list[tuple[str, int]]:

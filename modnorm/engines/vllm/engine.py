@@ -234,6 +234,13 @@ class VllmEngine:
         """Yield completions as they finish; see `Engine.generate`."""
         longest = check_fit(prompts, limits.max_tokens, self._checkpoint)
         bound = self._settings.max_model_len
+        if limits.sampling and self._feed:
+            raise InvalidInputError(
+                "drafts change the order in which vLLM uses random numbers, so a seed would not "
+                "give the same completion",
+                field="engine.drafts",
+                remedy="set it to none",
+            )
         if prompts and bound is not None and longest + limits.max_tokens > bound:
             raise InvalidInputError(
                 f"{longest} prompt tokens and {limits.max_tokens} completion tokens exceed the "
