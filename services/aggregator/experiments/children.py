@@ -26,7 +26,6 @@ from services.aggregator.storage.tables import Candidate, Experiment, Round
 _CONDITIONS = (
     "tenant",
     "purpose",
-    "spec_digest",
     "model_digest",
     "scorer",
     "max_tokens",
@@ -191,8 +190,10 @@ def _adopted(session: Session, parent: Experiment, child: Experiment) -> Experim
     )
     for other in session.exec(query):
         earlier = session.get_one(Experiment, other.parent_id)
-        if earlier.training_digest == parent.training_digest and (
-            _harvest_of(earlier) == _harvest_of(parent)
+        if (
+            other.spec.work == child.spec.work
+            and earlier.training_digest == parent.training_digest
+            and _harvest_of(earlier) == _harvest_of(parent)
         ):
             return other
     return None

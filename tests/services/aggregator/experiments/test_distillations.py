@@ -51,7 +51,7 @@ class Lab:
     students: Students
     trainings: TrainingStore
 
-    def create(self, request_id="request", **distillation):
+    def create(self, request_id="request", failures=None, **distillation):
         settings = {
             "rounds": 2,
             "rows": "t.jsonl",
@@ -59,7 +59,8 @@ class Lab:
             "harvest": {"samples": 2, "keep": 3},
             **distillation,
         }
-        plain = self.world.spec(size=4, ensemble_sizes=[1, 3]).model_dump(mode="json")
+        made = self.world.spec(size=4, ensemble_sizes=[1, 3], failures=failures or {})
+        plain = made.model_dump(mode="json")
         spec = parse_spec({**plain, "distillation": settings})
         admission = replace(
             self.world.admission(spec),
@@ -396,7 +397,7 @@ def test_a_distillation_submitted_again_repeats_nothing_that_is_finished(lab):
     lab.run(first, until=lambda: len(lab.children(first, Purpose.HARVEST)) == 2)
     lab.world.stores.experiments.cancel(first)
     finished = {child.id for child in lab.children(first) if child.state == "SUCCEEDED"}
-    second = lab.create("again")
+    second = lab.create("again", failures={"max_attempts": 5})
     lab.run(second)
     assert lab.get(second).experiment.state is ExperimentState.SUCCEEDED
     parts = [each.part for each in lab.get(second).rounds]
