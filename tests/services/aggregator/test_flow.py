@@ -297,7 +297,8 @@ def test_claims_name_finished_answers_for_engines_that_draft(start_lab, spec, da
     async def scenario():
         async with start_lab(database_url) as lab:
             await lab.create(spec(engine={"name": "vllm", "drafts": "population"}))
-            worker, done = lab.worker(), {}
+            worker = lab.worker()
+            done: dict[str, evaluation_pb2.Job] = {}
             for _ in range(4):
                 job = await worker.claim_next()
                 assert set(job.answer_sheets) == set(done)
