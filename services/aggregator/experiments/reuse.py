@@ -20,7 +20,7 @@ from sqlmodel import Session, col, func, select
 from modnorm.search.stopping import Thresholds
 from modnorm.spec import ExperimentSpec, PopulationSpec
 from services.aggregator.experiments.expert_selection import selection_of
-from services.aggregator.storage.states import ExperimentState, JobState, Split
+from services.aggregator.storage.states import ExperimentState, JobState, Purpose, Split
 from services.aggregator.storage.tables import Candidate, Experiment, Job
 
 _ENDED_EARLY = (ExperimentState.FAILED, ExperimentState.CANCELLED)
@@ -110,7 +110,8 @@ def reuse_results(session: Session, experiment: Experiment, split: Split) -> str
     """
     predecessor = _predecessor(session, experiment, split)
     if predecessor is None:
-        return None
+        evaluation = _evaluation(session, experiment) if split is Split.HELDOUT else None
+        return _reuse_base(session, experiment, evaluation) if evaluation else None
     session.flush()
     is_valid = _validity(session, experiment, predecessor, split)
     reused = 0
@@ -123,6 +124,40 @@ def reuse_results(session: Session, experiment: Experiment, split: Split) -> str
     session.flush()
     _refresh(session, experiment)
     return f"{reused} results are reused from experiment {predecessor}" if reused else None
+
+
+def _reuse_base(session: Session, experiment: Experiment, evaluation: str) -> str | None:
+    """Copy the held-out answers of the base from an evaluation of the same model."""
+    session.flush()
+    pairs = [
+        pair
+        for pairs in common_jobs(session, experiment.id, evaluation, Split.HELDOUT)
+        for pair in pairs
+        if _is_complete(pair)
+    ]
+    _copy_results(session, pairs)
+    experiment.jobs_done += len(pairs)
+    session.flush()
+    _refresh(session, experiment)
+    return "the base has answered before" if pairs else None
+
+
+def _evaluation(session: Session, experiment: Experiment) -> str | None:
+    """Return the evaluation of the model that a distillation's search perturbs."""
+    if not experiment.parent_id or experiment.purpose is not Purpose.SEARCH:
+        return None
+    same = ("tenant", "model_digest", "scorer", "max_tokens", "heldout_digest")
+    evaluations = session.exec(
+        select(Experiment)
+        .where(
+            Experiment.purpose == Purpose.EVALUATION,
+            Experiment.state == ExperimentState.SUCCEEDED,
+        )
+        .filter_by(**{name: getattr(experiment, name) for name in same})
+        .order_by(col(Experiment.create_time), col(Experiment.id))
+    )
+    engine = experiment.spec.engine
+    return next((one.id for one in evaluations if one.spec.engine == engine), None)
 
 
 def common_jobs(

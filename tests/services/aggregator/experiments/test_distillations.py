@@ -430,3 +430,14 @@ def test_the_page_shows_the_rounds(lab):
         assert catalog.run(search.id).document["ensembles"]
     finally:
         callers._caller.reset(token)
+
+
+def test_a_search_takes_the_base_from_the_evaluation_of_its_model(lab):
+    parent = lab.create()
+    lab.run(parent)
+    _, first, second = lab.get(parent).rounds
+    for before, part in ((lab.get(parent).rounds[0], first), (first, second)):
+        heldout = {job.split: job for job in lab.get(part.part.search_id).base}[Split.HELDOUT]
+        assert before.heldout is not None
+        assert heldout.metric == before.heldout.metric
+        assert heldout.token == 0
