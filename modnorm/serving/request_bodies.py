@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Annotated, Literal, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from modnorm.serving.api_errors import invalid
 from modnorm.spec.fault_messages import plain_faults
@@ -36,20 +36,23 @@ class TextPart(BaseModel):
     text: str
 
 
+def _as_parts(content: object) -> object:
+    return [{"type": "text", "text": content}] if isinstance(content, str) else content
+
+
 class ChatMessage(BaseModel):
     """One message of a conversation."""
 
     model_config = ConfigDict(extra="forbid")
 
     role: Literal["system", "developer", "user", "assistant"]
-    content: str | list[TextPart]
+    content: Annotated[list[TextPart], BeforeValidator(_as_parts)]
+    """A text comes as one part."""
     name: str | None = None
 
     @property
     def text(self) -> str:
         """The text of all parts."""
-        if isinstance(self.content, str):
-            return self.content
         return "".join(part.text for part in self.content)
 
 
@@ -67,7 +70,7 @@ class Body(BaseModel):
     n: Annotated[int | None, _only(1)] = None
     presence_penalty: Annotated[float | None, _only(0, _UNSUPPORTED)] = None
     frequency_penalty: Annotated[float | None, _only(0, _UNSUPPORTED)] = None
-    stop: Annotated[str | list[str] | None, AfterValidator(_none_or_empty)] = None
+    stop: Annotated[object, AfterValidator(_none_or_empty)] = None
     seed: int | None = None
     """Without effect: greedy decoding draws nothing."""
     user: str | None = None

@@ -42,6 +42,13 @@ def is_open(address, count):
         ({"messages": []}, 400, "messages", "no message and no row"),
         ({"messages": [{"role": "robot", "content": "x"}]}, 400, "messages.0.role", "role"),
         ({"messages": "x"}, 400, "messages", "messages: "),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
+            400,
+            "messages.0.content.0.type",
+            "there is no 'image_url' here, only text",
+        ),
+        ({"messages": [{"role": "user", "content": 7}]}, 400, "messages.0.content", "a list"),
         ({"messages": [{"role": "user", "content": "7 " * 600}]}, 400, "messages", "do not fit"),
         ({"temperature": 0.7}, 400, "temperature", "decoding is greedy"),
         ({"n": 2}, 400, "n", "decoding is greedy"),
