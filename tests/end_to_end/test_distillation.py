@@ -7,9 +7,12 @@ from functools import partial
 import pytest
 import yaml
 from filelock import FileLock
+from starlette.testclient import TestClient
 
 from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.tasks.puzzles import main as write_puzzles
+from modnorm.web.app import build_app
+from modnorm.web.run_directories import DirectoryCatalog
 from verification.labs.waiting import wait_until
 
 POINTS = ("search: ", "harvest: ", "training step", "evaluation: ")
@@ -99,6 +102,15 @@ def test_distillations_are_shown_and_compared(modnorm, distilled):
     )
     assert entry["student"]["metric"] is not None
     assert search["student"] is None
+
+
+def test_the_page_shows_a_distillation_and_its_searches(distilled):
+    catalog = DirectoryCatalog([distilled])
+    page = TestClient(build_app(catalog), base_url="http://127.0.0.1")
+    assert [run.name for run in catalog.runs(1).runs] == ["distilled", "1", "2"]
+    student = document_of(distilled)["rounds"][2]["student"]
+    assert student[:12] in page.get("/runs/distilled").text
+    assert page.get("/runs/2").status_code == 200
 
 
 def is_at(run, point, skipped):
