@@ -82,9 +82,7 @@ class Pages:
             query=query,
             states=STATES,
             found=run.candidates(query),
-            intervals={
-                each["index"]: each.get("heldout_interval") for each in run.document["experts"]
-            },
+            rows=run.heldout_rows,
         )
 
     def answers(self, request: Request) -> str:

@@ -6,6 +6,7 @@ from starlette.types import Scope
 
 from modnorm.analysis.environments import describe_differing
 from modnorm.analysis.report import page_environment
+from modnorm.analysis.uncertainty import accuracy_interval
 
 FOLDER = Path(__file__).parent
 CALLER = "modnorm.caller"
@@ -37,4 +38,4 @@ def duration(seconds: float) -> str:
 
 
 _templates.filters["duration"] = duration
-_templates.filters["environments"] = describe_differing
+_templates.filters |= {"environments": describe_differing, "wilson": accuracy_interval}

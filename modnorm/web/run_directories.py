@@ -138,6 +138,11 @@ class DirectoryRun:
             interval=last and last.get("interval"),
         )
 
+    @property
+    def heldout_rows(self) -> int:
+        """Number of held-out rows."""
+        return max((each["rows"] for each in self.document["ensembles"]), default=0)
+
     def rewards(self) -> list[float]:
         """Return all complete selection rewards, in candidate order."""
         rewards = read_table(self.path / _CANDIDATES)["selection_reward"]

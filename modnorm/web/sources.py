@@ -137,6 +137,10 @@ class Run(Protocol):
     def document(self) -> ResultsDocument:
         """The results."""
 
+    @property
+    def heldout_rows(self) -> int:
+        """Number of held-out rows."""
+
     def rewards(self) -> list[float]:
         """Return all complete selection rewards, in candidate order."""
 

@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from modnorm.analysis import read_answers, read_votes
+from modnorm.analysis import load_results, read_answers, read_votes
 from modnorm.analysis.answers import AnswerFilter
 from modnorm.analysis.parquet_files import ANSWERS, write_answers
 from modnorm.analysis.votes import VoteFilter
@@ -198,3 +198,10 @@ def test_a_wrong_address_is_refused_with_its_field_and_remedy(get, address, stat
     answer = get(address)
     assert answer.status_code == status
     assert words in Page(answer.text).words
+
+
+def test_an_expert_has_an_interval_of_its_own(get, runs):
+    page = get("/runs/first/candidates?experts=1").text
+    expert = load_results(runs / "first").document["experts"][0]
+    lower, upper = expert["heldout_interval"]
+    assert f"[{100 * lower:.1f}, {100 * upper:.1f}]" in page

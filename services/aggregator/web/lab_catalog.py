@@ -130,6 +130,11 @@ class LabRun:
         """The results."""
         return self._finished.document
 
+    @property
+    def heldout_rows(self) -> int:
+        """Number of held-out rows."""
+        return self._experiment.heldout_rows
+
     def rewards(self) -> list[float]:
         """Return all complete selection rewards, in candidate order."""
         rewards: list[float] = (
