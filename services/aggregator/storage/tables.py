@@ -2,26 +2,22 @@
 
 import json
 from collections.abc import Mapping
-from enum import StrEnum
 from functools import lru_cache
-from typing import ClassVar
 
 from sqlalchemy import (
     BigInteger,
-    Dialect,
     ForeignKeyConstraint,
     Index,
     LargeBinary,
     UniqueConstraint,
 )
-from sqlalchemy import Text as SqlText
-from sqlalchemy.types import TypeDecorator
 from sqlmodel import Field, SQLModel
 
 from modnorm.errors import InvalidInputError, PreconditionError
 from modnorm.spec import ExperimentSpec
 from modnorm.tasks import Task, get_stored_task
 from modnorm.wire.tokens import DEFAULT_TENANT
+from services.aggregator.storage.column_types import EnumText, Text
 from services.aggregator.storage.states import (
     BASE_INDEX,
     ArtifactKind,
@@ -35,59 +31,32 @@ from services.aggregator.storage.states import (
 _NO_AUTOINCREMENT = {"autoincrement": False}
 
 
-class Text(TypeDecorator[str]):
-    """Text of any length. NUL, which Postgres cannot store, becomes the replacement character."""
-
-    impl = SqlText
-    cache_ok = True
-
-    def process_bind_param(self, value: str | None, _dialect: Dialect) -> str | None:
-        """Return the text without NUL characters."""
-        return value if value is None else value.replace("\0", "\ufffd")
-
-
-class _EnumText(TypeDecorator[StrEnum]):
-    """A member of an enumeration, stored as text."""
-
-    impl = SqlText
-    cache_ok = True
-    kind: ClassVar[type[StrEnum]]
-
-    def process_bind_param(self, value: StrEnum | None, _dialect: Dialect) -> str | None:
-        """Return the plain text."""
-        return value if value is None else str(value)
-
-    def process_result_value(self, value: str | None, _dialect: Dialect) -> StrEnum | None:
-        """Return the member."""
-        return value if value is None else self.kind(value)
-
-
-class _ExperimentStateText(_EnumText):
+class _ExperimentStateText(EnumText):
     cache_ok = True
     kind = ExperimentState
 
 
-class _JobStateText(_EnumText):
+class _JobStateText(EnumText):
     cache_ok = True
     kind = JobState
 
 
-class _SplitText(_EnumText):
+class _SplitText(EnumText):
     cache_ok = True
     kind = Split
 
 
-class _PurposeText(_EnumText):
+class _PurposeText(EnumText):
     cache_ok = True
     kind = Purpose
 
 
-class _RoundPhaseText(_EnumText):
+class _RoundPhaseText(EnumText):
     cache_ok = True
     kind = RoundPhase
 
 
-class _ArtifactKindText(_EnumText):
+class _ArtifactKindText(EnumText):
     cache_ok = True
     kind = ArtifactKind
 

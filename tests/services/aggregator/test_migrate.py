@@ -54,12 +54,27 @@ def test_a_newer_schema_is_not_changed(database_url, step):
     assert "start the version that migrated it" in str(caught.value)
 
 
+ADDED_COLUMNS = (
+    "prompts_digest",
+    "purpose",
+    "parent_id",
+    "training_digest",
+    "training_rows",
+    "temperature",
+    "sampling_seed",
+)
+"""Columns of experiments that later schemas have added."""
+
+
 def test_experiments_of_the_first_schema_stay_and_have_recorded_no_prompts(world):
     created = world.create()
     with world.database.write() as session:
         connection = session.connection()
-        connection.exec_driver_sql("ALTER TABLE experiments DROP COLUMN prompts_digest")
-        connection.exec_driver_sql("DROP TABLE predictions")
+        connection.exec_driver_sql("DROP INDEX ix_experiments_parent")
+        for name in ADDED_COLUMNS:
+            connection.exec_driver_sql(f"ALTER TABLE experiments DROP COLUMN {name}")
+        for table in ("predictions", "rounds"):
+            connection.exec_driver_sql(f"DROP TABLE {table}")
         connection.exec_driver_sql("UPDATE alembic_version SET version_num = '1'")
     world.database.migrate()
     assert world.stores.experiments.get(created).experiment.prompts_digest == ""
