@@ -203,5 +203,7 @@ def test_a_wrong_address_is_refused_with_its_field_and_remedy(get, address, stat
 def test_an_expert_has_an_interval_of_its_own(get, runs):
     page = get("/runs/first/candidates?experts=1").text
     expert = load_results(runs / "first").document["experts"][0]
-    lower, upper = expert["heldout_interval"]
+    interval = expert["heldout_interval"]
+    assert interval is not None
+    lower, upper = interval
     assert f"[{100 * lower:.1f}, {100 * upper:.1f}]" in page
