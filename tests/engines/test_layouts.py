@@ -20,7 +20,6 @@ SEED = 7
 
 
 @pytest.fixture(
-    scope="module",
     params=[("modular_norm", None), ("randopt", None), ("modular_norm", 3)],
     ids=["modular_norm", "randopt", "rank 3"],
 )
@@ -43,41 +42,25 @@ def scale_map(request: pytest.FixtureRequest, checkpoint: Checkpoint) -> ScaleMa
     )
 
 
-@pytest.fixture(scope="module")
-def descriptor(scale_map: ScaleMap) -> Descriptor:
-    return Descriptor("portable-v1", SEED, scale_map.method, 0.1, scale_map.digest)
-
-
-@pytest.fixture(scope="module")
-def unfused(engine: Engine, descriptor: Descriptor, scale_map: ScaleMap) -> tuple[Descriptor, str]:
-    """The candidate as the engine holds it: resolved descriptor, digest of the weights."""
-    with engine.candidate(descriptor, scale_map) as resolved:
-        return resolved, engine.weights_sha256()
-
-
-@pytest.mark.parametrize("cut", range(3))
 def test_every_division_into_blocks_gives_the_same_candidate(
-    checkpoint: Checkpoint,
-    descriptor: Descriptor,
-    scale_map: ScaleMap,
-    unfused: tuple[Descriptor, str],
-    cut: int,
-    engine: Engine,
+    checkpoint: Checkpoint, scale_map: ScaleMap, engine: Engine
 ) -> None:
-    resolved, digest = unfused
+    descriptor = Descriptor("portable-v1", SEED, scale_map.method, 0.1, scale_map.digest)
+    with engine.candidate(descriptor, scale_map) as resolved:
+        digest = engine.weights_sha256()
     by_kernels = engine.environment["norms"] == "kernels"
-    weights = fused(checkpoint, random.Random(cut))
-
-    found = weights.apply(descriptor, scale_map)
-    if by_kernels:
-        # Kernels sum norms in another order, so the engine's resolved coefficients are used.
-        assert found.coefficients == pytest.approx(resolved.coefficients, rel=1e-5)
-    else:
-        assert found == resolved
+    for cut in range(3):
+        weights = fused(checkpoint, random.Random(cut))
+        found = weights.apply(descriptor, scale_map)
+        if by_kernels:
+            # Kernels sum norms in another order, so the engine's resolved coefficients are used.
+            assert found.coefficients == pytest.approx(resolved.coefficients, rel=1e-5)
+        else:
+            assert found == resolved
+            assert weights.sha256() == digest
+        weights.restore()
+        weights.apply(resolved, scale_map)
         assert weights.sha256() == digest
-    weights.restore()
-    weights.apply(resolved, scale_map)
-    assert weights.sha256() == digest
 
 
 def fused(checkpoint: Checkpoint, draw: random.Random) -> CandidateWeights:
