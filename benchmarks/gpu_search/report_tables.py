@@ -45,8 +45,12 @@ def _rows(contenders: Figures, step: float) -> Iterator[Sequence[str]]:
             str(figures["steps"]),
             f"{seconds / (figures['steps'] * step):.2f}",
             f"{100 * figures['waiting'] / (seconds * figures['engines']):.1f}",
-            "yes" if figures["right"] else "NO",
+            "yes" if figures["right"] else f"NO: {_listed(figures['wrong'])}",
         )
+
+
+def _listed(wrong: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {kind}" for kind, count in wrong.items())
 
 
 def _batches(contenders: Figures) -> Iterator[Sequence[str]]:

@@ -7,16 +7,20 @@ as they come. A later call with the same settings skips contenders with results.
 commands on one kind of GPU and CPU can share a search. `--seconds` ends
 contenders without early stop before their last candidate; then seconds per candidate are compared.
 
-Exits with 1 if scores or lengths of answers differ from the draws. It also does so if a candidate
-is missing although there was time, or if early stops change the K best of the plain loop.
+Exits with 1 if scores, lengths or texts of answers differ from the draws. It also does so if a
+candidate is missing although there was time, or if early stops change the K best of the plain
+loop. The results name what is wrong.
 """
 
 import argparse
+import operator
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from itertools import groupby
 from pathlib import Path
+
+import numpy as np
 
 from benchmarks.gpu_search.candidate_outcome import Outcome, together
 from benchmarks.gpu_search.child_processes import Child, ending
@@ -26,8 +30,9 @@ from benchmarks.gpu_search.driver_messages import Settings
 from benchmarks.gpu_search.floor import Size
 from benchmarks.gpu_search.report_tables import print_report
 from benchmarks.gpu_search.result_file import Results
-from benchmarks.gpu_search.workload import RATES, Workload, drawn_scores
+from benchmarks.gpu_search.workload import RATES, SaidText, Workload, drawn_scores
 from modnorm.checkpoint.families import physical_layout
+from modnorm.checkpoint.prompts import PromptEncoder
 from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.search.ranking import rank
 
@@ -133,6 +138,8 @@ def _run(
     )
     outcomes, seconds = search(pool.engines[: contender.engines], plan)
     busy = sum(one.switch + one.generate + one.judge for one in outcomes)
+    expected = drawn_scores(settings.workload, plan.candidates, said_texts(settings))
+    wrong = wrongs(outcomes, expected, options.experts, late=seconds > plan.seconds)
     return {
         "engines": contender.engines,
         "candidates": len(outcomes),
@@ -145,29 +152,42 @@ def _run(
         "waiting": seconds * contender.engines - busy,
         "steps": sum(one.steps for one in outcomes),
         "steps_by_batch": together([one.classes for one in outcomes]),
-        "right": is_right(
-            outcomes, settings.workload, plan, options.experts, late=seconds > plan.seconds
-        ),
+        "right": not wrong,
+        "wrong": wrong,
         "environment": dict(pool.environment),
     }
 
 
-def is_right(
-    outcomes: Sequence[Outcome], workload: Workload, plan: Plan, experts: int, *, late: bool
-) -> bool:
-    """Return whether all results equal the draws, and the best are those of the plain loop.
+def said_texts(settings: Settings) -> SaidText | None:
+    """Return the text of an answer by candidate, row and tokens; None if the model says noise."""
+    if not settings.texts:
+        return None
+    texts = np.load(settings.texts, mmap_mode="r")
+    encoder = PromptEncoder(resolve_checkpoint(settings.model))
+    return lambda candidate, row, tokens: encoder.answer(
+        texts[candidate % len(texts), row, :tokens].tolist()
+    )
 
-    If the search is `late`, candidates may be missing.
+
+def wrongs(
+    outcomes: Sequence[Outcome], expected: Mapping[int, float], experts: int, *, late: bool
+) -> dict[str, int]:
+    """Return how many results differ from the draws, by kind; empty if all is right.
+
+    `scores` counts candidates, `answers` those of another length or text, and `missing` candidates
+    without an outcome, unless the search is `late`. `best` counts those of the plain loop's best
+    that are not where they belong; it is left out if candidates are missing.
     """
-    expected = drawn_scores(workload, plan.candidates)
     scores = {one.candidate: one.score for one in outcomes if one.score is not None}
-    same = all(score == expected[candidate] for candidate, score in scores.items())
-    same = same and not any(one.astray for one in outcomes)
-    complete = {one.candidate for one in outcomes} == expected.keys()
-    if not complete:
-        return same and late
+    missing = len(expected.keys() - {one.candidate for one in outcomes})
     best, plain = (
-        rank([ranked.get(index) for index in range(plan.candidates)], plan.candidates)[:experts]
+        rank([ranked.get(index) for index in range(len(expected))], len(expected))[:experts]
         for ranked in (scores, expected)
     )
-    return same and best == plain
+    found = {
+        "scores": sum(score != expected[candidate] for candidate, score in scores.items()),
+        "answers": sum(one.astray for one in outcomes),
+        "missing": 0 if late else missing,
+        "best": 0 if missing else sum(map(operator.ne, best, plain)) + len(plain) - len(best),
+    }
+    return {kind: count for kind, count in found.items() if count}

@@ -65,8 +65,9 @@ class SpokenTexts:
         """Return the given token of each row of logits."""
         batch = self._batch
         if batch.req_ids != self._request_ids:
-            rows = torch.tensor([self._row_of(one) for one in batch.req_ids])
-            self._rows[batch.idx_mapping.long()] = rows.to(self._rows.device)
+            rows = torch.tensor([self._row_of(one) for one in batch.req_ids]).pin_memory()
+            # A copy of other memory would wait for the step to end, at each end of a sequence.
+            self._rows[batch.idx_mapping.long()] = rows.to(self._rows.device, non_blocking=True)
             self._request_ids = batch.req_ids
         slots = batch.expanded_idx_mapping.long()
         places = batch.positions[batch.logits_indices] + 1 - self._states.prompt_len.gpu[slots]

@@ -33,6 +33,8 @@ _FIRST_WORD = 8
 """Ids below are special tokens."""
 
 Rate = Callable[[np.random.Generator], float]
+SaidText = Callable[[int, int, int], str]
+"""Text of an answer, from its candidate, row and tokens."""
 _BUNDLED = (
     0.17, 0.65, 0.24, 0.09, 0.11, 0.56, 0.42, 0.14, 0.24, 0.66, 0.56, 0.07, 0.55, 0.16, 0.32, 0.12,
     0.35, 0.46, 0.16, 0.30, 0.60, 0.07, 0.37, 0.26, 0.06, 0.05, 0.32, 0.63, 0.26, 0.65, 0.01, 0.61,
@@ -143,11 +145,23 @@ class DrawnTask:
         return self._task.metric(rows, correct)
 
 
-def drawn_scores(workload: Workload, candidates: int) -> dict[int, float]:
-    """Return the score of each candidate if its answers are exactly the drawn ones."""
-    return {candidate: _score(workload, candidate) for candidate in range(candidates)}
+def drawn_scores(
+    workload: Workload, candidates: int, said: SaidText | None = None
+) -> dict[int, float]:
+    """Return the score of each candidate if its answers are exactly the drawn ones.
+
+    A cut wrong answer has no ending. If the model says recorded texts, they may have rewards.
+
+    Args:
+        workload: The draws.
+        candidates: Number of candidates.
+        said: Returns the text before the ending; None for noise without reward.
+    """
+    return {candidate: _score(workload, candidate, said) for candidate in range(candidates)}
 
 
-def _score(workload: Workload, candidate: int) -> float:
-    task = DrawnTask(workload.cap)
-    return mean_reward([task.judge(row, "").reward for row in workload.table(candidate)])
+def _score(workload: Workload, candidate: int, said: SaidText | None) -> float:
+    task, lengths = DrawnTask(workload.cap), workload.answers(candidate).lengths
+    texts = [said(candidate, row, size) if said else "" for row, size in enumerate(lengths)]
+    judged = map(task.judge, workload.table(candidate), texts)
+    return mean_reward([one.reward for one in judged])

@@ -12,7 +12,7 @@ from benchmarks.gpu_search.contenders import contender_named
 from benchmarks.gpu_search.driver import Plan, search
 from benchmarks.gpu_search.driver_messages import Settings
 from benchmarks.gpu_search.result_file import Results
-from benchmarks.gpu_search.search import is_right
+from benchmarks.gpu_search.search import wrongs
 from benchmarks.gpu_search.workload import Workload, drawn_scores
 from modnorm.search.ranking import rank
 
@@ -49,25 +49,25 @@ def test_early_stop_keeps_the_best(engines: Sequence[Child]) -> None:
     assert any(score is None for score in scores.values())
 
 
-def _is_right(outcomes: Sequence[Outcome], *, late: bool = False) -> bool:
-    return is_right(outcomes, WORKLOAD, Plan(POPULATION, EXPERTS), EXPERTS, late=late)
+def _wrongs(outcomes: Sequence[Outcome], *, late: bool = False) -> dict[str, int]:
+    return wrongs(outcomes, drawn_scores(WORKLOAD, POPULATION), EXPERTS, late=late)
 
 
-def test_the_check_accepts_complete_outcomes_only(engines: Sequence[Child]) -> None:
+def test_the_check_names_what_is_wrong(engines: Sequence[Child]) -> None:
     outcomes, _ = search(engines, Plan(POPULATION, EXPERTS))
     *others, best = sorted(outcomes, key=lambda one: one.score or 0.0)
-    assert _is_right(outcomes)
-    assert not _is_right([*others, replace(best, score=2.0)])
-    assert not _is_right([*others, replace(best, score=None)])
-    assert not _is_right([*others, replace(best, astray=1)])
+    assert _wrongs(outcomes) == {}
+    assert _wrongs([*others, replace(best, score=2.0)]) == {"scores": 1}
+    assert _wrongs([*others, replace(best, score=None)]).keys() == {"best"}
+    assert _wrongs([*others, replace(best, astray=1)]) == {"answers": 1}
 
 
 def test_a_candidate_may_only_be_missing_when_the_time_is_over(engines: Sequence[Child]) -> None:
     outcomes, _ = search(engines, Plan(POPULATION))
-    assert not _is_right(outcomes[1:])
-    assert not _is_right([outcomes[-1], *outcomes[1:]])
-    assert _is_right(outcomes[1:], late=True)
-    assert not _is_right([replace(outcomes[1], astray=1)], late=True)
+    assert _wrongs(outcomes[1:]) == {"missing": 1}
+    assert _wrongs([outcomes[-1], *outcomes[1:]]) == {"missing": 1}
+    assert _wrongs(outcomes[1:], late=True) == {}
+    assert _wrongs([replace(outcomes[1], astray=1)], late=True) == {"answers": 1}
 
 
 def test_no_candidate_is_begun_after_the_time_is_over(engines: Sequence[Child]) -> None:

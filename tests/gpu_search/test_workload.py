@@ -60,3 +60,15 @@ def test_the_scorer_gives_what_was_drawn() -> None:
     )
     expected = (1.1 * sum(answers.right) + 0.1 * wrong_but_whole) / 300
     assert score == pytest.approx(expected)
+
+
+def test_recorded_texts_count_where_an_answer_has_no_drawn_ending() -> None:
+    workload = Workload(rows=300)
+    answers, silent = workload.answers(0), drawn_scores(workload, 1)[0]
+    said = drawn_scores(workload, 1, lambda *_: "</think>\n<answer>1</answer>")[0]
+    cut_wrong = sum(
+        not right and length >= workload.cap
+        for right, length in zip(answers.right, answers.lengths, strict=True)
+    )
+    assert cut_wrong > 0
+    assert said == pytest.approx(silent + 0.1 * cut_wrong / 300)

@@ -39,7 +39,7 @@ _PACKAGE = "vllm.v1.worker.gpu.spec_decode"
 _RUNNER = "vllm.v1.worker.gpu.model_runner"
 _MAKER = "init_speculator"
 _REMEDY = "use drafts: none"
-_VERSIONS = "0.32, CPU builds"
+_VERSIONS = "0.26 on a GPU; 0.32, CPU builds"
 
 
 def draft_arguments(sequences: int) -> Mapping[str, object]:
