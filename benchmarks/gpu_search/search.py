@@ -4,8 +4,8 @@
 
 Contenders evaluate the same candidates (`workload`) one after the other. Results go to FILE
 as they come. A later call with the same settings skips contenders with results. So several
-commands on one kind of GPU and CPU can share a search. `--seconds` ends
-contenders without early stop before their last candidate; then seconds per candidate are compared.
+commands on one kind of GPU and CPU can share a search. After `--seconds` a contender begins no
+further candidate, and finishes those it has parked; then seconds per candidate are compared.
 
 Exits with 1 if scores, lengths or texts of answers differ from the draws. It also does so if a
 candidate is missing although there was time, or if early stops change the K best of the plain
@@ -134,7 +134,7 @@ def _run(
     plan = Plan(
         options.candidates,
         options.experts if contender.stops else None,
-        3600.0 if contender.stops else options.seconds,
+        options.seconds,
     )
     outcomes, seconds = search(pool.engines[: contender.engines], plan)
     busy = sum(one.switch + one.generate + one.judge for one in outcomes)
