@@ -95,7 +95,7 @@ def _adapter(training: TrainingSpec) -> LoraConfig:
 
 def _arguments(setup: TrainerSetup, micro_batch: int) -> SFTConfig:
     training, on_gpu = setup.training, setup.device.type == "cuda"
-    if on_gpu:
+    if setup.device.index is not None:  # `cuda` alone is the current device
         torch.cuda.set_device(setup.device)
     schedule = "constant_with_warmup" if training.schedule == "constant" else training.schedule
     arguments = SFTConfig(
