@@ -114,7 +114,7 @@ class AggregatorMetrics:
 
     def _ended(self, change: Change) -> None:
         experiment, job = change.experiment, change.job
-        if experiment and experiment.state in TERMINAL and experiment.end_time is not None:
+        if change.ended and experiment and experiment.end_time is not None:
             seconds = experiment.end_time - experiment.create_time
             predicts = job is not None and job.split is Split.QUESTIONS
             ended = self._predictions if predicts else self._experiments

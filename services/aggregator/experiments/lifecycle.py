@@ -48,6 +48,8 @@ class Change:
     """How the attempt failed, if its lease expired."""
     training: tuple[str, ...] = ()
     """Ids of training jobs that became pending, for the queue of trainers."""
+    ended: bool = False
+    """Whether this job ended the experiment. Several jobs of a batch share `experiment`."""
 
 
 class PhaseProgress:

@@ -34,6 +34,7 @@ from services.aggregator.experiments.reuse import reuse_results
 from services.aggregator.storage.lookups import pending_jobs
 from services.aggregator.storage.states import (
     BASE_INDEX,
+    TERMINAL,
     ExperimentState,
     JobState,
     Purpose,
@@ -104,7 +105,8 @@ def change_of(session: Session, experiment: Experiment, job: Job) -> Change:
     else:
         opened = job.split is Split.SELECTION and experiment.state is ExperimentState.VOTING
     pending = pending_jobs(session, experiment.id) if opened else ()
-    return Change(experiment.id, pending, job, experiment)
+    ended = experiment.state in TERMINAL
+    return Change(experiment.id, pending, job, experiment, ended=ended)
 
 
 def _fatal_reason(session: Session, experiment: Experiment, job: Job) -> str | None:

@@ -223,6 +223,20 @@ def test_two_experiments_in_one_batch(world):
         assert [event.cursor for event in events] == list(range(1, len(events) + 1))
 
 
+def test_only_the_last_report_of_a_batch_ends_its_experiment(world):
+    created = world.select(size=3, ensemble_sizes=[2])
+    batches = []
+    while pending := world.stores.jobs.pending(created):
+        claims = world.stores.jobs.claim_all([ClaimRequest(one, "w") for one in pending])
+        batches.append(world.stores.jobs.report_all([world.report_of(one) for one in claims]))
+    assert world.state(created) == "SUCCEEDED"
+    ended = [[change.ended for change in changes] for changes in batches]
+    assert len(ended) == 2
+    assert len(ended[1]) > 1
+    assert [any(each) for each in ended] == [False, True]
+    assert sum(ended[1]) == ended[1][-1] == 1
+
+
 def test_the_end_of_a_phase_does_not_affect_other_experiments(world, plain):
     def reported(one, batches):
         sizes = {"ends": 2, "goes on": 4}
