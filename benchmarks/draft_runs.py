@@ -98,7 +98,7 @@ def _tune(options: argparse.Namespace) -> dict[str, float]:
     """Return the scale of each method that `modnorm tune` chooses."""
     from modnorm.cli.experiment import carry_out  # noqa: PLC0415 - only in the child
     from modnorm.cli.tune_plan import plan_trials  # noqa: PLC0415 - as above
-    from modnorm.cli.tune_work import _trial  # noqa: PLC0415 - as above
+    from modnorm.cli.tune_work import trial_of  # noqa: PLC0415 - as above
     from modnorm.client.embedded import embedded_client  # noqa: PLC0415 - as above
     from modnorm.client.rundir import hold  # noqa: PLC0415 - as above
     from modnorm.client.settings import ClientSettings  # noqa: PLC0415 - as above
@@ -116,7 +116,7 @@ def _tune(options: argparse.Namespace) -> dict[str, float]:
                 heldout=f"{{source: '{_source(options, 'development')}', limit: 100}}",
                 ensemble_size=experts,
             )
-            ended = [_trial(spec, carry_out(client, spec, quiet=True)) for spec in trials]
+            ended = [trial_of(spec, carry_out(client, spec, quiet=True)) for spec in trials]
             document = grid_document(trials[0], ended)
             chosen[method] = document.radius
             votes = {one.radius: one.mean for one in document.radii}

@@ -47,7 +47,7 @@ def _embedded(specs: Sequence[ExperimentSpec], out: Path, *, quiet: bool) -> lis
         interruptible(RESUMES),
         embedded_client(out, settings()) as client,
     ):
-        return [_trial(spec, carry_out(client, spec, quiet=quiet)) for spec in specs]
+        return [trial_of(spec, carry_out(client, spec, quiet=quiet)) for spec in specs]
 
 
 def _in_lab(specs: Sequence[ExperimentSpec], server: str, *, quiet: bool) -> list[Trial]:
@@ -58,12 +58,17 @@ def _in_lab(specs: Sequence[ExperimentSpec], server: str, *, quiet: bool) -> lis
     ):
         accepted = [resume_or_submit_shared(client, spec, _PREFIX) for spec in specs]
         return [
-            _trial(spec, follow_to_end(client, experiment, quiet=quiet, go_on=SAME_COMMAND))
+            trial_of(spec, follow_to_end(client, experiment, quiet=quiet, go_on=SAME_COMMAND))
             for spec, experiment in zip(specs, accepted, strict=True)
         ]
 
 
-def _trial(spec: ExperimentSpec, ended: experiments.Experiment) -> Trial:
+def trial_of(spec: ExperimentSpec, ended: experiments.Experiment) -> Trial:
+    """Return the trial that an ended experiment measured.
+
+    Raises:
+        EvaluationError: too few candidates are left for an ensemble.
+    """
     if not ended.ensembles:
         raise EvaluationError(f"{spec.name}: too few candidates are left for an ensemble")
     return Trial(
