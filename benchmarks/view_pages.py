@@ -34,10 +34,11 @@ from services.aggregator.experiments.admission import Admission
 from services.aggregator.experiments.experiment_store import ExperimentStore
 from services.aggregator.experiments.result_store import ResultStore
 from services.aggregator.storage.database import Database
+from services.aggregator.storage.result_tables import Ensemble, Vote
 from services.aggregator.storage.states import BASE_INDEX, ExperimentState, JobState, Split
 from services.aggregator.storage.stored_artifacts import StoredText
 from services.aggregator.storage.table_statistics import insert_rows
-from services.aggregator.storage.tables import Ensemble, Experiment, Job, Vote
+from services.aggregator.storage.tables import Experiment, Job
 from services.aggregator.web.finished_run import FinishedRun, Stored
 from services.aggregator.web.lab_catalog import LabCatalog
 from services.aggregator.web.sign_in import SignIn

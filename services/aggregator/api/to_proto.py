@@ -18,15 +18,14 @@ from services.aggregator.experiments.records import (
 )
 from services.aggregator.jobs.worker_requests import Claim
 from services.aggregator.storage.codec import StoredAnswer, unpack_coefficients
+from services.aggregator.storage.result_tables import Ensemble, Vote
 from services.aggregator.storage.states import BASE_INDEX, ExperimentState, JobState, Split
 from services.aggregator.storage.tables import (
     Candidate,
-    Ensemble,
     Event,
     Experiment,
     Job,
     Round,
-    Vote,
     parsed_spec,
 )
 

@@ -35,6 +35,7 @@ from services.aggregator.storage.lookups import (
     pending_jobs,
     unknown_experiment,
 )
+from services.aggregator.storage.result_tables import Ensemble
 from services.aggregator.storage.states import (
     BASE_INDEX,
     DRIVEN,
@@ -44,7 +45,7 @@ from services.aggregator.storage.states import (
     Split,
 )
 from services.aggregator.storage.stored_artifacts import StoredText, keep_artifact
-from services.aggregator.storage.tables import Ensemble, Event, Experiment, Job
+from services.aggregator.storage.tables import Event, Experiment, Job
 
 _EXPERIMENT_NAMESPACE = uuid.UUID("2c0c1f5e-2f0e-5a8b-8f57-6f1b5f3d9a10")
 

@@ -7,8 +7,9 @@ from sqlmodel import Session, col, select
 from modnorm.search.ranking import Selection, select_experts
 from modnorm.search.voting import Ballot
 from services.aggregator.storage.codec import StoredAnswer, unpack_answers
+from services.aggregator.storage.result_tables import AnswerSheet
 from services.aggregator.storage.states import BASE_INDEX, JobState, Split
-from services.aggregator.storage.tables import AnswerSheet, Experiment, Job
+from services.aggregator.storage.tables import Experiment, Job
 
 _SHEETS = 64
 """Answer sheets read from Postgres at once. Postgres aborts a transaction whose process computes

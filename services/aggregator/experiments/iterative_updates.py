@@ -24,6 +24,7 @@ from modnorm.search.ranking import mean_reward
 from modnorm.spec import ExperimentSpec, IterativeSpec
 from services.aggregator.experiments.lifecycle import Batch, add_candidates
 from services.aggregator.storage.codec import unpack_answers, unpack_coefficients
+from services.aggregator.storage.result_tables import AnswerSheet
 from services.aggregator.storage.states import (
     BASE_INDEX,
     ExperimentState,
@@ -31,7 +32,7 @@ from services.aggregator.storage.states import (
     Split,
     state_index,
 )
-from services.aggregator.storage.tables import AnswerSheet, Candidate, Experiment, Job, Update
+from services.aggregator.storage.tables import Candidate, Experiment, Job, Update
 
 
 def first_batch(session: Session, experiment: Experiment) -> tuple[Batch, str]:

@@ -32,6 +32,7 @@ from services.aggregator.experiments.lifecycle import (
 )
 from services.aggregator.experiments.reuse import reuse_results
 from services.aggregator.storage.lookups import pending_jobs
+from services.aggregator.storage.result_tables import Ensemble, Vote
 from services.aggregator.storage.states import (
     BASE_INDEX,
     TERMINAL,
@@ -43,7 +44,7 @@ from services.aggregator.storage.states import (
 )
 from services.aggregator.storage.stored_artifacts import load_rows
 from services.aggregator.storage.table_statistics import insert_rows
-from services.aggregator.storage.tables import Ensemble, Experiment, Job, Vote
+from services.aggregator.storage.tables import Experiment, Job
 
 _ASKED = {
     Split.HELDOUT: "held-out rows",

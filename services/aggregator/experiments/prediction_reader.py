@@ -10,8 +10,9 @@ from modnorm.prediction.ranked_votes import ExpertAnswer, RankedVotes
 from services.aggregator.storage.codec import unpack_answers
 from services.aggregator.storage.database import Database
 from services.aggregator.storage.lookups import find_experiment
+from services.aggregator.storage.result_tables import AnswerSheet
 from services.aggregator.storage.states import ExperimentState, JobState, Split
-from services.aggregator.storage.tables import AnswerSheet, Job, Prediction
+from services.aggregator.storage.tables import Job, Prediction
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,17 +25,10 @@ from services.aggregator.experiments.prediction_reader import PredictionReader
 from services.aggregator.storage.codec import pack_text
 from services.aggregator.storage.database import Database
 from services.aggregator.storage.lookups import find_experiment, lock_experiment, pending_jobs
+from services.aggregator.storage.result_tables import AnswerSheet, Ensemble
 from services.aggregator.storage.states import TERMINAL, ExperimentState, JobState, Split
 from services.aggregator.storage.table_statistics import insert_rows
-from services.aggregator.storage.tables import (
-    AnswerSheet,
-    Candidate,
-    Ensemble,
-    Event,
-    Experiment,
-    Job,
-    Prediction,
-)
+from services.aggregator.storage.tables import Candidate, Event, Experiment, Job, Prediction
 
 KEPT_SECONDS = 24 * 3600.0
 """Seconds after its end or its last request after which a prediction is removed."""

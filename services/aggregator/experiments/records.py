@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 from modnorm.baselines.state_selection import DevelopmentResult
 from modnorm.v1 import experiment_pb2
-from services.aggregator.storage.tables import Candidate, Ensemble, Experiment, Job, Round
+from services.aggregator.storage.result_tables import Ensemble
+from services.aggregator.storage.tables import Candidate, Experiment, Job, Round
 
 
 @dataclass(frozen=True, slots=True)

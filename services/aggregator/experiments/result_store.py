@@ -12,17 +12,10 @@ from services.aggregator.experiments.records import CandidateRecord
 from services.aggregator.storage.codec import StoredAnswer, unpack_answers, unpack_text
 from services.aggregator.storage.database import Database
 from services.aggregator.storage.lookups import find_experiment
+from services.aggregator.storage.result_tables import AnswerSheet, Ensemble, Vote
 from services.aggregator.storage.states import TERMINAL, ArtifactKind, Split
 from services.aggregator.storage.stored_artifacts import load_text
-from services.aggregator.storage.tables import (
-    AnswerSheet,
-    Candidate,
-    Ensemble,
-    Event,
-    Job,
-    Prediction,
-    Vote,
-)
+from services.aggregator.storage.tables import Candidate, Event, Job, Prediction
 
 
 class ResultStore:

@@ -19,9 +19,10 @@ from services.aggregator.jobs.report_checks import Outcome, Report, ReportChecks
 from services.aggregator.jobs.worker_requests import stale
 from services.aggregator.storage.codec import pack_answers
 from services.aggregator.storage.lookups import unknown_job
+from services.aggregator.storage.result_tables import AnswerSheet
 from services.aggregator.storage.states import JobState
 from services.aggregator.storage.table_statistics import insert_rows
-from services.aggregator.storage.tables import AnswerSheet, Candidate, Event, Experiment, Job
+from services.aggregator.storage.tables import Candidate, Event, Experiment, Job
 
 
 @dataclass(frozen=True, slots=True)

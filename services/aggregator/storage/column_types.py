@@ -7,6 +7,9 @@ from sqlalchemy import Dialect
 from sqlalchemy import Text as SqlText
 from sqlalchemy.types import TypeDecorator
 
+NO_AUTOINCREMENT = {"autoincrement": False}
+"""Option of a column of numbers in a primary key, which the application sets."""
+
 
 class Text(TypeDecorator[str]):
     """Text of any length. NUL, which Postgres cannot store, becomes the replacement character."""
@@ -33,3 +36,8 @@ class EnumText(TypeDecorator[StrEnum]):
     def process_result_value(self, value: str | None, _dialect: Dialect) -> StrEnum | None:
         """Return the member."""
         return value if value is None else self.kind(value)
+
+
+def enum_text(kind: type[StrEnum]) -> type[EnumText]:
+    """Return the type of a column that holds members of an enumeration."""
+    return type(f"{kind.__name__}Text", (EnumText,), {"kind": kind, "cache_ok": True})

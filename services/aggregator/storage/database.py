@@ -10,8 +10,10 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection
-from sqlmodel import Session
+from sqlmodel import Session, SQLModel
 
+import services.aggregator.storage.result_tables
+import services.aggregator.storage.tables  # noqa: F401 - fills the metadata
 from modnorm.errors import PreconditionError, UnavailableError
 from services.aggregator.storage.database_errors import OnFault, outages
 from services.aggregator.storage.dialects import (
@@ -62,6 +64,8 @@ class Database:
     def migrate(self) -> None:
         """Migrate the schema to the newest revision; several processes may do so concurrently.
 
+        An empty database gets all tables at once, an older schema is upgraded by its revisions.
+
         Raises:
             PreconditionError: a newer version has migrated it, or its file is damaged.
             UnavailableError: the database cannot be reached.
@@ -70,8 +74,13 @@ class Database:
         with self._transaction(), self._writer.begin() as connection:
             lock_migrations(connection)
             config.attributes["connection"] = connection
-            _require_known(_revision(connection))
-            command.upgrade(config, "head")
+            revision = _revision(connection)
+            _require_known(revision)
+            if revision is None:
+                SQLModel.metadata.create_all(connection)
+                command.stamp(config, "head")
+            else:
+                command.upgrade(config, "head")
 
     def check_schema(self) -> None:
         """Check that the schema has the revision of this code.

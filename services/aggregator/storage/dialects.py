@@ -4,6 +4,7 @@ import math
 import time
 from collections.abc import Mapping
 from functools import partial
+from sqlite3 import SQLITE_BUSY, OperationalError
 from sqlite3 import Connection as SqliteConnection
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ from sqlalchemy.engine import URL
 from sqlalchemy.exc import ArgumentError, InvalidatePoolError
 from sqlalchemy.pool import ConnectionPoolEntry
 from sqlmodel import Session, SQLModel
+from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random
 
 from modnorm.errors import InvalidInputError
 
@@ -169,9 +171,24 @@ def _prepare_postgres(
 def _prepare_sqlite(connection: SqliteConnection, _record: object) -> None:
     """Configure SQLite: explicit transactions, waits for locks, foreign keys."""
     connection.isolation_level = None
-    connection.execute("PRAGMA journal_mode = WAL")
+    _use_wal(connection)
     connection.execute("PRAGMA synchronous = NORMAL")
     connection.execute("PRAGMA foreign_keys = ON")
+
+
+def _use_wal(connection: SqliteConnection) -> None:
+    """Switch a new file to write-ahead logging; SQLite does not wait for others that do so too."""
+    retrying = Retrying(
+        retry=retry_if_exception(_is_busy),
+        wait=wait_random(0, 0.1),
+        stop=stop_after_delay(_BUSY_SECONDS),
+        reraise=True,
+    )
+    retrying(connection.execute, "PRAGMA journal_mode = WAL")
+
+
+def _is_busy(error: BaseException) -> bool:
+    return isinstance(error, OperationalError) and error.sqlite_errorcode == SQLITE_BUSY
 
 
 def _begin_sqlite(connection: Connection) -> None:

@@ -17,7 +17,7 @@ from modnorm.errors import InvalidInputError, PreconditionError
 from modnorm.spec import ExperimentSpec
 from modnorm.tasks import Task, get_stored_task
 from modnorm.wire.tokens import DEFAULT_TENANT
-from services.aggregator.storage.column_types import EnumText, Text
+from services.aggregator.storage.column_types import NO_AUTOINCREMENT, Text, enum_text
 from services.aggregator.storage.states import (
     BASE_INDEX,
     ArtifactKind,
@@ -28,37 +28,12 @@ from services.aggregator.storage.states import (
     Split,
 )
 
-_NO_AUTOINCREMENT = {"autoincrement": False}
-
-
-class _ExperimentStateText(EnumText):
-    cache_ok = True
-    kind = ExperimentState
-
-
-class _JobStateText(EnumText):
-    cache_ok = True
-    kind = JobState
-
-
-class _SplitText(EnumText):
-    cache_ok = True
-    kind = Split
-
-
-class _PurposeText(EnumText):
-    cache_ok = True
-    kind = Purpose
-
-
-class _RoundPhaseText(EnumText):
-    cache_ok = True
-    kind = RoundPhase
-
-
-class _ArtifactKindText(EnumText):
-    cache_ok = True
-    kind = ArtifactKind
+_ExperimentStateText = enum_text(ExperimentState)
+_JobStateText = enum_text(JobState)
+_SplitText = enum_text(Split)
+_PurposeText = enum_text(Purpose)
+_RoundPhaseText = enum_text(RoundPhase)
+_ArtifactKindText = enum_text(ArtifactKind)
 
 
 @lru_cache(maxsize=64)
@@ -205,7 +180,7 @@ class Candidate(SQLModel, table=True):
     __table_args__ = (ForeignKeyConstraint(["experiment_id"], ["experiments.id"]),)
 
     experiment_id: str = Field(primary_key=True, sa_type=Text)
-    index: int = Field(primary_key=True, sa_column_kwargs=_NO_AUTOINCREMENT)
+    index: int = Field(primary_key=True, sa_column_kwargs=NO_AUTOINCREMENT)
     noise: str = Field(sa_type=Text)
     seed: int = Field(sa_type=BigInteger)
     method: str = Field(sa_type=Text)
@@ -236,7 +211,7 @@ class Update(SQLModel, table=True):
     __table_args__ = (ForeignKeyConstraint(["experiment_id"], ["experiments.id"]),)
 
     experiment_id: str = Field(primary_key=True, sa_type=Text)
-    index: int = Field(primary_key=True, sa_column_kwargs=_NO_AUTOINCREMENT)
+    index: int = Field(primary_key=True, sa_column_kwargs=NO_AUTOINCREMENT)
     step: str = Field(sa_type=Text)
     """JSON of a `modnorm.perturbation.lineage.Step`."""
     digest: str = Field(sa_type=Text)
@@ -309,56 +284,6 @@ class Job(SQLModel, table=True):
         }
 
 
-class AnswerSheet(SQLModel, table=True):
-    """All answers of one job, packed."""
-
-    __tablename__ = "answers"
-    __table_args__ = (ForeignKeyConstraint(["job_id"], ["jobs.id"]),)
-
-    job_id: str = Field(primary_key=True, sa_type=Text)
-    content: bytes = Field(sa_type=LargeBinary)
-
-
-class Ensemble(SQLModel, table=True):
-    """The result of one (N, K)."""
-
-    __tablename__ = "ensembles"
-    __table_args__ = (ForeignKeyConstraint(["experiment_id"], ["experiments.id"]),)
-
-    experiment_id: str = Field(primary_key=True, sa_type=Text)
-    population: int = Field(primary_key=True, sa_column_kwargs=_NO_AUTOINCREMENT)
-    ensemble_size: int = Field(primary_key=True, sa_column_kwargs=_NO_AUTOINCREMENT)
-    experts: str = Field(sa_type=Text)
-    """JSON list of candidate indices, best first."""
-    metric: float
-    correct: int
-    rows: int
-
-
-class Vote(SQLModel, table=True):
-    """One voted answer."""
-
-    __tablename__ = "votes"
-    __table_args__ = (
-        ForeignKeyConstraint(
-            ["experiment_id", "population", "ensemble_size"],
-            ["ensembles.experiment_id", "ensembles.population", "ensembles.ensemble_size"],
-        ),
-    )
-
-    experiment_id: str = Field(primary_key=True, sa_type=Text)
-    population: int = Field(primary_key=True, sa_column_kwargs=_NO_AUTOINCREMENT)
-    ensemble_size: int = Field(primary_key=True, sa_column_kwargs=_NO_AUTOINCREMENT)
-    row: int = Field(primary_key=True, sa_column_kwargs=_NO_AUTOINCREMENT)
-    answer: str | None = Field(default=None, sa_type=Text)
-    correct: bool
-    valid: int
-    support: int
-    correct_support: int
-    skipped: int = 0
-    """Number of experts that skipped the row. The other counts exclude them."""
-
-
 class Prediction(SQLModel, table=True):
     """A finished experiment's ensemble and the questions that it answers.
 
@@ -400,7 +325,7 @@ class Round(SQLModel, table=True):
     __table_args__ = (ForeignKeyConstraint(["experiment_id"], ["experiments.id"]),)
 
     experiment_id: str = Field(primary_key=True, sa_type=Text)
-    index: int = Field(primary_key=True, sa_column_kwargs=_NO_AUTOINCREMENT)
+    index: int = Field(primary_key=True, sa_column_kwargs=NO_AUTOINCREMENT)
     phase: RoundPhase = Field(sa_type=_RoundPhaseText)
     searched_model: str = Field(default="", sa_type=Text)
     """Name of the model that the search perturbs."""
@@ -426,7 +351,7 @@ class Event(SQLModel, table=True):
     __table_args__ = (ForeignKeyConstraint(["experiment_id"], ["experiments.id"]),)
 
     experiment_id: str = Field(primary_key=True, sa_type=Text)
-    cursor: int = Field(primary_key=True, sa_type=BigInteger, sa_column_kwargs=_NO_AUTOINCREMENT)
+    cursor: int = Field(primary_key=True, sa_type=BigInteger, sa_column_kwargs=NO_AUTOINCREMENT)
     time: float
     message: str = Field(sa_type=Text)
     waits_for: str = Field(default="", sa_type=Text)

@@ -9,15 +9,9 @@ from modnorm.analysis.uncertainty import accuracy_interval
 from modnorm.web.sources import BusyWorker, Headline
 from services.aggregator.storage.codec import StoredAnswer, unpack_answers
 from services.aggregator.storage.lookups import is_submitted
+from services.aggregator.storage.result_tables import AnswerSheet, Ensemble, Vote
 from services.aggregator.storage.states import BASE_INDEX, JobState, Split
-from services.aggregator.storage.tables import (
-    AnswerSheet,
-    Ensemble,
-    Event,
-    Experiment,
-    Job,
-    Vote,
-)
+from services.aggregator.storage.tables import Event, Experiment, Job
 
 
 def list_experiments(

@@ -1,6 +1,7 @@
 """A separate process migrates the schema."""
 
 import os
+import shutil
 import subprocess
 import sys
 from contextlib import closing
@@ -8,6 +9,7 @@ from contextlib import closing
 import pytest
 
 from modnorm.errors import PreconditionError
+from services.aggregator.storage import database as database_module
 from services.aggregator.storage.database import Database
 from verification.labs.waiting import HANG_SECONDS
 
@@ -54,31 +56,43 @@ def test_a_newer_schema_is_not_changed(database_url, step):
     assert "start the version that migrated it" in str(caught.value)
 
 
-ADDED_COLUMNS = (
-    "prompts_digest",
-    "purpose",
-    "parent_id",
-    "training_digest",
-    "training_rows",
-    "temperature",
-    "sampling_seed",
-)
-"""Columns of experiments that later schemas have added."""
+LATER = """
+import sqlalchemy as sa
+from alembic import op
+
+revision, down_revision, branch_labels, depends_on = "5", "4", None, None
 
 
-def test_experiments_of_the_first_schema_stay_and_have_recorded_no_prompts(world):
+def upgrade():
+    column = sa.Column("remark", sa.Text(), nullable=False, server_default="none")
+    op.add_column("experiments", column)
+"""
+
+
+def test_rows_stay_when_a_later_version_migrates(world, tmp_path, monkeypatch):
     created = world.create()
-    with world.database.write() as session:
-        connection = session.connection()
-        connection.exec_driver_sql("DROP INDEX ix_experiments_parent")
-        for name in ADDED_COLUMNS:
-            connection.exec_driver_sql(f"ALTER TABLE experiments DROP COLUMN {name}")
-        for table in ("predictions", "rounds"):
-            connection.exec_driver_sql(f"DROP TABLE {table}")
-        connection.exec_driver_sql("UPDATE alembic_version SET version_num = '1'")
+    shutil.copytree(database_module._MIGRATIONS, tmp_path / "migrations")
+    (tmp_path / "migrations" / "versions" / "0005_remark.py").write_text(LATER)
+    monkeypatch.setattr(database_module, "_MIGRATIONS", tmp_path / "migrations")
+    with pytest.raises(PreconditionError, match="has schema 4, this version needs 5"):
+        world.database.check_schema()
     world.database.migrate()
-    assert world.stores.experiments.get(created).experiment.prompts_digest == ""
+    world.database.check_schema()
     assert [one.id for one, _ in world.stores.experiments.page(10, None)] == [created]
+    with world.database.read() as session:
+        remarks = session.connection().exec_driver_sql("SELECT remark FROM experiments")
+        assert remarks.scalars().all() == ["none"]
+
+
+@pytest.mark.parametrize("revision", ["1", "2", "3"])
+def test_schemas_before_the_release_are_refused(database_url, revision):
+    with closing(Database(database_url)) as database:
+        database.migrate()
+        with database.write() as session:
+            statement = f"UPDATE alembic_version SET version_num = '{revision}'"
+            session.connection().exec_driver_sql(statement)
+        with pytest.raises(PreconditionError, match=f"schema {revision}, which this version"):
+            database.migrate()
 
 
 def test_an_aggregator_that_does_not_migrate_refuses_an_empty_database(tmp_path):

@@ -3,8 +3,6 @@
 from alembic import context
 from sqlmodel import SQLModel
 
-import services.aggregator.storage.tables  # noqa: F401 - fills the metadata
-
 context.configure(
     connection=context.config.attributes["connection"],
     target_metadata=SQLModel.metadata,

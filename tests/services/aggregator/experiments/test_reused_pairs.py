@@ -8,8 +8,9 @@ from sqlmodel import col, select
 
 from services.aggregator.experiments import reuse
 from services.aggregator.storage.codec import pack_coefficients
+from services.aggregator.storage.result_tables import AnswerSheet
 from services.aggregator.storage.states import JobState, Split
-from services.aggregator.storage.tables import AnswerSheet, Candidate, Job
+from services.aggregator.storage.tables import Candidate, Job
 
 PREFIXES, LARGEST = (8, 16, 24), 3
 SPEC = {"size": 24, "prefixes": list(PREFIXES), "ensemble_sizes": [1, LARGEST]}

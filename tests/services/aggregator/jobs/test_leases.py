@@ -16,8 +16,9 @@ from sqlmodel import select
 
 from modnorm.errors import StaleLeaseError
 from services.aggregator.jobs.job_store import FailureKind
+from services.aggregator.storage.result_tables import AnswerSheet
 from services.aggregator.storage.states import TERMINAL, JobState, Split
-from services.aggregator.storage.tables import AnswerSheet, Job
+from services.aggregator.storage.tables import Job
 
 ATTEMPTS = 3
 LARGEST = 2
