@@ -2,9 +2,9 @@
 
     python -m verification.fuzz --requests 10000 --seed 1
 
-Each service is a process. Each request must be refused according to its token, or be answered
-without a defect of the server. Afterwards every process runs and serves, its log contains no
-defect and no secret, and the database contains only accepted additions.
+Each request must be refused according to its token, or be answered without a defect of the
+server. Afterwards every service serves, the log contains no defect and no secret, and the database
+contains only accepted additions.
 """
 
 import argparse
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from verification.fuzz.fuzzer import Figures, fuzz, slowest
-from verification.labs.secured_processes import secured_processes
+from verification.labs.secured_lab import secured_lab
 
 SHOWN = 20
 
@@ -25,7 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--requests", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args(arguments)
-    with tempfile.TemporaryDirectory() as folder, secured_processes(Path(folder)) as lab:
+    with tempfile.TemporaryDirectory() as folder, secured_lab(Path(folder)) as lab:
         figures = fuzz(lab, options.requests, options.seed)
     _report(figures)
     return 1 if figures.faults else 0

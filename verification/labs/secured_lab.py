@@ -6,7 +6,6 @@ role. The fuzzer and the security tests use it.
 
 import asyncio
 import logging
-import subprocess
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -50,13 +49,11 @@ class SecuredLab:
         folder: Its folder; `folder/models` and `folder/data` are its roots.
         database_url: URL of its database.
         targets: HOST:PORT by name: aggregator, calibrator, sampler, sandbox.
-        processes: Its processes by name, if services are processes.
     """
 
     folder: Path
     database_url: str
     targets: dict[str, str] = field(default_factory=dict)
-    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     _secrets: list[str] = field(default_factory=list)
 
     @property
@@ -85,10 +82,7 @@ class SecuredLab:
         return self.folder / "logs"
 
     def complaints(self) -> Iterator[str]:
-        """Yield descriptions of ended processes and of defects in their logs."""
-        for name, process in self.processes.items():
-            if process.poll() is not None:
-                yield f"the {name} has ended with {process.returncode}"
+        """Yield descriptions of defects in the logs."""
         for path in sorted(self.logs.glob("*.log")):
             for line in path.read_text(errors="replace").splitlines():
                 if any(sign in line for sign in _DEFECTS) and _HARMLESS not in line:
@@ -111,7 +105,8 @@ def secured_lab(
     """
     lab = SecuredLab(folder, database_url or f"sqlite:///{folder / 'lab.db'}")
     inside = lab.token("inside", [Role.INTERNAL])
-    make_folders(lab)
+    for path in (folder / "models", folder / "data", lab.logs):
+        path.mkdir()
     common = ServiceSettings(
         bind_address=_ANY_PORT,
         accepted_tokens=lab.accepted,
@@ -135,23 +130,20 @@ def secured_lab(
             thread.join()
 
 
-def make_folders(lab: SecuredLab) -> None:
-    """Create the roots of a lab and the folder of its logs."""
-    for path in (lab.folder / "models", lab.folder / "data", lab.logs):
-        path.mkdir()
-
-
 @contextmanager
 def _logging(path: Path) -> Iterator[None]:
     """Write the log of this process to a file, as services do."""
     root = logging.getLogger()
+    level = root.level
     with path.open("w", buffering=1) as file:
         handler = json_handler(file)
         root.addHandler(handler)
+        root.setLevel(logging.INFO)
         try:
             yield
         finally:
             root.removeHandler(handler)
+            root.setLevel(level)
 
 
 class _Running:
