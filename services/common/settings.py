@@ -119,10 +119,9 @@ class QueueSettings(ServiceSettings):
         return _with_password(cls, values, "broker")
 
 
-class EvaluatorSettings(QueueSettings):
-    """Settings of an evaluator, which listens for health checks only."""
+class WorkerSettings(QueueSettings):
+    """Settings of every worker, which listens for health checks only."""
 
-    bind_address: str = "127.0.0.1:50054"
     aggregator_target: str = "127.0.0.1:50051"
     heartbeat_seconds: float = Field(default=5.0, gt=0)
     """Seconds between two heartbeats; well below the aggregator's `lease_seconds`."""
@@ -130,6 +129,12 @@ class EvaluatorSettings(QueueSettings):
     """Name in leases; empty for host and process id."""
     torch_threads: int = Field(default=0, ge=0)
     """Threads of CPU kernels; 0 for torch's own number. Rounding may depend on it."""
+
+
+class EvaluatorSettings(WorkerSettings):
+    """Settings of an evaluator."""
+
+    bind_address: str = "127.0.0.1:50054"
     sandbox_target: str = ""
     """HOST:PORT of a sandbox service; empty if no task runs programs."""
     gpu_memory_utilization: float = Field(default=0.9, gt=0, le=1)
@@ -150,17 +155,10 @@ class EvaluatorSettings(QueueSettings):
     """Whether standard input belongs to a supervisor: the evaluator ends with it."""
 
 
-class TrainerSettings(QueueSettings):
-    """Settings of a trainer, which listens for health checks only."""
+class TrainerSettings(WorkerSettings):
+    """Settings of a trainer."""
 
     bind_address: str = "127.0.0.1:50056"
-    aggregator_target: str = "127.0.0.1:50051"
-    heartbeat_seconds: float = Field(default=5.0, gt=0)
-    """Seconds between two heartbeats; well below the aggregator's `lease_seconds`."""
-    worker_name: str = ""
-    """Name in leases; empty for host and process id."""
-    torch_threads: int = Field(default=0, ge=0)
-    """Threads of CPU kernels; 0 for torch's own number. Rounding may depend on it."""
     train_device: str = ""
     """Device of torch, `cuda:1` or `cpu` for instance; empty for the first GPU, or else the
     CPU."""

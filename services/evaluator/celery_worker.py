@@ -1,26 +1,22 @@
 """The Celery worker: takes job ids from the queue and passes each to the engine thread."""
 
 import logging
-import os
-import platform
-import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 
-from celery.exceptions import Reject
 from prometheus_client import CollectorRegistry
+from typing_extensions import override
 
 from modnorm.engines import load_engine
 from modnorm.sandbox import Runner
 from modnorm.v1.evaluation_pb2_grpc import JobServiceStub
 from modnorm.v1.models_pb2_grpc import ModelServiceStub
-from modnorm.wire.channel import open_channel
 from modnorm.wire.remote_sandbox import sandbox_at
-from services.common.channels import CHANNEL_OPTIONS
 from services.common.queue import QUEUE, TASK
 from services.common.settings import EvaluatorSettings
 from services.common.student_transfer import fetch_student
 from services.common.students import Students
-from services.common.worker.queue_loop import QueueLoop
-from services.common.worker.shutdown import Shutdown
+from services.common.worker.queue_worker import QueueWorker
 from services.evaluator.aggregator_client import AggregatorClient
 from services.evaluator.candidate_lease import longest_silence
 from services.evaluator.engine_thread import EngineThread
@@ -33,17 +29,12 @@ from services.evaluator.watchdog import Watchdog
 JOIN_SECONDS = 16.0
 """Longest stop beyond the grace period: a decode step, a call, a poll of the queue, and up to ten
 seconds to close an engine."""
-POLL_SECONDS = 0.2
-"""Seconds between two checks whether a stop has become immediate."""
 
 logger = logging.getLogger(__name__)
 
 
-class Worker:
-    """An evaluator without a server: `run` blocks until `stop` is called from another thread.
-
-    It installs no signal handlers, so it runs in any thread.
-    """
+class Worker(QueueWorker):
+    """An evaluator."""
 
     def __init__(
         self,
@@ -53,14 +44,10 @@ class Worker:
         load: LoadEngine = load_engine,
         registry: CollectorRegistry | None = None,
     ) -> None:
-        self._shutdown = Shutdown(settings.stop_grace)
+        super().__init__(settings, queue=QUEUE, task=TASK)
         self._watchdog = Watchdog(settings.stall_seconds)
-        self._running = threading.Lock()
-        name = settings.worker_name or f"{platform.node()}-{os.getpid()}"
-        credentials = settings.credentials
-        self._channel = open_channel(settings.aggregator_target, credentials, CHANNEL_OPTIONS)
         client = AggregatorClient(
-            JobServiceStub(self._channel), worker=name, shutdown=self._shutdown
+            JobServiceStub(self._channel), worker=self.name, shutdown=self._shutdown
         )
         self._runner = JobRunner(
             client,
@@ -69,7 +56,7 @@ class Worker:
                 client,
                 _loading(settings, load, ModelServiceStub(self._channel)),
                 watchdog=self._watchdog,
-                sandbox=sandbox or sandbox_at(settings.sandbox_target, credentials),
+                sandbox=sandbox or sandbox_at(settings.sandbox_target, settings.credentials),
                 metrics=EvaluatorMetrics(registry or CollectorRegistry()),
             ),
             heartbeat_seconds=settings.heartbeat_seconds,
@@ -78,14 +65,6 @@ class Worker:
             silence_seconds=longest_silence(settings.stall_seconds),
         )
         self._engine = EngineThread(self._runner, self._shutdown, settings.torch_threads)
-        self._loop = QueueLoop(
-            settings.broker_url, queue=QUEUE, task=TASK, handle=self._evaluate, name=name
-        )
-
-    @property
-    def serving(self) -> bool:
-        """Whether the worker consumes the queue: connected to the broker and not stopping."""
-        return self._loop.is_connected and not self._shutdown.requested.is_set()
 
     @property
     def hangs(self) -> bool:
@@ -97,51 +76,38 @@ class Worker:
         """Whether the worker ended because a model needs a larger share of the GPU."""
         return self._runner.scorer.makes_room
 
-    def run(self) -> None:
-        """Work until `stop` is called; wait for a broker or an aggregator that is down."""
-        with self._running:
-            self._engine.start()
-            try:
-                self._loop.run()
-            finally:
-                self._engine.close()
-                self._channel.close()
-
-    def stop(self) -> None:
-        """Take no more jobs; finish the current job, or release it after the grace period.
-
-        Returns when `run` has ended. The load of a model and a wait for the broker cannot be
-        interrupted: after `JOIN_SECONDS` this method releases the jobs itself.
-        """
-        self._shutdown.request()
-        self._loop.end()
-        if not self._ends():
-            logger.warning("the worker did not stop in time")
-            self._runner.release()
-
-    def stop_now(self) -> None:
-        """End the grace period of the present or next stop; from any thread."""
-        self._shutdown.stop_now()
-
     def abandon(self) -> None:
         """Fail the current job, for a process that is about to end; from any thread."""
         self._runner.abandon()
 
-    def _ends(self) -> bool:
-        """Wait until `run` has ended; return False if it takes too long."""
-        while not self._running.acquire(timeout=POLL_SECONDS):
-            if self._shutdown.overrun > JOIN_SECONDS:
-                return False
-        self._running.release()
-        return True
+    @property
+    @override
+    def _join_seconds(self) -> float:
+        return JOIN_SECONDS
 
-    def _evaluate(self, job_id: str) -> None:
-        """Begin the job of a message; Celery acknowledges the message when this returns."""
-        if self._shutdown.requested.wait(self._runner.pause) or not self._engine.begin(job_id):
-            raise Reject("the worker is stopping", requeue=True)
-        if self._runner.scorer.needs_new_process:
+    @property
+    @override
+    def _pause(self) -> float:
+        return self._runner.pause
+
+    @override
+    @contextmanager
+    def _working(self) -> Iterator[None]:
+        self._engine.start()
+        with closing(self._engine):
+            yield
+
+    @override
+    def _release(self) -> None:
+        self._runner.release()
+
+    @override
+    def _handle(self, job_id: str) -> bool:
+        begun = self._engine.begin(job_id)
+        if begun and self._runner.scorer.needs_new_process:
             logger.error("this process ends: the model needs a new one")
             self._loop.end()
+        return begun
 
 
 def _loading(settings: EvaluatorSettings, load: LoadEngine, models: ModelServiceStub) -> Loading:

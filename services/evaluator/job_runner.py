@@ -10,7 +10,7 @@ from modnorm.search.scheduling import Turn
 from modnorm.v1 import evaluation_pb2 as messages
 from services.common.logging import naming
 from services.common.worker.backoff import JobBackoff
-from services.common.worker.failure_kinds import failure_kind
+from services.common.worker.failures import report_error, report_failure
 from services.common.worker.lease import MIN_SILENCE_SECONDS, Heartbeats, ReleasedError
 from services.common.worker.shutdown import Shutdown
 from services.evaluator.aggregator_client import AggregatorClient
@@ -123,7 +123,9 @@ class JobRunner:
         logger.error("abandoned: %s", hangs)
         if at_engine is not None:
             with naming(**_names(at_engine)):
-                self._fail(at_engine, messages.FAILURE_KIND_INFRASTRUCTURE, hangs)
+                report_failure(
+                    self._client, at_engine.lease, messages.FAILURE_KIND_INFRASTRUCTURE, hangs
+                )
         self._release(others, hangs)
 
     def close(self) -> None:
@@ -151,7 +153,7 @@ class JobRunner:
     def _pass_on(self, job: messages.Job, reason: str) -> None:
         with naming(**_names(job)):
             logger.info("passed on", extra={"reason": reason})
-            self._fail(job, messages.FAILURE_KIND_RELEASED, reason)
+            report_failure(self._client, job.lease, messages.FAILURE_KIND_RELEASED, reason)
         self._metrics.ended(JobOutcome.PASSED_ON)
 
     def _begin_claimed(self, job: messages.Job) -> None:
@@ -236,12 +238,12 @@ class JobRunner:
             outcome = JobOutcome.RELEASED
         except ReleasedError as error:
             logger.info("released", extra={"reason": str(error)})
-            self._fail(job, messages.FAILURE_KIND_RELEASED, str(error))
+            report_failure(self._client, job.lease, messages.FAILURE_KIND_RELEASED, str(error))
             outcome = JobOutcome.RELEASED
         except UnfitError as error:
             logger.warning("released: %s", error)
             self._backoff.unfit(job.lease.job_id)
-            self._fail(job, messages.FAILURE_KIND_RELEASED, str(error))
+            report_failure(self._client, job.lease, messages.FAILURE_KIND_RELEASED, str(error))
             outcome = JobOutcome.UNFIT
         except Exception as error:
             logger.exception("the attempt failed")
@@ -252,10 +254,7 @@ class JobRunner:
         self._metrics.ended(outcome)
 
     def _fail_attempt(self, job: messages.Job, error: Exception, *, at_engine: bool) -> None:
-        kind = failure_kind(error, at_engine=at_engine)
-        known = error if isinstance(error, ModnormError) else None
-        reason = f"{type(error).__name__}: {known.reason if known else error}"
-        self._fail(job, kind, reason, (known and known.remedy) or "")
+        kind = report_error(self._client, job.lease, error, at_engine=at_engine)
         if kind == messages.FAILURE_KIND_INFRASTRUCTURE:
             self._backoff.failed(at_engine=at_engine)
             if at_engine:
@@ -289,18 +288,6 @@ class JobRunner:
             self._client.release([job.lease for job in jobs], reason)
         except ModnormError as error:
             logger.warning("not released, the leases expire: %s", error)
-
-    def _fail(
-        self,
-        job: messages.Job,
-        kind: messages.FailureKind.ValueType,
-        reason: str,
-        remedy: str = "",
-    ) -> None:
-        try:
-            self._client.fail(job.lease, kind, reason, remedy)
-        except ModnormError as error:
-            logger.warning("failure not reported: %s", error)
 
 
 def _names(job: messages.Job) -> Mapping[str, str | int]:

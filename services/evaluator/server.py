@@ -10,18 +10,16 @@ import time
 from contextlib import suppress
 
 from prometheus_client import CollectorRegistry
+from typing_extensions import override
 
 from modnorm.engines import load_engine
 from modnorm.errors import UnavailableError
-from services.common.server import RunningServer, no_services, port_of, start_server
 from services.common.service_process import read_settings, run_service
 from services.common.settings import EvaluatorSettings
+from services.common.worker.worker_service import CHECK_INTERVAL, WorkerService
 from services.evaluator.celery_worker import Worker
 from services.evaluator.model_cache import LoadEngine
 from services.evaluator.worker_process import MAKES_ROOM
-
-CHECK_INTERVAL = 1.0
-"""Seconds between two checks of the worker."""
 
 ABANDON_SECONDS = 10.0
 """Deadline for reporting to the aggregator that the engine hangs."""
@@ -31,8 +29,8 @@ HANGS = 70
 logger = logging.getLogger(__name__)
 
 
-class EvaluatorService:
-    """A worker in a thread, and a server that answers its health checks."""
+class EvaluatorService(WorkerService):
+    """An evaluator, which also ends if its engine hangs."""
 
     def __init__(
         self,
@@ -40,62 +38,30 @@ class EvaluatorService:
         registry: CollectorRegistry | None = None,
         load: LoadEngine = load_engine,
     ) -> None:
-        self._settings = settings
-        self._registry = registry or CollectorRegistry()
-        self._worker = Worker(settings, registry=self._registry, load=load)
-        self._thread = threading.Thread(target=self._worker.run, name="worker", daemon=True)
-        self._server: RunningServer | None = None
-        self._health: asyncio.Task[None] | None = None
-        self._ended_unasked = False
+        registry = registry or CollectorRegistry()
+        self._worker = Worker(settings, registry=registry, load=load)
+        super().__init__(settings, self._worker, registry)
 
-    @property
-    def port(self) -> int:
-        """The port that it listens on, once started."""
-        return port_of(self._server)
-
-    async def start(self) -> None:
-        """Start the server and the worker."""
-        self._server = await start_server(
-            self._settings.bind_address, no_services, self._registry, self._settings
-        )
-        await self._server.set_serving(serving=False)
-        self._thread.start()
-        self._health = asyncio.create_task(self._report_health(self._server))
-
+    @override
     async def stop(self) -> None:
-        """Finish or release the current job, then close.
+        """Stop as every worker does.
 
         Raises:
             UnavailableError: the worker had ended without a request and must be restarted.
             SystemExit: it had ended because its model needs more of the GPU's memory.
         """
-        if self._health:
-            self._health.cancel()
-        if self._server:
-            await self._server.set_serving(serving=False)
-            await asyncio.to_thread(self._worker.stop)
-            await self._server.stop(self._settings.stop_grace)
-        if self._ended_unasked and self._worker.makes_room:
-            raise SystemExit(MAKES_ROOM)
-        if self._ended_unasked:
-            raise UnavailableError("the worker ended without a request to stop")
+        try:
+            await super().stop()
+        except UnavailableError as error:
+            if self._worker.makes_room:
+                raise SystemExit(MAKES_ROOM) from error
+            raise
 
-    def stop_now(self) -> None:
-        """Release the current job now."""
-        self._worker.stop_now()
-
-    async def _report_health(self, server: RunningServer) -> None:
-        while self._thread.is_alive():
-            await server.set_serving(serving=self._worker.serving)
-            if self._worker.hangs:
-                await self._exit_hanging()
-            await asyncio.sleep(CHECK_INTERVAL)
-        logger.critical("the worker ended without a request to stop")
-        self._ended_unasked = True
-        signal.raise_signal(signal.SIGTERM)
-
-    async def _exit_hanging(self) -> None:
-        """End this process: a thread that hangs in a kernel cannot be stopped."""
+    @override
+    async def _check(self) -> None:
+        """End this process if the engine hangs: a thread that hangs in a kernel cannot stop."""
+        if not self._worker.hangs:
+            return
         logger.critical("the engine hangs, this process ends")
         with suppress(TimeoutError):
             await asyncio.wait_for(asyncio.to_thread(self._worker.abandon), ABANDON_SECONDS)

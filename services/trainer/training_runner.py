@@ -24,7 +24,7 @@ from services.common.logging import naming
 from services.common.settings import TrainerSettings
 from services.common.students import Students
 from services.common.worker.backoff import JobBackoff
-from services.common.worker.failure_kinds import failure_kind
+from services.common.worker.failures import report_error, report_failure
 from services.common.worker.lease import Heartbeats, ReleasedError
 from services.common.worker.shutdown import Shutdown
 from services.trainer.metrics import JobOutcome, TrainerMetrics
@@ -104,7 +104,7 @@ class TrainingRunner:
             return JobOutcome.DROPPED
         except ReleasedError as error:
             logger.info("released", extra={"reason": str(error)})
-            self._fail(job, messages.FAILURE_KIND_RELEASED, str(error))
+            report_failure(self._client, job.lease, messages.FAILURE_KIND_RELEASED, str(error))
             return JobOutcome.RELEASED
         except Exception as error:
             logger.exception("the attempt failed")
@@ -167,24 +167,9 @@ class TrainingRunner:
         return base
 
     def _fail_attempt(self, job: messages.TrainJob, error: Exception) -> None:
-        kind = failure_kind(error, at_engine=True)
-        known = error if isinstance(error, ModnormError) else None
-        reason = f"{type(error).__name__}: {known.reason if known else error}"
-        self._fail(job, kind, reason, (known and known.remedy) or "")
+        kind = report_error(self._client, job.lease, error)
         if kind == messages.FAILURE_KIND_INFRASTRUCTURE:
             self._backoff.failed(at_engine=True)
-
-    def _fail(
-        self,
-        job: messages.TrainJob,
-        kind: messages.FailureKind.ValueType,
-        reason: str,
-        remedy: str = "",
-    ) -> None:
-        try:
-            self._client.fail(job.lease, kind, reason, remedy)
-        except ModnormError as error:
-            logger.warning("failure not reported: %s", error)
 
 
 def _report(lease: messages.Lease, worker: str, student: TrainedStudent) -> messages.TrainReport:

@@ -1,1 +1,1 @@
-"""The parts of every worker: queue, leases with heartbeats, calls to the aggregator, stop."""
+"""The parts of every worker: service, queue, leases with heartbeats, calls, failures, stop."""

@@ -199,9 +199,9 @@ def test_a_hang_fails_the_job_at_the_engine_even_if_the_background_job_ends(
     runner = stage.runner
 
     def note(
-        job: messages.Job, kind: messages.FailureKind.ValueType, reason: str, remedy: str = ""
+        lease: messages.Lease, kind: messages.FailureKind.ValueType, reason: str, remedy: str = ""
     ) -> None:
-        told.append((job.lease.job_id, kind))
+        told.append((lease.job_id, kind))
         stage.judge.set()
         while len(runner._begun) > 1:
             threading.Event().wait(0.01)
@@ -213,7 +213,7 @@ def test_a_hang_fails_the_job_at_the_engine_even_if_the_background_job_ends(
         messages.FAILURE_KIND_INFRASTRUCTURE,
         messages.FAILURE_KIND_RELEASED,
     )
-    runner._fail = note  # type: ignore[method-assign]  # returns after the other job has ended
+    runner._client.fail = note  # type: ignore[method-assign]  # returns after the other job has ended
     runner._release = note_others  # type: ignore[method-assign]  # records its calls
     stage.on_second = runner.abandon
     for job_id in "ab":

@@ -5,7 +5,7 @@ from modnorm.perturbation.descriptor import Descriptor
 from modnorm.search.judging import Answer
 from modnorm.search.scoring import CandidateResult
 from modnorm.v1 import evaluation_pb2 as messages
-from services.common.worker.failure_kinds import failure_kind
+from services.common.worker.failures import failure_kind
 from services.evaluator.report_messages import BATCH_BYTES, report_parts
 
 LEASE = messages.Lease(job_id="a", token=3)

@@ -13,7 +13,7 @@ from modnorm.v1 import evaluation_pb2 as messages
 from modnorm.wire.channel import Credentials
 from modnorm.wire.remote_sandbox import RemoteSandbox
 from services.common.healthcheck import check
-from services.common.worker.failure_kinds import failure_kind
+from services.common.worker.failures import failure_kind
 from services.sandbox.servicer import SERVICE
 
 HONEST = Program(["def f(x): return [x, x + 1]"], ["assert f(1) == [1, 2]"])

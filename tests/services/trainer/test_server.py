@@ -8,7 +8,7 @@ from modnorm.errors import PreconditionError
 from modnorm.v1 import evaluation_pb2 as messages
 from services.common.queue import TRAIN_QUEUE, make_celery, publish
 from services.trainer import worker
-from services.trainer.server import TrainerService
+from services.trainer.server import build
 from verification.labs.waiting import wait_until
 
 
@@ -17,13 +17,13 @@ def test_a_trainer_takes_jobs_from_its_queue_and_stops(settings, aggregator, add
     queue = make_celery(redis_url)
 
     async def scenario():
-        service = TrainerService(settings.model_copy(update={"broker_url": redis_url}))
+        service = build(settings.model_copy(update={"broker_url": redis_url}))
         await service.start()
         publish(queue, "a", TRAIN_QUEUE)
         await asyncio.to_thread(wait_until, lambda: aggregator.failures, "the failure")
-        assert service._worker.serving
+        assert service._queue_worker.serving
         await service.stop()
-        assert not service._worker.serving
+        assert not service._queue_worker.serving
 
     asyncio.run(scenario())
     assert aggregator.failures[0].kind == messages.FAILURE_KIND_FATAL
@@ -34,7 +34,7 @@ def test_a_stopping_trainer_releases_its_job(settings, aggregator, add_job, redi
     queue = make_celery(redis_url)
 
     async def scenario():
-        service = TrainerService(settings.model_copy(update={"broker_url": redis_url}))
+        service = build(settings.model_copy(update={"broker_url": redis_url}))
         await service.start()
         publish(queue, "a", TRAIN_QUEUE)
         await asyncio.to_thread(wait_until, lambda: aggregator.heartbeats, "a heartbeat")
@@ -49,5 +49,5 @@ def test_the_missing_extra_is_named(settings, monkeypatch):
     monkeypatch.setattr("modnorm.training.job.find_spec", lambda name: None)
     assert not worker.is_available()
     with pytest.raises(PreconditionError) as caught:
-        TrainerService(settings)
+        build(settings)
     assert caught.value.remedy == "pip install 'modnorm[train]'"
