@@ -30,9 +30,18 @@ def write_analysis(directory: Path, analysis: Analysis) -> WrittenAnalysis:
     """
     for name, table in analysis.tables.items():
         write_table(directory / "tables", name, table)
+    return WrittenAnalysis(tuple(analysis.tables), write_figures(directory / "figures", analysis))
+
+
+def write_figures(directory: Path, analysis: Analysis) -> tuple[str, ...]:
+    """Write the figures of an analysis as `NAME.png` and `NAME.svg`; return their names.
+
+    Raises:
+        OSError: the directory cannot be written.
+    """
     figures = plan_figures(analysis)
-    (directory / "figures").mkdir(parents=True, exist_ok=True)
     for name, panels in figures.items():
+        directory.mkdir(parents=True, exist_ok=True)
         for image in get_args(Image):
-            write_file(directory / "figures" / f"{name}.{image}", draw_panels(panels, image))
-    return WrittenAnalysis(tuple(analysis.tables), tuple(figures))
+            write_file(directory / f"{name}.{image}", draw_panels(panels, image))
+    return tuple(figures)

@@ -69,8 +69,6 @@ class Panel:
     x: str
     y: str
     series: Series
-    dashed: Series | None = None
-    """The paper's, drawn thin and dashed in the colours of the same names."""
     log_y: bool = False
     spans: Mapping[str, Span] = field(default_factory=dict)
     """Vertical bands in the colours of the series of the same names."""
@@ -125,8 +123,6 @@ def _draw_bands(axes: Axes, panel: Panel) -> None:
     floor = _floor(panel) if panel.log_y else -math.inf
     for name, points in panel.series.items():
         _draw_series(axes, name, points, colours[name], floor)
-    for name, points in (panel.dashed or {}).items():
-        _draw_published(axes, name, points, colours.get(name, INK))
     for name in panel.series:
         if name in panel.spans:
             _draw_span(axes, panel.spans[name], colours[name])
@@ -151,8 +147,7 @@ def _floor(panel: Panel) -> float:
 
     Bands reach down to 0 and below it, where such an axis has no place.
     """
-    series = (*panel.series.values(), *(panel.dashed or {}).values())
-    shown = [point.mean for points in series for point in points]
+    shown = [point.mean for points in panel.series.values() for point in points]
     shown += [panel.level.y] if panel.level else []
     return min((y for y in shown if y > 0), default=-math.inf) / 2
 
@@ -169,12 +164,6 @@ def _draw_series(
     upper = np.array([max(p.mean + (p.sd or 0.0), floor) for p in points])
     axes.plot(xs, means, marker="o", markersize=3.5, linewidth=1.8, color=colour, label=name)
     axes.fill_between(xs, lower, upper, color=colour, alpha=0.18, linewidth=0)
-
-
-def _draw_published(axes: Axes, name: str, points: Sequence[BandPoint], colour: str) -> None:
-    xs, means = [p.x for p in points], [p.mean for p in points]
-    dashes = (0, (4, 3))
-    axes.plot(xs, means, linestyle=dashes, linewidth=1.1, color=colour, label=f"{name}, paper")
 
 
 def _scale_by_logarithm(axes: Axes) -> None:

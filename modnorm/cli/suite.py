@@ -61,7 +61,8 @@ Output = Annotated[
     typer.Option("--write", metavar="FILE", help="Write to this file instead of stdout."),
 ]
 Plots = Annotated[
-    Path | None, typer.Option("--plots", metavar="DIR", help="Directory for the suite's figures.")
+    Path | None,
+    typer.Option("--plots", metavar="DIR", help="Figures of the finished cells go here."),
 ]
 
 
@@ -169,7 +170,7 @@ def tables(  # noqa: PLR0913 - each argument is an option of the command
     else:
         write.write_text(text, encoding="utf-8")
     if plots is not None:
-        draw(loaded, built, plots)
+        draw(outcomes, plots)
 
 
 def _check_any(cells: Sequence["Cell"]) -> None:

@@ -12,6 +12,7 @@ from modnorm.cli.options import connect
 if TYPE_CHECKING:
     from modnorm.suites import Cell, LoadedSuite
     from modnorm.suites.built_tables import BuiltTable
+    from modnorm.suites.outcomes import Outcomes
     from modnorm.suites.running.suite_status import CellStatus
     from modnorm.suites.suite_plan import SuitePlan
 
@@ -96,15 +97,20 @@ def written(built: Sequence["BuiltTable"], how: str) -> str:
     return "\n".join((to_markdown if how == "markdown" else to_text)(each) for each in built)
 
 
-def draw(loaded: "LoadedSuite", built: Sequence["BuiltTable"], place: Path) -> None:
-    """Write the plots of a suite into a directory, and their names to stderr."""
-    from modnorm.suites.suite_plots import draw_tables
+def draw(outcomes: "Outcomes", place: Path) -> None:
+    """Write the figures of the finished cells into a directory, and their names to stderr.
 
-    images = draw_tables(loaded.suite.tables, built)
-    if not images:
-        stderr().print("no plots: no plotted table of the suite has numbers yet")
-        return
-    place.mkdir(parents=True, exist_ok=True)
-    for name, image in images.items():
-        (place / f"{name}.png").write_bytes(image)
+    Raises:
+        InvalidInputError: two cells differ in other settings than those that figures compare.
+    """
+    from modnorm.analysis.analyses import analyze
+    from modnorm.analysis.analysis_files import write_figures
+    from modnorm.analysis.comparison import load_all_results
+    from modnorm.analysis.run_tables import tabulate_runs
+
+    runs = load_all_results([each.directory for each in outcomes.finished.values()])
+    names = write_figures(place, analyze(tabulate_runs(runs))) if runs else ()
+    if not names:
+        stderr().print("no plots: no finished cell has results that figures show")
+    for name in names:
         stderr().print(f"{place / name}.png", soft_wrap=True)

@@ -112,7 +112,7 @@ def test_names_are_no_mathematics():
     name = r"costs 5$ \frac 6$"
     points = {name: [BandPoint(1, 0.5, 0.1), BandPoint(2, 0.6, 0.1)]}
     level, spans = Level(name, 0.5), {name: Span(name, 0.5, 0.1)}
-    lines = Panel(name, "x", "y", points, points, spans=spans, level=level)
+    lines = Panel(name, "x", "y", points, spans=spans, level=level)
     bars = Bars(name, "y", {name: {name: [1.0]}, "other": {name: [2.0]}})
     assert draw_panels([lines, bars])
 
