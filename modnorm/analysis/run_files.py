@@ -14,6 +14,7 @@ SPEC, RESULTS = "spec.json", "results.json"
 _VOTE_COLUMNS = ["population", "ensemble_size", "row", "correct", "correct_support", "skipped"]
 _CANDIDATE_COLUMNS = {
     "index": "int64",
+    "state": "str",
     "selection_reward": "float64",
     "selection_tokens": "int64",
     "selection_answers": "int64",
@@ -45,11 +46,9 @@ def read_candidate_rows(directory: Path) -> pd.DataFrame:
     """
     path = directory / "candidates.csv"
     try:
-        return pd.read_csv(
-            path,
-            usecols=list(_CANDIDATE_COLUMNS),
-            dtype=_CANDIDATE_COLUMNS,
-        )
+        # Text is converted exactly; parsing as numbers is not exact in every version of pandas.
+        text = pd.read_csv(path, usecols=list(_CANDIDATE_COLUMNS), dtype=str)
+        return text.astype(_CANDIDATE_COLUMNS)
     except (OSError, ValueError) as error:
         raise _unreadable(path, error) from error
 

@@ -1,24 +1,15 @@
 """Measures of a finished cell, as rows of the suite's tidy table."""
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
 import pandas as pd
 
+from modnorm.analysis.run_files import read_candidate_rows, read_timings, read_vote_lines
 from modnorm.analysis.tail import gains
 from modnorm.errors import InvalidInputError
 from modnorm.suites.outcomes import Outcome
-
-_COLUMNS = {
-    "index": int,
-    "state": str,
-    "selection_reward": float,
-    "selection_answers": int,
-    "selection_correct": int,
-}
-"""Columns of `candidates.csv` that tables need."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +24,7 @@ class Measure:
 
 def timing_scope(outcome: Outcome) -> Mapping[str, float]:
     """Return the numbers under `scope` in `timings.json`: seconds, and the number of workers."""
-    timings = json.loads((outcome.directory / "timings.json").read_text(encoding="utf-8"))
-    scope = timings.get("scope")
+    scope = read_timings(outcome.directory).get("scope")
     numbers = scope.items() if isinstance(scope, dict) else ()
     return {name: number for name, number in numbers if isinstance(number, int | float)}
 
@@ -83,14 +73,7 @@ def _scored_candidates(outcome: Outcome) -> pd.DataFrame:
     Raises:
         InvalidInputError: the file is damaged, or early stop ended candidates.
     """
-    try:
-        # Text is converted exactly; parsing as numbers is not exact in every version of pandas.
-        text = pd.read_csv(outcome.directory / "candidates.csv", usecols=[*_COLUMNS], dtype=str)
-        candidates = text.astype(_COLUMNS)
-    except ValueError as error:
-        raise InvalidInputError(
-            f"candidates.csv is damaged: {error}", field="directory"
-        ) from error
+    candidates = read_candidate_rows(outcome.directory)
     rows = outcome.document["data"]["selection"]["rows"]
     is_scored = candidates["selection_reward"].notna()
     is_whole = is_scored & (candidates["selection_answers"] == rows)
@@ -129,11 +112,9 @@ def _states(outcome: Outcome) -> Iterator[tuple[object, ...]]:
 
 
 def _votes(outcome: Outcome) -> Iterator[tuple[object, ...]]:
-    with (outcome.directory / "votes.jsonl").open(encoding="utf-8") as lines:
-        for vote in map(json.loads, lines):
-            settled = bool(vote.get("skipped"))
-            place = vote["population"], vote["ensemble_size"], vote["row"]
-            yield *place, settled, vote["correct"], vote["correct_support"]
+    columns = ["population", "ensemble_size", "row", "skipped", "correct", "correct_support"]
+    votes = read_vote_lines(outcome.directory).astype({"skipped": bool})
+    yield from votes[columns].itertuples(index=False, name=None)
 
 
 MEASURES: Mapping[str, Measure] = MappingProxyType(

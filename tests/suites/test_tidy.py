@@ -79,7 +79,7 @@ def test_candidates_that_early_stop_ended_are_refused(tidy, candidates):
 
 def test_damaged_candidates_are_refused(tidy, candidates):
     candidates("selection_reward", "much")
-    with pytest.raises(InvalidInputError, match=r"candidates\.csv is damaged"):
+    with pytest.raises(InvalidInputError, match=r"cannot read .*candidates\.csv"):
         tidy.values("reward_gain")
 
 
