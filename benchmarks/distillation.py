@@ -1,7 +1,7 @@
 """Iterative distillation: base, best expert, vote of ten and the student after each round.
 
     python -m benchmarks.distillation OUT [--methods modular_norm randopt] [--seeds 42 43 44]
-        [--rounds 4] [--puzzles 2000] [--engine vllm] [--processes 6] [--gpus 2]
+        [--rounds 4] [--puzzles 2000] [--engine vllm] [--processes 6] [--gpus 2] [--limit 600]
 
 Each method and seed is one `modnorm run` of the bundled model on Countdown, at the demo's scale.
 Its training rows are puzzles from the generator that the bundled model was trained with; a puzzle
@@ -173,14 +173,14 @@ def run(cell: Cell, device: int, options: argparse.Namespace) -> Outcome:
     spec = options.out / f"{cell.name}.yaml"
     spec.write_text(yaml.safe_dump(make_spec(cell, options), sort_keys=False))
     begin = time.monotonic()
-    command = [sys.executable, "-m", "modnorm", "run", str(spec), "--out", str(directory), "-q"]
+    command = [sys.executable, "-m", "modnorm", "run", str(spec), "--out", str(directory)]
     if options.gpus:
         # Labs with one cache load their engines in turn, which only those of one GPU need.
         cache = (options.out / f"cache-{device}").resolve()
         changes = [f"CUDA_VISIBLE_DEVICES={device}", f"MODNORM_CACHE_DIR={cache}"]
         command = ["env", *changes, *command]
     with (options.out / f"{cell.name}.log").open("ab") as log:
-        subprocess.run(command, check=True, stdout=log, stderr=log)
+        subprocess.run(command, check=True, stdout=log, stderr=log, timeout=options.limit)
     return read_outcome(cell, directory, options.heldout, time.monotonic() - begin)
 
 
@@ -216,8 +216,8 @@ def run_all(options: argparse.Namespace) -> None:
     def work(cell: Cell) -> None:
         try:
             outcome = run(cell, next(turns) % max(1, options.gpus), options)
-        except subprocess.CalledProcessError as error:
-            print(f"{cell.name} ended with {error.returncode}, see its log", file=sys.stderr)
+        except subprocess.SubprocessError as error:
+            print(f"{cell.name}, see its log: {error}", file=sys.stderr)
             return
         with _RUNNING, (options.out / "runs.jsonl").open("a") as file:
             file.write(json.dumps(asdict(outcome)) + "\n")
@@ -315,6 +315,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--engine", default="auto")
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--gpus", type=int, default=0, help="devices; 0 leaves them to the shell")
+    parser.add_argument("--limit", type=float, help="seconds after which a run is killed")
     parser.add_argument("--table", action="store_true", help="print the table and run nothing")
     return parser.parse_args()
 

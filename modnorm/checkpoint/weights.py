@@ -14,7 +14,7 @@ from modnorm.checkpoint.checkpoint_files import require_unchanged, weight_files
 from modnorm.checkpoint.families import family_of, physical_layout
 from modnorm.checkpoint.layout import Layout, PhysicalTensor
 from modnorm.checkpoint.reference import Checkpoint
-from modnorm.errors import InvalidInputError
+from modnorm.errors import IncompatibleError, InvalidInputError
 
 _DTYPES: Mapping[str, torch.dtype] = MappingProxyType(
     {"BF16": torch.bfloat16, "F16": torch.float16, "F32": torch.float32}
@@ -162,6 +162,29 @@ class CheckpointWeights:
                 remedy="correct either: the dtype decides how perturbations are rounded",
             )
         return actual
+
+
+def require_same_architecture(
+    loaded: Checkpoint, dtype: torch.dtype, other: Checkpoint
+) -> CheckpointWeights:
+    """Return the weights of a checkpoint that differs from a loaded one in weights only.
+
+    Args:
+        loaded: The loaded checkpoint.
+        dtype: Dtype of its weights.
+        other: The checkpoint that shall replace it; its tokenizer may be another.
+
+    Raises:
+        IncompatibleError: configuration or dtype differ.
+    """
+    stored = CheckpointWeights(other) if other.config == loaded.config else None
+    if stored is None or stored.dtype != dtype:
+        raise IncompatibleError(
+            f"{other.name} has another configuration than {loaded.name}",
+            field="model.name",
+            remedy="load it into a new engine",
+        )
+    return stored
 
 
 def weights_sha256(layout: Layout, read: Callable[[PhysicalTensor], torch.Tensor]) -> str:

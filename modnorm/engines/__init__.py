@@ -25,6 +25,7 @@ __all__ = [
     "Numerics",
     "Sampling",
     "engine_names",
+    "import_engine",
     "is_vllm",
     "load_engine",
     "make_adapter_engine",
@@ -37,6 +38,26 @@ def engine_names() -> tuple[str, ...]:
     """Return the names of the engines of this installation, `auto` first."""
     installed = (_VLLM,) if find_spec(_VLLM) else ()
     return ("auto", "transformers", *installed)
+
+
+def import_engine(name: str, settings: EngineSettings) -> None:
+    """Import the library of an engine, which takes seconds and no memory of a GPU.
+
+    Args:
+        name: Engine by name.
+        settings: Settings of the engine that is loaded next.
+
+    Raises:
+        InvalidInputError: there is no such engine.
+        IncompatibleError: vLLM cannot be imported.
+        PreconditionError: this process runs vLLM with other numerics.
+    """
+    if is_vllm(name):
+        choose_numerics(settings.numerics)
+        with _imports_of_vllm():
+            import modnorm.engines.vllm.engine  # noqa: PLC0415 - an optional package
+    else:
+        import modnorm.engines.transformers_engine  # noqa: F401, PLC0415 - loads transformers
 
 
 def load_engine(
@@ -120,9 +141,9 @@ def make_adapter_engine(
 
 
 def _load_vllm(checkpoint: Checkpoint, settings: EngineSettings) -> Engine:
-    choose_numerics(settings.numerics)
-    with _imports_of_vllm():
-        from modnorm.engines.vllm.engine import VllmEngine  # noqa: PLC0415 - an optional package
+    import_engine(_VLLM, settings)
+    from modnorm.engines.vllm.engine import VllmEngine  # noqa: PLC0415 - imported by now
+
     return VllmEngine(checkpoint, settings)
 
 

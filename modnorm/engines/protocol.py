@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from modnorm.checkpoint.layout import Layout
+from modnorm.checkpoint.reference import Checkpoint
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
 
@@ -79,7 +80,7 @@ class Engine(Protocol):
     """A loaded model whose weights can become any candidate and return to the base, bit for bit.
 
     One thread uses an engine. Outside `candidate` it holds the base: the model, or the trained
-    state of the last `rebase`.
+    state of the last `rebase`. `replace_model` changes the model.
     """
 
     @property
@@ -93,6 +94,17 @@ class Engine(Protocol):
     @property
     def environment(self) -> Mapping[str, str]:
         """Engine, library versions and device, on which rounding may depend; kept with scores."""
+
+    def replace_model(self, checkpoint: Checkpoint) -> None:
+        """Hold another model of the same architecture, as if the engine had been loaded with it.
+
+        It takes the time to read the weights; a start of vLLM takes a minute.
+
+        Raises:
+            IncompatibleError: configuration or dtype differ; nothing has changed.
+            PreconditionError: a candidate is held or parked, or a request runs.
+            ModnormError: reading the weights failed. The engine must be closed.
+        """
 
     def rebase(self, lineage: "Lineage | None", *, poll: Callable[[], None] | None = None) -> None:
         """Make the end of a lineage the base; None for the model as it is on disk.

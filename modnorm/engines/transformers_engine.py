@@ -17,7 +17,7 @@ from modnorm.checkpoint.pretrained import (
 )
 from modnorm.checkpoint.prompts import PromptEncoder, check_fit
 from modnorm.checkpoint.reference import Checkpoint
-from modnorm.checkpoint.weights import CheckpointWeights
+from modnorm.checkpoint.weights import CheckpointWeights, require_same_architecture
 from modnorm.engines.causal import CausalModel
 from modnorm.engines.decoding import Decoder
 from modnorm.engines.failures import engine_failures
@@ -67,7 +67,7 @@ class TransformersEngine:
         stored = CheckpointWeights(checkpoint)
         self._checkpoint = checkpoint
         self._encoder = PromptEncoder(checkpoint)
-        self._layout = stored.layout
+        self._layout, self._dtype = stored.layout, stored.dtype
         device = device or best_device()
         arithmetic = arithmetic_dtype(stored.dtype, device)
         copies = sum(weight_bytes(self._layout, dtype, 1) for dtype in (arithmetic, stored.dtype))
@@ -112,6 +112,17 @@ class TransformersEngine:
             "mode": "fast",
             "norms": "kernels" if self._weights.has_kernels else "plain",
         }
+
+    def replace_model(self, checkpoint: Checkpoint) -> None:
+        """Hold another model of the same architecture; see `Engine.replace_model`."""
+        if self._candidate or self._cached:
+            raise PreconditionError("the engine holds a candidate or a request")
+        stored = require_same_architecture(self._checkpoint, self._dtype, checkpoint)
+        with engine_failures(f"reading the weights of {checkpoint.name}"):
+            self._weights.replace_model(
+                checkpoint.digest, partial(stored.read_unchanged, checkpoint.digest)
+            )
+        self._checkpoint, self._encoder = checkpoint, PromptEncoder(checkpoint)
 
     def rebase(self, lineage: Lineage | None, *, poll: Callable[[], None] | None = None) -> None:
         """Make the end of a lineage the base; see `Engine.rebase`."""

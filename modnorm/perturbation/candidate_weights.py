@@ -120,6 +120,24 @@ class CandidateWeights:
             self._apply_steps(lineage, lineage.steps if steps is None else steps, poll)
 
     @torch.inference_mode()
+    def replace_model(self, model_digest: str, origin: Origin) -> None:
+        """Hold another model of the same layout and dtype, and no state trained from it.
+
+        After an error `state` is None: the weights belong to no model.
+
+        Args:
+            model_digest: Digest of the other checkpoint.
+            origin: Reads its tensors.
+
+        Raises:
+            PreconditionError: a candidate is applied.
+        """
+        if self._busy:
+            raise PreconditionError("a candidate is held", remedy="restore the base first")
+        self._model_digest, self._origin = model_digest, origin
+        self._restore_origin()
+
+    @torch.inference_mode()
     def moments(self) -> tuple[tuple[float, float], ...]:
         """Return mean and unbiased variance of each tensor, in canonical order.
 

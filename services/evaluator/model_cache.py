@@ -3,13 +3,20 @@
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from modnorm.checkpoint.prompts import PromptEncoder
 from modnorm.checkpoint.reference import Checkpoint, resolve_checkpoint
 from modnorm.checkpoint.students import student_digest
-from modnorm.engines import Drafts, Engine, EngineSettings, Numerics, load_engine
+from modnorm.engines import (
+    Drafts,
+    Engine,
+    EngineSettings,
+    Numerics,
+    import_engine,
+    load_engine,
+)
 from modnorm.errors import IncompatibleError
 from modnorm.tasks import Task
 from modnorm.tasks.task_errors import render_prompts
@@ -136,12 +143,36 @@ class ModelCache:
         if self._loaded and self._loaded.key == key:
             return self._loaded
         checkpoint = self._checkpoint(job)
-        self.close()
-        logger.info("loading a model", extra={"model": job.model.name, "engine": job.engine.name})
-        with self._exclusive(poll):
-            engine = self._loading.load(job.engine.name, checkpoint, key.settings)
+        names = {"model": job.model.name, "engine": job.engine.name}
+        engine = self._replace_model(key, checkpoint)
+        if engine is not None:
+            logger.info("replaced the model of the engine", extra=names)
+        else:
+            self.close()
+            logger.info("loading a model", extra=names)
+            import_engine(job.engine.name, key.settings)
+            with self._exclusive(poll):
+                engine = self._loading.load(job.engine.name, checkpoint, key.settings)
         self._loaded = LoadedModel(key, checkpoint, engine, self._artifacts)
         return self._loaded
+
+    def _replace_model(self, key: ModelKey, checkpoint: Checkpoint) -> Engine | None:
+        """Return the loaded engine with the weights of another model; None if it cannot have them.
+
+        The engine is closed if replacing them fails.
+        """
+        loaded = self._loaded
+        if loaded is None or replace(loaded.key, model_digest=key.model_digest) != key:
+            return None
+        try:
+            loaded.engine.replace_model(checkpoint)
+        except IncompatibleError:
+            return None
+        except BaseException:
+            self.close()
+            raise
+        self._loaded = None
+        return loaded.engine
 
     def close(self) -> None:
         """Free the loaded model."""

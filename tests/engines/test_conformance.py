@@ -10,8 +10,9 @@ from modnorm.baselines.es import es_step
 from modnorm.checkpoint.config import positive
 from modnorm.checkpoint.families import physical_layout
 from modnorm.checkpoint.prompts import PromptEncoder
-from modnorm.checkpoint.reference import Checkpoint
+from modnorm.checkpoint.reference import Checkpoint, resolve_checkpoint
 from modnorm.checkpoint.weights import CheckpointWeights, weights_sha256
+from modnorm.checkpoint.writing import write_checkpoint
 from modnorm.engines import Completion, Engine, Finish, GenerationLimits, Sampling
 from modnorm.errors import (
     CancelledError,
@@ -25,6 +26,8 @@ from modnorm.noise import Block
 from modnorm.perturbation.candidate_weights import CandidateWeights, WeightView
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.lineage import Lineage, Step
+from modnorm.perturbation.methods import build_scale_map
+from modnorm.spec import Masses
 from modnorm.tasks.protocol import Message
 
 LIMITS = GenerationLimits(max_tokens=24)
@@ -150,6 +153,66 @@ def test_a_state_is_a_function_of_its_lineage(
     assert engine.weights_sha256() == trained
     engine.rebase(None)
     assert engine.weights_sha256() == base
+
+
+@pytest.fixture(scope="module")
+def relative(checkpoint: Checkpoint, tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
+    """A checkpoint of the same architecture with other weights."""
+    stored = CheckpointWeights(checkpoint)
+    weights = {tensor.name: stored.read(tensor).flip(0) for tensor in stored.layout}
+    directory = tmp_path_factory.mktemp("relative") / "model"
+    write_checkpoint(stored, weights, {}, directory)
+    return resolve_checkpoint(str(directory))
+
+
+def test_a_replaced_model_is_held_as_if_loaded(
+    engine: Engine, checkpoint: Checkpoint, relative: Checkpoint, prompts: Prompts, draw: Draw
+) -> None:
+    whole, before = engine.weights_sha256(), answers(engine, prompts)
+    engine.replace_model(relative)
+    try:
+        assert engine.model_digest == relative.digest
+        assert engine.weights_sha256() == independent_state(relative).sha256()
+        assert answers(engine, prompts) != before
+        scale_map = build_scale_map(
+            "randopt",
+            config=relative.config,
+            model_digest=relative.digest,
+            masses=Masses(),
+            weights=None,
+            sensitivities=None,
+        )
+        descriptor = draw(scale_map, 11)
+        expected, _ = independent_sha256(relative, descriptor, scale_map)
+        with engine.candidate(descriptor, scale_map):
+            assert engine.weights_sha256() == expected
+        engine.rebase(lineage_of(relative))
+        engine.rebase(None)
+        assert engine.weights_sha256() == independent_state(relative).sha256()
+    finally:
+        engine.rebase(None)
+        engine.replace_model(checkpoint)
+    assert engine.weights_sha256() == whole
+    assert answers(engine, prompts) == before
+
+
+def test_only_a_model_of_the_same_architecture_replaces_another(
+    engine: Engine, checkpoint: Checkpoint, make_llama: Callable[..., Checkpoint]
+) -> None:
+    before = engine.weights_sha256()
+    with pytest.raises(IncompatibleError, match="another configuration"):
+        engine.replace_model(make_llama(num_hidden_layers=1))
+    assert (engine.model_digest, engine.weights_sha256()) == (checkpoint.digest, before)
+
+
+def test_a_held_candidate_keeps_the_model(
+    engine: Engine, relative: Checkpoint, scale_map: ScaleMap, draw: Draw
+) -> None:
+    with (
+        engine.candidate(draw(scale_map, 3), scale_map),
+        pytest.raises(PreconditionError, match="candidate"),
+    ):
+        engine.replace_model(relative)
 
 
 def test_a_candidate_of_another_base_is_refused(

@@ -17,7 +17,7 @@ from modnorm.checkpoint.layout import Layout
 from modnorm.checkpoint.pretrained import dtype_name
 from modnorm.checkpoint.prompts import PromptEncoder, check_fit
 from modnorm.checkpoint.reference import Checkpoint
-from modnorm.checkpoint.weights import CheckpointWeights
+from modnorm.checkpoint.weights import CheckpointWeights, require_same_architecture
 from modnorm.engines.protocol import Completion, Finish, GenerationLimits, OnTokens
 from modnorm.engines.settings import Drafts, EngineSettings
 from modnorm.engines.vllm.answer_feed import AnswerFeed
@@ -70,7 +70,7 @@ class VllmEngine:
         self._settings = settings or EngineSettings()
         self._encoder = PromptEncoder(checkpoint)
         self._layout = stored.layout
-        self._arithmetic = dtype_name(stored.dtype)
+        self._dtype = stored.dtype
         self._candidate: tuple[Descriptor, ScaleMap] | None = None
         self._requests = 0
         self._waiting: dict[str, int] = {}
@@ -112,7 +112,7 @@ class VllmEngine:
             "torch": str(torch.__version__),
             "device": str(current_platform.get_device_name()) if on_gpu else "cpu",
             "threads": str(torch.get_num_threads()),
-            "arithmetic": self._arithmetic,
+            "arithmetic": dtype_name(self._dtype),
             "mode": str(chosen_numerics()),
             "tensor_parallel": str(self._ranks.size),
             "sequences": str(self._settings.max_num_seqs),
@@ -120,6 +120,14 @@ class VllmEngine:
             "optimisations": ", ".join(sorted(self._optimisations)) or "none",
             "norms": "kernels" if self._ranks.kernels else "plain",
         }
+
+    def replace_model(self, checkpoint: Checkpoint) -> None:
+        """Hold another model of the same architecture; see `Engine.replace_model`."""
+        if self._candidate or not self._parking.is_empty:
+            raise PreconditionError("the engine holds a candidate or a request")
+        require_same_architecture(self._checkpoint, self._dtype, checkpoint)
+        self._ranks.replace_model(checkpoint)
+        self._checkpoint, self._encoder = checkpoint, PromptEncoder(checkpoint)
 
     def rebase(self, lineage: Lineage | None, *, poll: Callable[[], None] | None = None) -> None:
         """Make the end of a lineage the base; see `Engine.rebase`."""

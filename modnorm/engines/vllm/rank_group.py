@@ -8,6 +8,7 @@ import torch
 from vllm.v1.engine.llm_engine import LLMEngine
 
 from modnorm.checkpoint.layout import Layout, PhysicalTensor
+from modnorm.checkpoint.reference import Checkpoint
 from modnorm.checkpoint.weights import weights_sha256
 from modnorm.engines.vllm.serialization import (
     Answer,
@@ -84,6 +85,12 @@ class RankGroup:
             held, self._state = self._state, None
             self._call("rebase", *pack_lineage(stage, held))
             self._state = stage.digest if stage else NO_LINEAGE
+
+    def replace_model(self, checkpoint: Checkpoint) -> None:
+        """Hold another model of the same architecture on every rank."""
+        self._state = None
+        self._call("replace_model", str(checkpoint.directory.absolute()), checkpoint.digest)
+        self._state = NO_LINEAGE
 
     def moments(self) -> list[tuple[float, float]]:
         """Mean and variance of each physical tensor.

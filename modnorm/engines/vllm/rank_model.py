@@ -66,6 +66,23 @@ class RankModel:
         new = ScaleMap.from_json(scale_map)
         self._maps = {new.digest: new}
 
+    def replace_model(self, directory: str, model_digest: str) -> None:
+        """Hold another model of the same architecture.
+
+        Args:
+            directory: Its checkpoint.
+            model_digest: Digest of the checkpoint.
+
+        Raises:
+            PreconditionError: the checkpoint has another digest, or a candidate is applied.
+        """
+        stored = CheckpointWeights(resolve_checkpoint(directory))
+        self._lineage = None
+        self._synchronize()
+        self.weights.replace_model(model_digest, partial(stored.read_unchanged, model_digest))
+        self._clear_cache()
+        self._synchronize()
+
     def rebase(self, packed: str, after: str) -> None:
         """Make the end of a lineage the base; see `pack_lineage` for the arguments.
 

@@ -27,6 +27,7 @@ from services.aggregator.experiments.lifecycle import (
     move,
     record,
 )
+from services.aggregator.experiments.round_waiting import reason_to_wait
 from services.aggregator.storage.database import Database
 from services.aggregator.storage.lookups import lock_experiment, pending_jobs
 from services.aggregator.storage.states import (
@@ -82,7 +83,10 @@ class DistillationStore:
             part = _present(session, experiment_id)
             child = session.get(Experiment, _child_id(part))
         if part.phase is RoundPhase.TRAINING:
-            return self._evaluate_student(part) if part.student_digest else None
+            if part.student_digest:
+                return self._evaluate_student(part)
+            self._record_waiting(part, None)
+            return None
         if child is None:
             return None
         if child.state is ExperimentState.SUCCEEDED:
@@ -90,6 +94,7 @@ class DistillationStore:
         if child.state in {ExperimentState.FAILED, ExperimentState.CANCELLED}:
             return self._end_failed(part, child)
         self._record_progress(part, child)
+        self._record_waiting(part, child)
         return None
 
     def _follow(self, part: Round) -> Change | None:
@@ -231,13 +236,26 @@ class DistillationStore:
             return
         with self._database.write() as session:
             locked = _lock(session, before)
-            if locked is None:
-                return
-            parent, part = locked
-            parent.jobs_done, parent.jobs_total = child.jobs_done, child.jobs_total
-            parent.jobs_failed = child.jobs_failed
-            message = f"{_WORDS[part.phase]}: {child.jobs_done} of {child.jobs_total} jobs"
-            _note(session, parent, part, message, self._clock())
+            if locked is not None:
+                parent, part = locked
+                parent.jobs_done, parent.jobs_total = child.jobs_done, child.jobs_total
+                parent.jobs_failed = child.jobs_failed
+                message = f"{_WORDS[part.phase]}: {child.jobs_done} of {child.jobs_total} jobs"
+                _note(session, parent, part, message, self._clock())
+
+    def _record_waiting(self, before: Round, child: Experiment | None) -> None:
+        """Record once why a round waits: for a trainer, or for what its child waits for."""
+        with self._database.read() as session:
+            parent = session.get_one(Experiment, before.experiment_id)
+            reason = reason_to_wait(session, parent, child, self._clock())
+        if reason == parent.waits_for:
+            return
+        with self._database.write() as session:
+            locked = _lock(session, before)
+            if locked is not None:
+                message = f"waiting: {reason}" if reason else "no longer waiting"
+                message = f"round {before.index}: {message}"
+                record(session, locked[0], message, self._clock(), waits_for=reason)
 
 
 def _present(session: Session, experiment_id: str) -> Round:

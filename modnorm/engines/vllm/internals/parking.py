@@ -50,6 +50,11 @@ class Parking:
         limit = next(name for name in _LIMITS if hasattr(self._core.scheduler, name))
         setattr(self._core.scheduler, limit, running)
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether vLLM has no request, parked ones included."""
+        return not self._core.scheduler.requests
+
     def has_room(self, tokens: Sequence[int]) -> bool:
         """Whether more requests fit beside all others and no request waits to start.
 

@@ -1,0 +1,118 @@
+"""Jobs of several models of one architecture: the loaded engine takes the weights of each."""
+
+from collections.abc import Callable
+from typing import cast
+
+import pytest
+
+from modnorm.checkpoint.reference import Checkpoint, resolve_checkpoint
+from modnorm.checkpoint.weights import CheckpointWeights
+from modnorm.checkpoint.writing import write_checkpoint
+from modnorm.engines import Engine, EngineSettings, load_engine
+from modnorm.errors import EngineError
+from modnorm.perturbation.descriptor import Descriptor
+from modnorm.perturbation.methods import build_scale_map
+from modnorm.spec import Masses
+from modnorm.v1 import evaluation_pb2 as messages
+from modnorm.wire.conversions import descriptor_to_proto
+from services.evaluator.job_runner import JobRunner
+from services.evaluator.model_cache import Loading
+from tests.services.evaluator.run_job import run_job
+
+MakeRunner = Callable[..., JobRunner]
+
+
+@pytest.fixture(scope="module")
+def relative(checkpoint: Checkpoint, tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
+    """The bundled model with other weights."""
+    stored = CheckpointWeights(checkpoint)
+    weights = {tensor.name: stored.read(tensor) * 1.0625 for tensor in stored.layout}
+    directory = tmp_path_factory.mktemp("relative") / "model"
+    write_checkpoint(stored, weights, {}, directory)
+    return resolve_checkpoint(str(directory))
+
+
+@pytest.fixture
+def add_relative(
+    aggregator, add_job: Callable[..., messages.Job], relative: Checkpoint
+) -> Callable[[str], None]:
+    """Add a job of the other model."""
+
+    def add(job_id: str) -> None:
+        scale_map = build_scale_map(
+            "randopt",
+            config=relative.config,
+            model_digest=relative.digest,
+            masses=Masses(),
+            weights=None,
+            sensitivities=None,
+        )
+        aggregator.scale_maps[scale_map.digest] = scale_map.to_json()
+        job = add_job(job_id, model_digest=relative.digest)
+        job.model.name = str(relative.directory)
+        descriptor = Descriptor("portable-v1", 3, "randopt", 0.005, scale_map.digest)
+        job.descriptor.CopyFrom(descriptor_to_proto(descriptor))
+
+    return add
+
+
+class Refusing:
+    """An engine whose weights cannot be read."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._engine, name)
+
+    def replace_model(self, _: Checkpoint) -> None:
+        raise EngineError("a disk failed")
+
+
+class Loads:
+    """Loads engines and counts them; the first may fail to replace its model."""
+
+    def __init__(self, *, first_refuses: bool = False) -> None:
+        self.count = 0
+        self._first_refuses = first_refuses
+
+    def load(self, name: str, checkpoint: Checkpoint, settings: EngineSettings) -> Engine:
+        self.count += 1
+        engine = load_engine(name, checkpoint, settings)
+        refuses = self._first_refuses and self.count == 1
+        return cast("Engine", Refusing(engine)) if refuses else engine
+
+
+def test_one_engine_answers_for_several_models(
+    make_runner: MakeRunner, aggregator, add_job, add_relative, relative: Checkpoint
+) -> None:
+    loads, roots = Loads(), (relative.directory.parent,)
+    runner = make_runner(Loading(roots=roots, load=loads.load))
+    for job_id, add in (("a", add_job), ("b", add_relative), ("c", add_job)):
+        add(job_id)
+        run_job(runner, job_id)
+    assert loads.count == 1
+    fresh = make_runner(Loading(roots=roots))
+    add_relative("d")
+    run_job(fresh, "d")
+    reports = aggregator.reports
+    assert reports["a"].answers == reports["c"].answers != reports["b"].answers
+    assert reports["b"].answers == reports["d"].answers
+    assert reports["b"].header.environment == reports["d"].header.environment
+    assert reports["a"].header.environment["canary"] != reports["b"].header.environment["canary"]
+
+
+def test_an_engine_that_cannot_take_a_model_is_loaded_again(
+    make_runner: MakeRunner, aggregator, add_job, add_relative, relative: Checkpoint
+) -> None:
+    loads = Loads(first_refuses=True)
+    runner = make_runner(Loading(roots=(relative.directory.parent,), load=loads.load))
+    add_job("a")
+    run_job(runner, "a")
+    add_relative("b")
+    run_job(runner, "b")
+    assert aggregator.failures["b"].kind == messages.FAILURE_KIND_INFRASTRUCTURE
+    add_relative("b")
+    run_job(runner, "b")
+    assert loads.count == 2
+    assert set(aggregator.reports) == {"a", "b"}
