@@ -37,13 +37,13 @@ def read_examples(path: Path) -> tuple[Example, ...]:
         InvalidInputError: the file cannot be read, has no examples, or a line is malformed.
     """
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        # A JSON text may hold U+2028 and U+0085, at which `splitlines` would cut it.
+        lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
     except (OSError, ValueError) as error:
         raise _unusable(f"cannot read {path}: {error}") from error
-    examples = tuple(_example(path, number, line) for number, line in enumerate(lines, 1))
-    if not examples:
+    if lines == [""]:
         raise _unusable(f"{path} has no examples")
-    return examples
+    return tuple(_example(path, number, line) for number, line in enumerate(lines, 1))
 
 
 def _example(path: Path, number: int, text: str) -> Example:

@@ -2,10 +2,11 @@
 
     ROOT/<digest>/               a complete student, which never changes
     ROOT/uploads/<digest>/       the files of a student that is not complete yet
+    ROOT/drafts/<digest>/        files of it that are being written
     ROOT/locks/<digest>          locked by the process that downloads the student
 
-A file is written beside its place, synced and renamed. A student is complete once its digest has
-been checked.
+A file is written as a draft, synced and renamed. A killed process leaves its draft, which must not
+become a file of the student. A student is complete once its digest has been checked.
 """
 
 import hashlib
@@ -83,10 +84,11 @@ class Students:
         if self.path(digest) is not None or (place.is_file() and _is(place, file)):
             return
         with _outages(self.root):
-            place.parent.mkdir(parents=True, exist_ok=True)
+            for folder in (place.parent, self._drafts(digest)):
+                folder.mkdir(parents=True, exist_ok=True)
             if len(list(self._upload(digest).iterdir())) > MAX_FILES:
                 raise InvalidInputError("a student has too many files", field="file.name")
-            _write(place, file, chunks)
+            _write(place, self._drafts(digest), file, chunks)
 
     def complete(self, digest: str) -> Path:
         """Check the files of a student and make it complete; repeated calls change nothing.
@@ -106,6 +108,7 @@ class Students:
                 if not target.is_dir():  # another process may have completed it
                     raise
                 shutil.rmtree(upload, ignore_errors=True)
+        shutil.rmtree(self._drafts(digest), ignore_errors=True)
         return target
 
     def lock_file(self, digest: str) -> Path:
@@ -118,6 +121,9 @@ class Students:
 
     def _upload(self, digest: str) -> Path:
         return self.root / "uploads" / digest
+
+    def _drafts(self, digest: str) -> Path:
+        return self.root / "drafts" / digest
 
 
 def list_files(directory: Path) -> tuple[StudentFile, ...]:
@@ -152,9 +158,9 @@ def _check_checkpoint(directory: Path, digest: str) -> None:
         )
 
 
-def _write(place: Path, file: StudentFile, chunks: Iterable[bytes]) -> None:
+def _write(place: Path, drafts: Path, file: StudentFile, chunks: Iterable[bytes]) -> None:
     """Write a file atomically if its content is as announced."""
-    with tempfile.NamedTemporaryFile(dir=place.parent, prefix=".", delete=False) as aside:
+    with tempfile.NamedTemporaryFile(dir=drafts, delete=False) as aside:
         try:
             _copy(aside, file, chunks)
             aside.flush()

@@ -49,6 +49,15 @@ def test_a_fault_names_its_line(write, line, message):
     assert caught.value.field == "dataset"
 
 
+@pytest.mark.parametrize("separator", ["\u2028", "\u2029", "\x85", "\r", "\x0c"])
+def test_a_separator_in_an_answer_ends_no_line(write, separator):
+    """A sampled answer may hold any character; datasets do not escape those above ASCII."""
+    answer = [{"role": "assistant", "content": f"two{separator}parts"}]
+    line = json.dumps({"prompt": PROMPT, "completion": answer}, ensure_ascii=False)
+    (example, _) = read_examples(write(line, line))
+    assert example.completion == f"two{separator}parts"
+
+
 def test_a_dataset_needs_examples(write, tmp_path):
     with pytest.raises(InvalidInputError, match="no examples"):
         read_examples(write())

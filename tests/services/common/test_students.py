@@ -6,7 +6,7 @@ import grpc
 import pytest
 
 from modnorm.checkpoint.reference import resolve_checkpoint
-from modnorm.errors import InvalidInputError, NotFoundError, PreconditionError
+from modnorm.errors import InvalidInputError, NotFoundError, PreconditionError, UnavailableError
 from modnorm.v1 import models_pb2, models_pb2_grpc
 from services.common.channels import open_channel
 from services.common.server import GrpcService
@@ -137,3 +137,39 @@ def test_a_chunk_over_the_limit_is_refused(digest, served, stub):
     with pytest.raises(grpc.RpcError) as refused:
         stub.UploadModelFile(iter([models_pb2.UploadModelFileRequest(header=header), large]))
     assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+def test_a_file_that_a_killed_process_left_is_no_file_of_the_student(trained, digest, served):
+    """A process killed in the middle of an upload leaves its draft."""
+    first, *others = list_files(trained)
+
+    def killed():
+        yield b""
+        raise SystemExit  # no handler of a killed process runs, so the draft is put back
+
+    with pytest.raises(SystemExit):
+        served.write(digest, first, killed())
+    (served.root / "drafts" / digest / "draft").write_bytes(b"half")
+    for file in (first, *others):
+        served.write(digest, file, [(trained / file.name).read_bytes()])
+    served.complete(digest)
+    assert served.files(digest) == list_files(trained)
+    assert not list((served.root / "drafts").iterdir())
+
+
+def test_a_slow_second_upload_leaves_nothing_in_a_complete_student(trained, digest, served):
+    """Two trainers may send the same student: the lease of the first has expired."""
+    files = list_files(trained)
+    contents = {file.name: (trained / file.name).read_bytes() for file in files}
+
+    def slow():
+        yield contents[files[0].name][:1]
+        for file in files:
+            served.write(digest, file, [contents[file.name]])
+        served.complete(digest)
+        yield contents[files[0].name][1:]
+
+    with pytest.raises(UnavailableError):
+        served.write(digest, files[0], slow())
+    served.write(digest, files[0], [contents[files[0].name]])
+    assert served.files(digest) == files
