@@ -122,15 +122,15 @@ class Aggregator:
         self._metrics = AggregatorMetrics(self._registry)
         self._calls = CallMetrics(self._registry)
         self._database = Database(settings.database_url, on_fault=on_fault)
+        self._students = Students(settings.students)
         self._stores = Stores(
             ExperimentStore(self._database),
             JobStore(self._database, lease_seconds=settings.lease_seconds),
             ResultStore(self._database),
             EventStore(self._database),
             PredictionStore(self._database),
-            DistillationStore(self._database),
+            DistillationStore(self._database, self._students),
         )
-        self._students = Students(settings.students)
         self._counts = LabCountStore(self._database, lease_seconds=settings.lease_seconds)
         self._workers = Workers()
         self._tasks = ShieldedTasks()

@@ -67,7 +67,7 @@ def add_search(session: Session, parent: Experiment, part: Round, now: float) ->
     child = _child(parent, part, Purpose.SEARCH, part.searched_model, part.searched_digest, now)
     if part.searched_digest == parent.model_digest:
         child.profile_digest = parent.profile_digest
-    return _adopted(session, parent, child) or _stored(session, child, "created", now)
+    return _adopted(session, parent, part, child) or _stored(session, child, "created", now)
 
 
 def add_evaluation(
@@ -78,7 +78,7 @@ def add_evaluation(
     child.needs_profile = False
     child.development_digest = parent.development_digest
     child.development_rows = parent.development_rows
-    return _adopted(session, parent, child) or _stored(session, child, "created", now)
+    return _adopted(session, parent, part, child) or _stored(session, child, "created", now)
 
 
 def add_harvest(
@@ -101,7 +101,7 @@ def add_harvest(
     child.prompts_digest = ""
     child.temperature = harvest.temperature
     child.sampling_seed = harvest_seed(parent.spec.population.seed, part.index)
-    adopted = _adopted(session, parent, child)
+    adopted = _adopted(session, parent, part, child)
     if adopted is not None:
         return adopted
     message = (
@@ -176,7 +176,9 @@ def _child(  # noqa: PLR0913, PLR0917 - the child's place and model
     )
 
 
-def _adopted(session: Session, parent: Experiment, child: Experiment) -> Experiment | None:
+def _adopted(
+    session: Session, parent: Experiment, part: Round, child: Experiment
+) -> Experiment | None:
     """Return a succeeded part of an earlier, equal distillation that has the child's results.
 
     The earlier distillation failed or was cancelled, and its spec was submitted again.
@@ -192,11 +194,28 @@ def _adopted(session: Session, parent: Experiment, child: Experiment) -> Experim
         earlier = session.get_one(Experiment, other.parent_id)
         if (
             other.spec.work == child.spec.work
+            and _has_equal_inputs(session, other, child, part)
             and earlier.training_digest == parent.training_digest
             and _harvest_of(earlier) == _harvest_of(parent)
         ):
             return other
     return None
+
+
+def _has_equal_inputs(session: Session, other: Experiment, child: Experiment, part: Round) -> bool:
+    """Return whether an equal part began with what the child would begin with.
+
+    A search begins with the profile that the spec names, whose file may have changed. A harvest
+    begins with the experts of a search. Equal searches that ran at the same time may differ.
+    """
+    if child.purpose is Purpose.HARVEST:
+        query = select(Round).where(
+            Round.experiment_id == other.parent_id,
+            Round.harvest_id == other.id,
+            Round.search_id == part.search_id,
+        )
+        return session.exec(query).first() is not None
+    return child.profile_digest in {None, other.profile_digest}
 
 
 def _harvest_of(parent: Experiment) -> HarvestSpec | None:

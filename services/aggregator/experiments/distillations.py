@@ -39,6 +39,7 @@ from services.aggregator.storage.states import (
 from services.aggregator.storage.stored_artifacts import StoredText, keep_artifact
 from services.aggregator.storage.table_statistics import insert_rows
 from services.aggregator.storage.tables import Candidate, Experiment, Round
+from services.common.students import Students
 
 TRAINED = "student"
 """Method of the candidates that stand for students."""
@@ -52,10 +53,19 @@ _WORDS = {
 
 
 class DistillationStore:
-    """The distillations of one database."""
+    """The distillations of one database.
 
-    def __init__(self, database: Database, *, clock: Callable[[], float] = time.time) -> None:
+    Args:
+        database: Their database.
+        students: The stored students.
+        clock: Returns seconds since the epoch.
+    """
+
+    def __init__(
+        self, database: Database, students: Students, *, clock: Callable[[], float] = time.time
+    ) -> None:
         self._database = database
+        self._students = students
         self._clock = clock
 
     def begin(self, experiment_id: str) -> None:
@@ -146,7 +156,7 @@ class DistillationStore:
         start = _student_before(session, part) if settings.train_from == "student" else None
         part.start_model, part.start_digest = start or _base(parent)
         candidate = _trained_candidate(parent, part)
-        earlier = _equal_training(session, parent, part)
+        earlier = _equal_training(session, parent, part, self._students)
         if earlier is not None:
             part.student_digest, part.training = earlier.student_digest, earlier.training
             message = f"student {part.student_digest[:12]} is that of an equal training"
@@ -328,10 +338,13 @@ def _trained_candidate(parent: Experiment, part: Round) -> dict[str, object]:
     }
 
 
-def _equal_training(session: Session, parent: Experiment, part: Round) -> Round | None:
+def _equal_training(
+    session: Session, parent: Experiment, part: Round, students: Students
+) -> Round | None:
     """Return a round of an earlier distillation that trained the same student.
 
-    Its spec was submitted again after a failure.
+    Its spec was submitted again after a failure. A student whose files somebody deleted is
+    trained again.
     """
     query = (
         select(Round)
@@ -350,6 +363,7 @@ def _equal_training(session: Session, parent: Experiment, part: Round) -> Round 
             earlier.tenant == parent.tenant
             and _settings(earlier).training == _settings(parent).training
             and earlier.spec.population.seed == parent.spec.population.seed
+            and students.path(other.student_digest) is not None
         )
         if equal:
             return other

@@ -146,7 +146,14 @@ def _evaluation(session: Session, experiment: Experiment) -> str | None:
     """Return the evaluation of the model that a distillation's search perturbs."""
     if not experiment.parent_id or experiment.purpose is not Purpose.SEARCH:
         return None
-    same = ("tenant", "model_digest", "scorer", "max_tokens", "heldout_digest")
+    same = (
+        "tenant",
+        "model_digest",
+        "scorer",
+        "max_tokens",
+        "heldout_digest",
+        "prompts_digest",
+    )
     evaluations = session.exec(
         select(Experiment)
         .where(

@@ -25,6 +25,7 @@ from services.aggregator.storage.database import Database
 from services.aggregator.storage.states import Split
 from services.aggregator.storage.stored_artifacts import StoredText
 from services.aggregator.storage.tables import Job
+from services.common.students import Students
 
 TASK = get_task("gsm8k")
 LEASE_SECONDS = 60.0
@@ -109,6 +110,7 @@ class World:
     """One database with its stores and a clock that tests advance."""
 
     database: Database
+    students: Students
     now: float = 1_000.0
     stores: Stores = field(init=False)
     jobs: SingleCalls = field(init=False)
@@ -124,7 +126,7 @@ class World:
             ResultStore(self.database),
             EventStore(self.database),
             PredictionStore(self.database, clock=clock),
-            DistillationStore(self.database, clock=clock),
+            DistillationStore(self.database, self.students, clock=clock),
         )
 
     def spec(self, **changes: object) -> ExperimentSpec:
@@ -226,8 +228,8 @@ class World:
 
 
 @pytest.fixture
-def world(database_url) -> Iterator[World]:
+def world(database_url, tmp_path) -> Iterator[World]:
     database = Database(database_url)
     database.migrate()
-    yield World(database)
+    yield World(database, Students(tmp_path / "students"))
     database.close()

@@ -13,7 +13,6 @@ from services.aggregator.jobs.trainings import TrainingStore
 from services.aggregator.jobs.worker_requests import ClaimRequest
 from services.aggregator.storage.states import ExperimentState, Purpose
 from services.aggregator.storage.tables import Experiment
-from services.common.students import Students
 from tests.services.aggregator.world import (
     BASE_MAP,
     MAP,
@@ -32,10 +31,9 @@ class Lab:
     """A world with a trainer that makes a student of each job's inputs."""
 
     world: World
-    students: Students
     trainings: TrainingStore
 
-    def create(self, request_id="request", failures=None, **distillation):
+    def create(self, request_id="request", failures=None, admitted=None, **distillation):
         settings = {
             "rounds": 2,
             "rows": "t.jsonl",
@@ -52,6 +50,7 @@ class Lab:
             training_rows=TRAINING_ROWS,
             development=rows_text(DEVELOPMENT_ROWS),
             development_rows=DEVELOPMENT_ROWS,
+            **(admitted or {}),
         )
         return self.world.stores.experiments.create(request_id, admission).experiment.id
 
@@ -78,6 +77,10 @@ class Lab:
     def run(self, parent, until=lambda: False):
         while self.world.state(parent) not in TERMINAL and not until():
             self.step(parent)
+
+    def is_trained(self, parent):
+        """Return whether the first round has a student."""
+        return any(each.part.student_digest for each in self.get(parent).rounds)
 
     def answer(self, child):
         experiments = self.world.stores.experiments
@@ -107,7 +110,7 @@ class Lab:
     def student_of(self, claim):
         text = f"{claim.round.start_digest}/{claim.round.dataset_digest}/{claim.candidate.seed}"
         digest = hashlib.sha256(text.encode()).hexdigest()
-        (self.students.root / digest).mkdir(parents=True, exist_ok=True)
+        (self.world.students.root / digest).mkdir(parents=True, exist_ok=True)
         return digest
 
     def report_of(self, claim):
@@ -128,10 +131,8 @@ class Lab:
 
 
 @pytest.fixture
-def lab(world, tmp_path):
-    students = Students(tmp_path / "students")
-
+def lab(world):
     def clock():
         return world.now
 
-    return Lab(world, students, TrainingStore(world.database, students, clock=clock))
+    return Lab(world, TrainingStore(world.database, world.students, clock=clock))
