@@ -177,6 +177,34 @@ def best_entry(document: DistillationDocument) -> RoundEntry:
     return next(each for each in document["rounds"] if each["round"] == document["best_round"])
 
 
+def gain_kept(document: DistillationDocument) -> float | None:
+    """Return the share of the first round's gain by the vote that the best student keeps.
+
+    Gains are over the base, on held-out rows. None if the vote gained nothing.
+    """
+    base = document["rounds"][0]["heldout"]["metric"]
+    vote = first_search(document)["vote"]["metric"]
+    student = best_entry(document)["heldout"]["metric"]
+    if base is None or vote is None or student is None or vote <= base:
+        return None
+    return (student - base) / (vote - base)
+
+
+def describe_gain(document: DistillationDocument) -> str:
+    """Return how much of the vote's gain the best student keeps, in one sentence."""
+    best = f"The student of round {document['best_round']}"
+    costs = f"costs one model instead of {first_search(document)['ensemble_size']}"
+    kept = gain_kept(document)
+    if kept is None:
+        return f"{best} {costs}. The vote of round 1 gained nothing over the base."
+    return f"{best} keeps {100 * kept:.0f} % of the gain of round 1's vote, and {costs}."
+
+
+def first_search(document: DistillationDocument) -> SearchEntry:
+    """Return the search of the first round, around the base."""
+    return next(each["search"] for each in document["rounds"] if each["search"])
+
+
 def total_budget(rounds: Sequence[RoundEntry]) -> BudgetOfRound:
     """Return the work of all rounds together."""
     budgets = [each["budget"] for each in rounds]

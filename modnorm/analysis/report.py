@@ -71,14 +71,15 @@ def report_parts(document: ResultsDocument) -> dict[str, object]:
         "sizes": _sizes(document),
         "table": _table(document),
         "best": document["experts"][:BEST_SHOWN],
-        "settings": _settings(document),
+        "settings": settings_text(document["spec"]),
         "shortcuts": describe_shortcuts(document),
         "mixed": describe_mixed(document.get("mixed_environments", {})),
     }
 
 
-def _settings(document: ResultsDocument) -> str:
-    plain = json.loads(json.dumps(document["spec"]))
+def settings_text(spec: Mapping[str, object]) -> str:
+    """Return a spec as YAML."""
+    plain = json.loads(json.dumps(spec))
     return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True)
 
 

@@ -8,22 +8,25 @@ from modnorm.analysis.distillation import (
     DistillationDocument,
     Figure,
     RoundEntry,
+    describe_gain,
     total_budget,
 )
-from modnorm.cli.console import interval, percent, table
+from modnorm.cli.console import interval, percent, stdout, table
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 
-def rounds_table(document: DistillationDocument) -> "Table":
-    """Return a row for each model of each round; a star marks the best student."""
+def print_distillation(document: DistillationDocument) -> None:
+    """Print a row for each model of each round, the gain that the student keeps, and the work."""
     headings = ("round", "model", "development", "held-out", "95 % interval")
-    return table(headings, [row for each in document["rounds"] for row in _rows(each, document)])
+    rows = [row for each in document["rounds"] for row in _rows(each, document)]
+    stdout().print(table(headings, rows))
+    stdout().print(f"* {describe_gain(document)}", soft_wrap=True)
+    stdout().print(_work(document), soft_wrap=True)
 
 
-def budget_line(document: DistillationDocument) -> str:
-    """Return the work of a whole distillation in one line."""
+def _work(document: DistillationDocument) -> str:
     spent = total_budget(document["rounds"])
     return (
         f"{spent['answers']:,} answers, {spent['tokens']:,} tokens generated; "

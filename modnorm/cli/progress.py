@@ -1,5 +1,6 @@
 """The progress of an experiment: a live display for people, plain lines for logs."""
 
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol, Self
@@ -92,28 +93,32 @@ def _has_reached(event: Event, now: experiments.Experiment) -> bool:
 
 
 class LineDisplay(Display):
-    """One line per phase, one every few seconds inside it, one per reason to wait."""
+    """One line per phase, one every few seconds inside it, one per reason to wait.
+
+    The phases of a distillation are those of its rounds.
+    """
 
     def __init__(self, console: Console, title: str, ensemble_size: int) -> None:
         self._console = console
         self._title = title
         self._ensemble_size = ensemble_size
         self._phases = _Phases()
-        self._state: int | None = None
+        self._phase: tuple[int, str] | None = None
         self._reason = ""
         self._printed = 0.0
 
     @override
     def show(self, event: Event, base: float | None) -> None:
-        """Print a line if the state or the reason to wait changed, or the last line is old."""
+        """Print a line if the phase or the reason to wait changed, or the last line is old."""
         pace = self._phases.observe(event)
         now = time.monotonic()
         waiting = _waiting(event)
-        is_new = event.state != self._state or (waiting and waiting != self._reason)
+        phase = _phase(event)
+        is_new = phase != self._phase or (waiting and waiting != self._reason)
         if not is_new and now - self._printed < _LINE_SECONDS:
             return
-        self._reason = waiting or ("" if event.state != self._state else self._reason)
-        self._state, self._printed = event.state, now
+        self._reason = waiting or ("" if phase != self._phase else self._reason)
+        self._phase, self._printed = phase, now
         done, total = extent(event)
         parts = [f"{self._title}: {state_name(event.state)}"]
         if total:
@@ -199,6 +204,12 @@ _WORKING = frozenset(
 _REWARDED = frozenset(
     {experiments.EXPERIMENT_STATE_SELECTING, experiments.EXPERIMENT_STATE_VOTING}
 )
+
+
+def _phase(event: Event) -> tuple[int, str]:
+    """Return the state, and of a distillation the words before the first count."""
+    distils = event.state == experiments.EXPERIMENT_STATE_DISTILLING
+    return event.state, re.split(r"\d+ of ", event.message)[0] if distils else ""
 
 
 def _waiting(event: Event) -> str:

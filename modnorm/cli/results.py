@@ -30,11 +30,11 @@ def write_results(
     from modnorm.client.export import save_run
 
     if experiment.spec.HasField("distillation"):
-        from modnorm.analysis.distillation import FILE
+        from modnorm.analysis.distillation_report import REPORT
         from modnorm.client.distillation import save_distillation
 
         save_distillation(client, experiment, directory.path)
-        return directory.path / FILE
+        return directory.path / REPORT
     document = save_run(client, experiment, directory.path)
     notes = (
         describe_shortcuts(document),
@@ -97,15 +97,14 @@ def show_directory(directory: Path, *, as_json: bool) -> None:
         InvalidInputError: it is not a run directory, and holds none.
     """
     from modnorm.analysis.distillation import is_distillation, load_distillation
-    from modnorm.cli.distillation_output import budget_line, rounds_table
+    from modnorm.cli.distillation_output import print_distillation
 
     if is_distillation(directory):
         document = load_distillation(directory)
         if as_json:
             emit_json(document)
             return
-        stdout().print(rounds_table(document))
-        stdout().print(budget_line(document), soft_wrap=True)
+        print_distillation(document)
         return
     runs = _runs_of(directory)
     finished = [run for run in runs if (run / "results.json").is_file()]

@@ -12,10 +12,9 @@ from modnorm.cli.run_plan import PlannedRun, report_failure
 from modnorm.client.client import Client
 from modnorm.client.embedded import embedded_client
 from modnorm.client.rundir import state_directory
-from modnorm.client.tracking import open_tracking
+from modnorm.client.tracking import distillation_figures, figures, open_tracking
 from modnorm.errors import EvaluationError, ModnormError, UnavailableError
 from modnorm.tracking.registry import StartTracker
-from modnorm.v1 import experiment_pb2 as experiments
 
 
 @dataclass(frozen=True)
@@ -76,7 +75,7 @@ def _with_results(wanted: Sequence[PlannedRun], options: RunOptions) -> list[Pla
             soft_wrap=True,
         )
         if not options.as_json:
-            stdout().print(results_table(read_results(planned.directory)))
+            _print_results(planned)
     return found
 
 
@@ -109,28 +108,30 @@ def _carry_out(client: Client, planned: PlannedRun, options: RunOptions) -> None
             on_accepted=lambda: planned.directory.claim(planned.spec),
             tracking=tracking,
         )
-        if planned.spec.distillation is not None:
-            _finish_distillation(client, experiment, planned, options)
-            return
         report = write_results(client, experiment, planned.directory)
-        results = read_results(planned.directory)
-        tracking.finish(results, planned.directory.path)
+        tracking.finish(_figures_of(planned), planned.directory.path)
     if not options.as_json:
-        stdout().print(results_table(results))
+        _print_results(planned)
     stderr().print(f"report: {report}", soft_wrap=True)
 
 
-def _finish_distillation(
-    client: Client, experiment: experiments.Experiment, planned: PlannedRun, options: RunOptions
-) -> None:
+def _figures_of(planned: PlannedRun) -> Mapping[str, float]:
+    """Return the figures of a finished run for a tracker."""
+    if planned.spec.distillation is None:
+        return figures(read_results(planned.directory))
     from modnorm.analysis.distillation import load_distillation
-    from modnorm.cli.distillation_output import budget_line, rounds_table
 
-    write_results(client, experiment, planned.directory)
-    document = load_distillation(planned.directory.path)
-    if not options.as_json:
-        stdout().print(rounds_table(document))
-    stderr().print(budget_line(document), soft_wrap=True)
+    return distillation_figures(load_distillation(planned.directory.path))
+
+
+def _print_results(planned: PlannedRun) -> None:
+    if planned.spec.distillation is None:
+        stdout().print(results_table(read_results(planned.directory)))
+        return
+    from modnorm.analysis.distillation import load_distillation
+    from modnorm.cli.distillation_output import print_distillation
+
+    print_distillation(load_distillation(planned.directory.path))
 
 
 def _document_of(planned: PlannedRun) -> Mapping[str, object]:

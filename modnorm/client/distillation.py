@@ -1,6 +1,7 @@
 """A finished distillation, fetched from its lab and written as a directory.
 
 spec.json                     the spec
+report.html                   one page with all figures
 distillation.json             the figures of all rounds; written last
 rounds/1/                     the run directory of the search of round 1
 rounds/1/dataset.jsonl        the examples that its student was trained on
@@ -20,6 +21,7 @@ from modnorm.analysis.distillation import (
     figure,
     search_entry,
 )
+from modnorm.analysis.distillation_report import REPORT, render_distillation
 from modnorm.client.calls import get_artifact, get_experiment
 from modnorm.client.connection import Connection
 from modnorm.client.export import save_run
@@ -58,6 +60,7 @@ def save_distillation(
         if result.search_id:
             _save_search(client, experiment, result, round_directory(directory, result.round))
     document = distillation_document(client, experiment)
+    write_file(directory / REPORT, render_distillation(document).encode())
     write_file(directory / FILE, encode_json(dict(document)))
     return document
 

@@ -16,7 +16,8 @@ from modnorm.spec.differences import differences
 
 _LOCK = ".lock"
 _SPEC = "spec.json"
-_RESULTS = "results.json"
+_RESULTS = ("results.json", "distillation.json")
+"""Files that are written last, of a search and of a distillation."""
 _FAILURES = "failures"
 _POPULATION = "population"
 _STATE = "state"
@@ -59,7 +60,7 @@ class RunDirectory:
         """
         if self._spec.exists():
             there, here = _read(self._spec), spec.model_dump(mode="json")
-            if not (self.path / _RESULTS).exists():
+            if not self._has_results():
                 here = {**here, _FAILURES: there.get(_FAILURES)}
             if spec.population.statistics == "full":
                 there = _leaving_out_nothing(there)
@@ -69,9 +70,12 @@ class RunDirectory:
 
     def has_results_of(self, spec: ExperimentSpec) -> bool:
         """Return whether the directory holds the results of exactly this spec."""
-        if not (self.path / _RESULTS).exists() or not self._spec.exists():
+        if not self._has_results() or not self._spec.exists():
             return False
         return not list(differences(_read(self._spec), spec.model_dump(mode="json")))
+
+    def _has_results(self) -> bool:
+        return any((self.path / name).exists() for name in _RESULTS)
 
     def claim(self, spec: ExperimentSpec) -> None:
         """Write down whose directory this is; only once the spec is known to be sound."""

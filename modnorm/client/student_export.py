@@ -8,7 +8,7 @@ from pathlib import Path
 
 from modnorm.analysis.distillation import DistillationDocument, RoundEntry, best_entry
 from modnorm.checkpoint.reference import Checkpoint, resolve_checkpoint
-from modnorm.checkpoint.writing import require_new
+from modnorm.checkpoint.writing import atomic_directory, require_new
 from modnorm.client.calls import describe_student, download_file
 from modnorm.client.connection import Connection
 from modnorm.client.rundir import state_directory
@@ -52,23 +52,18 @@ def export_student(  # noqa: PLR0913 - the last two have defaults
     Raises:
         InvalidInputError: there is no such round, or its training made no adapter.
         ConflictError: `out` exists.
-        UnavailableError: the files have another digest.
+        UnavailableError: the files have another digest, or writing failed and left nothing behind.
     """
     require_new(out)
     entry = _round(document, round_number)
     digest = entry["student"] or ""
-    part = out.with_name(f".{out.name}.part")
-    shutil.rmtree(part, ignore_errors=True)
-    part.mkdir(parents=True)
-    try:
-        copy(digest, part)
-        _check(part, digest)
+    with atomic_directory(out) as draft:
+        copy(digest, draft)
+        _check(draft, digest)
+        if adapter:
+            _keep_adapter(draft)
         card = student_card(base, _title(document), _facts(document, entry), adapter=adapter)
-        chosen = _adapter_of(part) if adapter else part
-        (chosen / CARD).write_text(card, encoding="utf-8")
-        chosen.replace(out)
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
+        (draft / CARD).write_text(card, encoding="utf-8")
     return ExportedStudent(entry["round"], digest)
 
 
@@ -83,7 +78,11 @@ def copy_from_directory(run: Path) -> CopyStudent:
                 field="run",
                 remedy="name the directory that `modnorm run` worked in, or an id in a lab",
             )
-        shutil.copytree(source, target, dirs_exist_ok=True)
+        for file in sorted(source.rglob("*")):
+            if file.is_file():
+                place = target / file.relative_to(source)
+                place.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(file, place)
 
     return copy
 
@@ -119,7 +118,8 @@ def _check(directory: Path, digest: str) -> None:
         raise UnavailableError(f"student {digest[:12]} has digest {actual[:12]} here")
 
 
-def _adapter_of(directory: Path) -> Path:
+def _keep_adapter(directory: Path) -> None:
+    """Leave the files of a student's adapter alone in its directory."""
     adapter = directory / _ADAPTER
     if not adapter.is_dir():
         raise InvalidInputError(
@@ -127,7 +127,14 @@ def _adapter_of(directory: Path) -> Path:
             field="adapter",
             remedy="export the checkpoint; only distillation.training.method lora has adapters",
         )
-    return adapter
+    for path in directory.iterdir():
+        if path.is_dir() and path != adapter:
+            shutil.rmtree(path)
+        elif path != adapter:
+            path.unlink()
+    for path in adapter.iterdir():
+        path.rename(directory / path.name)
+    adapter.rmdir()
 
 
 def _round(document: DistillationDocument, round_number: int | None) -> RoundEntry:

@@ -2,7 +2,7 @@
 
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -22,6 +22,7 @@ from modnorm.wire.conversions import spec_from_proto, state_name
 from modnorm.wire.run_messages import extent
 
 if TYPE_CHECKING:
+    from modnorm.analysis.distillation import DistillationDocument
     from modnorm.analysis.document import ResultsDocument
 
 Event = experiments.WatchExperimentResponse
@@ -51,8 +52,8 @@ class Tracking:
     def show(self, event: Event, base: float | None) -> None:
         """Log the progress after an event; `base` is the reward of the base, once known."""
 
-    def finish(self, document: "ResultsDocument", directory: Path) -> None:
-        """Log the results of a finished run, and the files of its directory."""
+    def finish(self, values: Mapping[str, float], directory: Path) -> None:
+        """Log the figures of a finished run, and the files of its directory."""
 
     def finish_from_lab(self, client: Client, experiment: experiments.Experiment) -> None:
         """Fetch the files of a finished experiment and log them with its results."""
@@ -109,24 +110,22 @@ class RunTracking(Tracking):
         self._tracker.log(point)
 
     @override
-    def finish(self, document: "ResultsDocument", directory: Path) -> None:
-        """Log accuracies with their intervals, and every file of the run directory."""
+    def finish(self, values: Mapping[str, float], directory: Path) -> None:
+        """Log figures, and every file of the run directory."""
         self._flush()
-        self._tracker.summarize(figures(document))
+        self._tracker.summarize(values)
         self._tracker.attach(run_files(directory))
 
     @override
     def finish_from_lab(self, client: Client, experiment: experiments.Experiment) -> None:
         """Write the run directory to a temporary place and log it."""
-        from modnorm.client.export import save_run  # noqa: PLC0415 - loads matplotlib
-
         with tempfile.TemporaryDirectory(prefix="modnorm-") as folder:
             try:
-                document = save_run(client, experiment, Path(folder))
+                values = _saved_figures(client, experiment, Path(folder))
             except (ModnormError, OSError) as error:
                 self._warn(f"the tracker lacks the results: {error}")
                 return
-            self.finish(document, Path(folder))
+            self.finish(values, Path(folder))
 
     def _flush(self) -> None:
         if self._held is not None:
@@ -156,7 +155,36 @@ def figures(document: "ResultsDocument") -> dict[str, float]:
         (f"after_{state['updates']}", state["heldout_metric"], state["heldout_interval"])
         for state in (iterative["states"] if iterative else ())
     ]
-    return {name: value for each in found for name, value in _bounded(*each)}
+    return _bounded((f"heldout/{name}", metric, interval) for name, metric, interval in found)
+
+
+def distillation_figures(document: "DistillationDocument") -> dict[str, float]:
+    """Return the figures of a distillation by name, each with the bounds of its interval."""
+    rounds, best = document["rounds"], document["best_round"]
+    named = [("heldout/base", rounds[0]["heldout"])]
+    named += [("heldout/student", each["heldout"]) for each in rounds if each["round"] == best]
+    for each in rounds[1:]:
+        number, search = f"round_{each['round']}", each["search"]
+        if search:
+            named.append((f"heldout/{number}_rank_1", search["best_expert"]))
+            named.append((f"heldout/{number}_vote", search["vote"]))
+        named.append((f"heldout/{number}_student", each["heldout"]))
+        named.append((f"development/{number}_student", each["development"]))
+    return _bounded((name, figure["metric"], figure["interval"]) for name, figure in named)
+
+
+def _saved_figures(
+    client: Client, experiment: experiments.Experiment, directory: Path
+) -> Mapping[str, float]:
+    """Write the directory of a finished experiment and return its figures."""
+    # Both load matplotlib.
+    if experiment.spec.HasField("distillation"):
+        from modnorm.client.distillation import save_distillation  # noqa: PLC0415
+
+        return distillation_figures(save_distillation(client, experiment, directory))
+    from modnorm.client.export import save_run  # noqa: PLC0415
+
+    return figures(save_run(client, experiment, directory))
 
 
 def run_files(directory: Path) -> dict[str, Path]:
@@ -191,13 +219,15 @@ def _point(event: Event, base: float | None) -> Point | None:
     )
 
 
-def _bounded(name: str, value: object, interval: object) -> Iterator[tuple[str, float]]:
-    if isinstance(value, float):
-        yield f"heldout/{name}", value
-    if isinstance(interval, list | tuple):
-        lower, upper = interval
-        yield f"heldout/{name}_lower", lower
-        yield f"heldout/{name}_upper", upper
+def _bounded(named: Iterable[tuple[str, object, object]]) -> dict[str, float]:
+    """Return known figures and the bounds of their intervals, by name."""
+    values: dict[str, float] = {}
+    for name, value, interval in named:
+        if isinstance(value, float):
+            values[name] = value
+        if isinstance(interval, list | tuple):
+            values[f"{name}_lower"], values[f"{name}_upper"] = interval
+    return values
 
 
 def _leaves(value: object, path: str) -> Iterator[tuple[str, str | int | float | bool]]:

@@ -122,7 +122,8 @@ def _cell(
         raise InvalidInputError(
             "a suite compares searches, and a distillation is a series of them",
             field="distillation",
-            remedy="remove the section; `modnorm compare` sets distillations side by side",
+            remedy="remove the section; `modnorm run A.yaml B.yaml` runs several distillations, "
+            "and `modnorm compare` sets them side by side",
         )
     spec = spec.model_copy(update={"name": _title(spec)})
     return Cell(_name(labels), labels, seed, spec)

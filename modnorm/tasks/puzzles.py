@@ -3,6 +3,7 @@
     python -m modnorm.tasks.puzzles OUT.jsonl --seed S --count N [--exclude FILE.jsonl ...]
 
 writes rows of the task `countdown` that differ from one another and from all excluded rows.
+`--exclude bundled` excludes the rows of the package.
 """
 
 import argparse
@@ -23,6 +24,10 @@ INTERMEDIATES = (1, 999)
 TARGETS = (10, 100)
 MAX_DRAWS = 10_000
 """Draws without a new puzzle after which the generator gives up."""
+
+BUNDLED = "bundled"
+"""Stands for the files of the package among the excluded ones."""
+_DATA = Path(__file__).parent.parent / "bundled" / "data"
 
 _Term = tuple[Fraction, str]
 _Key = tuple[tuple[int, ...], int]
@@ -130,7 +135,9 @@ def _within(bounds: tuple[int, int], value: int) -> bool:
 
 
 def _read_keys(paths: Sequence[Path]) -> frozenset[_Key]:
-    rows = (json.loads(line) for path in paths for line in path.read_text().splitlines())
+    bundled = sorted(_DATA.glob("countdown-*.jsonl")) if Path(BUNDLED) in paths else []
+    files = [*(path for path in paths if path != Path(BUNDLED)), *bundled]
+    rows = (json.loads(line) for path in files for line in path.read_text().splitlines())
     return frozenset((tuple(sorted(row["numbers"])), row["target"]) for row in rows)
 
 

@@ -74,6 +74,21 @@ def test_lines_tell_each_reason_to_wait_once_a_phase():
     ]
 
 
+def test_lines_tell_each_phase_of_a_distillations_rounds_once():
+    said = [
+        "round 1: searching around tiny",
+        "round 1: search: 1 of 4 jobs",
+        "round 1: search: 3 of 4 jobs",
+        "round 1: training step 1 of 2, loss 0.5",
+        "round 1: training step 2 of 2, loss 0.25",
+        "round 1: waiting: no trainer has claimed the training",
+        "round 2: search: 1 of 4 jobs",
+    ]
+    distilling = experiments.EXPERIMENT_STATE_DISTILLING
+    lines = shown(terminal=False, events=[event(distilling, 0, 0, one) for one in said])
+    assert lines.splitlines() == [f"small: {said[place]}" for place in (0, 1, 3, 5, 6)]
+
+
 def test_the_live_display_shows_what_is_waited_for_until_it_goes_on():
     events = [event(CALIBRATING, 0, 0, AWAY)]
     assert AWAY in shown(terminal=True, events=events)

@@ -2,6 +2,7 @@
 
 import json
 import random
+import shutil
 from functools import partial
 
 import pytest
@@ -93,8 +94,26 @@ def test_the_best_student_is_exported_with_its_lineage(modnorm, distilled, tmp_p
     assert "name one of 1, 2" in refused.stderr
 
 
+def test_a_copy_of_a_distillation_is_printed_and_not_run_again(
+    modnorm, spec_file, distilled, tmp_path
+):
+    copy = tmp_path / "copy"
+    shutil.copytree(distilled, copy, ignore=shutil.ignore_patterns("state"))
+    ran = modnorm("run", spec_file, "--out", copy)
+    assert "nothing is run" in ran.stderr
+    assert "student *" in ran.stdout
+    assert not (copy / "state").exists()
+    refused = modnorm("export", copy, "--out", tmp_path / "model", check=False)
+    assert refused.returncode == 2
+    assert "no longer holds student" in refused.stderr
+
+
 def test_distillations_are_shown_and_compared(modnorm, distilled):
-    assert "student *" in modnorm("show", distilled).stdout
+    shown = modnorm("show", distilled).stdout
+    assert "student *" in shown
+    assert "costs one model instead of 2" in shown
+    assert 'href="rounds/2/report.html"' in (distilled / "report.html").read_text()
+    assert (distilled / "rounds" / "2" / "report.html").is_file()
     beside = modnorm("compare", distilled, distilled / "rounds" / "1").stdout
     assert "rank 1 by selection" in beside
     (entry, search) = json.loads(

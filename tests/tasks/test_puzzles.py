@@ -98,3 +98,18 @@ def test_the_bundled_file_equals_its_commands_output(tmp_path):
     other = tmp_path / "others.jsonl"
     puzzles.main([str(other), "--seed", "2", "--count", "200", "--exclude", str(out)])
     assert other.read_bytes() == (BUNDLED / "countdown-development.jsonl").read_bytes()
+
+
+def test_the_rows_of_the_package_are_excluded_by_one_name(tmp_path):
+    """Else the first rows of seed 1 are the bundled selection rows."""
+    out = tmp_path / "training.jsonl"
+    puzzles.main([str(out), "--seed", "1", "--count", "60", "--exclude", puzzles.BUNDLED])
+    made = {_key(json.loads(line)) for line in out.read_text().splitlines()}
+    task = get_task("countdown")
+    for name in SETS:
+        spec = DataSpec(source=f"bundled:{name}")
+        assert made.isdisjoint(map(_key, load_rows(task, spec, field="task.selection")))
+
+
+def _key(row):
+    return tuple(sorted(row["numbers"])), row["target"]

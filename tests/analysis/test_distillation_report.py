@@ -1,0 +1,48 @@
+"""The report of a distillation, and the gain that its student keeps."""
+
+import re
+
+import pytest
+
+from modnorm.analysis.distillation import describe_gain, gain_kept
+from modnorm.analysis.distillation_report import draw_rounds, render_distillation
+from tests.analysis.distillations import make_document
+
+
+@pytest.mark.parametrize(
+    ("base", "vote", "student", "kept", "words"),
+    [
+        (0.2, 0.6, 0.5, 0.75, "keeps 75 % of the gain of round 1's vote"),
+        (0.2, 0.6, 0.7, 1.25, "keeps 125 %"),
+        (0.2, 0.6, 0.1, -0.25, "keeps -25 %"),
+        (0.2, 0.2, 0.4, None, "gained nothing"),
+        (0.4, 0.2, 0.4, None, "gained nothing"),
+    ],
+)
+def test_the_gain_of_the_student_is_a_share_of_the_first_votes(base, vote, student, kept, words):
+    document = make_document(base, [vote, 0.9], [student, 0.95])
+    assert gain_kept(document) == (kept if kept is None else pytest.approx(kept))
+    assert words in describe_gain(document)
+    assert "one model instead of 10" in describe_gain(document)
+
+
+def test_the_report_shows_rounds_datasets_and_the_best_student():
+    page = render_distillation(make_document(0.2, [0.6, 0.7], [0.5, 0.65]))
+    assert "keeps 75 % of the gain" in page
+    assert "student of round 1, the best by development rows" in page
+    for number in (1, 2):
+        assert f'href="rounds/{number}/report.html"' in page
+        assert f'href="rounds/{number}/dataset.jsonl"' in page
+    assert "50.0 % [40.4, 59.6]" in page
+    assert re.search(r"<td>3\.0000</td><td>0\.2500</td>", page)
+    assert "24 s" in page
+
+
+def test_names_are_text():
+    page = render_distillation(make_document(0.2, [0.6], [0.5], name="<script>alert(1)</script>"))
+    assert "<script>" not in page
+
+
+def test_equal_distillations_have_equal_plots():
+    first, second = (draw_rounds(make_document(0.2, [0.6], [0.5])) for _ in range(2))
+    assert first == second
