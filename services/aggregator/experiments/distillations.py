@@ -238,7 +238,9 @@ class DistillationStore:
             return Change(parent.id)
 
     def _record_progress(self, before: Round, child: Experiment) -> None:
-        """Record the progress of a child as an event of the distillation."""
+        """Record the progress of a child as an event of the distillation, once it has jobs."""
+        if not child.jobs_total:
+            return
         with self._database.read() as session:
             parent = session.get_one(Experiment, before.experiment_id)
         old, new = (one.jobs_done * _SHARE // max(one.jobs_total, 1) for one in (parent, child))
