@@ -1,16 +1,18 @@
 """The engine's thread: it answers waiting requests in batches, one model after another."""
 
 import asyncio
+import logging
 import threading
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from modnorm.checkpoint.prompts import AnswerStream, PromptEncoder
 from modnorm.engines import Engine
-from modnorm.errors import InvalidInputError
+from modnorm.errors import EngineError, InvalidInputError
 from modnorm.prediction.ensemble_definition import EnsembleDefinition
 from modnorm.prediction.ranked_votes import Prediction
 from modnorm.prediction.voting_experts import Questions, VotingExperts
@@ -21,6 +23,8 @@ from modnorm.tasks import Task
 
 BATCH = 256
 """Most requests of one batch."""
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +39,11 @@ class Batching:
     """Answers questions in a thread that owns the engine, and switches between experts.
 
     Requests of one model and cap that wait at the same time share a batch. The engine writes the
-    weights of the batch's experts one after another, and holds the base between batches.
+    weights of the batch's experts one after another, and holds the base between batches. An engine
+    that failed is loaded again: its process may have ended.
 
     Args:
-        load: Loads the engine, in the thread.
+        load: Loads the engine, in the thread; called again after a failure.
         models: The definition behind each model's name.
         task: Extracts votes.
         metrics: Counts the work.
@@ -61,6 +66,7 @@ class Batching:
         self._waiting: deque[_Job] = deque()
         self._changed = threading.Condition()
         self._stopping = False
+        self._reloading = False
         self._loading: Future[None] = Future()
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
 
@@ -73,7 +79,8 @@ class Batching:
     @property
     def is_ready(self) -> bool:
         """Whether the engine is loaded and its thread runs."""
-        return self._loading.done() and self._thread.is_alive() and not self._stopping
+        loaded = self._loading.done() and not self._reloading
+        return loaded and self._thread.is_alive() and not self._stopping
 
     @property
     def is_alive(self) -> bool:
@@ -119,9 +126,33 @@ class Batching:
         self._loading.set_result(None)
         try:
             while batch := self._next_batch():
-                self._answer(engine, batch)
+                if not self._answer(engine, batch):
+                    engine = self._load_again(engine)
+        except Exception:
+            logger.exception("the engine cannot be loaded again")
         finally:
-            engine.close()
+            with suppress(EngineError):  # one that failed
+                engine.close()
+            self._refuse_waiting()
+
+    def _load_again(self, engine: Engine) -> Engine:
+        """Replace an engine that failed; meanwhile requests wait."""
+        self._reloading = True
+        try:
+            with suppress(EngineError):
+                engine.close()
+            return self._load()
+        finally:
+            self._reloading = False
+
+    def _refuse_waiting(self) -> None:
+        """Refuse the requests that nothing will answer, and all later ones."""
+        with self._changed:
+            self._stopping = True
+            waiting, self._waiting = self._waiting, deque()
+        for job in waiting:
+            if job.answer.set_running_or_notify_cancel():
+                job.answer.set_exception(unavailable("the engine has failed"))
 
     def _next_batch(self) -> Sequence[_Job]:
         """Return waiting requests of one model and cap, oldest first; none at the end."""
@@ -140,7 +171,8 @@ class Batching:
                 if running:
                     return running
 
-    def _answer(self, engine: Engine, batch: Sequence[_Job]) -> None:
+    def _answer(self, engine: Engine, batch: Sequence[_Job]) -> bool:
+        """Answer a batch; return whether the engine works."""
         questions = [job.question for job in batch]
         model = self._models[questions[0].model]
         capped = replace(model, task=replace(model.task, max_tokens=questions[0].max_tokens))
@@ -155,23 +187,23 @@ class Batching:
             streams = any(each.streams for each in questions)
             predictions = experts.predict(asked, on_tokens=pass_on if streams else None)
         except InvalidInputError as error:
-            self._isolate(engine, batch, error)
-            return
+            return self._isolate(engine, batch, error)
         except Exception as error:  # noqa: BLE001 - the requests' handlers report it
             for job in batch:
                 job.answer.set_exception(error)
-            return
+            return not isinstance(error, EngineError)
         self._metrics.count_batch(len(batch))
         for job, prediction in zip(batch, predictions, strict=True):
             job.answer.set_result(prediction)
+        return True
 
-    def _isolate(self, engine: Engine, batch: Sequence[_Job], error: InvalidInputError) -> None:
+    def _isolate(self, engine: Engine, batch: Sequence[_Job], error: InvalidInputError) -> bool:
         """Answer each request of a batch alone, so that only the one at fault fails."""
         if len(batch) == 1:
             batch[0].answer.set_exception(error)
-            return
-        for job in batch:
-            self._answer(engine, [job])
+            return True
+        works = [self._answer(engine, [job]) for job in batch]
+        return all(works)
 
 
 def _is_alike(question: Question, other: Question) -> bool:

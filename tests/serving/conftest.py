@@ -38,7 +38,18 @@ class ScriptedEngine:
         self.held = 0
         self.encoder = PromptEncoder(resolve_checkpoint("tiny-thicket"))
         self.failure: Exception | None = None
+        self.load_failure: Exception | None = None
+        self.loads = 0
+        self.lasts = 1_000
+        """Experts that may answer until the engine has to be loaded again."""
+        self.left = 0
         self.batches: list[tuple[int, int, int]] = []
+
+    def load(self):
+        if self.load_failure is not None:
+            raise self.load_failure
+        self.loads, self.left = self.loads + 1, self.lasts
+        return self
 
     @contextmanager
     def candidate(self, descriptor, scale_map):
@@ -52,6 +63,9 @@ class ScriptedEngine:
         assert self.gate.wait(60)
         if self.failure is not None:
             raise self.failure
+        self.left -= 1
+        if self.left < 0:
+            raise EngineError("the process of the engine has ended")
         self.batches.append((self.held, len(prompts), limits.max_tokens))
         for index, _ in enumerate(prompts):
             if on_tokens:
@@ -163,7 +177,7 @@ def serve(ensemble, engine, adapters):
         def start(keys=(), limit=256, way="switching"):
             metrics = ServerMetrics()
             answering = (
-                Batching(lambda: engine, ensemble.models, ensemble.task, metrics, ensemble.encoder)
+                Batching(engine.load, ensemble.models, ensemble.task, metrics, ensemble.encoder)
                 if way == "switching"
                 else AdapterAnswers(
                     adapters,

@@ -137,6 +137,37 @@ def test_a_failed_answer_is_an_error_and_the_next_one_is_answered(serve, playing
     assert call(address, CHAT, QUESTION)[0] == 200
 
 
+def test_an_engine_that_failed_is_loaded_again(serve, engine):
+    """The process of an engine may have ended, and every later request would fail too."""
+    engine.lasts = 1
+    address = serve()
+    assert call(address, CHAT, QUESTION)[0] == 500
+    assert call(address, CHAT, QUESTION)[0] == 500
+    engine.lasts = 100
+    assert call(address, CHAT, QUESTION)[0] == 500
+    status, content = call(address, CHAT, QUESTION)
+    assert (status, content["modnorm"]["answer"]) == (200, "8")
+    assert engine.loads == 4
+    assert call(address, "/readyz")[0] == 200
+
+
+def test_an_engine_that_cannot_be_loaded_again_fails_the_probes(serve, engine):
+    address = serve()
+    engine.gate.clear()
+    with ThreadPoolExecutor() as threads:
+        first = threads.submit(call, address, CHAT, QUESTION)
+        wait_until(lambda: engine.held, "the first call is answered")
+        second = threads.submit(call, address, CHAT, QUESTION | {"model": "expert-1"})
+        wait_until(lambda: is_open(address, "2.0"), "the second call waits")
+        engine.failure = engine.load_failure = EngineError("the GPU is gone")
+        engine.gate.set()
+        assert first.result()[0] == 500
+        assert second.result()[0] == 503
+    wait_until(lambda: call(address, "/healthz")[0] == 503, "the server is not alive")
+    assert call(address, "/readyz")[0] == 503
+    assert call(address, CHAT, QUESTION)[0] == 503
+
+
 def test_a_request_that_the_task_refuses_fails_alone(serve, engine, ensemble, monkeypatch):
     vote = type(ensemble.task).vote
 
