@@ -113,7 +113,7 @@ class Pages:
         wanted = AnswerFilter(
             candidate=_candidate(request),
             split=parameters.split(request.path_params),
-            row=parameters.integer(request.path_params, "row"),
+            row=parameters.place(request.path_params, "row"),
         )
         answer = next(iter(run.answers(wanted)), None)
         if answer is None:
@@ -146,7 +146,7 @@ class Pages:
 
     def question(self, request: Request) -> str:
         """Render the votes on one held-out row, with the completions of one ensemble's experts."""
-        run, row = self._run(request), parameters.integer(request.path_params, "row")
+        run, row = self._run(request), parameters.place(request.path_params, "row")
         chosen = _ensemble(run, request)
         votes = list(run.votes(VoteFilter(row=row)))
         vote = next((each for each in votes if _is_of(each, chosen)), None)
@@ -200,8 +200,8 @@ def _largest_votes(run: Run) -> Sequence[VoteRecord]:
     return list(run.votes(_votes_of(largest)))
 
 
-def _candidate(request: Request) -> int | None:
-    return parameters.integer(request.path_params, "candidate", least=-(2**31))
+def _candidate(request: Request) -> int:
+    return parameters.place(request.path_params, "candidate", least=-(2**31))
 
 
 def _ensemble(run: Run, request: Request) -> EnsembleEntry:

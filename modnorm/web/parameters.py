@@ -31,6 +31,18 @@ def integer(parameters: Parameters, name: str, *, least: int = 0) -> int | None:
     return value
 
 
+def place(address: Mapping[str, str], name: str, *, least: int = 0) -> int:
+    """Return a whole number of an address, which must not be blank.
+
+    Raises:
+        InvalidInputError: it is not a number, or is out of range.
+    """
+    value = integer(address, name, least=least)
+    if value is None:
+        raise _invalid(name, address.get(name, ""), "a whole number")
+    return value
+
+
 def page(parameters: Parameters) -> int:
     """Return the number of the requested page, from 1."""
     return integer(parameters, "page", least=1) or 1

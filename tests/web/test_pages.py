@@ -207,3 +207,14 @@ def test_an_expert_has_an_interval_of_its_own(get, runs):
     assert interval is not None
     lower, upper = interval
     assert f"[{100 * lower:.1f}, {100 * upper:.1f}]" in page
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["candidates/%20", "candidates/%20/heldout/17", "candidates/0/heldout/%20", "questions/%20"],
+)
+def test_an_address_names_one_candidate_and_one_row(get, address):
+    """Without a candidate the page would read the answers of the whole population."""
+    answer = get(f"/runs/first/{address}")
+    assert answer.status_code == 400
+    assert "a whole number" in answer.text
