@@ -1,10 +1,12 @@
 """The Kubernetes example: restrictions of every pod, and resolvable names."""
 
 import re
+import shutil
 import subprocess
 from contextlib import closing
 from pathlib import Path
 
+import kubernetes_validate
 import psycopg
 import pytest
 import yaml
@@ -65,6 +67,41 @@ SHOWN_BY_KEDA = {
 }
 (SCALED,) = (one["spec"] for one in SCALING if one["kind"] == "ScaledObject")
 TRIGGERS = {one["type"]: one["metadata"] for one in SCALED["triggers"]}
+
+
+OLDEST, NEWEST = "1.27", kubernetes_validate.latest_version()
+"""Versions of Kubernetes; gRPC probes are stable since the first."""
+OBJECTS = [
+    pytest.param(one, id=f"{name}:{one['kind']}:{one['metadata']['name']}")
+    for name in ("base", "gpu", "serve", "trainer")
+    for file in kustomization(name)["resources"]
+    if file != "../base"
+    for one in documents(f"{name}/{file}")
+    if not one["apiVersion"].startswith("keda.sh/")
+]
+
+
+@pytest.mark.parametrize("version", [OLDEST, NEWEST])
+@pytest.mark.parametrize("one", OBJECTS)
+def test_an_object_has_only_fields_of_its_schema(one, version):
+    kubernetes_validate.validate(one, version, strict=True)
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="there is no kubectl")
+@pytest.mark.parametrize("name", ["base", "gpu", "serve", "trainer"])
+def test_a_kustomization_builds_objects_of_the_schema(name):
+    command = ["kubectl", "kustomize", str(FOLDER / name)]
+    text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    for one in yaml.safe_load_all(text):
+        if not one["apiVersion"].startswith("keda.sh/"):
+            kubernetes_validate.validate(one, NEWEST, strict=True)
+
+
+def test_a_field_outside_the_schema_is_refused():
+    (service, *_) = documents("base/aggregator.yaml")
+    service["spec"]["ports"][0]["portt"] = 1
+    with pytest.raises(kubernetes_validate.ValidationError, match="portt"):
+        kubernetes_validate.validate(service, NEWEST, strict=True)
 
 
 def pod(name):
