@@ -17,7 +17,7 @@ from modnorm.v1 import status_pb2, status_pb2_grpc
 from modnorm.wire.channel import Credentials
 from services.aggregator.jobs.replay_canaries import Canaries
 from services.aggregator.storage.lab_counts import LabCounts, LabCountStore, LeaseHolder
-from services.aggregator.storage.states import JobState
+from services.aggregator.storage.states import JobState, Split
 from services.common.queue import queued
 from services.common.status_servicer import check_service, now, timestamp
 
@@ -35,6 +35,7 @@ CHECK_SECONDS = 15.0
 class _LastClaim:
     version: str
     time: float
+    trains: bool = False
 
 
 class Workers:
@@ -44,9 +45,9 @@ class Workers:
         self._claims: OrderedDict[str, _LastClaim] = OrderedDict()
         self.canaries = Canaries(RECENT_SECONDS)
 
-    def record_claim(self, name: str, version: str) -> None:
-        """Record that a worker claimed a job."""
-        self._claims[name] = _LastClaim(version, time.time())
+    def record_claim(self, name: str, version: str, *, trains: bool = False) -> None:
+        """Record that an evaluator or a trainer claimed a job."""
+        self._claims[name] = _LastClaim(version, time.time(), trains)
         self._claims.move_to_end(name)
         if len(self._claims) > MAX_WORKERS:
             self._claims.popitem(last=False)
@@ -72,6 +73,7 @@ class Workers:
             version=claim.version,
             seen=timestamp(last),
             warning=warning,
+            trains=holder.trains if holder else claim.trains,
         )
 
 
@@ -132,9 +134,9 @@ class LabStatusServicer(status_pb2_grpc.StatusServiceServicer):
                 remedy="start the database, or fix MODNORM_DATABASE_URL of the aggregator",
             )
         response.workers.extend(self._workers.messages(lease_holders))
-        response.jobs_pending = sum(
-            count for (state, _), count in counts.open_jobs.items() if state is JobState.PENDING
-        )
+        pending = {split: counts.open_jobs[JobState.PENDING, split] for split in Split}
+        response.trainings_pending = pending.pop(Split.TRAINING)
+        response.jobs_pending = sum(pending.values())
         return status_pb2.Dependency(name="database", usable=True, detail="answers")
 
     async def _check_broker(self) -> status_pb2.Dependency:

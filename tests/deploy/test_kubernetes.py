@@ -388,15 +388,16 @@ def leases(postgres_url):
 
 def test_keda_counts_the_workers_that_hold_leases_and_reads_nothing_else(leases):
     held = [
-        *[(JobState.LEASED, worker) for worker in ("a", "a", "b")],
-        *[(state, "c") for state in JobState if state is not JobState.LEASED],
+        *[(JobState.LEASED, worker, Split.SELECTION) for worker in ("a", "a", "b")],
+        (JobState.LEASED, "trainer", Split.TRAINING),
+        *[(state, "c", Split.HELDOUT) for state in JobState if state is not JobState.LEASED],
     ]
-    for number, (state, worker) in enumerate(held):
+    for number, (state, worker, split) in enumerate(held):
         job = Job(
             id=f"j{number}",
             experiment_id="e",
             candidate=number,
-            split=Split.SELECTION,
+            split=split,
             state=state,
             worker=worker,
         ).model_dump()

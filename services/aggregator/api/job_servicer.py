@@ -251,7 +251,7 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
         """
         check_name(request.worker, "worker")
         check_length(request.version, "version")
-        self._workers.record_claim(request.worker, request.version)
+        self._workers.record_claim(request.worker, request.version, trains=request.trains)
         job_request = ClaimRequest(request.job_id, request.worker, request.trains)
         claim = await self._claims.submit(_QueuedClaim(job_request, caller))
         if claim is None:

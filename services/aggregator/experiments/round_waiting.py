@@ -33,8 +33,8 @@ def reason_to_wait(
         return "all trainers are busy with other trainings"
     return (
         "no trainer has claimed the training; start one with "
-        "`docker compose --profile trainer up` or `python -m services.trainer.server`, or read "
-        "the log of the one that runs"
+        "`docker compose --profile trainer up --wait` or `python -m services.trainer.server`, "
+        "or read the log of the one that runs"
     )
 
 

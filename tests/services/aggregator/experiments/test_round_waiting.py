@@ -3,6 +3,8 @@
 from sqlmodel import col, select
 
 from services.aggregator.experiments.round_waiting import TRAINER_SECONDS
+from services.aggregator.storage.lab_counts import LabCountStore
+from services.aggregator.storage.states import JobState, Split
 from services.aggregator.storage.tables import Event
 from tests.services.aggregator.world import LEASE_SECONDS
 
@@ -47,6 +49,16 @@ def test_a_training_whose_trainer_is_gone_says_so(lab):
     lab.world.stores.jobs.reap(job_id)
     assert not wait(lab, parent, 1.0)
     assert "no trainer" in wait(lab, parent)
+
+
+def test_a_trainer_is_counted_apart_from_evaluators(lab):
+    parent = lab.create(rounds=1)
+    job_id = until_training(lab, parent)
+    counts = LabCountStore(lab.world.database, lease_seconds=LEASE_SECONDS)
+    assert counts.count().open_jobs[JobState.PENDING, Split.TRAINING] == 1
+    lab.claim_training(job_id)
+    (holder,) = counts.lease_holders(10)
+    assert (holder.worker, holder.jobs, holder.trains) == ("t", 1, True)
 
 
 def test_a_training_waits_for_busy_trainers(lab):
