@@ -248,6 +248,21 @@ def table(outcomes: Sequence[Outcome]) -> Iterator[str]:
             ]
             cells = (method, name, str(len(runs)), spread(values), _interval(runs, values))
             yield f"| {' | '.join(cells)} | {spread(shares) if shares else '-'} |"
+    for method in METHODS:
+        yield from _effect_of_rounds([one for one in outcomes if one.method == method])
+
+
+def _effect_of_rounds(runs: Sequence[Outcome]) -> Iterator[str]:
+    """Yield a line on the last student less the first of each seed, and the best one likewise."""
+    if not runs or min(len(one.students) for one in runs) < 2:
+        return
+    pairs = {
+        "last": [one.students[-1] - one.students[0] for one in runs],
+        "best by development": [_chosen(one) - one.students[0] for one in runs],
+    }
+    words = "; ".join(f"{name}: {spread(values)}" for name, values in pairs.items())
+    yield ""
+    yield f"{runs[0].method}, points of a later student over that of round 1: {words}"
 
 
 def _models(runs: Sequence[Outcome]) -> Iterator[tuple[str, list[float]]]:
