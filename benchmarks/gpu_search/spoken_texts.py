@@ -20,9 +20,6 @@ from modnorm.engines.vllm.worker_extension import CandidateWorker
 if TYPE_CHECKING:
     from vllm.v1.worker.gpu_model_runner import GPUModelRunner
 
-_CERTAIN = 30000.0
-"""Logit of the given token, far above all others."""
-
 
 class SpokenTexts:
     """The texts of one candidate, by row of the prompt, on vLLM's model runner of version 2.
@@ -48,6 +45,10 @@ class SpokenTexts:
         self._wrap(runner)
 
     def _wrap(self, runner: Any) -> None:  # noqa: ANN401 - vLLM's
+        from benchmarks.gpu_search.speech_kernel import (  # noqa: PLC0415 - only with Triton
+            make_certain,
+        )
+
         sample, make = runner.sample, runner.model.compute_logits
 
         def sample_step(hidden: torch.Tensor, batch: Any, *others: object) -> object:  # noqa: ANN401 - vLLM's
@@ -56,22 +57,21 @@ class SpokenTexts:
 
         def make_logits(*arguments: object, **named: object) -> torch.Tensor:
             logits: torch.Tensor = make(*arguments, **named)
-            return logits.scatter_(1, self._next_tokens()[:, None], _CERTAIN)
+            self._find_rows()
+            prompts = self._states.prompt_len.gpu
+            return make_certain(logits, self._batch, prompts, self._rows, self.texts)
 
         runner.sample = sample_step
         object.__setattr__(runner.model, "compute_logits", make_logits)
 
-    def _next_tokens(self) -> torch.Tensor:
-        """Return the given token of each row of logits."""
+    def _find_rows(self) -> None:
+        """Update the row of each slot, if the step has other sequences than the last."""
         batch = self._batch
         if batch.req_ids != self._request_ids:
             rows = torch.tensor([self._row_of(one) for one in batch.req_ids]).pin_memory()
             # A copy of other memory would wait for the step to end, at each end of a sequence.
             self._rows[batch.idx_mapping.long()] = rows.to(self._rows.device, non_blocking=True)
             self._request_ids = batch.req_ids
-        slots = batch.expanded_idx_mapping.long()
-        places = batch.positions[batch.logits_indices] + 1 - self._states.prompt_len.gpu[slots]
-        return self.texts[self._rows[slots], places.clamp(0, self.texts.shape[1] - 1)]
 
 
 class _TextWorker:

@@ -110,7 +110,7 @@ def start_vllm(
             )
             used |= check_stage(Stage.ENGINE, engine, overrides.without)
             if IN_FLIGHT_STEPS.name in used:
-                discard_preempted(engine.engine_core.engine_core.scheduler)
+                discard_preempted(engine.engine_core.engine_core)
             if BLOCK_ALLOCATION.name in used:
                 allocate_at_block_ends(manager_of(engine))
     return StartedEngine(engine, used)

@@ -1,7 +1,8 @@
 """Three steps in flight, with sequences that are preempted because the cache is full."""
 
 import pickle
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from types import SimpleNamespace
 
@@ -27,6 +28,8 @@ PROMPTS = [[*range(first, first + 20)] for first in range(5, 11)]
 
 class _Request:
     """Made with the arguments of vLLM's."""
+
+    request_id = "a"
 
     def __init__(self, **_: object) -> None:
         self.num_output_placeholders = 0
@@ -60,29 +63,52 @@ def make_vllm(monkeypatch: pytest.MonkeyPatch) -> Callable[..., SimpleNamespace]
         monkeypatch.setattr("vllm.v1.request.Request", request)
         monkeypatch.setattr(in_flight_steps, "DeeperConfig", DeeperConfig)
         monkeypatch.setattr(register, "REGISTER", [IN_FLIGHT_STEPS])
-        return SimpleNamespace(config=Config(), scheduler=Scheduler())
+        core = SimpleNamespace(scheduler=Scheduler(), batch_queue=deque())
+        return SimpleNamespace(config=Config(), core=core)
 
     return make
+
+
+def step(scheduled: Mapping[str, int]) -> tuple[None, SimpleNamespace, None]:
+    """Return a step in flight: the drafts of each request."""
+    return (
+        None,
+        SimpleNamespace(
+            num_scheduled_tokens={name: 1 + drafts for name, drafts in scheduled.items()},
+            scheduled_spec_decode_tokens={
+                name: [-1] * drafts for name, drafts in scheduled.items() if drafts
+            },
+        ),
+        None,
+    )
 
 
 def started(fake: SimpleNamespace) -> int:
     """Start a vLLM as `start_vllm` does; return the number of steps in flight."""
     if IN_FLIGHT_STEPS.name not in register.check_stage(Stage.CONFIG, fake.config):
         return int(fake.config.max_concurrent_batches)
-    discard_preempted(fake.scheduler)
+    discard_preempted(fake.core)
     return int(in_flight_steps.with_three_steps(fake.config).max_concurrent_batches)
 
 
-def test_tokens_in_flight_of_a_preempted_request_are_dropped(
-    make_vllm: Callable[..., SimpleNamespace],
+@pytest.mark.parametrize("drafts", [(0, 0, 0), (15, 7, 3), (0, 15, 0)])
+def test_outputs_in_flight_of_a_preempted_request_are_dropped(
+    make_vllm: Callable[..., SimpleNamespace], drafts: tuple[int, int, int]
 ) -> None:
+    """Steps of another request and steps that are dropped already do not count."""
     fake, request = make_vllm(_Discards), _Discards()
     assert started(fake) == 3
-    for under_way, dropped in ((2, 2), (1, 3)):
-        request.num_output_placeholders = under_way
-        fake.scheduler._preempt_request(request, 0.0)
-        assert request.num_output_placeholders == 0
-        assert request.async_tokens_to_discard == dropped
+    oldest, middle, latest = drafts
+    fake.core.batch_queue.extend([step({"a": middle}), step({"b": 3}), step({"a": oldest})])
+    request.num_output_placeholders = 2 + middle + oldest
+    fake.core.scheduler._preempt_request(request, 0.0)
+    assert request.num_output_placeholders == 0
+    assert request.async_tokens_to_discard == 2
+    fake.core.batch_queue.appendleft(step({"a": latest}))
+    request.num_output_placeholders = 1 + latest
+    fake.core.scheduler._preempt_request(request, 0.0)
+    assert request.num_output_placeholders == 0
+    assert request.async_tokens_to_discard == 3
     assert vars(request)["preempted"]
 
 
@@ -93,7 +119,7 @@ def test_a_vllm_that_cannot_separate_tokens_keeps_two_steps(
     fake, request = make_vllm(request_of), request_of()
     request.num_output_placeholders = 2
     assert started(fake) == steps
-    fake.scheduler._preempt_request(request, 0.0)
+    fake.core.scheduler._preempt_request(request, 0.0)
     assert request.num_output_placeholders == 2
 
 

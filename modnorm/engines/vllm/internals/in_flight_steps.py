@@ -15,15 +15,24 @@ from vllm.config import VllmConfig
 from modnorm.engines.vllm.internals.register_entry import Kind, RegisterEntry, Stage, resolve
 
 if TYPE_CHECKING:
-    from vllm.v1.core.sched.scheduler import Scheduler
+    from collections import deque
+    from concurrent.futures import Future
+
+    from vllm.v1.core.sched.output import SchedulerOutput
+    from vllm.v1.engine.core import EngineCore
+    from vllm.v1.outputs import ModelRunnerOutput
     from vllm.v1.request import Request
+
+    BatchQueue = deque[
+        tuple[Future[ModelRunnerOutput], SchedulerOutput, Future[ModelRunnerOutput]]
+    ]
 
 _REQUEST = "vllm.v1.request:Request"
 _USUAL, _DEEPER = 2, 3
 _KEEPS_APART = "num_stale_output_tokens"
 """Attribute of requests that separate tokens in flight at a preemption from later ones."""
 _DISCARDS = "async_tokens_to_discard"
-"""Attribute of requests of older versions: the number of tokens to discard as they arrive."""
+"""Attribute of requests of older versions: the number of outputs to discard as they arrive."""
 
 
 class DeeperConfig(VllmConfig):  # type: ignore[misc]  # vLLM is untyped where it is not installed
@@ -46,29 +55,42 @@ def with_three_steps(config: VllmConfig) -> VllmConfig:
     return deeper
 
 
-def discard_preempted(scheduler: "Scheduler") -> None:
+def discard_preempted(core: "EngineCore") -> None:
     """Discard the tokens in flight of a preempted request, which vLLM 0.26 would misplace.
 
     The request generates them again. Versions that separate them need no change.
     """
     if hasattr(_probe_request(), _KEEPS_APART):
         return
+    scheduler, queue = core.scheduler, core.batch_queue
     preempt = scheduler._preempt_request  # noqa: SLF001 - vLLM offers no other hook
 
     def preempt_and_discard(request: "Request", *arguments: object, **named: object) -> None:
         preempt(request, *arguments, **named)
-        request.async_tokens_to_discard += request.num_output_placeholders
+        request.async_tokens_to_discard += _outputs_in_flight(request, queue)
         request.num_output_placeholders = 0
 
     scheduler._preempt_request = preempt_and_discard  # noqa: SLF001 - see above
 
 
+def _outputs_in_flight(request: "Request", queue: "BatchQueue") -> int:
+    """Return the number of steps in flight that will generate tokens of a request.
+
+    Each such step has placeholders for its drafts and one more token. The latest steps come first;
+    before them are steps that read the prompt, and steps whose tokens are discarded already.
+    """
+    placeholders, outputs = request.num_output_placeholders, 0
+    for _, planned, _ in queue:
+        if placeholders > 0 and request.request_id in planned.num_scheduled_tokens:
+            drafts = planned.scheduled_spec_decode_tokens.get(request.request_id, ())
+            placeholders -= 1 + len(drafts)
+            outputs += 1
+    return outputs
+
+
 def _has_worker_process(config: VllmConfig) -> bool:
-    if config.parallel_config.distributed_executor_backend != "mp":
-        return False
-    # The other attribute counts steps, which differ from tokens if drafts are verified.
-    counts = config.speculative_config is None or hasattr(_probe_request(), _KEEPS_APART)
-    return counts and bool(config.max_concurrent_batches == _USUAL)
+    apart = config.parallel_config.distributed_executor_backend == "mp"
+    return apart and bool(config.max_concurrent_batches == _USUAL)
 
 
 def _keeps_tokens_apart(config: VllmConfig) -> bool:
