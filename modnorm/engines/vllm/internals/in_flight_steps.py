@@ -117,6 +117,7 @@ IN_FLIGHT_STEPS = RegisterEntry(
     vllm_names=(
         ".max_concurrent_batches",
         "vllm.v1.core.sched.scheduler:Scheduler._preempt_request",
+        "vllm.v1.core.sched.output:SchedulerOutput",
         _REQUEST,
     ),
     otherwise="two steps in flight",
