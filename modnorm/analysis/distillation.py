@@ -152,6 +152,11 @@ def is_distillation(directory: Path) -> bool:
     return (directory / FILE).is_file()
 
 
+def round_directory(directory: Path, round_number: int) -> Path:
+    """Return where the directory of a distillation keeps a round."""
+    return directory / "rounds" / str(round_number)
+
+
 def load_distillation(directory: Path) -> DistillationDocument:
     """Read the document of a distillation's directory.
 

@@ -19,6 +19,7 @@ from modnorm.analysis.distillation import (
     RoundEntry,
     SearchEntry,
     figure,
+    round_directory,
     search_entry,
 )
 from modnorm.analysis.distillation_report import REPORT, render_distillation
@@ -37,11 +38,6 @@ from modnorm.wire.run_messages import provenance
 
 DATASET = "dataset.jsonl"
 _COUNTS = ("answers", "right", "rows", "examples", "dataset_examples", "tokens")
-
-
-def round_directory(directory: Path, round_number: int) -> Path:
-    """Return where the directory of a distillation keeps a round."""
-    return directory / "rounds" / str(round_number)
 
 
 def save_distillation(

@@ -25,6 +25,7 @@ from modnorm.suites.table_specs import (
     DifferenceTable,
     Labels,
     MetricTable,
+    RoundsTable,
     SpeedupTable,
     SupportTable,
     SurvivalTable,
@@ -77,6 +78,8 @@ def _build(spec: TableSpec, data: TidySuite) -> BuiltTable:  # noqa: PLR0911 - o
             return _threshold_table(spec, data, "reward_gain", "{:g}")
         case DevelopmentTable():
             return _development_table(spec, data)
+        case RoundsTable():
+            return _rounds_table(spec, data)
         case _:
             return _wall_clock_table(spec, data)
 
@@ -181,6 +184,30 @@ def _development_table(spec: DevelopmentTable, data: TidySuite) -> BuiltTable:
     columns = {"First": states.first(), "Best": states.max(), "Last": states.last()}
     table = _cell_table(spec, data, columns)
     return replace(table, notes=choice_notes(spec, table))
+
+
+def _rounds_table(spec: RoundsTable, data: TidySuite) -> BuiltTable:
+    """Build the accuracies of distillations and the share of the vote's gain that is kept."""
+    rounds = 0
+    for cell in data.loaded.cells:
+        if cell.spec.distillation is None:
+            raise InvalidInputError(
+                f"{cell.id} is no distillation: it has no rounds",
+                field=data.field,
+                remedy="give all cells a section `distillation`, or make a metric table",
+            )
+        rounds = max(rounds, cell.spec.distillation.rounds)
+    measures = {"base": "base", "rank 1": "rank_1", "vote": "vote"}
+    columns = {name: data.by_row(one, spec.rows).first() for name, one in measures.items()}
+    students, labels = data.values("student"), list(dict.fromkeys([*spec.rows, "seed"]))
+    for number in range(1, rounds + 1):
+        one = students[students["item"] == number].set_index(labels)["value"]
+        columns[f"student {number}"] = one.reindex(columns["base"].index)
+    columns["best student"] = data.by_row("best_student", spec.rows).first()
+    kept = data.by_row("gain_kept", spec.rows).first()
+    # A finished cell whose vote gained nothing keeps no share of it.
+    columns["gain kept"] = kept[kept.notna() | columns["base"].isna()]
+    return _cell_table(spec, data, columns)
 
 
 def _wall_clock_table(spec: WallClockTable, data: TidySuite) -> BuiltTable:

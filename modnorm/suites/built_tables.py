@@ -29,7 +29,7 @@ class Figure:
     values: Mapping[int, float]
     """By seed, of the finished cells."""
     seeds: int
-    """Number of seeds, finished or not."""
+    """Number of seeds, finished or not, that can have a value."""
     paper: Printed | None = None
 
     @property

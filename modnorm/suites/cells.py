@@ -118,13 +118,6 @@ def _cell(
             field="set",
             remedy="name other seeds in the suite file, or choose some with --only seed=",
         )
-    if spec.distillation is not None:
-        raise InvalidInputError(
-            "a suite compares searches, and a distillation is a series of them",
-            field="distillation",
-            remedy="remove the section; `modnorm run A.yaml B.yaml` runs several distillations, "
-            "and `modnorm compare` sets them side by side",
-        )
     spec = spec.model_copy(update={"name": _title(spec)})
     return Cell(_name(labels), labels, seed, spec)
 
@@ -147,6 +140,8 @@ def _title(spec: ExperimentSpec) -> str:
     model = spec.model.name.rpartition("/")[2]
     population = spec.population
     sizes = f"N={population.size} seed {population.seed}"
+    if spec.distillation is not None:
+        sizes += f" distilled {spec.distillation.rounds} times"
     return f"{model} {spec.task.name} {spec.method.name} {sizes}"[:200]
 
 

@@ -3,21 +3,30 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Literal
 
 import pandas as pd
 
+from modnorm.analysis.distillation import (
+    DistillationDocument,
+    best_entry,
+    first_search,
+    gain_kept,
+)
 from modnorm.analysis.run_files import read_candidate_rows, read_timings, read_vote_lines
 from modnorm.analysis.tail import gains
 from modnorm.errors import InvalidInputError
 from modnorm.suites.outcomes import Outcome
+
+Read = Callable[[Outcome], Iterator[tuple[object, ...]]]
+"""Yields the keys and the value of each row."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measure:
     """A kind of value that cells measure."""
 
-    read: Callable[[Outcome], Iterator[tuple[object, ...]]]
-    """Yields the keys and the value of each row."""
+    read: Read
     keys: tuple[str, ...] = ()
     """`N` and `K` for a measure of an ensemble; `item` if a cell has several values."""
 
@@ -86,8 +95,13 @@ def _scored_candidates(outcome: Outcome) -> pd.DataFrame:
     return candidates[is_scored]
 
 
-def _seconds(scope: str) -> Callable[[Outcome], Iterator[tuple[object, ...]]]:
+def _seconds(scope: str) -> Read:
     def read(outcome: Outcome) -> Iterator[tuple[object, ...]]:
+        if outcome.distillation is not None:
+            raise InvalidInputError(
+                f"{outcome.cell.id} is a distillation, whose time is not that of one search",
+                field="directory",
+            )
         seconds = timing_scope(outcome).get(scope, 0)
         if seconds <= 0:
             raise InvalidInputError(
@@ -111,6 +125,44 @@ def _states(outcome: Outcome) -> Iterator[tuple[object, ...]]:
             yield state["updates"], 100 * accuracy
 
 
+def _students(outcome: Outcome) -> Iterator[tuple[object, ...]]:
+    """Yield the held-out accuracy of each round's student, by round."""
+    for each in _distillation(outcome)["rounds"][1:]:
+        if (metric := each["heldout"]["metric"]) is not None:
+            yield each["round"], 100 * metric
+
+
+def _best_student(outcome: Outcome) -> Iterator[tuple[object, ...]]:
+    metric = best_entry(_distillation(outcome))["heldout"]["metric"]
+    if metric is not None:
+        yield (100 * metric,)
+
+
+def _first_search(
+    part: Literal["best_expert", "vote"],
+) -> Read:
+    def read(outcome: Outcome) -> Iterator[tuple[object, ...]]:
+        metric = first_search(_distillation(outcome))[part]["metric"]
+        if metric is not None:
+            yield (100 * metric,)
+
+    return read
+
+
+def _gain_kept(outcome: Outcome) -> Iterator[tuple[object, ...]]:
+    kept = gain_kept(_distillation(outcome))
+    if kept is not None:
+        yield (100 * kept,)
+
+
+def _distillation(outcome: Outcome) -> DistillationDocument:
+    if outcome.distillation is None:
+        raise InvalidInputError(
+            f"{outcome.cell.id} is no distillation: it has no rounds", field="directory"
+        )
+    return outcome.distillation
+
+
 def _votes(outcome: Outcome) -> Iterator[tuple[object, ...]]:
     columns = ["population", "ensemble_size", "row", "skipped", "correct", "correct_support"]
     votes = read_vote_lines(outcome.directory).astype({"skipped": bool})
@@ -127,8 +179,14 @@ MEASURES: Mapping[str, Measure] = MappingProxyType(
         "search": Measure(_seconds("search")),
         "end_to_end": Measure(_seconds("end_to_end")),
         "state": Measure(_states, ("item",)),
+        "rank_1": Measure(_first_search("best_expert")),
+        "vote": Measure(_first_search("vote")),
+        "student": Measure(_students, ("item",)),
+        "best_student": Measure(_best_student),
+        "gain_kept": Measure(_gain_kept),
         "votes": Measure(_votes, ("N", "K", "item", "is_partial", "is_correct")),
     }
 )
 """Metrics, `base` and states are percentages; gains are percentage points over the unperturbed
-model; votes are numbers of right experts. Items are candidates, updates and held-out rows."""
+model; votes are numbers of right experts. Items are candidates, updates, rounds and held-out
+rows. `rank_1` to `gain_kept` are of distillations only: the first search, then the students."""

@@ -5,6 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from modnorm.analysis.comparison import load_results
+from modnorm.analysis.distillation import (
+    DistillationDocument,
+    is_distillation,
+    load_distillation,
+    round_directory,
+)
 from modnorm.analysis.document import ResultsDocument
 from modnorm.spec.differences import differences
 from modnorm.suites.cells import Cell
@@ -15,11 +21,15 @@ _IGNORED = ("failures", "name")
 
 @dataclass(frozen=True)
 class Outcome:
-    """One finished cell."""
+    """One finished cell. Of a distillation, directory and document are those of its first search.
+
+    So each measure of a search is that of the search around the base.
+    """
 
     cell: Cell
     directory: Path
     document: ResultsDocument
+    distillation: DistillationDocument | None = None
 
     @property
     def profile(self) -> str:
@@ -49,16 +59,25 @@ def load_outcomes(cells: Sequence[Cell], directory: Path) -> Outcomes:
     """
     finished, strangers = {}, {}
     for cell in cells:
-        place = directory / cell.id
-        if not (place / "results.json").exists():
+        outcome = _outcome(cell, directory / cell.id)
+        if outcome is None:
             continue
-        document = load_results(place).document
-        field = _differing_field(cell, document["spec"])
+        field = _differing_field(cell, (outcome.distillation or outcome.document)["spec"])
         if field is None:
-            finished[cell.id] = Outcome(cell, place, document)
+            finished[cell.id] = outcome
         else:
             strangers[cell.id] = field
     return Outcomes(finished, strangers)
+
+
+def _outcome(cell: Cell, place: Path) -> Outcome | None:
+    """Read what a directory holds; None if it holds no results."""
+    if is_distillation(place):
+        first = round_directory(place, 1)
+        return Outcome(cell, first, load_results(first).document, load_distillation(place))
+    if not (place / "results.json").exists():
+        return None
+    return Outcome(cell, place, load_results(place).document)
 
 
 def _differing_field(cell: Cell, there: Mapping[str, object]) -> str | None:

@@ -74,7 +74,7 @@ def _lines(table: BuiltTable) -> Iterator[list[str]]:
 
 def _our_text(figure: Figure, digits: int) -> str:
     if figure.mean is None:
-        return "not run"
+        return "not run" if figure.seeds else "-"
     text = _text(Printed(figure.mean, figure.sd), digits)
     return text if figure.is_complete else f"{text} ({len(figure.values)} of {figure.seeds} seeds)"
 

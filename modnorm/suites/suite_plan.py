@@ -1,12 +1,12 @@
 """Expected cost of a suite: experiments, candidates and model-prompt evaluations."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cache
 
 from modnorm.errors import ModnormError
 from modnorm.search.budgets import Budget, ensemble_budget, iterative_budget, total_budget
-from modnorm.spec import DataSpec, ExperimentSpec
+from modnorm.spec import DataSpec, DistillationSpec, ExperimentSpec
 from modnorm.suites.cells import Cell, ensembles_of
 from modnorm.tasks.catalogue import find_split
 from modnorm.tasks.sources import is_dataset, open_source
@@ -73,6 +73,11 @@ def plan_suite(cells: Sequence[Cell]) -> SuitePlan:
 
 
 def _plan(cell: Cell, count_rows: CountRows) -> CellPlan:
+    settings = cell.spec.distillation
+    if settings is not None:
+        search = cell.spec.model_copy(update={"distillation": None})
+        plan = _plan(replace(cell, spec=search), count_rows)
+        return _distilled(plan, cell.spec, settings, count_rows)
     spec, iterative = cell.spec, cell.spec.iterative
     selection, heldout = count_rows(spec.task.selection), count_rows(spec.task.heldout)
     development = count_rows(iterative.development) if iterative and iterative.development else 0
@@ -89,6 +94,31 @@ def _plan(cell: Cell, count_rows: CountRows) -> CellPlan:
         monitoring=None if heldout is None else _monitored_states(spec) * heldout,
         final_at_most=budget.final if budget else None,
         base=None if selection is None or heldout is None else selection + heldout,
+    )
+
+
+def _distilled(
+    plan: CellPlan, spec: ExperimentSpec, settings: DistillationSpec, count_rows: CountRows
+) -> CellPlan:
+    """Return the cost of a distillation from that of its first search.
+
+    The answers to training rows count as search.
+    """
+    rounds, harvest = settings.rounds, settings.harvest
+    training, development = count_rows(settings.rows), count_rows(settings.development)
+    experts = harvest.experts or max(spec.population.ensemble_sizes)
+    counts = (plan.search, plan.final_at_most, plan.base, plan.heldout_rows, training, development)
+    if None in counts:
+        return replace(plan, search=None, development=None, final_at_most=None, base=None)
+    search, final, base, heldout, training, development = (count or 0 for count in counts)
+    answered = training * (experts * harvest.samples + harvest.only_wrong)
+    return replace(
+        plan,
+        candidates=rounds * plan.candidates,
+        search=rounds * (search + answered),
+        development=(rounds + 1) * development,
+        final_at_most=rounds * final + (rounds + 1) * heldout,
+        base=rounds * base,
     )
 
 

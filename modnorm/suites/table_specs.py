@@ -248,6 +248,12 @@ class DevelopmentTable(CellTable):
             yield "adopted", {self.rows[0]: method, self.rows[1]: setting}
 
 
+class RoundsTable(CellTable):
+    """Held-out accuracies of distillations: base, first search, and the student of each round."""
+
+    kind: Literal["rounds"]
+
+
 TableSpec = Annotated[
     MetricTable
     | DifferenceTable
@@ -257,6 +263,7 @@ TableSpec = Annotated[
     | WallClockTable
     | DensityTable
     | DevelopmentTable
+    | RoundsTable
     | SurvivalTable,
     Field(discriminator="kind"),
 ]

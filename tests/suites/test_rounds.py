@@ -1,0 +1,135 @@
+"""Suites of distillations: tables of rounds, and cells whose directories hold rounds."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from modnorm.errors import InvalidInputError
+from modnorm.suites.building import build_tables
+from modnorm.suites.cost_estimate import estimate_cost
+from modnorm.suites.outcomes import load_outcomes
+from modnorm.suites.suite_plan import plan_suite
+from tests.analysis.distillations import make_document
+
+DISTILLED = {
+    "model": "tiny-thicket",
+    "task": {
+        "name": "countdown",
+        "selection": {"source": "bundled:countdown-selection", "limit": 10},
+        "heldout": {"source": "bundled:countdown-heldout", "limit": 10},
+    },
+    "population": {"size": 4, "ensemble_sizes": [1, 2]},
+    "distillation": {
+        "rounds": 2,
+        "rows": "training.jsonl",
+        "development": "bundled:countdown-development",
+    },
+}
+AXES = {
+    "method": {
+        "RandOpt": {"method": {"name": "randopt", "sigma": 0.01}},
+        "MN": {"method": {"name": "modular_norm", "radius": 0.2}},
+    }
+}
+TABLE = {"kind": "rounds", "title": "t", "rows": ["method"]}
+
+
+@pytest.fixture
+def loaded(load):
+    return load(base=DISTILLED, axes=AXES, tables=[TABLE])
+
+
+@pytest.fixture
+def distil(finish, tmp_path):
+    """Write a finished distillation of a cell."""
+
+    def make(cell, base, votes, students, **changes):
+        first = replace(cell, id=f"{cell.id}/rounds/1")
+        finish(first, rewards=(0.1, 0.2, 0.3, 0.4), metrics={(4, 2): 0.75}, profile="p")
+        spec = {**cell.spec.model_dump(mode="json"), **changes}
+        document = {**make_document(base, votes, students), "spec": spec}
+        (tmp_path / "out" / cell.id / "distillation.json").write_text(json.dumps(document))
+
+    return make
+
+
+def table_of(loaded, out, index=0):
+    return build_tables(loaded, load_outcomes(loaded.cells, out))[index]
+
+
+def test_rows_have_base_search_students_and_the_gain_kept(loaded, distil, tmp_path):
+    randopt, other, *_ = (cell for cell in loaded.cells if cell.labels["method"] == "RandOpt")
+    distil(randopt, 0.2, [0.6, 0.7], [0.5, 0.65])
+    distil(other, 0.2, [0.7, 0.7], [0.45, 0.5])
+    table = table_of(loaded, tmp_path / "out")
+    headings = ("base", "rank 1", "vote", "student 1", "student 2", "best student", "gain kept")
+    assert table.columns == headings
+    first, second = table.rows
+    assert first.labels == ("RandOpt",)
+    values = {name: each.values for name, each in zip(headings, first.figures, strict=True)}
+    seeds = {randopt.seed: 65.0, other.seed: 50.0}
+    assert values["student 2"] == pytest.approx(seeds)
+    assert values["vote"] == pytest.approx({randopt.seed: 60.0, other.seed: 70.0})
+    assert values["best student"] == values["student 1"]
+    assert values["gain kept"] == pytest.approx({randopt.seed: 75.0, other.seed: 50.0})
+    assert all(not each.values and not each.is_complete for each in second.figures)
+
+
+def test_other_tables_read_the_first_search(load, distil, tmp_path):
+    metric = {"kind": "metric", "title": "m", "rows": ["method"], "columns": ["K"]}
+    loaded = load(base=DISTILLED, axes=AXES, tables=[TABLE, metric])
+    cell = loaded.cells[0]
+    distil(cell, 0.2, [0.6, 0.7], [0.5, 0.65])
+    row = table_of(loaded, tmp_path / "out", 1).rows[0]
+    assert row.figures[1].values == {cell.seed: 75.0}
+    assert load_outcomes(loaded.cells, tmp_path / "out").finished[cell.id].profile == "p"
+
+
+def test_times_of_distillations_are_refused(load, distil, tmp_path):
+    clock = {"kind": "wall_clock", "title": "w", "rows": ["method"]}
+    loaded = load(base=DISTILLED, axes=AXES, tables=[clock])
+    distil(loaded.cells[0], 0.2, [0.6, 0.7], [0.5, 0.65])
+    with pytest.raises(InvalidInputError, match="is a distillation"):
+        table_of(loaded, tmp_path / "out")
+
+
+def test_a_table_of_rounds_needs_distillations(load, tmp_path):
+    loaded = load(tables=[TABLE | {"rows": ["method", "task"]}])
+    with pytest.raises(InvalidInputError, match="no distillation") as refused:
+        table_of(loaded, tmp_path / "out")
+    assert "section `distillation`" in (refused.value.remedy or "")
+
+
+def test_a_distillation_with_other_settings_is_left_out(loaded, distil, tmp_path):
+    cell = loaded.cells[0]
+    other = {**cell.spec.model_dump(mode="json")["distillation"], "rounds": 3}
+    distil(cell, 0.2, [0.6, 0.7], [0.5, 0.65], distillation=other)
+    outcomes = load_outcomes(loaded.cells, tmp_path / "out")
+    assert outcomes.strangers == {cell.id: "distillation.rounds"}
+
+
+def test_titles_tell_distillations_from_searches(loaded):
+    assert loaded.cells[0].spec.name.endswith("distilled 2 times")
+
+
+def test_a_vote_without_a_gain_leaves_no_share(loaded, distil, tmp_path):
+    cell = loaded.cells[0]
+    distil(cell, 0.6, [0.5, 0.5], [0.6, 0.6])
+    table = table_of(loaded, tmp_path / "out")
+    share = table.rows[0].figures[-1]
+    assert (dict(share.values), share.seeds) == ({}, len(loaded.cells) // 2 - 1)
+    assert table.rows[0].figures[2].values == {cell.seed: 50.0}
+
+
+def test_a_plan_counts_what_an_estimate_counts(loaded, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    row = json.dumps({"numbers": [3, 5, 7], "target": 15})
+    (tmp_path / "training.jsonl").write_text(f"{row}\n" * 12)
+    cell = loaded.cells[0]
+    plan = plan_suite([cell])
+    counted = (plan.search, plan.development, plan.final_at_most, plan.base)
+    # Two rounds of 4 candidates, and 2 experts that answer 12 rows 16 times.
+    assert plan.candidates == 8
+    assert plan.search == 2 * (4 * 10 + 12 * 2 * 16)
+    assert sum(counted) == estimate_cost(cell.spec).evaluations
