@@ -11,7 +11,7 @@ from modnorm.checkpoint.pretrained import load_pretrained
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.checkpoint.weights import CheckpointWeights, weights_sha256
 from modnorm.checkpoint.writing import write_checkpoint
-from modnorm.errors import CandidateError
+from modnorm.errors import CandidateError, UnavailableError
 from modnorm.training.trainer_setup import ATTENTION
 
 if TYPE_CHECKING:
@@ -62,5 +62,12 @@ def write_student(
                 field="training.learning_rate",
                 remedy="lower it",
             )
-    write_checkpoint(stored, tensors, dict(stored.other_tensors()), directory, notes)
+    try:
+        write_checkpoint(stored, tensors, dict(stored.other_tensors()), directory, notes)
+    except UnavailableError as error:
+        raise UnavailableError(
+            error.message,
+            field="train_dir",
+            remedy="free disk space, or name another directory in MODNORM_TRAIN_DIR",
+        ) from error
     return weights_sha256(stored.layout, lambda tensor: tensors[tensor.name])

@@ -1,0 +1,39 @@
+"""Students that cannot be written."""
+
+import pytest
+import torch
+
+from modnorm.checkpoint.reference import resolve_checkpoint
+from modnorm.checkpoint.weights import CheckpointWeights
+from modnorm.errors import CandidateError, UnavailableError
+from modnorm.training.student import write_student
+
+
+@pytest.fixture
+def parameters():
+    stored = CheckpointWeights(resolve_checkpoint("tiny-thicket"))
+    whole = {tensor: stored.read(tensor) for tensor in stored.layout}
+    return {
+        part.name: piece
+        for tensor, weights in whole.items()
+        for part, piece in zip(
+            tensor.parts, weights.split([part.rows for part in tensor.parts]), strict=True
+        )
+    }
+
+
+def test_a_place_that_cannot_be_written_names_the_setting(parameters, tmp_path):
+    taken = tmp_path / "taken"
+    taken.write_text("a file")
+    with pytest.raises(UnavailableError, match="cannot write") as refused:
+        write_student(resolve_checkpoint("tiny-thicket"), parameters, taken / "student", {})
+    assert refused.value.field == "train_dir"
+    assert "MODNORM_TRAIN_DIR" in (refused.value.remedy or "")
+
+
+def test_a_weight_that_is_not_finite_is_refused(parameters, tmp_path):
+    name = next(iter(parameters))
+    broken = parameters | {name: torch.full_like(parameters[name], torch.nan)}
+    with pytest.raises(CandidateError, match="diverged"):
+        write_student(resolve_checkpoint("tiny-thicket"), broken, tmp_path / "student", {})
+    assert list(tmp_path.iterdir()) == []
