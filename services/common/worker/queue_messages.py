@@ -101,6 +101,19 @@ class QueueConsumer(Consumer):  # type: ignore[misc]  # celery has no types
         return connection
 
     @override
+    def ensure_connected(self, connection: Connection) -> Connection:
+        """Connect, however long the broker is down; `QueueLoop.end` ends the wait.
+
+        Celery's own wait ends only with its whole process.
+        """
+        connection.ensure_connection(  # type: ignore[no-untyped-call]  # untyped
+            _log_refusal,
+            interval_max=MAX_RECONNECT_SECONDS,
+            callback=self.perform_pending_operations,
+        )
+        return connection
+
+    @override
     def on_connection_error_after_connected(self, exc: Exception) -> None:
         """Close a broken connection and pause before Celery reconnects.
 
@@ -132,6 +145,10 @@ class QueueConsumer(Consumer):  # type: ignore[misc]  # celery has no types
 
     def _reject(self, message: Message) -> None:
         message.reject_log_error(logger, self._outages)  # type: ignore[no-untyped-call]  # untyped
+
+
+def _log_refusal(error: Exception, seconds: float) -> None:
+    logger.warning("no connection to the broker: %s; next attempt in %g s", error, seconds)
 
 
 def _drain_briefly(drain: Callable[..., None], timeout: float) -> None:
