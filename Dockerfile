@@ -30,11 +30,13 @@ COPY services services
 RUN --mount=type=bind,from=wheels,target=/wheels \
     pip --python /opt/modnorm/bin/python install --find-links=/wheels --no-deps .
 
+# The packages' own tests are a tenth of an image: they stay behind, too.
 FROM build AS aggregator-packages
 COPY constraints.txt services/aggregator/requirements.txt ./
 RUN --mount=type=bind,from=wheels,target=/wheels \
     pip --python /opt/modnorm/bin/python install --find-links=/wheels \
-        -c constraints.txt -r requirements.txt
+        -c constraints.txt -r requirements.txt \
+    && find /opt/modnorm -type d -name tests -prune -exec rm -r {} +
 
 FROM build AS sandbox-packages
 COPY constraints.txt services/sandbox/requirements.txt ./
@@ -42,6 +44,7 @@ RUN --mount=type=bind,from=wheels,target=/wheels \
     pip --python /opt/modnorm/bin/python install --find-links=/wheels \
         -c constraints.txt -r requirements.txt
 
+# For all that load models, trainers too: one more image would cost more disk than their packages.
 # PyTorch's own index has a build for CPUs; the one on PyPI brings gigabytes of CUDA.
 FROM build AS torch-packages
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
@@ -50,16 +53,11 @@ RUN --mount=type=bind,from=wheels,target=/wheels \
         ${TORCH_INDEX:+--extra-index-url=${TORCH_INDEX}} torch==2.13.0
 COPY pyproject.toml constraints.txt scripts/requirements.py ./
 RUN --mount=type=bind,from=wheels,target=/wheels \
-    python requirements.py services telemetry >requirements.txt \
+    python requirements.py services telemetry train >requirements.txt \
     && pip --python /opt/modnorm/bin/python install --find-links=/wheels \
-        -c constraints.txt -r requirements.txt
-
-# The trainer's packages are added to those of the other services with torch.
-FROM torch-packages AS trainer-packages
-RUN --mount=type=bind,from=wheels,target=/wheels \
-    python requirements.py train >requirements.txt \
-    && pip --python /opt/modnorm/bin/python install --find-links=/wheels \
-        -c constraints.txt -r requirements.txt
+        -c constraints.txt -r requirements.txt \
+    && find /opt/modnorm -type d \( -name tests -o -path '*/torch/test' \) -prune -exec rm -r {} + \
+    && find /opt/modnorm -path '*/torch/bin/*' -iname '*test*' -delete
 
 # What every service has: an account, its directories, no way to write elsewhere.
 FROM ${PYTHON_IMAGE} AS runtime
@@ -146,9 +144,7 @@ LABEL org.opencontainers.image.title="modnorm evaluator" \
     org.opencontainers.image.revision="${REVISION}" \
     org.opencontainers.image.licenses="Apache-2.0"
 
-FROM runtime AS trainer
-COPY --from=trainer-packages /opt/modnorm /opt/modnorm
-COPY --from=code /opt/modnorm /opt/modnorm
+FROM torch-runtime AS trainer
 ENV GOMP_SPINCOUNT=20000 \
     MODNORM_BIND_ADDRESS=127.0.0.1:50056
 ENTRYPOINT ["python", "-m", "services.trainer.server"]

@@ -162,7 +162,7 @@ def test_no_image_runs_as_root(target):
 def test_whatever_is_installed_may_come_from_the_wheels_alone():
     commands = re.findall(r"(?m)^RUN ((?:.*\\\n)*.*)", DOCKERFILE)
     installing = [one for one in commands if re.search(r"\bpip\b.* install ", one)]
-    assert len(installing) == DOCKERFILE.count(" --find-links=/wheels ") == 9
+    assert len(installing) == DOCKERFILE.count(" --find-links=/wheels ") == 8
     for command in installing:
         assert command.startswith("--mount=type=bind,from=wheels,target=/wheels ")
         assert " --find-links=/wheels " in command
