@@ -1,6 +1,8 @@
 """A docker compose lab for the drill, with its own project, volumes and secrets."""
 
 import json
+import os
+import signal
 import socket
 import subprocess
 import time
@@ -20,6 +22,8 @@ from modnorm.wire.channel import Credentials
 ROOT = Path(__file__).parents[1]
 HEALTHY_SECONDS = 180.0
 FINISH_SECONDS = 900.0
+UNDISTURBED = "undisturbed"
+"""Folder of the run that others are compared with."""
 DIFFERS = "timings.json"
 """The one file of a run that contains times and names of workers."""
 ENDED = (
@@ -63,6 +67,18 @@ class Lab:
         lines = (f"{name}={value}\n" for name, value in self.settings.items())
         file.write_text("".join(lines), encoding="utf-8")
         return file
+
+    def start(self, what: str, *arguments: str) -> None:
+        """Start the lab, wait until it is healthy, and print how long that took."""
+        with timed(what):
+            self.compose("up", "--detach", "--wait", "--quiet-pull", *arguments)
+
+    def kill(self, service: str, when: str) -> None:
+        """Kill the process of a service's one container and wait until it is healthy again."""
+        (container,) = self.containers(service)
+        os.kill(int(inspect(container, "{{.State.Pid}}")), signal.SIGKILL)
+        with timed(f"kill -9 {service} {when}, healthy again"):
+            wait_until_healthy_again(container)
 
     def fails(self, *arguments: str) -> bool:
         """Return whether a docker compose command fails."""
@@ -136,13 +152,12 @@ def compose_lab(
         wheels: Folder with a wheel of torch, used instead of PyTorch's index.
         settings: Further variables of the project's `.env`.
     """
-    address = _gateway()
-    target = f"{address}:{_free_port(address)}"
+    target = free_address()
     run([str(ROOT / "scripts/make-secrets"), str(folder / "secrets")])
     lines = {
         "MODNORM_PUBLISH": target,
-        "MODNORM_PAGE_PUBLISH": f"{address}:{_free_port(address)}",
-        "MODNORM_QUEUE_PUBLISH": f"{address}:{_free_port(address)}",
+        "MODNORM_PAGE_PUBLISH": free_address(),
+        "MODNORM_QUEUE_PUBLISH": free_address(),
         "MODNORM_SECRETS": str(folder / "secrets"),
         **settings,
     }
@@ -176,17 +191,14 @@ def joined_host(lab: Lab) -> Iterator[Lab]:
         host.compose("down", "--volumes", "--timeout", "5")
 
 
-def _gateway() -> str:
-    """Return an address of this host that containers in all networks can reach."""
+def free_address() -> str:
+    """Return a free HOST:PORT of this host that containers in all networks can reach."""
     template = "{{(index .IPAM.Config 0).Gateway}}"
     gateway = run(["docker", "network", "inspect", "--format", template, "bridge"])
-    return gateway.decode().strip()
-
-
-def _free_port(address: str) -> int:
+    host = gateway.decode().strip()
     with socket.socket() as probe:
-        probe.bind((address, 0))
-        return int(probe.getsockname()[1])
+        probe.bind((host, 0))
+        return f"{host}:{probe.getsockname()[1]}"
 
 
 def read_results(folder: Path) -> dict[str, bytes]:

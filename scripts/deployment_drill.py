@@ -4,7 +4,7 @@
 
 Needs root on the Docker host for kill -9. Builds, starts and removes a project of
 its own, with its own volumes, secrets and port, and prints results and times. Any
-violation ends it with exit code 1. It takes about ten minutes on two cores.
+violation ends it with exit code 1. It takes about 15 minutes on two cores.
 """
 
 import argparse
@@ -29,6 +29,7 @@ from modnorm.wire.channel import Credentials, open_channel
 from modnorm.wire.conversions import spec_to_proto
 from scripts.compose_lab import (
     ENDED,
+    UNDISTURBED,
     Lab,
     compose_lab,
     inspect,
@@ -39,13 +40,12 @@ from scripts.compose_lab import (
     run,
     say,
     timed,
-    wait_until_healthy_again,
 )
+from scripts.student_drill import survive_a_killed_server, survive_a_killed_trainer
 
 SERVICES = ("calibrator", "sampler", "evaluator", "aggregator", "redis", "postgres", "sandbox")
 """In the order of the kills, each as soon as the service has work."""
-IMAGES = ("aggregator", "calibrator", "sampler", "evaluator", "sandbox")
-UNDISTURBED = "undisturbed"
+IMAGES = ("aggregator", "calibrator", "sampler", "evaluator", "sandbox", "trainer")
 SETTINGS = {
     "MODNORM_EVALUATOR_CPUS": "0.8",
     "MODNORM_LEASE_SECONDS": "10",
@@ -107,7 +107,7 @@ def main() -> None:
 def _run_undisturbed(lab: Lab) -> Mapping[str, bytes]:
     if kept := read_results(lab.runs / UNDISTURBED):
         return kept
-    _start("up --wait, from nothing to healthy", lab)
+    lab.start("up --wait, from nothing to healthy")
     _check_fences(lab)
     experiment_id = lab.finish(lab.submit(SPEC, UNDISTURBED), UNDISTURBED)
     return lab.results(experiment_id, UNDISTURBED)
@@ -115,16 +115,11 @@ def _run_undisturbed(lab: Lab) -> Mapping[str, bytes]:
 
 def _build(lab: Lab) -> None:
     with timed("build"):
-        lab.compose("build", "--quiet")
+        lab.compose("--profile", "trainer", "build", "--quiet")
     for image in IMAGES:
         name = f"modnorm/{image}:0.1.0"
         size = run(["docker", "image", "inspect", "--format", "{{.Size}}", name])
         say(f"image {image}: {int(size) / 1e6:.0f} MB")
-
-
-def _start(what: str, lab: Lab, *arguments: str) -> None:
-    with timed(what):
-        lab.compose("up", "--detach", "--wait", "--quiet-pull", *arguments)
 
 
 def _check_fences(lab: Lab) -> None:
@@ -145,7 +140,7 @@ def _check_fences(lab: Lab) -> None:
 
 def _survive_kills(lab: Lab, expected: Mapping[str, bytes]) -> None:
     """Kill each container's process once during an experiment."""
-    _start("up --wait, new volumes", lab)
+    lab.start("up --wait, new volumes")
     experiment_id = _create_by_reflection(lab)
     lab.wait_for(experiment_id, experiments.EXPERIMENT_STATE_CALIBRATING)
     for service in SERVICES:
@@ -162,10 +157,7 @@ def _kill(lab: Lab, service: str, experiment_id: str) -> None:
     """Kill a container's process and wait until it is healthy again."""
     name = experiments.ExperimentState.Name(current := lab.state(experiment_id))
     require(current not in ENDED, f"{name} before {service} was killed")
-    (container,) = lab.containers(service)
-    os.kill(int(inspect(container, "{{.State.Pid}}")), signal.SIGKILL)
-    with timed(f"kill -9 {service} while {name.rpartition('_')[2]}, healthy again"):
-        wait_until_healthy_again(container)
+    lab.kill(service, f"while {name.rpartition('_')[2]}")
 
 
 def _kill_worker(lab: Lab) -> None:
@@ -182,13 +174,13 @@ def _kill_worker(lab: Lab) -> None:
 
 def _survive_scale_down_up_and_loss(lab: Lab, expected: Mapping[str, bytes]) -> None:
     """During a run scale out, stop and start the lab, delete its volumes and restore a backup."""
-    _start("up --wait --scale evaluator=3, new volumes", lab, "--scale", "evaluator=3")
+    lab.start("up --wait --scale evaluator=3, new volumes", "--scale", "evaluator=3")
     experiment_id = lab.submit(SPEC, "interrupted")
     _wait_for_workers(lab, experiment_id, 3)
     backup = _back_up(lab)
     with timed("down, in the middle of a run"):
         lab.compose("down")
-    _start("up --wait, on what was there", lab)
+    lab.start("up --wait, on what was there")
     require(lab.state(experiment_id) not in ENDED, "the run was over before `down`")
     lab.finish(experiment_id, "down and up")
     require_equal(expected, lab.results(experiment_id, "down and up"), "down and up")
@@ -222,7 +214,7 @@ def _back_up(lab: Lab) -> Backup:
 def _survive_a_host_that_comes_and_goes(lab: Lab, expected: Mapping[str, bytes]) -> None:
     """Join a host during a run and kill it."""
     lab = lab.under({"COMPOSE_FILE": "compose.yaml:compose.hosts.yaml"})
-    _start("up --wait with the queue published, new volumes", lab)
+    lab.start("up --wait with the queue published, new volumes")
     experiment_id = lab.submit(SPEC, "hosts")
     with joined_host(lab) as host:
         _wait_for_workers(lab, experiment_id, 2)
@@ -237,7 +229,7 @@ def _survive_with_rabbitmq(lab: Lab, expected: Mapping[str, bytes]) -> None:
     """Use RabbitMQ as the broker, and kill it during a run."""
     url = "amqp://modnorm@rabbitmq:5672//"
     lab = lab.under({"COMPOSE_PROFILES": "rabbitmq", "MODNORM_BROKER_URL": url})
-    _start("up --wait with RabbitMQ, new volumes", lab)
+    lab.start("up --wait with RabbitMQ, new volumes")
     experiment_id = lab.submit(SPEC, "rabbitmq")
     _wait_for_workers(lab, experiment_id, 1)
     _kill(lab, "rabbitmq", experiment_id)
@@ -288,6 +280,8 @@ PARTS: Mapping[str, Callable[[Lab, Mapping[str, bytes]], None]] = {
     "scale": _survive_scale_down_up_and_loss,
     "hosts": _survive_a_host_that_comes_and_goes,
     "rabbitmq": _survive_with_rabbitmq,
+    "trainer": survive_a_killed_trainer,
+    "serve": survive_a_killed_server,
 }
 
 
