@@ -43,7 +43,6 @@ def send_student(stub: ModelServiceStub, directory: Path, digest: str) -> None:
     Files that the server has are sent again only if their content differs.
 
     Raises:
-        InvalidInputError: a file has a name that a student cannot have.
         PreconditionError: the files have another digest.
         UnavailableError: the server is down; the same call resumes.
     """

@@ -127,18 +127,16 @@ class Students:
 
 
 def list_files(directory: Path) -> tuple[StudentFile, ...]:
-    """Return the files of a checkpoint's directory, sorted by name.
+    """Return the files of a checkpoint's directory that a student can have, sorted by name.
 
-    Raises:
-        InvalidInputError: a file has a name that a student cannot have.
+    Hidden files and files with other names, which a base may have, decide no answer.
     """
-    paths = sorted(path for path in directory.rglob("*") if path.is_file())
-    files = []
-    for path in paths:
-        name = path.relative_to(directory).as_posix()
-        _check_name(name)
-        files.append(StudentFile(name, path.stat().st_size, file_digest(path)))
-    return tuple(files)
+    named = {path.relative_to(directory).as_posix(): path for path in directory.rglob("*")}
+    return tuple(
+        StudentFile(name, path.stat().st_size, file_digest(path))
+        for name, path in sorted(named.items())
+        if path.is_file() and _FILE.fullmatch(name)
+    )
 
 
 def _check_checkpoint(directory: Path, digest: str) -> None:

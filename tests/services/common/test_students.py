@@ -139,6 +139,18 @@ def test_a_chunk_over_the_limit_is_refused(digest, served, stub):
     assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
+def test_files_that_decide_no_answer_may_have_any_name(trained, digest, stub, tmp_path):
+    """A student has the other files of its base, for instance those of a git repository."""
+    (trained / ".gitattributes").write_text("*.safetensors filter=lfs")
+    (trained / "Terms of use.md").write_text("be kind")
+    (trained / ".cache" / "huggingface").mkdir(parents=True)
+    (trained / ".cache" / "huggingface" / "tokenizer.json.lock").touch()
+    send_student(stub, trained, digest)
+    fetched = fetch_student(stub, digest, Students(tmp_path / "elsewhere"))
+    assert resolve_checkpoint(str(fetched)).digest == digest
+    assert not (fetched / ".gitattributes").exists()
+
+
 def test_a_file_that_a_killed_process_left_is_no_file_of_the_student(trained, digest, served):
     """A process killed in the middle of an upload leaves its draft."""
     first, *others = list_files(trained)
