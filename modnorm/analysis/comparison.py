@@ -32,6 +32,13 @@ _UNPAIRED = frozenset({"task", "scorer", _HELDOUT})
 """Conditions under which an answer to one row is right; others may differ between paired runs."""
 
 
+class Conditioned(TypedDict):
+    """The part of a document, of a search or of a distillation, that names its conditions."""
+
+    spec: Mapping[str, object]
+    provenance: Mapping[str, object]
+
+
 class ComparedRun(Protocol):
     """What a comparison reads of a finished run."""
 
@@ -174,7 +181,7 @@ def compare_runs(results: Sequence[ComparedRun]) -> list[ComparisonRow]:
     if not results:
         return []
     first = results[0]
-    expected, environments = _conditions(first.document), first.environments()
+    expected, environments = conditions_of(first.document), first.environments()
     rows = [_row(result, expected, environments) for result in results]
     for row, result in zip(rows[1:], results[1:], strict=True):
         _pair(row, result, first)
@@ -193,7 +200,9 @@ def describe_differences(results: Sequence[Results]) -> list[str]:
         spec = result.document["spec"]
         place = (_section(spec, "model").get("name"), _section(spec, "task").get("name"))
         other = first.setdefault(place, result)
-        if names := _differing(_conditions(result.document), _conditions(other.document)):
+        if names := differing_conditions(
+            conditions_of(result.document), conditions_of(other.document)
+        ):
             found.append(
                 f"not comparable: {result.name} differs from {other.name} in {', '.join(names)}"
             )
@@ -221,7 +230,7 @@ def _row(
     spec = document["spec"]
     method = _section(spec, "method")
     largest = max((e["population"] for e in document["ensembles"]), default=None)
-    found = _conditions(document)
+    found = conditions_of(document)
     base, rank_1 = document["base"], next(iter(document["experts"]), None)
     ensembles = [each for each in document["ensembles"] if each["population"] == largest]
     return ComparisonRow(
@@ -238,7 +247,7 @@ def _row(
         rank_1_interval=rank_1 and rank_1.get("heldout_interval"),
         ensembles={each["ensemble_size"]: each["metric"] for each in ensembles},
         intervals={each["ensemble_size"]: each.get("interval") for each in ensembles},
-        differs=_differing(found, expected),
+        differs=differing_conditions(found, expected),
         prompts_recorded=bool(found[_PROMPTS]),
         mixed_environments=document.get("mixed_environments", {}),
         other_environment=differing_settings(environments, result.environments()),
@@ -247,7 +256,7 @@ def _row(
     )
 
 
-def _differing(found: Mapping[str, object], expected: Mapping[str, object]) -> list[str]:
+def differing_conditions(found: Mapping[str, object], expected: Mapping[str, object]) -> list[str]:
     """Return the conditions that differ; prompts of other rows are left out, since they must."""
     names = [
         name
@@ -257,7 +266,7 @@ def _differing(found: Mapping[str, object], expected: Mapping[str, object]) -> l
     return [name for name in names if name != _PROMPTS or _HELDOUT not in names]
 
 
-def _conditions(document: ResultsDocument) -> dict[str, object]:
+def conditions_of(document: Conditioned) -> dict[str, object]:
     """Return the conditions that two comparable runs share."""
     spec, provenance = document["spec"], document["provenance"]
     task = _section(spec, "task")

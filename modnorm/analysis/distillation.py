@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal, Protocol, TypedDict, cast
 
-from modnorm.analysis.comparison import load_results
+from modnorm.analysis.comparison import conditions_of, differing_conditions, load_results
+from modnorm.analysis.document import ResultsDocument
 from modnorm.analysis.run_data import BaseRow, CandidateRow, EnsembleRow
 from modnorm.analysis.uncertainty import ConfidenceInterval, accuracy_interval
 from modnorm.errors import InvalidInputError
@@ -117,6 +118,8 @@ class ComparedEntry(TypedDict):
     tokens: int | None
     """Tokens generated for them; None if the run does not record them."""
     training_flops: float
+    differs: list[str]
+    """What keeps the run from being compared with the first one; empty when nothing does."""
 
 
 def figure(metric: float | None, rows: int) -> Figure:
@@ -222,19 +225,38 @@ def total_budget(rounds: Sequence[RoundEntry]) -> BudgetOfRound:
     )
 
 
-def compared_entry(directory: Path) -> ComparedEntry:
-    """Return the figures of a finished distillation or search.
+def compared_entries(directories: Sequence[Path]) -> list[ComparedEntry]:
+    """Return the figures of finished distillations and searches, in order.
 
     Raises:
-        InvalidInputError: the directory holds neither.
+        InvalidInputError: a directory holds neither.
     """
-    if not is_distillation(directory):
-        return _searched_entry(directory)
-    document = load_distillation(directory)
+    documents = [
+        load_distillation(each) if is_distillation(each) else load_results(each).document
+        for each in directories
+    ]
+    conditions = [conditions_of(each) for each in documents]
+    return [
+        _entry(directory.name, document, differing_conditions(found, conditions[0]))
+        for directory, document, found in zip(directories, documents, conditions, strict=True)
+    ]
+
+
+def _entry(
+    name: str, document: DistillationDocument | ResultsDocument, differs: list[str]
+) -> ComparedEntry:
+    if document["schema"] != SCHEMA:
+        return _searched_entry(name, cast("ResultsDocument", document), differs)
+    return _distilled_entry(name, cast("DistillationDocument", document), differs)
+
+
+def _distilled_entry(
+    name: str, document: DistillationDocument, differs: list[str]
+) -> ComparedEntry:
     best, spent = best_entry(document), total_budget(document["rounds"])
     search = best["search"]
     return ComparedEntry(
-        run=directory.name,
+        run=name,
         best_round=best["round"],
         base=document["rounds"][0]["heldout"],
         best_expert=search and search["best_expert"],
@@ -243,15 +265,15 @@ def compared_entry(directory: Path) -> ComparedEntry:
         answers=spent["answers"],
         tokens=spent["tokens"],
         training_flops=spent["training_flops"],
+        differs=differs,
     )
 
 
-def _searched_entry(directory: Path) -> ComparedEntry:
-    found = load_results(directory).document
+def _searched_entry(name: str, found: ResultsDocument, differs: list[str]) -> ComparedEntry:
     vote = max(found["ensembles"], key=lambda each: (each["population"], each["ensemble_size"]))
     base, best = found["base"], found["experts"][0]
     return ComparedEntry(
-        run=directory.name,
+        run=name,
         best_round=None,
         base=Figure(metric=base["heldout_metric"], interval=base["heldout_interval"]),
         best_expert=Figure(metric=best["heldout_metric"], interval=best["heldout_interval"]),
@@ -260,4 +282,5 @@ def _searched_entry(directory: Path) -> ComparedEntry:
         answers=found["budget"]["total"],
         tokens=None,
         training_flops=0.0,
+        differs=differs,
     )

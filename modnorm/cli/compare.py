@@ -55,15 +55,17 @@ def _note(text: str) -> None:
 
 def _compare_students(directories: Sequence[Path], *, as_json: bool) -> None:
     """Show distillations beside each other and beside searches."""
-    from modnorm.analysis.distillation import compared_entry
+    from modnorm.analysis.distillation import compared_entries
     from modnorm.cli.distillation_output import side_by_side
 
-    entries = [compared_entry(each) for each in directories]
+    entries = compared_entries(directories)
     if as_json:
         emit_json(entries)
         return
     for start in range(0, len(entries), _SIDE_BY_SIDE):
         stdout().print(side_by_side(entries[start : start + _SIDE_BY_SIDE]))
+    for entry in entries:
+        _warn_of_conditions(entry["run"], entry["differs"], entries[0]["run"])
 
 
 def _side_by_side(rows: Sequence["ComparisonRow"]) -> "Table":
@@ -123,13 +125,16 @@ def _p(value: float) -> str:
     return "<0.001" if value < 0.001 else f"{value:.3f}"
 
 
+def _warn_of_conditions(run: str, differs: Sequence[str], first: str) -> None:
+    if differs:
+        note = f"not comparable: {run} differs from {first} in {', '.join(differs)}"
+        stderr().print(note, soft_wrap=True)
+
+
 def _warn(row: "ComparisonRow", first: str) -> None:
     from modnorm.analysis.environments import describe_differing, describe_mixed
 
-    if row["differs"]:
-        names = ", ".join(row["differs"])
-        note = f"not comparable: {row['run']} differs from {first} in {names}"
-        stderr().print(note, soft_wrap=True)
+    _warn_of_conditions(row["run"], row["differs"], first)
     if not row["prompts_recorded"]:
         note = f"the prompts of {row['run']} are not recorded, so they are not compared"
         stderr().print(note, soft_wrap=True)
