@@ -1,8 +1,8 @@
 """`python -m verification.chaos`: seeded random faults against a lab of real processes.
 
-Each schedule runs one small experiment while evaluators, services, Postgres, Redis, the network,
-the clock and the disk fail. Its results must equal those of an undisturbed run. At the end a
-planted bug must be detected.
+Each schedule runs a small search or distillation while workers, services, Postgres, Redis, the
+network, the clock and the disk fail. Its results must equal those of an undisturbed run. At the
+end a planted bug must be detected.
 """
 
 import argparse
@@ -15,7 +15,7 @@ from pathlib import Path
 
 from verification.chaos.campaign import Campaign
 from verification.chaos.chaos_lab import working_folder
-from verification.chaos.fault_schedule import Fault
+from verification.chaos.fault_schedule import SEARCH_FAULTS, Fault
 from verification.chaos.planted import find_planted_bug
 
 
@@ -23,12 +23,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Play schedules; return 1 if one failed, a fault had no effect, or the bug was not found."""
     asked = _parser().parse_args(arguments)
     seed = secrets.randbelow(10**6) if asked.seed is None else asked.seed
-    faults = [Fault(name) for name in asked.faults.split(",")] if asked.faults else list(Fault)
+    faults = (
+        tuple(Fault(name) for name in asked.faults.split(",")) if asked.faults else SEARCH_FAULTS
+    )
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     with working_folder(asked.logs) as folder:
         campaign = Campaign(folder, faults)
         try:
             campaign.play(range(seed, seed + asked.schedules))
+            campaign.distil(range(seed, seed + asked.distillations))
         finally:
             _show(campaign.summary(), asked.json)
         detected = find_planted_bug(folder / "planted") if asked.planted else True
@@ -48,10 +51,15 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--schedules", type=int, default=20, help="number of schedules (20)")
     parser.add_argument(
+        "--distillations", type=int, default=2, help="schedules of distillations (2)"
+    )
+    parser.add_argument(
         "--seed", type=int, help="seed of the first schedule; each next one adds 1"
     )
     parser.add_argument(
-        "--faults", default="", help=f"use only these faults, of {', '.join(Fault)}"
+        "--faults",
+        default="",
+        help=f"use only these faults in searches, of {', '.join(SEARCH_FAULTS)}",
     )
     parser.add_argument("--logs", type=Path, help="folder for the logs of the services")
     parser.add_argument("--json", type=Path, help="also write the summary to this file")

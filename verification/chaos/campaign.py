@@ -5,13 +5,22 @@ import statistics
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from verification.chaos.chaos_lab import Lab, open_lab
-from verification.chaos.fault_schedule import EXPERIMENTS, Fault, Schedule, draw
+from verification.chaos.fault_schedule import (
+    DISTILLATION,
+    EXPERIMENTS,
+    SEARCH_FAULTS,
+    Fault,
+    Schedule,
+    draw,
+    draw_distillation,
+)
 from verification.chaos.play import Performance, Verdict
 from verification.chaos.run_outcome import Outcome
-from verification.chaos.small_experiments import JOBS
+from verification.chaos.small_experiments import DISTILLATION_JOBS, JOBS
 
 CHANCES = 5
 """A kind of fault that had no effect in this many injections, and never any, counts as idle."""
@@ -47,7 +56,7 @@ def perform(lab: Lab, schedule: Schedule, expected: dict[str, Outcome]) -> Verdi
 class Campaign:
     """Plays schedules and counts their results."""
 
-    def __init__(self, folder: Path, faults: Sequence[Fault] = tuple(Fault)) -> None:
+    def __init__(self, folder: Path, faults: Sequence[Fault] = SEARCH_FAULTS) -> None:
         self._folder = folder
         self._faults = faults
         self._expected: dict[str, Outcome] = {}
@@ -71,14 +80,32 @@ class Campaign:
         )
 
     def play(self, seeds: Iterable[int]) -> None:
-        """Play the schedules of some seeds."""
+        """Play the schedules of some seeds on searches."""
         waiting = [draw(seed, JOBS, self._faults) for seed in seeds]
         while waiting:
             self._labs += 1
             with open_lab(self._folder / f"lab-{self._labs}") as lab:
-                self._expected = self._expected or undisturbed(lab)
+                if not self._expected:
+                    self._expected = undisturbed(lab)
                 while waiting and self._passes(lab, waiting.pop(0)):
                     pass
+
+    def distil(self, seeds: Iterable[int]) -> None:
+        """Play the schedules of some seeds on distillations.
+
+        Each has a new lab, since a lab trains no student twice.
+        """
+        schedules = [draw_distillation(seed, DISTILLATION_JOBS) for seed in seeds]
+        if schedules:
+            with self._trained_lab() as lab:
+                self._expected |= undisturbed(lab, (DISTILLATION,))
+        for schedule in schedules:
+            with self._trained_lab() as lab:
+                self._passes(lab, schedule)
+
+    def _trained_lab(self) -> AbstractContextManager[Lab]:
+        self._labs += 1
+        return open_lab(self._folder / f"lab-{self._labs}", supervised=False, trains=True)
 
     def summary(self) -> dict[str, object]:
         """Return counts of schedules and faults, and times of recovery."""
@@ -101,14 +128,17 @@ class Campaign:
             counted[str(injection.step.fault)] += 1
         _print_verdict(verdict)
         if verdict.complaints:
-            print(f"    repeat: {self._command(schedule.seed)}", flush=True)
+            print(f"    repeat: {self._command(schedule)}", flush=True)
         return not verdict.complaints
 
-    def _command(self, seed: int) -> str:
+    def _command(self, schedule: Schedule) -> str:
         """Return the command that repeats one schedule."""
-        chosen = set(self._faults) != set(Fault)
+        seed = schedule.seed
+        if schedule.experiment == DISTILLATION:
+            return f"make chaos SCHEDULES=0 DISTILLATIONS=1 SEED={seed}"
+        chosen = set(self._faults) != set(SEARCH_FAULTS)
         only = f" FAULTS={','.join(self._faults)}" if chosen else ""
-        return f"make chaos SCHEDULES=1 SEED={seed}{only}"
+        return f"make chaos SCHEDULES=1 DISTILLATIONS=0 SEED={seed}{only}"
 
 
 def _print_verdict(verdict: Verdict) -> None:

@@ -10,6 +10,7 @@ class Fault(StrEnum):
     """A kind of fault."""
 
     KILL_EVALUATOR = "kill_evaluator"
+    KILL_TRAINER = "kill_trainer"
     KILL_ENGINE = "kill_engine"
     KILL_AGGREGATOR = "kill_aggregator"
     KILL_CALIBRATOR = "kill_calibrator"
@@ -28,12 +29,31 @@ class Fault(StrEnum):
     LATE_REPORT = "late_report"
 
 
+SEARCH_FAULTS = tuple(fault for fault in Fault if fault is not Fault.KILL_TRAINER)
+"""Faults of searches, whose labs have no trainer."""
+DISTILLATION_FAULTS = (
+    Fault.KILL_EVALUATOR,
+    Fault.KILL_TRAINER,
+    Fault.KILL_AGGREGATOR,
+    Fault.PAUSE_EVALUATOR,
+    Fault.PAUSE_AGGREGATOR,
+    Fault.FLUSH_BROKER,
+    Fault.RESTART_BROKER,
+    Fault.RESTART_DATABASE,
+    Fault.CUT_LINK,
+    Fault.CUT_HOST,
+    Fault.JUMP_CLOCK,
+    Fault.FILL_DISK,
+)
+"""Faults of distillations. The others concern the reports of a single experiment."""
 EARLY = frozenset({Fault.KILL_CALIBRATOR, Fault.KILL_SAMPLER, Fault.FILL_DISK})
 """Faults that affect calibrator and sampler, injected right after the submission."""
 COLD = EARLY
 """Faults before which profiles and scale maps are deleted, so that they are computed again."""
 EXPERIMENTS = ("word-problems", "countdown")
 """Experiments by name, in `verification.chaos.small_experiments`; the last one is calibrated."""
+DISTILLATION = "distillation"
+"""Name of the experiment that trains a student."""
 
 
 @dataclass(frozen=True)
@@ -74,14 +94,23 @@ class Schedule:
         return f"{self.experiment}: {'; '.join(map(str, self.steps))}"
 
 
-def draw(seed: int, jobs: int, faults: Sequence[Fault] = tuple(Fault)) -> Schedule:
-    """Draw a schedule of two to four faults."""
+def draw(seed: int, jobs: int, faults: Sequence[Fault] = SEARCH_FAULTS) -> Schedule:
+    """Draw a schedule of two to four faults in a search."""
     source = random.Random(seed)
     chosen = source.sample(faults, k=min(len(faults), source.randint(2, 4)))
     early = any(fault in EARLY for fault in chosen)
     experiment = EXPERIMENTS[-1] if early else source.choice(EXPERIMENTS)
     steps = (_step(fault, source, jobs) for fault in chosen)
     return Schedule(seed, experiment, tuple(sorted(steps, key=lambda step: step.after)))
+
+
+def draw_distillation(seed: int, jobs: int) -> Schedule:
+    """Draw a schedule of two or three faults in a distillation, the trainer's death among them."""
+    source = random.Random(seed)
+    others = [fault for fault in DISTILLATION_FAULTS if fault is not Fault.KILL_TRAINER]
+    chosen = (Fault.KILL_TRAINER, *source.sample(others, k=source.randint(1, 2)))
+    steps = (_step(fault, source, jobs) for fault in chosen)
+    return Schedule(seed, DISTILLATION, tuple(sorted(steps, key=lambda step: step.after)))
 
 
 def _step(fault: Fault, source: random.Random, jobs: int) -> Step:

@@ -6,7 +6,7 @@ A fault without effect, for example after the end of the experiment, returns Non
 import random
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -14,7 +14,7 @@ import psycopg
 import redis
 
 from verification.chaos import host, intruder
-from verification.chaos.chaos_lab import LEASE_SECONDS, REAP_SECONDS, Lab
+from verification.chaos.chaos_lab import LEASE_SECONDS, REAP_SECONDS, TRAINER, Lab
 from verification.chaos.fault_schedule import Fault
 from verification.chaos.observer import Observer
 from verification.chaos.proxy import Mode
@@ -42,6 +42,15 @@ def _kill_evaluator(scene: Scene) -> str | None:
         return None
     scene.lab.kill(name)
     return f"killed {name}, which held a lease"
+
+
+def _kill_trainer(scene: Scene) -> str | None:
+    """Kill the trainer and the child that trains, up to a few seconds after it got its job."""
+    if _holder(scene, (TRAINER,)) is None:
+        return None
+    time.sleep(scene.source.uniform(0, 6))
+    scene.lab.kill(TRAINER)
+    return "killed the trainer, which held a lease"
 
 
 def _kill_engine(scene: Scene) -> str | None:
@@ -184,12 +193,18 @@ def _fill_disk(scene: Scene) -> str | None:
     return f"filled the disk for {seconds:.1f} s"
 
 
-def _holder(scene: Scene) -> str | None:
-    """Wait for an evaluator that holds a lease; return its name, or None if there is none."""
+def _holder(scene: Scene, workers: Collection[str] = ()) -> str | None:
+    """Wait for a worker that holds a lease; return its name, or None if there is none.
+
+    Args:
+        scene: The lab.
+        workers: Names of the workers that count; all workers by default.
+    """
+    wanted = workers or scene.lab.workers
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
         sight = scene.observer.look()
-        holders = [name for name in sight.holders if name in scene.lab.workers]
+        holders = [name for name in sight.holders if name in wanted]
         if holders or sight.ended:
             return scene.source.choice(holders) if holders else None
         time.sleep(0.02)
@@ -210,6 +225,7 @@ def _late_report(scene: Scene) -> str | None:
 
 INJECT: Mapping[Fault, Callable[[Scene], str | None]] = {
     Fault.KILL_EVALUATOR: _kill_evaluator,
+    Fault.KILL_TRAINER: _kill_trainer,
     Fault.KILL_ENGINE: _kill_engine,
     Fault.KILL_AGGREGATOR: _kill_aggregator,
     Fault.KILL_CALIBRATOR: _kill_calibrator,

@@ -7,6 +7,11 @@ import psycopg
 
 from verification.labs.servers import Database
 
+_JOBS = """
+SELECT j.state, j.worker FROM jobs j JOIN experiments e ON e.id = j.experiment_id
+WHERE e.id = %s OR e.parent_id = %s
+"""
+"""The jobs of an experiment and of its parts."""
 ENDED = frozenset({"SUCCEEDED", "FAILED", "CANCELLED"})
 
 
@@ -63,7 +68,7 @@ class Observer:
         if not rows:
             return Sight()
         experiment, state = (str(value) for value in rows[0])
-        jobs = self._ask("SELECT state, worker FROM jobs WHERE experiment_id = %s", experiment)
+        jobs = self._ask(_JOBS, experiment, experiment)
         done = sum(state == "done" for state, _ in jobs)
         holders = tuple(str(worker) for state, worker in jobs if state == "leased")
         return Sight(experiment, state, done, holders)

@@ -12,10 +12,15 @@ from dataclasses import dataclass, field
 from modnorm.client.client import Client
 from modnorm.errors import ModnormError, UnavailableError
 from verification.chaos.chaos_lab import Lab
-from verification.chaos.fault_schedule import Schedule, Step
+from verification.chaos.fault_schedule import DISTILLATION, Schedule, Step
 from verification.chaos.faults import INJECT, Scene
 from verification.chaos.observer import Observer, Sight
-from verification.chaos.run_outcome import Outcome, broken_invariants, read_outcome
+from verification.chaos.run_outcome import (
+    Outcome,
+    broken_invariants,
+    read_distillation,
+    read_outcome,
+)
 from verification.chaos.small_experiments import make_experiment
 from verification.labs.waiting import HANG_SECONDS
 
@@ -158,10 +163,12 @@ class Performance:
 
     def _read(self) -> Outcome:
         """Read the outcome; retry, since the last fault may have broken the connection."""
+        trains = self._verdict.schedule.experiment == DISTILLATION
+        read = read_distillation if trains else read_outcome
         with suppress(ModnormError):
-            return read_outcome(self._lab.database, self._lab.server, self._sight.experiment)
+            return read(self._lab.database, self._lab.server, self._sight.experiment)
         time.sleep(1)
-        return read_outcome(self._lab.database, self._lab.server, self._sight.experiment)
+        return read(self._lab.database, self._lab.server, self._sight.experiment)
 
     @staticmethod
     def _differences(expected: Outcome, outcome: Outcome) -> Iterator[str]:

@@ -35,6 +35,13 @@ _TABLES: Mapping[str, str] = {
         SELECT population, ensemble_size, row, answer, correct, valid, support, correct_support
         FROM votes WHERE experiment_id = %s ORDER BY population, ensemble_size, row""",
 }
+_ROUNDS = """
+    SELECT index, phase, searched_model, searched_digest, start_digest, dataset_digest, harvest,
+           student_digest
+    FROM rounds WHERE experiment_id = %s ORDER BY index"""
+_PARTS = """
+    SELECT id, request_id, purpose FROM experiments WHERE parent_id = %s ORDER BY request_id"""
+_SEARCH = "search"
 _INVARIANTS: Mapping[str, str] = {
     "a job is not done": """
         SELECT id, state FROM jobs WHERE experiment_id = %s AND state <> 'done'""",
@@ -59,6 +66,12 @@ _INVARIANTS: Mapping[str, str] = {
         WHERE e.id = %s GROUP BY e.id
         HAVING e.last_cursor <> count(v.cursor) OR e.last_cursor <> max(v.cursor)""",
 }
+_INVARIANTS_OF_PARTS = (
+    "a job is not done",
+    "a lease is left",
+    "events are not numbered without a gap",
+)
+"""Invariants that also hold for experiments of other phases, and with reused results."""
 
 Rows = list[tuple[object, ...]]
 
@@ -92,12 +105,32 @@ def read_outcome(database: Database, server: str, experiment: str) -> Outcome:
     return Outcome(json.dumps(document, sort_keys=True), tables)
 
 
-def broken_invariants(database: Database, experiment: str) -> Iterator[str]:
-    """Yield the violated invariants of an ended experiment."""
+def read_distillation(database: Database, server: str, experiment: str) -> Outcome:
+    """Read the outcome of a succeeded distillation: its rounds, and the outcome of each part.
+
+    Training counts its progress in wall time, so the distillation's own counters are left out.
+    """
     with database.connect() as connection:
-        for name, query in _INVARIANTS.items():
-            for row in _rows(connection, query, experiment):
-                yield f"{name}: {row}"
+        tables = {"rounds": _rows(connection, _ROUNDS, experiment)}
+        parts = _rows(connection, _PARTS, experiment)
+        for part, request, _ in parts:
+            place = "/".join(str(request).split("/")[-2:])
+            for name, query in _TABLES.items():
+                tables[f"{place} {name}"] = _rows(connection, query, str(part))
+    searches = [str(part) for part, _, purpose in parts if purpose == _SEARCH]
+    documents = [read_outcome(database, server, search).document for search in searches]
+    return Outcome(json.dumps(documents), tables)
+
+
+def broken_invariants(database: Database, experiment: str) -> Iterator[str]:
+    """Yield the violated invariants of an ended experiment and its parts."""
+    with database.connect() as connection:
+        parts = [str(part) for part, *_ in _rows(connection, _PARTS, experiment)]
+        names = _INVARIANTS_OF_PARTS if parts else tuple(_INVARIANTS)
+        for each in (experiment, *parts):
+            for name in names:
+                for row in _rows(connection, _INVARIANTS[name], each):
+                    yield f"{name}: {row}"
 
 
 def _rows(

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from modnorm.spec import ExperimentSpec, parse_spec
+from verification.chaos.fault_schedule import DISTILLATION
 
 _POPULATION: Mapping[str, object] = {
     "size": 8,
@@ -37,17 +38,45 @@ _TASKS: Mapping[str, Mapping[str, object]] = {
 }
 
 
+_DEVELOPMENT = {"source": "bundled:countdown-development"}
+DISTILLATION_JOBS = 14
+"""Jobs of the distillation before its training; the base's last ones are reused."""
+_DISTILLATION: Mapping[str, object] = {
+    "task": {
+        "name": "countdown",
+        "selection": {"source": "bundled:countdown-selection", "limit": 4},
+        "heldout": {"source": "bundled:countdown-heldout", "limit": 4},
+        "max_tokens": 64,
+    },
+    "method": {"name": "randopt", "radius": 0.006},
+    "population": {"size": 3, "ensemble_sizes": [1, 2], "statistics": "full"},
+    "distillation": {
+        "rounds": 1,
+        "rows": {**_DEVELOPMENT, "offset": 4, "limit": 16},
+        "development": {**_DEVELOPMENT, "limit": 4},
+        "harvest": {"samples": 2, "keep": 2},
+        "training": {
+            "rank": 4,
+            "learning_rate": 0.001,
+            "batch_size": 4,
+            "checkpoint_steps": 1,
+        },
+    },
+}
+
+
 def make_experiment(name: str) -> ExperimentSpec:
     """Return the spec of an experiment by name.
 
     Its attempts suffice for a schedule that ends the lease of one job ten times.
     """
+    sections = _DISTILLATION if name == DISTILLATION else _TASKS[name]
     return parse_spec(
         {
             "name": name,
             "model": "tiny-thicket",
             "population": dict(_POPULATION),
             "failures": {"max_attempts": 100},
-            **_TASKS[name],
+            **sections,
         }
     )
