@@ -1,8 +1,24 @@
-"""Seeds of sampled answers: one for each expert's answer to each training row."""
+"""Seeds of a distillation: of each round's population and training, and of sampled answers.
+
+All but the first round's are hashes. So runs of neighbouring seeds share no randomness, and a mean
+over seeds has independent terms.
+"""
 
 import hashlib
 
 from modnorm.spec_limits import MAX_SEED
+
+
+def round_seed(population_seed: int, round_number: int) -> int:
+    """Return the seed of a round's population: that of the spec in the first round."""
+    if round_number <= 1:
+        return population_seed
+    return _seed(f"population/{population_seed}/{round_number}")
+
+
+def training_seed(population_seed: int, round_number: int) -> int:
+    """Return the seed of a round's training."""
+    return _seed(f"training/{population_seed}/{round_number}")
 
 
 def harvest_seed(population_seed: int, round_number: int) -> int:

@@ -14,7 +14,7 @@ from modnorm.spec.population import PopulationSpec
 from modnorm.spec.running import EngineSpec, FailureSpec
 from modnorm.spec.section import Name, Named, Section, field_fault, named
 from modnorm.spec.task import ModelSpec, TaskSpec
-from modnorm.spec_limits import MAX_SEED, MAX_TWO_SIDED_SEED
+from modnorm.spec_limits import MAX_TWO_SIDED_SEED
 
 
 class ExperimentSpec(Section):
@@ -95,8 +95,6 @@ class ExperimentSpec(Section):
                 "distillation.harvest.experts",
                 f"must be one of population.ensemble_sizes ({', '.join(map(str, sizes))})",
             )
-        if self.population.seed > MAX_SEED - self.distillation.rounds:
-            raise field_fault("population.seed", "is too large: each round adds 1")
         return self
 
     @property

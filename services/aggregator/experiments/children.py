@@ -7,7 +7,7 @@ import uuid
 
 from sqlmodel import Session, col, select
 
-from modnorm.distillation.sampling_seeds import harvest_seed
+from modnorm.distillation.sampling_seeds import harvest_seed, round_seed
 from modnorm.spec import ExperimentSpec, HarvestSpec, ModelSpec
 from services.aggregator.experiments.expert_selection import harvest_experts
 from services.aggregator.experiments.lifecycle import add_jobs, end, record
@@ -50,7 +50,7 @@ def child_spec(spec: ExperimentSpec, model: str, round_number: int) -> Experimen
     if model != spec.model.name:
         method = method.model_copy(update={"profile": None})
         reference = ModelSpec(name=model)
-    seed = spec.population.seed + max(round_number - 1, 0)
+    seed = round_seed(spec.population.seed, round_number)
     return spec.model_copy(
         update={
             "name": f"{spec.name} round {round_number}".strip(),

@@ -11,6 +11,7 @@ from sqlmodel import Session, col, select
 
 from modnorm.checkpoint.students import student_name
 from modnorm.distillation.dataset import dataset_digest
+from modnorm.distillation.sampling_seeds import training_seed
 from modnorm.spec import DistillationSpec
 from services.aggregator.experiments.children import (
     add_evaluation,
@@ -333,7 +334,7 @@ def _trained_candidate(parent: Experiment, part: Round) -> dict[str, object]:
         "experiment_id": parent.id,
         "index": part.index,
         "noise": "",
-        "seed": parent.spec.population.seed + part.index,
+        "seed": training_seed(parent.spec.population.seed, part.index),
         "method": TRAINED,
         "radius": 0.0,
         "scale_map_digest": "",
