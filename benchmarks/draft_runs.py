@@ -19,15 +19,19 @@ import json
 import multiprocessing
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from statistics import median
+from typing import TypeVar
 
 from benchmarks.near_ties import Key, gaps
 from modnorm import load_run
 from modnorm.analysis import read_answers
 from modnorm.analysis.run_files import read_timings
 from modnorm.spec import ExperimentSpec, parse_spec
+
+_Result = TypeVar("_Result")
 
 NONE, POPULATION = "none", "population"
 _TRACED = 24
@@ -52,11 +56,13 @@ def main() -> int:
     return 0
 
 
-def _in_child(function: object, *arguments: object) -> dict[str, float]:
-    """Call a function in a new process, whose end frees the GPU; return its result."""
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
-        result: dict[str, float] = pool.apply(function, arguments)  # type: ignore[arg-type]
-    return result
+def _in_child(function: Callable[..., _Result], *arguments: object) -> _Result:
+    """Call a function in a new process, whose end frees the GPU; return its result.
+
+    The processes of a pool of `multiprocessing` may not start vLLM's worker.
+    """
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(function, *arguments).result()
 
 
 def _spec(
