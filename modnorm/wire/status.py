@@ -49,6 +49,11 @@ _BY_CODE: dict[grpc.StatusCode, type[errors.ModnormError]] = {
     code: kind for kind, code in reversed(CODES.items())
 }
 _RUNNING = "is a server running at that address?"
+_CLOSED = (
+    "if the server uses TLS, set MODNORM_TLS_CA, and MODNORM_TLS_CERT and MODNORM_TLS_KEY where "
+    "callers must have a certificate"
+)
+"""Remedy if a server closes a connection at once, as one does that expects TLS."""
 _BARE: dict[type[errors.ModnormError], tuple[str | None, str]] = {
     errors.UnavailableError: (None, _RUNNING),
     errors.TooLargeError: ("message", "send or ask for less at a time: fewer or shorter rows"),
@@ -125,7 +130,8 @@ def _from_bare(error: grpc.RpcError, late: str) -> errors.ModnormError:
     kind = _BY_CODE.get(error.code(), errors.ModnormError)
     details = error.details() or error.code().name.lower()
     if kind is errors.UnavailableError and (words := _unreachable(details)):
-        return errors.UnreachableError(words, remedy=_RUNNING)
+        is_closed = words.endswith(("Socket closed", "Connection reset by peer"))
+        return errors.UnreachableError(words, remedy=_CLOSED if is_closed else _RUNNING)
     field, remedy = _BARE.get(kind, (None, None))
     return kind(details, field=field, remedy=remedy)
 

@@ -51,6 +51,12 @@ def test_a_connection_that_was_not_made_is_told_in_our_words(details, words):
     assert error.remedy == "is a server running at that address?"
 
 
+def test_a_connection_that_the_server_closes_may_lack_tls():
+    error = from_rpc_error(Ended(REFUSED.replace("Connection refused", "Socket closed")))
+    assert error.message.endswith("Socket closed")
+    assert "MODNORM_TLS_CA" in (error.remedy or "")
+
+
 def test_other_words_of_grpc_stay():
     error = from_rpc_error(Ended("Socket closed"))
     assert type(error) is UnavailableError
