@@ -27,7 +27,7 @@ from typing import TypeVar
 
 from benchmarks.near_ties import Key, gaps
 from modnorm import load_run
-from modnorm.analysis import read_answers
+from modnorm.analysis.parquet_files import read_answers
 from modnorm.analysis.run_files import read_timings
 from modnorm.spec import ExperimentSpec, parse_spec
 

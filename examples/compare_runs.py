@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from modnorm.analysis import compare_runs, load_all_results
+from modnorm.analysis.comparison import compare_runs, load_all_results
 
 COLUMNS = ["population", "ensemble_size", "difference", "difference_interval", "p_value"]
 

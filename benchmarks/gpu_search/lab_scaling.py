@@ -26,9 +26,9 @@ from statistics import median
 from benchmarks.gpu_search.candidates import METHOD, RADIUS
 from benchmarks.gpu_search.host_lab import Plan, running_lab
 from benchmarks.gpu_search.report_tables import print_table
-from modnorm.client import ExperimentState
 from modnorm.client.calls import list_candidates
 from modnorm.client.client import Client
+from modnorm.client.experiments import ExperimentState
 from modnorm.spec import ExperimentSpec, parse_spec
 from modnorm.v1 import experiment_pb2 as experiments
 

@@ -5,7 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from modnorm.analysis import BaseRow, CandidateRow, EnsembleRow, RowsRecord, RunData, VoteRow
+from modnorm.analysis.run_data import (
+    BaseRow,
+    CandidateRow,
+    EnsembleRow,
+    RowsRecord,
+    RunData,
+    VoteRow,
+)
 from modnorm.search.ranking import select_experts
 from modnorm.search.stopping import Interval
 from modnorm.search.voting import plurality

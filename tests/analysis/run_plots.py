@@ -1,8 +1,8 @@
 """The plots of a run, as its directory has them."""
 
-from modnorm.analysis import RunData
 from modnorm.analysis.document import results_document
 from modnorm.analysis.plots import draw_plots, plot_data
+from modnorm.analysis.run_data import RunData
 
 
 def draw_run(run: RunData) -> dict[str, bytes]:

@@ -4,9 +4,10 @@ from statistics import fmean, stdev
 
 import pytest
 
-from modnorm.analysis import load_results, write_run
 from modnorm.analysis.analyses import analyze
 from modnorm.analysis.answers import AnswerRecord
+from modnorm.analysis.comparison import load_results
+from modnorm.analysis.export import write_run
 from modnorm.analysis.figures import plan_figures
 from modnorm.analysis.parquet_files import write_answers
 from modnorm.analysis.run_tables import tabulate_runs

@@ -1,9 +1,10 @@
 import pandas as pd
 import pytest
 
-from modnorm.analysis import load_results, write_run
 from modnorm.analysis.analyses import analyze
 from modnorm.analysis.analysis_files import write_analysis
+from modnorm.analysis.comparison import load_results
+from modnorm.analysis.export import write_run
 from modnorm.analysis.run_tables import tabulate_runs
 from modnorm.analysis.table_files import FORMATS, write_table
 

@@ -2,7 +2,8 @@ from dataclasses import replace
 
 import pytest
 
-from modnorm.analysis import compare_runs, load_results, write_run
+from modnorm.analysis.comparison import compare_runs, load_results
+from modnorm.analysis.export import write_run
 from modnorm.errors import InvalidInputError
 
 

@@ -3,8 +3,10 @@ from dataclasses import replace
 
 import pytest
 
-from modnorm.analysis import BaseRow, compare_runs, load_results, write_run
+from modnorm.analysis.comparison import compare_runs, load_results
 from modnorm.analysis.environments import describe_mixed, environments_of, mixed_settings
+from modnorm.analysis.export import write_run
+from modnorm.analysis.run_data import BaseRow
 
 CPU = {"engine": "transformers", "torch": "2.13.0", "device": "cpu", "threads": "1"}
 GPU = {"engine": "transformers", "torch": "2.11.0", "device": "H200"}

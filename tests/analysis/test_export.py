@@ -2,8 +2,7 @@ import csv
 import json
 from dataclasses import replace
 
-from modnorm.analysis import write_run
-from modnorm.analysis.export import COLUMNS
+from modnorm.analysis.export import COLUMNS, write_run
 
 DETERMINISTIC = ["results.json", "candidates.csv", "votes.jsonl", "report.html"]
 

@@ -4,10 +4,9 @@ from html.parser import HTMLParser
 
 import pytest
 
-from modnorm.analysis import BaseRow, RunData
 from modnorm.analysis.document import results_document
 from modnorm.analysis.report import render_report
-from modnorm.analysis.run_data import StateRow
+from modnorm.analysis.run_data import BaseRow, RunData, StateRow
 from tests.analysis.run_plots import draw_run
 
 

@@ -4,9 +4,9 @@ import csv
 import json
 from dataclasses import asdict
 
-from modnorm.analysis import write_run
 from modnorm.analysis.comparison import compare_runs, load_results
 from modnorm.analysis.document import describe_shortcuts, results_document
+from modnorm.analysis.export import write_run
 from tests.analysis.run_plots import draw_run
 
 

@@ -1,6 +1,6 @@
 from dataclasses import replace
 
-from modnorm.analysis import EnsembleRow, VoteRow
+from modnorm.analysis.run_data import EnsembleRow, VoteRow
 from modnorm.analysis.votes import vote_records
 from modnorm.search.voting import AnswerCount, Ballot, count_votes
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from modnorm.analysis import write_run
+from modnorm.analysis.export import write_run
 
 EXCERPTS = Path(__file__).parent.parent / "analysis" / "published"
 

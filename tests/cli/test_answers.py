@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from modnorm.analysis import AnswerRecord, VoteRecord
+from modnorm.analysis.answers import AnswerRecord
 from modnorm.analysis.records import LINEAGE, PROFILE, SCALE_MAP
+from modnorm.analysis.votes import VoteRecord
 from modnorm.client.client import Client
 from modnorm.client.export import save_run
 from modnorm.client.rundir import RunDirectory

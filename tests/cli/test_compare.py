@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from modnorm.analysis import write_run
+from modnorm.analysis.export import write_run
 
 
 @pytest.fixture(scope="module")

@@ -11,16 +11,11 @@ from grpc_status import rpc_status
 
 from modnorm import AsyncClient, Client, Ensemble, Run, errors
 from modnorm.analysis.listing import Listing
-from modnorm.client import (
-    AsyncRun,
-    Event,
-    Experiment,
-    ExperimentState,
-    ExperimentSummary,
-    calls,
-)
+from modnorm.client import calls
 from modnorm.client import watch as watching
+from modnorm.client.async_run import AsyncRun
 from modnorm.client.calls import get_artifact, list_answers, list_votes
+from modnorm.client.experiments import Event, Experiment, ExperimentState, ExperimentSummary
 from modnorm.v1 import evaluation_pb2 as evaluation
 from modnorm.v1 import experiment_pb2 as experiments
 from modnorm.wire.conversions import spec_to_proto

@@ -4,9 +4,10 @@ from dataclasses import asdict
 import grpc
 import pytest
 
-from modnorm.analysis import AnswerCount, AnswerFilter, VoteFilter
+from modnorm.analysis.answers import AnswerFilter
 from modnorm.analysis.export import write_run
 from modnorm.analysis.saved_run import SavedRun
+from modnorm.analysis.votes import VoteFilter
 from modnorm.cli.results import write_results
 from modnorm.client.client import Client
 from modnorm.client.export import fetch_run, save_run
@@ -14,6 +15,7 @@ from modnorm.client.lab_run import LabRun
 from modnorm.client.rundir import RunDirectory
 from modnorm.errors import PreconditionError, UnavailableError
 from modnorm.search.stopping import Interval
+from modnorm.search.voting import AnswerCount
 from modnorm.tasks.rows import encode_rows
 from modnorm.v1 import common_pb2 as common
 from modnorm.v1 import evaluation_pb2 as evaluation

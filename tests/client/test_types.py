@@ -10,7 +10,8 @@ from modnorm.analysis.answers import AnswerRecord
 from modnorm.analysis.listing import AsyncListing, Listing
 from modnorm.analysis.run_data import CandidateRow
 from modnorm.analysis.votes import VoteRecord
-from modnorm.client import AsyncRun, Event, Experiment, ExperimentState, ExperimentSummary
+from modnorm.client.async_run import AsyncRun
+from modnorm.client.experiments import Event, Experiment, ExperimentState, ExperimentSummary
 
 
 def described(target: str) -> list[str]:

@@ -3,8 +3,8 @@
 import pytest
 
 from modnorm import load_run
-from modnorm.client import ExperimentState
 from modnorm.client.embedded import find_embedded
+from modnorm.client.experiments import ExperimentState
 from modnorm.errors import NotFoundError, UnauthenticatedError
 from modnorm.wire.channel import Credentials
 

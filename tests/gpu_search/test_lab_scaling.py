@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
 from benchmarks.gpu_search import lab_scaling
-from modnorm.client import ExperimentState
+from modnorm.client.experiments import ExperimentState
 
 if TYPE_CHECKING:
     from modnorm.client.client import Client

@@ -5,8 +5,8 @@ import threading
 
 import pytest
 
-from modnorm.client import ExperimentState
 from modnorm.client.client import Client
+from modnorm.client.experiments import ExperimentState
 from modnorm.errors import NotFoundError, UnauthenticatedError, UnavailableError
 from modnorm.v1 import evaluation_pb2_grpc
 from modnorm.wire.channel import Credentials

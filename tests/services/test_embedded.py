@@ -5,10 +5,10 @@ import threading
 import pytest
 from filelock import FileLock, Timeout
 
-from modnorm.client import ExperimentState
 from modnorm.client.calls import create_experiment
 from modnorm.client.client import Client
 from modnorm.client.embedded import GROUP, embedded_client, find_embedded
+from modnorm.client.experiments import ExperimentState
 from modnorm.client.inputs import check_inputs
 from modnorm.client.settings import ClientSettings
 from modnorm.engines import load_engine

@@ -3,8 +3,8 @@
 import sqlite3
 from contextlib import contextmanager
 
-from modnorm.client import ExperimentState
 from modnorm.client.embedded import embedded_client
+from modnorm.client.experiments import ExperimentState
 from modnorm.client.rundir import RunDirectory, hold, state_directory
 from modnorm.client.settings import ClientSettings
 from modnorm.client.unfinished_runs import read_unfinished

@@ -7,9 +7,16 @@ from pathlib import Path
 import pytest
 import yaml
 
-from modnorm.analysis import BaseRow, CandidateRow, EnsembleRow, RowsRecord, RunData, VoteRow
 from modnorm.analysis.export import write_run
-from modnorm.analysis.run_data import StateRow
+from modnorm.analysis.run_data import (
+    BaseRow,
+    CandidateRow,
+    EnsembleRow,
+    RowsRecord,
+    RunData,
+    StateRow,
+    VoteRow,
+)
 from modnorm.search.ranking import select_experts
 from modnorm.suites import Cell, LoadedSuite, load_suite
 

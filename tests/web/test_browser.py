@@ -8,8 +8,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
 from modnorm import Client
-from modnorm.analysis import read_answers
-from modnorm.analysis.parquet_files import write_answers
+from modnorm.analysis.parquet_files import read_answers, write_answers
 from modnorm.spec import parse_spec
 from modnorm.wire.tokens import Role, TokenTable, make_token, write_tokens
 from services.aggregator.experiments.experiment_store import ExperimentStore

@@ -6,9 +6,9 @@ from html.parser import HTMLParser
 
 import pytest
 
-from modnorm.analysis import load_results, read_answers, read_votes
 from modnorm.analysis.answers import AnswerFilter
-from modnorm.analysis.parquet_files import ANSWERS, write_answers
+from modnorm.analysis.comparison import load_results
+from modnorm.analysis.parquet_files import ANSWERS, read_answers, read_votes, write_answers
 from modnorm.analysis.votes import VoteFilter
 
 
