@@ -17,54 +17,6 @@ from modnorm.v1 import experiment_pb2 as experiments
 from modnorm.wire.conversions import descriptor_from_proto, descriptor_to_proto, spec_to_proto
 
 
-@pytest.fixture
-def run_of(spec, tmp_path):
-    """Make the directory of a run, with the state of its lab or without."""
-
-    def make(method, *, state=True):
-        content = spec.model_dump(mode="json", exclude={"method", "population"})
-        named = parse_spec({**content, **method})
-        path = tmp_path / "run"
-        (path / "state" if state else path).mkdir(parents=True)
-        (path / "spec.json").write_text(json.dumps(named.model_dump(mode="json")))
-        if state:
-            (path / "state" / "modnorm.db").touch()
-        return path
-
-    return make
-
-
-SEARCH = {"method": {"name": "randopt", "sigma": 0.01}, "population": {"size": 2}}
-
-
-def test_a_trained_model_has_no_rank(run_of, modnorm, tmp_path):
-    out = tmp_path / "out"
-    code, _, err = modnorm("export", run_of({"method": "es"}), "--rank", 1, "--out", out)
-    assert code == 2
-    assert err.startswith("error: rank: ")
-    assert not out.exists()
-
-
-def test_of_a_search_a_rank_is_asked_for(run_of, modnorm, tmp_path):
-    code, _, err = modnorm("export", run_of(SEARCH), "--out", tmp_path / "out")
-    assert code == 2
-    assert "--rank 1" in err
-
-
-def test_without_the_state_of_the_lab_there_are_no_descriptors(run_of, modnorm, tmp_path):
-    path = run_of(SEARCH, state=False)
-    code, _, err = modnorm("export", path, "--rank", 1, "--out", tmp_path / "out")
-    assert code == 2
-    assert err.startswith("error: run: ")
-    assert "with --server" in err
-
-
-def test_a_directory_that_is_not_empty_is_refused(run_of, modnorm, tmp_path):
-    code, _, err = modnorm("export", run_of(SEARCH), "--rank", 1, "--out", tmp_path)
-    assert code == 2
-    assert err.startswith("error: out: ")
-
-
 def served(serve, servicer, experiment, candidates, artifacts):
     """Serve a lab that stored one experiment; returns its target."""
 
