@@ -1,13 +1,15 @@
 """Progress of a long measurement by phase: bars on a terminal, plain lines in a log."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from typing_extensions import override
 
+from modnorm.cli.console import stderr
 from modnorm.cli.pace import Pace, speed
 
 _LINE_SECONDS = 5.0
@@ -39,6 +41,17 @@ def counting(console: Console, *, quiet: bool) -> Iterator[Counts]:
         )
         with Progress(*columns, console=console) as progress:
             yield _Bars(progress)
+
+
+@contextmanager
+def counted(name: str, *, quiet: bool) -> Iterator[Callable[[int, int], None]]:
+    """Yield a function that shows how many of all items are done, on a terminal only.
+
+    In a pipe errors are one line, and nothing else.
+    """
+    console = stderr()
+    with counting(console, quiet=quiet or not console.is_terminal) as counts:
+        yield partial(counts.show, name)
 
 
 class _Bars(Counts):

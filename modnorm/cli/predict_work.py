@@ -3,14 +3,12 @@
 import json
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from modnorm.cli.console import emit_json, stderr
+from modnorm.cli.counts import counted
 from modnorm.cli.interruption import interruptible
 from modnorm.cli.options import in_lab, lab_of
 from modnorm.cli.runs import opened_run
@@ -23,15 +21,12 @@ from modnorm.prediction.ensemble_definition import (
 )
 from modnorm.prediction.manifest import read_manifest
 from modnorm.prediction.question_files import answer_line, whole_file
-from modnorm.prediction.ranked_votes import OnProgress
+from modnorm.prediction.ranked_votes import OnProgress, Prediction
 from modnorm.prediction.run_predictions import PredictionSettings, Predictor
+from modnorm.tasks import Task
 from modnorm.tasks.questions import parse_question, read_questions, read_raw_questions
+from modnorm.tasks.row_files import Raw
 from modnorm.wire.conversions import spec_from_proto
-
-if TYPE_CHECKING:
-    from modnorm.prediction.ranked_votes import Prediction
-    from modnorm.tasks import Task
-    from modnorm.tasks.row_files import Raw
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +88,7 @@ def predict_file(
     answered = _answered_here if asked.lab is None else _answered_in_lab
     with (
         interruptible("stopped; no file was written"),
-        _progress(quiet=output.quiet) as on_progress,
+        counted("answers", quiet=output.quiet) as on_progress,
     ):
         count = _write(answered(asked, settings, questions, on_progress), output)
     if output.file is not None and output.as_json:
@@ -104,7 +99,7 @@ def predict_file(
 
 def _answered_here(
     asked: Asked, settings: PredictionSettings, questions: Path, on_progress: OnProgress
-) -> "Iterator[Prediction]":
+) -> Iterator[Prediction]:
     """Yield the predictions of an engine on this machine, in the order of the questions."""
     predictor = Predictor(asked.find(), settings)
     placed = predictor.encode(read_questions(predictor.task, questions))
@@ -128,7 +123,7 @@ def _check_remote(settings: PredictionSettings) -> None:
 
 def _answered_in_lab(
     asked: Asked, settings: PredictionSettings, questions: Path, on_progress: OnProgress
-) -> "Iterator[Prediction]":
+) -> Iterator[Prediction]:
     """Yield the predictions of a lab's evaluators, in the order of the questions."""
     _check_remote(settings)
     with in_lab(asked.source, asked.lab or "") as (client, experiment):
@@ -144,14 +139,14 @@ def _answered_in_lab(
         yield from _in_order(predictions)
 
 
-def _checked(task: "Task", questions: Path) -> "Iterator[Raw]":
+def _checked(task: Task, questions: Path) -> Iterator[Raw]:
     """Yield the raw questions of a file, whose errors name the line."""
     for place, raw in read_raw_questions(questions):
         parse_question(task, raw, place)
         yield raw
 
 
-def _in_order(predictions: "Iterable[Prediction]") -> "Iterator[Prediction]":
+def _in_order(predictions: Iterable[Prediction]) -> Iterator[Prediction]:
     """Yield predictions by row; they are held until all rows before them have come."""
     held: dict[int, Prediction] = {}
     following = 0
@@ -162,7 +157,7 @@ def _in_order(predictions: "Iterable[Prediction]") -> "Iterator[Prediction]":
             following += 1
 
 
-def _write(predictions: "Iterable[Prediction]", output: Output) -> int:
+def _write(predictions: Iterable[Prediction], output: Output) -> int:
     """Write one line for each prediction, or one array of all; return their number."""
     lines = map(answer_line, predictions)
     if output.file is None and output.as_json:
@@ -175,13 +170,3 @@ def _write(predictions: "Iterable[Prediction]", output: Output) -> int:
             file.write(line)
             count += 1
     return count
-
-
-@contextmanager
-def _progress(*, quiet: bool) -> Iterator[OnProgress]:
-    console = stderr()
-    columns = (TextColumn("answers"), MofNCompleteColumn(), TimeRemainingColumn())
-    hidden = quiet or not console.is_terminal  # errors in a pipe are one line, and nothing else
-    with Progress(*columns, console=console, transient=True, disable=hidden) as progress:
-        bar = progress.add_task("", total=None)
-        yield lambda done, total: progress.update(bar, completed=done, total=total)

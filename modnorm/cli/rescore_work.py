@@ -1,16 +1,15 @@
 """The work of `modnorm rescore`: open a run, judge its completions, show the changes."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
 from modnorm.analysis.saved_run import SavedRun
 from modnorm.cli.console import emit_json, percent, stderr, stdout, table
+from modnorm.cli.counts import counted
 from modnorm.cli.interruption import interruptible
 from modnorm.cli.runs import opened_run
 from modnorm.client.rescoring import check_has_votes, rescore_run, rescored_document
@@ -52,7 +51,7 @@ def rescore_and_show(  # noqa: PLR0913 - each argument is an option of the comma
             target = out or _place(found, task.scorer)
             if target is not None:
                 check_writable(target)
-            with _progress(quiet=quiet) as on_progress:
+            with counted("judging", quiet=quiet) as on_progress:
                 rescored = rescore_run(found, task, judges=judges, on_progress=on_progress)
     document = rescored_document(found, rescored)
     if target is not None:
@@ -85,16 +84,6 @@ def _sandboxed(task: str, target: str | None) -> Iterator[tuple["Runner | None",
         check_sandbox(task, sandbox)
         with ThreadPoolExecutor(os.cpu_count(), "judge") as judges:
             yield sandbox, judges
-
-
-@contextmanager
-def _progress(*, quiet: bool) -> Iterator[Callable[[int, int], None]]:
-    console = stderr()
-    columns = (TextColumn("judging"), MofNCompleteColumn(), TimeRemainingColumn())
-    hidden = quiet or not console.is_terminal  # errors in a pipe are one line, and nothing else
-    with Progress(*columns, console=console, transient=True, disable=hidden) as progress:
-        bar = progress.add_task("", total=None)
-        yield lambda done, total: progress.update(bar, completed=done, total=total)
 
 
 def _show(rescored: "Rescored") -> None:
