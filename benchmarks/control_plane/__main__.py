@@ -1,7 +1,7 @@
 """Load test of a lab's control plane with simulated evaluators and no model.
 
-    python -m benchmarks.control_plane [--sizes 1000 10000] [--evaluators 1000]
-        [--work-seconds 0.9] [--postgres FOLDER]
+    python -m benchmarks.control_plane [--sizes 1000 6000] [--evaluators 400]
+        [--work-seconds 0.92] [--postgres FOLDER]
 
 Starts Postgres (durable, default settings), Redis, the sampler and the aggregator in separate
 processes, and simulated evaluators in another. For each size an experiment is created over gRPC.
@@ -189,11 +189,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the benchmark and print results."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
-        "--sizes", type=int, nargs="+", default=[1000, 10_000], help="N of each experiment"
+        "--sizes", type=int, nargs="+", default=[1000, 6000], help="N of each experiment"
     )
-    parser.add_argument("--evaluators", type=int, default=1000)
+    parser.add_argument("--evaluators", type=int, default=400)
     parser.add_argument(
-        "--work-seconds", type=float, default=0.9, help="mean seconds of a job's work"
+        "--work-seconds", type=float, default=0.92, help="mean seconds of a job's work"
     )
     parser.add_argument("--postgres", type=Path, help="folder of Postgres's programs")
     options = parser.parse_args(arguments)
