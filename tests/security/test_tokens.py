@@ -26,7 +26,7 @@ from modnorm.wire.channel import Credentials
 from modnorm.wire.tokens import Role
 from services.common.access.call_permissions import ALLOWED, OPEN
 from services.common.healthcheck import check
-from verification.fuzz.discovery import Rpc, every_rpc
+from verification.fuzz.fuzzer import Rpc, every_rpc
 from verification.labs.secured_worker import claimed
 from verification.labs.waiting import HANG_SECONDS
 

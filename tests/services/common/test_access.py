@@ -26,7 +26,7 @@ from modnorm.wire.tokens import (
 from services.common.access.callers import Caller, current_caller
 from services.common.access.exposure import is_loopback
 from services.common.access.rate_limits import BURST_SECONDS, RateLimits, StreamLimits
-from services.common.access.token_file import CHECK_SECONDS, TokenFile
+from services.common.access.token_gate import CHECK_SECONDS, TokenFile
 from verification.labs.waiting import HANG_SECONDS
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)

@@ -5,8 +5,7 @@ import logging
 import pytest
 
 from modnorm.wire.tokens import Role, make_token
-from services.common.logging import json_handler
-from services.common.redaction import BLANK, blanked
+from services.common.logging import BLANK, blanked, json_handler
 from services.common.settings import AggregatorSettings
 
 TOKEN, _ = make_token("alice", [Role.READ])
