@@ -34,7 +34,11 @@ CELLS = {
     "paper-wall-clock": 12,
 }
 
-SEEDS = {"paper-hyperparameters-es": {39, 40, 41}, "paper-hyperparameters-two-point": {39}}
+SEEDS = {
+    "paper-hyperparameters-es": {39, 40, 41},
+    "paper-hyperparameters-two-point": {39},
+    "tiny-low-rank-trials": {41},
+}
 """Of the suites that choose settings; all others have 42 to 44."""
 
 
