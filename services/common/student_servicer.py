@@ -71,10 +71,13 @@ class ModelServicer(models_pb2_grpc.ModelServiceServicer):
     ) -> AsyncIterator[models_pb2.DownloadModelFileResponse]:
         """Stream one file of a stored student."""
         files = await asyncio.to_thread(self._students.files, request.model_digest)
-        if request.name not in {file.name for file in files}:
+        sizes = {file.name: file.size for file in files}
+        if request.name not in sizes:
             raise NotFoundError(f"the student has no file {request.name[:200]!r}", field="name")
-        if request.offset < 0:
-            raise InvalidInputError("must not be negative", field="offset")
+        if not 0 <= request.offset <= sizes[request.name]:
+            raise InvalidInputError(
+                f"the file has {sizes[request.name]} bytes", field="offset", remedy="lower it"
+            )
         directory = self._students.require(request.model_digest)
         chunks = read_chunks(directory / request.name, request.offset)
         while (chunk := await asyncio.to_thread(next, chunks, None)) is not None:

@@ -55,14 +55,14 @@ class MessageMaker:
     Args:
         noise: Source of randomness.
         words: Texts for fields, such as stored ids.
-        valid: Valid requests by path, each as the messages of its stream.
+        valid: Valid requests by path, one of them or several, each as the messages of its stream.
     """
 
     def __init__(
         self,
         noise: random.Random,
         words: Sequence[str],
-        valid: Mapping[str, Sequence[bytes]],
+        valid: Mapping[str, Sequence[Sequence[bytes]]],
     ) -> None:
         self._noise = noise
         self._words = (*WORDS, *words)
@@ -74,7 +74,7 @@ class MessageMaker:
             return [b"\x0a\x80\x80\x80\x40" + bytes(MESSAGE_BYTES)]
         valid = self._valid.get(path)
         if valid and self._noise.random() < 0.5:
-            return self._changed(method.input_type, valid)
+            return self._changed(method.input_type, self._noise.choice(valid))
         count = self._noise.choice((0, 1, 1, 2, 3)) if method.client_streaming else 1
         return [self._message(method.input_type) for _ in range(count)]
 

@@ -62,9 +62,9 @@ def leased(channel: grpc.Channel, job_id: str, worker: str = "by-hand") -> messa
 
 
 def report_of(
-    channel: grpc.Channel, job: messages.Job, reward: float = 0.0
+    channel: grpc.Channel, job: messages.Job, reward: float = 0.0, *, right: bool = False
 ) -> Sequence[messages.ReportJobRequest]:
-    """Return a valid report of a job in two messages."""
+    """Return a valid report of a job in two messages, whose answers may all be right."""
     stub = JobServiceStub(channel)
     fetch = messages.FetchRowsRequest(rows_digest=job.rows_digest)
     batches = stub.FetchRows(fetch, timeout=HANG_SECONDS)
@@ -75,7 +75,14 @@ def report_of(
     if not header.descriptor.coefficients:
         header.descriptor.coefficients.extend([0.5] * active)
     answers = [
-        messages.Answer(row=row, completion="an answer", reward=reward, tokens=2)
+        messages.Answer(
+            row=row,
+            completion="an answer",
+            reward=reward,
+            tokens=2,
+            vote="1" if right else None,
+            correct=right,
+        )
         for row in range(rows)
     ]
     return (

@@ -185,3 +185,17 @@ def test_a_slow_second_upload_leaves_nothing_in_a_complete_student(trained, dige
         served.write(digest, files[0], slow())
     served.write(digest, files[0], [contents[files[0].name]])
     assert served.files(digest) == files
+
+
+@pytest.mark.parametrize("offset", [-1, 2**40, 2**63 - 1])
+def test_an_offset_outside_the_file_is_refused(trained, digest, stub, offset):
+    send_student(stub, trained, digest)
+    request = models_pb2.DownloadModelFileRequest(
+        model_digest=digest, name="config.json", offset=offset
+    )
+    with pytest.raises(grpc.RpcError) as refused:
+        list(stub.DownloadModelFile(request))
+    assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    whole = models_pb2.DownloadModelFileRequest(model_digest=digest, name="config.json", offset=3)
+    chunks = b"".join(part.chunk for part in stub.DownloadModelFile(whole))
+    assert chunks == (trained / "config.json").read_bytes()[3:]
