@@ -44,7 +44,7 @@ class Worker(QueueWorker):
         load: LoadEngine = load_engine,
         registry: CollectorRegistry | None = None,
     ) -> None:
-        super().__init__(settings, queue=QUEUE, task=TASK)
+        super().__init__(settings, queue=QUEUE, task=TASK, join_seconds=JOIN_SECONDS)
         self._watchdog = Watchdog(settings.stall_seconds)
         client = AggregatorClient(
             JobServiceStub(self._channel), worker=self.name, shutdown=self._shutdown
@@ -79,11 +79,6 @@ class Worker(QueueWorker):
     def abandon(self) -> None:
         """Fail the current job, for a process that is about to end; from any thread."""
         self._runner.abandon()
-
-    @property
-    @override
-    def _join_seconds(self) -> float:
-        return JOIN_SECONDS
 
     @property
     @override

@@ -28,7 +28,13 @@ class Worker(QueueWorker):
     def __init__(
         self, settings: TrainerSettings, *, registry: CollectorRegistry | None = None
     ) -> None:
-        super().__init__(settings, queue=TRAIN_QUEUE, task=TRAIN_TASK, kind="-trainer")
+        super().__init__(
+            settings,
+            queue=TRAIN_QUEUE,
+            task=TRAIN_TASK,
+            join_seconds=JOIN_SECONDS,
+            kind="-trainer",
+        )
         client = TrainingClient(
             JobServiceStub(self._channel),
             ModelServiceStub(self._channel),
@@ -37,11 +43,6 @@ class Worker(QueueWorker):
         )
         metrics = TrainerMetrics(registry or CollectorRegistry())
         self._runner = TrainingRunner(client, self._shutdown, settings, metrics)
-
-    @property
-    @override
-    def _join_seconds(self) -> float:
-        return JOIN_SECONDS
 
     @property
     @override

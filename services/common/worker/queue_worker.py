@@ -30,12 +30,22 @@ class QueueWorker(ABC):
         settings: Broker, aggregator, name and grace period.
         queue: Name of the queue.
         task: Name of the task in its messages.
+        join_seconds: Longest stop beyond the grace period.
         kind: Ending of the worker's default name.
     """
 
-    def __init__(self, settings: WorkerSettings, *, queue: str, task: str, kind: str = "") -> None:
+    def __init__(
+        self,
+        settings: WorkerSettings,
+        *,
+        queue: str,
+        task: str,
+        join_seconds: float,
+        kind: str = "",
+    ) -> None:
         self.name = settings.worker_name or f"{platform.node()}-{os.getpid()}{kind}"
         self._shutdown = Shutdown(settings.stop_grace)
+        self._join_seconds = join_seconds
         self._running = threading.Lock()
         self._channel = open_channel(
             settings.aggregator_target, settings.credentials, CHANNEL_OPTIONS
@@ -77,11 +87,6 @@ class QueueWorker(ABC):
         """Handle the job of a message; Celery acknowledges the message when this returns."""
         if self._shutdown.requested.wait(self._pause) or not self._handle(job_id):
             raise Reject("the worker is stopping", requeue=True)
-
-    @property
-    @abstractmethod
-    def _join_seconds(self) -> float:
-        """Longest stop beyond the grace period."""
 
     @property
     @abstractmethod
