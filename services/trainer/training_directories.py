@@ -3,6 +3,7 @@
 import hashlib
 import shutil
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from modnorm.files import encode_json
@@ -30,11 +31,15 @@ class TrainingDirectories:
         shutil.rmtree(self._root / _key(job), ignore_errors=True)
 
     def remove_old(self) -> None:
-        """Remove directories that no training used for a long time."""
+        """Remove directories that no training used for a long time.
+
+        Another trainer may remove one at the same time.
+        """
         limit = time.time() - KEPT_SECONDS
         for directory in self._root.glob("*"):
-            if directory.stat().st_mtime < limit:
-                shutil.rmtree(directory, ignore_errors=True)
+            with suppress(FileNotFoundError):
+                if directory.stat().st_mtime < limit:
+                    shutil.rmtree(directory, ignore_errors=True)
 
 
 def _key(job: messages.TrainJob) -> str:
