@@ -27,6 +27,7 @@ from modnorm.tasks import Task
 from modnorm.tasks.questions import parse_question, read_questions, read_raw_questions
 from modnorm.tasks.row_files import Raw
 from modnorm.wire.conversions import spec_from_proto
+from modnorm.wire.run_messages import provenance
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +128,8 @@ def _answered_in_lab(
     """Yield the predictions of a lab's evaluators, in the order of the questions."""
     _check_remote(settings)
     with in_lab(asked.source, asked.lab or "") as (client, experiment):
-        task = task_identity(spec_from_proto(experiment.spec)).load()
+        spec = spec_from_proto(experiment.spec)
+        task = task_identity(spec, provenance(experiment)).load()
         predictions = client.predict(
             asked.source,
             _checked(task, questions),

@@ -1,6 +1,6 @@
 """All that an ensemble's answers depend on: base, experts, scale map, task and cap."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -42,6 +42,10 @@ class SearchedRun(Protocol):
     @property
     def spec(self) -> ExperimentSpec:
         """The experiment's spec."""
+
+    @property
+    def provenance(self) -> Mapping[str, object]:
+        """Digests and names of what the results depend on."""
 
     @property
     def ensembles(self) -> Sequence[SelectedEnsemble]:
@@ -135,7 +139,7 @@ def define_ensemble(
     return EnsembleDefinition(
         model=run.spec.model,
         model_digest=scale_map.model_digest,
-        task=task_identity(run.spec),
+        task=task_identity(run.spec, run.provenance),
         scale_map=scale_map,
         population=ensemble.population,
         experts=tuple(_expert(index, found) for index in ensemble.experts),
@@ -191,13 +195,19 @@ def _expert(index: int, descriptors: dict[int, Descriptor]) -> Expert:
     return Expert(index, descriptor)
 
 
-def task_identity(spec: ExperimentSpec) -> TaskIdentity:
-    """Return the task of a spec with its scorer and completion cap.
+def task_identity(spec: ExperimentSpec, provenance: Mapping[str, object]) -> TaskIdentity:
+    """Return the task of a run with the scorer that judged its answers and its completion cap.
+
+    Args:
+        spec: The run's spec.
+        provenance: The run's; its scorer has a version, which a later default need not have.
 
     Raises:
         InvalidInputError: this installation has no such task, or no such scorer.
     """
     named = spec.task
-    task = get_stored_task(named.name, scorer=named.scorer, declaration=named.declaration)
+    recorded = provenance.get("scorer")
+    scorer = str(recorded) if recorded else named.scorer
+    task = get_stored_task(named.name, scorer=scorer, declaration=named.declaration)
     cap = named.max_tokens or task.max_tokens
     return TaskIdentity(task.name, task.scorer, named.declaration, cap)

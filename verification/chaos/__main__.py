@@ -32,6 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         try:
             campaign.play(range(seed, seed + asked.schedules))
             campaign.distil(range(seed, seed + asked.distillations))
+            campaign.draft(range(seed, seed + asked.drafts))
         finally:
             _show(campaign.summary(), asked.json)
         detected = find_planted_bug(folder / "planted") if asked.planted else True
@@ -52,6 +53,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--schedules", type=int, default=20, help="number of schedules (20)")
     parser.add_argument(
         "--distillations", type=int, default=2, help="schedules of distillations (2)"
+    )
+    parser.add_argument(
+        "--drafts", type=int, default=0, help="schedules with drafts, which need vLLM (0)"
     )
     parser.add_argument(
         "--seed", type=int, help="seed of the first schedule; each next one adds 1"

@@ -11,12 +11,14 @@ from pathlib import Path
 from verification.chaos.chaos_lab import Lab, open_lab
 from verification.chaos.fault_schedule import (
     DISTILLATION,
+    DRAFTS,
     EXPERIMENTS,
     SEARCH_FAULTS,
     Fault,
     Schedule,
     draw,
     draw_distillation,
+    draw_drafts,
 )
 from verification.chaos.play import Performance, Verdict
 from verification.chaos.run_outcome import Outcome
@@ -103,6 +105,18 @@ class Campaign:
             with self._trained_lab() as lab:
                 self._passes(lab, schedule)
 
+    def draft(self, seeds: Iterable[int]) -> None:
+        """Play the schedules of some seeds on searches with drafts."""
+        schedules = [draw_drafts(seed, JOBS) for seed in seeds]
+        if not schedules:
+            return
+        self._labs += 1
+        with open_lab(self._folder / f"lab-{self._labs}", supervised=False) as lab:
+            self._expected |= undisturbed(lab, (DRAFTS,))
+            for schedule in schedules:
+                if not self._passes(lab, schedule):
+                    return
+
     def _trained_lab(self) -> AbstractContextManager[Lab]:
         self._labs += 1
         return open_lab(self._folder / f"lab-{self._labs}", supervised=False, trains=True)
@@ -136,6 +150,9 @@ class Campaign:
         seed = schedule.seed
         if schedule.experiment == DISTILLATION:
             return f"make chaos SCHEDULES=0 DISTILLATIONS=1 SEED={seed}"
+        if schedule.experiment == DRAFTS:
+            parts = "--schedules 0 --distillations 0 --drafts 1"
+            return f"python -m verification.chaos {parts} --seed {seed}"
         chosen = set(self._faults) != set(SEARCH_FAULTS)
         only = f" FAULTS={','.join(self._faults)}" if chosen else ""
         return f"make chaos SCHEDULES=1 DISTILLATIONS=0 SEED={seed}{only}"

@@ -54,6 +54,8 @@ EXPERIMENTS = ("word-problems", "countdown")
 """Experiments by name, in `verification.chaos.small_experiments`; the last one is calibrated."""
 DISTILLATION = "distillation"
 """Name of the experiment that trains a student."""
+DRAFTS = "drafts"
+"""Name of the search whose evaluators draft, in vLLM."""
 
 
 @dataclass(frozen=True)
@@ -111,6 +113,18 @@ def draw_distillation(seed: int, jobs: int) -> Schedule:
     chosen = (Fault.KILL_TRAINER, *source.sample(others, k=source.randint(1, 2)))
     steps = (_step(fault, source, jobs) for fault in chosen)
     return Schedule(seed, DISTILLATION, tuple(sorted(steps, key=lambda step: step.after)))
+
+
+def draw_drafts(seed: int, jobs: int) -> Schedule:
+    """Draw a schedule of three faults in a search with drafts.
+
+    Two evaluators are killed: each comes back late, without its drafts.
+    """
+    source = random.Random(seed)
+    others = (Fault.KILL_AGGREGATOR, Fault.PAUSE_EVALUATOR, Fault.FLUSH_BROKER, Fault.CUT_LINK)
+    chosen = (Fault.KILL_EVALUATOR, Fault.KILL_EVALUATOR, source.choice(others))
+    steps = (_step(fault, source, jobs) for fault in chosen)
+    return Schedule(seed, DRAFTS, tuple(sorted(steps, key=lambda step: step.after)))
 
 
 def _step(fault: Fault, source: random.Random, jobs: int) -> Step:

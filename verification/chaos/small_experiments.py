@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from modnorm.spec import ExperimentSpec, parse_spec
-from verification.chaos.fault_schedule import DISTILLATION
+from verification.chaos.fault_schedule import DISTILLATION, DRAFTS
 
 _POPULATION: Mapping[str, object] = {
     "size": 8,
@@ -38,6 +38,16 @@ _TASKS: Mapping[str, Mapping[str, object]] = {
 }
 
 
+_DRAFTS: Mapping[str, object] = {
+    "task": {
+        "name": "gsm8k",
+        "selection": {"source": "bundled:word-problems-selection", "limit": 4},
+        "heldout": {"source": "bundled:word-problems-heldout", "limit": 4},
+        "max_tokens": 64,
+    },
+    "method": {"name": "randopt", "sigma": 0.01},
+    "engine": {"name": "vllm", "drafts": "population", "max_model_len": 512, "max_num_seqs": 8},
+}
 _DEVELOPMENT = {"source": "bundled:countdown-development"}
 DISTILLATION_JOBS = 14
 """Jobs of the distillation before its training; the base's last ones are reused."""
@@ -70,7 +80,7 @@ def make_experiment(name: str) -> ExperimentSpec:
 
     Its attempts suffice for a schedule that ends the lease of one job ten times.
     """
-    sections = _DISTILLATION if name == DISTILLATION else _TASKS[name]
+    sections = {**_TASKS, DISTILLATION: _DISTILLATION, DRAFTS: _DRAFTS}[name]
     return parse_spec(
         {
             "name": name,

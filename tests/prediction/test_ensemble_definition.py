@@ -1,0 +1,27 @@
+"""The task that an ensemble's answers are judged by."""
+
+import pytest
+
+from modnorm.errors import InvalidInputError
+from modnorm.prediction.ensemble_definition import task_identity
+from modnorm.spec import parse_spec
+
+SPEC = parse_spec(
+    {
+        "model": "tiny-thicket",
+        "task": {"name": "gsm8k", "selection": "s.jsonl", "heldout": "h.jsonl"},
+        "method": {"name": "randopt", "sigma": 0.1},
+        "population": {"size": 4, "ensemble_sizes": [1]},
+    }
+)
+
+
+@pytest.mark.parametrize("scorer", ["gsm8k-v2", "gsm8k-reference-v1"])
+def test_the_scorer_is_the_one_that_the_run_recorded(scorer):
+    assert task_identity(SPEC, {"scorer": scorer}).scorer == scorer
+
+
+def test_a_scorer_that_this_version_lacks_is_refused():
+    """Votes by a newer scorer would silently differ from those of the run."""
+    with pytest.raises(InvalidInputError, match="gsm8k-v1"):
+        task_identity(SPEC, {"scorer": "gsm8k-v1"})
