@@ -26,6 +26,9 @@ from tests.deploy.serve_command import parsed
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "deploy/kubernetes"
+FOLDERS = ("base", "gpu", "serve", "serve-gpu", "trainer")
+BELOW = {"../base", "../serve"}
+"""Folders that others build on."""
 SERVICES = ("aggregator", "calibrator", "sampler", "sandbox", "evaluator")
 SETTINGS = {
     f"MODNORM_{name}".upper()
@@ -73,9 +76,9 @@ OLDEST, NEWEST = "1.27", kubernetes_validate.latest_version()
 """Versions of Kubernetes; gRPC probes are stable since the first."""
 OBJECTS = [
     pytest.param(one, id=f"{name}:{one['kind']}:{one['metadata']['name']}")
-    for name in ("base", "gpu", "serve", "trainer")
+    for name in FOLDERS
     for file in kustomization(name)["resources"]
-    if file != "../base"
+    if file not in BELOW
     for one in documents(f"{name}/{file}")
     if not one["apiVersion"].startswith("keda.sh/")
 ]
@@ -88,7 +91,7 @@ def test_an_object_has_only_fields_of_its_schema(one, version):
 
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="there is no kubectl")
-@pytest.mark.parametrize("name", ["base", "gpu", "serve", "trainer"])
+@pytest.mark.parametrize("name", FOLDERS)
 def test_a_kustomization_builds_objects_of_the_schema(name):
     command = ["kubectl", "kustomize", str(FOLDER / name)]
     text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
@@ -109,11 +112,11 @@ def pod(name):
 
 
 def test_every_file_is_part_of_it():
-    for name in ("base", "gpu", "serve", "trainer"):
+    for name in FOLDERS:
         content = kustomization(name)
         used = {*content["resources"], *(patch["path"] for patch in content.get("patches", []))}
         there = {path.name for path in (FOLDER / name).iterdir()} - {"kustomization.yaml"}
-        assert used - {"../base"} == there
+        assert used - BELOW == there
 
 
 def test_the_page_is_reached_on_the_port_that_it_listens_on():
@@ -160,9 +163,7 @@ def test_a_container_has_no_more_than_it_needs(name, container):
 @pytest.mark.parametrize(("name", "container"), CONTAINERS)
 def test_images_have_a_version(name, container):
     versions = {
-        one["name"]: one["newTag"]
-        for kind in ("base", "gpu", "serve", "trainer")
-        for one in kustomization(kind)["images"]
+        one["name"]: one["newTag"] for kind in FOLDERS for one in kustomization(kind)["images"]
     }
     image = container["image"]
     assert ":" not in image, "tags are in the kustomization"
@@ -409,14 +410,23 @@ def test_keda_counts_the_workers_that_hold_leases_and_reads_nothing_else(leases)
         leases.execute("SELECT environment FROM jobs")
 
 
-def test_a_gpu_evaluator_asks_for_gpus_and_their_nodes():
-    (patch,) = documents("gpu/evaluator.yaml")
+@pytest.mark.parametrize("file", ["gpu/evaluator.yaml", "serve-gpu/serve.yaml"])
+def test_a_gpu_pod_asks_for_gpus_and_their_nodes(file):
+    (patch,) = documents(file)
     spec = patch["spec"]["template"]["spec"]
     (container,) = spec["containers"]
     resources = container["resources"]
     assert resources["requests"]["nvidia.com/gpu"] == resources["limits"]["nvidia.com/gpu"]
     assert spec["tolerations"]
     assert spec["nodeSelector"]
+
+
+def test_a_server_on_a_gpu_has_the_image_of_gpu_evaluators():
+    (image,) = kustomization("serve-gpu")["images"]
+    names = {one["name"] for one in kustomization("gpu")["images"]}
+    assert image["newName"] in names
+    assert image["newTag"] == project_version()
+    assert {one["name"] for one in kustomization("serve")["images"]} == {image["name"]}
 
 
 def test_a_new_gpu_evaluator_waits_for_no_gpu_but_that_of_an_old_one():
