@@ -2,8 +2,10 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import count
+from types import SimpleNamespace
 
 import pytest
+import torch
 
 pytest.importorskip(
     "vllm", reason="runs in an environment with vLLM: `make test-vllm`, part of `make test`"
@@ -17,6 +19,7 @@ from modnorm.checkpoint.reference import Checkpoint
 from modnorm.engines import Completion, Drafts, EngineSettings, GenerationLimits
 from modnorm.engines.protocol import Finish
 from modnorm.engines.vllm.engine import VllmEngine
+from modnorm.engines.vllm.internals.drafting import sample_in_vocabulary
 from modnorm.engines.vllm.start import _require_drafts
 from modnorm.errors import CancelledError, CandidateError, IncompatibleError
 from modnorm.geometry.scale_map import ScaleMap
@@ -188,3 +191,13 @@ def test_answers_of_another_engine_are_drafts_from_the_first_candidate_on(
         engine.close()
     assert answers == undrafted[0]
     assert taken < max(answer.tokens for answer in answers) / 3
+
+
+def test_tokens_outside_the_vocabulary_become_tokens_of_it() -> None:
+    chosen = SimpleNamespace(sampled_token_ids=torch.tensor([[3, 9, 152_000], [-7, 10, 0]]))
+    counts = (torch.tensor([3, 1]), torch.tensor([0, 2]))
+    runner = SimpleNamespace(vocab_size=10, sample=lambda *_: (chosen, *counts))
+    sample_in_vocabulary(runner)
+    sampled, *others = runner.sample(None, None, None)
+    assert sampled.sampled_token_ids.tolist() == [[3, 9, 9], [0, 9, 0]]
+    assert others == list(counts)

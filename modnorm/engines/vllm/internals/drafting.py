@@ -126,10 +126,27 @@ def attach_table(worker: Any) -> "AnswerTable | None":  # noqa: ANN401 - vLLM's 
     if not _drafts(worker):
         return None
     if (speculator := getattr(runner, "speculator", None)) is not None:
+        sample_in_vocabulary(runner)
         speculator.attach(runner.req_states)
         return speculator.table  # type: ignore[no-any-return]  # vLLM's attribute
     runner.drafter.attach(runner)
     return runner.drafter.table  # type: ignore[no-any-return]  # as above
+
+
+def sample_in_vocabulary(runner: Any) -> None:  # noqa: ANN401 - vLLM's model runner
+    """Keep sampled tokens in the vocabulary.
+
+    If logits are NaN, vLLM's verification of drafts may choose a token outside it, which ends the
+    worker in the next step. The candidate fails anyway (`LogitCheck`), and the worker goes on.
+    """
+    sample, last = runner.sample, runner.vocab_size - 1
+
+    def sample_clamped(*arguments: object) -> tuple[Any, ...]:
+        sampled: tuple[Any, ...] = sample(*arguments)
+        sampled[0].sampled_token_ids.clamp_(0, last)
+        return sampled
+
+    runner.sample = sample_clamped
 
 
 def _drafts(subject: Any) -> bool:  # noqa: ANN401 - vLLM's configuration or worker
@@ -176,11 +193,13 @@ DRAFT_METHOD = RegisterEntry(
 )
 DRAFTER = RegisterEntry(
     name="drafter",
-    purpose="Reads sequences in the model runner's memory, to draft without the host.",
+    purpose="Reads sequences in the model runner's memory, to draft without the host, and keeps "
+    "sampled tokens in the vocabulary.",
     stage=Stage.WORKER,
     vllm_names=(
         ".model_runner.speculator | .model_runner.drafter",
         ".model_runner.req_states | .model_runner.input_batch.req_ids",
+        ".model_runner.sample | .model_runner.sampler",
     ),
     versions=_VERSIONS,
     otherwise=_REMEDY,
