@@ -17,7 +17,7 @@ from modnorm.engines import (
     import_engine,
     load_engine,
 )
-from modnorm.errors import IncompatibleError
+from modnorm.errors import IncompatibleError, ModnormError
 from modnorm.tasks import Task
 from modnorm.tasks.task_errors import render_prompts
 from modnorm.v1 import evaluation_pb2 as messages
@@ -157,10 +157,7 @@ class ModelCache:
         return self._loaded
 
     def _replace_model(self, key: ModelKey, checkpoint: Checkpoint) -> Engine | None:
-        """Return the loaded engine with the weights of another model; None if it cannot have them.
-
-        The engine is closed if replacing them fails.
-        """
+        """Return the loaded engine with the weights of another model; None to load a new one."""
         loaded = self._loaded
         if loaded is None or replace(loaded.key, model_digest=key.model_digest) != key:
             return None
@@ -168,9 +165,9 @@ class ModelCache:
             loaded.engine.replace_model(checkpoint)
         except IncompatibleError:
             return None
-        except BaseException:
-            self.close()
-            raise
+        except ModnormError as error:
+            logger.warning("the engine is loaded again: %s", error)
+            return None
         self._loaded = None
         return loaded.engine
 
