@@ -110,9 +110,16 @@ def training_rows(options: argparse.Namespace) -> Path:
         others = [bundled / f"countdown-{split}.jsonl" for split in SPLITS]
         write_puzzles(path, options.puzzles, others)
     else:
-        rows = texts.rows(options.task, PUZZLE_SEED, options.puzzles)
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        path.write_text("".join(f"{line}\n" for line in _worked_rows(options)))
     return path
+
+
+def _worked_rows(options: argparse.Namespace) -> list[str]:
+    """Return generated rows that are in no other split of the folder."""
+    files = [options.rows / f"{options.task}-{split}.jsonl" for split in SPLITS]
+    taken = {line for file in files for line in file.read_text().splitlines()}
+    rows = texts.rows(options.task, PUZZLE_SEED, options.puzzles + len(taken))
+    return [line for line in map(json.dumps, rows) if line not in taken][: options.puzzles]
 
 
 def make_spec(cell: Cell, options: argparse.Namespace) -> dict[str, object]:
