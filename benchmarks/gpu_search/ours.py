@@ -33,9 +33,14 @@ JUDGES = 2
 
 
 class Contender:
-    """An engine with the parts that score candidates."""
+    """An engine with the parts that score candidates.
 
-    def __init__(self, settings: Settings) -> None:
+    Args:
+        settings: The model and how it is loaded.
+        worker: Another extension of vLLM's worker.
+    """
+
+    def __init__(self, settings: Settings, worker: str | None = None) -> None:
         checkpoint = resolve_checkpoint(settings.model)
         self.engine = (SpeakingEngine if settings.texts else DrawnEngine)(
             checkpoint,
@@ -45,6 +50,7 @@ class Contender:
                 drafts=Drafts.POPULATION if settings.drafts else Drafts.NONE,
             ),
             settings.cache_bytes,
+            {"worker_extension_cls": worker} if worker else None,
         )
         if isinstance(self.engine, SpeakingEngine):
             self.engine.load_texts(settings.texts)
