@@ -1,4 +1,4 @@
-"""The command line and services in processes that fork from one that has imported them."""
+"""Commands and services in processes that fork from a server, so nothing is imported again."""
 
 import os
 import signal

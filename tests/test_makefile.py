@@ -37,7 +37,7 @@ def put_python(checkout, environment, script):
 
 
 def make(checkout, *arguments):
-    """Run make; the variables of one that runs the tests are not taken over."""
+    """Run make without the variables of the make that runs the tests."""
     return subprocess.run(
         ["make", "--silent", *arguments],
         cwd=checkout,

@@ -22,10 +22,11 @@ def cost_rows(
         heldout_tokens: Tokens of the held-out answers by candidate; None if they are not known.
 
     Returns:
-        For each (N, K): `search_evaluations`, `final_evaluations` and `evaluations` (stored
-        answers), `search_tokens` (generated on the selection rows), `final_tokens` (generated on
-        the held-out rows), `tokens` (of both; None where one is not known), `search_seconds`,
-        `final_seconds` and `device_seconds` (summed over the workers).
+        For each (N, K) the costs of the search, of the final vote and of both:
+
+        - stored answers: `search_evaluations`, `final_evaluations`, `evaluations`;
+        - generated tokens: `search_tokens`, `final_tokens`, `tokens`; None if not known;
+        - seconds summed over workers: `search_seconds`, `final_seconds`, `device_seconds`.
     """
     seconds = _seconds(timings)
     return [

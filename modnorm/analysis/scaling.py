@@ -23,9 +23,9 @@ def population_scaling(ensembles: pd.DataFrame, verdicts: pd.DataFrame = _NO_ROW
         verdicts: `RunTables.verdicts`, if known.
 
     Returns:
-        Mean and sample SD over seeds, with `lower` and `upper`: for several seeds the bootstrap
-        interval of the mean over seeds and rows (over seeds alone without verdicts), for one seed
-        the Wilson interval over its rows.
+        Mean and sample SD over seeds, with the bounds `lower` and `upper` of an interval. One seed
+        has the Wilson interval over its rows. Several seeds have the bootstrap interval of the
+        mean, over seeds and rows; without verdicts over seeds alone.
     """
     rows = values_by_row(verdicts, "correct")
 

@@ -43,9 +43,9 @@ def support_distribution(votes: pd.DataFrame) -> pd.DataFrame:
         votes: `RunTables.votes`.
 
     Returns:
-        By (N, K) and m: mean and sample SD of p(m), the share of held-out rows with m right
-        experts, and of q(m), the accuracy of the vote on these rows. A seed without such rows
-        has no q(m).
+        By (N, K) and m: mean and sample SD of p(m) and q(m). p(m) is the share of held-out rows
+        with m right experts. q(m) is the accuracy of the vote on these rows. A seed without such
+        rows has no q(m).
     """
     rows = [
         (*place, m, 100 * share, None if (q := found.conditional(m)) is None else 100 * q)

@@ -138,7 +138,7 @@ def experiment_from_message(message: messages.Experiment) -> Experiment:
     """Return an experiment with its results so far.
 
     Raises:
-        InvalidInputError: its spec is not one that this version knows.
+        InvalidInputError: this version does not know its spec.
     """
     summary = summary_from_message(message)
     return Experiment(

@@ -17,7 +17,7 @@ _ENDED = (*_ENDED_EARLY, experiments.EXPERIMENT_STATE_SUCCEEDED)
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """A submitted experiment, or one that was running already."""
+    """A submitted experiment, or an equal experiment that was running already."""
 
     experiment: experiments.Experiment
     is_found: bool

@@ -131,7 +131,7 @@ class Batching:
         except Exception:
             logger.exception("the engine cannot be loaded again")
         finally:
-            with suppress(EngineError):  # one that failed
+            with suppress(EngineError):  # the engine may have failed already
                 engine.close()
             self._refuse_waiting()
 

@@ -123,7 +123,7 @@ def _distilled(
 
 
 def _monitored_states(spec: ExperimentSpec) -> int:
-    """Count the states besides the reported one that answer the held-out rows."""
+    """Count the states that answer the held-out rows, without the reported state."""
     iterative = spec.iterative
     if iterative is None:
         return 0

@@ -6,7 +6,7 @@ from modnorm.errors import InvalidInputError
 
 
 def text(raw: Mapping[str, object], column: str) -> str:
-    """Return a text column; the text must be one that a tokenizer can encode.
+    """Return a text column that a tokenizer can encode.
 
     Raises:
         InvalidInputError: the column is missing, blank or no text, or holds half a surrogate pair.

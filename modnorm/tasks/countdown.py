@@ -143,8 +143,8 @@ class PublishedCountdown(Countdown):
 def format_score(completion: str) -> float:
     """Return the format score of a completion, whose <think> tag counts as opened by the prompt.
 
-    1 if the whole text, without one final newline, is a think block, a newline and an answer
-    block; otherwise 0.1 for a think block and 0.5 for an answer block.
+    The score is 1 if the text is a think block, a newline and an answer block; one final newline
+    may follow. Otherwise a think block scores 0.1 and an answer block 0.5.
     """
     joint = "</think>\n<answer>"
     start = completion.find(joint)

@@ -135,7 +135,7 @@ class _Training:
         return encode_examples(examples, PromptEncoder(self._checkpoint), longest)
 
     def _micro_batch(self, examples: EncodedExamples) -> int:
-        """Return the micro-batch of the last whole checkpoint, or one that should fit."""
+        """Return the micro-batch size of the last whole checkpoint, else an estimate that fits."""
         for folder in reversed(whole_checkpoints(self._setup.state)):
             state = TrainerState.load_from_json(str(folder / TRAINER_STATE_NAME))
             return int(state.train_batch_size)

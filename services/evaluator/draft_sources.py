@@ -25,7 +25,7 @@ class DraftSources:
 
     Args:
         client: Fetches answers.
-        engine: The engine; only one that drafts learns.
+        engine: The engine; an engine without drafts gets no answers.
     """
 
     def __init__(self, client: AggregatorClient, engine: object) -> None:

@@ -199,7 +199,7 @@ def test_means_follow_from_the_figures_of_each_seed_alone(results):
 
 
 def _write_problems(path: Path) -> None:
-    """Write the published votes, by question as far as they were counted (`_VOTES`)."""
+    """Write a row for each question; the rows add up to the published counts (`_VOTES`)."""
     lines = [
         (method, seed, population, m, index >= missed)
         for method, population in ((REFERENCE, 300), (METHOD, 25))

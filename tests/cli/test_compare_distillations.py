@@ -1,4 +1,4 @@
-"""Distillations beside each other and beside searches, and what keeps them apart."""
+"""`modnorm compare` of distillations with each other and with searches, and its remarks."""
 
 import json
 

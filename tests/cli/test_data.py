@@ -16,7 +16,7 @@ def digest(rows):
 
 @pytest.fixture
 def small(monkeypatch, tmp_path):
-    """Put one small pinned data set and one that is not public into the catalogue."""
+    """Put a small pinned data set and a data set without an open licence into the catalogue."""
     gsm8k = Dataset(
         task="gsm8k",
         licence="MIT",

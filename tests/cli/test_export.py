@@ -256,7 +256,7 @@ def test_a_lab_that_is_away_leaves_nothing(modnorm, free_address, tmp_path):
 
 @pytest.fixture
 def training(search, spec):
-    """Replace the lab's experiment by one that trained a model in one step; return the lineage."""
+    """Replace the lab's experiment by an iterative run of one step; return its lineage."""
     content = spec.model_dump(mode="json", exclude={"method", "population", "iterative"})
     search[0].spec.CopyFrom(spec_to_proto(parse_spec({**content, "method": "es"})))
     base = resolve_checkpoint("tiny-thicket")

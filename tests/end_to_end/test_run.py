@@ -36,7 +36,7 @@ def done(directory):
 
 
 def wait_for_jobs(has_ended, directory, count):
-    """Wait until that many jobs are done; fail if the run ends before."""
+    """Wait until `count` jobs are done; fail if the run ends earlier."""
     wait_until(lambda: len(done(directory)) >= count or has_ended(), f"{count} jobs", pause=0.02)
     assert not has_ended()
 

@@ -114,7 +114,7 @@ CASES = {
 
 
 class ScriptedEngine:
-    """A real engine that says what it is told.
+    """A real engine whose answers are replaced by given texts.
 
     Args:
         engine: Holds the weights.

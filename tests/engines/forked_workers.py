@@ -1,4 +1,4 @@
-"""Worker processes of vLLM, forked from one that has imported what they run."""
+"""Worker processes of vLLM, forked from a server that has imported their modules."""
 
 import os
 from multiprocessing.context import ForkServerContext, ForkServerProcess

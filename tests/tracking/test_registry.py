@@ -10,7 +10,7 @@ from modnorm.tracking.registry import TRACKERS, load_tracker
 
 @pytest.fixture
 def absent(monkeypatch):
-    """Make a library one that is not installed."""
+    """Return a function that hides an installed library."""
 
     def absent(name):
         for module in [one for one in sys.modules if one.split(".")[0] == name]:

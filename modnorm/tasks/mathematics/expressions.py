@@ -1,9 +1,13 @@
 r"""Parses expressions in LaTeX or plain text into functions of their symbols.
 
-The grammar covers final answers: sums, products (also implicit ones), quotients, powers, roots,
-factorials, binomials, absolute values, floors and ceilings, elementary functions, repeating
-decimals, mixed numbers, one-letter symbols with subscripts, pi, e and i. Other text is no
-expression. The recursive descent takes linear time; `MAX_DEPTH` bounds the nesting.
+The grammar covers final answers:
+
+- sums, products (also implicit ones), quotients, powers, roots, factorials, binomials;
+- absolute values, floors, ceilings and elementary functions;
+- repeating decimals, mixed numbers, one-letter symbols with subscripts, pi, e and i.
+
+Other text is no expression. The recursive descent takes linear time; `MAX_DEPTH` bounds the
+nesting.
 """
 
 import re

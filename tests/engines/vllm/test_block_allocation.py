@@ -100,7 +100,7 @@ class FullAttentionManager:
 
 
 class SlidingWindowManager(FullAttentionManager):
-    """One that frees blocks on the way."""
+    """A manager that frees blocks before a request ends."""
 
 
 @pytest.fixture
