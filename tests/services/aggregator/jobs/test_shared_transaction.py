@@ -39,7 +39,7 @@ def plain(world, tmp_path):
     """Another world with single calls."""
     database = Database(f"sqlite:///{tmp_path}/plain.db")
     database.migrate()
-    yield type(world)(database)
+    yield type(world)(database, world.students)
     database.close()
 
 
