@@ -56,8 +56,9 @@ def load_json(file: Path, *, field: str = "model.name") -> object:
     try:
         return json.loads(read_text(file, most=MAX_JSON_BYTES))
     except (OSError, ValueError, RecursionError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
         raise InvalidInputError(
-            f"cannot read {file}: {error}",
+            f"cannot read {file}: {reason}",
             field=field,
             remedy="use a complete Hugging Face checkpoint",
         ) from error

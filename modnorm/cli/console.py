@@ -64,10 +64,13 @@ def interval(bounds: Sequence[float] | None) -> str:
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> "Table":
-    """Return a plain table; the first column is text, the others are figures."""
-    from rich.table import Table
+    """Return a plain table; the first column is text, the others are figures.
 
-    result = Table(box=None, pad_edge=False, header_style="bold")
+    A narrow terminal shows it in blocks of columns: no figure is cut.
+    """
+    from modnorm.cli.folded_table import FoldedTable
+
+    result = FoldedTable()
     for index, heading in enumerate(headings):
         result.add_column(heading, justify="right" if index else "left", no_wrap=True)
     for row in rows:

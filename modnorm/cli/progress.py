@@ -221,11 +221,11 @@ def rewards(progress: experiments.Progress, base: float | None, size: int) -> li
     """Return the known selection rewards, each with its name."""
     texts = []
     if progress.HasField("best_reward"):
-        texts.append(f"best {progress.best_reward:.4f}")
+        texts.append(f"best reward {progress.best_reward:.4f}")
     if progress.HasField("threshold_reward"):
-        texts.append(f"top-{size} {progress.threshold_reward:.4f}")
+        texts.append(f"rank {size} reward {progress.threshold_reward:.4f}")
     if base is not None:
-        texts.append(f"base {base:.4f}")
+        texts.append(f"base reward {base:.4f}")
     return texts
 
 

@@ -1,7 +1,6 @@
 """What `modnorm serve` does: it loads an ensemble, binds a socket and serves."""
 
 import asyncio
-import os
 import signal
 import socket
 import time
@@ -13,6 +12,7 @@ import typer
 import uvicorn
 
 from modnorm.cli.console import emit_json, stderr, stdout
+from modnorm.cli.listening import listen
 from modnorm.cli.predict_work import Asked
 from modnorm.errors import InvalidInputError
 from modnorm.prediction.run_predictions import PredictionSettings
@@ -59,23 +59,6 @@ class Listening:
             )
         return ApiKeys()
 
-    def bound(self) -> socket.socket:
-        """Return a socket that listens at the address.
-
-        Raises:
-            InvalidInputError: the address cannot be bound.
-        """
-        family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
-        try:
-            return socket.create_server((self.host, self.port), family=family)
-        except OSError as error:
-            reason = os.strerror(error.errno) if error.errno else str(error)
-            raise InvalidInputError(
-                f"cannot listen at {self.host}, port {self.port}: {reason}",
-                field="port",
-                remedy="name another port; --port 0 takes a free one",
-            ) from error
-
 
 def serve_ensemble(asked: Asked, settings: PredictionSettings, listening: Listening) -> None:
     """Serve until Ctrl-C or SIGTERM.
@@ -96,7 +79,7 @@ def serve_ensemble(asked: Asked, settings: PredictionSettings, listening: Listen
     answering = choose_answering(ensemble, settings.engine, metrics)
     admission = Admission(listening.max_requests, metrics)
     server = Server(ensemble, answering, admission, metrics, keys, int(time.time()))
-    with listening.bound() as listener, suppress(KeyboardInterrupt):
+    with listen(listening.host, listening.port) as listener, suppress(KeyboardInterrupt):
         asyncio.run(_serve(server, listening, listener))
     raise typer.Exit(_INTERRUPTED)
 

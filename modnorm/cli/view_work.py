@@ -1,6 +1,5 @@
 """The work of `modnorm view`: bind a socket and serve the page on it."""
 
-import socket
 from collections.abc import Sequence
 from ipaddress import ip_address
 from pathlib import Path
@@ -9,6 +8,7 @@ import typer
 import uvicorn
 
 from modnorm.cli.console import emit_json, stderr, stdout
+from modnorm.cli.listening import listen
 from modnorm.client.unfinished_runs import read_unfinished
 from modnorm.errors import InvalidInputError
 from modnorm.web.app import build_app
@@ -23,8 +23,8 @@ def serve_directories(runs: Sequence[Path], host: str, port: int, *, as_json: bo
     """Serve the page until Ctrl-C.
 
     Raises:
-        InvalidInputError: a path is not a run directory, or the host names all interfaces.
-        OSError: the address cannot be bound.
+        InvalidInputError: a path is not a run directory, the host names all interfaces, or the
+            address cannot be bound.
     """
     if _is_wildcard(host):
         raise InvalidInputError(
@@ -33,9 +33,8 @@ def serve_directories(runs: Sequence[Path], host: str, port: int, *, as_json: bo
             remedy="name the address or host name that browsers will use",
         )
     app = build_app(DirectoryCatalog(runs, read_unfinished), LOOPBACK | {host.lower()})
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.create_server((host, port), family=family) as listener:
-        name = f"[{host}]" if family == socket.AF_INET6 else host
+    with listen(host, port) as listener:
+        name = f"[{host}]" if ":" in host else host
         url = f"http://{name}:{listener.getsockname()[1]}/"
         if as_json:
             emit_json({"url": url})

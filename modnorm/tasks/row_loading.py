@@ -99,20 +99,23 @@ def parse_in_place(
         try:
             return parse(columns)
         except InvalidInputError as error:
-            raise InvalidInputError(
-                f"{place}, column {error.field!r}: {error.message}",
-                field=field,
-                remedy=error.remedy or _missing_column(columns, error.field),
-            ) from error
+            raise _placed(error, columns, place, field) from error
 
 
-def _missing_column(columns: Raw, column: str | None) -> str | None:
-    """Return a hint with the columns of a row that lacks one; None otherwise."""
+def _placed(error: InvalidInputError, columns: Raw, place: str, field: str) -> InvalidInputError:
+    """Return the error of a row with its place; a column that the row lacks is missing."""
+    column = error.field
     if column is None or column in columns:
-        return None
-    names = ", ".join(map(repr, columns)) or "none"
+        message = f"{place}, column {column!r}: {error.message}"
+        return InvalidInputError(message, field=field, remedy=error.remedy)
+    names = ", ".join(map(repr, columns))
     shown = names if len(names) <= _SHOWN else f"{names[:_SHOWN]}..."
-    return f"the row has no such column, only {shown}"
+    there = f"the row has only {shown}" if columns else "the row has no columns"
+    return InvalidInputError(
+        f"{place}, column {column!r}: is missing; {error.message}",
+        field=field,
+        remedy=error.remedy or there,
+    )
 
 
 def _check_count(rows: Sequence[object], spec: DataSpec, field: str) -> None:

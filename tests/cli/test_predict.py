@@ -1,12 +1,8 @@
 """What `predict`, `serve` and the manifest commands refuse before a model is loaded."""
 
 import json
-import socket
 
 import pytest
-
-from modnorm.cli.serve_work import Listening
-from modnorm.errors import InvalidInputError
 
 
 @pytest.fixture
@@ -63,15 +59,6 @@ def test_an_address_that_others_reach_needs_keys(modnorm, trained, tmp_path):
     code, _, err = modnorm("serve", trained, "--api-keys", tmp_path / "absent")
     assert code == 2
     assert err.startswith("error: api-keys: cannot read ")
-
-
-def test_a_port_in_use_is_refused():
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        listening = Listening("127.0.0.1", port, None, 1, None, as_json=False)
-        with pytest.raises(InvalidInputError, match=f"cannot listen at .*port {port}") as caught:
-            listening.bound()
-    assert (caught.value.field, "--port 0" in str(caught.value.remedy)) == ("port", True)
 
 
 def test_what_is_no_manifest_is_not_rebuilt(modnorm, tmp_path):

@@ -39,15 +39,23 @@ def shown(*, terminal, quiet=False, events=EVENTS, title="small"):
 def test_lines_tell_each_phase_once_with_its_figures():
     lines = shown(terminal=False).splitlines()
     assert lines[0] == "small: pending"
-    assert lines[1] == "small: selecting, 0/8, base 0.1250"
+    assert lines[1] == "small: selecting, 0/8, base reward 0.1250"
     assert lines[2].startswith("small: voting, 3/3")
-    assert lines[2].endswith("best 0.5000, base 0.1250, failed 1")
+    assert lines[2].endswith("best reward 0.5000, base reward 0.1250, failed 1")
     assert len(lines) == 4
 
 
 def test_the_live_display_shows_bars_rate_and_figures():
     text = shown(terminal=True)
-    for part in ("small", "selecting", "4/8", "voting", "3/3", "best 0.5000", "base 0.1250"):
+    for part in (
+        "small",
+        "selecting",
+        "4/8",
+        "voting",
+        "3/3",
+        "best reward 0.5000",
+        "base reward 0.1250",
+    ):
         assert part in text
 
 
