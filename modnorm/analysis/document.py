@@ -186,6 +186,23 @@ def describe_shortcuts(document: ResultsDocument) -> str | None:
     )
 
 
+def describe_lost_search(document: ResultsDocument) -> str | None:
+    """Say that no candidate scored above the base; None if one did, or nothing was perturbed."""
+    base, experts = document["base"]["selection_reward"], document["experts"]
+    method = document["spec"].get("method")
+    has_radius = isinstance(method, Mapping) and method.get("radius") is not None
+    if document["iterative"] or not experts or base is None or not has_radius:
+        return None
+    best = max(expert["selection_reward"] for expert in experts)
+    if best > base:
+        return None
+    return (
+        f"No candidate scored above the base on the selection rows (best reward {best:.4f}, base "
+        f"reward {base:.4f}). The radius may be too large or too small: `modnorm tune` or "
+        "`modnorm match` chooses one."
+    )
+
+
 def _heldout_interval(run: RunData, metric: float | None) -> ConfidenceInterval | None:
     return accuracy_interval(metric, run.data["heldout"].rows)
 

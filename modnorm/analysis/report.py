@@ -9,7 +9,12 @@ from pathlib import Path
 import yaml
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from modnorm.analysis.document import EnsembleEntry, ResultsDocument, describe_shortcuts
+from modnorm.analysis.document import (
+    EnsembleEntry,
+    ResultsDocument,
+    describe_lost_search,
+    describe_shortcuts,
+)
 from modnorm.analysis.environments import describe_mixed
 
 BEST_SHOWN = 10
@@ -72,6 +77,7 @@ def report_parts(document: ResultsDocument) -> dict[str, object]:
         "table": _table(document),
         "best": document["experts"][:BEST_SHOWN],
         "settings": settings_text(document["spec"]),
+        "lost": describe_lost_search(document),
         "shortcuts": describe_shortcuts(document),
         "mixed": describe_mixed(document.get("mixed_environments", {})),
     }

@@ -23,9 +23,9 @@ def write_results(
     """Fetch a finished experiment, write its files, and return where the report is.
 
     `results.json` is written last: if it exists, the other files are complete. Notes on stderr
-    state skipped work, and environments that differ.
+    state a search without a gain, skipped work, and environments that differ.
     """
-    from modnorm.analysis.document import describe_shortcuts
+    from modnorm.analysis.document import describe_lost_search, describe_shortcuts
     from modnorm.analysis.environments import describe_mixed
     from modnorm.client.export import save_run
 
@@ -37,6 +37,7 @@ def write_results(
         return directory.path / REPORT
     document = save_run(client, experiment, directory.path)
     notes = (
+        describe_lost_search(document),
         describe_shortcuts(document),
         describe_mixed(document["mixed_environments"]),
         _describe_unknown_task(experiment.spec.task),

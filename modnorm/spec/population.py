@@ -59,8 +59,8 @@ class PopulationSpec(Section):
         if sizes[-1] > smallest:
             raise field_fault(
                 "ensemble_sizes",
-                f"K = {sizes[-1]} is greater than the smallest prefix ({smallest}); lower K or raise "
-                "the prefix, since an ensemble is K of the first N candidates",
+                f"K = {sizes[-1]} is greater than the smallest prefix ({smallest}); lower K or "
+                "raise the prefix, since an ensemble is K of the first N candidates",
             )
         return self
 

@@ -1,6 +1,7 @@
 import json
 
-from modnorm.analysis.document import SCHEMA, results_document
+from modnorm.analysis.document import SCHEMA, describe_lost_search, results_document
+from modnorm.analysis.report import report_parts
 
 
 def test_the_document_holds_every_ensemble_with_its_agreement(run):
@@ -52,3 +53,21 @@ def test_no_worker_and_no_time_gets_into_the_document(make_run):
     document = results_document(make_run(worker="gpu-7"))
     assert document == results_document(make_run(worker="gpu-8"))
     assert "gpu-7" not in json.dumps(document)
+
+
+def test_a_search_without_a_better_candidate_is_told(run):
+    document = results_document(run)
+    assert describe_lost_search(document) is None
+    assert report_parts(document)["lost"] is None
+    document["base"]["selection_reward"] = document["experts"][0]["selection_reward"]
+    told = describe_lost_search(document)
+    assert told is not None
+    assert "the radius may be too large or too small" in told.lower()
+    assert report_parts(document)["lost"] == told
+
+
+def test_a_method_without_a_radius_is_no_lost_search(run):
+    document = results_document(run)
+    document["base"]["selection_reward"] = 2.0
+    document["spec"] = {"method": {"name": "base"}}
+    assert describe_lost_search(document) is None

@@ -16,9 +16,9 @@ ROWS = [
 
 
 def printed(shown, width):
-    console = Console(file=io.StringIO(), width=width, markup=False, highlight=False)
-    console.print(shown)
-    return [line.rstrip() for line in console.file.getvalue().splitlines()]
+    output = io.StringIO()
+    Console(file=output, width=width, markup=False, highlight=False).print(shown)
+    return [line.rstrip() for line in output.getvalue().splitlines()]
 
 
 def test_a_wide_terminal_shows_one_block():

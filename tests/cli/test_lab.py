@@ -188,10 +188,9 @@ def test_show_tells_how_far_an_experiment_without_results_is(modnorm, lab, state
     base = experiments.BaseResult(selection_reward=0.125)
     code, out, _ = modnorm("show", "e1", *lab(state, progress=progress, base=base))
     assert code == 0
-    assert out.splitlines()[1:] == [
-        "jobs 3/9, failed 1, running 2, best reward 0.5000, rank 2 reward 0.2500, "
-        + "base reward 0.1250"
-    ]
+    jobs = "jobs 3/9, failed 1, running 2"
+    rewards = "best reward 0.5000, rank 2 reward 0.2500, base reward 0.1250"
+    assert out.splitlines()[1:] == [f"{jobs}, {rewards}"]
 
 
 def test_show_counts_prompts_while_they_are_calibrated(modnorm, lab):
