@@ -12,6 +12,7 @@ from scripts.docs_hooks import GENERATED, name_outside_files
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
+MEASUREMENTS = sorted(DOCS.glob("measurements/*.md"))
 LINKED_PAGES = [*PAGES, *sorted(ROOT.glob("*.md"))]
 SITE = yaml.safe_load((ROOT / "mkdocs.yml").read_text())
 CODE = re.compile(r"^```.*?^```|^(?: {4}[^\n]*\n)+|`[^`\n]*`", re.MULTILINE | re.DOTALL)
@@ -93,3 +94,16 @@ def test_every_image_is_shown():
 )
 def test_only_links_out_of_the_docs_are_replaced(source, text, expected):
     assert name_outside_files(text, source) == expected
+
+
+def test_the_readme_has_at_most_600_words():
+    assert len((ROOT / "README.md").read_text().split()) <= 600
+
+
+@pytest.mark.parametrize(
+    "page",
+    [page for page in LINKED_PAGES if page not in (ROOT / "CHANGELOG.md", *MEASUREMENTS)],
+    ids=lambda page: str(page.relative_to(ROOT)),
+)
+def test_a_page_has_at_most_150_lines(page):
+    assert len(page.read_text().splitlines()) <= 150

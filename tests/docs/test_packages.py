@@ -1,0 +1,50 @@
+"""docs/packages.md lists every package, and the imports of each as they are in the code."""
+
+import re
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+from tests.test_import_graph import import_graph
+
+ROOT = Path(__file__).parents[2]
+ROW = re.compile(r"^\| `((?:modnorm|services)\.\w+)` \| .* \| ([^|]*) \|$", re.MULTILINE)
+TABLE = dict(ROW.findall((ROOT / "docs/packages.md").read_text()))
+ENTRY_POINTS = {"modnorm.__main__", "modnorm.bundled"}
+"""`python -m modnorm`, and the folder of bundled files."""
+
+
+def package_of(module: str) -> str:
+    return ".".join(module.split(".")[:2])
+
+
+def direct_imports() -> dict[str, set[str]]:
+    """Return the packages that each package imports."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for module, imported in import_graph().items():
+        if module.startswith(("modnorm.", "services.")):
+            package = package_of(module)
+            found[package] |= {package_of(each) for each in imported} - {package}
+    return found
+
+
+IMPORTS = direct_imports()
+
+
+def test_the_page_lists_every_package() -> None:
+    assert TABLE.keys() == IMPORTS.keys() - ENTRY_POINTS
+
+
+@pytest.mark.parametrize("package", [name for name in TABLE if "library" not in TABLE[name]])
+def test_the_page_lists_the_imports_of_a_package(package: str) -> None:
+    listed = set(TABLE[package].split(", ")) - {"nothing"}
+    assert listed == {each.partition(".")[2] for each in IMPORTS[package]}
+
+
+def test_the_library_imports_no_service_and_a_service_imports_no_client() -> None:
+    for package, imported in IMPORTS.items():
+        if package.startswith("modnorm."):
+            assert not [each for each in imported if each.startswith("services.")]
+        elif package != "services.embedded":
+            assert "modnorm.client" not in imported
