@@ -200,11 +200,11 @@ MAKERS: dict[str, Callable[[random.Random], Worked]] = {
 """Generators by task."""
 
 
-def examples(seed: int, count: int, share: float = 0.6) -> list[Worked]:
+def examples(seed: int, count: int, puzzles: float) -> list[Worked]:
     """Return examples, a share of them puzzles."""
     generator = random.Random(seed)
     return [
-        MAKERS["countdown" if generator.random() < share else "gsm8k"](generator)
+        MAKERS["countdown" if generator.random() < puzzles else "gsm8k"](generator)
         for _ in range(count)
     ]
 

@@ -1,6 +1,6 @@
 """Trains a model of 105 million parameters on long worked answers, in minutes on one GPU.
 
-    python -m benchmarks.worked_answers.train FOLDER [--minutes 5] [--size 100m]
+    python -m benchmarks.worked_answers.train FOLDER [--minutes 5] [--size 100m] [--puzzles 0.6]
 
 FOLDER gets `model/`, a checkpoint in the architecture of Qwen2 with the bundled tokenizer, and
 rows of each task: `countdown-selection.jsonl`, `gsm8k-heldout.jsonl` and so on. Their seed differs
@@ -15,6 +15,7 @@ import shutil
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -68,7 +69,7 @@ def main() -> None:
     began = time.monotonic()
     options.folder.mkdir(parents=True, exist_ok=True)
     write_rows(options.folder)
-    tokens, targets = packed(options.examples, options.processes)
+    tokens, targets = packed(options.examples, options.puzzles, options.processes)
     print(f"{tokens.numel():,} tokens in {time.monotonic() - began:.0f} s", flush=True)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     model = make_model(options.size, device)
@@ -87,14 +88,14 @@ def write_rows(folder: Path) -> None:
             (folder / f"{task}-{split}.jsonl").write_text("\n".join(lines) + "\n")
 
 
-def packed(count: int, processes: int) -> tuple[torch.Tensor, torch.Tensor]:
+def packed(count: int, puzzles: float, processes: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Return packed rows of tokens and of targets, int16 [rows, LENGTH].
 
     Prompts have no targets. A row holds whole examples, which may attend to earlier ones.
     """
     seeds = range(_FIRST_SEED, _FIRST_SEED + -(-count // _PIECE))
     with ProcessPoolExecutor(processes) as pool:
-        pieces = list(pool.map(_packed_piece, seeds))
+        pieces = list(pool.map(partial(_packed_piece, puzzles), seeds))
     tokens, targets = (np.concatenate(part) for part in zip(*pieces, strict=True))
     return torch.from_numpy(tokens), torch.from_numpy(targets)
 
@@ -102,9 +103,9 @@ def packed(count: int, processes: int) -> tuple[torch.Tensor, torch.Tensor]:
 Rows = np.ndarray[tuple[int, int], np.dtype[np.int16]]
 
 
-def _packed_piece(seed: int) -> tuple[Rows, Rows]:
+def _packed_piece(puzzles: float, seed: int) -> tuple[Rows, Rows]:
     filled: list[tuple[list[int], list[int]]] = []
-    for prompt, answer in _encoded(seed):
+    for prompt, answer in _encoded(puzzles, seed):
         size = len(prompt) + len(answer)
         if not filled or len(filled[-1][0]) + size > LENGTH:
             filled.append(([], []))
@@ -117,10 +118,10 @@ def _packed_piece(seed: int) -> tuple[Rows, Rows]:
     return tokens, targets
 
 
-def _encoded(seed: int) -> Iterator[tuple[list[int], list[int]]]:
+def _encoded(puzzles: float, seed: int) -> Iterator[tuple[list[int], list[int]]]:
     """Yield the tokens of prompts, as engines ask them, and of answers with their stop token."""
     encoder = PromptEncoder(resolve_checkpoint(TEMPLATE))
-    for one in examples(seed, _PIECE):
+    for one in examples(seed, _PIECE, puzzles):
         task = get_task(one.task)
         prompt = encoder.encode(task.messages(task.parse(one.row)))
         answer = [*encoder.encode_text(one.answer), encoder.end_id]
@@ -225,6 +226,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--size", choices=sorted(SIZES), default="100m")
     parser.add_argument("--examples", type=int, default=120_000)
     parser.add_argument("--batch", type=int, default=32, help="packed rows of a step")
+    parser.add_argument("--puzzles", type=float, default=0.6, help="share of puzzles")
     parser.add_argument("--rate", type=float, default=8e-4, help="highest learning rate")
     parser.add_argument("--processes", type=int, default=12, help="that make examples")
     return parser.parse_args()
