@@ -151,16 +151,16 @@ def _answering(
     settings = EngineSettings(max_model_len=asked.max_length, max_num_seqs=ADAPTER_SEQUENCES)
     rank = asked.rank if way == "adapters" else None
     largest = None if rank is None else vllm_rank(rank)
-    engine = AdapterEngine(base, largest, asked.experts, settings, overrides=overrides)
+
+    def load() -> AdapterEngine | _BaseAlone:
+        engine = AdapterEngine(base, largest, asked.experts, settings, overrides=overrides)
+        return engine if rank is not None else _BaseAlone(engine)
 
     def write(expert: Expert, folder: Path) -> None:
         if rank is not None:
             write_adapter(base, expert.descriptor, definition.scale_map, folder)
 
-    return AdapterAnswers(
-        engine if rank is not None else _BaseAlone(engine),
-        ensemble.models, definition, ensemble.task, write,
-    )  # fmt: skip
+    return AdapterAnswers(load, ensemble.models, definition, ensemble.task, write)
 
 
 class _BaseAlone:

@@ -14,9 +14,10 @@ import uvicorn
 from modnorm.cli.console import emit_json, stderr, stdout
 from modnorm.cli.listening import listen
 from modnorm.cli.predict_work import Asked
-from modnorm.errors import InvalidInputError
+from modnorm.errors import EngineError, InvalidInputError
 from modnorm.prediction.run_predictions import PredictionSettings
 from modnorm.serving.admission import Admission
+from modnorm.serving.answering import Answering
 from modnorm.serving.api_errors import ApiError
 from modnorm.serving.api_keys import ApiKeys, read_keys
 from modnorm.serving.app import Server, build_app
@@ -29,6 +30,8 @@ _INTERRUPTED = 130
 """Exit code after Ctrl-C; after SIGTERM it is 0."""
 _SHUTDOWN_SECONDS = 30
 """Longest time that open requests get at the end."""
+_LOOK_SECONDS = 1.0
+"""Pause between two looks whether the engine works."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +118,24 @@ async def _listen(server: Server, listener: socket.socket) -> None:
         timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
     )
     signal.signal(signal.SIGTERM, _exit)  # uvicorn raises the signal again at its end
-    await uvicorn.Server(config).serve(sockets=[listener])
+    serving = uvicorn.Server(config)
+    watching = asyncio.create_task(_stop_without_engine(serving, server.answering))
+    try:
+        await serving.serve(sockets=[listener])
+    finally:
+        watching.cancel()
+    if not server.answering.is_alive:
+        raise EngineError(
+            "the engine has failed, and could not be loaded again",
+            remedy="read the log above for the reason",
+        )
+
+
+async def _stop_without_engine(serving: uvicorn.Server, answering: Answering) -> None:
+    """Stop a server whose engine has failed for good, so that whoever started it restarts it."""
+    while answering.is_alive:  # noqa: ASYNC110 - polls an engine
+        await asyncio.sleep(_LOOK_SECONDS)
+    serving.should_exit = True
 
 
 def _exit(*_: object) -> None:

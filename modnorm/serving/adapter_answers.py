@@ -1,6 +1,7 @@
 """Answers of an ensemble whose experts run as adapters of one base, in one batch."""
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
@@ -18,6 +19,11 @@ from modnorm.tasks import Task
 
 _Pieces = asyncio.Queue[tuple[int, str | Completion | Exception]]
 """What the experts of one question yield, each after the expert's rank."""
+
+_LOOK_SECONDS = 0.5
+"""Pause between two looks whether the engine works."""
+
+logger = logging.getLogger(__name__)
 
 
 class AdapterEngine(Protocol):
@@ -61,10 +67,11 @@ class AdapterEngine(Protocol):
 class AdapterAnswers:
     """Answers questions by asking all experts at once.
 
-    Once no missing answer can change a vote, the experts that still answer are aborted.
+    Once no missing answer can change a vote, the experts that still answer are aborted. An engine
+    that failed is loaded again; meanwhile requests are refused.
 
     Args:
-        engine: Runs the adapters.
+        load: Makes an engine that runs the adapters, not yet started.
         models: The definition behind each model's name.
         ensemble: The ensemble, whose experts are the adapters.
         task: Extracts votes.
@@ -73,13 +80,14 @@ class AdapterAnswers:
 
     def __init__(
         self,
-        engine: AdapterEngine,
+        load: Callable[[], AdapterEngine],
         models: Mapping[str, EnsembleDefinition],
         ensemble: EnsembleDefinition,
         task: Task,
         write: Callable[[Expert, Path], object],
     ) -> None:
-        self._engine = engine
+        self._load = load
+        self._engine = load()
         self._models = models
         self._numbers = {index: number for number, index in enumerate(ensemble.indices, 1)}
         self._experts = ensemble.experts
@@ -87,31 +95,40 @@ class AdapterAnswers:
         self._write = write
         self._asking: set[asyncio.Task[None]] = set()
         self._is_ready = False
+        self._has_failed = False
+        """Whether the engine could not be loaded again."""
+        self._watching: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Load the base and the adapters."""
+        await self._load_experts()
+        self._watching = asyncio.create_task(self._replace_failed())
+
+    async def _load_experts(self) -> None:
         await self._engine.start()
         for expert in self._experts:
             with TemporaryDirectory(prefix="modnorm-adapter-") as scratch:
                 folder = Path(scratch) / "adapter"
-                self._write(expert, folder)
+                await asyncio.to_thread(self._write, expert, folder)
                 await self._engine.add(self._numbers[expert.index], folder)
         self._is_ready = True
 
     def stop(self) -> None:
         """Drop the questions that are not answered, and free the model."""
         self._is_ready = False
+        if self._watching is not None:
+            self._watching.cancel()
         self._engine.stop()
 
     @property
     def is_ready(self) -> bool:
         """Whether questions are answered."""
-        return self._is_ready and self.is_alive
+        return self._is_ready and self._engine.is_alive
 
     @property
     def is_alive(self) -> bool:
-        """Whether the engine works, or has not been started."""
-        return self._engine.is_alive
+        """Whether the engine works, has not been started, or is loaded again."""
+        return not self._has_failed
 
     async def answer(self, question: Question) -> AsyncGenerator[str | Prediction]:
         """Yield pieces of the text if the question streams, then the prediction."""
@@ -136,6 +153,23 @@ class AdapterAnswers:
             for each in asking:
                 each.cancel()
         yield prediction_of(0, [answers[rank] for rank in sorted(answers)], len(experts))
+
+    async def _replace_failed(self) -> None:
+        """Replace the engine whenever it has failed, until a new one cannot be loaded."""
+        while True:
+            await asyncio.sleep(_LOOK_SECONDS)
+            if self._engine.is_alive:
+                continue
+            self._is_ready = False
+            logger.warning("the engine has failed and is loaded again")
+            try:
+                await asyncio.to_thread(self._engine.stop)
+                self._engine = self._load()
+                await self._load_experts()
+            except Exception:
+                logger.exception("the engine cannot be loaded again")
+                self._has_failed = True
+                return
 
     def _ask(
         self, rank: int, expert: Expert, question: Question, pieces: _Pieces

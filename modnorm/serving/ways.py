@@ -52,9 +52,9 @@ def _adapter_rank(scale_map: ScaleMap) -> int | None:
 def _adapters(ensemble: ServedEnsemble, rank: int) -> AdapterAnswers:
     definition, base = ensemble.definition, ensemble.base
     settings = EngineSettings(max_model_len=ensemble.most_tokens, max_num_seqs=ADAPTER_SEQUENCES)
-    engine = make_adapter_engine(base, rank, definition.ensemble_size, settings)
+    load = partial(make_adapter_engine, base, rank, definition.ensemble_size, settings)
 
     def write(expert: Expert, folder: Path) -> None:
         write_adapter(base, expert.descriptor, definition.scale_map, folder)
 
-    return AdapterAnswers(engine, ensemble.models, definition, ensemble.task, write)
+    return AdapterAnswers(load, ensemble.models, definition, ensemble.task, write)

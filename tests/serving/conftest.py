@@ -89,9 +89,17 @@ class ScriptedAdapters:
         self.asked: list[tuple[int, int, bool]] = []
         self.aborted: list[int] = []
         self.is_alive = True
+        self.load_failure: Exception | None = None
+        self.loads = 0
+
+    def load(self):
+        self.folders = []
+        return self
 
     async def start(self):
-        pass
+        if self.load_failure is not None:
+            raise self.load_failure
+        self.loads, self.is_alive = self.loads + 1, True
 
     async def add(self, adapter, folder):
         assert adapter == len(self.folders) + 1
@@ -180,7 +188,7 @@ def serve(ensemble, engine, adapters):
                 Batching(engine.load, ensemble.models, ensemble.task, metrics, ensemble.encoder)
                 if way == "switching"
                 else AdapterAnswers(
-                    adapters,
+                    adapters.load,
                     ensemble.models,
                     ensemble.definition,
                     ensemble.task,

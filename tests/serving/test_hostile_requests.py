@@ -223,10 +223,22 @@ def test_probes_follow_the_engine(serve, way):
     assert call(address, "/readyz") == (200, {"status": "ok"})
 
 
-def test_a_dead_engine_fails_the_probes_and_refuses_requests(serve, adapters):
+def test_a_dead_engine_of_adapters_is_loaded_again(serve, adapters):
     address = serve(way="adapters")
     adapters.is_alive = False
-    assert call(address, "/healthz")[0] == call(address, "/readyz")[0] == 503
+    status, content = call(address, CHAT, QUESTION)
+    assert (status, content["error"]["code"]) == (503, "unavailable")
+    assert call(address, "/readyz")[0] == 503
+    wait_until(lambda: call(address, "/readyz")[0] == 200, "the server is ready again")
+    assert (adapters.loads, adapters.folders) == (2, ["30", "10", "20"])
+    assert call(address, CHAT, QUESTION)[1]["modnorm"]["answer"] == "8"
+
+
+def test_an_engine_of_adapters_that_cannot_be_loaded_again_fails_the_probes(serve, adapters):
+    address = serve(way="adapters")
+    adapters.is_alive, adapters.load_failure = False, EngineError("the GPU is gone")
+    wait_until(lambda: call(address, "/healthz")[0] == 503, "the server is not alive")
+    assert call(address, "/readyz")[0] == 503
     status, content = call(address, CHAT, QUESTION)
     assert (status, content["error"]["code"]) == (503, "unavailable")
 

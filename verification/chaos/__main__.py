@@ -1,8 +1,8 @@
 """`python -m verification.chaos`: seeded random faults against a lab of real processes.
 
-Each schedule runs a small search or distillation while workers, services, Postgres, Redis, the
-network, the clock and the disk fail. Its results must equal those of an undisturbed run. At the
-end a planted bug must be detected.
+Each schedule runs a small search, distillation or prediction while workers, services, Postgres,
+Redis, the network, the clock and the disk fail. Its results must equal those of an undisturbed
+run. At the end a planted bug must be detected.
 """
 
 import argparse
@@ -32,7 +32,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         try:
             campaign.play(range(seed, seed + asked.schedules))
             campaign.distil(range(seed, seed + asked.distillations))
+            campaign.predict(range(seed, seed + asked.predictions))
             campaign.draft(range(seed, seed + asked.drafts))
+            campaign.serve(range(seed, seed + asked.served))
         finally:
             _show(campaign.summary(), asked.json)
         detected = find_planted_bug(folder / "planted") if asked.planted else True
@@ -54,6 +56,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--distillations", type=int, default=2, help="schedules of distillations (2)"
     )
+    parser.add_argument("--predictions", type=int, default=5, help="schedules of predictions (5)")
+    parser.add_argument("--served", type=int, default=2, help="schedules of a served ensemble (2)")
     parser.add_argument(
         "--drafts", type=int, default=0, help="schedules with drafts, which need vLLM (0)"
     )

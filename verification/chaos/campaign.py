@@ -4,7 +4,7 @@ import contextlib
 import statistics
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -13,16 +13,20 @@ from verification.chaos.fault_schedule import (
     DISTILLATION,
     DRAFTS,
     EXPERIMENTS,
+    PREDICTIONS,
     SEARCH_FAULTS,
     Fault,
     Schedule,
     draw,
     draw_distillation,
     draw_drafts,
+    draw_prediction,
 )
 from verification.chaos.play import Performance, Verdict
+from verification.chaos.prediction_play import PredictionPerformance
 from verification.chaos.run_outcome import Outcome
-from verification.chaos.small_experiments import DISTILLATION_JOBS, JOBS
+from verification.chaos.serving import play_served
+from verification.chaos.small_experiments import DISTILLATION_JOBS, JOBS, PREDICTION_JOBS
 
 CHANCES = 5
 """A kind of fault that had no effect in this many injections, and never any, counts as idle."""
@@ -36,8 +40,8 @@ def undisturbed(lab: Lab, names: Sequence[str] = EXPERIMENTS) -> dict[str, Outco
     """
     outcomes = {}
     for name in names:
-        alone = Performance(lab, Schedule(0, name, ()))
-        verdict, outcome = alone.play(None)
+        alone = Schedule(0, name, ())
+        verdict, outcome = _performance(lab, alone).play(None)
         if outcome is None or verdict.complaints:
             raise RuntimeError(f"{name} fails undisturbed: {verdict.complaints}")
         outcomes[name] = outcome
@@ -49,10 +53,14 @@ def perform(lab: Lab, schedule: Schedule, expected: dict[str, Outcome]) -> Verdi
     lab.wait()
     if schedule.cold:
         lab.forget()
-    performance = Performance(lab, schedule)
-    verdict, _ = performance.play(expected[schedule.experiment])
+    verdict, _ = _performance(lab, schedule).play(expected[schedule.experiment])
     lab.move_clock(0.0)
     return verdict
+
+
+def _performance(lab: Lab, schedule: Schedule) -> Performance:
+    predicts = schedule.experiment in PREDICTIONS
+    return (PredictionPerformance if predicts else Performance)(lab, schedule)
 
 
 class Campaign:
@@ -66,11 +74,14 @@ class Campaign:
         self._missed: Counter[str] = Counter()
         self._verdicts: list[Verdict] = []
         self._labs = 0
+        self._served: Mapping[str, object] | None = None
+        self._served_failed: list[int] = []
 
     @property
     def failed(self) -> list[int]:
         """The seeds of the schedules that failed."""
-        return [verdict.schedule.seed for verdict in self._verdicts if verdict.complaints]
+        failed = [verdict.schedule.seed for verdict in self._verdicts if verdict.complaints]
+        return failed + self._served_failed
 
     @property
     def idle(self) -> list[str]:
@@ -105,6 +116,16 @@ class Campaign:
             with self._trained_lab() as lab:
                 self._passes(lab, schedule)
 
+    def predict(self, seeds: Iterable[int]) -> None:
+        """Play the schedules of some seeds on predictions."""
+        waiting = [draw_prediction(seed, PREDICTION_JOBS) for seed in seeds]
+        while waiting:
+            self._labs += 1
+            with open_lab(self._folder / f"lab-{self._labs}") as lab:
+                self._expected |= undisturbed(lab, PREDICTIONS)
+                while waiting and self._passes(lab, waiting.pop(0)):
+                    pass
+
     def draft(self, seeds: Iterable[int]) -> None:
         """Play the schedules of some seeds on searches with drafts."""
         schedules = [draw_drafts(seed, JOBS) for seed in seeds]
@@ -116,6 +137,12 @@ class Campaign:
             for schedule in schedules:
                 if not self._passes(lab, schedule):
                     return
+
+    def serve(self, seeds: Sequence[int]) -> None:
+        """Play the schedules of some seeds on a served ensemble."""
+        if seeds:
+            played = play_served(self._folder / "served", seeds)
+            self._served, self._served_failed = played.summary(), played.failed
 
     def _trained_lab(self) -> AbstractContextManager[Lab]:
         self._labs += 1
@@ -132,6 +159,7 @@ class Campaign:
             "never_anything_to_break": self.idle,
             "seconds_a_schedule": _quantiles([one.seconds for one in self._verdicts]),
             "seconds_from_last_fault_to_end": _quantiles(recoveries),
+            **({} if self._served is None else {"served": self._served}),
         }
 
     def _passes(self, lab: Lab, schedule: Schedule) -> bool:
@@ -149,13 +177,15 @@ class Campaign:
         """Return the command that repeats one schedule."""
         seed = schedule.seed
         if schedule.experiment == DISTILLATION:
-            return f"make chaos SCHEDULES=0 DISTILLATIONS=1 SEED={seed}"
+            return f"make chaos SCHEDULES=0 DISTILLATIONS=1 PREDICTIONS=0 SEED={seed}"
         if schedule.experiment == DRAFTS:
-            parts = "--schedules 0 --distillations 0 --drafts 1"
+            parts = "--schedules 0 --distillations 0 --predictions 0 --drafts 1"
             return f"python -m verification.chaos {parts} --seed {seed}"
+        if schedule.experiment in PREDICTIONS:
+            return f"make chaos SCHEDULES=0 DISTILLATIONS=0 PREDICTIONS=1 SEED={seed}"
         chosen = set(self._faults) != set(SEARCH_FAULTS)
         only = f" FAULTS={','.join(self._faults)}" if chosen else ""
-        return f"make chaos SCHEDULES=1 DISTILLATIONS=0 SEED={seed}{only}"
+        return f"make chaos SCHEDULES=1 DISTILLATIONS=0 PREDICTIONS=0 SEED={seed}{only}"
 
 
 def _print_verdict(verdict: Verdict) -> None:

@@ -127,7 +127,7 @@ def open_lab(folder: Path, *, supervised: bool = True, trains: bool = False) -> 
         far = stack.enter_context(namespace())
         disk = stack.enter_context(small_disk(state, DISK_MEBIBYTES))
         proxy = stack.enter_context(Proxy())
-        forks = stack.enter_context(ForkServer(_inherited()))
+        forks = stack.enter_context(ForkServer(inherited()))
         database = Database(owned(state / "postgres"), folder / "postgres.log", SMALL_WAL)
         database.create("--wal-segsize=1")
         broker = Broker(owned(state / "redis"), folder / "redis.log")
@@ -198,9 +198,7 @@ class _Plan:
             "MODNORM_BIND_ADDRESS": self.addresses[name],
             "MODNORM_CACHE_DIR": str(self._folder / "state" / "cache"),
         }
-        return Service(
-            name, f"services.{name}.server", {**_inherited(), **_PACE, **own, **changes}
-        )
+        return Service(name, f"services.{name}.server", {**inherited(), **_PACE, **own, **changes})
 
     def _aggregator(self) -> Service:
         link = self._link
@@ -231,14 +229,14 @@ class _Plan:
         }
         module = _MODULES.get(name, "services.evaluator.server")
         space = self._far.path if self._far is not None and outside else ""
-        environment = {**_inherited(), **_PACE, **own}
+        environment = {**inherited(), **_PACE, **own}
         return Service(name, module, environment, namespace=space)
 
     def _link(self, name: str, target: str, host: str = "127.0.0.1") -> str:
         return self._proxy.add(name, target, host).address
 
 
-def _inherited() -> dict[str, str]:
+def inherited() -> dict[str, str]:
     """Return the environment without settings of another lab."""
     kept = {name: text for name, text in inherited_environment().items() if "MODNORM" not in name}
     return kept | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}

@@ -27,10 +27,13 @@ class Fault(StrEnum):
     SHUFFLE_MESSAGES = "shuffle_messages"
     REPEAT_REPORT = "repeat_report"
     LATE_REPORT = "late_report"
+    LEAVE_CLIENT = "leave_client"
 
 
-SEARCH_FAULTS = tuple(fault for fault in Fault if fault is not Fault.KILL_TRAINER)
-"""Faults of searches, whose labs have no trainer."""
+SEARCH_FAULTS = tuple(
+    fault for fault in Fault if fault not in {Fault.KILL_TRAINER, Fault.LEAVE_CLIENT}
+)
+"""Faults of searches, whose labs have no trainer. A search goes on without its client."""
 DISTILLATION_FAULTS = (
     Fault.KILL_EVALUATOR,
     Fault.KILL_TRAINER,
@@ -46,6 +49,12 @@ DISTILLATION_FAULTS = (
     Fault.FILL_DISK,
 )
 """Faults of distillations. The others concern the reports of a single experiment."""
+PREDICTION_FAULTS = tuple(
+    fault
+    for fault in Fault
+    if fault not in {Fault.KILL_TRAINER, Fault.KILL_CALIBRATOR, Fault.KILL_SAMPLER}
+)
+"""Faults of predictions, which need neither trainer, calibrator nor sampler."""
 EARLY = frozenset({Fault.KILL_CALIBRATOR, Fault.KILL_SAMPLER, Fault.FILL_DISK})
 """Faults that affect calibrator and sampler, injected right after the submission."""
 COLD = EARLY
@@ -56,6 +65,10 @@ DISTILLATION = "distillation"
 """Name of the experiment that trains a student."""
 DRAFTS = "drafts"
 """Name of the search whose evaluators draft, in vLLM."""
+PREDICTED = "predicted"
+"""Name of the search whose ensemble answers questions."""
+PREDICTIONS = ("prediction", "prediction of all experts")
+"""Names of predictions; in the last one experts also answer questions that are settled."""
 
 
 @dataclass(frozen=True)
@@ -125,6 +138,15 @@ def draw_drafts(seed: int, jobs: int) -> Schedule:
     chosen = (Fault.KILL_EVALUATOR, Fault.KILL_EVALUATOR, source.choice(others))
     steps = (_step(fault, source, jobs) for fault in chosen)
     return Schedule(seed, DRAFTS, tuple(sorted(steps, key=lambda step: step.after)))
+
+
+def draw_prediction(seed: int, jobs: int) -> Schedule:
+    """Draw a schedule of two to four faults in a prediction."""
+    source = random.Random(seed)
+    chosen = source.sample(PREDICTION_FAULTS, k=source.randint(2, 4))
+    steps = (_step(fault, source, jobs) for fault in chosen)
+    ordered = sorted(steps, key=lambda step: step.after)
+    return Schedule(seed, source.choice(PREDICTIONS), tuple(ordered))
 
 
 def _step(fault: Fault, source: random.Random, jobs: int) -> Step:

@@ -5,10 +5,11 @@ A fault without effect, for example after the end of the experiment, returns Non
 
 import random
 import signal
+import threading
 import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import psycopg
 import redis
@@ -29,11 +30,16 @@ _EXPIRY_SECONDS = LEASE_SECONDS + 2 * REAP_SECONDS + 0.5
 
 @dataclass(frozen=True)
 class Scene:
-    """The lab, observer and randomness of a fault."""
+    """The lab, observer and randomness of a fault.
+
+    Attributes:
+        leaving: Set when the client shall leave; it comes back.
+    """
 
     lab: Lab
     observer: Observer
     source: random.Random
+    leaving: threading.Event = field(default_factory=threading.Event)
 
 
 def _kill_evaluator(scene: Scene) -> str | None:
@@ -223,6 +229,14 @@ def _late_report(scene: Scene) -> str | None:
     return intruder.late_report(scene.lab, scene.observer)
 
 
+def _leave_client(scene: Scene) -> str | None:
+    """Let the client close its stream, which pauses its prediction."""
+    if scene.observer.look().ended:
+        return None
+    scene.leaving.set()
+    return "the client left, and came back"
+
+
 INJECT: Mapping[Fault, Callable[[Scene], str | None]] = {
     Fault.KILL_EVALUATOR: _kill_evaluator,
     Fault.KILL_TRAINER: _kill_trainer,
@@ -242,4 +256,5 @@ INJECT: Mapping[Fault, Callable[[Scene], str | None]] = {
     Fault.SHUFFLE_MESSAGES: _shuffle_messages,
     Fault.REPEAT_REPORT: _repeat_report,
     Fault.LATE_REPORT: _late_report,
+    Fault.LEAVE_CLIENT: _leave_client,
 }

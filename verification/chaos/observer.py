@@ -7,6 +7,13 @@ import psycopg
 
 from verification.labs.servers import Database
 
+BY_REQUEST = "SELECT id, state FROM experiments WHERE request_id = %s"
+"""Finds an experiment by its request id."""
+BY_QUESTIONS = """
+SELECT e.id, CASE e.state WHEN 'CANCELLED' THEN 'PAUSED' ELSE e.state END
+FROM experiments e JOIN predictions p ON p.id = e.id WHERE p.questions_digest = %s
+"""
+"""Finds a prediction by the digest of its questions; one whose client left has not ended."""
 _JOBS = """
 SELECT j.state, j.worker FROM jobs j JOIN experiments e ON e.id = j.experiment_id
 WHERE e.id = %s OR e.parent_id = %s
@@ -34,11 +41,18 @@ class Sight:
 
 
 class Observer:
-    """Reads over a separate connection, reopened after a failure; for one thread."""
+    """Reads over a separate connection, reopened after a failure; for one thread.
 
-    def __init__(self, database: Database, request: str) -> None:
+    Args:
+        database: Postgres.
+        name: The value that identifies the experiment.
+        query: The query by this value.
+    """
+
+    def __init__(self, database: Database, name: str, query: str = BY_REQUEST) -> None:
         self._database = database
-        self._request = request
+        self._name = name
+        self._query = query
         self._connection: psycopg.Connection[tuple[object, ...]] | None = None
         self._latest = Sight()
 
@@ -64,7 +78,7 @@ class Observer:
             self._connection = None
 
     def _read(self) -> Sight:
-        rows = self._ask("SELECT id, state FROM experiments WHERE request_id = %s", self._request)
+        rows = self._ask(self._query, self._name)
         if not rows:
             return Sight()
         experiment, state = (str(value) for value in rows[0])

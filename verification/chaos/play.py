@@ -59,19 +59,19 @@ class Performance:
     def __init__(self, lab: Lab, schedule: Schedule) -> None:
         self._lab = lab
         self._request = uuid.uuid4().hex
-        self._spec = make_experiment(schedule.experiment)
         self._verdict = Verdict(schedule, [Injection(step) for step in schedule.steps])
         self._cursors: list[int] = []
         self._sight = Sight()
+        self._leaving = threading.Event()
 
     def play(self, expected: Outcome | None) -> tuple[Verdict, Outcome | None]:
-        """Submit the experiment, inject the faults, and compare the outcome.
+        """Act as the client, inject the faults, and compare the outcome.
 
         Args:
             expected: The outcome of the undisturbed run; None during that run.
         """
         began = time.monotonic()
-        threads = [threading.Thread(target=self._submit_and_watch, daemon=True)]
+        threads = [threading.Thread(target=self._act_as_client, daemon=True)]
         threads += [
             threading.Thread(target=self._inject, args=(injection,), daemon=True)
             for injection in self._verdict.injections
@@ -87,7 +87,7 @@ class Performance:
 
     def _wait(self, faults: list[threading.Thread]) -> bool:
         """Wait for the end of the experiment and of all faults; return False if it is stuck."""
-        observer = Observer(self._lab.database, self._request)
+        observer = self._observer()
         ended_at, quiet_since = None, None
         try:
             while True:
@@ -113,14 +113,14 @@ class Performance:
 
     def _inject(self, injection: Injection) -> None:
         step = injection.step
-        observer = Observer(self._lab.database, self._request)
+        observer = self._observer()
         try:
             while step.after and (sight := observer.look()).done < step.after:
                 if sight.ended:
                     return
                 time.sleep(_LOOK_SECONDS / 2)
             time.sleep(step.delay)
-            scene = Scene(self._lab, observer, random.Random(step.seed))
+            scene = Scene(self._lab, observer, random.Random(step.seed), self._leaving)
             injection.did = INJECT[step.fault](scene)
         except Exception:  # noqa: BLE001 - any error fails the schedule
             self._complain(f"{step.fault} could not be injected: {traceback.format_exc()}")
@@ -128,20 +128,28 @@ class Performance:
             injection.over = time.monotonic()
             observer.close()
 
-    def _submit_and_watch(self) -> None:
-        """Submit until the experiment is stored, then follow its events to the end."""
+    def _observer(self) -> Observer:
+        """Return a new observer, for one thread."""
+        return Observer(self._lab.database, self._request)
+
+    def _act_as_client(self) -> None:
         try:
             with Client(self._lab.server) as client:
-                for event in client.watch(self._submit(client)):
-                    self._cursors.append(event.cursor)
+                self._follow(client)
         except ModnormError as error:
             self._complain(f"the client met {type(error).__name__}: {error}")
 
+    def _follow(self, client: Client) -> None:
+        """Submit until the experiment is stored, then follow its events to the end."""
+        for event in client.watch(self._submit(client)):
+            self._cursors.append(event.cursor)
+
     def _submit(self, client: Client) -> str:
+        spec = make_experiment(self._verdict.schedule.experiment)
         deadline = time.monotonic() + HANG_SECONDS
         while True:
             try:
-                return client.submit(self._spec, self._request).id
+                return client.submit(spec, self._request).id
             except UnavailableError:
                 if time.monotonic() > deadline:
                     raise
@@ -153,13 +161,21 @@ class Performance:
             self._complain(f"the experiment ended as {self._sight.state}: {self._why()}")
             return None
         watcher.join(HANG_SECONDS)
-        if self._cursors != list(range(1, len(self._cursors) + 1)) or watcher.is_alive():
-            self._complain(f"a watcher saw the events {self._cursors}")
+        self._check_client(is_waiting=watcher.is_alive())
         outcome = self._read()
         if expected is not None:
             self._verdict.complaints += self._differences(expected, outcome)
-        self._verdict.complaints += broken_invariants(self._lab.database, self._sight.experiment)
+        self._verdict.complaints += self._broken()
         return outcome
+
+    def _broken(self) -> list[str]:
+        """Return the violated invariants."""
+        return list(broken_invariants(self._lab.database, self._sight.experiment))
+
+    def _check_client(self, *, is_waiting: bool) -> None:
+        """Complain if the client has not received every event once."""
+        if self._cursors != list(range(1, len(self._cursors) + 1)) or is_waiting:
+            self._complain(f"a watcher saw the events {self._cursors}")
 
     def _read(self) -> Outcome:
         """Read the outcome; retry, since the last fault may have broken the connection."""
@@ -176,7 +192,7 @@ class Performance:
             yield difference if len(difference) < 400 else f"{difference[:400]} ..."
 
     def _why(self) -> str:
-        observer = Observer(self._lab.database, self._request)
+        observer = self._observer()
         query = "SELECT error FROM experiments WHERE id = %s"
         errors = observer.rows(query, self._sight.experiment)
         observer.close()

@@ -27,6 +27,8 @@ class Service:
         environment: Its complete environment.
         clock: File with the offset of its time of day.
         namespace: Network namespace; empty for the default one.
+        arguments: Arguments of its command line.
+        folder: Its working directory; empty for the fork server's.
         process: The process, once started.
         starts: Number of starts.
     """
@@ -36,6 +38,8 @@ class Service:
     environment: Mapping[str, str]
     clock: Path | None = None
     namespace: str = ""
+    arguments: Sequence[str] = ()
+    folder: str = ""
     process: Process | None = None
     starts: int = field(default=0)
 
@@ -56,6 +60,8 @@ class Service:
                 log=str(logs / f"{self.name}.log"),
                 clock=str(self.clock or ""),
                 namespace=self.namespace,
+                arguments=self.arguments,
+                folder=self.folder,
             )
         )
 

@@ -1,7 +1,7 @@
 """The outcome of an experiment, without times, ids and names of workers."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -72,6 +72,10 @@ _INVARIANTS_OF_PARTS = (
     "events are not numbered without a gap",
 )
 """Invariants that also hold for experiments of other phases, and with reused results."""
+_INVARIANTS_OF_PREDICTIONS = (
+    *_INVARIANTS_OF_PARTS,
+    "attempts are not between one and the number of leases",
+)
 
 Rows = list[tuple[object, ...]]
 
@@ -128,9 +132,21 @@ def broken_invariants(database: Database, experiment: str) -> Iterator[str]:
         parts = [str(part) for part, *_ in _rows(connection, _PARTS, experiment)]
         names = _INVARIANTS_OF_PARTS if parts else tuple(_INVARIANTS)
         for each in (experiment, *parts):
-            for name in names:
-                for row in _rows(connection, _INVARIANTS[name], each):
-                    yield f"{name}: {row}"
+            yield from _broken(connection, each, names)
+
+
+def broken_prediction(database: Database, prediction: str) -> Iterator[str]:
+    """Yield the violated invariants of an ended prediction."""
+    with database.connect() as connection:
+        yield from _broken(connection, prediction, _INVARIANTS_OF_PREDICTIONS)
+
+
+def _broken(
+    connection: "psycopg.Connection[tuple[object, ...]]", experiment: str, names: Iterable[str]
+) -> Iterator[str]:
+    for name in names:
+        for row in _rows(connection, _INVARIANTS[name], experiment):
+            yield f"{name}: {row}"
 
 
 def _rows(

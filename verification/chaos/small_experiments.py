@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from modnorm.spec import ExperimentSpec, parse_spec
-from verification.chaos.fault_schedule import DISTILLATION, DRAFTS
+from verification.chaos.fault_schedule import DISTILLATION, DRAFTS, PREDICTED
 
 _POPULATION: Mapping[str, object] = {
     "size": 8,
@@ -48,6 +48,18 @@ _DRAFTS: Mapping[str, object] = {
     "method": {"name": "randopt", "sigma": 0.01},
     "engine": {"name": "vllm", "drafts": "population", "max_model_len": 512, "max_num_seqs": 8},
 }
+PREDICTION_JOBS = 5
+"""Jobs of a prediction, one for each expert."""
+_PREDICTED: Mapping[str, object] = {
+    "task": {
+        "name": "gsm8k",
+        "selection": {"source": "bundled:word-problems-selection", "limit": 4},
+        "heldout": {"source": "bundled:word-problems-heldout", "limit": 4},
+        "max_tokens": 48,
+    },
+    "method": {"name": "randopt", "sigma": 0.01},
+    "population": {**_POPULATION, "prefixes": [8], "ensemble_sizes": [1, PREDICTION_JOBS]},
+}
 _DEVELOPMENT = {"source": "bundled:countdown-development"}
 DISTILLATION_JOBS = 14
 """Jobs of the distillation before its training; the base's last ones are reused."""
@@ -80,7 +92,8 @@ def make_experiment(name: str) -> ExperimentSpec:
 
     Its attempts suffice for a schedule that ends the lease of one job ten times.
     """
-    sections = {**_TASKS, DISTILLATION: _DISTILLATION, DRAFTS: _DRAFTS}[name]
+    others = {DISTILLATION: _DISTILLATION, DRAFTS: _DRAFTS, PREDICTED: _PREDICTED}
+    sections = {**_TASKS, **others}[name]
     return parse_spec(
         {
             "name": name,

@@ -51,7 +51,7 @@ class Process:
 
     def signal_all(self, number: signal.Signals) -> None:
         """Signal the process and its descendants, as the end of a container does."""
-        for pid in _session(self.pid):
+        for pid in session_of(self.pid):
             with suppress(ProcessLookupError):
                 os.kill(pid, number)
 
@@ -83,7 +83,7 @@ class Process:
         return descriptor is None or bool(select.select([descriptor], [], [], seconds)[0])
 
 
-def _session(leader: int) -> list[int]:
+def session_of(leader: int) -> list[int]:
     """Return the processes of a session; a worker under a supervisor has its own group."""
     members = []
     for stat in Path("/proc").glob("[0-9]*/stat"):

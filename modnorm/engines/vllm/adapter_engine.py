@@ -4,6 +4,7 @@ The adapters are low-rank candidates in PEFT's format. vLLM adds their products 
 `VllmEngine` writes merged and rounded weights. So answers can differ (docs/serve.md).
 """
 
+import asyncio
 import os
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
@@ -75,9 +76,11 @@ class AdapterEngine:
         """
         _prepare_process()
         with vllm_failures(f"loading {self._checkpoint.name} into vLLM"):
-            arguments = AsyncEngineArgs(**self._arguments)
-            self._llm = AsyncLLM.from_engine_args(
-                arguments, usage_context=UsageContext.ENGINE_CONTEXT
+            # In a thread, so that a server answers its probes while it loads an engine again.
+            self._llm = await asyncio.to_thread(
+                AsyncLLM.from_engine_args,
+                AsyncEngineArgs(**self._arguments),
+                usage_context=UsageContext.ENGINE_CONTEXT,
             )
         require_unchanged(self._checkpoint.directory, self._checkpoint.digest)
 

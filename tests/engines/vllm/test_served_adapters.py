@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing
+from multiprocessing import active_children
 from typing import Any
 
 import httpx
@@ -182,4 +183,25 @@ def test_hostile_requests_get_errors_and_the_others_answers(
     failures = [each.exception() for each in asked]
     assert all(each is None or isinstance(each, openai.RateLimitError) for each in failures)
     assert failures.count(None) >= 8
+    assert open_requests(address) == 0
+
+
+def test_requests_of_a_killed_engine_get_errors_and_a_new_engine_answers(
+    client: openai.OpenAI, address: str
+) -> None:
+    """Ask until the engine dies, and until its successor answers."""
+    before = ask(client, "expert-1", ROWS[0]).choices[0].message.content
+    (engine,) = active_children()
+    with ThreadPoolExecutor(8) as threads:
+        asked = [threads.submit(ask, client, "ensemble", row) for row in (*ROWS, *ROWS)]
+        wait_until(lambda: open_requests(address), "requests are answered")
+        engine.kill()
+        failures = [each.exception() for each in asked]
+    met = [each for each in failures if isinstance(each, openai.InternalServerError)]
+    assert {each.type for each in met} == {"server_error"}
+    assert len(met) + failures.count(None) == len(failures)
+    assert httpx.get(f"{address}/healthz").status_code == 200
+    wait_until(lambda: httpx.get(f"{address}/readyz").status_code == 200, "a new engine", pause=1)
+    assert ask(client, "expert-1", ROWS[0]).choices[0].message.content == before
+    assert engine not in active_children()
     assert open_requests(address) == 0
