@@ -4,14 +4,22 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 
 from modnorm.prediction.ranked_votes import Prediction
 
+ROUTES = ("/v1/chat/completions", "/v1/completions")
+"""The addresses of questions."""
+_STATUSES = ("200", "429", "500", "503")
+"""Statuses that show 0 before the first such request: a rate needs a value before it."""
 _SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 
 class ServerMetrics:
-    """Metrics of one server, in a registry of its own."""
+    """Metrics of one server.
 
-    def __init__(self) -> None:
-        self._registry = CollectorRegistry()
+    Args:
+        registry: Their registry; by default a new one.
+    """
+
+    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+        self._registry = registry or CollectorRegistry()
         self._requests = Counter(
             "modnorm_serve_requests",
             "Answered requests.",
@@ -38,6 +46,10 @@ class ServerMetrics:
             "Requests that wait or are answered.",
             registry=self._registry,
         )
+
+        for route in ROUTES:
+            for status in _STATUSES:
+                self._requests.labels(route, status)
 
     def count_request(self, route: str, status: int, seconds: float) -> None:
         """Count an answered request."""

@@ -16,6 +16,7 @@ import pytest
 import yaml
 from prometheus_client import CollectorRegistry
 
+from modnorm.serving.metrics import ServerMetrics
 from services.aggregator.metrics import AggregatorMetrics, LabCollector
 from services.aggregator.storage.database import Database
 from services.aggregator.storage.lab_counts import LabCountStore
@@ -36,6 +37,8 @@ SUFFIXES = {
     "gauge": ("",),
 }
 SERVICES = ("aggregator", "calibrator", "sampler", "sandbox", "evaluator", "trainer")
+SERVED = {"route", "status"}
+"""Labels of `modnorm serve`: addresses and HTTP statuses."""
 LAST = {"aggregator": "modnorm_database_up"}
 """What a service shows last, once it is up, where that is not its calls."""
 
@@ -50,6 +53,7 @@ def families(tmp_path_factory):
     EvaluatorMetrics(registry)
     SandboxMetrics(registry)
     TrainerMetrics(registry)
+    ServerMetrics(registry)
     CallMetrics(registry)
     registry.register(LabCollector(LabCountStore(database, lease_seconds=60)))
     yield list(registry.collect())
@@ -96,12 +100,12 @@ def test_everything_that_is_documented_exists_and_the_reverse(families):
 
 def test_no_label_is_an_id(families):
     labels = {label for family in families for one in family.samples for label in one.labels}
-    allowed = {"state", "split", "kind", "phase", "outcome", "verdict", "device", "le"}
+    allowed = {"state", "split", "kind", "phase", "outcome", "verdict", "device", "le"} | SERVED
     assert labels <= allowed
 
 
 def test_labels_of_expressions_exist():
-    known = {"state", "split", "kind", "phase", "outcome", "verdict", "device", "le"}
+    known = {"state", "split", "kind", "phase", "outcome", "verdict", "device", "le"} | SERVED
     known |= {"service", "method", "code", "job", "instance"}
     for text in expressions():
         for names in re.findall(r"(?:by|without) \(([^)]*)\)", text):
@@ -179,10 +183,30 @@ def test_every_service_is_scraped_where_it_shows_its_metrics():
         for name, service in COMPOSE["services"].items()
         if "MODNORM_METRICS_ADDRESS" in service.get("environment", {})
     }
-    assert jobs == shown.keys() == set(SERVICES)
+    assert jobs - {"serve"} == shown.keys() == set(SERVICES)
     text = (ROOT / "deploy/prometheus/prometheus.yml").read_text()
     assert set(shown.values()) == {"0.0.0.0:9464"}
     assert set(re.findall(r":(\d{4})\"\]\}\]", text)) == {"9464"}
+
+
+def test_a_server_is_scraped_where_it_answers():
+    lab = yaml.safe_load((ROOT / "compose.yaml").read_text())["services"]
+    command, networks = lab["serve"]["entrypoint"], lab["serve"]["networks"]
+    (job,) = (job for job in PROMETHEUS["scrape_configs"] if job["job_name"] == "serve")
+    (found,) = job["dns_sd_configs"]
+    assert (found["names"], str(found["port"])) == (
+        ["serve"],
+        command[command.index("--port") + 1],
+    )
+    assert set(networks) & set(COMPOSE["services"]["prometheus"]["networks"])
+
+
+def test_statuses_of_alerts_show_zero_before_the_first_request():
+    """`increase` sees no rise in a series that begins above zero."""
+    text = ServerMetrics().text().decode()
+    for status in ("200", "429", "500", "503"):
+        shown = f'modnorm_serve_requests_total{{route="/v1/completions",status="{status}"}} 0.0'
+        assert shown in text
 
 
 def test_provisioned_files_are_where_grafana_looks():
