@@ -29,11 +29,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from itertools import count
 from pathlib import Path
-from statistics import NormalDist, mean, stdev
+from statistics import mean, stdev
 
 import yaml
 
 from benchmarks.worked_answers import texts
+from modnorm.analysis.uncertainty import accuracy_interval
 from modnorm.bundled import train_tiny
 
 METHODS = ("modular_norm", "randopt")
@@ -301,11 +302,10 @@ def spread(values: Sequence[float]) -> str:
 
 
 def _interval(runs: Sequence[Outcome], values: Sequence[float]) -> str:
-    """Return Wilson's interval of one run with the mean metric, by its held-out rows."""
-    rows, share, z = runs[0].rows, mean(values), NormalDist().inv_cdf(0.975)
-    centre = (share + z * z / (2 * rows)) / (1 + z * z / rows)
-    half = z / (1 + z * z / rows) * (share * (1 - share) / rows + z * z / (4 * rows**2)) ** 0.5
-    return f"{100 * (centre - half):.1f} to {100 * (centre + half):.1f}"
+    """Return the 95 % interval of one run with the mean metric, to the nearest held-out row."""
+    rows = runs[0].rows
+    interval = accuracy_interval(round(mean(values) * rows) / rows, rows)
+    return f"{100 * interval.lower:.1f} to {100 * interval.upper:.1f}" if interval else "-"
 
 
 def _options() -> argparse.Namespace:
