@@ -32,7 +32,7 @@ from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.candidate_weights import CandidateWeights
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.methods import build_scale_map
-from modnorm.spec import DataSpec, Masses
+from modnorm.spec import DataSpec
 from modnorm.tasks import get_task
 from modnorm.tasks.row_loading import load_rows
 
@@ -153,14 +153,7 @@ def compare(options: argparse.Namespace) -> dict[str, object]:
     source = DataSpec(source="bundled:countdown-heldout", limit=options.prompts)
     rows = load_rows(task, source, field="source")
     prompts = [recorders[0].encode(task.messages(row)) for row in rows]
-    scale_map = build_scale_map(
-        "randopt",
-        config=checkpoint.config,
-        model_digest=checkpoint.digest,
-        masses=Masses(),
-        weights=None,
-        sensitivities=None,
-    )
+    scale_map = build_scale_map("randopt", checkpoint)
     settings = EngineSettings(
         max_model_len=1024, max_num_seqs=256, gpu_memory_utilization=_SHARE, worker_process=False
     )

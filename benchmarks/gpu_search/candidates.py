@@ -5,7 +5,6 @@ from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.methods import build_scale_map
 from modnorm.perturbation.sampling import population_seeds
-from modnorm.spec import Masses
 
 METHOD = "no_sensitivity"
 RADIUS = 0.16
@@ -14,14 +13,7 @@ RADIUS = 0.16
 
 def scale_map_of(checkpoint: Checkpoint) -> ScaleMap:
     """Return the scales that both contenders perturb with."""
-    return build_scale_map(
-        METHOD,
-        config=checkpoint.config,
-        model_digest=checkpoint.digest,
-        masses=Masses(),
-        weights=None,
-        sensitivities=None,
-    )
+    return build_scale_map(METHOD, checkpoint)
 
 
 def descriptor_of(scale_map: ScaleMap, seed: int) -> Descriptor:

@@ -28,9 +28,8 @@ from benchmarks.gpu_search.workload import Workload
 from modnorm.calibration.calibrate import calibrate
 from modnorm.checkpoint.prompts import PromptEncoder
 from modnorm.checkpoint.reference import Checkpoint, resolve_checkpoint
-from modnorm.checkpoint.weights import CheckpointWeights
 from modnorm.perturbation.methods import build_scale_map
-from modnorm.spec import CalibrationSpec, DataSpec, Masses
+from modnorm.spec import CalibrationSpec, DataSpec
 from modnorm.tasks import get_task
 from modnorm.tasks.row_loading import load_rows
 
@@ -284,11 +283,6 @@ def _scale_map(method: str, checkpoint: Checkpoint, prompts: Sequence[Sequence[i
     if method == "modular_norm":
         profile = calibrate(checkpoint, prompts, CalibrationSpec(), task="countdown")
     scale_map = build_scale_map(
-        method,
-        config=checkpoint.config,
-        model_digest=checkpoint.digest,
-        masses=Masses(),
-        weights=None if profile is None else CheckpointWeights(checkpoint),
-        sensitivities=None if profile is None else profile.sensitivities,
+        method, checkpoint, sensitivities=None if profile is None else profile.sensitivities
     )
     return scale_map.to_json()

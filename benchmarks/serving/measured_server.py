@@ -34,7 +34,7 @@ from modnorm.serving.batching import Batching
 from modnorm.serving.metrics import ServerMetrics
 from modnorm.serving.served_ensemble import ServedEnsemble
 from modnorm.serving.ways import ADAPTER_SEQUENCES
-from modnorm.spec import Masses, ModelSpec
+from modnorm.spec import ModelSpec
 
 if TYPE_CHECKING:
     from modnorm.engines.vllm.adapter_engine import AdapterEngine
@@ -70,14 +70,7 @@ class Measured:
         """Return the first candidates of a population of `randopt`."""
         base = self.checkpoint()
         scale_map = build_scale_map(
-            "randopt",
-            config=base.config,
-            model_digest=base.digest,
-            masses=Masses(),
-            weights=None,
-            sensitivities=None,
-            rank=rank,
-            target_modules="all" if rank is None else "all-linear",
+            "randopt", base, rank=rank, target_modules="all" if rank is None else "all-linear"
         )
         drawn = sample_descriptors(
             scale_map, radius=self.sigma, noise="portable-v1", seed=_SEED, size=experts,

@@ -104,8 +104,7 @@ def _config_map(
     config: Path, revision: str | None, profile: Path | None, noise: _Noise
 ) -> "ScaleMap":
     from modnorm.checkpoint.reference import load_config
-    from modnorm.perturbation.methods import build_scale_map, needs_profile
-    from modnorm.spec import Masses
+    from modnorm.perturbation.methods import needs_profile, uncorrected_scale_map
 
     for name, given in (("revision", revision), ("profile", profile)):
         if given is not None:
@@ -121,15 +120,8 @@ def _config_map(
             field="method",
             remedy="give --model and --profile instead of --config",
         )
-    return build_scale_map(
-        noise.method,
-        config=shape,
-        model_digest="",
-        masses=Masses(),
-        weights=None,
-        sensitivities=None,
-        rank=noise.rank,
-        target_modules=noise.target_modules,
+    return uncorrected_scale_map(
+        noise.method, shape, rank=noise.rank, target_modules=noise.target_modules
     )
 
 
@@ -147,9 +139,7 @@ def _base_map(config: "Mapping[str, object]", noise: _Noise) -> "ScaleMap":
 def _full_map(model: str, revision: str | None, profile: Path | None, noise: _Noise) -> "ScaleMap":
     from modnorm.calibration.profile import Profile
     from modnorm.checkpoint.reference import resolve_checkpoint
-    from modnorm.checkpoint.weights import CheckpointWeights
-    from modnorm.perturbation.methods import build_scale_map, needs_profile
-    from modnorm.spec import Masses
+    from modnorm.perturbation.methods import build_scale_map
 
     checkpoint = resolve_checkpoint(model, revision)
     found = Profile.load(profile) if profile else None
@@ -157,10 +147,7 @@ def _full_map(model: str, revision: str | None, profile: Path | None, noise: _No
         found.check_matches(checkpoint)
     return build_scale_map(
         noise.method,
-        config=checkpoint.config,
-        model_digest=checkpoint.digest,
-        masses=Masses(),
-        weights=CheckpointWeights(checkpoint) if needs_profile(noise.method) else None,
+        checkpoint,
         sensitivities=found.sensitivities if found else None,
         rank=noise.rank,
         target_modules=noise.target_modules,

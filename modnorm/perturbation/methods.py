@@ -7,10 +7,10 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 from modnorm.checkpoint.families import physical_layout
 from modnorm.checkpoint.layout import Layout
+from modnorm.checkpoint.reference import Checkpoint
 from modnorm.errors import InvalidInputError
 from modnorm.geometry import controls
 from modnorm.geometry.scale_map import ScaleMap
@@ -19,8 +19,7 @@ from modnorm.hints import one_of
 from modnorm.noise import PORTABLE
 from modnorm.spec import Masses, MethodSpec, TargetModules
 
-if TYPE_CHECKING:
-    from modnorm.checkpoint.weights import CheckpointWeights
+_MASSES = Masses()
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +28,9 @@ class MethodInputs:
 
     layout: Layout
     masses: Masses
-    weights: "CheckpointWeights | None"
+    checkpoint: Checkpoint | None
+    """None: scales are not corrected by sensitivities, which need the weights."""
     sensitivities: Sequence[Mapping[str, float]] | None
-    corrected: bool = True
-    """Whether to correct scales by sensitivities; base scales suffice to check usability."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,18 +50,20 @@ class Method:
 
 
 def _modular(inputs: MethodInputs, masses: Masses) -> Scales:
-    if not inputs.corrected:
+    if inputs.checkpoint is None:
         return controls.uncorrected_scales(inputs.layout, masses)
-    if inputs.weights is None or inputs.sensitivities is None:
+    if inputs.sensitivities is None:
         raise InvalidInputError(
-            "the method needs the weights and a sensitivity profile",
+            "the method needs a sensitivity profile",
             field="method.profile",
             remedy="calibrate the model, or set its profile",
         )
+    from modnorm.checkpoint.weights import CheckpointWeights  # noqa: PLC0415 - loads torch
+
     return modular_scales(
         inputs.layout,
         masses=masses,
-        read=inputs.weights.read,
+        read=CheckpointWeights(inputs.checkpoint).read,
         sensitivities=inputs.sensitivities,
     )
 
@@ -264,19 +264,31 @@ def require_usable(
         InvalidInputError: no such method, an unsupported model, layers that the method is not
             defined for, or nothing to perturb.
     """
-    layout = physical_layout(config)
-    inputs = MethodInputs(layout, masses, None, None, corrected=False)
-    _scales(method, inputs, rank, target_modules)
+    uncorrected_scale_map(method, config, masses=masses, rank=rank, target_modules=target_modules)
+
+
+def uncorrected_scale_map(
+    method: str,
+    config: Mapping[str, object],
+    *,
+    masses: Masses = _MASSES,
+    rank: int | None = None,
+    target_modules: TargetModules = "all",
+) -> ScaleMap:
+    """Return the scale map of a configuration: that of no checkpoint, without corrections.
+
+    Arguments and errors are those of `require_usable`.
+    """
+    inputs = MethodInputs(physical_layout(config), masses, None, None)
+    return ScaleMap(method, "", _scales(method, inputs, rank, target_modules), rank)
 
 
 def build_scale_map(  # noqa: PLR0913 - keyword arguments that identify a map
     method: str,
+    checkpoint: Checkpoint,
     *,
-    config: Mapping[str, object],
-    model_digest: str,
-    masses: Masses,
-    weights: "CheckpointWeights | None",
-    sensitivities: Sequence[Mapping[str, float]] | None,
+    masses: Masses = _MASSES,
+    sensitivities: Sequence[Mapping[str, float]] | None = None,
     rank: int | None = None,
     target_modules: TargetModules = "all",
 ) -> ScaleMap:
@@ -284,11 +296,10 @@ def build_scale_map(  # noqa: PLR0913 - keyword arguments that identify a map
 
     Args:
         method: Registered name.
-        config: The model's `config.json`.
-        model_digest: Digest of the checkpoint.
+        checkpoint: The model.
         masses: Total mass of each group; methods without masses ignore them.
-        weights: The checkpoint's weights; None only for methods without a profile.
-        sensitivities: Gamma of each functional map, by layer; None only for such methods.
+        sensitivities: Gamma of each functional map, by layer; None only for methods without a
+            profile.
         rank: Rank of the noise of each matrix; other tensors are not perturbed, and their mass is
             not redistributed. None for full rank.
         target_modules: The matrices that noise of a rank perturbs.
@@ -297,8 +308,9 @@ def build_scale_map(  # noqa: PLR0913 - keyword arguments that identify a map
         InvalidInputError: no such method, an unsupported model, a missing profile, the profile
             of another model, or a method without low-rank noise.
     """
-    inputs = MethodInputs(physical_layout(config), masses, weights, sensitivities)
-    return ScaleMap(method, model_digest, _scales(method, inputs, rank, target_modules), rank)
+    layout = physical_layout(checkpoint.config)
+    inputs = MethodInputs(layout, masses, checkpoint, sensitivities)
+    return ScaleMap(method, checkpoint.digest, _scales(method, inputs, rank, target_modules), rank)
 
 
 def _scales(

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 from modnorm.calibration.profile import Profile
 from modnorm.checkpoint.reference import Checkpoint
-from modnorm.checkpoint.weights import CheckpointWeights
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.methods import build_scale_map, check_rank
 from modnorm.radius.artifact_schema import MatchingSettings
@@ -62,10 +61,8 @@ def plan_matching(  # noqa: PLR0913 - keyword arguments that define a matching
 def _scale_map(method: MethodSpec, checkpoint: Checkpoint, profile: Profile | None) -> ScaleMap:
     return build_scale_map(
         method.name,
-        config=checkpoint.config,
-        model_digest=checkpoint.digest,
+        checkpoint,
         masses=method.masses,
-        weights=CheckpointWeights(checkpoint) if profile else None,
         sensitivities=profile.sensitivities if profile else None,
         rank=method.rank,
         target_modules=method.target_modules,

@@ -6,7 +6,6 @@ from pathlib import Path
 from modnorm.calibration.profile import Profile
 from modnorm.checkpoint.checkpoint_files import require_unchanged
 from modnorm.checkpoint.reference import Checkpoint
-from modnorm.checkpoint.weights import CheckpointWeights
 from modnorm.errors import InvalidInputError
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.methods import build_scale_map, needs_profile, require_usable
@@ -98,10 +97,8 @@ def _key(checkpoint: Checkpoint, method: MethodSpec, profile: Profile | None) ->
 def _build(checkpoint: Checkpoint, method: MethodSpec, profile: Profile | None) -> ScaleMap:
     return build_scale_map(
         method.name,
-        config=checkpoint.config,
-        model_digest=checkpoint.digest,
+        checkpoint,
         masses=method.masses,
-        weights=None if profile is None else CheckpointWeights(checkpoint),
         sensitivities=None if profile is None else profile.sensitivities,
         rank=method.rank,
         target_modules=method.target_modules,

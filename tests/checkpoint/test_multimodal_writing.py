@@ -13,7 +13,6 @@ from modnorm.errors import InvalidInputError
 from modnorm.perturbation.checkpoint_export import export_candidate
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.methods import build_scale_map
-from modnorm.spec import Masses
 
 TEXT = {
     "hidden_size": 32,
@@ -78,14 +77,7 @@ def test_overflowing_weights_outside_of_the_decoder_are_refused_too(gemma, tmp_p
 
 def test_an_exported_candidate_keeps_the_tensors_outside_of_its_decoder(gemma, tmp_path):
     checkpoint = resolve_checkpoint(str(gemma))
-    scale_map = build_scale_map(
-        "randopt",
-        config=checkpoint.config,
-        model_digest=checkpoint.digest,
-        masses=Masses(),
-        weights=None,
-        sensitivities=None,
-    )
+    scale_map = build_scale_map("randopt", checkpoint)
     drawn = Descriptor("portable-v1", 7, "randopt", 0.01, scale_map.digest)
     export_candidate(checkpoint, drawn, scale_map, tmp_path / "out")
     before, after = load_whole(gemma), load_whole(tmp_path / "out")

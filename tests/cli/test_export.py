@@ -1,5 +1,6 @@
 import json
 import shutil
+from typing import Any
 
 import grpc
 import numpy as np
@@ -11,8 +12,8 @@ from modnorm.perturbation.adapters import adapter_tensors
 from modnorm.perturbation.checkpoint_export import export_candidate, export_state
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.lineage import Lineage, Step
-from modnorm.perturbation.methods import build_scale_map
-from modnorm.spec import Masses, parse_spec
+from modnorm.perturbation.methods import build_scale_map, uncorrected_scale_map
+from modnorm.spec import parse_spec
 from modnorm.v1 import experiment_pb2 as experiments
 from modnorm.wire.conversions import descriptor_from_proto, descriptor_to_proto, spec_to_proto
 
@@ -31,19 +32,6 @@ def served(serve, servicer, experiment, candidates, artifacts):
     found = experiments.ListCandidatesResponse(candidates=candidates)
     return serve(
         servicer(GetExperiment=get, ListCandidates=lambda *_: found, GetArtifact=artifact)
-    )
-
-
-def scale_map(model_digest=None, **low_rank):
-    checkpoint = resolve_checkpoint("tiny-thicket")
-    return build_scale_map(
-        "randopt",
-        config=checkpoint.config,
-        model_digest=model_digest or checkpoint.digest,
-        masses=Masses(),
-        weights=None,
-        sensitivities=None,
-        **low_rank,
     )
 
 
@@ -92,7 +80,7 @@ def base(auto_map, tmp_path):
 @pytest.fixture
 def search(spec, noise, base):
     """A finished search of four candidates, ranked 2, 0; one was stopped, the last failed."""
-    drawn_with = scale_map(base.digest, **noise)
+    drawn_with = build_scale_map("randopt", base, **noise)
     return (
         experiments.Experiment(
             id="e1",
@@ -143,7 +131,7 @@ def test_of_a_lab_the_candidate_of_a_rank_is_written(export, search, tmp_path):
     told = json.loads(out)
     found = descriptor_from_proto(search[1][3].descriptor)
     base = resolve_checkpoint("tiny-thicket")
-    digest = export_candidate(base, found, scale_map(), tmp_path / "other")
+    digest = export_candidate(base, found, build_scale_map("randopt", base), tmp_path / "other")
     assert told == {
         "directory": str(tmp_path / "out"),
         "rank": 1,
@@ -224,7 +212,7 @@ def test_an_experiment_without_results_is_refused(state, reason, told, export, s
 
 
 def test_another_model_under_the_name_is_refused(export, search, tmp_path):
-    of_another = scale_map("0" * 64)
+    of_another = uncorrected_scale_map("randopt", resolve_checkpoint("tiny-thicket").config)
     search[2][experiments.ARTIFACT_KIND_SCALE_MAP] = of_another.to_json()
     code, _, err = export("--rank", 1)
     assert code == 2
@@ -291,7 +279,7 @@ def test_in_a_lab_too_a_rank_of_a_search_is_asked_for(export):
     assert "--rank 1" in err
 
 
-LINEAR = {"rank": 3, "target_modules": "all-linear"}
+LINEAR: dict[str, Any] = {"rank": 3, "target_modules": "all-linear"}
 
 
 @pytest.mark.parametrize("noise", [LINEAR])
@@ -309,7 +297,7 @@ def test_of_a_lab_the_experts_are_written_as_adapters(export, search, tmp_path):
         ],
     }
     assert sorted(path.name for path in folder.iterdir()) == ["README.md", "expert-1", "expert-2"]
-    drawn_with = scale_map(**LINEAR)
+    drawn_with = build_scale_map("randopt", base, **LINEAR)
     for name, message in (("expert-1", search[1][3]), ("expert-2", search[1][1])):
         stored = load_file(folder / name / "adapter_model.safetensors")
         made = adapter_tensors(base, descriptor_from_proto(message.descriptor), drawn_with)

@@ -21,7 +21,6 @@ from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.adapters import write_adapter
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.methods import build_scale_map
-from modnorm.spec import Masses
 from modnorm.tasks.protocol import Message
 from tests.engines.exported_adapters import ANSWER_TOKENS, Adapter
 from tests.engines.forked_workers import ForkedWorkers
@@ -207,14 +206,7 @@ def make_scale_map(checkpoint: Checkpoint) -> Callable[[str], ScaleMap]:
     """Build the scale map of a method without a profile."""
 
     def make(method: str) -> ScaleMap:
-        return build_scale_map(
-            method,
-            config=checkpoint.config,
-            model_digest=checkpoint.digest,
-            masses=Masses(),
-            weights=None,
-            sensitivities=None,
-        )
+        return build_scale_map(method, checkpoint)
 
     return make
 
@@ -237,16 +229,7 @@ def draw() -> Callable[..., Descriptor]:
 @pytest.fixture(scope="session")
 def low_rank_map(float32: Checkpoint) -> ScaleMap:
     """Isotropic noise of rank 16 on all linear layers."""
-    return build_scale_map(
-        "randopt",
-        config=float32.config,
-        model_digest=float32.digest,
-        masses=Masses(),
-        weights=None,
-        sensitivities=None,
-        rank=16,
-        target_modules="all-linear",
-    )
+    return build_scale_map("randopt", float32, rank=16, target_modules="all-linear")
 
 
 @pytest.fixture(scope="session")

@@ -27,7 +27,6 @@ from modnorm.perturbation.candidate_weights import CandidateWeights, WeightView
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.lineage import Lineage, Step
 from modnorm.perturbation.methods import build_scale_map
-from modnorm.spec import Masses
 from modnorm.tasks.protocol import Message
 
 LIMITS = GenerationLimits(max_tokens=24)
@@ -174,14 +173,7 @@ def test_a_replaced_model_is_held_as_if_loaded(
         assert engine.model_digest == relative.digest
         assert engine.weights_sha256() == independent_state(relative).sha256()
         assert answers(engine, prompts) != before
-        scale_map = build_scale_map(
-            "randopt",
-            config=relative.config,
-            model_digest=relative.digest,
-            masses=Masses(),
-            weights=None,
-            sensitivities=None,
-        )
+        scale_map = build_scale_map("randopt", relative)
         descriptor = draw(scale_map, 11)
         expected, _ = independent_sha256(relative, descriptor, scale_map)
         with engine.candidate(descriptor, scale_map):

@@ -38,7 +38,6 @@ from modnorm.noise import Block
 from modnorm.perturbation.candidate_weights import CandidateWeights, WeightView
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.methods import build_scale_map
-from modnorm.spec import Masses
 
 VOCABULARY = 1030
 WINDOW = 8
@@ -187,10 +186,7 @@ def modular(checkpoint: Checkpoint) -> ScaleMap:
     outputs = ("attention_output_norm", "mlp_output_norm")
     return build_scale_map(
         "modular_norm",
-        config=checkpoint.config,
-        model_digest=checkpoint.digest,
-        masses=Masses(),
-        weights=CheckpointWeights(checkpoint),
+        checkpoint,
         sensitivities=[dict.fromkeys((*maps, *outputs), 0.7 + layer) for layer in range(3)],
     )
 

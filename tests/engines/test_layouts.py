@@ -14,7 +14,6 @@ from modnorm.noise import Block
 from modnorm.perturbation.candidate_weights import CandidateWeights, WeightView
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.methods import build_scale_map
-from modnorm.spec import Masses
 
 SEED = 7
 
@@ -30,10 +29,7 @@ def scale_map(request: pytest.FixtureRequest, checkpoint: Checkpoint) -> ScaleMa
     assert isinstance(layers, int)
     return build_scale_map(
         method,
-        config=checkpoint.config,
-        model_digest=checkpoint.digest,
-        masses=Masses(),
-        weights=CheckpointWeights(checkpoint),
+        checkpoint,
         sensitivities=[
             {"attention_module": 0.5 + layer, "mlp_module": 6.0 - layer / 2}
             for layer in range(layers)

@@ -13,7 +13,6 @@ from modnorm.checkpoint.weights import CheckpointWeights
 from modnorm.engines import GenerationLimits
 from modnorm.engines.transformers_engine import TransformersEngine
 from modnorm.perturbation.methods import build_scale_map
-from modnorm.spec import Masses
 
 BUFFERS = 64 * 1024
 """Rotary frequencies and the like."""
@@ -98,12 +97,7 @@ def test_a_candidate_needs_memory_for_one_noise_tensor(make_llama, draw, one_thr
     """Two tensors here are larger than all chunks together, so that keeping both would show."""
     checkpoint = make_llama(vocab_size=8192, hidden_size=512, num_hidden_layers=1)
     scale_map = build_scale_map(
-        "modular_norm",
-        config=checkpoint.config,
-        model_digest=checkpoint.digest,
-        masses=Masses(),
-        weights=CheckpointWeights(checkpoint),
-        sensitivities=[{"attention_module": 2.0, "mlp_module": 3.0}],
+        "modular_norm", checkpoint, sensitivities=[{"attention_module": 2.0, "mlp_module": 3.0}]
     )
     with closing(TransformersEngine(checkpoint)) as engine:
         sizes = sorted(tensor.numel * 4 for tensor in engine.layout)

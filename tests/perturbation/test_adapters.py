@@ -23,7 +23,6 @@ from modnorm.perturbation.adapters import adapter_tensors, write_adapter
 from modnorm.perturbation.candidate_weights import CandidateWeights, WeightView
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.methods import build_scale_map
-from modnorm.spec import Masses
 
 RANK = 3
 SIZES = {
@@ -75,16 +74,7 @@ def base(make_base):
 
 
 def make_scale_map(base, target_modules="all-linear", rank=RANK):
-    return build_scale_map(
-        "randopt",
-        config=base.config,
-        model_digest=base.digest,
-        masses=Masses(),
-        weights=None,
-        sensitivities=None,
-        rank=rank,
-        target_modules=target_modules,
-    )
+    return build_scale_map("randopt", base, rank=rank, target_modules=target_modules)
 
 
 def apply(base, scale_map):

@@ -11,21 +11,12 @@ from modnorm.errors import ConflictError
 from modnorm.perturbation.checkpoint_export import export_candidate
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.methods import build_scale_map
-from modnorm.spec import Masses
 
 
 @pytest.mark.parametrize("rank", [None, 4])
 def test_an_exported_candidate_equals_the_weights_in_engines(tmp_path, rank):
     checkpoint = resolve_checkpoint("tiny-thicket")
-    scale_map = build_scale_map(
-        "randopt",
-        config=checkpoint.config,
-        model_digest=checkpoint.digest,
-        masses=Masses(),
-        weights=None,
-        sensitivities=None,
-        rank=rank,
-    )
+    scale_map = build_scale_map("randopt", checkpoint, rank=rank)
     engine = load_engine("transformers", checkpoint)
     drawn = Descriptor("portable-v1", 7, "randopt", 0.01, scale_map.digest)
     with engine.candidate(drawn, scale_map) as resolved:

@@ -10,7 +10,6 @@ from modnorm.noise import Block, get_scheme
 from modnorm.perturbation.candidate_weights import CandidateWeights, WeightView
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.methods import build_scale_map
-from modnorm.spec import Masses
 
 RADIUS = 0.16
 LAYERS = 8
@@ -64,14 +63,7 @@ def held(stored, checkpoint):
 
 @pytest.fixture(scope="module", params=["modular_norm", "rmsnorm_only", "frobenius"])
 def scale_map(request, checkpoint, stored):
-    return build_scale_map(
-        request.param,
-        config=checkpoint.config,
-        model_digest=checkpoint.digest,
-        masses=Masses(),
-        weights=stored,
-        sensitivities=SENSITIVITIES,
-    )
+    return build_scale_map(request.param, checkpoint, sensitivities=SENSITIVITIES)
 
 
 def test_the_maps_differ(scale_map):

@@ -11,13 +11,11 @@ from dataclasses import replace
 import pytest
 
 from modnorm.checkpoint.reference import resolve_checkpoint
-from modnorm.checkpoint.weights import CheckpointWeights
 from modnorm.engines.transformers_engine import TransformersEngine
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.lineage import Lineage, Rounding, Step
 from modnorm.perturbation.methods import build_scale_map
-from modnorm.spec import Masses
 
 MODEL = "6bfaca445597e8093f00705af9bd3f130de62450864a83993e263bcf977d9665"
 """Digest of the bundled model in published results, before `auto_map` was in its tokenizer."""
@@ -40,15 +38,7 @@ def engine() -> Iterator[TransformersEngine]:
 
 def scale_map_of(method: str, rank: int | None = None) -> ScaleMap:
     checkpoint = resolve_checkpoint("tiny-thicket")
-    return build_scale_map(
-        method,
-        config=checkpoint.config,
-        model_digest=checkpoint.digest,
-        masses=Masses(),
-        weights=CheckpointWeights(checkpoint),
-        sensitivities=SENSITIVITIES,
-        rank=rank,
-    )
+    return build_scale_map(method, checkpoint, sensitivities=SENSITIVITIES, rank=rank)
 
 
 def digest_of(engine: TransformersEngine, descriptor: Descriptor, scale_map: ScaleMap) -> str:

@@ -13,6 +13,7 @@ from modnorm.perturbation.methods import (
     method_names,
     needs_profile,
     require_usable,
+    uncorrected_scale_map,
 )
 from modnorm.spec import Masses, MethodSpec
 
@@ -24,17 +25,9 @@ def weights():
     return CheckpointWeights(resolve_checkpoint("tiny-thicket"))
 
 
-def build(method, weights, masses=None, sensitivities=None, **low_rank):
+def build(method, sensitivities=None, **options):
     checkpoint = resolve_checkpoint("tiny-thicket")
-    return build_scale_map(
-        method,
-        config=checkpoint.config,
-        model_digest=checkpoint.digest,
-        masses=masses or Masses(),
-        weights=weights,
-        sensitivities=sensitivities,
-        **low_rank,
-    )
+    return build_scale_map(method, checkpoint, sensitivities=sensitivities, **options)
 
 
 CALIBRATED = (
@@ -70,7 +63,7 @@ def test_the_methods_of_the_paper_are_registered():
 
 @pytest.mark.parametrize("method", method_names())
 def test_maps_carry_method_and_model_and_all_tensors(method, weights):
-    scale_map = build(method, weights, sensitivities=PROFILE)
+    scale_map = build(method, PROFILE)
     assert scale_map.method == method
     assert scale_map.model_digest == resolve_checkpoint("tiny-thicket").digest
     assert [row.name for row in scale_map.tensors] == [t.name for t in weights.layout]
@@ -78,47 +71,47 @@ def test_maps_carry_method_and_model_and_all_tensors(method, weights):
     assert ScaleMap.from_json(scale_map.to_json()).digest == scale_map.digest
 
 
-def test_methods_have_distinct_geometries(weights):
-    digests = {build(method, weights, sensitivities=PROFILE).digest for method in method_names()}
+def test_methods_have_distinct_geometries():
+    digests = {build(method, PROFILE).digest for method in method_names()}
     assert len(digests) == len(method_names())
 
 
-def test_modular_norm_perturbs_everything(weights):
-    scale_map = build("modular_norm", weights, sensitivities=PROFILE)
+def test_modular_norm_perturbs_everything():
+    scale_map = build("modular_norm", PROFILE)
     assert len(scale_map.active) == 58
     assert {row.norm for row in scale_map.active} == {Norm.MAX_ROW, Norm.SPECTRAL, Norm.MAX_ABS}
     assert len({row.correction for row in scale_map.active}) > 3
 
 
-def test_randopt_needs_no_profile_and_no_norm(weights):
-    scale_map = build("randopt", None)
+def test_randopt_needs_no_profile_and_no_norm():
+    scale_map = build("randopt")
     assert len(scale_map.active) == 58
     assert {(row.norm, row.scale) for row in scale_map.active} == {(Norm.UNIT, 1.0)}
-    assert scale_map == build("randopt", weights, sensitivities=PROFILE)
+    assert scale_map == build("randopt", PROFILE)
 
 
-def test_masked_controls_keep_the_scales_of_the_full_method(weights):
-    full = {row.name: row for row in build("modular_norm", weights, sensitivities=PROFILE).active}
+def test_masked_controls_keep_the_scales_of_the_full_method():
+    full = {row.name: row for row in build("modular_norm", PROFILE).active}
     for method, tensors in (("attention_only", 24), ("attention_only_published", 32)):
-        masked = build(method, weights, sensitivities=PROFILE).active
+        masked = build(method, PROFILE).active
         assert len(masked) == tensors
         assert all(row == full[row.name] for row in masked)
-    assert len(build("mlp_only", weights, sensitivities=PROFILE).active) == 16
+    assert len(build("mlp_only", PROFILE).active) == 16
 
 
 @pytest.mark.parametrize("method", sorted(set(method_names()) - set(CALIBRATED) - {"base"}))
-def test_the_other_methods_need_neither_weights_nor_a_profile(method, weights):
-    scale_map = build(method, None)
+def test_the_other_methods_need_neither_weights_nor_a_profile(method):
+    scale_map = build(method)
     assert len(scale_map.active) == 58
-    assert scale_map == build(method, weights, sensitivities=PROFILE)
+    assert scale_map == build(method, PROFILE)
 
 
 def test_base_perturbs_nothing():
-    assert build("base", None).active == ()
+    assert build("base").active == ()
 
 
-def test_rmsnorm_only_shares_the_mass_among_the_norms(weights):
-    scale_map = build("rmsnorm_only", weights, sensitivities=PROFILE)
+def test_rmsnorm_only_shares_the_mass_among_the_norms():
+    scale_map = build("rmsnorm_only", PROFILE)
     assert len(scale_map.active) == 17
     assert {row.group for row in scale_map.active} == {"norm"}
     for row in scale_map.active:
@@ -134,7 +127,7 @@ def test_rmsnorm_only_corrects_by_the_bonds_alone(weights):
         for tensor in weights.layout
         if "layers" in tensor.name and len(tensor.shape) == 2
     }
-    rows = {row.name: row for row in build("rmsnorm_only", weights, sensitivities=PROFILE).active}
+    rows = {row.name: row for row in build("rmsnorm_only", PROFILE).active}
     for layer in range(8):
         prefix = f"model.layers.{layer}"
         q, o = (gain[f"{prefix}.self_attn.{name}_proj.weight"] for name in ("qkv", "o"))
@@ -147,18 +140,17 @@ def test_rmsnorm_only_corrects_by_the_bonds_alone(weights):
     assert rows["model.norm.weight"].correction == 1
 
 
-def test_rmsnorm_only_needs_mass_on_the_norms(weights):
+def test_rmsnorm_only_needs_mass_on_the_norms():
     with pytest.raises(InvalidInputError) as caught:
-        build("rmsnorm_only", weights, Masses(norm=0), PROFILE)
+        build("rmsnorm_only", PROFILE, masses=Masses(norm=0))
     assert caught.value.field == "method.masses.norm"
 
 
 @pytest.mark.parametrize("method", CALIBRATED)
-def test_calibrated_methods_need_weights_and_profile(method, weights):
-    for available in ({"weights": weights}, {"weights": None, "sensitivities": PROFILE}):
-        with pytest.raises(InvalidInputError) as caught:
-            build(method, **available)
-        assert caught.value.field == "method.profile"
+def test_calibrated_methods_need_a_profile(method):
+    with pytest.raises(InvalidInputError) as caught:
+        build(method)
+    assert caught.value.field == "method.profile"
 
 
 @pytest.mark.parametrize("method", method_names())
@@ -184,7 +176,7 @@ def test_an_unusable_method_is_refused_before_there_is_a_profile(method, changes
     assert caught.value.field == f"method.{field}"
 
 
-@pytest.mark.parametrize("ask", [needs_profile, lambda name: build(name, None)])
+@pytest.mark.parametrize("ask", [needs_profile, build])
 def test_the_error_for_an_unknown_method_lists_all_methods(ask):
     with pytest.raises(InvalidInputError, match="modular_norm") as caught:
         ask("adam")
@@ -192,9 +184,9 @@ def test_the_error_for_an_unknown_method_lists_all_methods(ask):
 
 
 @pytest.mark.parametrize("method", ["modular_norm", "randopt"])
-def test_low_rank_noise_leaves_vectors_alone(method, weights):
-    full = build(method, weights, sensitivities=PROFILE)
-    low = build(method, weights, sensitivities=PROFILE, rank=16)
+def test_low_rank_noise_leaves_vectors_alone(method):
+    full = build(method, PROFILE)
+    low = build(method, PROFILE, rank=16)
     assert low.rank == 16
     assert low.digest != full.digest
     for row, before in zip(low.tensors, full.tensors, strict=True):
@@ -203,30 +195,21 @@ def test_low_rank_noise_leaves_vectors_alone(method, weights):
 
 
 @pytest.mark.parametrize("method", ["modular_norm", "randopt"])
-def test_all_linear_leaves_embeddings_and_head_alone(method, weights):
-    low = build(method, weights, sensitivities=PROFILE, rank=16)
-    linear = build(method, weights, sensitivities=PROFILE, rank=16, target_modules="all-linear")
+def test_all_linear_leaves_embeddings_and_head_alone(method):
+    low = build(method, PROFILE, rank=16)
+    linear = build(method, PROFILE, rank=16, target_modules="all-linear")
     assert linear.digest != low.digest
     assert {row.group for row in linear.active} == {"attention", "mlp"}
     for row, before in zip(linear.tensors, low.tensors, strict=True):
         left_alone = row.group in {"embedding", "head"}
         assert row.scale == (None if left_alone else before.scale), row.name
         assert (row.norm, row.mass) == (before.norm, before.mass)
-    assert build(method, weights, sensitivities=PROFILE, rank=16, target_modules="all") == low
+    assert build(method, PROFILE, rank=16, target_modules="all") == low
 
 
 def test_an_untied_head_is_left_alone_too():
     config = {**resolve_checkpoint("tiny-thicket").config, "tie_word_embeddings": False}
-    scale_map = build_scale_map(
-        "randopt",
-        config=config,
-        model_digest="5" * 64,
-        masses=Masses(),
-        weights=None,
-        sensitivities=None,
-        rank=4,
-        target_modules="all-linear",
-    )
+    scale_map = uncorrected_scale_map("randopt", config, rank=4, target_modules="all-linear")
     idle = [row.name for row in scale_map.tensors if len(row.shape) == 2 and row.scale is None]
     assert idle == ["model.embed_tokens.weight", "lm_head.weight"]
 
@@ -242,9 +225,9 @@ def test_all_linear_needs_mass_on_linear_layers():
 
 
 @pytest.mark.parametrize("method", sorted(set(METHODS) - {"modular_norm", "randopt"}))
-def test_other_methods_have_no_rank(method, weights):
+def test_other_methods_have_no_rank(method):
     for refused in (
-        lambda: build(method, weights, sensitivities=PROFILE, rank=4),
+        lambda: build(method, PROFILE, rank=4),
         lambda: require_usable(
             method,
             config=resolve_checkpoint("tiny-thicket").config,
@@ -266,7 +249,7 @@ def test_published_noise_has_no_rank():
     assert caught.value.field == "method.rank"
 
 
-def test_masses_of_vectors_alone_leave_nothing_to_perturb(weights):
+def test_masses_of_vectors_alone_leave_nothing_to_perturb():
     masses = Masses(embedding=0, attention=0, mlp=0, head=0, norm=1, other=0)
     with pytest.raises(InvalidInputError, match="nothing to perturb"):
-        build("modular_norm", weights, masses=masses, sensitivities=PROFILE, rank=4)
+        build("modular_norm", PROFILE, masses=masses, rank=4)

@@ -180,14 +180,7 @@ def scale_map():
     """Build the scale map of a method that needs no profile, on a model."""
 
     def make(checkpoint, method) -> ScaleMap:
-        return build_scale_map(
-            method,
-            config=checkpoint.config,
-            model_digest=checkpoint.digest,
-            masses=Masses(),
-            weights=None,
-            sensitivities=None,
-        )
+        return build_scale_map(method, checkpoint)
 
     return make
 

@@ -14,7 +14,7 @@ from modnorm.perturbation.methods import build_scale_map
 from modnorm.search.polling import ParkingPolicy
 from modnorm.search.scoring import CandidateResult, answer_candidate
 from modnorm.search.stopping import EarlyStop
-from modnorm.spec import DataSpec, Masses
+from modnorm.spec import DataSpec
 from modnorm.tasks import Row
 from modnorm.tasks.countdown import Countdown
 from modnorm.tasks.row_loading import load_rows
@@ -48,14 +48,7 @@ def make_scale_map(checkpoint: Checkpoint) -> Callable[[str], ScaleMap]:
     """Build the scale map of a method without a profile."""
 
     def make(method: str) -> ScaleMap:
-        return build_scale_map(
-            method,
-            config=checkpoint.config,
-            model_digest=checkpoint.digest,
-            masses=Masses(),
-            weights=None,
-            sensitivities=None,
-        )
+        return build_scale_map(method, checkpoint)
 
     return make
 

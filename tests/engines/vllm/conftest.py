@@ -13,7 +13,6 @@ from modnorm.engines import Engine, EngineSettings, GenerationLimits
 from modnorm.engines.transformers_engine import TransformersEngine
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.methods import build_scale_map
-from modnorm.spec import Masses
 
 if TYPE_CHECKING:
     from modnorm.engines.vllm.engine import VllmEngine
@@ -54,14 +53,7 @@ def model(engine: "VllmEngine") -> torch.nn.Module:
 
 @pytest.fixture(scope="session")
 def scale_map(float32: Checkpoint) -> ScaleMap:
-    return build_scale_map(
-        "randopt",
-        config=float32.config,
-        model_digest=float32.digest,
-        masses=Masses(),
-        weights=None,
-        sensitivities=None,
-    )
+    return build_scale_map("randopt", float32)
 
 
 @pytest.fixture(scope="session")

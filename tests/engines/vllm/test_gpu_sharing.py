@@ -49,10 +49,7 @@ prompts = [
     encoder.encode([Message("user", "Using the numbers [3, 5, %d], make %d." % (n, 2 * n))])
     for n in range(5, 69)
 ]
-scale_map = build_scale_map(
-    "randopt", config=checkpoint.config, model_digest=checkpoint.digest, masses=Masses(),
-    weights=None, sensitivities=None,
-)
+scale_map = build_scale_map("randopt", checkpoint)
 
 def load(**changes):
     share = float(os.environ.get("MODNORM_GPU_MEMORY_UTILIZATION", "0.3"))

@@ -24,7 +24,6 @@ from modnorm.engines.transformers_engine import TransformersEngine
 from modnorm.engines.vllm.engine import VllmEngine
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.methods import build_scale_map
-from modnorm.spec import Masses
 
 SIZES: dict[str, object] = {
     "vocab_size": 1024,
@@ -92,14 +91,7 @@ def test_a_family_answers_as_in_transformers(
 ) -> None:
     torch.manual_seed(3)
     checkpoint = make_checkpoint(_varied(build()))
-    scale_map = build_scale_map(
-        "randopt",
-        config=checkpoint.config,
-        model_digest=checkpoint.digest,
-        masses=Masses(),
-        weights=None,
-        sensitivities=None,
-    )
+    scale_map = build_scale_map("randopt", checkpoint)
     drawn = Descriptor("portable-v1", 1, scale_map.method, 0.05, scale_map.digest)
     ours = VllmEngine(checkpoint, EngineSettings(max_model_len=128, max_num_seqs=4))
     theirs = TransformersEngine(checkpoint, device=torch.device("cpu"))

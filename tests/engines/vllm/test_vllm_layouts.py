@@ -11,24 +11,19 @@ pytest.importorskip(
 )
 
 from modnorm.checkpoint.reference import Checkpoint
-from modnorm.checkpoint.weights import CheckpointWeights
 from modnorm.engines import EngineSettings
 from modnorm.engines.transformers_engine import TransformersEngine
 from modnorm.engines.vllm.engine import VllmEngine
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.methods import build_scale_map
-from modnorm.spec import Masses
 
 
 def modular(checkpoint: Checkpoint, rank: int | None) -> ScaleMap:
     """Scales of the modular norm without corrections: each tensor's noise is normalised."""
     return build_scale_map(
         "modular_norm",
-        config=checkpoint.config,
-        model_digest=checkpoint.digest,
-        masses=Masses(),
-        weights=CheckpointWeights(checkpoint),
+        checkpoint,
         sensitivities=[
             {"attention_module": 1.0, "mlp_module": 1.0}
             for _ in range(int(str(checkpoint.config["num_hidden_layers"])))

@@ -21,7 +21,7 @@ from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.lineage import Lineage
 from modnorm.perturbation.methods import build_scale_map
 from modnorm.sandbox import Runner
-from modnorm.spec import DataSpec, Masses
+from modnorm.spec import DataSpec
 from modnorm.tasks import get_task
 from modnorm.tasks.row_loading import encode_rows, load_rows
 from modnorm.v1 import common_pb2, evaluation_pb2_grpc
@@ -229,14 +229,7 @@ def checkpoint() -> Checkpoint:
 
 @pytest.fixture(scope="session")
 def scale_map(checkpoint: Checkpoint) -> ScaleMap:
-    return build_scale_map(
-        "randopt",
-        config=checkpoint.config,
-        model_digest=checkpoint.digest,
-        masses=Masses(),
-        weights=None,
-        sensitivities=None,
-    )
+    return build_scale_map("randopt", checkpoint)
 
 
 @pytest.fixture

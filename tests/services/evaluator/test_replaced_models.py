@@ -12,7 +12,6 @@ from modnorm.engines import Engine, EngineSettings, load_engine
 from modnorm.errors import EngineError
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.methods import build_scale_map
-from modnorm.spec import Masses
 from modnorm.v1 import evaluation_pb2 as messages
 from modnorm.wire.conversions import descriptor_to_proto
 from services.evaluator.job_runner import JobRunner
@@ -39,14 +38,7 @@ def add_relative(
     """Add a job of the other model."""
 
     def add(job_id: str) -> None:
-        scale_map = build_scale_map(
-            "randopt",
-            config=relative.config,
-            model_digest=relative.digest,
-            masses=Masses(),
-            weights=None,
-            sensitivities=None,
-        )
+        scale_map = build_scale_map("randopt", relative)
         aggregator.scale_maps[scale_map.digest] = scale_map.to_json()
         job = add_job(job_id, model_digest=relative.digest)
         job.model.name = str(relative.directory)

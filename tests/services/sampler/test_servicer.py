@@ -9,12 +9,11 @@ import pytest
 
 from modnorm.checkpoint.families import physical_layout
 from modnorm.checkpoint.prompts import PromptEncoder
-from modnorm.checkpoint.weights import CheckpointWeights
 from modnorm.errors import InvalidInputError, PreconditionError
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.methods import build_scale_map
 from modnorm.perturbation.sampling import population_seeds, sample_descriptors
-from modnorm.spec import MAX_POPULATION, Masses
+from modnorm.spec import MAX_POPULATION
 from modnorm.tasks.protocol import Message
 from modnorm.v1 import common_pb2
 from modnorm.v1 import sampling_pb2 as pb
@@ -131,14 +130,7 @@ def scale_map_request(profile=None, **fields):
 
 def test_the_scale_map_is_that_of_the_library(call, checkpoint, profile):
     answer = call("BuildScaleMap", scale_map_request(profile, model_digest=checkpoint.digest))
-    expected = build_scale_map(
-        "modular_norm",
-        config=checkpoint.config,
-        model_digest=checkpoint.digest,
-        masses=Masses(),
-        weights=CheckpointWeights(checkpoint),
-        sensitivities=profile.sensitivities,
-    )
+    expected = build_scale_map("modular_norm", checkpoint, sensitivities=profile.sensitivities)
     assert answer.json == expected.to_json()
     assert answer.digest == expected.digest
     assert ScaleMap.from_json(answer.json) == expected
