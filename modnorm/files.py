@@ -1,10 +1,13 @@
-"""Atomic writes and bounded reads of files, and deterministic JSON."""
+"""Atomic writes and bounded reads of files, and canonical JSON."""
 
+import hashlib
 import json
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 from modnorm.errors import InvalidInputError
 
@@ -13,24 +16,45 @@ MAX_YAML_BYTES = 2**18
 
 
 def write_file(path: Path, content: bytes) -> None:
-    """Replace a file atomically: a reader sees the old content or the new one, never a part.
+    """Replace a file, as `replaced_file` does.
 
-    The target of a link is replaced, not the link. A special file such as `/dev/null` is written
-    in place.
+    Raises:
+        OSError: the file cannot be written.
+    """
+    with replaced_file(path) as file:
+        file.write(content)
+
+
+@contextmanager
+def replaced_file(path: Path, *, draft: Path | None = None) -> Iterator[BinaryIO]:
+    """Yield a draft that replaces a file at the end; after an error the old file is unchanged.
+
+    A reader sees the old content or the new one, never a part, also after a power failure. The
+    target of a link is replaced, not the link. A special file such as `/dev/null` is written in
+    place.
+
+    Args:
+        path: The file.
+        draft: Path of the draft on the same file system, which concurrent writers must not share;
+            beside the file if it is None.
 
     Raises:
         OSError: the file cannot be written.
     """
     if path.exists() and not path.is_file():
-        path.write_bytes(content)
+        with path.open("wb") as special:
+            yield special
         return
     path = path.resolve()  # replace the target of a link
-    part = partial_path(path)
-    with part.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(path)
+    draft = draft or partial_path(path)
+    try:
+        with draft.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
 
 
 def read_text(path: Path, *, most: int) -> str:
@@ -61,6 +85,20 @@ def read_text(path: Path, *, most: int) -> str:
 def partial_path(path: Path) -> Path:
     """Return the temporary path of a file that is being written; a kill may leave it behind."""
     return path.with_name(f".{path.name}.part")
+
+
+def canonical_json(content: object) -> str:
+    """Return content as JSON with sorted keys, no blanks and ASCII only.
+
+    Raises:
+        ValueError: a number is not finite.
+    """
+    return json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def json_digest(content: object) -> str:
+    """Return the SHA-256 of the canonical JSON of content."""
+    return hashlib.sha256(canonical_json(content).encode()).hexdigest()
 
 
 def encode_json(document: Mapping[str, object]) -> bytes:

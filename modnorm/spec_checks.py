@@ -18,7 +18,7 @@ from modnorm.checkpoint.config import positive
 from modnorm.checkpoint.families import physical_layout
 from modnorm.checkpoint.reference import Checkpoint, check_offline, find_local_checkpoint
 from modnorm.errors import InvalidInputError
-from modnorm.files import read_text
+from modnorm.files import canonical_json, read_text
 from modnorm.hints import one_of
 from modnorm.noise import check_scheme
 from modnorm.perturbation.methods import (
@@ -253,7 +253,7 @@ def read_profile(name: str, roots: Sequence[Path] | None) -> str:
     path = resolve_file(name, "method.profile", roots)
     try:
         content = json.loads(read_text(path, most=MAX_PROFILE_BYTES))
-        return json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
+        return canonical_json(content)
     except (OSError, ValueError, RecursionError) as error:
         raise InvalidInputError(
             f"cannot read {name}: {error}",

@@ -3,13 +3,30 @@ from pathlib import Path
 
 import pytest
 
-from modnorm.files import read_text, write_file
+from modnorm.files import json_digest, read_text, replaced_file, write_file
 
 
 def test_a_file_is_replaced_and_nothing_is_left_beside_it(tmp_path):
     for content in (b"old", b"new"):
         write_file(tmp_path / "file", content)
     assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("file", b"new")]
+
+
+def write_and_fail(draft):
+    draft.write(b"new")
+    raise RuntimeError
+
+
+def test_a_file_is_replaced_whole_or_not_at_all(tmp_path):
+    path = tmp_path / "answers.jsonl"
+    path.write_text("old")
+    with pytest.raises(RuntimeError), replaced_file(path) as draft:
+        write_and_fail(draft)
+    assert path.read_text() == "old"
+    with replaced_file(path) as draft:
+        draft.write(b"new")
+    assert path.read_text() == "new"
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_a_special_file_is_written_in_place(tmp_path):
@@ -47,3 +64,10 @@ def test_a_file_that_may_not_end_is_not_read(tmp_path):
             read_text(path, most=10)
     with pytest.raises(FileNotFoundError):
         read_text(tmp_path / "absent", most=10)
+
+
+def test_digests_of_json_depend_on_content_alone():
+    assert json_digest({"a": 1, "b": [2]}) == json_digest({"b": [2], "a": 1})
+    assert json_digest({"a": 1}) != json_digest({"a": 2})
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        json_digest({"a": float("nan")})

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyarrow import dataset, parquet
 
 from modnorm.errors import InvalidInputError
-from modnorm.files import partial_path
+from modnorm.files import replaced_file
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -49,11 +49,13 @@ def write_lines(path: Path, schema: pa.Schema, lines: Iterable[Mapping[str, obje
     Raises:
         OSError: it cannot be written.
     """
-    part, lines = partial_path(path), iter(lines)
-    with parquet.ParquetWriter(part, schema, compression="zstd") as writer:
+    lines = iter(lines)
+    with (
+        replaced_file(path) as file,
+        parquet.ParquetWriter(file, schema, compression="zstd") as writer,
+    ):
         while group := list(islice(lines, GROUP_LINES)):
             writer.write_table(pa.Table.from_pylist(group, schema=schema))
-    part.replace(path)
 
 
 def read_lines(

@@ -7,7 +7,6 @@ fp16; this one has a network for each physical tensor, in fp32.
 """
 
 import base64
-import json
 from collections.abc import Mapping, Sequence
 from math import sqrt
 
@@ -22,6 +21,7 @@ from modnorm.baselines.zo import (
     tensor_weights,
 )
 from modnorm.checkpoint.layout import Layout
+from modnorm.files import canonical_json
 from modnorm.perturbation.lineage import Step
 
 FEATURES, HIDDEN = 5, 64
@@ -75,7 +75,7 @@ class Generator(torch.nn.Module):
             "weights": weights,
             "preparation": dict(preparation),
         }
-        return json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
+        return canonical_json(content)
 
     @classmethod
     def from_json(cls, text: str, layout: Layout) -> "Generator":

@@ -9,6 +9,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from modnorm.errors import InvalidInputError
+from modnorm.files import canonical_json
 
 SCHEMA: Literal["modnorm-generator-1"] = "modnorm-generator-1"
 WEIGHTS = ("inner", "inner_bias", "outer", "outer_bias")
@@ -58,7 +59,7 @@ def read_generator(text: str) -> GeneratorFile:
     try:
         data = json.loads(text)
         content = _Content.model_validate(data)
-        canonical = json.dumps(data, sort_keys=True, separators=(",", ":"), allow_nan=False)
+        canonical = canonical_json(data)
     except (RecursionError, ValueError, ValidationError) as error:
         raise unusable_generator(f"not a generator: {error}") from error
     if content.weights.keys() != set(WEIGHTS):

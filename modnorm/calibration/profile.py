@@ -13,7 +13,7 @@ from modnorm.calibration.maps import layer_maps
 from modnorm.calibration.profile_schema import MAX_PROFILE_BYTES, Document, parse_document
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.errors import InvalidInputError
-from modnorm.files import read_text
+from modnorm.files import canonical_json, read_text
 
 FINGERPRINT_DIGITS = 16
 """Leading digits of the digest that identify a profile in published results."""
@@ -47,7 +47,7 @@ class Profile:
         """
         parse_document(content)
         try:
-            return cls(json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False))
+            return cls(canonical_json(content))
         except ValueError as error:
             raise _fault(f"a number in it is not finite: {error}") from error
 

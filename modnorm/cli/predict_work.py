@@ -13,14 +13,14 @@ from modnorm.cli.interruption import interruptible
 from modnorm.cli.options import in_lab, lab_of
 from modnorm.cli.runs import opened_run
 from modnorm.errors import InvalidInputError
-from modnorm.files import check_writable
+from modnorm.files import check_writable, replaced_file
 from modnorm.prediction.ensemble_definition import (
     EnsembleDefinition,
     define_ensemble,
     task_identity,
 )
 from modnorm.prediction.manifest import read_manifest
-from modnorm.prediction.question_files import answer_line, whole_file
+from modnorm.prediction.question_files import answer_line
 from modnorm.prediction.ranked_votes import OnProgress, Prediction
 from modnorm.prediction.run_predictions import PredictionSettings, Predictor
 from modnorm.tasks import Task
@@ -167,8 +167,12 @@ def _write(predictions: Iterable[Prediction], output: Output) -> int:
         emit_json(answers)
         return len(answers)
     count = 0
-    with nullcontext(sys.stdout) if output.file is None else whole_file(output.file) as file:
+    with (
+        nullcontext(sys.stdout.buffer)
+        if output.file is None
+        else replaced_file(output.file) as file
+    ):
         for line in lines:
-            file.write(line)
+            file.write(line.encode())
             count += 1
     return count

@@ -10,10 +10,10 @@ from modnorm.checkpoint.prompts import PromptEncoder
 from modnorm.checkpoint.reference import Checkpoint, resolve_checkpoint
 from modnorm.client.settings import ClientSettings
 from modnorm.errors import InvalidInputError
-from modnorm.files import write_file
+from modnorm.files import json_digest, write_file
 from modnorm.perturbation.methods import needs_profile
 from modnorm.radius.artifact_schema import MatchingSettings
-from modnorm.radius.functional_matching import MatchingPlan, json_digest
+from modnorm.radius.functional_matching import MatchingPlan
 from modnorm.radius.matching_checks import check_method
 from modnorm.radius.matching_plan import plan_matching
 from modnorm.spec import ExperimentSpec

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Self
 
 from modnorm.errors import InvalidInputError
+from modnorm.files import canonical_json
 
 
 class Norm(StrEnum):
@@ -81,7 +82,7 @@ class ScaleMap:
         content = asdict(self)
         if self.rank is None:
             del content["rank"]
-        return json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
+        return canonical_json(content)
 
     @classmethod
     def from_json(cls, text: str) -> Self:

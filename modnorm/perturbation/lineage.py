@@ -14,7 +14,6 @@ This module does not need torch.
 """
 
 import hashlib
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
@@ -26,6 +25,7 @@ import numpy as np
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from modnorm.errors import InvalidInputError
+from modnorm.files import canonical_json
 
 _EXACT = ConfigDict(extra="forbid", strict=True)
 NO_LINEAGE = ""
@@ -70,7 +70,7 @@ class Step:
 
     def to_json(self) -> str:
         """Return the canonical JSON: sorted keys, no blanks, floats that round-trip."""
-        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"), allow_nan=False)
+        return canonical_json(asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> "Step":
@@ -161,10 +161,8 @@ class Lineage:
     def to_json(self) -> str:
         """Return the canonical JSON."""
         steps = ",".join(step.to_json() for step in self.steps)
-        head = json.dumps(
-            {"model_digest": self.model_digest, "noise": self.noise, "rounding": self.rounding},
-            sort_keys=True,
-            separators=(",", ":"),
+        head = canonical_json(
+            {"model_digest": self.model_digest, "noise": self.noise, "rounding": self.rounding}
         )
         return f'{head[:-1]},"steps":[{steps}]}}'
 

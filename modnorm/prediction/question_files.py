@@ -1,19 +1,14 @@
 """From a file of questions to a file of answers."""
 
 import json
-import os
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from pathlib import Path
-from typing import TextIO
 
 from modnorm.checkpoint.prompts import PromptEncoder, check_fit
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.engines import EngineSettings, load_engine
 from modnorm.errors import InvalidInputError
-from modnorm.files import partial_path
 from modnorm.prediction.ensemble_definition import EnsembleDefinition
 from modnorm.prediction.ranked_votes import OnProgress, Prediction, ignore_progress
 from modnorm.prediction.voting_experts import Questions, VotingExperts
@@ -115,21 +110,3 @@ def _report(on_progress: OnProgress, before: int, total: int, done: int) -> None
 def answer_line(prediction: Prediction) -> str:
     """Return a prediction as one line of JSON."""
     return json.dumps(asdict(prediction), sort_keys=True, allow_nan=False) + "\n"
-
-
-@contextmanager
-def whole_file(path: Path) -> Iterator[TextIO]:
-    """Yield a draft that replaces the file at the end; after an error the old file is unchanged.
-
-    Raises:
-        OSError: the file cannot be written.
-    """
-    part = partial_path(path.resolve())
-    try:
-        with part.open("w", encoding="utf-8") as draft:
-            yield draft
-            draft.flush()
-            os.fsync(draft.fileno())
-        part.replace(path.resolve())
-    finally:
-        part.unlink(missing_ok=True)

@@ -1,7 +1,6 @@
 """The radius artifact: measurements and the radius that they choose."""
 
 import hashlib
-import json
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Self
 from pydantic import TypeAdapter, ValidationError
 
 from modnorm.errors import InvalidInputError
-from modnorm.files import read_text
+from modnorm.files import canonical_json, read_text
 from modnorm.radius.artifact_schema import Document, GridDocument, MatchingDocument
 from modnorm.spec import ExperimentSpec, RadiusSource
 
@@ -28,8 +27,7 @@ class RadiusArtifact:
     @classmethod
     def of(cls, document: GridDocument | MatchingDocument) -> Self:
         """Return the artifact of a document."""
-        content = document.model_dump(mode="json")
-        return cls(json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False))
+        return cls(canonical_json(document.model_dump(mode="json")))
 
     @classmethod
     def from_json(cls, text: str) -> Self:

@@ -1,7 +1,5 @@
 """Functional matching: the radius that changes a model as much as isotropic noise (app. B)."""
 
-import hashlib
-import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
@@ -13,6 +11,7 @@ import torch
 from modnorm.checkpoint.pretrained import best_device
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.errors import InvalidInputError
+from modnorm.files import json_digest
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.noise import get_scheme
 from modnorm.perturbation.descriptor import Descriptor
@@ -104,12 +103,6 @@ class MatchingPlan:
         get_scheme(self.settings.noise)
         check_count(len(self.prompts), self.settings.prompts)
         check_prompts(self.checkpoint, self.prompts, self.settings.max_prompt_tokens)
-
-
-def json_digest(content: object) -> str:
-    """Return SHA-256 over canonical JSON: sorted keys, no blanks."""
-    text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,12 +1,11 @@
 """The spec of one experiment."""
 
-import hashlib
-import json
 from collections.abc import Mapping
 from typing import Annotated, ClassVar, Self
 
 from pydantic import Field, model_validator
 
+from modnorm.files import json_digest
 from modnorm.spec.distillation import DistillationSpec
 from modnorm.spec.iterative import ITERATIVE_DEFAULTS, IterativeSpec
 from modnorm.spec.method import CalibrationSpec, MethodSpec
@@ -118,8 +117,7 @@ class ExperimentSpec(Section):
     @property
     def digest(self) -> str:
         """SHA-256 of the canonical JSON: equal digests mean the same experiment."""
-        text = json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(text.encode()).hexdigest()
+        return json_digest(self.model_dump(mode="json"))
 
 
 def _check_makes_updates(name: str) -> None:

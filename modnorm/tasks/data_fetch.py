@@ -4,13 +4,14 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
 
 from modnorm.errors import InvalidInputError, ModnormError, PreconditionError, UnavailableError
+from modnorm.files import replaced_file
 from modnorm.tasks.catalogue import Dataset, find_task
 from modnorm.tasks.data_check import check
 from modnorm.tasks.manifest import MANIFEST, Manifest, Origin, SplitRecord, marks, read_manifest
@@ -181,17 +182,12 @@ def _manifest(
 
 
 def _write(place: Path, files: Mapping[str, bytes]) -> None:
-    """Write files under temporary names, then rename them, so that none is ever incomplete."""
-    drafts = {place / name: place / f".{name}.{os.getpid()}.part" for name in files}
+    """Write files; once all are written, they replace older ones in their order."""
     try:
         place.mkdir(parents=True, exist_ok=True)
-        for content, draft in zip(files.values(), drafts.values(), strict=True):
-            draft.write_bytes(content)
-        for path, draft in drafts.items():
-            draft.replace(path)
+        with ExitStack() as drafts:
+            for name, content in reversed(files.items()):  # the last draft is the first to end
+                draft = place / f".{name}.{os.getpid()}.part"
+                drafts.enter_context(replaced_file(place / name, draft=draft)).write(content)
     except OSError as error:
         raise InvalidInputError(f"cannot write {place}: {error.strerror}", field=_TO) from error
-    finally:
-        for draft in drafts.values():
-            with suppress(OSError):
-                draft.unlink()

@@ -4,14 +4,13 @@ import hashlib
 import json
 from collections.abc import Iterable, Sequence
 
+from modnorm.files import canonical_json
 from modnorm.tasks.protocol import Message, Row
 
 
 def encode_rows(rows: Iterable[Row]) -> list[str]:
     """Return each row as canonical JSON: sorted keys, no spaces, ASCII only."""
-    return [
-        json.dumps(row, sort_keys=True, separators=(",", ":"), allow_nan=False) for row in rows
-    ]
+    return [canonical_json(row) for row in rows]
 
 
 def rows_digest(rows: Iterable[Row]) -> str:

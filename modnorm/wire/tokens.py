@@ -9,7 +9,6 @@ import hmac
 import os
 import re
 import secrets
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -27,7 +26,7 @@ from modnorm.errors import (
     NotFoundError,
     UnauthenticatedError,
 )
-from modnorm.files import MAX_YAML_BYTES, read_text
+from modnorm.files import MAX_YAML_BYTES, read_text, replaced_file
 from modnorm.spec import read_yaml
 from modnorm.spec.fault_messages import plain_words
 from modnorm.wire.roles import DEFAULT_TENANT, Role
@@ -174,17 +173,10 @@ def read_tokens(path: Path) -> TokenTable:
 def write_tokens(path: Path, table: TokenTable) -> None:
     """Replace a file of accepted tokens; it holds no secret, so all may read it."""
     text = yaml.safe_dump(table.model_dump(mode="json", exclude_none=True), sort_keys=False)
-    descriptor, aside = tempfile.mkstemp(dir=path.parent, prefix=".tokens-")
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            os.fchmod(descriptor, path.stat().st_mode & 0o777 if path.exists() else 0o644)
-            file.write(text)
-            file.flush()
-            os.fsync(descriptor)
-        Path(aside).replace(path)
-    except BaseException:
-        Path(aside).unlink(missing_ok=True)
-        raise
+    mode = path.stat().st_mode & 0o777 if path.exists() else 0o644
+    with replaced_file(path) as file:
+        os.fchmod(file.fileno(), mode)
+        file.write(text.encode())
 
 
 def add_token(path: Path, token: AcceptedToken) -> None:

@@ -12,11 +12,11 @@ from modnorm.checkpoint.pretrained import best_device
 from modnorm.checkpoint.prompts import PromptEncoder
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.errors import InvalidInputError
+from modnorm.files import json_digest
 from modnorm.spec import CalibrationSpec
 from modnorm.v1 import calibration_pb2
 from modnorm.wire.conversions import calibration_from_proto, prompts_from_proto
 from services.calibrator.computations import Report
-from services.common.artifact_store import content_key
 from services.common.model_resolution import resolve_model
 from services.common.students import Students
 
@@ -36,7 +36,7 @@ class CalibrationWork:
     @cached_property
     def key(self) -> str:
         """SHA-256 of all inputs of the profile."""
-        return content_key(
+        return json_digest(
             {
                 "version": VERSION,
                 "precision": calibration_precision(self.checkpoint, best_device()),

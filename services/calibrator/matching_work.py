@@ -12,6 +12,7 @@ from modnorm.calibration.profile import Profile
 from modnorm.checkpoint.pretrained import best_device
 from modnorm.checkpoint.prompts import PromptEncoder
 from modnorm.errors import InvalidInputError
+from modnorm.files import json_digest
 from modnorm.perturbation.methods import needs_profile
 from modnorm.radius.artifact import RadiusArtifact
 from modnorm.radius.functional_matching import MatchingPlan, match
@@ -21,7 +22,6 @@ from modnorm.v1 import calibration_pb2
 from modnorm.wire.conversions import method_from_proto, prompts_from_proto
 from modnorm.wire.radius_conversions import matching_from_proto
 from services.calibrator.computations import Report
-from services.common.artifact_store import content_key
 from services.common.model_resolution import resolve_model
 
 
@@ -42,7 +42,7 @@ class MatchingWork:
     @cached_property
     def key(self) -> str:
         """SHA-256 of all inputs of the artifact."""
-        return content_key(
+        return json_digest(
             {
                 "inputs": dict(self.plan.inputs(best_device())),
                 "task": self.plan.task,
@@ -64,7 +64,7 @@ class MatchingWork:
 
     def compute(self, report: Report) -> str:
         """Return the artifact as canonical JSON."""
-        inputs = content_key(dict(self.plan.inputs(best_device())))
+        inputs = json_digest(dict(self.plan.inputs(best_device())))
         self.folder.mkdir(parents=True, exist_ok=True)
         with FileLock(self.folder / f"{inputs}.lock"):
             document = match(

@@ -9,28 +9,22 @@ file whose content does not match its name counts as absent and is computed agai
 """
 
 import hashlib
-import json
 import logging
 import os
 import re
-import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from uuid import uuid4
 
 from modnorm.errors import UnavailableError
+from modnorm.files import replaced_file
 from services.common.file_lock import hold
 
 _DIGEST = re.compile("[0-9a-f]{64}")
 _KEY_CONTENT = re.compile(b"[0-9a-f]{64}")
 
 logger = logging.getLogger(__name__)
-
-
-def content_key(inputs: Mapping[str, object]) -> str:
-    """Return the key of an artifact: SHA-256 of the canonical JSON of its inputs."""
-    text = json.dumps(inputs, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 class ArtifactStore:
@@ -111,17 +105,8 @@ class ArtifactStore:
 def _write(path: Path, text: str) -> None:
     """Write a file atomically, also with respect to a power failure."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(
-        "w", encoding="utf-8", dir=path.parent, prefix=".", delete=False
-    ) as aside:
-        try:
-            aside.write(text)
-            aside.flush()
-            os.fsync(aside.fileno())
-            Path(aside.name).replace(path)
-        except BaseException:
-            Path(aside.name).unlink(missing_ok=True)
-            raise
+    with replaced_file(path, draft=path.with_name(f".{uuid4().hex}")) as file:
+        file.write(text.encode())
     _sync_directory(path.parent)
 
 

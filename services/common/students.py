@@ -10,19 +10,19 @@ become a file of the student. A student is complete once its digest has been che
 """
 
 import hashlib
-import os
 import re
 import shutil
-import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
+from uuid import uuid4
 
 from modnorm.checkpoint.checkpoint_files import file_digest
 from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.errors import InvalidInputError, NotFoundError, PreconditionError, UnavailableError
+from modnorm.files import replaced_file
 
 _DIGEST = re.compile("[0-9a-f]{64}")
 _FILE = re.compile(r"((adapter|additional_chat_templates)/)?[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
@@ -158,15 +158,8 @@ def _check_checkpoint(directory: Path, digest: str) -> None:
 
 def _write(place: Path, drafts: Path, file: StudentFile, chunks: Iterable[bytes]) -> None:
     """Write a file atomically if its content is as announced."""
-    with tempfile.NamedTemporaryFile(dir=drafts, delete=False) as aside:
-        try:
-            _copy(aside, file, chunks)
-            aside.flush()
-            os.fsync(aside.fileno())
-            Path(aside.name).replace(place)
-        except BaseException:
-            Path(aside.name).unlink(missing_ok=True)
-            raise
+    with replaced_file(place, draft=drafts / uuid4().hex) as draft:
+        _copy(draft, file, chunks)
 
 
 def _copy(target: IO[bytes], file: StudentFile, chunks: Iterable[bytes]) -> None:

@@ -7,12 +7,13 @@ from modnorm.calibration.profile import Profile
 from modnorm.checkpoint.checkpoint_files import require_unchanged
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.errors import InvalidInputError
+from modnorm.files import json_digest
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.methods import build_scale_map, needs_profile, require_usable
 from modnorm.spec import MethodSpec
 from modnorm.v1 import sampling_pb2
 from modnorm.wire.conversions import method_from_proto
-from services.common.artifact_store import ArtifactStore, content_key
+from services.common.artifact_store import ArtifactStore
 from services.common.model_resolution import resolve_model
 from services.common.students import Students
 
@@ -81,7 +82,7 @@ def _profile(request: sampling_pb2.BuildScaleMapRequest, checkpoint: Checkpoint)
 
 
 def _key(checkpoint: Checkpoint, method: MethodSpec, profile: Profile | None) -> str:
-    return content_key(
+    return json_digest(
         {
             "version": VERSION,
             "model": checkpoint.digest,

@@ -4,7 +4,7 @@ import pytest
 
 from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.errors import InvalidInputError
-from modnorm.prediction.question_files import encode_questions, whole_file
+from modnorm.prediction.question_files import encode_questions
 from modnorm.tasks import get_task
 from tests.prediction.test_voting_experts import ensemble
 
@@ -21,20 +21,3 @@ def test_a_question_that_does_not_fit_the_model_is_named_by_its_place():
     assert caught.value.field == "input"
     with pytest.raises(InvalidInputError, match="no questions"):
         encode_questions(ensemble([1]), base, task, [])
-
-
-def write_and_fail(draft):
-    draft.write("new")
-    raise RuntimeError
-
-
-def test_a_file_is_replaced_whole_or_not_at_all(tmp_path):
-    path = tmp_path / "answers.jsonl"
-    path.write_text("old")
-    with pytest.raises(RuntimeError), whole_file(path) as draft:
-        write_and_fail(draft)
-    assert path.read_text() == "old"
-    with whole_file(path) as draft:
-        draft.write("new")
-    assert path.read_text() == "new"
-    assert list(tmp_path.iterdir()) == [path]
