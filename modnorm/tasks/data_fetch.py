@@ -181,7 +181,7 @@ def _manifest(
     return Manifest(task=data.task, origin=origin, licence=data.licence, splits=records)
 
 
-def _write(place: Path, files: Mapping[str, bytes]) -> None:
+def _write(place: Path, files: dict[str, bytes]) -> None:
     """Write files; once all are written, they replace older ones in their order."""
     try:
         place.mkdir(parents=True, exist_ok=True)
