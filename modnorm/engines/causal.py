@@ -34,6 +34,8 @@ class Draws:
     temperature: float
     uniforms: Sequence[float]
     """One number for each row, at least 0 and below 1."""
+    top_p: float = 1.0
+    """Tokens are drawn from the likeliest whose probabilities add up to this; 1 for all."""
 
 
 class CausalModel:
@@ -190,12 +192,28 @@ def _sample(logits: torch.Tensor, draws: Draws) -> torch.Tensor:
     Returns:
         Token ids, int64 [rows].
     """
-    chances = torch.softmax(logits.double() / draws.temperature, dim=-1).cumsum(-1)
+    chances = torch.softmax(logits.double() / draws.temperature, dim=-1)
+    if draws.top_p < 1:
+        chances = _likeliest(chances, draws.top_p)
+    chances = chances.cumsum(-1)
     uniforms = torch.tensor(draws.uniforms, dtype=torch.float64, device=logits.device)
     # The last sum may be below 1 by rounding.
     thresholds = uniforms[:, None] * chances[:, -1:]
     return torch.searchsorted(chances, thresholds, right=True)[:, 0].clamp_max_(
         logits.shape[-1] - 1
+    )
+
+
+def _likeliest(chances: torch.Tensor, top_p: float) -> torch.Tensor:
+    """Return probabilities with 0 for tokens beyond the likeliest that add up to `top_p`.
+
+    The token that reaches the sum is kept, so each row keeps one at least. Of equally likely
+    tokens the first come first.
+    """
+    ordered, tokens = chances.sort(dim=-1, descending=True, stable=True)
+    before = ordered.cumsum(-1) - ordered
+    return chances.masked_fill(
+        torch.zeros_like(chances, dtype=torch.bool).scatter_(-1, tokens, before >= top_p), 0.0
     )
 
 

@@ -171,7 +171,7 @@ class Decoder:
         if self._sampling is None:
             return None
         numbers = [each.numbers.random() for each in sequences if each.numbers]
-        return Draws(self._sampling.temperature, numbers)
+        return Draws(self._sampling.temperature, numbers, self._sampling.top_p)
 
     def _next_prompts(self) -> list[DecodedSequence]:
         """Return the next prompts that fit the free slots and one prefill pass."""

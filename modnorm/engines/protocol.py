@@ -46,6 +46,8 @@ class Sampling:
     """Divisor of the logits, above 0."""
     seeds: Sequence[int]
     """Seed of each prompt of the request, 0 to 2**63 - 1."""
+    top_p: float = 1.0
+    """Tokens are drawn from the likeliest whose probabilities add up to this; 1 for all."""
 
 
 @dataclass(frozen=True, slots=True)

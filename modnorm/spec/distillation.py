@@ -24,13 +24,18 @@ class HarvestSpec(Section):
     """Experts that answer, one of `population.ensemble_sizes`; by default the largest."""
     temperature: Float = Field(default=1.0, ge=0, le=10)
     """0 for greedy answers, else the divisor of the logits."""
+    top_p: Float = Field(default=0.95, gt=0, le=1)
+    """Tokens are drawn from the likeliest whose probabilities add up to this; 1 for all.
+
+    Greedy answers do not use it.
+    """
     samples: Int = Field(default=16, ge=1, le=MAX_SAMPLES)
     """Answers of each expert to each row."""
     keep: Int = Field(default=8, ge=1, le=MAX_SAMPLES)
     """Most answers kept of a row: those that agree with the vote first, then the shorter."""
     only_wrong: bool = False
     """Whether only rows count whose greedy answer by the searched model is wrong."""
-    accumulate: bool = False
+    accumulate: bool = True
     """Whether a dataset also holds the examples of earlier rounds."""
 
     @model_validator(mode="after")

@@ -320,17 +320,21 @@ class Sampling(google.protobuf.message.Message):
 
     TEMPERATURE_FIELD_NUMBER: builtins.int
     SEED_FIELD_NUMBER: builtins.int
+    TOP_P_FIELD_NUMBER: builtins.int
     temperature: builtins.float
     """Divisor of the logits, above 0."""
     seed: builtins.int
     """Seed of the job; the seed of each row is derived from it."""
+    top_p: builtins.float
+    """Tokens are drawn from the likeliest whose probabilities add up to this; 0 or 1 for all."""
     def __init__(
         self,
         *,
         temperature: builtins.float = ...,
         seed: builtins.int = ...,
+        top_p: builtins.float = ...,
     ) -> None: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["seed", b"seed", "temperature", b"temperature"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["seed", b"seed", "temperature", b"temperature", "top_p", b"top_p"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___Sampling: typing_extensions.TypeAlias = Sampling

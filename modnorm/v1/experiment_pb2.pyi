@@ -513,6 +513,7 @@ class HarvestSpec(google.protobuf.message.Message):
     KEEP_FIELD_NUMBER: builtins.int
     ONLY_WRONG_FIELD_NUMBER: builtins.int
     ACCUMULATE_FIELD_NUMBER: builtins.int
+    TOP_P_FIELD_NUMBER: builtins.int
     experts: builtins.int
     """Experts that answer, one of the ensemble sizes; by default the largest."""
     temperature: builtins.float
@@ -525,6 +526,8 @@ class HarvestSpec(google.protobuf.message.Message):
     """Whether only rows count that the searched model answers wrongly."""
     accumulate: builtins.bool
     """Whether the datasets of earlier rounds are kept."""
+    top_p: builtins.float
+    """Tokens are drawn from the likeliest whose probabilities add up to this; 1 for all."""
     def __init__(
         self,
         *,
@@ -534,10 +537,11 @@ class HarvestSpec(google.protobuf.message.Message):
         keep: builtins.int | None = ...,
         only_wrong: builtins.bool | None = ...,
         accumulate: builtins.bool | None = ...,
+        top_p: builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_accumulate", b"_accumulate", "_experts", b"_experts", "_keep", b"_keep", "_only_wrong", b"_only_wrong", "_samples", b"_samples", "_temperature", b"_temperature", "accumulate", b"accumulate", "experts", b"experts", "keep", b"keep", "only_wrong", b"only_wrong", "samples", b"samples", "temperature", b"temperature"]
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_accumulate", b"_accumulate", "_experts", b"_experts", "_keep", b"_keep", "_only_wrong", b"_only_wrong", "_samples", b"_samples", "_temperature", b"_temperature", "_top_p", b"_top_p", "accumulate", b"accumulate", "experts", b"experts", "keep", b"keep", "only_wrong", b"only_wrong", "samples", b"samples", "temperature", b"temperature", "top_p", b"top_p"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_accumulate", b"_accumulate", "_experts", b"_experts", "_keep", b"_keep", "_only_wrong", b"_only_wrong", "_samples", b"_samples", "_temperature", b"_temperature", "accumulate", b"accumulate", "experts", b"experts", "keep", b"keep", "only_wrong", b"only_wrong", "samples", b"samples", "temperature", b"temperature"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_accumulate", b"_accumulate", "_experts", b"_experts", "_keep", b"_keep", "_only_wrong", b"_only_wrong", "_samples", b"_samples", "_temperature", b"_temperature", "_top_p", b"_top_p", "accumulate", b"accumulate", "experts", b"experts", "keep", b"keep", "only_wrong", b"only_wrong", "samples", b"samples", "temperature", b"temperature", "top_p", b"top_p"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__accumulate: typing_extensions.TypeAlias = typing.Literal["accumulate"]
     _WhichOneofArgType__accumulate: typing_extensions.TypeAlias = typing.Literal["_accumulate", b"_accumulate"]
@@ -551,6 +555,8 @@ class HarvestSpec(google.protobuf.message.Message):
     _WhichOneofArgType__samples: typing_extensions.TypeAlias = typing.Literal["_samples", b"_samples"]
     _WhichOneofReturnType__temperature: typing_extensions.TypeAlias = typing.Literal["temperature"]
     _WhichOneofArgType__temperature: typing_extensions.TypeAlias = typing.Literal["_temperature", b"_temperature"]
+    _WhichOneofReturnType__top_p: typing_extensions.TypeAlias = typing.Literal["top_p"]
+    _WhichOneofArgType__top_p: typing_extensions.TypeAlias = typing.Literal["_top_p", b"_top_p"]
     @typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__accumulate) -> _WhichOneofReturnType__accumulate | None: ...
     @typing.overload
@@ -563,6 +569,8 @@ class HarvestSpec(google.protobuf.message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__samples) -> _WhichOneofReturnType__samples | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__temperature) -> _WhichOneofReturnType__temperature | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__top_p) -> _WhichOneofReturnType__top_p | None: ...
 
 Global___HarvestSpec: typing_extensions.TypeAlias = HarvestSpec
 

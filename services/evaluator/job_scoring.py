@@ -223,7 +223,7 @@ def sampling_of(job: messages.Job, numbers: Sequence[int]) -> Sampling | None:
     if not job.HasField("sampling"):
         return None
     seeds = [row_seed(job.sampling.seed, number) for number in numbers]
-    return Sampling(job.sampling.temperature, seeds)
+    return Sampling(job.sampling.temperature, seeds, job.sampling.top_p or 1.0)
 
 
 def split_name(job: messages.Job) -> str:

@@ -77,6 +77,11 @@ def test_sampled_completions_depend_on_their_seeds(
     assert texts[:3] == texts[3:]
     assert len(set(texts)) > 1
     assert answers(engine, asked, sampled(1.5, [1, 2, 3, 1, 2, 3])) == first
+    likeliest = Sampling(1.5, [1, 2, 3, 1, 2, 3], top_p=1e-6)
+    narrow = answers(engine, asked, GenerationLimits(LIMITS.max_tokens, likeliest))
+    assert [completion.text for completion in narrow] == [
+        completion.text for completion in answers(engine, asked, LIMITS)
+    ]
     other = answers(engine, asked, sampled(1.5, [4, 5, 6, 7, 8, 9]))
     assert [completion.text for completion in other] != texts
 

@@ -27,7 +27,14 @@ def test_a_spec_without_the_section_keeps_its_digest():
 def test_the_section_survives_the_wire():
     spec = make(
         rounds=2,
-        harvest={"experts": 3, "temperature": 0.5, "samples": 2, "only_wrong": True},
+        harvest={
+            "experts": 3,
+            "temperature": 0.5,
+            "top_p": 0.9,
+            "samples": 2,
+            "only_wrong": True,
+            "accumulate": False,
+        },
         search_around="base",
         train_from="student",
         training={"rank": 4, "epochs": 1},
@@ -43,6 +50,7 @@ def test_the_section_survives_the_wire():
         ({"harvest": {"temperature": 0, "samples": 2}}, "distillation.harvest.samples"),
         ({"harvest": {"experts": 2}}, "distillation.harvest.experts"),
         ({"harvest": {"keep": 0}}, "distillation.harvest.keep"),
+        ({"harvest": {"top_p": 0}}, "distillation.harvest.top_p"),
         ({"search_around": "best"}, "distillation.search_around"),
         ({"training": {"rank": 0}}, "distillation.training.rank"),
         ({"rows": 3}, "distillation.rows"),

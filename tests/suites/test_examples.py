@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from modnorm.search.budgets import learning_rate_sweep
-from modnorm.spec import DistillationSpec, load_spec
+from modnorm.spec import DistillationSpec, HarvestSpec, TrainingSpec, load_spec
 from modnorm.spec_checks import check_names, check_resolved, check_splits_differ
 from modnorm.suites import load_suite
 from modnorm.suites.building import build_tables
@@ -101,19 +101,42 @@ def test_the_documented_counts_are_those_of_the_plans():
 
 
 def test_the_settings_of_iterative_randopt_are_the_published_ones():
+    """Those of sunrainyg/RandOpt: `config.py` and `iterative_randopt_gsm8k_olmo3_7b.yaml`."""
     spec = load_spec(EXAMPLES / "paper" / "iterative-randopt-gsm8k.yaml")
     settings = spec.distillation
     assert settings is not None
-    defaults = DistillationSpec(rows="t.jsonl", development="d.jsonl")
-    rows = {"rows": settings.rows, "development": settings.development}
-    harvest = settings.harvest.model_copy(update={"experts": None})
-    training = settings.training.model_copy(update={"alpha": None})
-    changes = {"harvest": harvest, "training": training}
-    assert settings.model_copy(update=changes) == defaults.model_copy(update=rows)
-    assert settings.training.adapter_alpha == 384
-    assert (spec.population.size, spec.method.radius) == (30, 0.001)
-    assert settings.harvest.experts == spec.population.ensemble_sizes[-1] == 8
-    assert spec.task.selection.limit == 256
+    assert spec.model.name == "allenai/Olmo-3-7B-Instruct"
+    assert (spec.task.selection.limit, spec.task.max_tokens) == (256, 1024)
+    assert (spec.population.size, spec.method.radius, spec.population.seed) == (30, 0.001, 42)
+    assert settings.rounds == 4
+    assert (settings.search_around, settings.train_from) == ("student", "student")
+    assert settings.harvest == HarvestSpec(
+        experts=8, temperature=1.0, top_p=0.95, samples=16, keep=8, accumulate=True
+    )
+    assert settings.training == TrainingSpec(
+        method="lora",
+        rank=192,
+        alpha=384,
+        dropout=0.05,
+        learning_rate=1e-4,
+        schedule="cosine",
+        warmup=0.1,
+        epochs=2,
+        batch_size=1024,
+        max_length=1024,
+    )
     check_resolved(spec)
     check_names(spec)
     check_splits_differ(spec)
+
+
+def test_the_defaults_of_a_distillation_are_those_of_iterative_randopt():
+    """Those of `config.py`, which its files of single runs change."""
+    defaults = DistillationSpec(rows="t.jsonl", development="d.jsonl")
+    harvest, training = defaults.harvest, defaults.training
+    assert (defaults.rounds, defaults.train_from) == (4, "base")
+    assert (harvest.temperature, harvest.top_p, harvest.samples, harvest.keep) == (1, 0.95, 16, 8)
+    assert harvest.accumulate
+    assert (training.method, training.rank, training.adapter_alpha) == ("lora", 192, 384)
+    assert (training.dropout, training.learning_rate, training.warmup) == (0.05, 1e-4, 0.1)
+    assert (training.epochs, training.batch_size) == (2, 1024)

@@ -333,6 +333,7 @@ class VllmEngine:
         sampling = limits.sampling
         return SamplingParams(
             temperature=sampling.temperature if sampling else 0.0,
+            top_p=sampling.top_p if sampling else 1.0,
             seed=sampling.seeds[index] if sampling else None,
             max_tokens=limits.max_tokens,
             stop_token_ids=sorted(self._encoder.stop_ids),

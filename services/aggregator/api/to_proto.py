@@ -178,6 +178,7 @@ def fill_job(message: evaluation_pb2.Job, claim: Claim, lease_seconds: float) ->
     message.replay_digest = experiment.selection_digest
     if job.split is Split.HARVEST and job.candidate != BASE_INDEX and experiment.temperature:
         message.sampling.temperature = experiment.temperature
+        message.sampling.top_p = experiment.top_p
         message.sampling.seed = sample_seed(experiment.sampling_seed, job.candidate)
 
 

@@ -34,6 +34,7 @@ _CONDITIONS = (
     "development_digest",
     "prompts_digest",
     "temperature",
+    "top_p",
     "sampling_seed",
 )
 """Columns that are equal in two parts with equal results."""
@@ -100,6 +101,7 @@ def add_harvest(
     child.heldout_digest, child.heldout_rows = parent.training_digest, parent.training_rows
     child.prompts_digest = ""
     child.temperature = harvest.temperature
+    child.top_p = harvest.top_p if harvest.temperature else 1.0
     child.sampling_seed = harvest_seed(parent.spec.population.seed, part.index)
     adopted = _adopted(session, parent, part, child)
     if adopted is not None:

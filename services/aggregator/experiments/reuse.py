@@ -36,6 +36,7 @@ _CONDITIONS = (
     "prompts_digest",
     "purpose",
     "temperature",
+    "top_p",
     "sampling_seed",
 )
 """Columns besides the spec that must be equal for answers to be reused."""

@@ -121,6 +121,8 @@ class Experiment(SQLModel, table=True):
     training_rows: int = 0
     temperature: float = 0.0
     """Temperature of a harvest; 0 for greedy answers."""
+    top_p: float = 1.0
+    """Probability of the tokens that a harvest draws from; 1 for all tokens."""
     sampling_seed: int = Field(default=0, sa_type=BigInteger)
     """Seed of the answers of a harvest."""
 

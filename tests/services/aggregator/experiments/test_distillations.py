@@ -129,6 +129,7 @@ def test_sampled_answers_have_seeds_of_their_own(lab):
         fill_job(message, lab.world.claim(job_id), LEASE_SECONDS)
         assert message.split == evaluation_pb2.SPLIT_HARVEST
         assert message.sampling.temperature == 1.0
+        assert message.sampling.top_p == 0.95
         seeds.add(message.sampling.seed)
     assert len(seeds) == 6
 
