@@ -10,7 +10,7 @@ turn. Several processes need `OMP_NUM_THREADS=1` and a share of a GPU's memory e
 `MODNORM_GPU_MEMORY_UTILIZATION=0.1` for three a GPU, which leaves room for their trainings.
 
 `--model DIR --rows FOLDER` takes another model and its rows, as `benchmarks.worked_answers.train`
-writes them, with `--task`, `--radius` and `--sigma`.
+writes them, with `--task`, `--radius`, `--sigma` and the same `--events`.
 
 Each finished run adds a line to `OUT/runs.jsonl`. The same command resumes; `--table` only prints.
 The share of the gain is the mean over seeds of `(model - base) / (vote - base)`, by the first
@@ -119,7 +119,8 @@ def _worked_rows(options: argparse.Namespace) -> list[str]:
     """Return generated rows that are in no other split of the folder."""
     files = [options.rows / f"{options.task}-{split}.jsonl" for split in SPLITS]
     taken = {line for file in files for line in file.read_text().splitlines()}
-    rows = texts.rows(options.task, PUZZLE_SEED, options.puzzles + len(taken))
+    number = options.puzzles + len(taken)
+    rows = texts.rows(options.task, PUZZLE_SEED, number, tuple(options.events))
     return [line for line in map(json.dumps, rows) if line not in taken][: options.puzzles]
 
 
@@ -144,7 +145,7 @@ def make_spec(cell: Cell, options: argparse.Namespace) -> dict[str, object]:
             "statistics": "full",
         },
         "calibration": {"examples": 16},
-        "engine": {"name": options.engine},
+        "engine": {"name": options.engine, "max_num_seqs": options.sequences},
         "distillation": {
             "rounds": options.rounds,
             "rows": {"source": str(training_rows(options).resolve())},
@@ -335,6 +336,10 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--epochs", type=float, default=2.0)
     parser.add_argument("--engine", default="auto")
+    parser.add_argument("--sequences", type=int, help="decoded at once")
+    parser.add_argument(
+        "--events", type=int, nargs=2, default=texts.EVENTS, help="of a worked word problem"
+    )
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--gpus", type=int, default=0, help="devices; 0 leaves them to the shell")
     parser.add_argument("--limit", type=float, help="seconds after which a run is killed")

@@ -13,6 +13,7 @@ tokenizer.
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import combinations
 
 from modnorm.tasks.protocol import Row
@@ -26,7 +27,9 @@ TARGETS = (10, 200)
 FEWEST_TRIES = 6
 """Tries of the shortest answer to a puzzle."""
 EVENTS = (9, 18)
-"""Fewest and most events of a word problem."""
+"""Fewest and most events of a word problem, unless the caller names others."""
+PUZZLES = 0.6
+"""Share of puzzles among the examples, unless the caller names another."""
 _LARGEST = 4000
 """Greatest value on the way to the answer of a word problem."""
 
@@ -128,12 +131,12 @@ def _listed(numbers: Sequence[int]) -> str:
     return ", ".join(map(str, numbers))
 
 
-def word_problem(generator: random.Random) -> Worked:
-    """Return a word problem and an answer."""
+def word_problem(generator: random.Random, bounds: tuple[int, int] = EVENTS) -> Worked:
+    """Return a word problem with a number of events between two bounds, and an answer."""
     name, other = generator.sample(NAMES, 2)
     things = generator.choice(THINGS)
     start = generator.randint(10, 90)
-    events = list(_events(generator, name, other, start))
+    events = list(_events(generator, name, other, start, generator.randint(*bounds)))
     question = " ".join([f"{name} has {start} {things}.", *(event.story for event in events)])
     question += f" How many {things} does {name} have in the end?"
     careless = generator.random() < CARELESS
@@ -172,9 +175,11 @@ def events_total(start: int, events: Sequence[Event]) -> int:
     return start
 
 
-def _events(generator: random.Random, name: str, other: str, start: int) -> Iterator[Event]:
+def _events(
+    generator: random.Random, name: str, other: str, start: int, count: int
+) -> Iterator[Event]:
     value = start
-    for _ in range(generator.randint(*EVENTS)):
+    for _ in range(count):
         sign = generator.choice("++--*")
         if sign == "*" and 3 * value > _LARGEST:
             sign = "-"
@@ -193,27 +198,30 @@ def _events(generator: random.Random, name: str, other: str, start: int) -> Iter
         yield event
 
 
-MAKERS: dict[str, Callable[[random.Random], Worked]] = {
-    "countdown": countdown,
-    "gsm8k": word_problem,
-}
-"""Generators by task."""
+TASKS = ("countdown", "gsm8k")
 
 
-def examples(seed: int, count: int, puzzles: float) -> list[Worked]:
-    """Return examples, a share of them puzzles."""
-    generator = random.Random(seed)
+def _makers(events: tuple[int, int]) -> dict[str, Callable[[random.Random], Worked]]:
+    """Return the generators by task."""
+    return {"countdown": countdown, "gsm8k": partial(word_problem, bounds=events)}
+
+
+def examples(
+    seed: int, count: int, share: float = PUZZLES, events: tuple[int, int] = EVENTS
+) -> list[Worked]:
+    """Return examples, a share of them puzzles, the others with a number of events."""
+    generator, makers = random.Random(seed), _makers(events)
     return [
-        MAKERS["countdown" if generator.random() < puzzles else "gsm8k"](generator)
+        makers["countdown" if generator.random() < share else "gsm8k"](generator)
         for _ in range(count)
     ]
 
 
-def rows(task: str, seed: int, count: int) -> list[Row]:
+def rows(task: str, seed: int, count: int, events: tuple[int, int] = EVENTS) -> list[Row]:
     """Return distinct rows of a task."""
-    generator = random.Random(seed)
+    generator, make = random.Random(seed), _makers(events)[task]
     found: dict[str, Row] = {}
     while len(found) < count:
-        row = MAKERS[task](generator).row
+        row = make(generator).row
         found.setdefault(repr(sorted(row.items())), row)
     return list(found.values())

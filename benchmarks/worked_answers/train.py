@@ -1,11 +1,13 @@
 """Trains a model of 105 million parameters on long worked answers, in minutes on one GPU.
 
-    python -m benchmarks.worked_answers.train FOLDER [--minutes 5] [--size 100m] [--puzzles 0.6]
+    python -m benchmarks.worked_answers.train FOLDER [--minutes 5] [--size 100m]
+        [--puzzles 0.6] [--events 9 18]
 
 FOLDER gets `model/`, a checkpoint in the architecture of Qwen2 with the bundled tokenizer, and
 rows of each task: `countdown-selection.jsonl`, `gsm8k-heldout.jsonl` and so on. Their seed differs
 from those of the training examples. The learning rate follows the time, so the training ends with
-its cosine after the given minutes.
+its cosine after the given minutes. `--puzzles 0 --events 3 6` leaves short word problems, which a
+model learns in a few minutes.
 """
 
 import argparse
@@ -13,7 +15,7 @@ import json
 import math
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from itertools import islice
@@ -23,7 +25,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from benchmarks.worked_answers.texts import MAKERS, examples, rows
+from benchmarks.worked_answers.texts import EVENTS, PUZZLES, TASKS, Worked, examples, rows
 from modnorm.checkpoint.prompts import PromptEncoder
 from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.tasks import get_task
@@ -68,8 +70,10 @@ def main() -> None:
     options = _options()
     began = time.monotonic()
     options.folder.mkdir(parents=True, exist_ok=True)
-    write_rows(options.folder)
-    tokens, targets = packed(options.examples, options.puzzles, options.processes)
+    events = tuple(options.events)
+    write_rows(options.folder, events)
+    make = partial(examples, count=_PIECE, share=options.puzzles, events=events)
+    tokens, targets = packed(make, options.examples, options.processes)
     print(f"{tokens.numel():,} tokens in {time.monotonic() - began:.0f} s", flush=True)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     model = make_model(options.size, device)
@@ -79,23 +83,30 @@ def main() -> None:
     print(f"{options.folder / 'model'} after {time.monotonic() - began:.0f} s", flush=True)
 
 
-def write_rows(folder: Path) -> None:
+def write_rows(folder: Path, events: tuple[int, int] = EVENTS) -> None:
     """Write the rows of all splits."""
-    for task in MAKERS:
-        left = iter(rows(task, _ROWS_SEED, sum(SPLITS.values())))
+    for task in TASKS:
+        left = iter(rows(task, _ROWS_SEED, sum(SPLITS.values()), events))
         for split, count in SPLITS.items():
             lines = [json.dumps(row) for row in islice(left, count)]
             (folder / f"{task}-{split}.jsonl").write_text("\n".join(lines) + "\n")
 
 
-def packed(count: int, puzzles: float, processes: int) -> tuple[torch.Tensor, torch.Tensor]:
+def packed(
+    make: Callable[[int], Sequence[Worked]], count: int, processes: int
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Return packed rows of tokens and of targets, int16 [rows, LENGTH].
 
     Prompts have no targets. A row holds whole examples, which may attend to earlier ones.
+
+    Args:
+        make: Returns `_PIECE` examples by a seed.
+        count: Number of examples.
+        processes: Processes that make them.
     """
     seeds = range(_FIRST_SEED, _FIRST_SEED + -(-count // _PIECE))
     with ProcessPoolExecutor(processes) as pool:
-        pieces = list(pool.map(partial(_packed_piece, puzzles), seeds))
+        pieces = list(pool.map(partial(_packed_piece, make), seeds))
     tokens, targets = (np.concatenate(part) for part in zip(*pieces, strict=True))
     return torch.from_numpy(tokens), torch.from_numpy(targets)
 
@@ -103,9 +114,9 @@ def packed(count: int, puzzles: float, processes: int) -> tuple[torch.Tensor, to
 Rows = np.ndarray[tuple[int, int], np.dtype[np.int16]]
 
 
-def _packed_piece(puzzles: float, seed: int) -> tuple[Rows, Rows]:
+def _packed_piece(make: Callable[[int], Sequence[Worked]], seed: int) -> tuple[Rows, Rows]:
     filled: list[tuple[list[int], list[int]]] = []
-    for prompt, answer in _encoded(puzzles, seed):
+    for prompt, answer in _encoded(make(seed)):
         size = len(prompt) + len(answer)
         if not filled or len(filled[-1][0]) + size > LENGTH:
             filled.append(([], []))
@@ -118,10 +129,10 @@ def _packed_piece(puzzles: float, seed: int) -> tuple[Rows, Rows]:
     return tokens, targets
 
 
-def _encoded(puzzles: float, seed: int) -> Iterator[tuple[list[int], list[int]]]:
+def _encoded(examples: Sequence[Worked]) -> Iterator[tuple[list[int], list[int]]]:
     """Yield the tokens of prompts, as engines ask them, and of answers with their stop token."""
     encoder = PromptEncoder(resolve_checkpoint(TEMPLATE))
-    for one in examples(seed, _PIECE, puzzles):
+    for one in examples:
         task = get_task(one.task)
         prompt = encoder.encode(task.messages(task.parse(one.row)))
         answer = [*encoder.encode_text(one.answer), encoder.end_id]
@@ -225,8 +236,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=5.0)
     parser.add_argument("--size", choices=sorted(SIZES), default="100m")
     parser.add_argument("--examples", type=int, default=120_000)
+    parser.add_argument("--puzzles", type=float, default=PUZZLES, help="share of puzzles")
+    parser.add_argument("--events", type=int, nargs=2, default=EVENTS, help="of a word problem")
     parser.add_argument("--batch", type=int, default=32, help="packed rows of a step")
-    parser.add_argument("--puzzles", type=float, default=0.6, help="share of puzzles")
     parser.add_argument("--rate", type=float, default=8e-4, help="highest learning rate")
     parser.add_argument("--processes", type=int, default=12, help="that make examples")
     return parser.parse_args()
