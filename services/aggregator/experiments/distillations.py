@@ -180,7 +180,8 @@ class DistillationStore:
         fail(
             session,
             parent,
-            f"round {part.index}: none of {harvest.counts.answers} answers can be trained on",
+            f"round {part.index}: none of {harvest.counts.answers} answers to training rows is "
+            "right and complete, so there is nothing to train on",
             self._clock(),
             remedy="give more training rows, more samples or a longer completion cap "
             "(distillation.rows, distillation.harvest, task.max_tokens)",

@@ -246,7 +246,7 @@ def test_a_harvest_without_a_right_answer_fails_with_the_remedy(lab, monkeypatch
     lab.run(parent)
     experiment = lab.get(parent).experiment
     assert experiment.state is ExperimentState.FAILED
-    assert "can be trained on" in experiment.error
+    assert "nothing to train on" in experiment.error
     assert "distillation.rows" in experiment.remedy
 
 
