@@ -1,13 +1,20 @@
 """The export of a distillation's student, as a checkpoint or an adapter with a model card."""
 
 import hashlib
+import json
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from modnorm.analysis.distillation import DistillationDocument, RoundEntry, best_entry
+from modnorm.analysis.distillation import (
+    DistillationDocument,
+    RoundEntry,
+    best_entry,
+    start_of_training,
+)
 from modnorm.checkpoint.reference import Checkpoint, resolve_checkpoint
+from modnorm.checkpoint.students import student_name
 from modnorm.checkpoint.writing import atomic_directory, require_new
 from modnorm.client.calls import describe_student, download_file
 from modnorm.client.connection import Connection
@@ -16,6 +23,7 @@ from modnorm.errors import InvalidInputError, UnavailableError
 from modnorm.perturbation.model_card import CARD, student_card
 
 _ADAPTER = "adapter"
+_ADAPTER_CONFIG = "adapter_config.json"
 _STUDENTS = "students"
 
 CopyStudent = Callable[[str, Path], None]
@@ -60,9 +68,16 @@ def export_student(  # noqa: PLR0913 - the last two have defaults
     with atomic_directory(out) as draft:
         copy(digest, draft)
         _check(draft, digest)
+        start = start_of_training(document, entry)
         if adapter:
             _keep_adapter(draft)
-        card = student_card(base, _title(document), _facts(document, entry), adapter=adapter)
+            _name_base(draft, base, start)
+        else:
+            shutil.rmtree(draft / _ADAPTER, ignore_errors=True)
+        facts = _facts(document, entry)
+        card = student_card(
+            base, _title(document), facts, adapter=adapter, start=start and start["round"]
+        )
         (draft / CARD).write_text(card, encoding="utf-8")
     return ExportedStudent(entry["round"], digest)
 
@@ -137,6 +152,18 @@ def _keep_adapter(directory: Path) -> None:
     adapter.rmdir()
 
 
+def _name_base(directory: Path, base: Checkpoint, start: RoundEntry | None) -> None:
+    """Name what an adapter adds to, instead of the trainer's directory.
+
+    A student has no public location, so it is named by its digest.
+    """
+    file = directory / _ADAPTER_CONFIG
+    config = json.loads(file.read_text(encoding="utf-8"))
+    name = base.location if start is None else student_name(start["student"] or "")
+    config |= {"base_model_name_or_path": name, "revision": None if start else base.revision}
+    file.write_text(json.dumps(config, indent=2, sort_keys=True), encoding="utf-8")
+
+
 def _round(document: DistillationDocument, round_number: int | None) -> RoundEntry:
     if round_number is None:
         return best_entry(document)
@@ -163,7 +190,11 @@ def _facts(document: DistillationDocument, entry: RoundEntry) -> dict[str, str]:
         if search:
             facts[f"{name}: searched around"] = search["model"]
             facts[f"{name}: experts"] = f"{search['ensemble_size']} of {search['population']}"
+        start = start_of_training(document, each)
         facts[f"{name}: dataset"] = each["dataset"] or ""
+        facts[f"{name}: trained from"] = (
+            f"the student of round {start['round']}" if start else "the base model"
+        )
         facts[f"{name}: student"] = each["student"] or ""
     for name in ("development", "heldout"):
         metric = entry["development" if name == "development" else "heldout"]["metric"]

@@ -80,7 +80,14 @@ def model_card(
     )
 
 
-def student_card(base: Checkpoint, title: str, facts: Mapping[str, str], *, adapter: bool) -> str:
+def student_card(
+    base: Checkpoint,
+    title: str,
+    facts: Mapping[str, str],
+    *,
+    adapter: bool,
+    start: int | None = None,
+) -> str:
     """Return the card of a student, or of its adapter.
 
     Args:
@@ -88,15 +95,20 @@ def student_card(base: Checkpoint, title: str, facts: Mapping[str, str], *, adap
         title: Heading.
         facts: Rows of the table: the lineage of the student.
         adapter: Whether the card is that of the adapter alone.
+        start: Round of the student whose training went on; None if the base was trained.
     """
     revision = "" if base.revision is None else f', revision="{base.revision}"'
+    location = f'"{base.location}"{revision}' if start is None else '"STUDENT"'
     loading = (
-        _LOADING_ADAPTER.format(
-            tokenizer="PreTrainedTokenizerFast", base=f'"{base.location}"{revision}'
-        )
+        _LOADING_ADAPTER.format(tokenizer="PreTrainedTokenizerFast", base=location)
         if adapter
         else _LOADING.format(tokenizer="PreTrainedTokenizerFast")
     )
+    if adapter and start is not None:
+        loading += (
+            f"\nThe adapter adds to the student of round {start}, not to the base model. "
+            f"`modnorm export RUN --round {start} --out STUDENT` writes it.\n"
+        )
     return (
         f"{_front_matter(base, 'peft' if adapter else 'transformers')}"
         f"# {title}\n\n"

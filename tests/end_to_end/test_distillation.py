@@ -88,7 +88,8 @@ def test_the_best_student_is_exported_with_its_lineage(modnorm, distilled, tmp_p
     assert best["dataset"] in card
     assert document["provenance"]["model_digest"] in card
     modnorm("export", distilled, "--adapters", "--round", "2", "--out", adapter)
-    assert (adapter / "adapter_config.json").is_file()
+    config = json.loads((adapter / "adapter_config.json").read_text())
+    assert config["base_model_name_or_path"] == resolve_checkpoint("tiny-thicket").location
     refused = modnorm("export", distilled, "--round", "3", "--out", tmp_path / "x", check=False)
     assert refused.returncode == 2
     assert "name one of 1, 2" in refused.stderr
