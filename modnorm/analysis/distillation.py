@@ -7,6 +7,7 @@ from typing import Literal, Protocol, TypedDict, cast
 
 from modnorm.analysis.comparison import conditions_of, differing_conditions, load_results
 from modnorm.analysis.document import ResultsDocument
+from modnorm.analysis.parquet_files import count_answers
 from modnorm.analysis.run_data import BaseRow, CandidateRow, EnsembleRow
 from modnorm.analysis.uncertainty import ConfidenceInterval, accuracy_interval
 from modnorm.errors import InvalidInputError
@@ -114,9 +115,9 @@ class ComparedEntry(TypedDict):
     """Vote of the largest K, of the best round."""
     student: Figure | None
     answers: int
-    """Answers of all rounds."""
+    """Answers of all rounds, or of the search, those of the base included."""
     tokens: int | None
-    """Tokens generated for them; None if the run does not record them."""
+    """Tokens generated for them; None without the `answers.parquet` of a search."""
     training_flops: float
     differs: list[str]
     """What keeps the run from being compared with the first one; empty when nothing does."""
@@ -246,17 +247,17 @@ def compared_entries(directories: Sequence[Path]) -> list[ComparedEntry]:
     ]
     conditions = [conditions_of(each) for each in documents]
     return [
-        _entry(directory.name, document, differing_conditions(found, conditions[0]))
+        _entry(directory, document, differing_conditions(found, conditions[0]))
         for directory, document, found in zip(directories, documents, conditions, strict=True)
     ]
 
 
 def _entry(
-    name: str, document: DistillationDocument | ResultsDocument, differs: list[str]
+    directory: Path, document: DistillationDocument | ResultsDocument, differs: list[str]
 ) -> ComparedEntry:
     if document["schema"] != SCHEMA:
-        return _searched_entry(name, cast("ResultsDocument", document), differs)
-    return _distilled_entry(name, cast("DistillationDocument", document), differs)
+        return _searched_entry(directory, cast("ResultsDocument", document), differs)
+    return _distilled_entry(directory.name, cast("DistillationDocument", document), differs)
 
 
 def _distilled_entry(
@@ -278,18 +279,23 @@ def _distilled_entry(
     )
 
 
-def _searched_entry(name: str, found: ResultsDocument, differs: list[str]) -> ComparedEntry:
+def _searched_entry(directory: Path, found: ResultsDocument, differs: list[str]) -> ComparedEntry:
     vote = max(found["ensembles"], key=lambda each: (each["population"], each["ensemble_size"]))
     base, best = found["base"], found["experts"][0]
+    budget = found["budget"]
+    answers, tokens = count_answers(directory) or (
+        budget["total"] + sum(budget["base"].values()),
+        None,
+    )
     return ComparedEntry(
-        run=name,
+        run=directory.name,
         best_round=None,
         base=Figure(metric=base["heldout_metric"], interval=base["heldout_interval"]),
         best_expert=Figure(metric=best["heldout_metric"], interval=best["heldout_interval"]),
         vote=Figure(metric=vote["metric"], interval=vote["interval"]),
         student=None,
-        answers=found["budget"]["total"],
-        tokens=None,
+        answers=answers,
+        tokens=tokens,
         training_flops=0.0,
         differs=differs,
     )

@@ -154,6 +154,20 @@ def answers_frame(directory: Path, columns: Sequence[str] | None = None) -> "pd.
     return read_frame(directory / ANSWERS, ANSWER_SCHEMA, columns)
 
 
+def count_answers(directory: Path) -> tuple[int, int] | None:
+    """Return the number of answers of a run directory and of their tokens, with the base's.
+
+    None without `answers.parquet`.
+
+    Raises:
+        InvalidInputError: the file is not of this version.
+    """
+    if not (directory / ANSWERS).exists():
+        return None
+    tokens = answers_frame(directory, ["tokens"])["tokens"]
+    return len(tokens), int(tokens.sum())
+
+
 def votes_frame(directory: Path, columns: Sequence[str] | None = None) -> "pd.DataFrame":
     """Return `votes.parquet` of a run directory as a table of pandas.
 

@@ -122,6 +122,13 @@ def test_distillations_are_shown_and_compared(modnorm, distilled):
     )
     assert entry["student"]["metric"] is not None
     assert search["student"] is None
+    # Three candidates and the base answer 4 selection rows; two experts and the base 6 others.
+    assert search["answers"] == 4 * 4 + 3 * 6
+    spent = document_of(distilled)["rounds"][1]["budget"]
+    harvested = 2 * 2 * 16
+    evaluated = 2 * 6
+    assert spent["answers"] == search["answers"] + harvested + evaluated
+    assert 0 < search["tokens"] < spent["tokens"] < entry["tokens"]
 
 
 def test_the_page_shows_a_distillation_and_its_searches(distilled):
