@@ -212,6 +212,8 @@ class DistillationStore:
             now, settings = self._clock(), _settings(parent)
             part.phase = RoundPhase.DONE
             if part.index == settings.rounds:
+                # Progress was recorded before the last job of the evaluation ended.
+                parent.jobs_done = parent.jobs_total
                 end(session, parent, ExperimentState.SUCCEEDED, "finished", now)
                 return Change(parent.id)
             self._begin_round(session, parent, part.index + 1, now)

@@ -83,8 +83,14 @@ class Lab:
         return any(each.part.student_digest for each in self.get(parent).rounds)
 
     def answer(self, child):
+        self.world.stores.experiments.leave_pending(child.id, 4)
+        self.sample(child)
+        while pending := self.world.stores.jobs.pending(child.id):
+            self.report(pending[0])
+
+    def sample(self, child):
+        """Give a child that waits for a population its candidates."""
         experiments = self.world.stores.experiments
-        experiments.leave_pending(child.id, 4)
         if experiments.get(child.id).experiment.state is ExperimentState.SAMPLING:
             evaluates = child.purpose is Purpose.EVALUATION
             seed = child.spec.population.seed
@@ -94,8 +100,6 @@ class Lab:
             ]
             base = Descriptor("portable-v1", 0, "base", 0.0, BASE_MAP.digest)
             experiments.sampled(child.id, (MAP, BASE_MAP), base, population)
-        while pending := self.world.stores.jobs.pending(child.id):
-            self.report(pending[0])
 
     def report(self, job_id):
         claim = self.world.claim(job_id)

@@ -59,6 +59,22 @@ def test_a_distillation_runs_all_its_rounds(lab):
         assert len(search.ensembles) == 2
 
 
+def test_a_finished_distillation_has_no_open_jobs_in_its_progress(lab):
+    parent = lab.create(rounds=1)
+    advance = lab.world.stores.distillations.advance
+    lab.run(parent, until=lambda: len(lab.children(parent, Purpose.EVALUATION)) == 2)
+    (child,) = [one for one in lab.children(parent) if one.state not in TERMINAL]
+    lab.world.stores.experiments.leave_pending(child.id, 4)
+    lab.sample(child)
+    for job_id in lab.world.stores.jobs.pending(child.id):
+        advance(parent)
+        lab.report(job_id)
+    assert lab.get(parent).experiment.jobs_done == 1
+    lab.run(parent)
+    ended = lab.get(parent).experiment
+    assert ended.jobs_done == ended.jobs_total == 2
+
+
 def test_the_dataset_holds_right_answers_with_their_provenance(lab):
     parent = lab.create(rounds=1)
     lab.run(parent)
