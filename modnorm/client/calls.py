@@ -210,6 +210,7 @@ def describe_student(digest: str) -> Call[models_pb2.DescribeModelResponse]:
         models_pb2.DescribeModelRequest(digest=digest),
         models_pb2.DescribeModelResponse.FromString,
         service=_MODEL_SERVICE,
+        least_seconds=_DOWNLOAD_SECONDS,
     )
 
 

@@ -16,7 +16,8 @@ from services.common.file_lock import hold
 from services.common.students import StudentFile, Students, list_files
 
 CHUNK_BYTES = 2**20
-CALL_SECONDS = 60.0
+DESCRIBE_SECONDS = 900.0
+"""Deadline of a description: the first after a start reads all files of a student."""
 FILE_SECONDS = 3_600.0
 """Deadline of the transfer of one file, and of the check of a whole student."""
 
@@ -69,7 +70,7 @@ async def push_student(
     with _errors():
         try:
             request = models_pb2.DescribeModelRequest(digest=digest)
-            await stub.DescribeModel(request, timeout=CALL_SECONDS, metadata=metadata)
+            await stub.DescribeModel(request, timeout=DESCRIBE_SECONDS, metadata=metadata)
         except grpc.RpcError as error:
             if not isinstance(from_rpc_error(error), NotFoundError):
                 raise
@@ -95,7 +96,7 @@ def _download(stub: ModelServiceStub, digest: str, students: Students) -> Path:
     try:
         with _errors():
             described = models_pb2.DescribeModelRequest(digest=digest)
-            for file in stub.DescribeModel(described, timeout=CALL_SECONDS).files:
+            for file in stub.DescribeModel(described, timeout=DESCRIBE_SECONDS).files:
                 request = models_pb2.DownloadModelFileRequest(model_digest=digest, name=file.name)
                 parts = stub.DownloadModelFile(request, timeout=FILE_SECONDS)
                 expected = StudentFile(file.name, file.size, file.sha256)
@@ -109,7 +110,7 @@ def _download(stub: ModelServiceStub, digest: str, students: Students) -> Path:
 def _is_stored(stub: ModelServiceStub, digest: str) -> bool:
     try:
         request = models_pb2.DescribeModelRequest(digest=digest)
-        stub.DescribeModel(request, timeout=CALL_SECONDS)
+        stub.DescribeModel(request, timeout=DESCRIBE_SECONDS)
     except grpc.RpcError as error:
         if isinstance(from_rpc_error(error), NotFoundError):
             return False
