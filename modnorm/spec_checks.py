@@ -164,7 +164,7 @@ def _check_disjoint(
     if shared:
         here, there = shared[0]
         raise InvalidInputError(
-            f"{len(shared)} rows have the prompts of rows of {other_field}; the first is "
+            f"shares {len(shared)} of {len(loaded.rows)} prompts with {other_field}; the first is "
             f"{loaded.places[here]}, which is {other.places[there]} there",
             field=field,
             remedy="name rows that no other split contains: what is trained or chosen on "
