@@ -17,6 +17,7 @@ from modnorm.engines.protocol import GenerationLimits
 from modnorm.errors import CancelledError, CandidateError, InvalidInputError
 from modnorm.spec import TrainingSpec
 from modnorm.training import TrainingJob, TrainingProgress
+from modnorm.training.encoding import IGNORED, encode_examples
 from modnorm.training.examples import read_examples
 from modnorm.training.fine_tuning import train
 from modnorm.training.job import ADAPTER, STATE, STUDENT
@@ -150,6 +151,22 @@ def test_a_tied_head_stays_tied_in_full_training(finished):
     assert "lm_head.weight" not in names
     model = load_pretrained(student, dtype=torch.float32, attention="sdpa")
     assert model.get_input_embeddings().weight is model.get_output_embeddings().weight
+
+
+def test_the_loss_is_the_mean_over_the_tokens_of_all_answers(make_job, dataset):
+    """Neither prompts nor padding count, and a long answer counts more than a short one."""
+    base = resolve_checkpoint("tiny-thicket")
+    encoded = encode_examples(read_examples(dataset), PromptEncoder(base), base.max_position)
+    model = load_pretrained(base, dtype=torch.float32, attention="sdpa")
+    losses: list[float] = []
+    for ids, labels in zip(encoded.input_ids, encoded.labels, strict=True):
+        logits = model(input_ids=torch.tensor([ids])).logits[0, :-1]
+        wanted = torch.tensor(labels[1:])
+        losses += torch.nn.functional.cross_entropy(logits, wanted, reduction="none").tolist()
+    counted = sum(label != IGNORED for labels in encoded.labels for label in labels)
+    whole = FULL.model_copy(update={"batch_size": 12, "epochs": 1.0})
+    (first,) = train(make_job(training=whole)).losses
+    assert first.loss == pytest.approx(sum(losses) / counted, rel=1e-4)
 
 
 def test_micro_batches_change_only_the_rounding(finished, make_job, monkeypatch):
