@@ -88,5 +88,5 @@ def test_a_whole_file_under_another_name_is_refused(files, load, tmp_path):
     files["training"] = tmp_path / "other" / "innocent.jsonl"
     files["training"].parent.mkdir()
     shutil.copy(files["heldout"], files["training"])
-    with pytest.raises(InvalidInputError, match="shares 3 of . prompts with"):
+    with pytest.raises(InvalidInputError, match=r"shares 3 of . prompts with"):
         load()
