@@ -31,6 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         campaign = Campaign(folder, faults)
         try:
             campaign.play(range(seed, seed + asked.schedules))
+            campaign.play_pairs(range(seed, seed + asked.pairs))
             campaign.distil(range(seed, seed + asked.distillations))
             campaign.predict(range(seed, seed + asked.predictions))
             campaign.draft(range(seed, seed + asked.drafts))
@@ -53,6 +54,9 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m verification.chaos", description=(__doc__ or "").split("\n\n")[1]
     )
     parser.add_argument("--schedules", type=int, default=20, help="number of schedules (20)")
+    parser.add_argument(
+        "--pairs", type=int, default=5, help="schedules beside two aggregators (5)"
+    )
     parser.add_argument(
         "--distillations", type=int, default=2, help="schedules of distillations (2)"
     )

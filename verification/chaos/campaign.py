@@ -13,6 +13,7 @@ from verification.chaos.fault_schedule import (
     DISTILLATION,
     DRAFTS,
     EXPERIMENTS,
+    PAIR_FAULTS,
     PREDICTIONS,
     SEARCH_FAULTS,
     Fault,
@@ -94,14 +95,11 @@ class Campaign:
 
     def play(self, seeds: Iterable[int]) -> None:
         """Play the schedules of some seeds on searches."""
-        waiting = [draw(seed, JOBS, self._faults) for seed in seeds]
-        while waiting:
-            self._labs += 1
-            with open_lab(self._folder / f"lab-{self._labs}") as lab:
-                if not self._expected:
-                    self._expected = undisturbed(lab)
-                while waiting and self._passes(lab, waiting.pop(0)):
-                    pass
+        self._play([draw(seed, JOBS, self._faults) for seed in seeds], EXPERIMENTS)
+
+    def play_pairs(self, seeds: Iterable[int]) -> None:
+        """Play the schedules of some seeds on searches beside two aggregators."""
+        self._play([draw(seed, JOBS, PAIR_FAULTS) for seed in seeds], EXPERIMENTS, paired=True)
 
     def distil(self, seeds: Iterable[int]) -> None:
         """Play the schedules of some seeds on distillations.
@@ -118,13 +116,7 @@ class Campaign:
 
     def predict(self, seeds: Iterable[int]) -> None:
         """Play the schedules of some seeds on predictions."""
-        waiting = [draw_prediction(seed, PREDICTION_JOBS) for seed in seeds]
-        while waiting:
-            self._labs += 1
-            with open_lab(self._folder / f"lab-{self._labs}") as lab:
-                self._expected |= undisturbed(lab, PREDICTIONS)
-                while waiting and self._passes(lab, waiting.pop(0)):
-                    pass
+        self._play([draw_prediction(seed, PREDICTION_JOBS) for seed in seeds], PREDICTIONS)
 
     def draft(self, seeds: Iterable[int]) -> None:
         """Play the schedules of some seeds on searches with drafts."""
@@ -143,6 +135,18 @@ class Campaign:
         if seeds:
             played = play_served(self._folder / "served", seeds)
             self._served, self._served_failed = played.summary(), played.failed
+
+    def _play(
+        self, waiting: list[Schedule], names: Sequence[str], *, paired: bool = False
+    ) -> None:
+        """Play schedules of experiments by name on one lab, or on several after failures."""
+        while waiting:
+            self._labs += 1
+            with open_lab(self._folder / f"lab-{self._labs}", paired=paired) as lab:
+                if not self._expected.keys() >= set(names):
+                    self._expected |= undisturbed(lab, names)
+                while waiting and self._passes(lab, waiting.pop(0)):
+                    pass
 
     def _trained_lab(self) -> AbstractContextManager[Lab]:
         self._labs += 1
@@ -170,10 +174,10 @@ class Campaign:
             counted[str(injection.step.fault)] += 1
         _print_verdict(verdict)
         if verdict.complaints:
-            print(f"    repeat: {self._command(schedule)}", flush=True)
+            print(f"    repeat: {self._command(lab, schedule)}", flush=True)
         return not verdict.complaints
 
-    def _command(self, schedule: Schedule) -> str:
+    def _command(self, lab: Lab, schedule: Schedule) -> str:
         """Return the command that repeats one schedule."""
         seed = schedule.seed
         if schedule.experiment == DISTILLATION:
@@ -183,6 +187,9 @@ class Campaign:
             return f"python -m verification.chaos {parts} --seed {seed}"
         if schedule.experiment in PREDICTIONS:
             return f"make chaos SCHEDULES=0 DISTILLATIONS=0 PREDICTIONS=1 SEED={seed}"
+        if len(lab.aggregators) > 1:
+            parts = "--schedules 0 --distillations 0 --predictions 0 --served 0 --pairs 1"
+            return f"python -m verification.chaos {parts} --seed {seed}"
         chosen = set(self._faults) != set(SEARCH_FAULTS)
         only = f" FAULTS={','.join(self._faults)}" if chosen else ""
         return f"make chaos SCHEDULES=1 DISTILLATIONS=0 PREDICTIONS=0 SEED={seed}{only}"

@@ -25,8 +25,14 @@ LEASE_SECONDS = 3.0
 REAP_SECONDS = 0.5
 DISK_MEBIBYTES = 128
 TRAINER = "trainer"
-_MODULES = {"supervised": "services.evaluator.supervisor", TRAINER: "services.trainer.server"}
-"""The modules of workers by name; the others are evaluators."""
+AGGREGATORS = ("aggregator", "second")
+"""Names of the aggregators of a lab with two."""
+_MODULES = {
+    "supervised": "services.evaluator.supervisor",
+    TRAINER: "services.trainer.server",
+    AGGREGATORS[1]: "services.aggregator.server",
+}
+"""The modules of processes whose name is not that of their service."""
 SMALL_WAL = {"min_wal_size": "2MB", "max_wal_size": "8MB"}
 """Settings of Postgres with which a full disk has an effect within a schedule."""
 _PACE: dict[str, str] = {
@@ -56,6 +62,7 @@ class Lab:
         proxy: The links between services.
         services: Services by name.
         workers: Names of the evaluators and of the trainer.
+        aggregators: Names of the aggregators; clients use the first one.
         far: The namespace of the evaluator `far`; None without the permission.
         disk: Whether the lab's files are on a small disk.
         state: Folder of the lab's files.
@@ -69,6 +76,7 @@ class Lab:
     proxy: Proxy
     services: dict[str, Service]
     workers: tuple[str, ...]
+    aggregators: tuple[str, ...]
     far: Namespace | None
     disk: bool
     state: Path
@@ -116,11 +124,16 @@ def _serves(address: str) -> bool:
 
 
 @contextmanager
-def open_lab(folder: Path, *, supervised: bool = True, trains: bool = False) -> Iterator[Lab]:
+def open_lab(
+    folder: Path, *, supervised: bool = True, trains: bool = False, paired: bool = False
+) -> Iterator[Lab]:
     """Run a lab until the context ends.
 
-    If supervised, a third evaluator runs under a supervisor, as on a host with GPUs. If it trains,
-    it has a trainer.
+    Args:
+        folder: Folder of its files and logs.
+        supervised: Whether a third evaluator runs under a supervisor, as on a host with GPUs.
+        trains: Whether it has a trainer.
+        paired: Whether it has a second aggregator, which the evaluator `far` uses.
     """
     state = folder / "state"
     with ExitStack() as stack:
@@ -131,7 +144,8 @@ def open_lab(folder: Path, *, supervised: bool = True, trains: bool = False) -> 
         database = Database(owned(state / "postgres"), folder / "postgres.log", SMALL_WAL)
         database.create("--wal-segsize=1")
         broker = Broker(owned(state / "redis"), folder / "redis.log")
-        plan = _Plan(folder, database, broker, proxy, far)
+        aggregators = AGGREGATORS if paired else AGGREGATORS[:1]
+        plan = _Plan(folder, database, broker, proxy, far, aggregators=aggregators)
         workers = ("near", *("supervised",) * supervised, "far", *(TRAINER,) * trains)
         services = plan.services(workers)
         lab = Lab(
@@ -141,6 +155,7 @@ def open_lab(folder: Path, *, supervised: bool = True, trains: bool = False) -> 
             proxy=proxy,
             services={service.name: service for service in services},
             workers=workers,
+            aggregators=aggregators,
             far=far,
             disk=disk,
             state=state,
@@ -170,18 +185,26 @@ def working_folder(asked: Path | None = None) -> Iterator[Path]:
 class _Plan:
     """Addresses, links and environments of the services of a lab."""
 
-    def __init__(
-        self, folder: Path, database: Database, broker: Broker, proxy: Proxy, far: Namespace | None
+    def __init__(  # noqa: PLR0913 - the parts of a lab
+        self,
+        folder: Path,
+        database: Database,
+        broker: Broker,
+        proxy: Proxy,
+        far: Namespace | None,
+        *,
+        aggregators: Sequence[str],
     ) -> None:
         self._folder = folder
         self._database = database
         self._broker = broker
         self._proxy = proxy
         self._far = far
+        self._aggregators = aggregators
         self.clock = folder / "clock"
         set_offset(self.clock, 0.0)
         self.addresses = {
-            name: f"127.0.0.1:{free_port()}" for name in ("calibrator", "sampler", "aggregator")
+            name: f"127.0.0.1:{free_port()}" for name in ("calibrator", "sampler", *aggregators)
         }
 
     def services(self, workers: Sequence[str]) -> list[Service]:
@@ -189,7 +212,7 @@ class _Plan:
         return [
             self._service("calibrator", {}),
             self._service("sampler", {}),
-            self._aggregator(),
+            *map(self._aggregator, self._aggregators),
             *(self._worker(name) for name in workers),
         ]
 
@@ -198,26 +221,29 @@ class _Plan:
             "MODNORM_BIND_ADDRESS": self.addresses[name],
             "MODNORM_CACHE_DIR": str(self._folder / "state" / "cache"),
         }
-        return Service(name, f"services.{name}.server", {**inherited(), **_PACE, **own, **changes})
+        module = _MODULES.get(name, f"services.{name}.server")
+        return Service(name, module, {**inherited(), **_PACE, **own, **changes})
 
-    def _aggregator(self) -> Service:
+    def _aggregator(self, own: str) -> Service:
+        """Return an aggregator; the clock of the first one can be moved."""
         link = self._link
-        database = link("aggregator-database", self._database.target)
+        database = link(f"{own}-database", self._database.target)
         changes = {
             "MODNORM_DATABASE_URL": f"postgresql://{USER}@{database}/postgres",
-            "MODNORM_BROKER_URL": f"redis://{link('aggregator-broker', self._broker.target)}/0",
+            "MODNORM_BROKER_URL": f"redis://{link(f'{own}-broker', self._broker.target)}/0",
         }
         for name in ("calibrator", "sampler"):
-            target = link(f"aggregator-{name}", self.addresses[name])
+            target = link(f"{own}-{name}", self.addresses[name])
             changes[f"MODNORM_{name.upper()}_TARGET"] = target
-        service = self._service("aggregator", changes)
-        service.clock = self.clock
+        service = self._service(own, changes)
+        service.clock = self.clock if own == AGGREGATORS[0] else None
         return service
 
     def _worker(self, name: str) -> Service:
         outside = self._far is not None and name == "far"
         host = self._far.here if self._far is not None and outside else "127.0.0.1"
-        aggregator = self._link(f"{name}-aggregator", self.addresses["aggregator"], host)
+        served = self.addresses[self._aggregators[-1 if name == "far" else 0]]
+        aggregator = self._link(f"{name}-aggregator", served, host)
         broker = self._link(f"{name}-broker", self._broker.target, host)
         own = {
             "MODNORM_BIND_ADDRESS": "127.0.0.1:0",

@@ -28,11 +28,11 @@ class Fault(StrEnum):
     REPEAT_REPORT = "repeat_report"
     LATE_REPORT = "late_report"
     LEAVE_CLIENT = "leave_client"
+    UPDATE_AGGREGATOR = "update_aggregator"
 
 
-SEARCH_FAULTS = tuple(
-    fault for fault in Fault if fault not in {Fault.KILL_TRAINER, Fault.LEAVE_CLIENT}
-)
+_NOT_IN_SEARCHES = {Fault.KILL_TRAINER, Fault.LEAVE_CLIENT, Fault.UPDATE_AGGREGATOR}
+SEARCH_FAULTS = tuple(fault for fault in Fault if fault not in _NOT_IN_SEARCHES)
 """Faults of searches, whose labs have no trainer. A search goes on without its client."""
 DISTILLATION_FAULTS = (
     Fault.KILL_EVALUATOR,
@@ -49,11 +49,15 @@ DISTILLATION_FAULTS = (
     Fault.FILL_DISK,
 )
 """Faults of distillations. The others concern the reports of a single experiment."""
-PREDICTION_FAULTS = tuple(
-    fault
-    for fault in Fault
-    if fault not in {Fault.KILL_TRAINER, Fault.KILL_CALIBRATOR, Fault.KILL_SAMPLER}
-)
+PAIR_FAULTS = (*SEARCH_FAULTS, Fault.UPDATE_AGGREGATOR)
+"""Faults of searches beside two aggregators."""
+_NOT_IN_PREDICTIONS = {
+    Fault.KILL_TRAINER,
+    Fault.KILL_CALIBRATOR,
+    Fault.KILL_SAMPLER,
+    Fault.UPDATE_AGGREGATOR,
+}
+PREDICTION_FAULTS = tuple(fault for fault in Fault if fault not in _NOT_IN_PREDICTIONS)
 """Faults of predictions, which need neither trainer, calibrator nor sampler."""
 EARLY = frozenset({Fault.KILL_CALIBRATOR, Fault.KILL_SAMPLER, Fault.FILL_DISK})
 """Faults that affect calibrator and sampler, injected right after the submission."""

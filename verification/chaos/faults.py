@@ -86,8 +86,27 @@ def _kill_aggregator(scene: Scene) -> str | None:
         with suppress(TimeoutError):
             wait_until(lambda: _blocked(scene.observer), "a transaction", PATIENCE)
             caught = True
-        scene.lab.kill("aggregator")
-    return f"killed the aggregator {'in the middle of' if caught else 'outside'} a transaction"
+        name = _aggregator(scene)
+        scene.lab.kill(name)
+    return f"killed the {name} {'in the middle of' if caught else 'outside'} a transaction"
+
+
+def _aggregator(scene: Scene) -> str:
+    """Return the name of an aggregator, a random one of two."""
+    names = scene.lab.aggregators
+    return names[0] if len(names) == 1 else scene.source.choice(names)
+
+
+def _update_aggregator(scene: Scene) -> str | None:
+    """Let an aggregator end itself and start again, as in a rolling update."""
+    name = _aggregator(scene)
+    service = scene.lab.services[name]
+    if service.process is None:
+        return None
+    service.process.send_signal(signal.SIGTERM)
+    before = service.starts
+    wait_until(lambda: service.starts > before, f"{name} is started again", PATIENCE)
+    return f"ended {name} by SIGTERM"
 
 
 def _blocked(observer: Observer) -> bool:
@@ -113,7 +132,7 @@ def _pause_evaluator(scene: Scene) -> str | None:
 
 
 def _pause_aggregator(scene: Scene) -> str | None:
-    return _pause(scene, "aggregator", scene.source.uniform(0.5, 1.5 * LEASE_SECONDS))
+    return _pause(scene, _aggregator(scene), scene.source.uniform(0.5, 1.5 * LEASE_SECONDS))
 
 
 def _pause(scene: Scene, name: str, seconds: float) -> str:
@@ -257,4 +276,5 @@ INJECT: Mapping[Fault, Callable[[Scene], str | None]] = {
     Fault.REPEAT_REPORT: _repeat_report,
     Fault.LATE_REPORT: _late_report,
     Fault.LEAVE_CLIENT: _leave_client,
+    Fault.UPDATE_AGGREGATOR: _update_aggregator,
 }

@@ -108,6 +108,7 @@ def _become(launch: Launch, clock: MovableClock) -> NoReturn:
     code = 1
     try:
         _detach(launch)
+        _set_threads()
         if launch.clock:
             clock.attach(Path(launch.clock))
         sys.argv = [launch.module, *launch.arguments]
@@ -143,6 +144,12 @@ def _detach(launch: Launch) -> None:
     os.environ.clear()  # noqa: TID251 - sets the child's environment
     os.environ.update(launch.environment)  # noqa: TID251 - the same
     random.seed()
+
+
+def _set_threads() -> None:
+    """Give torch the child's number of threads: it has read the parent's when it was imported."""
+    if "torch" in sys.modules and (threads := os.environ.get("OMP_NUM_THREADS")):  # noqa: TID251
+        sys.modules["torch"].set_num_threads(int(threads))
 
 
 def _open(path: str) -> int:

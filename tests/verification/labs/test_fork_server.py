@@ -12,6 +12,9 @@ PROBE = """
 import os, sys, time
 print(os.getcwd(), os.environ["WORD"], *sys.argv[1:])
 print("aside", file=sys.stderr)
+if "threads" in sys.argv:
+    import torch
+    print(torch.get_num_threads())
 if "sleep" in sys.argv:
     time.sleep(600)
 sys.exit(3)
@@ -30,9 +33,9 @@ def forks(tmp_path_factory):
 
 @pytest.fixture
 def launch(forks, tmp_path):
-    def start(*arguments):
+    def start(*arguments, **changes):
         out, err, ended = (str(tmp_path / name) for name in ("out", "err", "ended"))
-        environment = {**os.environ, "WORD": "given"}
+        environment = {**os.environ, "WORD": "given", **changes}
         return forks.launch(
             Launch("probe_of_forks", environment, err, arguments, str(tmp_path), out, ended)
         )
@@ -53,3 +56,9 @@ def test_a_killed_fork_has_no_exit_code_of_its_own(launch):
         process.wait(0.1)
     process.kill()
     assert process.wait() == -signal.SIGKILL
+
+
+def test_torch_uses_as_many_threads_as_the_environment_of_a_fork_says(launch, tmp_path):
+    """Results depend on it, and torch read the parent's environment when it was imported."""
+    launch("threads", OMP_NUM_THREADS="3").wait()
+    assert (tmp_path / "out").read_text().splitlines()[1] == "3"
