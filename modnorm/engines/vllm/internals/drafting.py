@@ -22,9 +22,9 @@ from modnorm.engines.vllm.speculator import PopulationProposer, PopulationSpecul
 if TYPE_CHECKING:
     from modnorm.engines.drafts.answer_table import AnswerTable
 
-SCHEDULE = ((1, 24, 15), (25, 96, 7), (97, 4096, 3))
+SCHEDULE = ((1, 32, 7), (33, 4096, 3))
 """Draft tokens of each sequence by the sequences of the step: first, last, tokens. Few sequences
-leave room for long drafts in a step that only reads the weights."""
+leave room for long drafts in a step that mainly reads the weights."""
 CAPTURE_SIZES = (*range(16, 129, 16), *range(160, 513, 32), *range(576, 1025, 64))
 """Tokens of a step for which vLLM captures CUDA graphs, multiples of each `1 + tokens`."""
 _STEP_TOKENS = 4096
