@@ -18,7 +18,8 @@ Input = Annotated[
     typer.Option(
         "--input",
         metavar="FILE",
-        help="Questions: the task's columns as JSONL, JSON, Parquet or CSV.",
+        help="Questions: the task's columns as JSONL, JSON, Parquet or CSV; - or a pipe for "
+        "JSONL.",
     ),
 ]
 Out = Annotated[

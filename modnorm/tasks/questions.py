@@ -6,7 +6,7 @@ from typing import TypeGuard
 
 from modnorm.errors import InvalidInputError
 from modnorm.tasks.protocol import Judgement, Message, PromptTask, QuestionTask, Row, Task
-from modnorm.tasks.row_files import Raw, RawRow, read_file
+from modnorm.tasks.row_files import Raw, RawRow, read_file, read_json_lines
 from modnorm.tasks.row_loading import parse_in_place
 from modnorm.tasks.task_errors import attribute_to_task
 
@@ -16,13 +16,23 @@ FIELD = "input"
 def read_raw_questions(path: Path) -> Iterator[RawRow]:
     """Yield the raw rows of a file, each after its place: `questions.jsonl, line 17`.
 
+    Standard input (`-`) and pipes hold JSON lines. They can be read once.
+
     Raises:
-        InvalidInputError: the file cannot be read.
+        InvalidInputError: the file cannot be read, or its name does not tell the format.
     """
-    if not path.is_file():
-        raise InvalidInputError(f"there is no file {path}", field=FIELD)
-    for place, raw in read_file(path, str(path), field=FIELD):
-        yield f"{path}, {place}", raw
+    is_stdin = str(path) == "-"
+    name = "standard input" if is_stdin else str(path)
+    if is_stdin or path.is_fifo():
+        rows = read_json_lines(Path("/dev/stdin") if is_stdin else path, name, field=FIELD)
+    elif path.is_file():
+        rows = read_file(path, name, field=FIELD, named_by=FIELD)
+    else:
+        raise InvalidInputError(
+            f"there is no file {path}", field=FIELD, remedy="name a file, or - for standard input"
+        )
+    for place, raw in rows:
+        yield f"{name}, {place}", raw
 
 
 def read_questions(task: Task, path: Path) -> Iterator[tuple[str, Row]]:
@@ -30,7 +40,7 @@ def read_questions(task: Task, path: Path) -> Iterator[tuple[str, Row]]:
 
     Args:
         task: The task. If it is no `QuestionTask`, the rows must state the right answers.
-        path: A file in one of the formats of `modnorm.tasks.row_files`.
+        path: A file in one of the formats of `modnorm.tasks.row_files`, a pipe, or `-`.
 
     Raises:
         InvalidInputError: the file cannot be read, or a row breaks the schema; the message names

@@ -17,25 +17,34 @@ RawRow = tuple[str, Raw]
 """A row's place for error messages ("line 17" or "row 17", counted from 1), and its columns."""
 
 
-def read_file(path: Path, source: str, *, field: str) -> Iterator[RawRow]:
+def read_file(
+    path: Path, source: str, *, field: str, named_by: str | None = None
+) -> Iterator[RawRow]:
     """Return the rows of a file; they are read during the iteration.
 
     Args:
         path: The file; its suffix, one of `SUFFIXES`, determines the format.
         source: The user's name for the file, for errors.
         field: Spec path for errors.
+        named_by: What names the file, for errors; by default `source` in the field.
 
     Raises:
         InvalidInputError: the format is unknown; while iterating, the file cannot be read.
     """
+    named_by = named_by or f"{field}.source"
     reader = _READERS.get(path.suffix.lower())
     if reader is None:
         raise InvalidInputError(
             f"cannot tell the format of {source}",
-            field=f"{field}.source",
+            field=named_by,
             remedy=f"a name that ends in {', '.join(SUFFIXES)}",
         )
-    return _readable(reader(path, source, field), source, field)
+    return _readable(reader(path, source, field), source, named_by)
+
+
+def read_json_lines(path: Path, source: str, *, field: str) -> Iterator[RawRow]:
+    """Return the rows of a pipe of JSON lines, whose name tells no format; see `read_file`."""
+    return _readable(_read_json_lines(path, source, field), source, field)
 
 
 def find_file(folder: Path, stem: str) -> Path | None:
@@ -131,12 +140,12 @@ def resolve_in_folder(source: str, stem: str, field: str, roots: Sequence[Path] 
     )
 
 
-def _readable(rows: Iterator[RawRow], source: str, field: str) -> Iterator[RawRow]:
+def _readable(rows: Iterator[RawRow], source: str, named_by: str) -> Iterator[RawRow]:
     try:
         yield from rows
     except OSError as error:
         raise InvalidInputError(
-            f"cannot read {source}: {error.strerror}", field=f"{field}.source"
+            f"cannot read {source}: {error.strerror}", field=named_by
         ) from error
 
 

@@ -1,6 +1,10 @@
 """Questions without right answers, and their votes."""
 
 import json
+import os
+import subprocess
+import sys
+from threading import Thread
 
 import pytest
 
@@ -114,3 +118,35 @@ def test_a_bad_row_is_named_by_file_line_and_column(tmp_path):
     assert f"{path}, line 3, column 'question'" in caught.value.message
     with pytest.raises(InvalidInputError, match="there is no file"):
         list(read_questions(task, tmp_path / "absent.jsonl"))
+    (tmp_path / "questions.txt").touch()
+    with pytest.raises(InvalidInputError, match="cannot tell the format") as caught:
+        list(read_questions(task, tmp_path / "questions.txt"))
+    assert caught.value.field == "input"
+
+
+def test_a_pipe_holds_json_lines(tmp_path):
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    lines = json.dumps({"question": "q"}) + "\n" + json.dumps({"problem": "p"}) + "\n"
+    writer = Thread(target=path.write_text, args=(lines,))
+    writer.start()
+    questions = read_questions(get_task("gsm8k"), path)
+    assert next(questions) == (f"{path}, line 1", {"question": "q"})
+    with pytest.raises(InvalidInputError, match=f"{path}, line 2, column 'question'"):
+        next(questions)
+    writer.join()
+
+
+def test_a_dash_is_standard_input():
+    code = (
+        "from pathlib import Path; from modnorm.tasks.questions import read_raw_questions; "
+        "print(list(read_raw_questions(Path('-'))))"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", code],
+        input='{"a": 1}\n',
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert ended.stdout == "[('standard input, line 1', {'a': 1})]\n"
