@@ -1,15 +1,39 @@
 """Output of the commands that show experiments of a lab."""
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 from modnorm.cli.console import as_dict, emit_json, interval, percent, stdout, table
 from modnorm.cli.escaping import on_one_line
 from modnorm.cli.progress import rewards
+from modnorm.cli.records_output import text_table
 from modnorm.v1 import experiment_pb2 as experiments
 from modnorm.wire.conversions import state_name
 from modnorm.wire.run_messages import failure_text
 
+if TYPE_CHECKING:
+    from rich.table import Table
 
-def list_row(experiment: experiments.Experiment) -> tuple[str, ...]:
-    """Return the cells of an experiment in the list of all."""
+
+_HEADINGS = ("id", "name", "state", "jobs", "best", "top-K", "created")
+
+
+def experiments_table(found: Sequence[experiments.Experiment]) -> "Table":
+    """Return a line for each experiment; the note says why it failed or waits."""
+    rows, notes = [_list_row(each) for each in found], [_note(each) for each in found]
+    if any(notes):
+        noted = [(*row, note) for row, note in zip(rows, notes, strict=True)]
+        return text_table((*_HEADINGS, "note"), noted, {"note"})
+    return table(_HEADINGS, rows)
+
+
+def _note(experiment: experiments.Experiment) -> str:
+    if experiment.error:
+        return on_one_line(failure_text(experiment))
+    return f"waiting: {on_one_line(experiment.waits_for)}" if experiment.waits_for else ""
+
+
+def _list_row(experiment: experiments.Experiment) -> tuple[str, ...]:
     progress = experiment.progress
     return (
         experiment.id,

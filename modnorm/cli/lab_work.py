@@ -5,10 +5,10 @@ from pathlib import Path
 
 import typer
 
-from modnorm.cli.console import as_dict, emit_json, stderr, stdout, table, warn
+from modnorm.cli.console import as_dict, emit_json, stderr, stdout, warn
 from modnorm.cli.experiment import check_end, follow_to_end, show_remarks
 from modnorm.cli.interruption import interruptible
-from modnorm.cli.lab_output import list_row, show_experiment
+from modnorm.cli.lab_output import experiments_table, show_experiment
 from modnorm.cli.options import connect
 from modnorm.cli.results import write_results
 from modnorm.client.calls import (
@@ -130,8 +130,7 @@ def list_all(server: str | None, *, as_json: bool) -> None:
     if as_json:
         emit_json([as_dict(experiment) for experiment in found])
         return
-    headings = ("id", "name", "state", "jobs", "best", "top-K", "created")
-    stdout().print(table(headings, (list_row(experiment) for experiment in found)))
+    stdout().print(experiments_table(found))
 
 
 def stop_experiment(experiment_id: str, server: str | None, *, as_json: bool) -> None:

@@ -142,7 +142,31 @@ def test_the_list_shows_progress_and_best(modnorm, modnorm_json, lab):
     code, out, _ = modnorm("list", *server)
     assert code == 0
     assert out.splitlines()[1].split()[:5] == ["e1", "small", "selecting", "3/5", "0.5000"]
+    assert "note" not in out
     assert modnorm_json("list", *server)[0]["id"] == "e1"
+
+
+@pytest.mark.parametrize(
+    ("state", "fields", "note"),
+    [
+        (
+            experiments.EXPERIMENT_STATE_SELECTING,
+            {"waits_for": "no evaluator has asked for work"},
+            "waiting: no evaluator has asked for work",
+        ),
+        (
+            experiments.EXPERIMENT_STATE_FAILED,
+            {"error": "the model is gone", "remedy": "fetch it"},
+            "the model is gone (fetch it)",
+        ),
+    ],
+)
+def test_the_list_says_why_an_experiment_waits_or_failed(modnorm, lab, state, fields, note):
+    code, out, _ = modnorm("list", *lab(state, **fields))
+    assert code == 0
+    heading, line = out.splitlines()
+    assert heading.split()[-1] == "note"
+    assert line.rstrip().endswith(f"  {note}")
 
 
 @pytest.mark.parametrize("odd", ["a [/] b", "runs[/tmp]", "layers[mlp]", ":smile:"])
