@@ -1,6 +1,5 @@
 """Run directories as sources of the pages."""
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -20,7 +19,7 @@ from modnorm.analysis.environments import Environment
 from modnorm.analysis.pairing import Verdicts, read_verdicts
 from modnorm.analysis.parquet_files import ANSWER_SCHEMA, ANSWERS
 from modnorm.analysis.parquet_lines import equal, read_lines
-from modnorm.analysis.run_files import RESULTS, SPEC, read_environments
+from modnorm.analysis.run_files import RESULTS, read_environments
 from modnorm.analysis.run_folders import not_a_run, runs_inside
 from modnorm.analysis.saved_run import SavedRun
 from modnorm.analysis.votes import VoteFilter, VoteRecord
@@ -44,6 +43,9 @@ from modnorm.web.sources import (
 ReadUnfinished = Callable[[Path], Unfinished]
 """Returns the state of a run directory that has no results yet."""
 _CANDIDATES = "candidates.csv"
+_SECTIONS = ("model", "task", "method", "population")
+_UNKNOWN = {"name": "-", "size": "-"}
+"""A section of a spec that cannot be read."""
 
 
 def unknown_progress(_path: Path) -> Unfinished:
@@ -65,7 +67,10 @@ class DirectoryRun:
     ) -> None:
         self.path, self.name = path, name
         self._read_unfinished = read_unfinished
-        self._saved = SavedRun(path)
+
+    @cached_property
+    def _saved(self) -> SavedRun:
+        return SavedRun(self.path)
 
     @property
     def state(self) -> str:
@@ -93,22 +98,31 @@ class DirectoryRun:
         return self._unfinished.progress if self._unfinished else None
 
     @cached_property
+    def _damage(self) -> str:
+        """Why spec or results cannot be read, and the remedy; empty if they can."""
+        try:
+            _ = self._saved.spec
+            if (self.path / RESULTS).is_file():
+                _ = self._saved.document
+        except InvalidInputError as error:
+            return str(error)
+        return ""
+
+    @cached_property
     def _unfinished(self) -> Unfinished | None:
         """State of the run; None if it has results of a search."""
+        if self._damage:
+            return Unfinished("damaged", live=False, error=self._damage)
         if is_distillation(self.path):
             return Unfinished("finished", live=False)
         return None if (self.path / RESULTS).is_file() else self._read_unfinished(self.path)
 
     @cached_property
     def spec(self) -> Mapping[str, object]:
-        """The spec as JSON values."""
-        try:
-            content = json.loads((self.path / SPEC).read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise _damaged(self.path / SPEC, str(error)) from error
-        if not isinstance(content, dict):
-            raise _damaged(self.path / SPEC, "it holds no object")
-        return cast("Mapping[str, object]", content)
+        """The spec as JSON values with all defaults; dashes if the run is damaged."""
+        if self._damage:
+            return {**dict.fromkeys(_SECTIONS, _UNKNOWN), "name": ""}
+        return self._saved.spec.model_dump(mode="json")
 
     @cached_property
     def rounds(self) -> Sequence[RoundLine]:
@@ -243,10 +257,4 @@ def round_line(entry: RoundEntry, *, is_best: bool) -> RoundLine:
         heldout=entry["heldout"]["metric"],
         interval=entry["heldout"]["interval"],
         is_best=is_best,
-    )
-
-
-def _damaged(path: Path, reason: str) -> InvalidInputError:
-    return InvalidInputError(
-        f"cannot read {path}: {reason}", field="run", remedy="copy the whole directory of the run"
     )

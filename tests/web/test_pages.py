@@ -218,3 +218,26 @@ def test_an_address_names_one_candidate_and_one_row(get, address):
     answer = get(f"/runs/first/{address}")
     assert answer.status_code == 400
     assert "a whole number" in answer.text
+
+
+DAMAGES = [
+    ("spec.json", '{"model": "tiny-thicket"}', "population: must be given"),
+    ("spec.json", "[]", "spec.json"),
+    ("spec.json", "{", "spec.json"),
+    ("spec.json", None, "not a run directory"),
+    ("results.json", "{", "results.json"),
+]
+
+
+@pytest.mark.parametrize(("name", "content", "told"), DAMAGES)
+def test_a_damaged_run_says_so_and_hides_no_other_run(read, runs, name, content, told):
+    damaged = shutil.copytree(runs / "first", runs / "third")
+    if content is None:
+        (damaged / name).unlink()
+    else:
+        (damaged / name).write_text(content)
+    assert "third" in read("/").words
+    assert "/runs/first" in read("/").links
+    page = read("/runs/third")
+    assert "damaged" in page.words
+    assert told in page.words
