@@ -17,23 +17,17 @@ import csv
 import io
 import json
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, astuple
 from pathlib import Path
 
+from modnorm.analysis.candidate_records import COLUMNS, candidate_records
 from modnorm.analysis.document import ResultsDocument, results_document
 from modnorm.analysis.environments import environments_of, places
 from modnorm.analysis.evaluations import repeated_attempts, timing_scope
 from modnorm.analysis.plots import draw_plots, plot_data
 from modnorm.analysis.report import render_report
-from modnorm.analysis.run_data import CandidateRow, RunData
+from modnorm.analysis.run_data import RunData
 from modnorm.files import encode_json, write_file
-
-COLUMNS = (
-    "index", "seed", "state", "rank", "selection_reward", "gain", "heldout_metric",
-    "selection_tokens", "selection_answers", "selection_correct",
-    "reward_lower", "reward_upper",
-)  # fmt: skip
-"""Columns of `candidates.csv`; `gain` is the selection reward less that of the base."""
 
 
 def write_run(directory: Path, run: RunData) -> ResultsDocument:
@@ -59,33 +53,11 @@ def write_run(directory: Path, run: RunData) -> ResultsDocument:
 
 
 def _candidates_csv(run: RunData) -> str:
-    ranks = run.ranks
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)
-    for candidate in run.candidates:
-        writer.writerow(
-            [
-                candidate.index,
-                candidate.seed,
-                candidate.state,
-                ranks.get(candidate.index),
-                candidate.selection_reward,
-                _gain(candidate, run.base.selection_reward),
-                candidate.heldout_metric,
-                candidate.selection_tokens,
-                candidate.selection_answers,
-                candidate.selection_correct,
-                candidate.stopped and candidate.stopped.lower,
-                candidate.stopped and candidate.stopped.upper,
-            ]
-        )
+    writer.writerows(map(astuple, candidate_records(run.candidates, run.base)))
     return text.getvalue()
-
-
-def _gain(candidate: CandidateRow, base: float | None) -> float | None:
-    reward = candidate.selection_reward
-    return None if reward is None or base is None else reward - base
 
 
 def _vote_lines(run: RunData) -> Iterator[str]:

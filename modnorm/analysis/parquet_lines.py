@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyarrow import dataset, parquet
 
+from modnorm.analysis.run_files import REWRITE, unreadable
 from modnorm.errors import InvalidInputError
 from modnorm.files import replaced_file
 
@@ -18,11 +19,6 @@ if TYPE_CHECKING:
 
 GROUP_LINES = 5_000
 """Lines of one row group: a reader decodes whole row groups, a writer holds one."""
-
-_REMEDY = (
-    "give the `modnorm run` or `modnorm show --out` that made the directory once more: it writes "
-    "the files again and repeats no work"
-)
 
 
 def check_columns(path: Path, schema: pa.Schema) -> None:
@@ -34,12 +30,10 @@ def check_columns(path: Path, schema: pa.Schema) -> None:
     try:
         found = parquet.read_schema(path)
     except (OSError, pa.ArrowException) as error:
-        raise InvalidInputError(
-            f"cannot read {path}: {error}", field="run", remedy=_REMEDY
-        ) from error
+        raise unreadable(path, error) from error
     if not found.equals(schema):
         raise InvalidInputError(
-            f"{path} has other columns than this version writes", field="run", remedy=_REMEDY
+            f"{path} has other columns than this version writes", field="run", remedy=REWRITE
         )
 
 

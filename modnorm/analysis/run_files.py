@@ -1,6 +1,7 @@
 """The data files of a run directory, read back: votes, candidates, timings."""
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -11,6 +12,11 @@ from modnorm.errors import InvalidInputError
 
 SPEC, RESULTS = "spec.json", "results.json"
 """Names of the first and of the last file of a run directory."""
+REWRITE = (
+    "copy the whole directory; where the run was made, the same `modnorm run` or `modnorm show "
+    "--out` writes its files again and repeats no work"
+)
+"""Remedy for missing and damaged files of a run directory."""
 _VOTE_COLUMNS = ["population", "ensemble_size", "row", "correct", "correct_support", "skipped"]
 _CANDIDATE_COLUMNS = {
     "index": "int64",
@@ -34,7 +40,7 @@ def read_vote_lines(directory: Path) -> pd.DataFrame:
         with path.open(encoding="utf-8") as lines:
             votes = [[vote[name] for name in _VOTE_COLUMNS] for vote in map(json.loads, lines)]
     except (OSError, ValueError, KeyError) as error:
-        raise _unreadable(path, error) from error
+        raise unreadable(path, error) from error
     return pd.DataFrame(votes, columns=_VOTE_COLUMNS)
 
 
@@ -50,7 +56,7 @@ def read_candidate_rows(directory: Path) -> pd.DataFrame:
         text = pd.read_csv(path, usecols=list(_CANDIDATE_COLUMNS), dtype=str)
         return text.astype(_CANDIDATE_COLUMNS)
     except (OSError, ValueError) as error:
-        raise _unreadable(path, error) from error
+        raise unreadable(path, error) from error
 
 
 def read_timings(directory: Path) -> Mapping[str, object]:
@@ -63,9 +69,9 @@ def read_timings(directory: Path) -> Mapping[str, object]:
     try:
         timings = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise _unreadable(path, error) from error
+        raise unreadable(path, error) from error
     if not isinstance(timings, dict):
-        raise InvalidInputError(f"{path} holds no JSON object", field="directory")
+        raise InvalidInputError(f"{path} holds no JSON object", field="run")
     return timings
 
 
@@ -80,9 +86,14 @@ def read_environments(directory: Path) -> Sequence[Environment]:
     return [each for each in found if isinstance(each, dict)]
 
 
-def _unreadable(path: Path, error: Exception) -> InvalidInputError:
-    return InvalidInputError(
-        f"cannot read {path}: {error}",
-        field="directory",
-        remedy="copy the whole directory of the run",
-    )
+def unreadable(path: Path, error: Exception) -> InvalidInputError:
+    """Return the error for a file of a run directory that is missing or damaged."""
+    if isinstance(error, FileNotFoundError):
+        problem = f"{path.parent} has no {path.name}"
+    elif isinstance(error, OSError) and error.errno is not None:
+        problem = f"cannot read {path}: {os.strerror(error.errno)}"
+    elif isinstance(error, KeyError):
+        problem = f"{path} has no column {error}"
+    else:
+        problem = f"cannot read {path}: {error}"
+    return InvalidInputError(problem, field="run", remedy=REWRITE)

@@ -12,7 +12,7 @@ from modnorm.analysis.document import ResultsDocument
 from modnorm.analysis.parquet_files import read_answers, read_votes
 from modnorm.analysis.records import LINEAGE, PROFILE, SCALE_MAP, rows_file
 from modnorm.analysis.run_data import BaseRow, CandidateRow, EnsembleRow
-from modnorm.analysis.run_files import RESULTS, SPEC
+from modnorm.analysis.run_files import RESULTS, SPEC, unreadable
 from modnorm.analysis.votes import ALL as ALL_VOTES
 from modnorm.analysis.votes import VoteFilter, VoteRecord
 from modnorm.errors import InvalidInputError, PreconditionError
@@ -76,13 +76,12 @@ class SavedRun:
     def candidates(self) -> Sequence[CandidateRow]:
         """The population in candidate order; without times, workers and environments."""
         _ = self.document  # without results the other files may not be whole
-        with (self.path / "candidates.csv").open(newline="", encoding="utf-8") as file:
-            try:
+        path = self.path / "candidates.csv"
+        try:
+            with path.open(newline="", encoding="utf-8") as file:
                 return tuple(map(_candidate, csv.DictReader(file)))
-            except (KeyError, ValueError) as error:
-                raise InvalidInputError(
-                    f"{self.path / 'candidates.csv'} is damaged: {error}", field=_FIELD
-                ) from error
+        except (OSError, KeyError, ValueError) as error:
+            raise unreadable(path, error) from error
 
     @property
     def ensembles(self) -> Sequence[EnsembleRow]:

@@ -1,4 +1,4 @@
-"""`modnorm answers` and `modnorm votes`: answers and votes of a finished run, row by row."""
+"""`modnorm candidates`, `answers` and `votes`: a finished run, line by line."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,6 +18,10 @@ Split = Annotated[
     str | None,
     typer.Option("--split", metavar="NAME", help="Only selection, heldout or development rows."),
 ]
+State = Annotated[
+    str | None,
+    typer.Option("--state", metavar="STATE", help="Only scored, stopped or failed ones."),
+]
 Row = Annotated[int | None, typer.Option("--row", metavar="INDEX", min=0, help="Only this row.")]
 Wrong = Annotated[bool, typer.Option("--wrong", help="Only wrong answers.")]
 WrongVotes = Annotated[bool, typer.Option("--wrong", help="Only wrong votes.")]
@@ -33,6 +37,27 @@ EnsembleSize = Annotated[
     int | None, typer.Option("--k", metavar="K", min=1, help="Only this ensemble size.")
 ]
 TABLE_LINES = 50
+
+
+def candidates(  # noqa: PLR0913 - each argument is an option of the command
+    run: Run,
+    *,
+    state: State = None,
+    limit: Limit = TABLE_LINES,
+    server: RunServer = None,
+    as_json: Json = False,
+    as_csv: Csv = False,
+) -> None:
+    """Print the candidates of a finished run, best first.
+
+    `gain` is the selection reward less that of the base. Candidates that were stopped early show
+    the interval that their reward lies in, and have a rank only if it is certain.
+    """
+    from modnorm.cli.candidates_work import print_candidates
+    from modnorm.cli.records_output import Listed
+
+    output = _output(as_json=as_json, as_csv=as_csv)
+    print_candidates(Listed(run, server, limit, output), state)
 
 
 def answers(  # noqa: PLR0913 - each argument is an option of the command

@@ -41,6 +41,10 @@ _BY_HEADING: Mapping[str, Mapping[str, tuple[str, str]]] = {
     },
     "Read results": {
         "show": ("lab:show", "Show a run directory or an experiment of a lab."),
+        "candidates": (
+            "answers:candidates",
+            "Print the candidates of a finished run, best first.",
+        ),
         "answers": (
             "answers:answers",
             "Print the answers of a finished run, with their judgement.",

@@ -14,11 +14,12 @@ from rich.table import Table
 from rich.text import Text
 
 from modnorm.analysis.answers import AnswerRecord
+from modnorm.analysis.candidate_records import CandidateRecord
 from modnorm.analysis.votes import VoteRecord
 from modnorm.cli.console import stderr, stdout, table
 from modnorm.cli.escaping import on_one_line, visible
 
-RecordT = TypeVar("RecordT", AnswerRecord, VoteRecord)
+RecordT = TypeVar("RecordT", AnswerRecord, VoteRecord, CandidateRecord)
 Output = Literal["table", "json", "csv"]
 
 _SHORT = 60
@@ -60,7 +61,12 @@ def show_records(
     if len(first) == 1 and not rest:
         whole(first[0])
         return
-    stdout().print(listed(first))
+    show_table(listed(first), rest)
+
+
+def show_table(listed: Table, rest: int) -> None:
+    """Show a table, and say how many lines it leaves out."""
+    stdout().print(listed)
     if rest:
         remark = f"{rest} more lines; --limit shows more, --csv and --json all"
         stderr().print(remark, soft_wrap=True)
@@ -104,7 +110,7 @@ def yes(value: bool) -> str:  # noqa: FBT001 - a cell of a table
     return "yes" if value else "no"
 
 
-def _write_json(records: Iterable[AnswerRecord | VoteRecord]) -> None:
+def _write_json(records: Iterable[RecordT]) -> None:
     separator = "["
     for record in records:
         typer.echo(f"{separator}\n{json.dumps(asdict(record))}", nl=False)

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv
 
-from modnorm.errors import InvalidInputError
+from modnorm.analysis.run_files import unreadable
 
 SortColumn = Literal[
     "rank", "index", "seed", "state", "selection_reward", "gain", "heldout_metric",
@@ -104,11 +104,7 @@ def read_table(path: Path) -> pa.Table:
         status = path.stat()
         return _read(path, status.st_mtime_ns, status.st_size)
     except (OSError, KeyError, pa.ArrowException) as error:
-        raise InvalidInputError(
-            f"cannot read {path}: {error}",
-            field="run",
-            remedy="copy the whole directory of the run",
-        ) from error
+        raise unreadable(path, error) from error
 
 
 @lru_cache(maxsize=_CACHED_FILES)

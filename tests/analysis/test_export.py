@@ -2,7 +2,8 @@ import csv
 import json
 from dataclasses import replace
 
-from modnorm.analysis.export import COLUMNS, write_run
+from modnorm.analysis.candidate_records import COLUMNS
+from modnorm.analysis.export import write_run
 
 DETERMINISTIC = ["results.json", "candidates.csv", "votes.jsonl", "report.html"]
 

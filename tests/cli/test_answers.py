@@ -271,3 +271,52 @@ def test_wrong_votes_and_tied_votes_alone(modnorm_json, source):
     assert modnorm_json("votes", *source, "--tied", "--wrong") == [
         vote for vote in tied if not vote["correct"]
     ]
+
+
+def test_candidates_are_listed_by_rank_as_in_their_file(modnorm_json, source):
+    found = modnorm_json("candidates", *source)
+    assert [(each["rank"], each["index"], each["state"]) for each in found] == [
+        (1, 0, "scored"),
+        (2, 1, "scored"),
+        (3, 2, "scored"),
+        (None, 3, "failed"),
+    ]
+    if source[0] == "e1":
+        return
+    with (source[0] / "candidates.csv").open() as file:
+        lines = {line["index"]: line for line in csv.DictReader(file)}
+    for each in found:
+        text = {name: "" if value is None else str(value) for name, value in each.items()}
+        assert lines[text["index"]] == text
+
+
+def test_a_table_of_candidates_begins_with_the_base(modnorm, source):
+    code, out, err = modnorm("candidates", *source, "--limit", 1)
+    assert code == 0, err
+    lines = [line.split() for line in out.splitlines()]
+    assert lines[0] == [
+        "rank", "candidate", "seed", "state", "reward", "gain", "held-out", "tokens",
+    ]  # fmt: skip
+    assert lines[1][:2] == ["-", "base"]
+    assert [line[:2] for line in lines[2:]] == [["1", "0"]]
+    assert err.startswith("3 more lines; --limit shows more")
+
+
+def test_candidates_of_one_state_alone(modnorm, modnorm_json, source):
+    (failed,) = modnorm_json("candidates", *source, "--state", "failed")
+    assert (failed["index"], failed["rank"], failed["selection_reward"]) == (3, None, None)
+    code, _, err = modnorm("candidates", *source, "--state", "faild")
+    assert code == 2
+    assert "did you mean failed?" in err
+
+
+@pytest.mark.parametrize("name", ["answers.parquet", "votes.parquet", "candidates.csv"])
+def test_a_missing_file_of_a_run_is_named_once(
+    modnorm, gsm8k_lab, gsm8k_experiment, tmp_path, name
+):
+    run = saved(gsm8k_lab, gsm8k_experiment, tmp_path / "run")
+    (run / name).unlink()
+    code, _, err = modnorm(name.split(".")[0], run)
+    assert code == 2
+    assert err.startswith(f"error: run: {run} has no {name} (copy the whole directory;")
+    assert "Errno" not in err

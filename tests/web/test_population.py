@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from modnorm.analysis.export import COLUMNS
+from modnorm.analysis.candidate_records import COLUMNS
 from modnorm.errors import InvalidInputError
 from modnorm.web.population import (
     PAGE_LINES,

@@ -1,0 +1,73 @@
+"""Candidates with their ranks and gains: the lines of `candidates.csv`."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+from modnorm.analysis.run_data import BaseRow, CandidateRow
+from modnorm.search.stopping import certain_ranks
+
+
+@dataclass(frozen=True, slots=True)
+class CandidateRecord:
+    """One line of `candidates.csv`, whose columns have these names."""
+
+    index: int
+    """Index in the population, from 0."""
+    seed: int
+    """Seed of its noise."""
+    state: str
+    """`scored`, `stopped` early, or `failed`."""
+    rank: int | None
+    """Rank by selection reward in the whole population, from 1; None unless it is certain."""
+    selection_reward: float | None
+    """Mean selection reward; None unless scored."""
+    gain: float | None
+    """The selection reward less that of the base."""
+    heldout_metric: float | None
+    """Held-out metric of the candidate alone, a fraction; None unless it was an expert and
+    answered every row."""
+    selection_tokens: int
+    """Tokens generated on the selection rows."""
+    selection_answers: int
+    """Stored answers on the selection rows."""
+    selection_correct: int
+    """Those of them whose vote is right."""
+    reward_lower: float | None
+    """Least possible mean selection reward of a candidate that was stopped early."""
+    reward_upper: float | None
+    """Largest possible mean selection reward of a candidate that was stopped early."""
+
+
+COLUMNS = tuple(field.name for field in fields(CandidateRecord))
+"""Columns of `candidates.csv`, in order."""
+
+
+def candidate_records(
+    candidates: Sequence[CandidateRow], base: BaseRow
+) -> tuple[CandidateRecord, ...]:
+    """Return a record of each candidate of a whole population, in candidate order."""
+    ranks = certain_ranks(
+        [each.selection_reward for each in candidates],
+        {each.index: each.stopped for each in candidates if each.stopped is not None},
+    )
+    return tuple(
+        CandidateRecord(
+            index=each.index,
+            seed=each.seed,
+            state=each.state,
+            rank=ranks.get(each.index),
+            selection_reward=each.selection_reward,
+            gain=_gain(each.selection_reward, base.selection_reward),
+            heldout_metric=each.heldout_metric,
+            selection_tokens=each.selection_tokens,
+            selection_answers=each.selection_answers,
+            selection_correct=each.selection_correct,
+            reward_lower=None if each.stopped is None else each.stopped.lower,
+            reward_upper=None if each.stopped is None else each.stopped.upper,
+        )
+        for each in candidates
+    )
+
+
+def _gain(reward: float | None, base: float | None) -> float | None:
+    return None if reward is None or base is None else reward - base
