@@ -33,7 +33,11 @@ def survival(points: Sequence[float], thresholds: Sequence[float]) -> tuple[floa
         InvalidInputError: there are no candidates.
     """
     if not points:
-        raise InvalidInputError("there are no candidates")
+        raise InvalidInputError(
+            "a survival curve needs at least one scored candidate",
+            field="candidates",
+            remedy="name a run in which at least one candidate was scored",
+        )
     return tuple(
         sum(point >= threshold - ROUNDING for point in points) / len(points)
         for threshold in thresholds
@@ -47,7 +51,11 @@ def cutoff(points: Sequence[float], selected: int) -> float:
         InvalidInputError: there are fewer candidates.
     """
     if not 1 <= selected <= len(points):
-        raise InvalidInputError(f"{selected} of {len(points)} candidates cannot be selected")
+        raise InvalidInputError(
+            f"the {selected} best candidates were requested, but {len(points)} have a score",
+            field="selected",
+            remedy=f"choose a number from 1 to {len(points)}",
+        )
     return sorted(points, reverse=True)[selected - 1]
 
 

@@ -1,6 +1,6 @@
-"""The calls of a lab, each described once: `Client` makes them, and so does `AsyncClient`.
+"""The calls of a lab, each described once for `Client` and `AsyncClient`.
 
-Calls of pages take a page token last, so that a client can ask for page after page.
+A call that returns one page of a list takes the token of the page as its last argument.
 """
 
 import uuid

@@ -277,8 +277,8 @@ class CandidateWeights:
             raise PreconditionError("the state is unknown", remedy="rebase on a lineage")
         if descriptor.lineage != self._state:
             raise IncompatibleError(
-                f"the candidate belongs to the state {descriptor.lineage or 'base'}, "
-                f"the weights to {self._state or 'base'}"
+                f"the candidate is drawn around the state {descriptor.lineage or 'base'}, but the "
+                f"loaded weights are those of {self._state or 'base'}"
             )
 
     def _check_geometry(self, descriptor: Descriptor, scale_map: ScaleMap) -> None:

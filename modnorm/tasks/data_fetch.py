@@ -155,8 +155,10 @@ def _encode(data: Dataset, name: str, split: LoadedSplit) -> bytes:
     sha256, expected = hashlib.sha256(content).hexdigest(), data.splits[name].file_sha256
     if expected not in {None, sha256}:
         raise InvalidInputError(
-            f"the file of {data.task}/{name} has the SHA-256 {sha256} instead of {expected}",
+            f"the rows of {data.task}/{name} are not those of the paper: the file has the SHA-256 "
+            f"{sha256} instead of {expected}",
             field=_DATA,
+            remedy="the origin may have changed; fetch from an older copy with --from FOLDER",
         )
     return content
 

@@ -57,7 +57,7 @@ def calibration_from_proto(message: common_pb2.CalibrationSpec) -> CalibrationSp
 
 
 def method_from_proto(message: common_pb2.MethodSpec) -> MethodSpec:
-    """Validate a method; unset fields get their defaults.
+    """Return a validated method; unset fields get their defaults.
 
     Raises:
         InvalidInputError: names the first field at fault.
@@ -66,7 +66,7 @@ def method_from_proto(message: common_pb2.MethodSpec) -> MethodSpec:
 
 
 def training_from_proto(message: common_pb2.TrainingSpec) -> TrainingSpec:
-    """Validate the settings of a training; unset fields get their defaults.
+    """Return the validated settings of a training; unset fields get their defaults.
 
     Raises:
         InvalidInputError: names the first field at fault.

@@ -68,7 +68,7 @@ class AggregatorMetrics:
         )
         self._experiments = histogram(
             "modnorm_experiment_seconds",
-            "Seconds from creation to end, of experiments that their last job ended.",
+            "Seconds from creation to end, of experiments that ended with the end of a job.",
             ("state",),
             buckets=EXPERIMENT_BUCKETS,
         )

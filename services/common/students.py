@@ -32,7 +32,7 @@ MAX_FILES = 2_000
 
 @dataclass(frozen=True, slots=True)
 class StudentFile:
-    """One file of a student."""
+    """A file of a student, which is a checkpoint that a distillation trained."""
 
     name: str
     """Relative to its directory; `adapter/NAME` for a file of the adapter."""

@@ -1,1 +1,1 @@
-"""Pulls jobs, scores candidates, reports."""
+"""The evaluator: workers that lease jobs, score candidates and report the results."""

@@ -245,7 +245,7 @@ def test_candidates_of_another_state_are_refused(small):
     candidate = Descriptor("portable-v1", 7, "randopt", 0.01, small.scale_map.digest)
     weights.rebase(lineage)
 
-    with pytest.raises(IncompatibleError, match="belongs to the state base"):
+    with pytest.raises(IncompatibleError, match="is drawn around the state base"):
         weights.apply(candidate, small.scale_map)
 
     weights.apply(replace(candidate, lineage=lineage.digest), small.scale_map)

@@ -218,7 +218,7 @@ def test_a_candidate_of_another_base_is_refused(
     before = engine.weights_sha256()
     around = replace(draw(scale_map, 7), lineage=lineage_of(checkpoint).digest)
     with (
-        pytest.raises(IncompatibleError, match="belongs to the state"),
+        pytest.raises(IncompatibleError, match="is drawn around the state"),
         engine.candidate(around, scale_map),
     ):
         pass

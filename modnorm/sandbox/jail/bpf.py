@@ -26,7 +26,10 @@ _ARGUMENTS_OFFSET = 16
 
 @dataclass(frozen=True)
 class Masked:
-    """Requires an argument's masked low 32 bits to be in `values`; if negated, not in them."""
+    """Condition on a system call: an argument's low 32 bits, masked, are one of `values`.
+
+    If negated, they are none of them.
+    """
 
     argument: int
     values: tuple[int, ...]
@@ -36,7 +39,7 @@ class Masked:
 
 @dataclass(frozen=True)
 class AnyBit:
-    """Requires any bit of a mask in an argument's low 32 bits."""
+    """Condition on a system call: an argument's low 32 bits share a bit with a mask."""
 
     argument: int
     mask: int
@@ -44,7 +47,7 @@ class AnyBit:
 
 @dataclass(frozen=True)
 class Null:
-    """Requires all 64 bits of an argument to be zero."""
+    """Condition on a system call: all 64 bits of an argument are zero."""
 
     argument: int
 
