@@ -67,7 +67,7 @@ def check_task(
             "the check needs two rows or more, and one reference answer for each row", field="rows"
         )
     suite = _Suite(task, rows, references)
-    outcomes = [outcome for check in suite.checks() for outcome in check()]
+    outcomes = [outcome for check in suite.checks() for outcome in _outcomes(check)]
     failures = tuple(dict.fromkeys(outcome for outcome in outcomes if outcome))
     return Report(task.scorer, len(outcomes), failures)
 
@@ -124,6 +124,11 @@ class _Suite:
             self._task.parse(broken)
         except InvalidInputError as error:
             return _unless(error.field is not None, "a refused row must name its column")
+        except Exception as error:  # noqa: BLE001 - a failure of the task, to be listed
+            return (
+                f"the row {broken!r} must be refused by an InvalidInputError that names its "
+                f"column, not by {_described(error)}"
+            )
         return f"the row {broken!r} must be refused"
 
     def _prompts(self) -> Iterator[str]:
@@ -210,6 +215,19 @@ def hostile_completions() -> Iterator[str]:
     generator = random.Random(0)
     for _ in range(20):
         yield "".join(generator.choices(_PIECES, k=1000))
+
+
+def _outcomes(check: Callable[[], Iterator[str]]) -> Iterator[str]:
+    """Yield the outcomes of a check; an error of the task is one of them and ends the check."""
+    try:
+        yield from check()
+    except Exception as error:  # noqa: BLE001 - a failure of the task, to be listed
+        name = check.__name__.strip("_").replace("_", " ")
+        yield f"{name}: the task raises {_described(error)}"
+
+
+def _described(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
 
 
 def _unless(good: bool, failure: str) -> str:  # noqa: FBT001 - calls state the condition

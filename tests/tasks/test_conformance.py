@@ -1,5 +1,7 @@
 import json
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -8,6 +10,7 @@ from modnorm.tasks.conformance import check_task, hostile_completions
 from modnorm.tasks.gsm8k import Gsm8k
 from modnorm.tasks.protocol import Judgement, RewardBounds, stated_bounds
 
+PAGE = Path(__file__).parents[2] / "docs" / "own-task.md"
 STORY = ["He ran.", "He fell.", "He stood.", "He won.", "He slept."]
 REACTION = {"rxn_smiles": "CCO>>CC=O"}
 EXAMPLES: dict[str, list[tuple[dict[str, object], str]]] = {
@@ -154,3 +157,31 @@ def test_a_task_without_reward_bounds_conforms():
     task = stating(None)
     check_task(task, *examples("gsm8k")).require()
     assert stated_bounds(task) is None
+
+
+def test_the_class_of_the_page_conforms():
+    (source, *_) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    names: dict[str, object] = {}
+    exec(source, names)
+    rows = [{"a": "10", "b": "1"}, {"a": "5", "b": "6", "dropped": "x"}, {"a": "2", "b": "2"}]
+    check_task(names["Sums"](), rows, ["11", "It is 011.", "4"]).require()
+
+
+class Careless(Gsm8k):
+    """Lets errors of Python out."""
+
+    def parse(self, raw):
+        return {"question": str(raw["question"]), "answer": super().parse(raw)["answer"]}
+
+    def judge(self, row, completion):
+        if not completion.isprintable():
+            raise IndexError("no such character")
+        return super().judge(row, completion)
+
+
+def test_errors_of_a_task_are_listed_with_its_other_failures():
+    report = check_task(Careless(), *examples("gsm8k"))
+    told = "; ".join(report.failures)
+    assert "must be refused by an InvalidInputError" in told
+    assert "not by KeyError: 'question'" in told
+    assert "hostile completions: the task raises IndexError: no such character" in told
