@@ -1,8 +1,11 @@
 """`modnorm init`, `validate` and `plan`."""
 
+from inspect import signature
+
 import yaml
 
 from modnorm.cli.commands import COMMANDS
+from modnorm.cli.match import match
 from modnorm.perturbation.methods import METHODS
 from modnorm.spec import ExperimentSpec, load_spec
 from modnorm.tasks.registry import task_names
@@ -23,6 +26,13 @@ def test_every_field_of_the_written_spec_is_a_field_of_specs(modnorm, tmp_path):
     file = tmp_path / "spec.yaml"
     assert modnorm("init", file)[0] == 0
     assert set(yaml.safe_load(file.read_text())) < set(ExperimentSpec.model_fields)
+
+
+def test_the_written_spec_has_the_prompts_that_match_requires(modnorm, tmp_path):
+    file = tmp_path / "spec.yaml"
+    assert modnorm("init", file)[0] == 0
+    required = signature(match).parameters["prompts"].default
+    assert (load_spec(file).task.selection.limit or 0) >= required
 
 
 def test_init_overwrites_nothing(modnorm, tmp_path):
