@@ -128,7 +128,7 @@ def test_frames_have_the_columns_asked_for(answers, tmp_path):
 def test_a_directory_without_the_file_is_refused_with_the_remedy(tmp_path):
     with pytest.raises(InvalidInputError, match=r"answers\.parquet") as raised:
         next(read_answers(tmp_path))
-    assert "once more" in str(raised.value.remedy)
+    assert "writes its files again" in str(raised.value.remedy)
 
 
 def test_a_file_with_other_columns_is_refused(tmp_path):

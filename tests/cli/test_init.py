@@ -72,8 +72,8 @@ def test_plan_counts_jobs_tokens_and_hours(modnorm, modnorm_json, tmp_path):
     file = tmp_path / "spec.yaml"
     assert modnorm("init", file)[0] == 0
     estimate = modnorm_json("plan", file)
-    # 12 candidates and the base on 32 rows; 5 experts of each prefix and the base on 50.
-    assert estimate["evaluations"] == 13 * 32 + 11 * 50
+    # 12 candidates and the base on 64 rows; 5 experts of each prefix and the base on 50.
+    assert estimate["evaluations"] == 13 * 64 + 11 * 50
     assert estimate["jobs"] == 13 + 11
     assert estimate["tokens"] == 128 * estimate["evaluations"]
     assert 0 < estimate["hours"] < 1
