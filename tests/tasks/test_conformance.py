@@ -2,6 +2,7 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -161,13 +162,13 @@ def test_a_task_without_reward_bounds_conforms():
 
 def test_the_class_of_the_page_conforms():
     (source, *_) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    names: dict[str, object] = {}
+    names: dict[str, Any] = {}
     exec(source, names)
     rows = [{"a": "10", "b": "1"}, {"a": "5", "b": "6", "dropped": "x"}, {"a": "2", "b": "2"}]
     check_task(names["Sums"](), rows, ["11", "It is 011.", "4"]).require()
 
 
-class Careless(Gsm8k):
+class RaisesErrors(Gsm8k):
     """Lets errors of Python out."""
 
     def parse(self, raw):
@@ -180,7 +181,7 @@ class Careless(Gsm8k):
 
 
 def test_errors_of_a_task_are_listed_with_its_other_failures():
-    report = check_task(Careless(), *examples("gsm8k"))
+    report = check_task(RaisesErrors(), *examples("gsm8k"))
     told = "; ".join(report.failures)
     assert "must be refused by an InvalidInputError" in told
     assert "not by KeyError: 'question'" in told
