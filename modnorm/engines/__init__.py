@@ -29,6 +29,7 @@ __all__ = [
     "is_vllm",
     "load_engine",
     "make_adapter_engine",
+    "runs_adapters",
 ]
 
 _VLLM = "vllm"
@@ -117,6 +118,21 @@ def _require_default_features(settings: EngineSettings) -> None:
         )
 
 
+def runs_adapters(name: str, checkpoint: Checkpoint) -> bool:
+    """Return whether an engine runs adapters of a base in one batch.
+
+    Only vLLM does. Its kernels of adapters on a GPU know no float32.
+
+    Args:
+        name: Engine by name.
+        checkpoint: The base.
+
+    Raises:
+        InvalidInputError: there is no such engine.
+    """
+    return is_vllm(name) and not (_has_gpu() and _is_float32(checkpoint))
+
+
 def make_adapter_engine(
     checkpoint: Checkpoint, rank: int, adapters: int, settings: EngineSettings
 ) -> "AdapterEngine":
@@ -157,6 +173,14 @@ def _imports_of_vllm() -> Iterator[None]:
             field="engine.name",
             remedy="fix the installation, or name the transformers engine",
         ) from error
+
+
+def _is_float32(checkpoint: Checkpoint) -> bool:
+    import torch  # noqa: PLC0415 - slow to import, not needed for names
+
+    from modnorm.checkpoint.weights import CheckpointWeights  # noqa: PLC0415 - loads torch
+
+    return CheckpointWeights(checkpoint).dtype == torch.float32
 
 
 def _has_gpu() -> bool:

@@ -3,7 +3,7 @@
 from functools import partial
 from pathlib import Path
 
-from modnorm.engines import EngineSettings, is_vllm, load_engine, make_adapter_engine
+from modnorm.engines import EngineSettings, load_engine, make_adapter_engine, runs_adapters
 from modnorm.errors import InvalidInputError
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.adapters import require_adapters, write_adapter
@@ -22,7 +22,8 @@ ADAPTER_SEQUENCES = 512
 def choose_answering(ensemble: ServedEnsemble, engine: str, metrics: ServerMetrics) -> Answering:
     """Return the fastest way in which an engine can answer.
 
-    In vLLM, low-rank experts run as adapters in one batch. All others take turns in one engine.
+    In vLLM, low-rank experts run as adapters in one batch, on a GPU those of a 16-bit base. All
+    others take turns in one engine.
 
     Args:
         ensemble: The ensemble and its experts.
@@ -34,7 +35,7 @@ def choose_answering(ensemble: ServedEnsemble, engine: str, metrics: ServerMetri
         IncompatibleError: vLLM is installed but cannot be imported.
     """
     rank = _adapter_rank(ensemble.definition.scale_map)
-    if rank is not None and is_vllm(engine):
+    if rank is not None and runs_adapters(engine, ensemble.base):
         return _adapters(ensemble, rank)
     settings = EngineSettings(max_model_len=ensemble.most_tokens)
     load = partial(load_engine, engine, ensemble.base, settings)

@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 import openai
 import pytest
+import torch
 import uvicorn
 
 pytest.importorskip(
@@ -19,9 +20,12 @@ pytest.importorskip(
 )
 
 from modnorm.checkpoint.reference import Checkpoint
+from modnorm.checkpoint.weights import CheckpointWeights
+from modnorm.engines import runs_adapters
 from modnorm.engines.transformers_engine import TransformersEngine
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
+from modnorm.perturbation.methods import build_scale_map
 from modnorm.prediction.ensemble_definition import EnsembleDefinition, Expert, TaskIdentity
 from modnorm.prediction.ranked_votes import Prediction
 from modnorm.prediction.voting_experts import Questions, VotingExperts
@@ -47,24 +51,35 @@ ROWS: Sequence[dict[str, object]] = [
 
 
 @pytest.fixture(scope="module")
+def base(float32: Checkpoint, bundled: Checkpoint) -> Checkpoint:
+    """The bundled model: on a GPU vLLM has no adapters of a float32 base."""
+    return bundled if torch.cuda.is_available() else float32
+
+
+@pytest.fixture(scope="module")
+def scale_map(base: Checkpoint) -> ScaleMap:
+    return build_scale_map("randopt", base, rank=16, target_modules="all-linear")
+
+
+@pytest.fixture(scope="module")
 def ensemble(
-    float32: Checkpoint, low_rank_map: ScaleMap, draw: Callable[..., Descriptor]
+    base: Checkpoint, scale_map: ScaleMap, draw: Callable[..., Descriptor]
 ) -> ServedEnsemble:
     """Three experts of rank 16, resolved."""
-    engine, experts = TransformersEngine(float32), []
+    engine, experts = TransformersEngine(base), []
     for seed in (1, 2, 3):
-        with engine.candidate(draw(low_rank_map, seed, 0.01), low_rank_map) as resolved:
+        with engine.candidate(draw(scale_map, seed, 0.01), scale_map) as resolved:
             experts.append(Expert(seed, resolved))
     engine.close()
     definition = EnsembleDefinition(
-        ModelSpec(name=str(float32.directory)),
-        float32.digest,
+        ModelSpec(name=str(base.directory)),
+        base.digest,
         TaskIdentity("countdown", "countdown-v1", None, CAP),
-        low_rank_map,
+        scale_map,
         3,
         tuple(experts),
     )
-    return ServedEnsemble(definition, float32, 256)
+    return ServedEnsemble(definition, base, 256)
 
 
 @pytest.fixture(scope="module")
@@ -125,10 +140,25 @@ def open_requests(address: str) -> float:
     return float(line.split()[1])
 
 
-def test_experts_answer_as_if_they_were_written_into_the_weights(
-    client: openai.OpenAI, merged: Sequence[Prediction]
+def test_a_float32_base_has_no_adapters_on_a_gpu(
+    float32: Checkpoint, bundled: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In float32 the two sums differ in their last bits, which may decide a near tie."""
+    monkeypatch.setattr("modnorm.engines._has_gpu", lambda: True)
+    assert not runs_adapters("vllm", float32)
+    assert runs_adapters("vllm", bundled)
+    assert not runs_adapters("transformers", bundled)
+    monkeypatch.setattr("modnorm.engines._has_gpu", lambda: False)
+    assert runs_adapters("vllm", float32)
+    assert not runs_adapters("auto", bundled)
+
+
+def test_experts_answer_as_if_they_were_written_into_the_weights(
+    client: openai.OpenAI, merged: Sequence[Prediction], base: Checkpoint
+) -> None:
+    """In float32 the two sums differ in their last bits, which may decide a near tie.
+
+    A bfloat16 candidate was rounded to 8 bits, and an adapter is not: more answers may differ.
+    """
     expected = [answer.completion for each in merged for answer in each.experts]
     found = [
         ask(client, f"expert-{rank}", row).choices[0].message.content
@@ -136,7 +166,8 @@ def test_experts_answer_as_if_they_were_written_into_the_weights(
         for rank in (1, 2, 3)
     ]
     equal = [one == other for one, other in zip(found, expected, strict=True)]
-    assert sum(equal) >= len(equal) - 1, list(zip(found, expected, strict=True))
+    least = len(equal) - 1 if CheckpointWeights(base).dtype == torch.float32 else 3
+    assert sum(equal) >= least, list(zip(found, expected, strict=True))
 
 
 def test_the_ensemble_votes_on_the_answers_of_its_adapters(

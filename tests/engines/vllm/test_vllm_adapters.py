@@ -74,12 +74,13 @@ def test_adapters_in_one_batch_answer_as_their_candidates_do(
 def test_the_serving_command_is_one_of_vllm(
     float32: Checkpoint, low_rank_map: ScaleMap, adapters: Sequence[Adapter]
 ) -> None:
-    from vllm.entrypoints.launchers.cli_args import make_arg_parser  # noqa: PLC0415 - vLLM is optional
+    from vllm.entrypoints.cli.serve import ServeSubcommand  # noqa: PLC0415 - vLLM is optional
     from vllm.utils.argparse_utils import FlexibleArgumentParser  # noqa: PLC0415 - as above
 
     words = serving_command(float32, low_rank_map, Path("experts"), ("expert-1", "expert-2"))
     assert words[:2] == ("vllm", "serve")
-    parsed = make_arg_parser(FlexibleArgumentParser()).parse_args(list(words[2:]))
+    commands = FlexibleArgumentParser().add_subparsers()
+    parsed = ServeSubcommand().subparser_init(commands).parse_args(list(words[2:]))
     assert (parsed.enable_lora, parsed.max_loras, parsed.max_lora_rank) == (True, 2, 16)
     assert [(each.name, each.path) for each in parsed.lora_modules] == [
         ("expert-1", "experts/expert-1"),
