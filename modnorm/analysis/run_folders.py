@@ -55,6 +55,11 @@ def _is_run(path: Path) -> bool:
 def not_a_run(path: Path) -> InvalidInputError:
     """Return the error for a path without a run."""
     there = "is not a run directory, and holds none" if path.exists() else "does not exist"
-    return InvalidInputError(
-        f"{path} {there}", field="run", remedy="name a directory that `modnorm run` wrote"
-    )
+    remedy = folder_remedy(path) or "name a directory that `modnorm run` wrote"
+    return InvalidInputError(f"{path} {there}", field="run", remedy=remedy)
+
+
+def folder_remedy(path: Path) -> str:
+    """Return the remedy for a path whose subfolders hold runs; empty if none of them does."""
+    folders = [str(each) for each in sorted(path.glob("*/")) if runs_inside(each)]
+    return f"name a folder with runs: {', '.join(folders)}" if folders else ""

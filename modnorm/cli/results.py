@@ -125,6 +125,8 @@ def show_directory(directory: Path, *, as_json: bool) -> None:
 
 
 def _runs_of(directory: Path) -> list[Path]:
+    from modnorm.analysis.run_folders import folder_remedy
+
     if spec_file(directory).is_file():
         return [directory]
     inside = sorted(child for child in directory.iterdir() if spec_file(child).is_file())
@@ -132,7 +134,8 @@ def _runs_of(directory: Path) -> list[Path]:
         raise InvalidInputError(
             f"{directory} is not a run directory",
             field="run",
-            remedy="name a directory that `modnorm run` wrote, or the id of an experiment",
+            remedy=folder_remedy(directory)
+            or "name a directory that `modnorm run` wrote, or the id of an experiment",
         )
     return inside
 

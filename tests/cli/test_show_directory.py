@@ -66,3 +66,11 @@ def test_a_directory_that_is_not_there_is_named_before_the_lab(modnorm, monkeypa
     assert code == 1
     assert err.startswith("error: there is no directory first-run; as for an experiment, ")
     assert free_address in err
+
+
+def test_a_folder_of_folders_with_runs_names_them(modnorm, tmp_path):
+    finish_run(tmp_path / "runs" / "demo" / "first")
+    for command in (("show",), ("view", "--port", "0"), ("analyze", "--out", tmp_path / "out")):
+        code, _, err = modnorm(command[0], tmp_path / "runs", *command[1:])
+        assert code == 2
+        assert f"(name a folder with runs: {tmp_path / 'runs' / 'demo'})" in err

@@ -13,8 +13,8 @@ def unfinished(tmp_path):
     spec = {
         "name": "shown",
         "model": {"name": "tiny-thicket"},
-        "task": {"name": "countdown"},
-        "method": {"name": "randopt"},
+        "task": {"name": "countdown", "selection": "a.jsonl", "heldout": "b.jsonl"},
+        "method": {"name": "randopt", "radius": 0.1},
         "population": {"size": 4},
     }
     (run / "spec.json").write_text(json.dumps(spec))
