@@ -215,7 +215,7 @@ def describe_gain(document: DistillationDocument) -> str:
     kept = gain_kept(document)
     if kept is None:
         return f"{best} {costs}. The vote of round 1 gained nothing over the base."
-    return f"{best} keeps {100 * kept:.0f} % of the gain of round 1's vote, and {costs}."
+    return f"{best} gains {100 * kept:.0f} % of what round 1's vote gains, and {costs}."
 
 
 def first_search(document: DistillationDocument) -> SearchEntry:

@@ -12,9 +12,9 @@ from tests.analysis.distillations import make_document
 @pytest.mark.parametrize(
     ("base", "vote", "student", "kept", "words"),
     [
-        (0.2, 0.6, 0.5, 0.75, "keeps 75 % of the gain of round 1's vote"),
-        (0.2, 0.6, 0.7, 1.25, "keeps 125 %"),
-        (0.2, 0.6, 0.1, -0.25, "keeps -25 %"),
+        (0.2, 0.6, 0.5, 0.75, "gains 75 % of what round 1's vote gains"),
+        (0.2, 0.6, 0.7, 1.25, "gains 125 %"),
+        (0.2, 0.6, 0.1, -0.25, "gains -25 %"),
         (0.2, 0.2, 0.4, None, "gained nothing"),
         (0.4, 0.2, 0.4, None, "gained nothing"),
     ],
@@ -28,7 +28,7 @@ def test_the_gain_of_the_student_is_a_share_of_the_first_votes(base, vote, stude
 
 def test_the_report_shows_rounds_datasets_and_the_best_student():
     page = render_distillation(make_document(0.2, [0.6, 0.7], [0.5, 0.65]))
-    assert "keeps 75 % of the gain" in page
+    assert "gains 75 % of what" in page
     assert "student of round 1, the best by development rows" in page
     for number in (1, 2):
         assert f'href="rounds/{number}/report.html"' in page
