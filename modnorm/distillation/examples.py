@@ -1,5 +1,7 @@
 """The choice of the answers that a student is trained on."""
 
+from array import array
+from bisect import bisect_left, insort
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -56,37 +58,47 @@ def choose_examples(
     best-ranked expert. Answers that agree with the vote come first, then shorter ones, as in
     iterative RandOpt (sunrainyg/RandOpt, `rejection.py`).
 
+    Memory grows with the examples, not with the answers.
+
     Args:
-        answers: All answers of the experts, in any order.
+        answers: All answers of the experts, by rank and sample.
         votes: Winning vote key of each training row.
         round_number: Round of the harvest, from 1.
         keep: Most examples of a row.
         rows: Rows that count; None for all.
     """
-    right: dict[int, dict[str, HarvestedAnswer]] = {}
+    right: dict[int, _RowExamples] = {}
     for answer in answers:
         if answer.correct and not answer.truncated and (rows is None or answer.row in rows):
-            by_text = right.setdefault(answer.row, {})
-            text = answer.completion.strip()
-            by_text[text] = min(answer, by_text.get(text, answer), key=_rank)
-    return tuple(
-        example
-        for row in sorted(right)
-        for example in _best(right[row].values(), votes[row], round_number)[:keep]
-    )
+            example = Example(answer, votes[answer.row], round_number)
+            right.setdefault(answer.row, _RowExamples()).add(example, keep)
+    return tuple(example for row in sorted(right) for example in right[row].best)
 
 
-def _best(
-    answers: Iterable[HarvestedAnswer], vote: str | None, round_number: int
-) -> list[Example]:
-    examples = [Example(answer, vote, round_number) for answer in answers]
-    return sorted(
-        examples, key=lambda one: (not one.agrees, one.answer.tokens, *_rank(one.answer))
-    )
+class _RowExamples:
+    """The best examples of one row, best first."""
+
+    __slots__ = ("_seen", "best")
+
+    def __init__(self) -> None:
+        self.best: list[Example] = []
+        self._seen = array("q")
+        """Hashes of all completions, in ascending order: an eighth of the memory of a set."""
+
+    def add(self, example: Example, keep: int) -> None:
+        """Add an example unless an earlier one has its completion; keep the best ones."""
+        text = hash(example.answer.completion.strip())
+        place = bisect_left(self._seen, text)
+        if place < len(self._seen) and self._seen[place] == text:
+            return
+        self._seen.insert(place, text)
+        insort(self.best, example, key=_order)
+        del self.best[keep:]
 
 
-def _rank(answer: HarvestedAnswer) -> tuple[int, int]:
-    return answer.rank, answer.sample
+def _order(example: Example) -> tuple[bool, int, int, int]:
+    answer = example.answer
+    return not example.agrees, answer.tokens, answer.rank, answer.sample
 
 
 def rows_of(examples: Iterable[Example]) -> Mapping[int, int]:

@@ -83,7 +83,10 @@ def sheets_of(
     excluded: Collection[int] = (),
     base: bool = False,
 ) -> Iterator[tuple[int, tuple[StoredAnswer, ...]]]:
-    """Yield candidate and answers of each expert, or of the base, to the rows of a split."""
+    """Yield candidate and answers of each expert, or of the base, to the rows of a split.
+
+    Candidates come in ascending order.
+    """
     sheets = (
         select(Job.candidate, AnswerSheet.content)
         .join(AnswerSheet, col(AnswerSheet.job_id) == col(Job.id))
@@ -94,6 +97,7 @@ def sheets_of(
             (Job.candidate == BASE_INDEX) if base else (Job.candidate != BASE_INDEX),
             col(Job.candidate).not_in(excluded),
         )
+        .order_by(col(Job.candidate))
     )
     if not excluded:  # otherwise few are left, and claims wait for them
         sheets = sheets.execution_options(yield_per=_SHEETS)

@@ -57,8 +57,10 @@ def make_dataset(session: Session, parent: Experiment, part: Round, earlier: str
     harvest = session.get_one(Experiment, part.harvest_id)
     search = session.get_one(Experiment, part.search_id)
     experts = _Experts(harvest_experts(session, parent, search), settings.harvest.samples)
-    ballots = dict(sorted(ballots_of(session, harvest, Split.HARVEST)))
-    votes = [vote.answer for vote in count_votes(list(ballots.values()))]
+    # In the order of the experts' ranks, as votes and examples need them.
+    ballots = [ballot for _, ballot in ballots_of(session, harvest, Split.HARVEST)]
+    votes = [vote.answer for vote in count_votes(ballots)]
+    ballots.clear()
     examples = choose_examples(
         _answers(session, harvest, experts),
         votes,
