@@ -7,6 +7,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
+from modnorm.checkpoint.reference import Checkpoint
 from modnorm.cli.console import emit_json, stderr
 from modnorm.cli.counts import counted
 from modnorm.cli.interruption import interruptible
@@ -60,6 +61,15 @@ class Asked:
         with opened_run(self.source, self.server) as run:
             return define_ensemble(run, self.population, self.size)
 
+    def check_example(self, ensemble: EnsembleDefinition, base: Checkpoint) -> None:
+        """Check that the example of a manifest has the same prompt here.
+
+        Raises:
+            ConflictError: it has another one, so experts would be asked otherwise than in the run.
+        """
+        if self.is_manifest:
+            read_manifest(Path(self.source)).prompt.check(ensemble, base)
+
 
 @dataclass(frozen=True, slots=True)
 class Output:
@@ -102,7 +112,9 @@ def _answered_here(
     asked: Asked, settings: PredictionSettings, questions: Path, on_progress: OnProgress
 ) -> Iterator[Prediction]:
     """Yield the predictions of an engine on this machine, in the order of the questions."""
-    predictor = Predictor(asked.find(), settings)
+    ensemble = asked.find()
+    predictor = Predictor(ensemble, settings)
+    asked.check_example(ensemble, predictor.base)
     placed = predictor.encode(read_questions(predictor.task, questions))
     yield from predictor.predict(placed, on_progress)
 

@@ -73,10 +73,12 @@ def serve_ensemble(asked: Asked, settings: PredictionSettings, listening: Listen
 
     Raises:
         InvalidInputError: the ensemble, the base, the keys or the address cannot be used.
+        ConflictError: the task makes other prompts here than in the run.
         EngineError: the model cannot be loaded.
     """
     keys, definition = listening.keys(), asked.find()
     base = settings.place.find(definition.model, definition.model_digest)
+    asked.check_example(definition, base)
     most = listening.max_length or base.max_position
     ensemble, metrics = ServedEnsemble(definition, base, most), ServerMetrics()
     answering = choose_answering(ensemble, settings.engine, metrics)

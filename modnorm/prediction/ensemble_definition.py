@@ -1,14 +1,17 @@
 """All that an ensemble's answers depend on: base, experts, scale map, task and cap."""
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from modnorm.errors import InvalidInputError, NotFoundError, PreconditionError
+from modnorm.errors import ConflictError, InvalidInputError, NotFoundError, PreconditionError
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.spec import ExperimentSpec, ModelSpec
-from modnorm.tasks import Task, get_stored_task
+from modnorm.tasks import Row, Task, get_stored_task
+from modnorm.tasks.rows import prompts_digest
+from modnorm.tasks.task_errors import render_prompts
 
 _FIELD = "run"
 
@@ -56,6 +59,9 @@ class SearchedRun(Protocol):
 
     def scale_map(self) -> ScaleMap | None:
         """Return the scale map that the candidates were drawn with."""
+
+    def rows(self, split: str) -> tuple[str, ...]:
+        """Return the rows of a split as JSON; none if the run has no such split."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +134,7 @@ def define_ensemble(
         InvalidInputError: the run trained one model, so nothing votes.
         NotFoundError: the run reports no such ensemble.
         PreconditionError: the run has not finished, or its scale map or a descriptor is missing.
+        ConflictError: the task makes other prompts here than in the run.
     """
     check_votes(run.spec)
     ensemble = select_ensemble(run.ensembles, population, ensemble_size)
@@ -136,14 +143,39 @@ def define_ensemble(
         raise PreconditionError("the scale map of the run is missing", field=_FIELD)
     wanted = set(ensemble.experts)
     found = {index: each for index, each in run.descriptors() if index in wanted}
+    task = task_identity(run.spec, run.provenance)
+    rows = [json.loads(row) for row in run.rows("heldout")]
+    require_equal_prompts(task.load(), rows, str(run.provenance.get("prompts_digest") or ""))
     return EnsembleDefinition(
         model=run.spec.model,
         model_digest=scale_map.model_digest,
-        task=task_identity(run.spec, run.provenance),
+        task=task,
         scale_map=scale_map,
         population=ensemble.population,
         experts=tuple(_expert(index, found) for index in ensemble.experts),
     )
+
+
+def require_equal_prompts(task: Task, rows: Sequence[Row], recorded: str) -> None:
+    """Refuse a task that makes other prompts than the run, whose experts were chosen by them.
+
+    Args:
+        task: The task here.
+        rows: Held-out rows of the run; without any nothing is checked.
+        recorded: Digest of their prompts in the run; empty if the run recorded none.
+
+    Raises:
+        ConflictError: the prompts have another digest here.
+        InvalidInputError: the task's code raised.
+    """
+    if not rows or not recorded:
+        return
+    if prompts_digest(render_prompts(task, rows, "held-out row")) != recorded:
+        raise ConflictError(
+            f"task {task.name} makes other prompts here than in the run",
+            field=_FIELD,
+            remedy="use the version of modnorm, or of the task, that the run was made with",
+        )
 
 
 def check_votes(spec: ExperimentSpec) -> None:

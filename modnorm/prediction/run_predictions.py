@@ -44,11 +44,11 @@ class Predictor:
         self._ensemble = ensemble
         self._settings = settings
         self.task = ensemble.task.load()
-        self._base = settings.place.find(ensemble.model, ensemble.model_digest)
+        self.base = settings.place.find(ensemble.model, ensemble.model_digest)
 
     def encode(self, placed: Iterable[tuple[str, Row]]) -> PlacedQuestions:
         """Return questions with prompts; see `encode_questions`."""
-        return encode_questions(self._ensemble, self._base, self.task, placed)
+        return encode_questions(self._ensemble, self.base, self.task, placed)
 
     def encode_rows(self, rows: Iterable[Mapping[str, object]]) -> PlacedQuestions:
         """Return raw rows as questions with prompts.
@@ -66,7 +66,7 @@ class Predictor:
         """Yield the answer to each question, in order; see `predict_questions`."""
         return predict_questions(
             self._ensemble,
-            self._base,
+            self.base,
             self.task,
             placed.questions,
             engine=self._settings.engine,

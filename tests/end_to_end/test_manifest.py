@@ -89,3 +89,12 @@ def test_an_example_prompt_that_changed_is_refused(modnorm, manifest, tmp_path):
     change(manifest, lambda content: content["prompt"]["question"].update(target=7))
     refused = modnorm("rebuild", manifest, "--out", tmp_path / "experts", check=False)
     assert "makes another prompt here" in refused.stderr
+
+
+def test_nothing_is_predicted_or_served_with_other_prompts(modnorm, manifest, finished):
+    change(manifest, lambda content: content["prompt"]["question"].update(target=7))
+    questions = finished / "rows" / "heldout.jsonl"
+    for command in (("predict", manifest, "--input", questions), ("serve", manifest)):
+        refused = modnorm(*command, check=False)
+        assert refused.returncode == 2
+        assert "makes another prompt here" in refused.stderr

@@ -75,3 +75,17 @@ def test_what_cannot_be_predicted_is_refused(modnorm, finished, questions, tmp_p
     assert not out.exists()
     with pytest.raises(NotFoundError):
         load_run(finished).ensemble(6, 5)
+
+
+def test_a_run_with_other_prompts_predicts_nothing(finished, questions):
+    """Another version's prompts would ask the experts otherwise than the search did."""
+    results = finished / "results.json"
+    content = json.loads(results.read_text())
+    recorded = content["provenance"]["prompts_digest"]
+    results.write_text(results.read_text().replace(recorded, "0" * 64))
+    try:
+        ensemble = load_run(finished).ensemble(6, 2)
+        with pytest.raises(ConflictError, match="makes other prompts here"):
+            ensemble.predict(lines(questions.read_text())[:1])
+    finally:
+        results.write_text(results.read_text().replace("0" * 64, recorded))

@@ -76,7 +76,7 @@ def _kill_aggregator(scene: Scene) -> str | None:
 
     A lock on the table of events blocks that transaction after it has written the job.
     """
-    caught = False
+    name, caught, killed = _aggregator(scene), False, False
     with (
         suppress(psycopg.Error),
         scene.lab.database.connect() as connection,
@@ -86,7 +86,9 @@ def _kill_aggregator(scene: Scene) -> str | None:
         with suppress(TimeoutError):
             wait_until(lambda: _blocked(scene.observer), "a transaction", PATIENCE)
             caught = True
-        name = _aggregator(scene)
+        scene.lab.kill(name)
+        killed = True
+    if not killed:  # the database was down
         scene.lab.kill(name)
     return f"killed the {name} {'in the middle of' if caught else 'outside'} a transaction"
 

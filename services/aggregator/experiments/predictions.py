@@ -15,7 +15,11 @@ from sqlalchemy.exc import IntegrityError
 from sqlmodel import Session, SQLModel, col, select
 
 from modnorm.errors import InvalidInputError, PreconditionError
-from modnorm.prediction.ensemble_definition import check_votes, select_ensemble
+from modnorm.prediction.ensemble_definition import (
+    check_votes,
+    require_equal_prompts,
+    select_ensemble,
+)
 from modnorm.tasks import Row, Task
 from modnorm.tasks.questions import parse_question
 from modnorm.tasks.row_files import Raw, RawRow
@@ -27,6 +31,7 @@ from services.aggregator.storage.database import Database
 from services.aggregator.storage.lookups import find_experiment, lock_experiment, pending_jobs
 from services.aggregator.storage.result_tables import AnswerSheet, Ensemble
 from services.aggregator.storage.states import TERMINAL, ExperimentState, JobState, Split
+from services.aggregator.storage.stored_artifacts import load_rows
 from services.aggregator.storage.table_statistics import insert_rows
 from services.aggregator.storage.tables import Candidate, Event, Experiment, Job, Prediction
 
@@ -64,11 +69,14 @@ class PredictionStore:
             NotFoundError: there is no such experiment, or it has no such ensemble.
             PreconditionError: the experiment has not succeeded.
             InvalidInputError: it trained one model, or a question breaks the task's schema.
+            ConflictError: the task makes other prompts in this version than in the experiment.
         """
         with self._database.read() as session:
             source = find_experiment(session, asked.experiment_id)
             ensemble = _ensemble_of(session, source, asked)
+            heldout = load_rows(session, source.heldout_digest)
         task = source.task()
+        require_equal_prompts(task, heldout, source.prompts_digest)
         rows = [_parsed(task, place, raw) for place, raw in asked.questions]
         prediction = Prediction(
             id=_id_of(ensemble, rows_digest(rows), ask_all=asked.ask_all),
