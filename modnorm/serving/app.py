@@ -4,6 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TypeVar
@@ -74,6 +75,8 @@ def build_app(server: Server) -> Starlette:
 class _Endpoints:
     def __init__(self, server: Server) -> None:
         self._server = server
+        self._encoding = ThreadPoolExecutor(1, "encoding")
+        """Encodes prompts: a long one takes half a second, in which probes must be answered."""
 
     def guarded(self, handler: Handler) -> Handler:
         """Return a handler that checks the key, counts the request and reports errors."""
@@ -128,7 +131,7 @@ class _Endpoints:
 
     async def _answer(self, request: Request, kind: type[Body]) -> Response:
         body = parse_body(kind, await _read_body(request))
-        question = self._server.ensemble.question(body)
+        question = await self._question(body)
         reply, pieces = Reply(body, question), self._pieces(question)
         if not body.stream:
             return JSONResponse(
@@ -136,6 +139,12 @@ class _Endpoints:
             )
         first = await _while_connected(request, _next(pieces))
         return StreamingResponse(_events(reply, first, pieces), media_type="text/event-stream")
+
+    async def _question(self, body: Body) -> Question:
+        """Return the question of a request, encoded within the limit of the server."""
+        loop, ensemble = asyncio.get_running_loop(), self._server.ensemble
+        with self._server.admission.place():
+            return await loop.run_in_executor(self._encoding, ensemble.question, body)
 
     async def _pieces(self, question: Question) -> Pieces:
         """Yield the answer's pieces within the limit of the server."""

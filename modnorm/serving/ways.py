@@ -3,6 +3,7 @@
 from functools import partial
 from pathlib import Path
 
+from modnorm.checkpoint.prompts import PromptEncoder
 from modnorm.engines import EngineSettings, load_engine, make_adapter_engine, runs_adapters
 from modnorm.errors import InvalidInputError
 from modnorm.geometry.scale_map import ScaleMap
@@ -39,7 +40,8 @@ def choose_answering(ensemble: ServedEnsemble, engine: str, metrics: ServerMetri
         return _adapters(ensemble, rank)
     settings = EngineSettings(max_model_len=ensemble.most_tokens)
     load = partial(load_engine, engine, ensemble.base, settings)
-    return Batching(load, ensemble.models, ensemble.task, metrics, ensemble.encoder)
+    decoder = PromptEncoder(ensemble.base)  # that of the ensemble is used by another thread
+    return Batching(load, ensemble.models, ensemble.task, metrics, decoder)
 
 
 def _adapter_rank(scale_map: ScaleMap) -> int | None:

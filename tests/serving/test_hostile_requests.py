@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import urlsplit
 
@@ -74,6 +75,26 @@ def test_what_cannot_be_answered_is_refused_in_the_form_of_openai(
     assert message in content["error"]["message"]
     assert engine.batches == []
     assert adapters.asked == []
+
+
+def test_probes_are_answered_while_a_prompt_is_encoded(serve, ensemble, monkeypatch, way):
+    address, encode = serve(way=way, limit=2), ensemble.encoder.encode
+    begun, gate = threading.Event(), threading.Event()
+
+    def slow(messages):
+        begun.set()
+        assert gate.wait(60)
+        return encode(messages)
+
+    monkeypatch.setattr(ensemble.encoder, "encode", slow)
+    with ThreadPoolExecutor() as threads:
+        calls = [threads.submit(call, address, CHAT, QUESTION) for _ in range(2)]
+        assert begun.wait(60)
+        wait_until(lambda: is_open(address, "2.0"), "both prompts are encoded or wait for it")
+        assert call(address, "/healthz")[0] == 200
+        assert call(address, CHAT, QUESTION)[0] == 429
+        gate.set()
+        assert [each.result()[0] for each in calls] == [200, 200]
 
 
 def test_values_without_effect_are_accepted(serve, way):
