@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from modnorm.analysis.finished_run import FinishedRun
 from modnorm.analysis.run_data import CandidateRow
+from modnorm.analysis.run_files import REWRITE
 from modnorm.errors import InvalidInputError, PreconditionError
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
@@ -58,7 +59,7 @@ def ranked_candidate(run: FinishedRun, rank: int) -> Ranked:
         raise _no_such_rank(rank, run.candidates, ranks.values())
     (_, descriptor), scale_map = next(run.descriptors(index)), run.scale_map()
     if scale_map is None:
-        raise PreconditionError("the run directory has no scale map", field="run")
+        raise PreconditionError("the run directory has no scale map", field="run", remedy=REWRITE)
     return Ranked(index, reward, descriptor, scale_map)
 
 
@@ -77,7 +78,7 @@ def trained_lineage(run: FinishedRun) -> Lineage:
         )
     lineage = run.lineage()
     if lineage is None:
-        raise PreconditionError("the run directory has no lineage", field="run")
+        raise PreconditionError("the run directory has no lineage", field="run", remedy=REWRITE)
     return lineage
 
 

@@ -140,7 +140,11 @@ def define_ensemble(
     ensemble = select_ensemble(run.ensembles, population, ensemble_size)
     scale_map = run.scale_map()
     if scale_map is None:
-        raise PreconditionError("the scale map of the run is missing", field=_FIELD)
+        raise PreconditionError(
+            "the scale map of the run is missing",
+            field=_FIELD,
+            remedy="copy the whole directory of the run",
+        )
     wanted = set(ensemble.experts)
     found = {index: each for index, each in run.descriptors() if index in wanted}
     task = task_identity(run.spec, run.provenance)
