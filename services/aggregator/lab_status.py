@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -18,6 +17,7 @@ from modnorm.wire.channel import Credentials
 from services.aggregator.jobs.replay_canaries import Canaries
 from services.aggregator.storage.lab_counts import LabCounts, LabCountStore, LeaseHolder
 from services.aggregator.storage.states import JobState, Split
+from services.common.bounded_dict import BoundedDict
 from services.common.queue import queued
 from services.common.status_servicer import check_service, now, timestamp
 
@@ -42,15 +42,12 @@ class Workers:
     """Workers that recently claimed jobs; used in one event loop."""
 
     def __init__(self) -> None:
-        self._claims: OrderedDict[str, _LastClaim] = OrderedDict()
+        self._claims: BoundedDict[str, _LastClaim] = BoundedDict(MAX_WORKERS)
         self.canaries = Canaries(RECENT_SECONDS)
 
     def record_claim(self, name: str, version: str, *, trains: bool = False) -> None:
         """Record that an evaluator or a trainer claimed a job."""
         self._claims[name] = _LastClaim(version, time.time(), trains)
-        self._claims.move_to_end(name)
-        if len(self._claims) > MAX_WORKERS:
-            self._claims.popitem(last=False)
 
     def messages(self, lease_holders: Sequence[LeaseHolder]) -> Sequence[status_pb2.SeenWorker]:
         """Return the workers that recently claimed jobs or hold leases, by name."""

@@ -7,11 +7,9 @@ add their scores after their transaction.
 
 import math
 import time
-from collections import OrderedDict
 from dataclasses import dataclass
 from itertools import takewhile
 from threading import Lock
-from typing import TypeVar
 
 from sqlalchemy import Select, select
 from sqlmodel import Session, col
@@ -21,13 +19,12 @@ from modnorm.search.stopping import Threshold, Thresholds
 from services.aggregator.experiments.expert_selection import ballots_of, selection_of
 from services.aggregator.storage.states import BASE_INDEX, JobState, Split
 from services.aggregator.storage.tables import Experiment, Job, Prediction
+from services.common.bounded_dict import BoundedDict
 
 KEPT = 64
 """Experiments in each cache."""
 REFRESH_SECONDS = 30.0
 """Age of a cached threshold at which the scores of other aggregators are read."""
-
-ValueT = TypeVar("ValueT")
 
 
 def _stops_early(experiment: Experiment) -> bool:
@@ -45,8 +42,8 @@ class EarlyStopCache:
     """Thresholds and settled rows of recently used experiments; used by several threads."""
 
     def __init__(self) -> None:
-        self._thresholds: OrderedDict[str, _CachedThresholds] = OrderedDict()
-        self._votes: OrderedDict[str, SettledVotes] = OrderedDict()
+        self._thresholds: BoundedDict[str, _CachedThresholds] = BoundedDict(KEPT)
+        self._votes: BoundedDict[str, SettledVotes] = BoundedDict(KEPT)
         self._lock = Lock()
 
     def threshold(
@@ -63,7 +60,7 @@ class EarlyStopCache:
             now = time.monotonic()
             cached = self._thresholds.get(experiment.id)
             cached = cached or _CachedThresholds(_thresholds_of(experiment), -math.inf)
-            _keep(self._thresholds, experiment.id, cached)
+            self._thresholds[experiment.id] = cached
             if fresh or now - cached.time > REFRESH_SECONDS:
                 cached.time = now
                 _add_stored_scores(session, experiment, cached.thresholds)
@@ -103,7 +100,7 @@ class EarlyStopCache:
             votes = self._votes.get(experiment.id) or SettledVotes(
                 selection_of(session, experiment), experiment.heldout_rows
             )
-            _keep(self._votes, experiment.id, votes)
+            self._votes[experiment.id] = votes
             for expert, ballot in ballots_of(session, experiment, excluded=votes.counted):
                 votes.add(expert, ballot)
             return votes.skippable(candidate)
@@ -123,7 +120,7 @@ class EarlyStopCache:
             votes = self._votes.get(experiment.id) or SettledVotes(
                 {(0, len(prediction.ranking)): prediction.ranking}, experiment.heldout_rows
             )
-            _keep(self._votes, experiment.id, votes)
+            self._votes[experiment.id] = votes
             ballots = dict(
                 ballots_of(session, experiment, Split.QUESTIONS, excluded=votes.counted)
             )
@@ -163,12 +160,3 @@ def _scores(experiment: Experiment, prefix: int) -> Select[int, float | None]:
         col(Job.candidate) != BASE_INDEX,
         col(Job.candidate) < prefix,
     )
-
-
-def _keep(kept: OrderedDict[str, ValueT], key: str, value: ValueT) -> ValueT:
-    """Store a value as the most recent; drop the oldest value beyond `KEPT`."""
-    kept[key] = value
-    kept.move_to_end(key)
-    if len(kept) > KEPT:
-        kept.popitem(last=False)
-    return value

@@ -1,6 +1,5 @@
 """Results of the states of iterative runs."""
 
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import fsum
@@ -25,6 +24,7 @@ from services.aggregator.storage.states import (
     state_index,
 )
 from services.aggregator.storage.tables import Experiment, Job, Update
+from services.common.bounded_dict import BoundedDict
 
 KEPT = 64
 """Runs whose past is cached, at some hundred bytes per update."""
@@ -46,7 +46,7 @@ class RunStates:
     """Reads states of iterative runs and caches their past; used by several threads."""
 
     def __init__(self) -> None:
-        self._pasts: OrderedDict[str, _Past] = OrderedDict()
+        self._pasts: BoundedDict[str, _Past] = BoundedDict(KEPT)
         self._lock = Lock()
 
     def states(self, session: Session, experiment: Experiment) -> list[StateRecord]:
@@ -86,15 +86,9 @@ class RunStates:
             (*known.digests, *(digest for digest, _ in steps)),
             (*known.rewards, *(_mean(Step.from_json(text).scores) for _, text in steps)),
         )
-        self._cache(experiment.id, past)
-        return past
-
-    def _cache(self, experiment_id: str, past: _Past) -> None:
         with self._lock:
-            self._pasts[experiment_id] = past
-            self._pasts.move_to_end(experiment_id)
-            if len(self._pasts) > KEPT:
-                self._pasts.popitem(last=False)
+            self._pasts[experiment.id] = past
+        return past
 
 
 def _reward_around(

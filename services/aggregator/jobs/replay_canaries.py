@@ -1,9 +1,11 @@
 """Detection of workers whose replay differs from that of others with the same environment."""
 
 import time
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+
+from services.common.bounded_dict import BoundedDict
 
 CANARY = "canary"
 """Key of the digest of a replay's answers in environments."""
@@ -26,7 +28,7 @@ class Canaries:
 
     def __init__(self, lately: float) -> None:
         self._lately = lately
-        self._replays: OrderedDict[str, _Replay] = OrderedDict()
+        self._replays: BoundedDict[str, _Replay] = BoundedDict(MAX_KEPT)
 
     def note(self, worker: str, environment: Mapping[str, str]) -> bool:
         """Store the environment of a report; return whether it is new."""
@@ -36,9 +38,6 @@ class Canaries:
         known = self._replays.get(worker)
         like = frozenset(item for item in environment.items() if item[0] != CANARY)
         self._replays[worker] = _Replay(like, canary, time.time())
-        self._replays.move_to_end(worker)
-        if len(self._replays) > MAX_KEPT:
-            self._replays.popitem(last=False)
         return known is None or (known.like, known.canary) != (like, canary)
 
     def deviations(self) -> Mapping[str, str]:

@@ -1,7 +1,6 @@
 """Reports of workers as data classes, and the checks of a report against its job."""
 
 import math
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
@@ -20,6 +19,7 @@ from services.aggregator.storage.codec import StoredAnswer, pack_coefficients, u
 from services.aggregator.storage.states import ArtifactKind, Split
 from services.aggregator.storage.stored_artifacts import load_rows, load_text
 from services.aggregator.storage.tables import Candidate, Experiment, Job
+from services.common.bounded_dict import BoundedDict
 
 _SCALE_MAPS = 64
 _ROWS = 4
@@ -269,19 +269,14 @@ class _Recent(Generic[ValueT]):
     """Cache of the `size` most recently used values."""
 
     def __init__(self, size: int) -> None:
-        self._size = size
-        self._values: OrderedDict[Hashable, ValueT] = OrderedDict()
+        self._values: BoundedDict[Hashable, ValueT] = BoundedDict(size)
         self._lock = Lock()
 
     def find(self, key: Hashable, load: Callable[[], ValueT]) -> ValueT:
         """Return the value of a key; two threads may load it concurrently."""
         with self._lock:
-            if key in self._values:
-                self._values.move_to_end(key)
-                return self._values[key]
-        value = load()
+            cached = self._values.get(key)
+        value = load() if cached is None else cached
         with self._lock:
             self._values[key] = value
-            if len(self._values) > self._size:
-                self._values.popitem(last=False)
         return value

@@ -1,6 +1,5 @@
 """A finished experiment of the database, read once: its results never change."""
 
-from collections import OrderedDict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -34,6 +33,7 @@ from services.aggregator.storage.states import BASE_INDEX, ArtifactKind, Split
 from services.aggregator.storage.tables import Experiment
 from services.aggregator.web import run_queries
 from services.aggregator.web.candidate_queries import candidate_rows, candidate_table
+from services.common.bounded_dict import BoundedDict
 
 _CACHED_RUNS = 8
 
@@ -198,7 +198,7 @@ class FinishedRuns:
 
     def __init__(self, stored: Stored) -> None:
         self._stored = stored
-        self._runs: OrderedDict[str, FinishedRun] = OrderedDict()
+        self._runs: BoundedDict[str, FinishedRun] = BoundedDict(_CACHED_RUNS)
         self._lock = Lock()
 
     def of(self, experiment: Experiment) -> FinishedRun:
@@ -206,8 +206,6 @@ class FinishedRuns:
         with self._lock:
             run = self._runs.get(experiment.id)
             if run is None:
-                run = self._runs[experiment.id] = FinishedRun(self._stored, experiment)
-            self._runs.move_to_end(experiment.id)
-            if len(self._runs) > _CACHED_RUNS:
-                self._runs.popitem(last=False)
+                run = FinishedRun(self._stored, experiment)
+            self._runs[experiment.id] = run
             return run

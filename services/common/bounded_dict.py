@@ -1,0 +1,28 @@
+"""A dictionary of limited size, for caches."""
+
+from collections import OrderedDict
+from typing import TypeVar
+
+KeyT = TypeVar("KeyT")
+ValueT = TypeVar("ValueT")
+
+
+class BoundedDict(OrderedDict[KeyT, ValueT]):
+    """A dictionary that drops the item stored longest ago when it has too many.
+
+    An item that is stored at each use stays as long as it is used.
+
+    Args:
+        size: Most items.
+    """
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self._size = size
+
+    def __setitem__(self, key: KeyT, value: ValueT) -> None:
+        """Store a value as the newest one."""
+        super().__setitem__(key, value)
+        self.move_to_end(key)
+        if len(self) > self._size:
+            self.popitem(last=False)
