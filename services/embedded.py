@@ -4,28 +4,27 @@ The database is an SQLite file, and the queue is Celery's in-memory transport. A
 code as in a lab of separate processes.
 """
 
-import asyncio
-import logging
 import os
 import threading
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import AsyncExitStack, contextmanager, suppress
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypedDict
 
 from pydantic import SecretStr
+from typing_extensions import override
 
 from modnorm.engines import engine_names, load_engine
-from modnorm.errors import EngineError, ModnormError
+from modnorm.errors import EngineError
 from modnorm.sandbox import Runner, Sandbox
 from modnorm.wire.channel import Credentials
 from modnorm.wire.tokens import Role, TokenTable, make_token, write_tokens
 from services.aggregator.server import Aggregator
 from services.calibrator.server import build as build_calibrator
-from services.common.logging import json_handler
-from services.common.service_process import Service
+from services.common.logging import logging_to
+from services.common.service_thread import ANY_PORT, ServiceThread, start_service
 from services.common.settings import (
     AggregatorSettings,
     CalibratorSettings,
@@ -40,7 +39,6 @@ from services.sampler.server import build as build_sampler
 from services.trainer.worker import Worker as Trainer
 from services.trainer.worker import is_available
 
-_ANY_PORT = "127.0.0.1:0"
 _BROKER = "memory://localhost/"
 _LOG = "lab.log"
 _TOKENS = "tokens.yaml"
@@ -88,12 +86,16 @@ def start(
     """
     state.mkdir(parents=True, exist_ok=True)
     log, leaving = state / _LOG, threading.Event()
-    with _logging_to(log), Sandbox() as sandbox, ThreadPoolExecutor(3, "lab") as threads:
+    with (
+        logging_to(log, named=True),
+        Sandbox() as sandbox,
+        ThreadPoolExecutor(3, "lab") as threads,
+    ):
         common = _common_settings(state, cache)
         services = _Services(state, common, sandbox, data)
         parts = [threads.submit(services.run)]
         try:
-            lab = EmbeddedLab(services.target(), Credentials(token=common["token"]))
+            lab = EmbeddedLab(services.started.result(), Credentials(token=common["token"]))
             if not evaluate:
                 yield lab
                 return
@@ -199,64 +201,28 @@ def _common_settings(state: Path, cache: Path) -> _Common:
     )
 
 
-class _Services:
-    """Calibrator, sampler and aggregator in the event loop of one thread."""
+class _Services(ServiceThread[str]):
+    """Calibrator, sampler and aggregator; starts with the address of the aggregator."""
 
     def __init__(
         self, state: Path, common: _Common, sandbox: Runner, data: Sequence[Path]
     ) -> None:
+        super().__init__()
         self._state = state
         self._data = data
         self._common = common
         self._sandbox = sandbox
-        self._loop = asyncio.new_event_loop()
-        self._stopping = asyncio.Event()
-        self._target: Future[str] = Future()
-        self._fault: ModnormError | None = None
 
-    def target(self) -> str:
-        """Return the aggregator's address once it listens; raise the error of its start."""
-        return self._target.result()
-
-    def run(self) -> None:
-        """Serve until `stop` is called.
-
-        Raises:
-            ModnormError: a service failed.
-        """
-        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
-            runner.run(self._serve())
-
-    def stop(self) -> None:
-        """End `run`; may be called from any thread, more than once."""
-        if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._stopping.set)
-
-    def _break_down(self, fault: ModnormError) -> None:
-        """End `run` with the first error; may be called from any thread."""
-        self._fault = self._fault or fault
-        self.stop()
-
-    async def _serve(self) -> None:
-        async with AsyncExitStack() as stack:
-            try:
-                self._target.set_result(await self._start(stack))
-            except BaseException as error:
-                self._target.set_exception(error)
-                raise
-            await self._stopping.wait()
-            if self._fault is not None:
-                raise self._fault
-
+    @override
     async def _start(self, stack: AsyncExitStack) -> str:
         common = self._common
-        calibrator = build_calibrator(CalibratorSettings(bind_address=_ANY_PORT, **common))
-        sampler = build_sampler(SamplerSettings(bind_address=_ANY_PORT, **common))
+        calibrator = build_calibrator(CalibratorSettings(bind_address=ANY_PORT, **common))
+        sampler = build_sampler(SamplerSettings(bind_address=ANY_PORT, **common))
         aggregator = Aggregator(
             AggregatorSettings(
-                bind_address=_ANY_PORT,
-                calibrator_target=await _started(calibrator, stack),
-                sampler_target=await _started(sampler, stack),
+                bind_address=ANY_PORT,
+                calibrator_target=await start_service(calibrator, stack),
+                sampler_target=await start_service(sampler, stack),
                 database_url=f"sqlite:///{(self._state / DATABASE).resolve()}",
                 broker_url=_BROKER,
                 release_leases_on_start=True,
@@ -270,29 +236,4 @@ class _Services:
             can_train=is_available(),
             on_fault=self._break_down,
         )
-        return await _started(aggregator, stack)
-
-
-async def _started(service: Service, stack: AsyncExitStack) -> str:
-    """Start a service, stopped by the stack, and return its address."""
-    await service.start()
-    stack.push_async_callback(service.stop)
-    return f"127.0.0.1:{service.port}"
-
-
-@contextmanager
-def _logging_to(path: Path) -> Iterator[None]:
-    """Send logs to a file, since the terminal shows the progress."""
-    root = logging.getLogger()
-    level = root.level
-    stream = path.open("a", encoding="utf-8")
-    handler = json_handler(stream, file=str(path))
-    root.addHandler(handler)
-    root.setLevel(logging.INFO)
-    try:
-        yield
-    finally:
-        root.removeHandler(handler)
-        root.setLevel(level)
-        with suppress(OSError):  # on a full disk; the error is raised as well
-            stream.close()
+        return await start_service(aggregator, stack)

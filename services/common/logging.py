@@ -3,8 +3,9 @@
 import logging
 import re
 import sys
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
+from pathlib import Path
 from typing import TextIO
 
 import structlog
@@ -126,3 +127,26 @@ class _LossyHandler(logging.StreamHandler[TextIO]):
     def handleError(self, record: logging.LogRecord) -> None:
         if not isinstance(sys.exc_info()[1], OSError):
             super().handleError(record)
+
+
+@contextmanager
+def logging_to(path: Path, *, named: bool) -> Iterator[None]:
+    """Append the log of this process to a file inside the context, instead of the terminal.
+
+    Args:
+        path: The file.
+        named: Whether errors name the file, since callers of this process can read it.
+    """
+    root = logging.getLogger()
+    level = root.level
+    stream = path.open("a", encoding="utf-8")
+    handler = json_handler(stream, file=str(path) if named else "")
+    root.addHandler(handler)
+    root.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        root.removeHandler(handler)
+        root.setLevel(level)
+        with suppress(OSError):  # on a full disk; the error is raised as well
+            stream.close()

@@ -4,24 +4,22 @@ Like `modnorm run`, but with the sandbox as a service, the roots of a real lab a
 role. The fuzzer and the security tests use it.
 """
 
-import asyncio
-import logging
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
 from pydantic import SecretStr
+from typing_extensions import override
 
 from modnorm.wire.channel import Credentials
 from modnorm.wire.tokens import DEFAULT_TENANT, Role, add_token, make_token
 from services.aggregator.server import Aggregator
 from services.calibrator.server import build as build_calibrator
-from services.common.logging import json_handler
-from services.common.service_process import Service
+from services.common.logging import logging_to
+from services.common.service_thread import ANY_PORT, ServiceThread, start_service
 from services.common.settings import (
     AggregatorSettings,
     CalibratorSettings,
@@ -36,7 +34,6 @@ _HARMLESS = "PollerCompletionQueue._handle_events"
 """gRPC's warning about two event loops in one process, which real labs do not have."""
 LEASE_SECONDS = 3600.0
 """Long, so that no lease expires during a test."""
-_ANY_PORT = "127.0.0.1:0"
 _DEFECTS = ("Traceback", '"exception":', '"level": "error"', '"level": "critical"')
 """Texts that occur in no log line of a healthy lab."""
 
@@ -108,7 +105,7 @@ def secured_lab(
     for path in (folder / "models", folder / "data", lab.logs):
         path.mkdir()
     common = ServiceSettings(
-        bind_address=_ANY_PORT,
+        bind_address=ANY_PORT,
         accepted_tokens=lab.accepted,
         token=inside.token,
         rate_limit=rate_limit,
@@ -118,74 +115,41 @@ def secured_lab(
         cache_dir=folder / "cache",
         stop_grace=0.5,
     ).model_dump(exclude_unset=True)
-    running = _Running(lab, common, broker_url)
-    thread = threading.Thread(target=running.run, name="secured-lab")
-    with _logging(lab.logs / "lab.log"):
+    services = _Services(lab, common, broker_url)
+    thread = threading.Thread(target=services.run, name="secured-lab")
+    with logging_to(lab.logs / "lab.log", named=False):
         thread.start()
         try:
-            lab.targets.update(running.started.result())
+            lab.targets.update(services.started.result())
             yield lab
         finally:
-            running.stop()
+            services.stop()
             thread.join()
 
 
-@contextmanager
-def _logging(path: Path) -> Iterator[None]:
-    """Write the log of this process to a file, as services do."""
-    root = logging.getLogger()
-    level = root.level
-    with path.open("w", buffering=1) as file:
-        handler = json_handler(file)
-        root.addHandler(handler)
-        root.setLevel(logging.INFO)
-        try:
-            yield
-        finally:
-            root.removeHandler(handler)
-            root.setLevel(level)
-
-
-class _Running:
-    """The services, in the event loop of one thread."""
+class _Services(ServiceThread[Mapping[str, str]]):
+    """Start with the address of each service by name."""
 
     def __init__(self, lab: SecuredLab, common: Mapping[str, object], broker_url: str) -> None:
-        self.started: Future[Mapping[str, str]] = Future()
+        super().__init__()
         self._lab = lab
         self._common = dict(common)
         self._broker_url = broker_url
-        self._loop = asyncio.new_event_loop()
-        self._stopping = asyncio.Event()
 
-    def run(self) -> None:
-        """Serve until `stop` is called."""
-        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
-            runner.run(self._serve())
-
-    def stop(self) -> None:
-        """End `run`; called from another thread."""
-        if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._stopping.set)
-
-    async def _serve(self) -> None:
-        async with AsyncExitStack() as stack:
-            try:
-                self.started.set_result(await self._start(stack))
-            except BaseException as error:
-                self.started.set_exception(error)
-                raise
-            await self._stopping.wait()
-
+    @override
     async def _start(self, stack: AsyncExitStack) -> Mapping[str, str]:
-        parts: Mapping[str, Service] = {
-            "calibrator": build_calibrator(CalibratorSettings.model_validate(self._common)),
-            "sampler": build_sampler(SamplerSettings.model_validate(self._common)),
-            "sandbox": SandboxService(SandboxSettings.model_validate(self._common)),
+        common = self._common
+        calibrator = build_calibrator(CalibratorSettings.model_validate(common))
+        sampler = build_sampler(SamplerSettings.model_validate(common))
+        sandbox = SandboxService(SandboxSettings.model_validate(common))
+        targets = {
+            "calibrator": await start_service(calibrator, stack),
+            "sampler": await start_service(sampler, stack),
+            "sandbox": await start_service(sandbox, stack),
         }
-        targets = {name: await _started(part, stack) for name, part in parts.items()}
         settings = AggregatorSettings.model_validate(
             {
-                **self._common,
+                **common,
                 "database_url": self._lab.database_url,
                 "broker_url": self._broker_url,
                 "lease_seconds": LEASE_SECONDS,
@@ -194,12 +158,5 @@ class _Running:
                 "sandbox_target": targets["sandbox"],
             }
         )
-        targets["aggregator"] = await _started(Aggregator(settings), stack)
+        targets["aggregator"] = await start_service(Aggregator(settings), stack)
         return targets
-
-
-async def _started(service: Service, stack: AsyncExitStack) -> str:
-    """Start a service, stopped by the stack; return its address."""
-    await service.start()
-    stack.push_async_callback(service.stop)
-    return f"127.0.0.1:{service.port}"
