@@ -9,6 +9,7 @@ from modnorm.errors import CancelledError, ModnormError, StaleLeaseError, Unavai
 from modnorm.search.scheduling import Turn
 from modnorm.v1 import evaluation_pb2 as messages
 from services.common.logging import naming
+from services.common.worker.aggregator_calls import claim_or_log
 from services.common.worker.backoff import JobBackoff
 from services.common.worker.failures import report_error, report_failure
 from services.common.worker.lease import MIN_SILENCE_SECONDS, Heartbeats, ReleasedError
@@ -136,15 +137,9 @@ class JobRunner:
 
     def _claim(self, job_id: str) -> messages.Job | None:
         """Lease a job, or a job of the loaded model instead; None if none can be leased."""
-        with naming(job=job_id):
-            try:
-                job = self._client.claim(job_id)
-            except ModnormError as error:
-                logger.warning("not claimed: %s", error)
-                return None
-            if job is None:
-                logger.info("nothing to do")
-                return None
+        job = claim_or_log(self._client.claim, job_id)
+        if job is None:
+            return None
         other = self._affinity.replacement(job)
         if other is not None:
             self._pass_on(job, "another model is loaded")

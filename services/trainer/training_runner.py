@@ -11,7 +11,6 @@ from modnorm.checkpoint.students import student_digest
 from modnorm.errors import (
     CancelledError,
     IncompatibleError,
-    ModnormError,
     StaleLeaseError,
     UnavailableError,
 )
@@ -23,6 +22,7 @@ from modnorm.wire.conversions import training_from_proto
 from services.common.logging import naming
 from services.common.settings import TrainerSettings
 from services.common.students import Students
+from services.common.worker.aggregator_calls import claim_or_log
 from services.common.worker.backoff import JobBackoff
 from services.common.worker.failures import report_error, report_failure
 from services.common.worker.lease import Heartbeats, ReleasedError
@@ -75,21 +75,10 @@ class TrainingRunner:
         lease expires.
         """
         self._directories.remove_old()
-        job = self._claim(job_id)
+        job = claim_or_log(self._client.claim, job_id)
         if job is not None:
             with naming(**_names(job)), self._metrics.busy.track_inprogress():
                 self._metrics.ended(self._outcome(job))
-
-    def _claim(self, job_id: str) -> messages.TrainJob | None:
-        with naming(job=job_id):
-            try:
-                job = self._client.claim(job_id)
-            except ModnormError as error:
-                logger.warning("not claimed: %s", error)
-                return None
-            if job is None:
-                logger.info("nothing to do")
-            return job
 
     def _outcome(self, job: messages.TrainJob) -> JobOutcome:
         """Train and report; report a failure instead of raising it."""

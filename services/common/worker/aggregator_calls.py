@@ -28,6 +28,7 @@ from modnorm.errors import (
 from modnorm.v1 import evaluation_pb2 as messages
 from modnorm.v1.evaluation_pb2_grpc import JobServiceStub
 from modnorm.wire.status import from_rpc_error, from_status
+from services.common.logging import naming
 from services.common.tracing import add_trace_context
 from services.common.worker.shutdown import Shutdown
 from services.common.worker.work_stream_client import WorkStream
@@ -45,6 +46,7 @@ LAST_SECONDS = 5.0
 _CREDENTIALS_FIELD = "MODNORM_TOKEN_FILE"
 
 ResultT = TypeVar("ResultT")
+JobT = TypeVar("JobT")
 
 logger = logging.getLogger(__name__)
 
@@ -185,6 +187,19 @@ class AggregatorCalls:
             reraise=True,
         )
         return retrying(attempt)
+
+
+def claim_or_log(claim: Callable[[str], JobT | None], job_id: str) -> JobT | None:
+    """Return a claimed job; None, with the reason in the log, if it cannot or need not be run."""
+    with naming(job=job_id):
+        try:
+            job = claim(job_id)
+        except ModnormError as error:
+            logger.warning("not claimed: %s", error)
+            return None
+        if job is None:
+            logger.info("nothing to do")
+        return job
 
 
 def _error_of(reply: messages.Reply) -> ModnormError | None:
