@@ -66,7 +66,7 @@ def serve():
 def quick_retries(monkeypatch):
     """Retry calls as often as ever, but at once; give up a watch after half a second."""
     config = str(dict(CHANNEL_OPTIONS)["grpc.service_config"])
-    quick = config.replace('"0.2s"', '"0.002s"').replace('"3s"', '"0.03s"')
+    quick = config.replace('"0.1s"', '"0.002s"').replace('"2s"', '"0.03s"')
     options = {**dict(CHANNEL_OPTIONS), "grpc.service_config": quick}
     for module in ("connection", "async_connection"):
         monkeypatch.setattr(f"modnorm.client.{module}.CHANNEL_OPTIONS", tuple(options.items()))

@@ -1,6 +1,5 @@
 """What the blocking and the asynchronous client share: arguments, deadlines, errors, retries."""
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from operator import methodcaller
@@ -10,32 +9,12 @@ from tenacity import RetryCallState
 
 from modnorm.client.calls import SERVICE, Call, ResultT
 from modnorm.errors import RateLimitedError
-from modnorm.wire.channel import Credentials, closed_connection
+from modnorm.wire.channel import Credentials, channel_options, closed_connection
 from modnorm.wire.connection import ConnectionSettings
 from modnorm.wire.status import from_rpc_error
 
-_RETRIES = {
-    "methodConfig": [
-        {
-            # Every method may be repeated: creation carries a request id, the rest read or absorb.
-            "name": [{"service": SERVICE}],
-            "retryPolicy": {
-                "maxAttempts": 5,
-                "initialBackoff": "0.2s",
-                "maxBackoff": "3s",
-                "backoffMultiplier": 2,
-                "retryableStatusCodes": ["UNAVAILABLE"],
-            },
-        }
-    ]
-}
-CHANNEL_OPTIONS = (
-    ("grpc.service_config", json.dumps(_RETRIES)),
-    ("grpc.max_receive_message_length", 64 * 2**20),
-    # A watch may be silent for minutes; keepalives detect a dead connection.
-    ("grpc.keepalive_time_ms", 30_000),
-    ("grpc.keepalive_timeout_ms", 10_000),
-)
+# Every method may be repeated: creation carries a request id, the rest read or absorb.
+CHANNEL_OPTIONS = channel_options([{"service": SERVICE}], most_bytes=64 * 2**20)
 SERIALIZE = methodcaller("SerializeToString")
 
 

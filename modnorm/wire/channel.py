@@ -1,6 +1,7 @@
 """Channels to servers: plain or TLS, each call with the caller's bearer token."""
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeVar, cast
 
 import grpc
@@ -11,9 +12,11 @@ from modnorm.wire.credentials import AUTHORIZATION, Credentials, Metadata, read_
 
 __all__ = [
     "AUTHORIZATION",
+    "KEEPALIVE_SECONDS",
     "Credentials",
     "Metadata",
     "Options",
+    "channel_options",
     "closed_connection",
     "open_async_channel",
     "open_channel",
@@ -23,8 +26,43 @@ __all__ = [
 
 Options = Sequence[tuple[str, str | int]]
 
+KEEPALIVE_SECONDS = 30
+
 RequestT = TypeVar("RequestT")
 ResultT = TypeVar("ResultT")
+
+
+def channel_options(
+    methods: Sequence[Mapping[str, str]],
+    *,
+    most_bytes: int,
+    throttling: Mapping[str, float] | None = None,
+) -> Options:
+    """Return options of a channel: retries, keepalive and the size of responses.
+
+    Args:
+        methods: Services, or methods of services, that may run twice. gRPC repeats their calls
+            while the server is unavailable.
+        most_bytes: Largest accepted response.
+        throttling: Limit of retries to a server that keeps failing; None for no limit.
+    """
+    policy = {
+        "maxAttempts": 5,
+        "initialBackoff": "0.1s",
+        "maxBackoff": "2s",
+        "backoffMultiplier": 3,
+        "retryableStatusCodes": ["UNAVAILABLE"],
+    }
+    config: dict[str, object] = {"methodConfig": [{"name": list(methods), "retryPolicy": policy}]}
+    if throttling:
+        config["retryThrottling"] = throttling
+    return (
+        ("grpc.service_config", json.dumps(config)),
+        ("grpc.max_receive_message_length", most_bytes),
+        # A stream may be silent for minutes; keepalives detect a dead connection.
+        ("grpc.keepalive_time_ms", KEEPALIVE_SECONDS * 1000),
+        ("grpc.keepalive_timeout_ms", 10_000),
+    )
 
 
 def open_channel(target: str, credentials: Credentials, options: Options) -> grpc.Channel:

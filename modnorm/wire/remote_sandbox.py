@@ -1,6 +1,5 @@
 """Client of the sandbox service, with the interface of a local sandbox."""
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Self
@@ -10,7 +9,7 @@ import grpc
 from modnorm.errors import InvalidInputError, UnavailableError
 from modnorm.sandbox import Isolation, Outcome, Program
 from modnorm.v1 import sandbox_pb2, sandbox_pb2_grpc
-from modnorm.wire.channel import Credentials, open_channel
+from modnorm.wire.channel import Credentials, channel_options, open_channel
 from modnorm.wire.sandbox_conversions import (
     isolation_from_proto,
     outcome_from_proto,
@@ -22,27 +21,8 @@ _MEASURE_SECONDS = 120.0
 _SERVICE = sandbox_pb2.DESCRIPTOR.services_by_name["SandboxService"].full_name
 _QUEUE_SECONDS = 120.0
 """How long a program may wait for its turn, on top of its own limit."""
-_RETRIES = {
-    "methodConfig": [
-        {
-            # A program may run twice: it leaves nothing behind.
-            "name": [{"service": _SERVICE}],
-            "retryPolicy": {
-                "maxAttempts": 4,
-                "initialBackoff": "0.1s",
-                "maxBackoff": "2s",
-                "backoffMultiplier": 3,
-                "retryableStatusCodes": ["UNAVAILABLE"],
-            },
-        }
-    ]
-}
-_CHANNEL_OPTIONS = (
-    ("grpc.service_config", json.dumps(_RETRIES)),
-    ("grpc.max_receive_message_length", 16 * 2**20),
-    ("grpc.keepalive_time_ms", 30_000),
-    ("grpc.keepalive_timeout_ms", 10_000),
-)
+# A program may run twice: it leaves nothing behind.
+_CHANNEL_OPTIONS = channel_options([{"service": _SERVICE}], most_bytes=16 * 2**20)
 
 
 class RemoteSandbox:

@@ -1,17 +1,15 @@
 """Channels to other services, with common limits, keepalive and retries."""
 
-import json
 from collections.abc import Sequence
 
 import grpc.aio
 
-from modnorm.wire.channel import Credentials, open_async_channel
+from modnorm.wire.channel import Credentials, Options, channel_options, open_async_channel
 
 MESSAGE_BYTES = 64 * 2**20
 """Largest accepted message, which holds the prompts of a few thousand rows."""
 CALL_SECONDS = 30.0
 """Default deadline of a call."""
-KEEPALIVE_SECONDS = 30
 
 FLOW: Sequence[tuple[str, int]] = (
     ("grpc.http2.bdp_probe", 0),
@@ -29,28 +27,13 @@ _IDEMPOTENT: Sequence[dict[str, str]] = (
 )
 """Methods that gRPC may retry. Calls on a stream are repeated by its owner."""
 
-_SERVICE_CONFIG = {
-    "methodConfig": [
-        {
-            "name": list(_IDEMPOTENT),
-            "retryPolicy": {
-                "maxAttempts": 4,
-                "initialBackoff": "0.1s",
-                "maxBackoff": "2s",
-                "backoffMultiplier": 3,
-                "retryableStatusCodes": ["UNAVAILABLE"],
-            },
-        }
-    ],
-    "retryThrottling": {"maxTokens": 10, "tokenRatio": 0.5},
-}
-
-CHANNEL_OPTIONS: Sequence[tuple[str, str | int]] = (
-    ("grpc.service_config", json.dumps(_SERVICE_CONFIG)),
-    ("grpc.max_receive_message_length", MESSAGE_BYTES),
+CHANNEL_OPTIONS: Options = (
+    *channel_options(
+        _IDEMPOTENT,
+        most_bytes=MESSAGE_BYTES,
+        throttling={"maxTokens": 10, "tokenRatio": 0.5},
+    ),
     ("grpc.max_send_message_length", MESSAGE_BYTES),
-    ("grpc.keepalive_time_ms", KEEPALIVE_SECONDS * 1000),
-    ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.max_reconnect_backoff_ms", 5_000),
     *FLOW,

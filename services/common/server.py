@@ -9,9 +9,10 @@ from grpc_reflection.v1alpha import reflection
 from prometheus_client import CollectorRegistry
 
 from modnorm.errors import UnavailableError
+from modnorm.wire.channel import KEEPALIVE_SECONDS
 from services.common.access import AccessInterceptor, open_port
 from services.common.call_names import CallNames
-from services.common.channels import FLOW, KEEPALIVE_SECONDS, MESSAGE_BYTES
+from services.common.channels import FLOW, MESSAGE_BYTES
 from services.common.error_interceptor import ErrorInterceptor
 from services.common.metrics import CallMetrics
 from services.common.settings import ServiceSettings
