@@ -7,8 +7,12 @@ import pytest
 
 from modnorm.client.client import Client
 from modnorm.client.experiments import ExperimentState
-from modnorm.errors import NotFoundError, UnauthenticatedError, UnavailableError
-from modnorm.v1 import evaluation_pb2_grpc
+from modnorm.errors import (
+    NotFoundError,
+    UnauthenticatedError,
+    UnavailableError,
+)
+from modnorm.v1 import evaluation_pb2, evaluation_pb2_grpc
 from modnorm.wire.channel import Credentials
 from modnorm.wire.remote_sandbox import RemoteSandbox
 from modnorm.wire.tokens import Role, add_token, make_token, revoke_token
@@ -47,6 +51,22 @@ def test_a_worker_waits_while_its_token_file_is_missing(lab, channel, tmp_path):
     threading.Timer(0.3, file.write_text, [text]).start()
     with pytest.raises(NotFoundError):
         client.scale_map("0" * 64)
+
+
+def test_an_outcome_waits_for_the_token_that_replaces_a_revoked_one(
+    lab, channel, tmp_path, exhaust, write_token
+):
+    file = tmp_path / "token"
+    write_token(file, "rotated-before", Role.WORKER)
+    stub = evaluation_pb2_grpc.JobServiceStub(channel(Credentials(token_file=file)))
+    client = AggregatorClient(stub, worker="rotated", shutdown=Shutdown(0.0))
+    revoke_token(lab.accepted, "rotated-before")
+    with pytest.raises(UnauthenticatedError, match="revoked"):
+        exhaust(client.claim("nobody") or () for _ in range(10_000))
+    threading.Timer(2.0, write_token, [file, "rotated-after", Role.WORKER]).start()
+    lease = evaluation_pb2.Lease(job_id="nobody", token=1)
+    with pytest.raises(NotFoundError):
+        client.fail(lease, evaluation_pb2.FAILURE_KIND_INFRASTRUCTURE, "a reason")
 
 
 @pytest.mark.parametrize("name", ["none", "read"])

@@ -23,6 +23,7 @@ from modnorm.errors import (
     CancelledError,
     InvalidInputError,
     ModnormError,
+    UnauthenticatedError,
     UnavailableError,
 )
 from modnorm.v1 import evaluation_pb2 as messages
@@ -163,24 +164,34 @@ class AggregatorCalls:
     def _send_outcome(
         self, call: Callable[[], object], patience: float = FAILURE_PATIENCE
     ) -> None:
-        """Send the outcome of a job, with retries until the end of the grace period."""
+        """Send the outcome of a job, with retries until the end of the grace period.
+
+        A refused token is no reason to lose an outcome: its file may hold a new one soon.
+        """
         limit = stop_after_delay(patience)
         self._retry(
-            call, lambda state: limit(state) or self._shutdown.is_overdue, self._shutdown.sleep
+            call,
+            lambda state: limit(state) or self._shutdown.is_overdue,
+            self._shutdown.sleep,
+            passing=(UnavailableError, UnauthenticatedError),
         )
 
     @staticmethod
     def _retry(
-        call: Callable[[], ResultT], stop: StopBaseT, sleep: Callable[[float], None]
+        call: Callable[[], ResultT],
+        stop: StopBaseT,
+        sleep: Callable[[float], None],
+        *,
+        passing: tuple[type[ModnormError], ...] = (UnavailableError,),
     ) -> ResultT:
-        """Repeat a call while the aggregator is unavailable; the call may take effect twice."""
+        """Repeat a call while it fails with an error that passes; it may take effect twice."""
 
         def attempt() -> ResultT:
             with call_errors():
                 return call()
 
         retrying = Retrying(
-            retry=retry_if_exception_type(UnavailableError),
+            retry=retry_if_exception_type(passing),
             wait=wait_random_exponential(multiplier=0.2, max=5),
             stop=stop,
             sleep=sleep,
