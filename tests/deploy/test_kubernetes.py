@@ -3,75 +3,41 @@
 import re
 import shutil
 import subprocess
-from contextlib import closing
-from pathlib import Path
 
 import kubernetes_validate
-import psycopg
 import pytest
 import yaml
 
 from scripts.release_check import project_version
-from services.aggregator.storage.database import Database
-from services.aggregator.storage.states import JobState, Split
-from services.aggregator.storage.tables import Job
-from services.common.queue import QUEUE
 from services.common.settings import (
     AggregatorSettings,
     SandboxSettings,
     SupervisorSettings,
     TrainerSettings,
 )
+from tests.deploy.kubernetes_manifests import (
+    BASE,
+    BELOW,
+    CONTAINERS,
+    FOLDER,
+    FOLDERS,
+    ROOT,
+    SERVE,
+    SHOWN_BY_KEDA,
+    TRAINER,
+    WORKLOADS,
+    documents,
+    kustomization,
+    pod,
+)
 from tests.deploy.serve_command import parsed
 
-ROOT = Path(__file__).parents[2]
-FOLDER = ROOT / "deploy/kubernetes"
-FOLDERS = ("base", "gpu", "serve", "serve-gpu", "trainer")
-BELOW = {"../base", "../serve"}
-"""Folders that others build on."""
 SERVICES = ("aggregator", "calibrator", "sampler", "sandbox", "evaluator")
 SETTINGS = {
     f"MODNORM_{name}".upper()
     for kind in (AggregatorSettings, SandboxSettings, SupervisorSettings, TrainerSettings)
     for name in kind.model_fields
 }
-
-
-def documents(name):
-    return list(yaml.safe_load_all((FOLDER / name).read_text()))
-
-
-def kustomization(name):
-    (content,) = documents(f"{name}/kustomization.yaml")
-    return content
-
-
-BASE = [one for name in kustomization("base")["resources"] for one in documents(f"base/{name}")]
-SERVE = documents("serve/serve.yaml")
-TRAINER = [*documents("trainer/trainer.yaml"), *documents("trainer/students.yaml")]
-WORKLOADS = {
-    one["metadata"]["name"]: one
-    for one in [*BASE, *SERVE, *TRAINER]
-    if one["kind"] in {"Deployment", "StatefulSet"}
-}
-CONTAINERS = [
-    (name, container)
-    for name, one in WORKLOADS.items()
-    for kind in ("initContainers", "containers")
-    for container in one["spec"]["template"]["spec"].get(kind, [])
-]
-
-
-SCALING = documents("gpu/scaling.yaml")
-SHOWN_BY_KEDA = {
-    one["metadata"]["name"]: one["spec"]["secretTargetRef"]
-    for one in SCALING
-    if one["kind"] == "TriggerAuthentication"
-}
-(SCALED,) = (one["spec"] for one in SCALING if one["kind"] == "ScaledObject")
-TRIGGERS = {one["type"]: one["metadata"] for one in SCALED["triggers"]}
-
-
 OLDEST, NEWEST = "1.27", kubernetes_validate.latest_version()
 """Versions of Kubernetes; gRPC probes are stable since the first."""
 OBJECTS = [
@@ -105,10 +71,6 @@ def test_a_field_outside_the_schema_is_refused():
     service["spec"]["ports"][0]["portt"] = 1
     with pytest.raises(kubernetes_validate.ValidationError, match="portt"):
         kubernetes_validate.validate(service, NEWEST, strict=True)
-
-
-def pod(name):
-    return WORKLOADS[name]["spec"]["template"]["spec"]
 
 
 def test_every_file_is_part_of_it():
@@ -347,67 +309,6 @@ def test_nobody_reaches_anybody_but_as_listed():
         selector = spec["podSelector"]
         chosen = selector.get("matchExpressions", [{"values": []}])[0]
         assert "sandbox" not in chosen["values"] or chosen["operator"] == "NotIn"
-
-
-def test_keda_looks_at_the_queue_that_celery_fills():
-    assert TRIGGERS["redis"]["listName"] == QUEUE
-    assert SCALED["scaleTargetRef"]["name"] in WORKLOADS
-    assert {one["authenticationRef"]["name"] for one in SCALED["triggers"]} == set(SHOWN_BY_KEDA)
-
-
-def test_keda_reaches_what_it_looks_at():
-    policies = [one["spec"] for one in documents("base/network-policies.yaml")]
-    keda = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "keda"}}}
-    opened = {
-        (policy["podSelector"]["matchLabels"]["app"], port["port"])
-        for policy in policies
-        for rule in policy.get("ingress", [])
-        for port in rule.get("ports", [])
-        if keda in rule.get("from", [])
-    }
-    name, port = TRIGGERS["redis"]["address"].split(":")
-    asked = {(name, port), (TRIGGERS["postgresql"]["host"], TRIGGERS["postgresql"]["port"])}
-    assert {(f"{app}.modnorm.svc.cluster.local", str(number)) for app, number in opened} == asked
-
-
-@pytest.fixture
-def leases(postgres_url):
-    """A database with the documented user of KEDA, without foreign keys."""
-    role = TRIGGERS["postgresql"]["userName"]
-    with closing(Database(postgres_url)) as database:
-        database.migrate()
-    (grant,) = re.findall(r"GRANT .*;", (ROOT / "docs/deployment-kubernetes.md").read_text())
-    with closing(psycopg.connect(postgres_url, autocommit=True)) as connection:
-        connection.execute(f"DROP ROLE IF EXISTS {role}")
-        connection.execute(f"CREATE ROLE {role}")
-        connection.execute(grant)
-        connection.execute("SET session_replication_role = replica")  # no foreign keys
-        yield connection
-        connection.execute("RESET ROLE")
-        connection.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
-
-
-def test_keda_counts_the_workers_that_hold_leases_and_reads_nothing_else(leases):
-    held = [
-        *[(JobState.LEASED, worker, Split.SELECTION) for worker in ("a", "a", "b")],
-        (JobState.LEASED, "trainer", Split.TRAINING),
-        *[(state, "c", Split.HELDOUT) for state in JobState if state is not JobState.LEASED],
-    ]
-    for number, (state, worker, split) in enumerate(held):
-        job = Job(
-            id=f"j{number}",
-            experiment_id="e",
-            candidate=number,
-            split=split,
-            state=state,
-            worker=worker,
-        ).model_dump()
-        names, places = ", ".join(job), ", ".join(["%s"] * len(job))
-        leases.execute(f"INSERT INTO jobs ({names}) VALUES ({places})", [*job.values()])
-    leases.execute(f"SET ROLE {TRIGGERS['postgresql']['userName']}")
-    assert leases.execute(TRIGGERS["postgresql"]["query"]).fetchone() == (2,)
-    with pytest.raises(psycopg.errors.InsufficientPrivilege):
-        leases.execute("SELECT environment FROM jobs")
 
 
 @pytest.mark.parametrize("file", ["gpu/evaluator.yaml", "serve-gpu/serve.yaml"])

@@ -22,12 +22,15 @@ from modnorm.errors import (
     PreconditionError,
 )
 from modnorm.geometry.scale_map import ScaleMap
-from modnorm.noise import Block
-from modnorm.perturbation.candidate_weights import CandidateWeights, WeightView
 from modnorm.perturbation.descriptor import Descriptor
-from modnorm.perturbation.lineage import Lineage, Step
+from modnorm.perturbation.lineage import Lineage
 from modnorm.perturbation.methods import build_scale_map
 from modnorm.tasks.protocol import Message
+from tests.engines.independent_candidates import (
+    independent_sha256,
+    independent_state,
+    lineage_of,
+)
 
 LIMITS = GenerationLimits(max_tokens=24)
 Prompts = Sequence[Sequence[int]]
@@ -39,25 +42,6 @@ def answers(
 ) -> list[Completion]:
     with closing(engine.generate(prompts, limits)) as completions:
         return sorted(completions, key=lambda completion: completion.index)
-
-
-def independent_sha256(
-    checkpoint: Checkpoint, descriptor: Descriptor, scale_map: ScaleMap
-) -> tuple[str, Descriptor]:
-    """Build a candidate from the stored, fused tensors alone."""
-    weights = independent_state(checkpoint)
-    resolved = weights.apply(descriptor, scale_map)
-    return weights.sha256(), resolved
-
-
-def independent_state(checkpoint: Checkpoint) -> CandidateWeights:
-    stored = CheckpointWeights(checkpoint)
-    tensors = {tensor.name: stored.read(tensor) for tensor in stored.layout}
-    views = {
-        tensor.name: [WeightView(tensors[tensor.name], Block((0, tensor.shape[0]), None))]
-        for tensor in stored.layout
-    }
-    return CandidateWeights(stored.layout, views, model_digest=checkpoint.digest)
 
 
 def sampled(temperature: float, seeds: Sequence[int]) -> GenerationLimits:
@@ -126,14 +110,6 @@ def test_base_descriptor_changes_nothing(
     before = engine.weights_sha256()
     with engine.candidate(draw(scale_map, 0, radius=0.0), scale_map):
         assert engine.weights_sha256() == before
-
-
-def lineage_of(checkpoint: Checkpoint) -> Lineage:
-    """Two updates of ES and one with an amplitude a tensor."""
-    amplitudes = tuple(0.5 + index % 2 for index in range(len(physical_layout(checkpoint.config))))
-    shaped = Step("zo_finetuner", (5,), (0.25,), 0.03125, amplitudes=amplitudes)
-    updates = (es_step((1, 2), (0.0, 1.0), 0.02), es_step((3, 4), (0.5, 0.25), 0.02))
-    return Lineage(checkpoint.digest, "portable-v1", steps=(*updates, shaped))
 
 
 def test_a_state_is_a_function_of_its_lineage(

@@ -1,0 +1,81 @@
+"""Scaling of evaluators by KEDA: the queue and the leases that it reads."""
+
+import re
+from contextlib import closing
+
+import psycopg
+import pytest
+
+from services.aggregator.storage.database import Database
+from services.aggregator.storage.states import JobState, Split
+from services.aggregator.storage.tables import Job
+from services.common.queue import QUEUE
+from tests.deploy.kubernetes_manifests import (
+    ROOT,
+    SCALED,
+    SHOWN_BY_KEDA,
+    TRIGGERS,
+    WORKLOADS,
+    documents,
+)
+
+
+def test_keda_looks_at_the_queue_that_celery_fills():
+    assert TRIGGERS["redis"]["listName"] == QUEUE
+    assert SCALED["scaleTargetRef"]["name"] in WORKLOADS
+    assert {one["authenticationRef"]["name"] for one in SCALED["triggers"]} == set(SHOWN_BY_KEDA)
+
+
+def test_keda_reaches_what_it_looks_at():
+    policies = [one["spec"] for one in documents("base/network-policies.yaml")]
+    keda = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "keda"}}}
+    opened = {
+        (policy["podSelector"]["matchLabels"]["app"], port["port"])
+        for policy in policies
+        for rule in policy.get("ingress", [])
+        for port in rule.get("ports", [])
+        if keda in rule.get("from", [])
+    }
+    name, port = TRIGGERS["redis"]["address"].split(":")
+    asked = {(name, port), (TRIGGERS["postgresql"]["host"], TRIGGERS["postgresql"]["port"])}
+    assert {(f"{app}.modnorm.svc.cluster.local", str(number)) for app, number in opened} == asked
+
+
+@pytest.fixture
+def leases(postgres_url):
+    """A database with the documented user of KEDA, without foreign keys."""
+    role = TRIGGERS["postgresql"]["userName"]
+    with closing(Database(postgres_url)) as database:
+        database.migrate()
+    (grant,) = re.findall(r"GRANT .*;", (ROOT / "docs/deployment-kubernetes.md").read_text())
+    with closing(psycopg.connect(postgres_url, autocommit=True)) as connection:
+        connection.execute(f"DROP ROLE IF EXISTS {role}")
+        connection.execute(f"CREATE ROLE {role}")
+        connection.execute(grant)
+        connection.execute("SET session_replication_role = replica")  # no foreign keys
+        yield connection
+        connection.execute("RESET ROLE")
+        connection.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
+
+
+def test_keda_counts_the_workers_that_hold_leases_and_reads_nothing_else(leases):
+    held = [
+        *[(JobState.LEASED, worker, Split.SELECTION) for worker in ("a", "a", "b")],
+        (JobState.LEASED, "trainer", Split.TRAINING),
+        *[(state, "c", Split.HELDOUT) for state in JobState if state is not JobState.LEASED],
+    ]
+    for number, (state, worker, split) in enumerate(held):
+        job = Job(
+            id=f"j{number}",
+            experiment_id="e",
+            candidate=number,
+            split=split,
+            state=state,
+            worker=worker,
+        ).model_dump()
+        names, places = ", ".join(job), ", ".join(["%s"] * len(job))
+        leases.execute(f"INSERT INTO jobs ({names}) VALUES ({places})", [*job.values()])
+    leases.execute(f"SET ROLE {TRIGGERS['postgresql']['userName']}")
+    assert leases.execute(TRIGGERS["postgresql"]["query"]).fetchone() == (2,)
+    with pytest.raises(psycopg.errors.InsufficientPrivilege):
+        leases.execute("SELECT environment FROM jobs")
