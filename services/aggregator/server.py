@@ -53,7 +53,7 @@ from services.aggregator.storage.database import Database
 from services.aggregator.storage.database_errors import OnFault
 from services.aggregator.storage.lab_counts import LabCountStore
 from services.aggregator.storage.states import TERMINAL, ExperimentState
-from services.common.channels import open_channel
+from services.common.channels import open_service_channel
 from services.common.metrics import CallMetrics
 from services.common.queue import TRAIN_QUEUE, make_celery
 from services.common.server import RunningServer, port_of, start_server
@@ -348,7 +348,10 @@ def _open_channels(settings: AggregatorSettings) -> dict[str, grpc.aio.Channel]:
     targets = {"calibrator": settings.calibrator_target, "sampler": settings.sampler_target}
     if settings.sandbox_target:
         targets["sandbox"] = settings.sandbox_target
-    return {name: open_channel(target, settings.credentials) for name, target in targets.items()}
+    return {
+        name: open_service_channel(target, settings.credentials)
+        for name, target in targets.items()
+    }
 
 
 async def _repeat(action: Callable[[], Awaitable[None]], seconds: float) -> None:

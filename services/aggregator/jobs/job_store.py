@@ -24,7 +24,7 @@ from services.aggregator.experiments.phases import change_of, job_ended
 from services.aggregator.jobs.leases import extend_leases, extend_locked_lease, lease_jobs
 from services.aggregator.jobs.report_checks import Report, ReportChecks
 from services.aggregator.jobs.reporting import PackedReport, Reporting
-from services.aggregator.jobs.shared_transaction import together
+from services.aggregator.jobs.shared_transaction import run_in_one_transaction
 from services.aggregator.jobs.worker_requests import Claim, ClaimRequest, Heartbeat, stale
 from services.aggregator.storage.database import Database
 from services.aggregator.storage.lookups import is_training, lock_job, pending_jobs
@@ -52,15 +52,15 @@ class JobStore:
 
     def claim_all(self, requests: Sequence[ClaimRequest]) -> Sequence[Claim | Exception | None]:
         """Lease pending jobs under new fencing tokens; None for jobs that are not pending."""
-        return together(self._database, self._claim, requests)
+        return run_in_one_transaction(self._database, self._claim, requests)
 
     def heartbeat_all(self, beats: Sequence[Heartbeat]) -> Sequence[bool | Exception]:
         """Extend leases; return for each True if its job is cancelled, an error if it is lost."""
         answers: list[bool | Exception] = []
-        extended = together(self._database, self._extend, beats)
+        extended = run_in_one_transaction(self._database, self._extend, beats)
         for beat, answer in zip(beats, extended, strict=True):
             if answer is None:
-                answers.extend(together(self._database, self._extend_locked, [beat]))
+                answers.extend(run_in_one_transaction(self._database, self._extend_locked, [beat]))
             else:
                 answers.append(answer)
         return answers
@@ -74,7 +74,9 @@ class JobStore:
         Returns:
             For each report: its change, or the error for which it is refused.
         """
-        answers = together(self._database, self._store, [PackedReport.of(one) for one in reports])
+        answers = run_in_one_transaction(
+            self._database, self._store, [PackedReport.of(one) for one in reports]
+        )
         for answer in answers:
             if isinstance(answer, Change) and answer.job and answer.experiment:
                 self._early_stop.scored(answer.job)

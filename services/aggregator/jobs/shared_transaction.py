@@ -16,7 +16,7 @@ _OUTAGES = 2
 """Consecutive requests without an answer of the database, after which the others are not tried."""
 
 
-def together(
+def run_in_one_transaction(
     database: Database, work: Work[RequestT, AnswerT], requests: Sequence[RequestT]
 ) -> Sequence[AnswerT | Exception]:
     """Process requests in one transaction; if it fails, each in a separate transaction.
@@ -36,7 +36,7 @@ def together(
     outages = 0
     for request in requests:
         if outages < _OUTAGES:
-            answers.extend(together(database, work, [request]))
+            answers.extend(run_in_one_transaction(database, work, [request]))
             outages = outages + 1 if isinstance(answers[-1], UnavailableError) else 0
         else:
             answers.append(UnavailableError("the database did not answer", remedy="try again"))

@@ -31,7 +31,7 @@ from modnorm.wire.conversions import spec_to_proto
 from modnorm.wire.status import from_rpc_error, from_status
 from services.aggregator.server import Aggregator
 from services.calibrator.servicer import CalibrationServicer
-from services.common.channels import open_channel
+from services.common.channels import open_service_channel
 from services.common.queue import QUEUE, make_celery
 from services.common.server import start_server
 from services.common.settings import AggregatorSettings, ServiceSettings
@@ -345,7 +345,7 @@ async def running(settings, app=None):
     aggregator = Aggregator(settings, app)
     await aggregator.start()
     try:
-        async with open_channel(f"127.0.0.1:{aggregator.port}") as channel:
+        async with open_service_channel(f"127.0.0.1:{aggregator.port}") as channel:
             yield Lab(aggregator, settings, app, channel)
     finally:
         await aggregator.stop()

@@ -5,7 +5,7 @@ import pytest
 from modnorm.v1 import calibration_pb2 as pb
 from modnorm.v1 import calibration_pb2_grpc, common_pb2
 from services.calibrator.servicer import SERVICE, CalibrationServicer
-from services.common.channels import open_channel
+from services.common.channels import open_service_channel
 from services.common.server import start_server
 from services.common.settings import CalibratorSettings
 
@@ -80,7 +80,7 @@ def serve():
 
         running = await start_server("127.0.0.1:0", register)
         try:
-            async with open_channel(f"127.0.0.1:{running.port}") as channel:
+            async with open_service_channel(f"127.0.0.1:{running.port}") as channel:
                 yield calibration_pb2_grpc.CalibrationServiceStub(channel)
         finally:
             await running.stop(0)

@@ -20,7 +20,7 @@ from modnorm.errors import (
 )
 from modnorm.v1 import evaluation_pb2, evaluation_pb2_grpc, experiment_pb2, experiment_pb2_grpc
 from modnorm.wire.status import from_rpc_error
-from services.common.channels import MESSAGE_BYTES, open_channel
+from services.common.channels import MESSAGE_BYTES, open_service_channel
 from services.common.healthcheck import check
 from services.common.server import start_server
 from verification.labs.waiting import HANG_SECONDS
@@ -102,7 +102,7 @@ def register(server):
 async def running():
     server = await start_server("127.0.0.1:0", register)
     try:
-        async with open_channel(f"127.0.0.1:{server.port}") as channel:
+        async with open_service_channel(f"127.0.0.1:{server.port}") as channel:
             yield server, channel
     finally:
         await server.stop(0)

@@ -8,7 +8,7 @@ import pytest
 from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.errors import InvalidInputError, NotFoundError, PreconditionError, UnavailableError
 from modnorm.v1 import models_pb2, models_pb2_grpc
-from services.common.channels import open_channel
+from services.common.channels import open_service_channel
 from services.common.server import GrpcService
 from services.common.settings import ServiceSettings
 from services.common.student_servicer import SERVICE, ModelServicer
@@ -85,7 +85,7 @@ def test_a_student_is_pushed_to_a_service_that_lacks_it(trained, digest, served,
     shutil.copytree(trained, mine.root / digest)
 
     async def push(wanted):
-        async with open_channel(target) as channel:
+        async with open_service_channel(target) as channel:
             await push_student(channel, (), mine, wanted)
 
     asyncio.run(push(digest))

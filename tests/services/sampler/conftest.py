@@ -6,7 +6,7 @@ from modnorm.calibration.calibrate import calibrate
 from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.spec import CalibrationSpec
 from modnorm.v1 import sampling_pb2_grpc
-from services.common.channels import open_channel
+from services.common.channels import open_service_channel
 from services.common.server import start_server
 from services.common.settings import SamplerSettings
 from services.sampler.servicer import SERVICE, SamplingServicer
@@ -42,7 +42,7 @@ def serve(settings):
     async def serving():
         running = await start_server("127.0.0.1:0", register)
         try:
-            async with open_channel(f"127.0.0.1:{running.port}") as channel:
+            async with open_service_channel(f"127.0.0.1:{running.port}") as channel:
                 yield sampling_pb2_grpc.SamplingServiceStub(channel)
         finally:
             await running.stop(0)

@@ -6,13 +6,13 @@ from modnorm.errors import InvalidInputError
 from modnorm.tasks import Message
 from modnorm.wire.conversions import spec_from_proto
 from services.aggregator.experiments.upstream_services import Sampler
-from services.common.channels import MESSAGE_BYTES, open_channel
+from services.common.channels import MESSAGE_BYTES, open_service_channel
 
 
 def test_prompts_beyond_one_message_are_an_error_of_the_task(spec):
     async def scenario():
         row = [Message("user", "x" * (MESSAGE_BYTES // 4))]
-        async with open_channel("127.0.0.1:1") as channel:
+        async with open_service_channel("127.0.0.1:1") as channel:
             with pytest.raises(InvalidInputError) as caught:
                 await Sampler(channel).inspect(spec_from_proto(spec()), [row] * 4, 16)
         assert caught.value.field == "task"

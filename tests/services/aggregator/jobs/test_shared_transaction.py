@@ -14,7 +14,7 @@ from sqlmodel import SQLModel
 from modnorm.errors import InvalidInputError, ModnormError, StaleLeaseError, UnavailableError
 from services.aggregator.jobs.job_store import Change, Claim, ClaimRequest, FailureKind, Heartbeat
 from services.aggregator.jobs.reporting import Reporting
-from services.aggregator.jobs.shared_transaction import together
+from services.aggregator.jobs.shared_transaction import run_in_one_transaction
 from services.aggregator.storage.database import Database
 
 OWN = [("experiments", "id")] + [
@@ -205,7 +205,7 @@ def test_an_outage_fails_a_whole_batch_without_separate_waits(world):
         tries.append(len(requests))
         raise UnavailableError("gone")
 
-    answers = together(world.database, work, range(50))
+    answers = run_in_one_transaction(world.database, work, range(50))
     assert tries == [50, 1, 1]
     assert all(isinstance(answer, UnavailableError) for answer in answers)
     assert len({id(answer) for answer in answers}) == len(answers)
