@@ -60,11 +60,12 @@ class Process:
         self.send_signal(signal.SIGKILL)
 
     def children(self) -> list[int]:
-        """Return its child processes."""
-        listed = Path(f"/proc/{self.pid}/task/{self.pid}/children")
-        with suppress(FileNotFoundError):
-            return [int(pid) for pid in listed.read_text(encoding="ascii").split()]
-        return []
+        """Return the child processes of all its threads."""
+        found = []
+        for listed in Path(f"/proc/{self.pid}/task").glob("*/children"):
+            with suppress(OSError):  # the thread has ended
+                found += [int(pid) for pid in listed.read_text(encoding="ascii").split()]
+        return found
 
     def stop(self, seconds: float) -> bool:
         """Terminate the process, kill it if it does not end; return whether it ended itself.
