@@ -40,15 +40,15 @@ class ScriptedEngine:
         self.failure: Exception | None = None
         self.load_failure: Exception | None = None
         self.loads = 0
-        self.lasts = 1_000
-        """Experts that may answer until the engine has to be loaded again."""
+        self.lives: list[int] = []
+        """Experts that may answer after each load; after later loads all may."""
         self.left = 0
         self.batches: list[tuple[int, int, int]] = []
 
     def load(self):
         if self.load_failure is not None:
             raise self.load_failure
-        self.loads, self.left = self.loads + 1, self.lasts
+        self.loads, self.left = self.loads + 1, self.lives.pop(0) if self.lives else 1_000
         return self
 
     @contextmanager
