@@ -43,6 +43,8 @@ class ScriptedEngine:
         self.lives: list[int] = []
         """Experts that may answer after each load; after later loads all may."""
         self.left = 0
+        self.batching: Batching | None = None
+        """Where the questions of a server wait for this engine."""
         self.batches: list[tuple[int, int, int]] = []
 
     def load(self):
@@ -74,6 +76,11 @@ class ScriptedEngine:
 
     def close(self):
         assert not self.held
+
+    @property
+    def waiting(self):
+        """How many questions wait."""
+        return len(self.batching._waiting) if self.batching else 0
 
 
 class ScriptedAdapters:
@@ -195,6 +202,8 @@ def serve(ensemble, engine, adapters):
                     lambda expert, folder: folder.write_text(str(expert.index)),
                 )
             )
+            if way == "switching":
+                engine.batching = answering
             parts = Server(
                 ensemble,
                 answering,

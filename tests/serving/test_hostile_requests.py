@@ -176,7 +176,7 @@ def test_an_engine_that_cannot_be_loaded_again_fails_the_probes(serve, engine):
         first = threads.submit(call, address, CHAT, QUESTION)
         wait_until(lambda: engine.held, "the first call is answered")
         second = threads.submit(call, address, CHAT, QUESTION | {"model": "expert-1"})
-        wait_until(lambda: is_open(address, "2.0"), "the second call waits")
+        wait_until(lambda: engine.waiting == 1, "the second call waits")
         engine.failure = engine.load_failure = EngineError("the GPU is gone")
         engine.gate.set()
         assert first.result()[0] == 500
@@ -202,7 +202,7 @@ def test_a_request_that_the_task_refuses_fails_alone(serve, engine, ensemble, mo
         first = threads.submit(call, address, CHAT, QUESTION)
         wait_until(lambda: engine.held, "the first call is answered")
         waiting = [threads.submit(call, address, CHAT, each) for each in (QUESTION, hostile)]
-        wait_until(lambda: is_open(address, "3.0"), "both calls wait and will share a batch")
+        wait_until(lambda: engine.waiting == 2, "both calls wait and will share a batch")
         engine.gate.set()
         assert first.result()[0] == 200
         good, bad = (each.result() for each in waiting)
@@ -227,7 +227,7 @@ def test_a_waiting_request_whose_client_left_is_dropped(serve, engine):
         wait_until(lambda: engine.held, "the first call is answered")
         gone = http.client.HTTPConnection(urlsplit(address).netloc)
         gone.request("POST", CHAT, json.dumps(QUESTION | {"model": "expert-1"}), JSON)
-        wait_until(lambda: is_open(address, "2.0"), "the second call waits")
+        wait_until(lambda: engine.waiting == 1, "the second call waits")
         gone.close()
         wait_until(lambda: is_open(address, "1.0"), "the second call is dropped")
         engine.gate.set()
