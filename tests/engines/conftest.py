@@ -87,6 +87,13 @@ def bundled() -> Checkpoint:
     return resolve_checkpoint("tiny-thicket")
 
 
+@pytest.fixture
+def bundled_engine(bundled: Checkpoint) -> Iterator[TransformersEngine]:
+    engine = TransformersEngine(bundled)
+    yield engine
+    engine.close()
+
+
 @pytest.fixture(scope="session")
 def float32(bundled: Checkpoint, tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
     """The bundled model in float32, where rounding does not decide an argmax."""

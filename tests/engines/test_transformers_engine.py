@@ -1,13 +1,11 @@
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
@@ -19,8 +17,6 @@ from modnorm.engines import (
     EngineSettings,
     GenerationLimits,
     Numerics,
-    Sampling,
-    causal,
     decoding,
     load_engine,
 )
@@ -50,13 +46,6 @@ def exact(request: pytest.FixtureRequest) -> Checkpoint:
     return found
 
 
-@pytest.fixture
-def bundled_engine(bundled: Checkpoint) -> Iterator[TransformersEngine]:
-    engine = TransformersEngine(bundled)
-    yield engine
-    engine.close()
-
-
 def test_a_model_that_does_not_fit_a_gpu_twice_is_refused_before_it_is_loaded(
     bundled: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -81,68 +70,6 @@ def test_running_out_of_memory_for_the_copy_is_an_engine_error(
 def texts(engine: TransformersEngine, prompts: Prompts) -> list[tuple[str, int]]:
     done = sorted(engine.generate(prompts, LIMITS), key=lambda completion: completion.index)
     return [(completion.text, completion.tokens) for completion in done]
-
-
-def test_a_low_temperature_gives_the_greedy_completions(
-    bundled_engine: TransformersEngine, prompts: Prompts
-) -> None:
-    sampling = Sampling(1e-4, range(len(prompts)))
-    limits = GenerationLimits(LIMITS.max_tokens, sampling)
-    done = sorted(bundled_engine.generate(prompts, limits), key=lambda each: each.index)
-    assert [(each.text, each.tokens) for each in done] == texts(bundled_engine, prompts)
-
-
-def test_a_sampled_completion_does_not_depend_on_the_others(
-    bundled_engine: TransformersEngine, prompts: Prompts
-) -> None:
-    def sampled(asked: Prompts, seeds: Sequence[int]) -> list[str]:
-        limits = GenerationLimits(LIMITS.max_tokens, Sampling(1.0, seeds))
-        done = sorted(bundled_engine.generate(asked, limits), key=lambda each: each.index)
-        return [each.text for each in done]
-
-    together = sampled([*prompts, *prompts], range(2 * len(prompts)))
-    for index in (0, len(prompts) + 1):
-        assert sampled([prompts[index % len(prompts)]], [index]) == [together[index]]
-
-
-def test_tokens_are_drawn_in_proportion_to_their_probabilities() -> None:
-    logits = torch.log(torch.tensor([[0.2, 0.5, 0.0, 0.3]]))
-    drawn = [
-        int(causal._sample(logits, causal.Draws(1.0, [number / 1_000]))) for number in range(1_000)
-    ]
-    counts = [drawn.count(token) for token in range(4)]
-    assert counts == pytest.approx([200, 500, 0, 300], abs=2)
-
-
-@given(
-    logits=st.lists(st.floats(-5, 5), min_size=1, max_size=12),
-    top_p=st.floats(0.01, 1.0),
-    number=st.floats(0, 1, exclude_max=True),
-)
-def test_only_the_likeliest_tokens_are_drawn(
-    logits: list[float], top_p: float, number: float
-) -> None:
-    scores = torch.tensor([logits], dtype=torch.float64)
-    drawn = int(causal._sample(scores, causal.Draws(1.0, [number], top_p)))
-    chances = torch.softmax(scores, dim=-1)[0]
-    likelier = chances[chances > chances[drawn]].sum()
-    assert likelier < top_p + 1e-9
-
-
-def test_the_likeliest_tokens_keep_their_proportions() -> None:
-    logits = torch.log(torch.tensor([[0.2, 0.5, 0.0, 0.3]]))
-    draws = [causal.Draws(1.0, [number / 1_000], 0.75) for number in range(1_000)]
-    drawn = [int(causal._sample(logits, each)) for each in draws]
-    assert [drawn.count(token) for token in range(4)] == pytest.approx([0, 625, 0, 375], abs=2)
-
-
-def test_a_small_share_of_the_probability_gives_the_greedy_completions(
-    bundled_engine: TransformersEngine, prompts: Prompts
-) -> None:
-    sampling = Sampling(1.5, range(len(prompts)), top_p=1e-6)
-    limits = GenerationLimits(LIMITS.max_tokens, sampling)
-    done = sorted(bundled_engine.generate(prompts, limits), key=lambda each: each.index)
-    assert [(each.text, each.tokens) for each in done] == texts(bundled_engine, prompts)
 
 
 def reference(checkpoint: Checkpoint, prompts: Prompts) -> list[tuple[str, int]]:
