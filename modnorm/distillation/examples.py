@@ -4,6 +4,7 @@ from array import array
 from bisect import bisect_left, insort
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,17 +84,24 @@ class _RowExamples:
     def __init__(self) -> None:
         self.best: list[Example] = []
         self._seen = array("q")
-        """Hashes of all completions, in ascending order: an eighth of the memory of a set."""
+        """Keys of all completions, in ascending order: an eighth of the memory of a set."""
 
     def add(self, example: Example, keep: int) -> None:
         """Add an example unless an earlier one has its completion; keep the best ones."""
-        text = hash(example.answer.completion.strip())
-        place = bisect_left(self._seen, text)
-        if place < len(self._seen) and self._seen[place] == text:
+        key = _key(example.answer.completion.strip())
+        place = bisect_left(self._seen, key)
+        if place < len(self._seen) and self._seen[place] == key:
             return
-        self._seen.insert(place, text)
+        self._seen.insert(place, key)
         insort(self.best, example, key=_order)
         del self.best[keep:]
+
+
+def _key(text: str) -> int:
+    """Return 64 bits of a hash that is equal in every process, unlike Python's own."""
+    return int.from_bytes(
+        blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), signed=True
+    )
 
 
 def _order(example: Example) -> tuple[bool, int, int, int]:
