@@ -134,7 +134,7 @@ async def _listen(server: Server, listener: socket.socket) -> None:
 
 
 async def _stop_without_engine(serving: uvicorn.Server, answering: Answering) -> None:
-    """Stop a server whose engine has failed for good, so that whoever started it restarts it."""
+    """Stop a server whose engine has failed for good; a restart policy starts another."""
     while answering.is_alive:  # noqa: ASYNC110 - polls an engine
         await asyncio.sleep(_LOOK_SECONDS)
     serving.should_exit = True

@@ -38,7 +38,7 @@ def handlers():
 
 
 def test_a_server_without_an_engine_ends_with_an_error(server, adapters):
-    """So a restart policy starts another; one that stayed would refuse every request."""
+    """A restart policy then starts another. A server that stayed would refuse every request."""
 
     async def serve():
         await server.answering.start()
