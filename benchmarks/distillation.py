@@ -58,7 +58,7 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class DistilledRun:
     """The held-out metrics of a run, as fractions."""
 
     method: str
@@ -176,7 +176,7 @@ def _split(options: argparse.Namespace, split: str) -> dict[str, object]:
     return {"source": source, "limit": getattr(options, split)}
 
 
-def run(cell: Cell, device: int, options: argparse.Namespace) -> Outcome:
+def run(cell: Cell, device: int, options: argparse.Namespace) -> DistilledRun:
     """Run one cell on a device, in a process of its own."""
     directory: Path = options.out / cell.name
     spec = options.out / f"{cell.name}.yaml"
@@ -193,12 +193,12 @@ def run(cell: Cell, device: int, options: argparse.Namespace) -> Outcome:
     return read_outcome(cell, directory, options.heldout, time.monotonic() - begin)
 
 
-def read_outcome(cell: Cell, directory: Path, rows: int, seconds: float) -> Outcome:
+def read_outcome(cell: Cell, directory: Path, rows: int, seconds: float) -> DistilledRun:
     """Return the metrics of a finished distillation with some held-out rows."""
     document = json.loads((directory / "distillation.json").read_text())
     base, *rounds = document["rounds"]
     searches = [one["search"] for one in rounds]
-    return Outcome(
+    return DistilledRun(
         method=cell.method,
         seed=cell.seed,
         rows=rows,
@@ -236,14 +236,14 @@ def run_all(options: argparse.Namespace) -> None:
         list(pool.map(work, missing))
 
 
-def read_outcomes(out: Path) -> list[Outcome]:
+def read_outcomes(out: Path) -> list[DistilledRun]:
     """Return the outcomes so far."""
     file = out / "runs.jsonl"
     lines = file.read_text().splitlines() if file.exists() else []
-    return [Outcome(**json.loads(line)) for line in lines]
+    return [DistilledRun(**json.loads(line)) for line in lines]
 
 
-def table(outcomes: Sequence[Outcome]) -> Iterator[str]:
+def table(outcomes: Sequence[DistilledRun]) -> Iterator[str]:
     """Yield the lines of the table in Markdown, in per cent."""
     yield "| method | model | seeds | held-out | 95 % interval of a run | share of the gain |"
     yield "|---|---|---:|---:|---:|---:|"
@@ -261,7 +261,7 @@ def table(outcomes: Sequence[Outcome]) -> Iterator[str]:
         yield from _effect_of_rounds([one for one in outcomes if one.method == method])
 
 
-def _effect_of_rounds(runs: Sequence[Outcome]) -> Iterator[str]:
+def _effect_of_rounds(runs: Sequence[DistilledRun]) -> Iterator[str]:
     """Yield a line on the last student less the first of each seed, and the best one likewise."""
     if not runs or min(len(one.students) for one in runs) < 2:
         return
@@ -274,7 +274,7 @@ def _effect_of_rounds(runs: Sequence[Outcome]) -> Iterator[str]:
     yield f"{runs[0].method}, points of a later student over that of round 1: {words}"
 
 
-def _models(runs: Sequence[Outcome]) -> Iterator[tuple[str, list[float]]]:
+def _models(runs: Sequence[DistilledRun]) -> Iterator[tuple[str, list[float]]]:
     if not runs:
         return
     yield "base", [one.base for one in runs]
@@ -285,13 +285,13 @@ def _models(runs: Sequence[Outcome]) -> Iterator[tuple[str, list[float]]]:
     yield "student, best by development", [_chosen(one) for one in runs]
 
 
-def _chosen(run: Outcome) -> float:
+def _chosen(run: DistilledRun) -> float:
     """Return the metric of the first student that is best on the development rows."""
     pairs = zip(run.development[1:], run.students, strict=True)
     return max(pairs, key=lambda pair: pair[0])[1]
 
 
-def _share(run: Outcome, value: float) -> float | None:
+def _share(run: DistilledRun, value: float) -> float | None:
     gain = run.votes[0] - run.base
     return (value - run.base) / gain if gain > 0 else None
 
@@ -302,7 +302,7 @@ def spread(values: Sequence[float]) -> str:
     return f"{100 * mean(values):.1f}{deviation}"
 
 
-def _interval(runs: Sequence[Outcome], values: Sequence[float]) -> str:
+def _interval(runs: Sequence[DistilledRun], values: Sequence[float]) -> str:
     """Return the 95 % interval of one run with the mean metric, to the nearest held-out row."""
     rows = runs[0].rows
     interval = accuracy_interval(round(mean(values) * rows) / rows, rows)

@@ -102,7 +102,7 @@ def _source(options: argparse.Namespace, split: str) -> str:
 
 def _tune(options: argparse.Namespace) -> dict[str, float]:
     """Return the scale of each method that `modnorm tune` chooses."""
-    from modnorm.cli.experiment import carry_out  # noqa: PLC0415 - only in the child
+    from modnorm.cli.experiment import run_experiment  # noqa: PLC0415 - only in the child
     from modnorm.cli.tune_plan import plan_trials  # noqa: PLC0415 - as above
     from modnorm.cli.tune_work import trial_of  # noqa: PLC0415 - as above
     from modnorm.client.embedded import embedded_client  # noqa: PLC0415 - as above
@@ -122,7 +122,7 @@ def _tune(options: argparse.Namespace) -> dict[str, float]:
                 heldout=f"{{source: '{_source(options, 'development')}', limit: 100}}",
                 ensemble_size=experts,
             )
-            ended = [trial_of(spec, carry_out(client, spec, quiet=True)) for spec in trials]
+            ended = [trial_of(spec, run_experiment(client, spec, quiet=True)) for spec in trials]
             document = grid_document(trials[0], ended)
             chosen[method] = document.radius
             votes = {one.radius: one.mean for one in document.radii}

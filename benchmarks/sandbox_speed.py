@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from modnorm.sandbox import Outcome, Program, Sandbox, Verdict
+from modnorm.sandbox import Program, ProgramOutcome, Sandbox, Verdict
 from modnorm.sandbox.planning import plan_test
 
 
@@ -30,7 +30,7 @@ def _programs(folder: Path) -> dict[int, Program]:
     }
 
 
-def _report(outcomes: dict[int, Outcome], programs: dict[int, Program]) -> None:
+def _report(outcomes: dict[int, ProgramOutcome], programs: dict[int, Program]) -> None:
     print(dict(Counter(outcome.verdict.value for outcome in outcomes.values())))
     tests = [plan_test(test) for program in programs.values() for test in program.tests]
     print(f"{len(tests)} tests, {sum(not test.judged for test in tests)} self-reported")

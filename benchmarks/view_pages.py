@@ -39,9 +39,9 @@ from services.aggregator.storage.states import BASE_INDEX, ExperimentState, JobS
 from services.aggregator.storage.stored_artifacts import StoredText
 from services.aggregator.storage.table_statistics import insert_rows
 from services.aggregator.storage.tables import Experiment, Job
-from services.aggregator.web.finished_run import FinishedRun, Stored
 from services.aggregator.web.lab_catalog import LabCatalog
 from services.aggregator.web.sign_in import SignIn
+from services.aggregator.web.stored_run import PageStores, StoredRun
 from services.common.access.token_gate import TokenGate
 from services.common.settings import ServiceSettings
 from verification.labs import servers
@@ -57,7 +57,7 @@ def main() -> None:
     parser.add_argument("--postgres", action="store_true", help="instead of SQLite")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, _database(Path(folder), options) as database:
-        stored = Stored(database, ExperimentStore(database), ResultStore(database))
+        stored = PageStores(database, ExperimentStore(database), ResultStore(database))
         experiment_id = _store(stored, options.candidates)
         directory = Path(folder) / "run"
         _write_directory(stored, experiment_id, directory)
@@ -105,7 +105,7 @@ async def _seconds(client: httpx.AsyncClient, address: str) -> float:
     return time.perf_counter() - start
 
 
-def _store(stored: Stored, count: int) -> str:
+def _store(stored: PageStores, count: int) -> str:
     """Store an experiment that has succeeded; return its id."""
     experiments = stored.experiments
     experiment_id = experiments.create("large", _admission(count)).experiment.id
@@ -201,12 +201,12 @@ def _vote(session: Session, experiment_id: str, count: int, rewards: Sequence[fl
     )
 
 
-def _write_directory(stored: Stored, experiment_id: str, directory: Path) -> None:
+def _write_directory(stored: PageStores, experiment_id: str, directory: Path) -> None:
     with stored.database.read() as session:
         experiment = session.get_one(Experiment, experiment_id)
     directory.mkdir()
     write_file(directory / "spec.json", encode_json(experiment.spec.model_dump(mode="json")))
-    write_run(directory, FinishedRun(stored, experiment).run_data())
+    write_run(directory, StoredRun(stored, experiment).run_data())
 
 
 def _scale_map(method: str) -> ScaleMap:

@@ -282,7 +282,9 @@ def is_digest(profile: str) -> bool:
     return _DIGEST.fullmatch(profile) is not None
 
 
-def check_here(spec: ExperimentSpec, *, folders: Sequence[Path], engines: Collection[str]) -> None:
+def check_locally(
+    spec: ExperimentSpec, *, folders: Sequence[Path], engines: Collection[str]
+) -> None:
     """Make all checks that need no download and no model.
 
     Task file and radius artifact of the spec have been read.
@@ -294,22 +296,22 @@ def check_here(spec: ExperimentSpec, *, folders: Sequence[Path], engines: Collec
     check_resolved(spec)
     check_engine(spec, engines)
     check_splits_differ(spec)
-    check_search_here(spec, folders=folders)
+    check_search_locally(spec, folders=folders)
     task = task_of(spec)
-    heldout = _rows_here(task, spec.task.heldout, "task.heldout", folders)
+    heldout = _local_rows(task, spec.task.heldout, "task.heldout", folders)
     if heldout is not None:
         check_radius_is_tested_elsewhere(spec, rows_digest(heldout.rows))
     field, chosen_on = development_of(spec)
-    development = _rows_here(task, chosen_on, field, folders) if chosen_on else None
+    development = _local_rows(task, chosen_on, field, folders) if chosen_on else None
     if spec.distillation:
-        training = _rows_here(task, spec.distillation.rows, "distillation.rows", folders)
-        selection = _rows_here(task, spec.task.selection, "task.selection", folders)
+        training = _local_rows(task, spec.distillation.rows, "distillation.rows", folders)
+        selection = _local_rows(task, spec.task.selection, "task.selection", folders)
         if heldout and selection:
             check_no_row_is_shared(Splits(task, selection, heldout, development, training))
 
 
-def check_search_here(spec: ExperimentSpec, *, folders: Sequence[Path]) -> int | None:
-    """Check method, model and selection rows of a spec, as `check_here` does.
+def check_search_locally(spec: ExperimentSpec, *, folders: Sequence[Path]) -> int | None:
+    """Check method, model and selection rows of a spec, as `check_locally` does.
 
     The radius of the spec may be an artifact.
 
@@ -321,19 +323,19 @@ def check_search_here(spec: ExperimentSpec, *, folders: Sequence[Path]) -> int |
         PreconditionError: the rows are neither public nor on this machine.
     """
     check_names(spec)
-    selection = _rows_here(task_of(spec), spec.task.selection, "task.selection", folders)
+    selection = _local_rows(task_of(spec), spec.task.selection, "task.selection", folders)
     checkpoint = find_local_checkpoint(spec.model.name, spec.model.revision)
     rows = None if selection is None else len(selection.rows)
     if checkpoint is None:
         check_offline(spec.model.name, spec.model.revision)
     else:
-        _check_model_here(spec, checkpoint, rows)
+        _check_local_model(spec, checkpoint, rows)
     if spec.method.profile is not None and not is_digest(spec.method.profile):
         read_profile(spec.method.profile, None)
     return rows
 
 
-def _rows_here(
+def _local_rows(
     task: Task, rows: DataSpec, field: str, folders: Sequence[Path]
 ) -> LoadedRows | None:
     """Load rows from this machine; return None if they are on the hub."""
@@ -345,7 +347,7 @@ def _rows_here(
     return load_data(task, rows, field=field, folders=folders)
 
 
-def _check_model_here(
+def _check_local_model(
     spec: ExperimentSpec, checkpoint: Checkpoint, selection_rows: int | None
 ) -> None:
     config, method = checkpoint.config, spec.method

@@ -11,8 +11,8 @@ from services.aggregator.experiments.experiment_store import ExperimentStore
 from services.aggregator.experiments.result_store import ResultStore
 from services.aggregator.storage.database import Database
 from services.aggregator.storage.tables import Experiment
-from services.aggregator.web.finished_run import FinishedRuns, Stored
 from services.aggregator.web.lab_catalog import LabRun
+from services.aggregator.web.stored_run import PageStores, StoredRuns
 
 DATABASE = "modnorm.db"
 """Name of the database in the directory of an embedded lab."""
@@ -48,8 +48,8 @@ def _newest(database: Database, spec_digest: str) -> Experiment | None:
 
 
 def _state(database: Database, experiment: Experiment) -> Unfinished:
-    stored = Stored(database, ExperimentStore(database), ResultStore(database))
-    run = LabRun(stored, FinishedRuns(stored), experiment, None)
+    stored = PageStores(database, ExperimentStore(database), ResultStore(database))
+    run = LabRun(stored, StoredRuns(stored), experiment, None)
     if run.finished:
         return Unfinished("writing the results")
     return Unfinished(run.state, run.live, run.error, run.progress)

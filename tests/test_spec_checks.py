@@ -7,7 +7,7 @@ import pytest
 
 from modnorm.errors import InvalidInputError
 from modnorm.spec import parse_spec
-from modnorm.spec_checks import check_here, load_splits
+from modnorm.spec_checks import check_locally, load_splits
 
 SPLITS = ("selection", "heldout", "development", "training")
 FIELDS = {
@@ -50,7 +50,7 @@ def load(files):
                 },
             }
         )
-        check_here(spec, folders=(), engines=("auto",))
+        check_locally(spec, folders=(), engines=("auto",))
         return load_splits(spec, roots=None, folders=())
 
     return call

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 
 from modnorm.errors import UnavailableError
-from modnorm.sandbox import Isolation, Outcome, Program, Verdict
+from modnorm.sandbox import Isolation, Program, ProgramOutcome, Verdict
 from modnorm.tasks import Row, Task, get_task
 from modnorm.tasks.arithmetic import MAX_EXPRESSION
 from modnorm.tasks.conformance import HOSTILE_LENGTH, hostile_completions
@@ -62,9 +62,9 @@ SIZES = (100, 480, 4000, HOSTILE_LENGTH)
 class IdleRunner:
     """Fails every program without running it, so that only the judging around it is timed."""
 
-    def execute(self, program: Program) -> Outcome:  # noqa: ARG002 - as in Runner
+    def execute(self, program: Program) -> ProgramOutcome:  # noqa: ARG002 - as in Runner
         """Return a failed outcome; the program does not run."""
-        return Outcome(Verdict.FAILED, "not run", 0, 0, "", 0.0, 0.0)
+        return ProgramOutcome(Verdict.FAILED, "not run", 0, 0, "", 0.0, 0.0)
 
     def check_health(self) -> Isolation:
         """Raise, since nothing is isolated."""

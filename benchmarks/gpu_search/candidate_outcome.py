@@ -15,7 +15,7 @@ CPU seconds are those of the thread that takes the steps. It sleeps while it wai
 
 
 @dataclass(frozen=True)
-class Outcome:
+class CandidateOutcome:
     """A scored or stopped candidate. All processes use the same clock."""
 
     candidate: int

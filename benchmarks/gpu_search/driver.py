@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection, wait
 
-from benchmarks.gpu_search.candidate_outcome import Outcome
+from benchmarks.gpu_search.candidate_outcome import CandidateOutcome
 from benchmarks.gpu_search.child_processes import Child
 from benchmarks.gpu_search.driver_messages import (
     PARKED_LIMIT,
@@ -50,7 +50,7 @@ class _Search:
     thresholds: Thresholds
     began: float = field(default_factory=time.perf_counter)
     begun: int = 0
-    outcomes: list[Outcome] = field(default_factory=list)
+    outcomes: list[CandidateOutcome] = field(default_factory=list)
 
     @property
     def threshold(self) -> Threshold | None:
@@ -69,14 +69,14 @@ class _Search:
         self.begun += 1
         return EvaluateCandidate(candidate, self.plan.experts is not None, self.threshold)
 
-    def take(self, outcome: Outcome) -> None:
+    def take(self, outcome: CandidateOutcome) -> None:
         """Add the outcome of a candidate."""
         self.outcomes.append(outcome)
         if outcome.score is not None:
             self.thresholds.add(outcome.candidate, outcome.score)
 
 
-def search(processes: Sequence[Child], plan: Plan) -> tuple[list[Outcome], float]:
+def search(processes: Sequence[Child], plan: Plan) -> tuple[list[CandidateOutcome], float]:
     """Evaluate candidates on engines; return their outcomes and the total seconds."""
     run = _Search(plan, Thresholds([plan.candidates], plan.experts or plan.candidates))
     free, busy = [_Engine(one) for one in processes], dict[Connection, _Engine]()
@@ -102,7 +102,7 @@ def _receive(
     if isinstance(answer, Free):
         del busy[connection]
         return replace(engine, parked=answer.parked)
-    if not isinstance(answer, Outcome):
+    if not isinstance(answer, CandidateOutcome):
         raise TypeError(f"{engine.process.name} answered {answer!r}")
     run.take(answer)
     return None

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from multiprocessing.connection import Connection
 
-from benchmarks.gpu_search.candidate_outcome import Outcome
+from benchmarks.gpu_search.candidate_outcome import CandidateOutcome
 from benchmarks.gpu_search.candidates import descriptor_of, scale_map_of, seeds_of
 from benchmarks.gpu_search.drawn_engine import DrawnEngine
 from benchmarks.gpu_search.driver_messages import (
@@ -77,7 +77,7 @@ class Contender:
         candidate: int,
         threshold: Callable[[], Threshold | None] | None,
         parking: ParkingPolicy | None = None,
-    ) -> Outcome:
+    ) -> CandidateOutcome:
         """Score a candidate, or stop it.
 
         Args:
@@ -107,7 +107,7 @@ class Contender:
             stop=EarlyStop(candidate, task.reward_bounds, threshold) if threshold else None,
             parking=parking,
         ).judged()
-        return Outcome(
+        return CandidateOutcome(
             candidate=candidate,
             score=None if result.stopped else mean_reward([one.reward for one in result.answers]),
             began=began,

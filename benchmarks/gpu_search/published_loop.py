@@ -15,7 +15,7 @@ import torch
 from vllm import LLM, SamplingParams
 from vllm.platforms import current_platform
 
-from benchmarks.gpu_search.candidate_outcome import Outcome
+from benchmarks.gpu_search.candidate_outcome import CandidateOutcome
 from benchmarks.gpu_search.candidates import RADIUS, scale_map_of, seeds_of
 from benchmarks.gpu_search.driver_messages import WARM_UP, EvaluateCandidate, Free, Settings
 from benchmarks.gpu_search.workload import DrawnTask
@@ -71,7 +71,7 @@ class Contender:
         self.evaluate(0)
         self._workload = usual
 
-    def evaluate(self, candidate: int) -> Outcome:
+    def evaluate(self, candidate: int) -> CandidateOutcome:
         """Score a candidate."""
         rows = self._workload.table(candidate)
         lengths = self._workload.answers(candidate).lengths
@@ -92,7 +92,7 @@ class Contender:
         ]
         ended = time.perf_counter()
         switch = perturbed + restored
-        return Outcome(
+        return CandidateOutcome(
             candidate=candidate,
             score=mean_reward(rewards),
             began=began,

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.gpu_search.candidate_outcome import Outcome, together
+from benchmarks.gpu_search.candidate_outcome import CandidateOutcome, together
 from benchmarks.gpu_search.child_processes import Child, ending
 from benchmarks.gpu_search.contenders import Contender, Pool, contender_named, pool_of
 from benchmarks.gpu_search.driver import Plan, search
@@ -170,7 +170,11 @@ def said_texts(settings: Settings) -> SaidText | None:
 
 
 def wrongs(
-    outcomes: Sequence[Outcome], expected: Mapping[int, float], experts: int, *, late: bool
+    outcomes: Sequence[CandidateOutcome],
+    expected: Mapping[int, float],
+    experts: int,
+    *,
+    late: bool,
 ) -> dict[str, int]:
     """Return how many results differ from the draws, by kind; empty if all is right.
 

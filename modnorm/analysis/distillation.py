@@ -17,7 +17,7 @@ FILE = "distillation.json"
 """Name of the document in the directory of a distillation; written last."""
 
 
-class Figure(TypedDict):
+class Accuracy(TypedDict):
     """An accuracy on held-out or development rows."""
 
     metric: float | None
@@ -30,11 +30,11 @@ class SearchEntry(TypedDict):
 
     model: str
     """Model that was searched around."""
-    base: Figure
+    base: Accuracy
     """This model."""
-    best_expert: Figure
+    best_expert: Accuracy
     """The candidate at rank 1 by selection."""
-    vote: Figure
+    vote: Accuracy
     """The vote of the experts that answer training rows."""
     population: int
     ensemble_size: int
@@ -79,9 +79,9 @@ class RoundEntry(TypedDict):
     """Digest of the dataset."""
     student: str | None
     """Digest of the student."""
-    development: Figure
+    development: Accuracy
     """The model after the round on development rows, which choose the best round."""
-    heldout: Figure
+    heldout: Accuracy
     """This model on held-out rows, which choose nothing."""
     training: Mapping[str, object] | None
     """Steps, examples, losses, environment."""
@@ -107,13 +107,13 @@ class ComparedEntry(TypedDict):
     """Name of its directory."""
     best_round: int | None
     """Round of the student that is compared; None for a search."""
-    base: Figure
+    base: Accuracy
     """The base before any training."""
-    best_expert: Figure | None
+    best_expert: Accuracy | None
     """Candidate at rank 1 by selection, of the best round."""
-    vote: Figure | None
+    vote: Accuracy | None
     """Vote of the largest K, of the best round."""
-    student: Figure | None
+    student: Accuracy | None
     answers: int
     """Answers of all rounds, or of the search, those of the base included."""
     tokens: int | None
@@ -123,9 +123,9 @@ class ComparedEntry(TypedDict):
     """What keeps the run from being compared with the first one; empty when nothing does."""
 
 
-def figure(metric: float | None, rows: int) -> Figure:
+def accuracy_of(metric: float | None, rows: int) -> Accuracy:
     """Return an accuracy with its Wilson interval."""
-    return Figure(metric=metric, interval=accuracy_interval(metric, rows))
+    return Accuracy(metric=metric, interval=accuracy_interval(metric, rows))
 
 
 def search_entry(run: SearchedRun, model: str, size: int) -> SearchEntry:
@@ -143,9 +143,9 @@ def search_entry(run: SearchedRun, model: str, size: int) -> SearchEntry:
     best = run.candidates[ensemble.experts[0]]
     return SearchEntry(
         model=model,
-        base=figure(run.base.heldout_metric, ensemble.rows),
-        best_expert=figure(best.heldout_metric, ensemble.rows),
-        vote=figure(ensemble.metric, ensemble.rows),
+        base=accuracy_of(run.base.heldout_metric, ensemble.rows),
+        best_expert=accuracy_of(best.heldout_metric, ensemble.rows),
+        vote=accuracy_of(ensemble.metric, ensemble.rows),
         population=ensemble.population,
         ensemble_size=size,
     )
@@ -290,9 +290,9 @@ def _searched_entry(directory: Path, found: ResultsDocument, differs: list[str])
     return ComparedEntry(
         run=directory.name,
         best_round=None,
-        base=Figure(metric=base["heldout_metric"], interval=base["heldout_interval"]),
-        best_expert=Figure(metric=best["heldout_metric"], interval=best["heldout_interval"]),
-        vote=Figure(metric=vote["metric"], interval=vote["interval"]),
+        base=Accuracy(metric=base["heldout_metric"], interval=base["heldout_interval"]),
+        best_expert=Accuracy(metric=best["heldout_metric"], interval=best["heldout_interval"]),
+        vote=Accuracy(metric=vote["metric"], interval=vote["interval"]),
         student=None,
         answers=answers,
         tokens=tokens,

@@ -7,8 +7,8 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from modnorm.analysis.distillation import (
+    Accuracy,
     DistillationDocument,
-    Figure,
     RoundEntry,
     SearchEntry,
     best_entry,
@@ -70,7 +70,7 @@ def _rounds(axes: Axes, document: DistillationDocument) -> None:
     add_legend(axes)
 
 
-def _line(axes: Axes, name: str, colour: str, points: list[tuple[float, Figure]]) -> None:
+def _line(axes: Axes, name: str, colour: str, points: list[tuple[float, Accuracy]]) -> None:
     known = [(x, one["metric"], one["interval"]) for x, one in points]
     places = [x for x, metric, _ in known if metric is not None]
     values = [100 * metric for _, metric, _ in known if metric is not None]

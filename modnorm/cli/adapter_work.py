@@ -19,7 +19,7 @@ from modnorm.prediction.base_model import BasePlace
 from modnorm.prediction.ensemble_adapters import export_adapters, serving_command
 from modnorm.prediction.ensemble_definition import EnsembleDefinition, define_ensemble
 from modnorm.prediction.expert_cards import check_example
-from modnorm.prediction.manifest import read_manifest
+from modnorm.prediction.manifest import read_ensemble_manifest
 
 
 def write_adapters(
@@ -60,7 +60,7 @@ def _find(
 ) -> tuple[EnsembleDefinition, Checkpoint, TokenizerFinding]:
     """Return the ensemble, its base, and whether `AutoTokenizer` can be used."""
     if asked.is_manifest:
-        manifest = read_manifest(Path(asked.source))
+        manifest = read_ensemble_manifest(Path(asked.source))
         ensemble = manifest.narrowed(asked.population, asked.size)
         base = _base(ensemble, place)
         manifest.prompt.check(ensemble, base)

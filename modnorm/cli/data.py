@@ -14,7 +14,7 @@ from modnorm.errors import InvalidInputError, ModnormError, NotFoundError
 
 if TYPE_CHECKING:
     from modnorm.tasks.catalogue import Dataset
-    from modnorm.tasks.manifest import Manifest, Origin
+    from modnorm.tasks.manifest import DataManifest, Origin
 
 app = typer.Typer(
     help="List, fetch and check the rows of the paper's benchmarks.",
@@ -213,11 +213,11 @@ def _origin(origin: "Origin") -> str:
     return f"{origin.source}{config}{f' at {origin.revision}' if origin.revision else ''}"
 
 
-def _document(manifest: "Manifest") -> dict[str, object]:
+def _document(manifest: "DataManifest") -> dict[str, object]:
     return manifest.model_dump(mode="json", exclude={"splits": {"__all__": {"marks"}}})
 
 
-def _echo_splits(manifest: "Manifest") -> None:
+def _echo_splits(manifest: "DataManifest") -> None:
     from modnorm.tasks.catalogue import find_task
 
     splits = find_task(manifest.task, field="task").splits

@@ -4,9 +4,9 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from modnorm.analysis.distillation import (
+    Accuracy,
     ComparedEntry,
     DistillationDocument,
-    Figure,
     RoundEntry,
     describe_gain,
     total_budget,
@@ -74,5 +74,5 @@ def _rows(entry: RoundEntry, document: DistillationDocument) -> Iterator[tuple[s
     yield number, f"{name}{mark}", development, *_shown(entry["heldout"])
 
 
-def _shown(value: Figure) -> tuple[str, str]:
+def _shown(value: Accuracy) -> tuple[str, str]:
     return percent(value["metric"]), interval(value["interval"])

@@ -50,7 +50,7 @@ def follow_to_end(  # noqa: PLR0913 - most have defaults
     return ended
 
 
-def carry_out(  # noqa: PLR0913 - most have defaults
+def run_experiment(  # noqa: PLR0913 - most have defaults
     client: Client,
     spec: ExperimentSpec,
     *,

@@ -14,7 +14,7 @@ from modnorm.files import check_writable, write_file
 from modnorm.prediction.base_model import BasePlace
 from modnorm.prediction.ensemble_definition import define_ensemble
 from modnorm.prediction.expert_cards import check_example
-from modnorm.prediction.manifest import encode_manifest, make_manifest, read_manifest
+from modnorm.prediction.manifest import encode_manifest, make_manifest, read_ensemble_manifest
 from modnorm.prediction.rebuilding import rebuild
 
 
@@ -53,7 +53,7 @@ def write_manifest(
 
 def rebuild_manifest(manifest: Path, place: BasePlace, out: Path, *, as_json: bool) -> None:
     """Write and verify the checkpoints of a manifest."""
-    read = read_manifest(manifest)
+    read = read_ensemble_manifest(manifest)
     base = place.find(read.ensemble.model, read.ensemble.model_digest)
     finding = check_example(read, base)
     names = rebuild(read, base, out, finding)

@@ -87,9 +87,9 @@ def _check(spec: "ExperimentSpec", wanted: "Matching") -> None:
         PreconditionError: the rows are not public and not on this machine.
     """
     from modnorm.radius.matching_checks import check_count, check_method
-    from modnorm.spec_checks import check_search_here
+    from modnorm.spec_checks import check_search_locally
 
     check_method(spec.method, wanted.radii, wanted.sigma)
-    rows = check_search_here(spec, folders=settings().split_folders)
+    rows = check_search_locally(spec, folders=settings().split_folders)
     if rows is not None:
         check_count(rows, wanted.settings.prompts)

@@ -137,7 +137,7 @@ def seeded(spec: "ExperimentSpec", seed: int | None) -> "ExperimentSpec":
     return parse_spec({**data, "population": {**data["population"], "seed": seed}})
 
 
-def check_here(spec: "ExperimentSpec", file: Path | None = None) -> None:
+def check_spec(spec: "ExperimentSpec", file: Path | None = None) -> None:
     """Refuse a spec before a lab is started, as far as this machine can check it.
 
     With a file, from which the spec was read, errors name the line.
@@ -148,10 +148,10 @@ def check_here(spec: "ExperimentSpec", file: Path | None = None) -> None:
     """
     from modnorm.engines import engine_names
     from modnorm.spec import located
-    from modnorm.spec_checks import check_here
+    from modnorm.spec_checks import check_locally
 
     with located(file) if file is not None else nullcontext():
-        check_here(spec, folders=settings().split_folders, engines=engine_names())
+        check_locally(spec, folders=settings().split_folders, engines=engine_names())
 
 
 def check_model(spec: "ExperimentSpec") -> None:

@@ -20,7 +20,7 @@ from modnorm.prediction.ensemble_definition import (
     define_ensemble,
     task_identity,
 )
-from modnorm.prediction.manifest import read_manifest
+from modnorm.prediction.manifest import read_ensemble_manifest
 from modnorm.prediction.question_files import answer_line
 from modnorm.prediction.ranked_votes import OnProgress, Prediction
 from modnorm.prediction.run_predictions import PredictionSettings, Predictor
@@ -55,9 +55,9 @@ class Asked:
         return self.server is None and Path(self.source).is_file()
 
     def find(self) -> EnsembleDefinition:
-        """Return the ensemble's definition; see `define_ensemble` and `Manifest.narrowed`."""
+        """Return the definition of the ensemble."""
         if self.is_manifest:
-            return read_manifest(Path(self.source)).narrowed(self.population, self.size)
+            return read_ensemble_manifest(Path(self.source)).narrowed(self.population, self.size)
         with opened_run(self.source, self.server) as run:
             return define_ensemble(run, self.population, self.size)
 
@@ -68,7 +68,7 @@ class Asked:
             ConflictError: it has another one, so experts would be asked otherwise than in the run.
         """
         if self.is_manifest:
-            read_manifest(Path(self.source)).prompt.check(ensemble, base)
+            read_ensemble_manifest(Path(self.source)).prompt.check(ensemble, base)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from modnorm.cli.console import stderr
-from modnorm.cli.options import check_here, check_model, read_spec, seeded
+from modnorm.cli.options import check_model, check_spec, read_spec, seeded
 from modnorm.client.rundir import RunDirectory
 from modnorm.errors import InvalidInputError, ModnormError
 from modnorm.spec import ExperimentSpec
@@ -72,7 +72,7 @@ def report_failure(planned: PlannedRun, error: ModnormError) -> None:
 
 def _fault(planned: PlannedRun) -> ModnormError | None:
     try:
-        check_here(planned.spec, planned.file)
+        check_spec(planned.spec, planned.file)
         check_model(planned.spec)
     except ModnormError as error:
         return error

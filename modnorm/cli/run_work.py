@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from modnorm.cli.console import emit_json, stderr, stdout, warn
-from modnorm.cli.experiment import carry_out
+from modnorm.cli.experiment import run_experiment
 from modnorm.cli.options import settings
 from modnorm.cli.results import read_results, results_table, write_results
 from modnorm.cli.run_plan import PlannedRun, report_failure
@@ -100,7 +100,7 @@ def _run_each(
 
 def _carry_out(client: Client, planned: PlannedRun, options: RunOptions) -> None:
     with open_tracking(options.start_tracker, warn) as tracking:
-        experiment = carry_out(
+        experiment = run_experiment(
             client,
             planned.spec,
             quiet=options.quiet,

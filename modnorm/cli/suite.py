@@ -8,7 +8,7 @@ import typer
 
 from modnorm.cli.command_help import HelpedCommand
 from modnorm.cli.interruption import interruptible
-from modnorm.cli.options import Json, Quiet, check_here, settings
+from modnorm.cli.options import Json, Quiet, check_spec, settings
 from modnorm.cli.suite_output import draw, show_plan, show_status, written
 from modnorm.errors import InvalidInputError, ModnormError
 from modnorm.hints import one_of
@@ -97,9 +97,9 @@ def run(  # noqa: PLR0913 - each argument is an option of the command
     if server is None:
         _check_any(cells)
     with interruptible("stopped; the same command resumes here"), hold(directory):
-        from modnorm.cli.suite_work import carry_out
+        from modnorm.cli.suite_work import run_suite
 
-        finished = carry_out(
+        finished = run_suite(
             loaded, cells, directory, server=server, in_flight=in_flight, quiet=quiet
         )
     show_status(loaded, cells, directory, as_json=as_json)
@@ -178,7 +178,7 @@ def _check_any(cells: Sequence["Cell"]) -> None:
     first: ModnormError | None = None
     for cell in cells:
         try:
-            check_here(cell.spec)
+            check_spec(cell.spec)
         except ModnormError as error:
             first = first or error
         else:

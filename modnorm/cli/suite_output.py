@@ -12,7 +12,7 @@ from modnorm.cli.options import connect
 if TYPE_CHECKING:
     from modnorm.suites import Cell, LoadedSuite
     from modnorm.suites.built_tables import BuiltTable
-    from modnorm.suites.outcomes import Outcomes
+    from modnorm.suites.outcomes import SuiteOutcomes
     from modnorm.suites.running.suite_status import CellStatus
     from modnorm.suites.suite_plan import SuitePlan
 
@@ -97,7 +97,7 @@ def written(built: Sequence["BuiltTable"], how: str) -> str:
     return "\n".join((to_markdown if how == "markdown" else to_text)(each) for each in built)
 
 
-def draw(outcomes: "Outcomes", place: Path) -> None:
+def draw(outcomes: "SuiteOutcomes", place: Path) -> None:
     """Write the figures of the finished cells into a directory, and their names to stderr.
 
     Raises:

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from modnorm.cli.options import Json, Quiet, SpecFile, check_here, numbers, read_unsettled_spec
+from modnorm.cli.options import Json, Quiet, SpecFile, check_spec, numbers, read_unsettled_spec
 from modnorm.cli.radius import Out, held, home_of
 
 Radii = Annotated[
@@ -62,7 +62,7 @@ def tune(  # noqa: PLR0913 - each argument is an option of the command
         ensemble_size=ensemble_size,
     )
     if server is None:
-        check_here(specs[0], spec_file)
+        check_spec(specs[0], spec_file)
     home = home_of(spec_file, "tune", out)
     with held(home):
         from modnorm.cli.tune_work import try_all

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from modnorm.cli.console import percent, table
-from modnorm.cli.experiment import SAME_COMMAND, carry_out, follow_to_end
+from modnorm.cli.experiment import SAME_COMMAND, follow_to_end, run_experiment
 from modnorm.cli.interruption import interruptible
 from modnorm.cli.options import connect, settings
 from modnorm.cli.radius import RESUMES, conclude
@@ -47,7 +47,7 @@ def _embedded(specs: Sequence[ExperimentSpec], out: Path, *, quiet: bool) -> lis
         interruptible(RESUMES),
         embedded_client(out, settings()) as client,
     ):
-        return [trial_of(spec, carry_out(client, spec, quiet=quiet)) for spec in specs]
+        return [trial_of(spec, run_experiment(client, spec, quiet=quiet)) for spec in specs]
 
 
 def _in_lab(specs: Sequence[ExperimentSpec], server: str, *, quiet: bool) -> list[Trial]:

@@ -7,7 +7,7 @@ import typer
 
 from modnorm.cli.console import emit_json
 from modnorm.cli.escaping import visible
-from modnorm.cli.options import Json, check_here, read_spec, settings
+from modnorm.cli.options import Json, check_spec, read_spec, settings
 from modnorm.errors import ModnormError
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def _check(path: Path) -> dict[str, object]:
     """Return the entry of a spec: whether it is valid, and what is wrong or left to the run."""
     try:
         spec = read_spec(path)
-        check_here(spec, path)
+        check_spec(spec, path)
     except ModnormError as error:
         fault = {"message": error.message, "field": error.field, "remedy": error.remedy}
         return {"file": str(path), "valid": False, "error": str(error), **fault}

@@ -18,7 +18,7 @@ from modnorm.analysis.distillation import (
     DistillationDocument,
     RoundEntry,
     SearchEntry,
-    figure,
+    accuracy_of,
     round_directory,
     search_entry,
 )
@@ -95,11 +95,11 @@ def _round_entry(
         harvest=_counts(result) if result.HasField("harvest") else None,
         dataset=result.dataset_digest or None,
         student=result.student_digest or None,
-        development=figure(
+        development=accuracy_of(
             result.development_metric if result.HasField("development_metric") else None,
             made_from.development_rows,
         ),
-        heldout=figure(
+        heldout=accuracy_of(
             result.heldout_metric if result.HasField("heldout_metric") else None,
             made_from.heldout_rows,
         ),

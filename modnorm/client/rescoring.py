@@ -14,7 +14,7 @@ from modnorm.analysis.run_data import BaseRow, CandidateRow
 from modnorm.errors import InvalidInputError, PreconditionError
 from modnorm.search.ranking import mean_reward
 from modnorm.search.rescored_votes import (
-    Figure,
+    OldAndNew,
     RescoredEnsemble,
     RescoredModel,
     RescoredRankOne,
@@ -164,8 +164,8 @@ class _Judging:
             metric = self._task.metric(self.rows[_HELDOUT], ballot.correct)
         return RescoredModel(
             candidate,
-            Figure(old.selection_reward, self._rewards.get(candidate)),
-            Figure(old.heldout_metric, metric),
+            OldAndNew(old.selection_reward, self._rewards.get(candidate)),
+            OldAndNew(old.heldout_metric, metric),
             self._changed[candidate, _SELECTION],
             self._changed[candidate, _HELDOUT],
         )

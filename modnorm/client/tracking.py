@@ -16,7 +16,7 @@ from modnorm.errors import CancelledError, ModnormError
 from modnorm.spec import ExperimentSpec
 from modnorm.tracking.background import BackgroundTracker
 from modnorm.tracking.registry import StartTracker
-from modnorm.tracking.tracker import Outcome, Point, TrackedRun
+from modnorm.tracking.tracker import Point, RunStatus, TrackedRun
 from modnorm.v1 import experiment_pb2 as experiments
 from modnorm.wire.conversions import spec_from_proto, state_name
 from modnorm.wire.run_messages import extent
@@ -73,7 +73,7 @@ class RunTracking(Tracking):
         self._held: Point | None = None
         self._phase = ""
         self._logged = 0.0
-        self._outcome = Outcome.SUCCEEDED
+        self._outcome = RunStatus.SUCCEEDED
 
     @override
     def __exit__(
@@ -85,7 +85,7 @@ class RunTracking(Tracking):
         self._flush()
         if error is not None:
             is_stop = isinstance(error, CancelledError) or not isinstance(error, Exception)
-            self._outcome = Outcome.STOPPED if is_stop else Outcome.FAILED
+            self._outcome = RunStatus.STOPPED if is_stop else RunStatus.FAILED
         self._tracker.end(self._outcome)
 
     @override

@@ -6,10 +6,10 @@ from modnorm.checkpoint.reference import Checkpoint
 from modnorm.checkpoint.tokenizer_check import differing_prompts
 from modnorm.perturbation.model_card import TokenizerFinding
 from modnorm.prediction.ensemble_definition import EnsembleDefinition
-from modnorm.prediction.manifest import Manifest
+from modnorm.prediction.manifest import EnsembleManifest
 
 
-def check_example(manifest: Manifest, base: Checkpoint) -> TokenizerFinding:
+def check_example(manifest: EnsembleManifest, base: Checkpoint) -> TokenizerFinding:
     """Return whether `AutoTokenizer` reproduces the prompt of a manifest's question."""
     messages = manifest.ensemble.task.load().messages(manifest.prompt.question)
     return TokenizerFinding(1, len(differing_prompts(base, [messages])))

@@ -69,7 +69,7 @@ class ExamplePrompt:
 
 
 @dataclass(frozen=True, slots=True)
-class Manifest:
+class EnsembleManifest:
     """An ensemble with the means to verify it."""
 
     ensemble: EnsembleDefinition
@@ -93,7 +93,7 @@ class Manifest:
         return replace(self.ensemble, experts=self.ensemble.experts[:size])
 
 
-def encode_manifest(manifest: Manifest) -> bytes:
+def encode_manifest(manifest: EnsembleManifest) -> bytes:
     """Return a manifest as JSON."""
     ensemble = manifest.ensemble
     content = {
@@ -118,7 +118,9 @@ def encode_manifest(manifest: Manifest) -> bytes:
     return f"{json.dumps(content, sort_keys=True, allow_nan=False)}\n".encode()
 
 
-def make_manifest(ensemble: EnsembleDefinition, base: Checkpoint, example: Raw) -> Manifest:
+def make_manifest(
+    ensemble: EnsembleDefinition, base: Checkpoint, example: Raw
+) -> EnsembleManifest:
     """Return the manifest of an ensemble; each expert's weights are made once, to digest them.
 
     Args:
@@ -132,10 +134,12 @@ def make_manifest(ensemble: EnsembleDefinition, base: Checkpoint, example: Raw) 
     """
     prompt = ExamplePrompt.of(ensemble, base, example)
     descriptors = [expert.descriptor for expert in ensemble.experts]
-    return Manifest(ensemble, prompt, candidate_digests(base, descriptors, ensemble.scale_map))
+    return EnsembleManifest(
+        ensemble, prompt, candidate_digests(base, descriptors, ensemble.scale_map)
+    )
 
 
-def read_manifest(path: Path) -> Manifest:
+def read_ensemble_manifest(path: Path) -> EnsembleManifest:
     """Read a manifest.
 
     Raises:
@@ -162,7 +166,9 @@ def read_manifest(path: Path) -> Manifest:
         experts=experts,
     )
     digests = tuple(part.weights_sha256 for part in content.experts)
-    return Manifest(ensemble, ExamplePrompt(prompt.question, prompt.tokens_sha256), digests)
+    return EnsembleManifest(
+        ensemble, ExamplePrompt(prompt.question, prompt.tokens_sha256), digests
+    )
 
 
 def _refused(path: Path, reason: str) -> InvalidInputError:

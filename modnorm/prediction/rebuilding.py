@@ -8,11 +8,11 @@ from modnorm.errors import ConflictError
 from modnorm.perturbation.checkpoint_export import export_candidate
 from modnorm.perturbation.model_card import TokenizerFinding, model_card
 from modnorm.prediction.expert_cards import expert_facts
-from modnorm.prediction.manifest import Manifest
+from modnorm.prediction.manifest import EnsembleManifest
 
 
 def rebuild(
-    manifest: Manifest, base: Checkpoint, directory: Path, finding: TokenizerFinding
+    manifest: EnsembleManifest, base: Checkpoint, directory: Path, finding: TokenizerFinding
 ) -> tuple[str, ...]:
     """Write a checkpoint with a model card for each expert, and verify its weights.
 
@@ -40,7 +40,7 @@ def rebuild(
 
 
 def _write(
-    manifest: Manifest, base: Checkpoint, draft: Path, finding: TokenizerFinding
+    manifest: EnsembleManifest, base: Checkpoint, draft: Path, finding: TokenizerFinding
 ) -> tuple[str, ...]:
     names = []
     experts = zip(manifest.ensemble.experts, manifest.weights_sha256, strict=True)

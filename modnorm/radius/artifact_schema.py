@@ -13,7 +13,7 @@ GRID, MATCHING = "grid", "functional-matching"
 
 Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Figure = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class _Schema(BaseModel):
@@ -112,10 +112,10 @@ class Candidate(_Schema):
     """The displacement of one candidate (`modnorm.radius.displacement.Displacement`)."""
 
     seed: int = Field(ge=0)
-    kl: Figure
-    hidden: Figure
-    hidden_rms: Figure
-    states: tuple[Figure, ...]
+    kl: NonNegative
+    hidden: NonNegative
+    hidden_rms: NonNegative
+    states: tuple[NonNegative, ...]
 
 
 class Condition(_Schema):
@@ -123,9 +123,9 @@ class Condition(_Schema):
 
     radius: Positive
     """R, or sigma of the reference."""
-    kl: Figure
-    hidden: Figure
-    hidden_rms: Figure
+    kl: NonNegative
+    hidden: NonNegative
+    hidden_rms: NonNegative
     candidates: tuple[Candidate, ...] = Field(min_length=1)
 
     @model_validator(mode="after")
@@ -139,7 +139,7 @@ class Condition(_Schema):
 class MatchedCondition(Condition):
     """A radius and its objective."""
 
-    objective: Figure | None
+    objective: NonNegative | None
     """J(R); None if the radius changes nothing."""
 
 

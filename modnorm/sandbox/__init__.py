@@ -2,7 +2,7 @@
 
 from modnorm.sandbox.isolation import Guarantee, Isolation
 from modnorm.sandbox.jail.jail_messages import Mechanism
-from modnorm.sandbox.program import Limits, Outcome, Program, Verdict
+from modnorm.sandbox.program import Limits, Program, ProgramOutcome, Verdict
 from modnorm.sandbox.sandbox import Runner, Sandbox
 
 __all__ = [
@@ -10,8 +10,8 @@ __all__ = [
     "Isolation",
     "Limits",
     "Mechanism",
-    "Outcome",
     "Program",
+    "ProgramOutcome",
     "Runner",
     "Sandbox",
     "Verdict",

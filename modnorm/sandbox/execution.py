@@ -10,7 +10,7 @@ from modnorm.sandbox.jail.interpreter import EXIT_MEMORY
 from modnorm.sandbox.jail.jail_messages import EndReason, WardenReport
 from modnorm.sandbox.judge import TooMuchWorkError, holds
 from modnorm.sandbox.planning import RequireCondition, RunStatements, TestPlan, plan_test
-from modnorm.sandbox.program import Limits, Outcome, Program, Verdict
+from modnorm.sandbox.program import Limits, Program, ProgramOutcome, Verdict
 from modnorm.sandbox.session import ProgramSession, StoppedError
 from modnorm.sandbox.zygote_client import ZygoteClient
 
@@ -57,7 +57,7 @@ class _Progress:
     self_reported: int = 0
 
 
-def execute(zygote: ZygoteClient, program: Program) -> Outcome:
+def execute(zygote: ZygoteClient, program: Program) -> ProgramOutcome:
     """Run a program and return its verdict.
 
     Raises:
@@ -74,7 +74,7 @@ def execute(zygote: ZygoteClient, program: Program) -> Outcome:
         except StoppedError as error:
             stopped = error
     verdict, detail = _verdict(stopped, session.report, program.limits)
-    return Outcome(
+    return ProgramOutcome(
         verdict=verdict,
         detail=detail,
         tests_passed=progress.tests_passed,

@@ -80,7 +80,7 @@ class Program:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ProgramOutcome:
     """A verdict and its details."""
 
     verdict: Verdict

@@ -9,14 +9,14 @@ from modnorm.sandbox.execution import execute, plan_tests
 from modnorm.sandbox.isolation import Isolation
 from modnorm.sandbox.isolation_measurement import measure
 from modnorm.sandbox.jail.jail_messages import Mechanism
-from modnorm.sandbox.program import Outcome, Program
+from modnorm.sandbox.program import Program, ProgramOutcome
 from modnorm.sandbox.zygote_client import ZygoteClient
 
 
 class Runner(Protocol):
     """Runs programs: a sandbox of this process or a remote one."""
 
-    def execute(self, program: Program) -> Outcome:
+    def execute(self, program: Program) -> ProgramOutcome:
         """Run a program and judge it."""
 
     def check_health(self) -> Isolation:
@@ -38,7 +38,7 @@ class Sandbox:
         self._measured: tuple[ZygoteClient, Isolation] | None = None
         self._began = 0.0
 
-    def execute(self, program: Program) -> Outcome:
+    def execute(self, program: Program) -> ProgramOutcome:
         """Run a program and judge it.
 
         Raises:

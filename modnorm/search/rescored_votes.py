@@ -38,7 +38,7 @@ class VotedEnsemble(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class OldAndNew:
     """One figure by the old scorer and by the new one; None if unknown."""
 
     old: float | None
@@ -51,9 +51,9 @@ class RescoredModel:
 
     index: int
     """-1 for the base."""
-    selection_reward: Figure
+    selection_reward: OldAndNew
     """Mean reward; None if scoring failed."""
-    heldout_metric: Figure
+    heldout_metric: OldAndNew
     """Metric of the model alone; None if it did not answer the held-out rows."""
     changed_selection: int
     """Selection answers that the two scorers judge differently."""
@@ -66,7 +66,7 @@ class RescoredRankOne:
 
     index: int
     """The candidate that the old scorer ranks first."""
-    metric: Figure
+    metric: OldAndNew
     """Its held-out metric."""
     reselected: int
     """The candidate that the new scorer ranks first."""
@@ -94,9 +94,9 @@ class RescoredEnsemble:
     ensemble_size: int
     experts: tuple[int, ...]
     """The selected experts, best first."""
-    metric: Figure
+    metric: OldAndNew
     """Held-out metric of their vote."""
-    correct: Figure
+    correct: OldAndNew
     """Rows whose vote is right."""
     reselected: Reselection
 
@@ -157,8 +157,8 @@ class _Revote:
             population=ensemble.population,
             ensemble_size=ensemble.ensemble_size,
             experts=tuple(ensemble.experts),
-            metric=Figure(ensemble.metric, metric),
-            correct=Figure(ensemble.correct, correct),
+            metric=OldAndNew(ensemble.metric, metric),
+            correct=OldAndNew(ensemble.correct, correct),
             reselected=self._reselection(reselected),
         )
 

@@ -16,7 +16,7 @@ from modnorm.suites.comparing import (
 from modnorm.suites.loading import LoadedSuite
 from modnorm.suites.measures import timing_scope
 from modnorm.suites.notes import choice_notes, contrast_notes
-from modnorm.suites.outcomes import Outcomes
+from modnorm.suites.outcomes import SuiteOutcomes
 from modnorm.suites.table_specs import (
     NUMBERS,
     CellTable,
@@ -45,7 +45,7 @@ _BASE_SECTIONS = frozenset({"model", "task", "engine"})
 """Sections of a spec that change the results of the unperturbed model."""
 
 
-def build_tables(loaded: LoadedSuite, outcomes: Outcomes) -> tuple[BuiltTable, ...]:
+def build_tables(loaded: LoadedSuite, outcomes: SuiteOutcomes) -> tuple[BuiltTable, ...]:
     """Build the tables of a suite from its finished cells.
 
     Raises:
@@ -236,7 +236,7 @@ def _cell_table(
     return fill(spec, values, spec.rows, data.field)
 
 
-def _suite_notes(loaded: LoadedSuite, outcomes: Outcomes) -> tuple[str, ...]:
+def _suite_notes(loaded: LoadedSuite, outcomes: SuiteOutcomes) -> tuple[str, ...]:
     """State the differences that prevent a comparison of figures."""
     notes = [
         f"left out: {cell} holds a run of other settings ({field})"

@@ -23,7 +23,7 @@ class Printed:
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class TableFigure:
     """One number of a table."""
 
     values: Mapping[int, float]
@@ -53,7 +53,7 @@ class FigureRow:
     """A row of a table."""
 
     labels: Labels
-    figures: tuple[Figure, ...]
+    figures: tuple[TableFigure, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,10 +111,12 @@ def fill(  # noqa: PLR0913 - the parts of a table; most are optional
     if columns is None:
         columns = {column: column[0] for row in figures.values() for column in row}
 
-    def figure(row: Labels, column: Labels) -> Figure:
+    def figure(row: Labels, column: Labels) -> TableFigure:
         by_seed = figures[row].get(column, {})
         measured = {seed: value for seed, value in by_seed.items() if not math.isnan(value)}
-        return Figure(measured, len(by_seed), _printed(spec, field, printed_at((*row, *column))))
+        return TableFigure(
+            measured, len(by_seed), _printed(spec, field, printed_at((*row, *column)))
+        )
 
     return BuiltTable(
         title=spec.title,

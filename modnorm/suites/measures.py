@@ -16,9 +16,9 @@ from modnorm.analysis.distillation import (
 from modnorm.analysis.run_files import read_candidate_rows, read_timings, read_vote_lines
 from modnorm.analysis.tail import gains
 from modnorm.errors import InvalidInputError
-from modnorm.suites.outcomes import Outcome
+from modnorm.suites.outcomes import CellOutcome
 
-Read = Callable[[Outcome], Iterator[tuple[object, ...]]]
+Read = Callable[[CellOutcome], Iterator[tuple[object, ...]]]
 """Yields the keys and the value of each row."""
 
 
@@ -31,31 +31,31 @@ class Measure:
     """`N` and `K` for a measure of an ensemble; `item` if a cell has several values."""
 
 
-def timing_scope(outcome: Outcome) -> Mapping[str, float]:
+def timing_scope(outcome: CellOutcome) -> Mapping[str, float]:
     """Return the numbers under `scope` in `timings.json`: seconds, and the number of workers."""
     scope = read_timings(outcome.directory).get("scope")
     numbers = scope.items() if isinstance(scope, dict) else ()
     return {name: number for name, number in numbers if isinstance(number, int | float)}
 
 
-def _metrics(outcome: Outcome) -> Iterator[tuple[object, ...]]:
+def _metrics(outcome: CellOutcome) -> Iterator[tuple[object, ...]]:
     for entry in outcome.document["ensembles"]:
         yield entry["population"], entry["ensemble_size"], 100 * entry["metric"]
 
 
-def _evaluations(outcome: Outcome) -> Iterator[tuple[object, ...]]:
+def _evaluations(outcome: CellOutcome) -> Iterator[tuple[object, ...]]:
     for entry in outcome.document["ensembles"]:
         if budget := entry.get("budget"):
             yield entry["population"], entry["ensemble_size"], budget["total"]
 
 
-def _base(outcome: Outcome) -> Iterator[tuple[object, ...]]:
+def _base(outcome: CellOutcome) -> Iterator[tuple[object, ...]]:
     metric = outcome.document["base"]["heldout_metric"]
     if metric is not None:
         yield (100 * metric,)
 
 
-def _reward_gains(outcome: Outcome) -> Iterator[tuple[object, ...]]:
+def _reward_gains(outcome: CellOutcome) -> Iterator[tuple[object, ...]]:
     base = outcome.document["base"]["selection_reward"]
     if base is None:
         raise InvalidInputError(
@@ -65,7 +65,7 @@ def _reward_gains(outcome: Outcome) -> Iterator[tuple[object, ...]]:
     yield from zip(scored["index"], gains(scored["selection_reward"].tolist(), base), strict=True)
 
 
-def _accuracy_gains(outcome: Outcome) -> Iterator[tuple[object, ...]]:
+def _accuracy_gains(outcome: CellOutcome) -> Iterator[tuple[object, ...]]:
     base = outcome.document["base"].get("selection_accuracy")
     scored = _scored_candidates(outcome)
     if base is None or not scored["selection_answers"].all():
@@ -76,7 +76,7 @@ def _accuracy_gains(outcome: Outcome) -> Iterator[tuple[object, ...]]:
     yield from zip(scored["index"], gains(accuracies.tolist(), base), strict=True)
 
 
-def _scored_candidates(outcome: Outcome) -> pd.DataFrame:
+def _scored_candidates(outcome: CellOutcome) -> pd.DataFrame:
     """Return the scored candidates in order.
 
     Raises:
@@ -96,7 +96,7 @@ def _scored_candidates(outcome: Outcome) -> pd.DataFrame:
 
 
 def _seconds(scope: str) -> Read:
-    def read(outcome: Outcome) -> Iterator[tuple[object, ...]]:
+    def read(outcome: CellOutcome) -> Iterator[tuple[object, ...]]:
         if outcome.distillation is not None:
             raise InvalidInputError(
                 f"{outcome.cell.id} is a distillation, whose time is not that of one search",
@@ -112,7 +112,7 @@ def _seconds(scope: str) -> Read:
     return read
 
 
-def _states(outcome: Outcome) -> Iterator[tuple[object, ...]]:
+def _states(outcome: CellOutcome) -> Iterator[tuple[object, ...]]:
     """Yield the accuracy of each state by its updates; that of 0 is the unperturbed model."""
     entry, first = outcome.document["iterative"], outcome.document["base"]["heldout_metric"]
     if entry is None or first is None:
@@ -125,14 +125,14 @@ def _states(outcome: Outcome) -> Iterator[tuple[object, ...]]:
             yield state["updates"], 100 * accuracy
 
 
-def _students(outcome: Outcome) -> Iterator[tuple[object, ...]]:
+def _students(outcome: CellOutcome) -> Iterator[tuple[object, ...]]:
     """Yield the held-out accuracy of each round's student, by round."""
     for each in _distillation(outcome)["rounds"][1:]:
         if (metric := each["heldout"]["metric"]) is not None:
             yield each["round"], 100 * metric
 
 
-def _best_student(outcome: Outcome) -> Iterator[tuple[object, ...]]:
+def _best_student(outcome: CellOutcome) -> Iterator[tuple[object, ...]]:
     metric = best_entry(_distillation(outcome))["heldout"]["metric"]
     if metric is not None:
         yield (100 * metric,)
@@ -141,7 +141,7 @@ def _best_student(outcome: Outcome) -> Iterator[tuple[object, ...]]:
 def _first_search(
     part: Literal["best_expert", "vote"],
 ) -> Read:
-    def read(outcome: Outcome) -> Iterator[tuple[object, ...]]:
+    def read(outcome: CellOutcome) -> Iterator[tuple[object, ...]]:
         metric = first_search(_distillation(outcome))[part]["metric"]
         if metric is not None:
             yield (100 * metric,)
@@ -149,13 +149,13 @@ def _first_search(
     return read
 
 
-def _gain_kept(outcome: Outcome) -> Iterator[tuple[object, ...]]:
+def _gain_kept(outcome: CellOutcome) -> Iterator[tuple[object, ...]]:
     kept = gain_kept(_distillation(outcome))
     if kept is not None:
         yield (100 * kept,)
 
 
-def _distillation(outcome: Outcome) -> DistillationDocument:
+def _distillation(outcome: CellOutcome) -> DistillationDocument:
     if outcome.distillation is None:
         raise InvalidInputError(
             f"{outcome.cell.id} is no distillation: it has no rounds", field="directory"
@@ -163,7 +163,7 @@ def _distillation(outcome: Outcome) -> DistillationDocument:
     return outcome.distillation
 
 
-def _votes(outcome: Outcome) -> Iterator[tuple[object, ...]]:
+def _votes(outcome: CellOutcome) -> Iterator[tuple[object, ...]]:
     columns = ["population", "ensemble_size", "row", "skipped", "correct", "correct_support"]
     votes = read_vote_lines(outcome.directory).astype({"skipped": bool})
     yield from votes[columns].itertuples(index=False, name=None)

@@ -20,7 +20,7 @@ _IGNORED = ("failures", "name")
 
 
 @dataclass(frozen=True)
-class Outcome:
+class CellOutcome:
     """One finished cell. Of a distillation, directory and document are those of its first search.
 
     So each measure of a search is that of the search around the base.
@@ -38,20 +38,20 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Outcomes:
+class SuiteOutcomes:
     """The finished cells of a suite."""
 
-    finished: Mapping[str, Outcome]
+    finished: Mapping[str, CellOutcome]
     """By cell id."""
     strangers: Mapping[str, str]
     """The first differing field of each cell whose directory holds a run of other settings."""
 
-    def of(self, cell: Cell) -> Outcome | None:
+    def of(self, cell: Cell) -> CellOutcome | None:
         """Return the outcome of a cell; None until the cell is finished."""
         return self.finished.get(cell.id)
 
 
-def load_outcomes(cells: Sequence[Cell], directory: Path) -> Outcomes:
+def load_outcomes(cells: Sequence[Cell], directory: Path) -> SuiteOutcomes:
     """Read the results of the finished cells.
 
     Raises:
@@ -67,17 +67,17 @@ def load_outcomes(cells: Sequence[Cell], directory: Path) -> Outcomes:
             finished[cell.id] = outcome
         else:
             strangers[cell.id] = field
-    return Outcomes(finished, strangers)
+    return SuiteOutcomes(finished, strangers)
 
 
-def _outcome(cell: Cell, place: Path) -> Outcome | None:
+def _outcome(cell: Cell, place: Path) -> CellOutcome | None:
     """Read what a directory holds; None if it holds no results."""
     if is_distillation(place):
         first = round_directory(place, 1)
-        return Outcome(cell, first, load_results(first).document, load_distillation(place))
+        return CellOutcome(cell, first, load_results(first).document, load_distillation(place))
     if not (place / "results.json").exists():
         return None
-    return Outcome(cell, place, load_results(place).document)
+    return CellOutcome(cell, place, load_results(place).document)
 
 
 def _differing_field(cell: Cell, there: Mapping[str, object]) -> str | None:

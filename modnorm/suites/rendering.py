@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from modnorm.suites.built_tables import BuiltTable, Figure, Printed
+from modnorm.suites.built_tables import BuiltTable, Printed, TableFigure
 
 
 def to_text(table: BuiltTable) -> str:
@@ -72,7 +72,7 @@ def _lines(table: BuiltTable) -> Iterator[list[str]]:
             yield [*row.labels, "ours", *ours]
 
 
-def _our_text(figure: Figure, digits: int) -> str:
+def _our_text(figure: TableFigure, digits: int) -> str:
     if figure.mean is None:
         return "not run" if figure.seeds else "-"
     text = _text(Printed(figure.mean, figure.sd), digits)
@@ -95,7 +95,7 @@ def _remarks(table: BuiltTable) -> list[str]:
     return ["", *remarks] if remarks else []
 
 
-def _document(figure: Figure) -> dict[str, object]:
+def _document(figure: TableFigure) -> dict[str, object]:
     paper = figure.paper
     return {
         "mean": figure.mean,

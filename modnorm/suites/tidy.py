@@ -12,7 +12,7 @@ from modnorm.errors import InvalidInputError
 from modnorm.suites.cells import ensembles_of
 from modnorm.suites.loading import LoadedSuite
 from modnorm.suites.measures import MEASURES
-from modnorm.suites.outcomes import Outcome, Outcomes
+from modnorm.suites.outcomes import CellOutcome, SuiteOutcomes
 from modnorm.suites.table_specs import Pick
 
 
@@ -21,7 +21,7 @@ class TidySuite:
     """The cells of a suite and the values that the finished ones measured."""
 
     loaded: LoadedSuite
-    outcomes: Outcomes
+    outcomes: SuiteOutcomes
     field: str
     """Place of the table that is built, for errors."""
 
@@ -44,7 +44,7 @@ class TidySuite:
         """A row for each cell: the columns of `ensembles` without `N` and `K`."""
         return self.ensembles.drop(columns=["N", "K"]).drop_duplicates("cell", ignore_index=True)
 
-    def finished(self, cells: pd.Series) -> list[Outcome]:
+    def finished(self, cells: pd.Series) -> list[CellOutcome]:
         """Return the outcomes of those cells that are finished, each once."""
         found = map(self.outcomes.finished.get, cells.unique())
         return [outcome for outcome in found if outcome is not None]

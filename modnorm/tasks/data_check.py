@@ -10,11 +10,11 @@ from modnorm.tasks.catalogue import Dataset, find_task
 from modnorm.tasks.manifest import (
     FOLDER,
     MANIFEST,
-    Manifest,
+    DataManifest,
     Origin,
     SplitRecord,
     first_change,
-    read_manifest,
+    read_data_manifest,
 )
 from modnorm.tasks.row_files import read_file
 from modnorm.tasks.split_verification import verify
@@ -25,7 +25,7 @@ from modnorm.tasks.splits import remedy, split_from_folder
 class Checked:
     """Data of a task that passed the check."""
 
-    manifest: Manifest
+    manifest: DataManifest
     fetched: bool
     """Whether `modnorm data fetch` wrote them; otherwise they are a data set's own files."""
 
@@ -43,7 +43,7 @@ def check(task: str, folder: Path, *, field: str = "folder") -> Checked:
     """
     data = find_task(task, field="task")
     place = folder / task
-    manifest = read_manifest(place, field=field)
+    manifest = read_data_manifest(place, field=field)
     if manifest is None:
         return Checked(_own_files(data, folder, field), fetched=False)
     for difference in _differences(data, manifest):
@@ -57,7 +57,7 @@ def check(task: str, folder: Path, *, field: str = "folder") -> Checked:
     return Checked(manifest, fetched=True)
 
 
-def _own_files(data: Dataset, folder: Path, field: str) -> Manifest:
+def _own_files(data: Dataset, folder: Path, field: str) -> DataManifest:
     loaded = {name: split_from_folder(data, name, folder, field=field) for name in data.splits}
     missing = [f"{data.task}/{name}" for name, split in loaded.items() if split is None]
     if missing:
@@ -80,10 +80,10 @@ def _own_files(data: Dataset, folder: Path, field: str) -> Manifest:
         if split is not None and split.path is not None
     )
     origin = Origin(source=FOLDER)
-    return Manifest(task=data.task, origin=origin, licence=data.licence, splits=splits)
+    return DataManifest(task=data.task, origin=origin, licence=data.licence, splits=splits)
 
 
-def _differences(data: Dataset, manifest: Manifest) -> Iterator[str]:
+def _differences(data: Dataset, manifest: DataManifest) -> Iterator[str]:
     if manifest.task != data.task:
         yield f"its task is {manifest.task}"
     names = [record.name for record in manifest.splits]

@@ -14,7 +14,14 @@ from modnorm.errors import InvalidInputError, ModnormError, PreconditionError, U
 from modnorm.files import replaced_file
 from modnorm.tasks.catalogue import Dataset, find_task
 from modnorm.tasks.data_check import check
-from modnorm.tasks.manifest import MANIFEST, Manifest, Origin, SplitRecord, marks, read_manifest
+from modnorm.tasks.manifest import (
+    MANIFEST,
+    DataManifest,
+    Origin,
+    SplitRecord,
+    marks,
+    read_data_manifest,
+)
 from modnorm.tasks.split_verification import verify
 from modnorm.tasks.splits import (
     LoadedSplit,
@@ -34,7 +41,7 @@ _DATA, _FROM, _TO = "data", "from", "to"
 class Fetched:
     """The result of a fetch."""
 
-    manifest: Manifest
+    manifest: DataManifest
     written: bool
     """False if the folder already had intact data."""
 
@@ -73,7 +80,7 @@ def fetch(task: str, folder: Path, *, source: Path | None = None) -> Fetched:
     return Fetched(manifest, written=True)
 
 
-def _intact_manifest(task: str, folder: Path) -> Manifest | None:
+def _intact_manifest(task: str, folder: Path) -> DataManifest | None:
     try:
         checked = check(task, folder)
     except ModnormError:
@@ -84,7 +91,7 @@ def _intact_manifest(task: str, folder: Path) -> Manifest | None:
 def _collect(data: Dataset, source: Path) -> dict[str, LoadedSplit]:
     if not source.is_dir():
         raise InvalidInputError(f"there is no folder {source}", field=_FROM)
-    if read_manifest(source / data.task, field=_FROM) is not None:
+    if read_data_manifest(source / data.task, field=_FROM) is not None:
         check(data.task, source, field=_FROM)
     splits = {}
     for name in data.splits:
@@ -165,7 +172,7 @@ def _encode(data: Dataset, name: str, split: LoadedSplit) -> bytes:
 
 def _manifest(
     data: Dataset, splits: Mapping[str, LoadedSplit], files: Mapping[str, bytes]
-) -> Manifest:
+) -> DataManifest:
     suffix = ".json" if data.shuffled else ".jsonl"
     records = tuple(
         SplitRecord(
@@ -180,7 +187,7 @@ def _manifest(
         for name, split in splits.items()
     )
     origin = next(iter(splits.values())).origin
-    return Manifest(task=data.task, origin=origin, licence=data.licence, splits=records)
+    return DataManifest(task=data.task, origin=origin, licence=data.licence, splits=records)
 
 
 def _write(place: Path, files: dict[str, bytes]) -> None:

@@ -63,7 +63,7 @@ class SplitRecord(_Record):
     """The first digits of each row's SHA-256, which identify a changed row."""
 
 
-class Manifest(_Record):
+class DataManifest(_Record):
     """The content of a manifest file."""
 
     task: str
@@ -81,7 +81,7 @@ class Manifest(_Record):
         return f"{json.dumps(self.model_dump(mode='json'), indent=2)}\n".encode()
 
 
-def read_manifest(place: Path, *, field: str) -> Manifest | None:
+def read_data_manifest(place: Path, *, field: str) -> DataManifest | None:
     """Return the manifest in a task's folder; None without one.
 
     Raises:
@@ -89,7 +89,7 @@ def read_manifest(place: Path, *, field: str) -> Manifest | None:
     """
     path = place / MANIFEST
     try:
-        return Manifest.model_validate_json(path.read_bytes())
+        return DataManifest.model_validate_json(path.read_bytes())
     except FileNotFoundError:
         return None
     except (OSError, ValidationError) as error:

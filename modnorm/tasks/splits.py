@@ -17,7 +17,7 @@ from modnorm.errors import InvalidInputError, PreconditionError, UnavailableErro
 from modnorm.spec import DataSpec
 from modnorm.tasks.catalogue import Dataset, Part, find_split
 from modnorm.tasks.hub_dataset import read_dataset
-from modnorm.tasks.manifest import FOLDER, Manifest, Origin, SplitRecord, read_manifest
+from modnorm.tasks.manifest import FOLDER, DataManifest, Origin, SplitRecord, read_data_manifest
 from modnorm.tasks.row_files import RawRow, find_file, read_file
 from modnorm.tasks.split_verification import verify
 
@@ -94,7 +94,7 @@ def split_from_folder(data: Dataset, name: str, folder: Path, *, field: str) -> 
             for each.
     """
     place = folder / data.task
-    files = _Files(data, place, read_manifest(place, field=field), field)
+    files = _Files(data, place, read_data_manifest(place, field=field), field)
     faults = []
     for part in (Part(name), *data.splits[name].parts):
         try:
@@ -164,7 +164,7 @@ class _Files:
 
     data: Dataset
     place: Path
-    manifest: Manifest | None
+    manifest: DataManifest | None
     field: str
 
     def read(self, name: str, part: Part) -> LoadedSplit | None:

@@ -5,7 +5,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from modnorm.tracking.registry import StartTracker
-from modnorm.tracking.tracker import Outcome, Point, TrackedRun, Tracker
+from modnorm.tracking.tracker import Point, RunStatus, TrackedRun, Tracker
 
 
 class BackgroundTracker:
@@ -41,7 +41,7 @@ class BackgroundTracker:
         """Store files, and wait until all calls so far are done."""
         self._submit(lambda tracker: tracker.attach(files)).result()
 
-    def end(self, outcome: Outcome) -> None:
+    def end(self, outcome: RunStatus) -> None:
         """End the run, and wait until the tracker has all of it."""
         self._submit(lambda tracker: tracker.end(outcome))
         self._thread.shutdown()

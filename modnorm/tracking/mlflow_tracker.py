@@ -10,7 +10,7 @@ from mlflow.entities import Metric, Param
 from mlflow.environment_variables import MLFLOW_EXPERIMENT_NAME
 from mlflow.tracking import MlflowClient
 
-from modnorm.tracking.tracker import Outcome, Point, TrackedRun
+from modnorm.tracking.tracker import Point, RunStatus, TrackedRun
 
 _Item = TypeVar("_Item")
 
@@ -21,9 +21,9 @@ _LONGEST = 6_000
 _BATCH = 100
 """Parameters that MLflow accepts in one call; the limit of metrics is larger."""
 _STATUS = {
-    Outcome.SUCCEEDED: "FINISHED",
-    Outcome.FAILED: "FAILED",
-    Outcome.STOPPED: "KILLED",
+    RunStatus.SUCCEEDED: "FINISHED",
+    RunStatus.FAILED: "FAILED",
+    RunStatus.STOPPED: "KILLED",
 }
 
 
@@ -72,7 +72,7 @@ class MlflowTracker:
             folder = str(PurePosixPath(name).parent)
             self._client.log_artifact(self._run, str(path), None if folder == "." else folder)
 
-    def end(self, outcome: Outcome) -> None:
+    def end(self, outcome: RunStatus) -> None:
         """Set the status of the run."""
         self._client.set_terminated(self._run, _STATUS[outcome])
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Protocol
 
 
-class Outcome(StrEnum):
+class RunStatus(StrEnum):
     """How a tracked run ended."""
 
     SUCCEEDED = "succeeded"
@@ -55,5 +55,5 @@ class Tracker(Protocol):
     def attach(self, files: Mapping[str, Path]) -> None:
         """Store files by their path inside the run directory."""
 
-    def end(self, outcome: Outcome) -> None:
+    def end(self, outcome: RunStatus) -> None:
         """End the run, and wait until the tracker has all of it."""

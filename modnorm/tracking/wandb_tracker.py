@@ -6,7 +6,7 @@ from pathlib import Path
 import wandb
 
 from modnorm.errors import PreconditionError
-from modnorm.tracking.tracker import Outcome, Point, TrackedRun
+from modnorm.tracking.tracker import Point, RunStatus, TrackedRun
 
 _PROJECT = "modnorm"
 _DONE = "done"
@@ -65,9 +65,9 @@ class WandbTracker:
             artifact.add_file(str(path), name=name)
         self._started.log_artifact(artifact)
 
-    def end(self, outcome: Outcome) -> None:
+    def end(self, outcome: RunStatus) -> None:
         """End the run; an exit code other than 0 marks it as failed."""
-        self._started.finish(exit_code=0 if outcome == Outcome.SUCCEEDED else 1)
+        self._started.finish(exit_code=0 if outcome == RunStatus.SUCCEEDED else 1)
 
     @property
     def _started(self) -> wandb.Run:

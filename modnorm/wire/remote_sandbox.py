@@ -7,7 +7,7 @@ from typing import Self
 import grpc
 
 from modnorm.errors import InvalidInputError, UnavailableError
-from modnorm.sandbox import Isolation, Outcome, Program
+from modnorm.sandbox import Isolation, Program, ProgramOutcome
 from modnorm.v1 import sandbox_pb2, sandbox_pb2_grpc
 from modnorm.wire.channel import Credentials, channel_options, open_channel
 from modnorm.wire.sandbox_conversions import (
@@ -32,7 +32,7 @@ class RemoteSandbox:
         self._channel = open_channel(target, credentials or Credentials(), _CHANNEL_OPTIONS)
         self._stub = sandbox_pb2_grpc.SandboxServiceStub(self._channel)
 
-    def execute(self, program: Program) -> Outcome:
+    def execute(self, program: Program) -> ProgramOutcome:
         """Run a program and judge it.
 
         Raises:

@@ -5,7 +5,15 @@ from dataclasses import asdict
 from types import MappingProxyType
 
 from modnorm.errors import EngineError
-from modnorm.sandbox import Guarantee, Isolation, Limits, Mechanism, Outcome, Program, Verdict
+from modnorm.sandbox import (
+    Guarantee,
+    Isolation,
+    Limits,
+    Mechanism,
+    Program,
+    ProgramOutcome,
+    Verdict,
+)
 from modnorm.v1 import sandbox_pb2
 
 _VERDICTS: Mapping[Verdict, sandbox_pb2.Verdict.ValueType] = MappingProxyType(
@@ -45,7 +53,7 @@ def program_from_proto(message: sandbox_pb2.ExecuteRequest) -> Program:
     )
 
 
-def outcome_to_proto(outcome: Outcome) -> sandbox_pb2.ExecuteResponse:
+def outcome_to_proto(outcome: ProgramOutcome) -> sandbox_pb2.ExecuteResponse:
     """Encode an outcome; lone surrogates in the program's text are replaced."""
     return sandbox_pb2.ExecuteResponse(
         verdict=_VERDICTS[outcome.verdict],
@@ -63,7 +71,7 @@ def _unicode(text: str) -> str:
     return text.encode(errors="replace").decode()
 
 
-def outcome_from_proto(message: sandbox_pb2.ExecuteResponse) -> Outcome:
+def outcome_from_proto(message: sandbox_pb2.ExecuteResponse) -> ProgramOutcome:
     """Decode an outcome.
 
     Raises:
@@ -71,7 +79,7 @@ def outcome_from_proto(message: sandbox_pb2.ExecuteResponse) -> Outcome:
     """
     if message.verdict not in _BY_NUMBER:
         raise EngineError(f"the sandbox service gave no verdict: {message.verdict}")
-    return Outcome(
+    return ProgramOutcome(
         verdict=_BY_NUMBER[message.verdict],
         detail=message.detail,
         tests_passed=message.tests_passed,

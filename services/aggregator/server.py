@@ -247,11 +247,11 @@ class Aggregator:
     def _make_page(self) -> "PageServer | None":
         if not self._settings.page_address:
             return None
-        from services.aggregator.web.finished_run import Stored  # noqa: PLC0415 - slow imports
         from services.aggregator.web.lab_catalog import LabCatalog  # noqa: PLC0415
         from services.aggregator.web.page_server import PageServer  # noqa: PLC0415
+        from services.aggregator.web.stored_run import PageStores  # noqa: PLC0415 - slow imports
 
-        stored = Stored(self._database, self._stores.experiments, self._stores.results)
+        stored = PageStores(self._database, self._stores.experiments, self._stores.results)
         return PageServer(self._settings, LabCatalog(stored))
 
     def _make_conductor(self, sampler: Sampler, calibrator: Calibrator) -> Conductor:

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from modnorm.errors import EngineError, ModnormError, UnavailableError
-from modnorm.sandbox import Isolation, Outcome, Program, Runner
+from modnorm.sandbox import Isolation, Program, ProgramOutcome, Runner
 from modnorm.tasks.sandboxed import require_sandbox, runs_programs
 
 CHECK_SECONDS = 60.0
@@ -68,7 +68,7 @@ class _ReportingRunner:
         self._on_failure = on_failure
         self.check_health = sandbox.check_health
 
-    def execute(self, program: Program) -> Outcome:
+    def execute(self, program: Program) -> ProgramOutcome:
         """Run a program and judge it."""
         try:
             return self._sandbox.execute(program)

@@ -2,7 +2,7 @@
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from modnorm.sandbox import Isolation, Outcome, Verdict
+from modnorm.sandbox import Isolation, ProgramOutcome, Verdict
 from services.common.metrics import CALL_BUCKETS
 
 
@@ -32,7 +32,7 @@ class SandboxMetrics:
             registry=registry,
         )
 
-    def record_outcome(self, outcome: Outcome) -> None:
+    def record_outcome(self, outcome: ProgramOutcome) -> None:
         """Count a verdict and its time."""
         self._verdicts.labels(outcome.verdict).inc()
         self._seconds.observe(outcome.wall_seconds)

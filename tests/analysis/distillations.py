@@ -6,7 +6,7 @@ from modnorm.analysis.distillation import (
     DistillationDocument,
     RoundEntry,
     SearchEntry,
-    figure,
+    accuracy_of,
 )
 
 ROWS = 100
@@ -20,9 +20,9 @@ def make_document(
     for number, (vote, student) in enumerate(zip(votes, students, strict=True), 1):
         search = SearchEntry(
             model="tiny" if number == 1 else f"student:{'a' * 64}",
-            base=figure(base, ROWS),
-            best_expert=figure(vote - 0.05, ROWS),
-            vote=figure(vote, ROWS),
+            base=accuracy_of(base, ROWS),
+            best_expert=accuracy_of(vote - 0.05, ROWS),
+            vote=accuracy_of(vote, ROWS),
             population=20,
             ensemble_size=10,
         )
@@ -58,8 +58,8 @@ def _round(number: int, heldout: float, search: SearchEntry | None) -> RoundEntr
         harvest=harvest if trained else None,
         dataset="e" * 64 if trained else None,
         student="f" * 64 if trained else None,
-        development=figure(0.5 - 0.1 * number if trained else 0.2, ROWS),
-        heldout=figure(heldout, ROWS),
+        development=accuracy_of(0.5 - 0.1 * number if trained else 0.2, ROWS),
+        heldout=accuracy_of(heldout, ROWS),
         training={"steps": 2, "losses": losses} if trained else None,
         budget=BudgetOfRound(
             answers=2500,

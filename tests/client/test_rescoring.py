@@ -6,7 +6,7 @@ from modnorm.client.client import Client
 from modnorm.client.lab_run import LabRun
 from modnorm.client.rescoring import Judged, rescore_run, rescored_document
 from modnorm.errors import InvalidInputError, PreconditionError
-from modnorm.search.rescored_votes import Figure, Reselection
+from modnorm.search.rescored_votes import OldAndNew, Reselection
 from modnorm.tasks import get_task
 from modnorm.v1 import experiment_pb2 as experiments
 
@@ -30,8 +30,8 @@ def test_the_same_scorer_changes_nothing(client, gsm8k_experiment):
         assert model.selection_reward.new == model.selection_reward.old
         assert model.heldout_metric.new == model.heldout_metric.old
     for ensemble in found.ensembles:
-        assert ensemble.metric == Figure(1.0, 1.0)
-        assert ensemble.correct == Figure(2, 2)
+        assert ensemble.metric == OldAndNew(1.0, 1.0)
+        assert ensemble.correct == OldAndNew(2, 2)
         assert ensemble.reselected == Reselection(ensemble.experts, (), 1.0, 2)
     assert found.rank_1.reselected == found.rank_1.index
 
@@ -55,7 +55,7 @@ def test_another_scorer_judges_every_completion_anew(reference):
     assert (reference.selection, reference.heldout) == (Judged(8, 2), Judged(6, 1))
     assert [model.selection_reward.new for model in reference.candidates] == [0.0, 0.5, 0.5, None]
     assert [model.heldout_metric.new for model in reference.candidates] == [0.5, 0.5, None, None]
-    assert reference.base.heldout_metric == Figure(0.5, 0.5)
+    assert reference.base.heldout_metric == OldAndNew(0.5, 0.5)
     assert [model.changed_selection for model in reference.candidates] == [2, 0, 0, 0]
     assert [model.changed_heldout for model in reference.candidates] == [1, 0, 0, 0]
 
@@ -67,7 +67,7 @@ def test_experts_vote_as_selected_and_as_selected_anew(reference):
         (4, 1),
         (4, 2),
     ]
-    assert {e.metric for e in reference.ensembles} == {Figure(1.0, 0.5)}
+    assert {e.metric for e in reference.ensembles} == {OldAndNew(1.0, 0.5)}
     assert [e.reselected.experts for e in reference.ensembles] == [(1,), (1, 0), (1,), (1, 2)]
     assert [e.reselected.metric for e in reference.ensembles] == [0.5, 0.5, 0.5, None]
     assert [e.reselected.missing for e in reference.ensembles] == [(), (), (), (2,)]

@@ -6,7 +6,7 @@ import pytest
 
 from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.checkpoint.weights import CheckpointWeights, weights_sha256
-from modnorm.prediction.manifest import read_manifest
+from modnorm.prediction.manifest import read_ensemble_manifest
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def manifest(modnorm, low_rank):
 
 
 def test_a_manifest_of_low_rank_experts_rebuilds_their_weights(modnorm, manifest, tmp_path):
-    read = read_manifest(manifest)
+    read = read_ensemble_manifest(manifest)
     assert read.ensemble.scale_map.rank == 16
     assert {scale.group for scale in read.ensemble.scale_map.active} == {"attention", "mlp"}
     ended = modnorm("rebuild", manifest, "--out", tmp_path / "experts", "--json")

@@ -8,7 +8,7 @@ from modnorm import load_run
 from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.checkpoint.weights import CheckpointWeights, weights_sha256
 from modnorm.errors import InvalidInputError
-from modnorm.prediction.manifest import encode_manifest, read_manifest
+from modnorm.prediction.manifest import encode_manifest, read_ensemble_manifest
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def manifest(modnorm, finished, tmp_path):
 
 def test_a_manifest_is_small_and_round_trips(manifest, finished):
     assert manifest.stat().st_size < 16_384
-    read = read_manifest(manifest)
+    read = read_ensemble_manifest(manifest)
     assert encode_manifest(read) == manifest.read_bytes()
     run = load_run(finished)
     assert read.ensemble.indices == run.ensemble(6, 2).experts
@@ -34,7 +34,7 @@ def test_a_manifest_is_small_and_round_trips(manifest, finished):
 def test_rebuilt_checkpoints_have_the_digests_of_the_manifest(modnorm, manifest, tmp_path):
     ended = modnorm("rebuild", manifest, "--out", tmp_path / "experts", "--json")
     told = json.loads(ended.stdout)["weights_sha256"]
-    assert tuple(told.values()) == read_manifest(manifest).weights_sha256
+    assert tuple(told.values()) == read_ensemble_manifest(manifest).weights_sha256
     for name, digest in told.items():
         stored = CheckpointWeights(resolve_checkpoint(str(tmp_path / "experts" / name)))
         assert weights_sha256(stored.layout, stored.read) == digest
@@ -81,7 +81,7 @@ def test_a_damaged_manifest_leaves_nothing(modnorm, manifest, tmp_path):
 def test_what_is_no_manifest_is_refused(manifest, edit, told):
     change(manifest, edit)
     with pytest.raises(InvalidInputError, match="is no manifest of an ensemble") as caught:
-        read_manifest(manifest)
+        read_ensemble_manifest(manifest)
     assert told in caught.value.message
 
 

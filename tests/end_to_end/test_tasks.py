@@ -12,7 +12,7 @@ from functools import partial
 import pytest
 
 from modnorm.checkpoint.prompts import PromptEncoder
-from modnorm.cli.experiment import carry_out
+from modnorm.cli.experiment import run_experiment
 from modnorm.client.calls import list_candidates, list_votes
 from modnorm.client.client import Client
 from modnorm.engines import Completion, Finish, load_engine
@@ -181,7 +181,7 @@ def run(client, tmp_path):
             "method": {"name": "randopt", "radius": 0.001},
             "population": {"size": 3, "ensemble_sizes": [1, 3], "statistics": "full"},
         }
-        return carry_out(client, parse_spec(spec), quiet=True)
+        return run_experiment(client, parse_spec(spec), quiet=True)
 
     return carry
 

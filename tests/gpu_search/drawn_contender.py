@@ -2,7 +2,7 @@
 
 from multiprocessing.connection import Connection
 
-from benchmarks.gpu_search.candidate_outcome import Outcome
+from benchmarks.gpu_search.candidate_outcome import CandidateOutcome
 from benchmarks.gpu_search.driver_messages import EvaluateCandidate, Free, Settings
 from benchmarks.gpu_search.workload import drawn_scores
 
@@ -18,6 +18,8 @@ def serve(connection: Connection, settings: Settings) -> None:
             out = threshold is not None and threshold.excludes(score, message.candidate)
             found = None if out else score
             connection.send(
-                Outcome(message.candidate, found, 0.0, 1.0, 0.1, 0.8, 0.1, {4: (9, 1.0, 0.5)})
+                CandidateOutcome(
+                    message.candidate, found, 0.0, 1.0, 0.1, 0.8, 0.1, {4: (9, 1.0, 0.5)}
+                )
             )
             connection.send(Free())

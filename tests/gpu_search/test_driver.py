@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.gpu_search.candidate_outcome import Outcome, Stopwatch, together
+from benchmarks.gpu_search.candidate_outcome import CandidateOutcome, Stopwatch, together
 from benchmarks.gpu_search.child_processes import Child, ending
 from benchmarks.gpu_search.contenders import contender_named
 from benchmarks.gpu_search.driver import Plan, search
@@ -49,7 +49,7 @@ def test_early_stop_keeps_the_best(engines: Sequence[Child]) -> None:
     assert any(score is None for score in scores.values())
 
 
-def _wrongs(outcomes: Sequence[Outcome], *, late: bool = False) -> dict[str, int]:
+def _wrongs(outcomes: Sequence[CandidateOutcome], *, late: bool = False) -> dict[str, int]:
     return wrongs(outcomes, drawn_scores(WORKLOAD, POPULATION), EXPERTS, late=late)
 
 

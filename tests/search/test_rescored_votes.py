@@ -3,7 +3,7 @@ from dataclasses import dataclass
 import pytest
 
 from modnorm.search.rescored_votes import (
-    Figure,
+    OldAndNew,
     RescoredModel,
     Reselection,
     rescored_ensembles,
@@ -14,7 +14,7 @@ from modnorm.tasks import get_task
 
 TASK = get_task("gsm8k")
 ROWS = [TASK.parse({"question": "q", "answer": "1"})] * 2
-UNKNOWN = Figure(None, None)
+UNKNOWN = OldAndNew(None, None)
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,9 @@ class Voted:
 
 
 def model(index, old, new, heldout=UNKNOWN):
-    return RescoredModel(index, Figure(old, new), heldout, changed_selection=0, changed_heldout=0)
+    return RescoredModel(
+        index, OldAndNew(old, new), heldout, changed_selection=0, changed_heldout=0
+    )
 
 
 def ballot(*correct):
@@ -43,8 +45,8 @@ def test_the_selected_experts_vote_by_the_new_scorer_beside_the_old_figures():
     models = [model(0, 0.2, 0.2), model(1, 0.9, 0.9)]
     (ensemble,) = vote([Voted(2, 1, (1,))], models, {1: ballot(True, False)})
     assert ensemble.experts == (1,)
-    assert ensemble.metric == Figure(0.25, 0.5)
-    assert ensemble.correct == Figure(7, 1)
+    assert ensemble.metric == OldAndNew(0.25, 0.5)
+    assert ensemble.correct == OldAndNew(7, 1)
 
 
 def test_experts_that_stay_selected_vote_the_same():
@@ -88,13 +90,13 @@ def test_a_failed_candidate_is_not_selected():
     assert ensemble.reselected.experts == (1,)
 
 
-@pytest.mark.parametrize("heldout", [Figure(0.5, 0.25), UNKNOWN])
+@pytest.mark.parametrize("heldout", [OldAndNew(0.5, 0.25), UNKNOWN])
 def test_the_best_candidate_of_either_scorer_is_reported(heldout):
     models = [
-        model(0, 0.9, 0.1, Figure(0.5, 1.0)),
+        model(0, 0.9, 0.1, OldAndNew(0.5, 1.0)),
         model(1, 0.2, 0.5, heldout),
         model(2, 0.1, 0.5),
     ]
     best = rescored_rank_one(models)
-    assert (best.index, best.metric) == (0, Figure(0.5, 1.0))
+    assert (best.index, best.metric) == (0, OldAndNew(0.5, 1.0))
     assert (best.reselected, best.reselected_metric) == (1, heldout.new)

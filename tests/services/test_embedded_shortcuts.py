@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 
-from modnorm.cli.experiment import carry_out
+from modnorm.cli.experiment import run_experiment
 from modnorm.client.calls import list_answers, list_candidates, list_votes
 from modnorm.client.client import Client
 from modnorm.spec import parse_spec
@@ -48,12 +48,12 @@ def client(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def full(client):
-    return carry_out(client, spec("full"), quiet=True)
+    return run_experiment(client, spec("full"), quiet=True)
 
 
 @pytest.fixture(scope="module")
 def short(client):
-    return carry_out(client, spec("experts"), quiet=True)
+    return run_experiment(client, spec("experts"), quiet=True)
 
 
 def test_both_end_in_the_same_experts_winners_and_accuracies(client, full, short):

@@ -6,7 +6,7 @@ import pytest
 
 from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.checkpoint.weights import CheckpointWeights, weights_sha256
-from modnorm.cli.experiment import carry_out
+from modnorm.cli.experiment import run_experiment
 from modnorm.client.embedded import embedded_client
 from modnorm.client.lab_run import LabRun
 from modnorm.client.ranked import ranked_candidate
@@ -43,7 +43,7 @@ def client(tmp_path_factory):
 
 def test_ranks_are_candidates_of_their_own_and_can_be_exported(client, tmp_path):
     spec = make_spec(name="modular_norm", radius=1.28, rank=2)
-    ended = carry_out(client, spec, quiet=True)
+    ended = run_experiment(client, spec, quiet=True)
     run = LabRun(client, ended)
     assert run.spec == spec
 
@@ -58,7 +58,7 @@ def test_ranks_are_candidates_of_their_own_and_can_be_exported(client, tmp_path)
     assert json.loads((out / "candidate.json").read_text())["scale_map"] == best.scale_map.digest
 
     other = make_spec(name="modular_norm", radius=1.28, rank=3)
-    second = ranked_candidate(LabRun(client, carry_out(client, other, quiet=True)), 1)
+    second = ranked_candidate(LabRun(client, run_experiment(client, other, quiet=True)), 1)
     assert second.scale_map.digest != best.scale_map.digest
     assert second.descriptor.coefficients != best.descriptor.coefficients
 

@@ -1,7 +1,7 @@
 from dataclasses import replace
 from typing import Any
 
-from modnorm.suites.built_tables import BuiltTable, Figure, FigureRow, Printed
+from modnorm.suites.built_tables import BuiltTable, FigureRow, Printed, TableFigure
 from modnorm.suites.rendering import to_document, to_markdown, to_text
 
 TABLE = BuiltTable(
@@ -10,9 +10,9 @@ TABLE = BuiltTable(
     headings=("model", "method"),
     columns=("Countdown",),
     rows=(
-        FigureRow(("1.5B", "MN"), (Figure({42: 38.0, 43: 37.0}, 2, Printed(37.8, 0.87)),)),
-        FigureRow(("1.5B", "RandOpt"), (Figure({42: 35.5}, 2, Printed(35.67)),)),
-        FigureRow(("3B", "MN"), (Figure({}, 2),)),
+        FigureRow(("1.5B", "MN"), (TableFigure({42: 38.0, 43: 37.0}, 2, Printed(37.8, 0.87)),)),
+        FigureRow(("1.5B", "RandOpt"), (TableFigure({42: 35.5}, 2, Printed(35.67)),)),
+        FigureRow(("3B", "MN"), (TableFigure({}, 2),)),
     ),
     notes=("A note.",),
     paper_source="Table 9, over seeds",
@@ -23,7 +23,7 @@ BESIDE = BuiltTable(
     source="",
     headings=("", "m"),
     columns=("p, %",),
-    rows=(FigureRow(("MN", "0"), (Figure({42: 25.0}, 1),)),),
+    rows=(FigureRow(("MN", "0"), (TableFigure({42: 25.0}, 1),)),),
 )
 BOTH = replace(TABLE, beside=(BESIDE,))
 

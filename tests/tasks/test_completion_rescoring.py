@@ -3,7 +3,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from modnorm.errors import EngineError, IncompatibleError, InvalidInputError
-from modnorm.sandbox import Outcome, Verdict
+from modnorm.sandbox import ProgramOutcome, Verdict
 from modnorm.search.judging import Answer
 from modnorm.tasks import get_task
 from modnorm.tasks.completion_rescoring import rescore
@@ -61,7 +61,7 @@ class Flaky:
         if self.failures:
             self.failures -= 1
             raise EngineError("the sandbox failed")
-        return Outcome(Verdict.PASSED, "", 1, 0, "", 0.0, 0.0)
+        return ProgramOutcome(Verdict.PASSED, "", 1, 0, "", 0.0, 0.0)
 
     def check_health(self):
         raise AssertionError("nobody asks a runner that is not used for its health")

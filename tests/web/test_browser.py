@@ -14,9 +14,9 @@ from modnorm.wire.tokens import Role, TokenTable, make_token, write_tokens
 from services.aggregator.experiments.experiment_store import ExperimentStore
 from services.aggregator.experiments.result_store import ResultStore
 from services.aggregator.storage.database import Database
-from services.aggregator.web.finished_run import Stored
 from services.aggregator.web.lab_catalog import LabCatalog
 from services.aggregator.web.page_server import PageServer
+from services.aggregator.web.stored_run import PageStores
 from services.common.settings import AggregatorSettings
 from services.embedded import start
 from tests.web.conftest import SPEC
@@ -63,7 +63,7 @@ def lab(tmp_path_factory):
     )
     with start(folder / "state", cache=folder / "cache") as running:
         database = Database(f"sqlite:///{folder}/state/modnorm.db")
-        stored = Stored(database, ExperimentStore(database), ResultStore(database))
+        stored = PageStores(database, ExperimentStore(database), ResultStore(database))
         page = PageServer(settings, LabCatalog(stored))
         page.start()
         with Client(running.target, credentials=running.credentials) as client:

@@ -3,7 +3,15 @@
 import pytest
 
 from modnorm.errors import EngineError, InvalidInputError
-from modnorm.sandbox import Guarantee, Isolation, Limits, Mechanism, Outcome, Program, Verdict
+from modnorm.sandbox import (
+    Guarantee,
+    Isolation,
+    Limits,
+    Mechanism,
+    Program,
+    ProgramOutcome,
+    Verdict,
+)
 from modnorm.v1 import sandbox_pb2
 from modnorm.wire import sandbox_conversions as codec
 
@@ -26,7 +34,7 @@ def test_limits_are_checked():
 
 @pytest.mark.parametrize("verdict", Verdict)
 def test_an_outcome_crosses(verdict):
-    outcome = Outcome(verdict, "why", 2, 1, "said", 0.5, 0.75)
+    outcome = ProgramOutcome(verdict, "why", 2, 1, "said", 0.5, 0.75)
     assert codec.outcome_from_proto(codec.outcome_to_proto(outcome)) == outcome
 
 

@@ -25,7 +25,7 @@ from verification.chaos.fault_schedule import (
 )
 from verification.chaos.play import Performance, Verdict
 from verification.chaos.prediction_play import PredictionPerformance
-from verification.chaos.run_outcome import Outcome
+from verification.chaos.run_outcome import RunOutcome
 from verification.chaos.serving import play_served
 from verification.chaos.small_experiments import DISTILLATION_JOBS, JOBS, PREDICTION_JOBS
 
@@ -33,7 +33,7 @@ CHANCES = 5
 """A kind of fault that had no effect in this many injections, and never any, counts as idle."""
 
 
-def undisturbed(lab: Lab, names: Sequence[str] = EXPERIMENTS) -> dict[str, Outcome]:
+def undisturbed(lab: Lab, names: Sequence[str] = EXPERIMENTS) -> dict[str, RunOutcome]:
     """Run experiments without faults; return their outcomes by name.
 
     Raises:
@@ -49,7 +49,7 @@ def undisturbed(lab: Lab, names: Sequence[str] = EXPERIMENTS) -> dict[str, Outco
     return outcomes
 
 
-def perform(lab: Lab, schedule: Schedule, expected: dict[str, Outcome]) -> Verdict:
+def perform(lab: Lab, schedule: Schedule, expected: dict[str, RunOutcome]) -> Verdict:
     """Play a schedule on a lab with a correct clock, and reset the clock afterwards."""
     lab.wait()
     if schedule.cold:
@@ -70,7 +70,7 @@ class Campaign:
     def __init__(self, folder: Path, faults: Sequence[Fault] = SEARCH_FAULTS) -> None:
         self._folder = folder
         self._faults = faults
-        self._expected: dict[str, Outcome] = {}
+        self._expected: dict[str, RunOutcome] = {}
         self._injected: Counter[str] = Counter()
         self._missed: Counter[str] = Counter()
         self._verdicts: list[Verdict] = []

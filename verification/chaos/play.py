@@ -16,7 +16,7 @@ from verification.chaos.fault_schedule import DISTILLATION, Schedule, Step
 from verification.chaos.faults import INJECT, Scene
 from verification.chaos.observer import Observer, Sight
 from verification.chaos.run_outcome import (
-    Outcome,
+    RunOutcome,
     broken_invariants,
     read_distillation,
     read_outcome,
@@ -64,7 +64,7 @@ class Performance:
         self._sight = Sight()
         self._leaving = threading.Event()
 
-    def play(self, expected: Outcome | None) -> tuple[Verdict, Outcome | None]:
+    def play(self, expected: RunOutcome | None) -> tuple[Verdict, RunOutcome | None]:
         """Act as the client, inject the faults, and compare the outcome.
 
         Args:
@@ -155,7 +155,7 @@ class Performance:
                     raise
             time.sleep(0.2)
 
-    def _judge(self, expected: Outcome | None, watcher: threading.Thread) -> Outcome | None:
+    def _judge(self, expected: RunOutcome | None, watcher: threading.Thread) -> RunOutcome | None:
         self._lab.wait()
         if self._sight.state != "SUCCEEDED":
             self._complain(f"the experiment ended as {self._sight.state}: {self._why()}")
@@ -177,7 +177,7 @@ class Performance:
         if self._cursors != list(range(1, len(self._cursors) + 1)) or is_waiting:
             self._complain(f"a watcher saw the events {self._cursors}")
 
-    def _read(self) -> Outcome:
+    def _read(self) -> RunOutcome:
         """Read the outcome; retry, since the last fault may have broken the connection."""
         trains = self._verdict.schedule.experiment == DISTILLATION
         read = read_distillation if trains else read_outcome
@@ -187,7 +187,7 @@ class Performance:
         return read(self._lab.database, self._lab.server, self._sight.experiment)
 
     @staticmethod
-    def _differences(expected: Outcome, outcome: Outcome) -> Iterator[str]:
+    def _differences(expected: RunOutcome, outcome: RunOutcome) -> Iterator[str]:
         for difference in expected.differences(outcome):
             yield difference if len(difference) < 400 else f"{difference[:400]} ..."
 

@@ -21,7 +21,7 @@ from verification.chaos.chaos_lab import Lab
 from verification.chaos.fault_schedule import PREDICTED, PREDICTIONS, Schedule
 from verification.chaos.observer import BY_QUESTIONS, Observer
 from verification.chaos.play import Performance
-from verification.chaos.run_outcome import Outcome, broken_prediction
+from verification.chaos.run_outcome import RunOutcome, broken_prediction
 from verification.chaos.small_experiments import make_experiment
 from verification.labs.waiting import HANG_SECONDS
 
@@ -101,13 +101,13 @@ class PredictionPerformance(Performance):
             return observer.rows(_LEASES, self._sight.experiment)
 
     @override
-    def _read(self) -> Outcome:
+    def _read(self) -> RunOutcome:
         """Return each question with its answers."""
         answered = [
             (json.dumps(self._questions[each.row]), json.dumps(asdict(each) | {"row": None}))
             for each in self._predictions
         ]
-        return Outcome("", {"predictions": sorted(answered)})
+        return RunOutcome("", {"predictions": sorted(answered)})
 
     @override
     def _broken(self) -> list[str]:

@@ -81,13 +81,13 @@ Rows = list[tuple[object, ...]]
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RunOutcome:
     """The outcome of a run, which must be equal in all runs of an experiment."""
 
     document: str
     tables: Mapping[str, Rows]
 
-    def differences(self, other: "Outcome") -> Iterator[str]:
+    def differences(self, other: "RunOutcome") -> Iterator[str]:
         """Yield the differences of another outcome."""
         if self.document != other.document:
             yield "results.json differs"
@@ -100,16 +100,16 @@ class Outcome:
                     yield f"{name}: {row} instead of {expected}"
 
 
-def read_outcome(database: Database, server: str, experiment: str) -> Outcome:
+def read_outcome(database: Database, server: str, experiment: str) -> RunOutcome:
     """Read the outcome of a succeeded experiment from database and client."""
     with Client(server) as client:
         document = results_document(fetch_run(client, client.call(get_experiment(experiment))))
     with database.connect() as connection:
         tables = {name: _rows(connection, query, experiment) for name, query in _TABLES.items()}
-    return Outcome(json.dumps(document, sort_keys=True), tables)
+    return RunOutcome(json.dumps(document, sort_keys=True), tables)
 
 
-def read_distillation(database: Database, server: str, experiment: str) -> Outcome:
+def read_distillation(database: Database, server: str, experiment: str) -> RunOutcome:
     """Read the outcome of a succeeded distillation: its rounds, and the outcome of each part.
 
     Training counts its progress in wall time, so the distillation's own counters are left out.
@@ -123,7 +123,7 @@ def read_distillation(database: Database, server: str, experiment: str) -> Outco
                 tables[f"{place} {name}"] = _rows(connection, query, str(part))
     searches = [str(part) for part, _, purpose in parts if purpose == _SEARCH]
     documents = [read_outcome(database, server, search).document for search in searches]
-    return Outcome(json.dumps(documents), tables)
+    return RunOutcome(json.dumps(documents), tables)
 
 
 def broken_invariants(database: Database, experiment: str) -> Iterator[str]:

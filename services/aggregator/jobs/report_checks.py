@@ -51,7 +51,7 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class CheckedReport:
     """The result computed from a report."""
 
     metric: float | None
@@ -83,7 +83,7 @@ class ReportChecks:
         job: Job,
         candidate: Candidate,
         report: Report,
-    ) -> Outcome:
+    ) -> CheckedReport:
         """Check a report against its job; return its metric and coefficients.
 
         Raises:
@@ -99,8 +99,8 @@ class ReportChecks:
         coefficients = _check_descriptor(candidate, report.descriptor, active)
         if report.stopped:
             stopped = self._check_stop(session, experiment, job, report)
-            return Outcome(None, coefficients, stopped)
-        return Outcome(self._metric(session, experiment, job, report), coefficients, None)
+            return CheckedReport(None, coefficients, stopped)
+        return CheckedReport(self._metric(session, experiment, job, report), coefficients, None)
 
     def _metric(
         self, session: Session, experiment: Experiment, job: Job, report: Report

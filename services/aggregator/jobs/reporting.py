@@ -15,7 +15,7 @@ from services.aggregator.experiments.lifecycle import (
     next_event,
 )
 from services.aggregator.experiments.phases import change_of, job_ended
-from services.aggregator.jobs.report_checks import Outcome, Report, ReportChecks
+from services.aggregator.jobs.report_checks import CheckedReport, Report, ReportChecks
 from services.aggregator.jobs.worker_requests import stale
 from services.aggregator.storage.codec import pack_answers
 from services.aggregator.storage.lookups import unknown_job
@@ -93,7 +93,7 @@ class Reporting:
             return Change(held.experiment.id)
         return self._keep(held, packed, outcome)
 
-    def _check(self, held: _Held, report: Report) -> Outcome | None:
+    def _check(self, held: _Held, report: Report) -> CheckedReport | None:
         """Check a report; return its outcome, or None if the job's result is stored already."""
         job = held.job
         if not job.token or report.token != job.token:
@@ -104,7 +104,7 @@ class Reporting:
             raise stale(job)
         return self._checks.evaluate(self._session, held.experiment, job, held.candidate, report)
 
-    def _keep(self, held: _Held, packed: PackedReport, outcome: Outcome) -> Change:
+    def _keep(self, held: _Held, packed: PackedReport, outcome: CheckedReport) -> Change:
         job, experiment = held.job, held.experiment
         state, was_leased = experiment.state, job.state is JobState.LEASED
         progress = self._progress_of(experiment)
@@ -138,7 +138,7 @@ class Reporting:
         return self._progress[experiment.id]
 
 
-def _set_result(job: Job, report: Report, outcome: Outcome) -> None:
+def _set_result(job: Job, report: Report, outcome: CheckedReport) -> None:
     """Set the columns of a job that its report determines."""
     job.worker = report.worker or job.worker
     job.error = job.remedy = ""

@@ -28,7 +28,7 @@ from services.aggregator.experiments.round_records import round_records
 from services.aggregator.storage.states import TERMINAL, ExperimentState
 from services.aggregator.storage.tables import Experiment
 from services.aggregator.web import run_queries
-from services.aggregator.web.finished_run import FinishedRun, FinishedRuns, Stored
+from services.aggregator.web.stored_run import PageStores, StoredRun, StoredRuns
 from services.common.access import current_caller
 
 _PACE_EVENTS = 200
@@ -41,8 +41,8 @@ class LabRun:
 
     def __init__(
         self,
-        stored: Stored,
-        results: FinishedRuns,
+        stored: PageStores,
+        results: StoredRuns,
         experiment: Experiment,
         headline: Headline | None,
         clock: Callable[[], float] = time.time,
@@ -168,7 +168,7 @@ class LabRun:
         return self._finished.environments
 
     @property
-    def _finished(self) -> FinishedRun:
+    def _finished(self) -> StoredRun:
         if not self.finished:
             raise PreconditionError(
                 f"only an experiment that succeeded has results, and this one is {self.state}",
@@ -192,9 +192,9 @@ class _Compared:
 class LabCatalog:
     """The experiments that the present caller may see, newest first; implements `Catalog`."""
 
-    def __init__(self, stored: Stored) -> None:
+    def __init__(self, stored: PageStores) -> None:
         self._stored = stored
-        self._results = FinishedRuns(stored)
+        self._results = StoredRuns(stored)
 
     def runs(self, page: int) -> RunPage:
         """Return one page of the list."""

@@ -9,7 +9,7 @@ from typing import NoReturn
 import pytest
 
 from modnorm.errors import UnavailableError
-from modnorm.sandbox import Isolation, Outcome, Program, Sandbox
+from modnorm.sandbox import Isolation, Program, ProgramOutcome, Sandbox
 from modnorm.tasks import get_task
 from modnorm.v1 import evaluation_pb2 as messages
 from services.evaluator.job_runner import JobRunner
@@ -124,7 +124,7 @@ def test_a_sandbox_that_failed_at_a_program_is_checked_before_the_next_job(
     class Mortal:
         is_there = True
 
-        def execute(self, program: Program) -> Outcome:
+        def execute(self, program: Program) -> ProgramOutcome:
             return sandbox.execute(program) if self.is_there else _raised(gone)
 
         def check_health(self) -> Isolation:

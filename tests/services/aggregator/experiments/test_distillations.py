@@ -18,8 +18,8 @@ from services.aggregator.storage.states import (
     RoundPhase,
     Split,
 )
-from services.aggregator.web.finished_run import Stored
 from services.aggregator.web.lab_catalog import LabCatalog
+from services.aggregator.web.stored_run import PageStores
 from services.common.access import callers
 from services.common.access.callers import ANYONE
 from tests.services.aggregator.experiments.conftest import TERMINAL, TRAINING_ROWS
@@ -306,7 +306,9 @@ def test_a_distillation_submitted_again_repeats_nothing_that_is_finished(lab):
 def test_the_page_shows_the_rounds(lab):
     parent = lab.create()
     world = lab.world
-    catalog = LabCatalog(Stored(world.database, world.stores.experiments, world.stores.results))
+    catalog = LabCatalog(
+        PageStores(world.database, world.stores.experiments, world.stores.results)
+    )
     lab.run(parent, until=lambda: lab.children(parent, Purpose.HARVEST))
     token = callers._caller.set(ANYONE)
     try:

@@ -13,8 +13,8 @@ from modnorm.web.population import PAGE_LINES, CandidateQuery
 from modnorm.wire.tokens import Role
 from services.aggregator.storage.states import Split
 from services.aggregator.storage.tables import Job
-from services.aggregator.web.finished_run import Stored
 from services.aggregator.web.lab_catalog import LabCatalog, remaining_seconds
+from services.aggregator.web.stored_run import PageStores
 from services.common.access import callers
 from services.common.access.callers import ANYONE, Caller, set_caller
 
@@ -29,7 +29,7 @@ def anyone():
 
 @pytest.fixture
 def catalog(world):
-    return LabCatalog(Stored(world.database, world.stores.experiments, world.stores.results))
+    return LabCatalog(PageStores(world.database, world.stores.experiments, world.stores.results))
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ import pytest
 
 from modnorm.errors import InvalidInputError, PreconditionError, UnavailableError
 from modnorm.wire.tokens import Role, TokenTable, make_token, write_tokens
-from services.aggregator.web.finished_run import Stored
 from services.aggregator.web.lab_catalog import LabCatalog
 from services.aggregator.web.page_server import PageServer
+from services.aggregator.web.stored_run import PageStores
 from services.common.settings import AggregatorSettings
 
 
@@ -24,7 +24,7 @@ def database_url(tmp_path):
 
 @pytest.fixture
 def catalog(world):
-    return LabCatalog(Stored(world.database, world.stores.experiments, world.stores.results))
+    return LabCatalog(PageStores(world.database, world.stores.experiments, world.stores.results))
 
 
 @pytest.fixture

@@ -39,7 +39,7 @@ _CACHED_RUNS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class PageStores:
     """The database and the stores that the page reads."""
 
     database: Database
@@ -47,13 +47,13 @@ class Stored:
     results: ResultStore
 
 
-class FinishedRun:
+class StoredRun:
     """Results of a finished experiment; each part is read when it is first needed.
 
     Used by several threads: two of them may read a part twice, with equal results.
     """
 
-    def __init__(self, stored: Stored, experiment: Experiment) -> None:
+    def __init__(self, stored: PageStores, experiment: Experiment) -> None:
         self._stored = stored
         self._experiment = experiment
         self._ballots: dict[int, Ballot] = {}
@@ -193,19 +193,19 @@ class FinishedRun:
         return self._stored.results.artifact(digest, ArtifactKind.ROWS).split("\n")
 
 
-class FinishedRuns:
+class StoredRuns:
     """The finished runs that were read last; used by several threads."""
 
-    def __init__(self, stored: Stored) -> None:
+    def __init__(self, stored: PageStores) -> None:
         self._stored = stored
-        self._runs: BoundedDict[str, FinishedRun] = BoundedDict(_CACHED_RUNS)
+        self._runs: BoundedDict[str, StoredRun] = BoundedDict(_CACHED_RUNS)
         self._lock = Lock()
 
-    def of(self, experiment: Experiment) -> FinishedRun:
+    def of(self, experiment: Experiment) -> StoredRun:
         """Return the results of an experiment that has succeeded."""
         with self._lock:
             run = self._runs.get(experiment.id)
             if run is None:
-                run = FinishedRun(self._stored, experiment)
+                run = StoredRun(self._stored, experiment)
             self._runs[experiment.id] = run
             return run
