@@ -68,7 +68,7 @@ def build_app(server: Server) -> Starlette:
             Route("/readyz", endpoints.ready, methods=["GET"]),
             Route("/metrics", endpoints.measured, methods=["GET"]),
         ],
-        exception_handlers={HTTPException: _unknown, Exception: _defect},
+        exception_handlers={HTTPException: _unknown},
     )
 
 
@@ -91,6 +91,9 @@ class _Endpoints:
             except ModnormError as error:
                 logger.warning("a request failed: %s", error)
                 response = from_library(error).response()
+            except Exception:  # the log has the details
+                logger.exception("a request failed")
+                response = ApiError(500, "the server failed", kind="server_error").response()
             route = request.scope["path"] if "name" not in request.path_params else "/v1/models/"
             seconds = time.monotonic() - begun
             self._server.metrics.count_request(route, response.status_code, seconds)
@@ -244,9 +247,3 @@ async def _unknown(request: Request, error: Exception) -> Response:
     headers = dict(error.headers or {}) if isinstance(error, HTTPException) else {}
     message = f"there is no {request.method[:16]} {request.url.path[:128]}"
     return ApiError(status, message, headers=headers).response()
-
-
-async def _defect(_request: Request, error: Exception) -> Response:
-    """Report a defect without its details; the log has them."""
-    logger.error("a request failed", exc_info=error)
-    return ApiError(500, "the server failed", kind="server_error").response()

@@ -128,11 +128,12 @@ class Batching:
             while batch := self._next_batch():
                 if not self._answer(engine, batch):
                     engine = self._load_again(engine)
-        except Exception:
+        except Exception:  # the engine that failed is closed
             logger.exception("the engine cannot be loaded again")
-        finally:
-            with suppress(EngineError):  # the engine may have failed already
+        else:
+            with suppress(EngineError):  # its process may have ended
                 engine.close()
+        finally:
             self._refuse_waiting()
 
     def _load_again(self, engine: Engine) -> Engine:

@@ -40,6 +40,7 @@ class ScriptedEngine:
         self.failure: Exception | None = None
         self.load_failure: Exception | None = None
         self.loads = 0
+        self.is_closed = False
         self.lives: list[int] = []
         """Experts that may answer after each load; after later loads all may."""
         self.left = 0
@@ -51,6 +52,7 @@ class ScriptedEngine:
         if self.load_failure is not None:
             raise self.load_failure
         self.loads, self.left = self.loads + 1, self.lives.pop(0) if self.lives else 1_000
+        self.is_closed = False
         return self
 
     @contextmanager
@@ -75,7 +77,10 @@ class ScriptedEngine:
             yield Completion(index, SCRIPT[self.held], 5, Finish.STOP)
 
     def close(self):
+        if self.is_closed:
+            raise AttributeError("an engine is closed once")
         assert not self.held
+        self.is_closed = True
 
     @property
     def waiting(self):
