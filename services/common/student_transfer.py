@@ -1,5 +1,6 @@
 """Transfers of students between services, by ModelService."""
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -77,7 +78,7 @@ async def push_student(
         else:
             return
         directory = students.require(digest)
-        for file in students.files(digest):
+        for file in await asyncio.to_thread(students.files, digest):
             parts = _upload_async(digest, file, directory / file.name)
             await stub.UploadModelFile(parts, timeout=FILE_SECONDS, metadata=metadata)
         stored = models_pb2.StoreModelRequest(digest=digest)
@@ -131,7 +132,8 @@ def _upload(
 async def _upload_async(
     digest: str, file: StudentFile, path: Path
 ) -> AsyncIterator[models_pb2.UploadModelFileRequest]:
-    for part in _upload(digest, file, path):
+    parts = _upload(digest, file, path)
+    while (part := await asyncio.to_thread(next, parts, None)) is not None:
         yield part
 
 

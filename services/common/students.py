@@ -86,7 +86,8 @@ class Students:
         with _outages(self.root):
             for folder in (place.parent, self._drafts(digest)):
                 folder.mkdir(parents=True, exist_ok=True)
-            if len(list(self._upload(digest).iterdir())) > MAX_FILES:
+            stored = {path for path in self._upload(digest).rglob("*") if path.is_file()}
+            if len(stored | {place}) > MAX_FILES:
                 raise InvalidInputError("a student has too many files", field="file.name")
             _write(place, self._drafts(digest), file, chunks)
 

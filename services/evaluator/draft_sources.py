@@ -4,12 +4,12 @@ A worker that joins late, or whose engine was loaded again, then drafts well fro
 """
 
 import logging
-from collections import defaultdict
 from collections.abc import Sequence
 
 from modnorm.engines.protocol import LearnsAnswers
 from modnorm.errors import ModnormError
 from modnorm.v1 import evaluation_pb2 as messages
+from services.common.bounded_dict import BoundedDict
 from services.evaluator.aggregator_client import AggregatorClient
 
 ENOUGH = 8
@@ -31,7 +31,7 @@ class DraftSources:
     def __init__(self, client: AggregatorClient, engine: object) -> None:
         self._client = client
         self._engine = engine
-        self._known: defaultdict[str, set[str]] = defaultdict(set)
+        self._known: BoundedDict[str, set[str]] = BoundedDict(KEPT)
 
     def learn(self, job: messages.Job, prompts: Sequence[Sequence[int]]) -> None:
         """Give the engine the answers that a job names, each once, up to `ENOUGH`.
@@ -45,10 +45,9 @@ class DraftSources:
         if not job.answer_sheets or not isinstance(self._engine, LearnsAnswers):
             return
         known = self._of(job)
+        best = [sheet for sheet in job.answer_sheets if sheet not in known][: ENOUGH - len(known)]
         # The best comes last: an engine drafts from the latest answer first.
-        for sheet in reversed([one for one in job.answer_sheets if one not in known]):
-            if len(known) >= ENOUGH:
-                return
+        for sheet in reversed(best):
             known.add(sheet)
             try:
                 answers = self._client.answer_sheet(sheet)
@@ -62,9 +61,11 @@ class DraftSources:
 
     def answered(self, job: messages.Job) -> None:
         """Record that the engine itself has answered a job."""
-        self._of(job).add(job.lease.job_id)
+        known = self._of(job)
+        if len(known) < ENOUGH:
+            known.add(job.lease.job_id)
 
     def _of(self, job: messages.Job) -> set[str]:
-        while job.rows_digest not in self._known and len(self._known) >= KEPT:
-            self._known.pop(next(iter(self._known)))
-        return self._known[job.rows_digest]
+        known = self._known.get(job.rows_digest, set())
+        self._known[job.rows_digest] = known
+        return known

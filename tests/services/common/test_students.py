@@ -1,4 +1,5 @@
 import asyncio
+import hashlib
 import shutil
 import threading
 
@@ -8,6 +9,7 @@ import pytest
 from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.errors import InvalidInputError, NotFoundError, PreconditionError, UnavailableError
 from modnorm.v1 import models_pb2, models_pb2_grpc
+from services.common import students
 from services.common.channels import open_service_channel
 from services.common.server import GrpcService
 from services.common.settings import ServiceSettings
@@ -93,6 +95,37 @@ def test_a_student_is_pushed_to_a_service_that_lacks_it(trained, digest, served,
     with pytest.raises(NotFoundError):
         asyncio.run(push("0" * 64))
     assert list_files(served.require(digest)) == list_files(trained)
+
+
+def test_a_push_leaves_the_event_loop_free(trained, digest, target, tmp_path):
+    """Files of a large student take a minute to digest."""
+    threads = set()
+
+    class Watched(Students):
+        def files(self, digest):
+            threads.add(threading.current_thread())
+            return super().files(digest)
+
+    mine = Watched(tmp_path / "mine")
+    shutil.copytree(trained, mine.root / digest)
+
+    async def push():
+        async with open_service_channel(target) as channel:
+            await push_student(channel, (), mine, digest)
+
+    asyncio.run(push())
+    assert threads
+    assert threading.current_thread() not in threads
+
+
+@pytest.mark.parametrize("folder", ["", "adapter/"])
+def test_a_student_has_a_bounded_number_of_files(served, monkeypatch, folder):
+    monkeypatch.setattr(students, "MAX_FILES", 2)
+    empty = hashlib.sha256().hexdigest()
+    for name in ("a", "b", "b"):
+        served.write("a" * 64, StudentFile(f"{folder}{name}", 0, empty), [])
+    with pytest.raises(InvalidInputError, match="too many files"):
+        served.write("a" * 64, StudentFile(f"{folder}c", 0, empty), [])
 
 
 def test_a_student_of_another_digest_is_refused(trained, served, stub):

@@ -76,6 +76,17 @@ def test_own_answers_are_not_fetched_and_enough_is_enough(
     assert len(learner.learned) == 3
 
 
+def test_an_engine_with_room_for_two_learns_the_best_two(
+    aggregator: Aggregator, sources: DraftSources, learner: Learner
+) -> None:
+    names = [str(rank) for rank in range(ENOUGH)]
+    aggregator.sheets = {name: sheet(f"{name} said") for name in names}
+    for number in range(ENOUGH - 2):
+        sources.answered(job(f"own {number}"))
+    sources.learn(job("x", *names), PROMPTS)
+    assert [answers[0][0] for _, answers in learner.learned] == ["1 said", "0 said"]
+
+
 def test_answers_that_cannot_be_fetched_cost_no_job(
     aggregator: Aggregator, sources: DraftSources, learner: Learner
 ) -> None:
