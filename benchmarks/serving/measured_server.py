@@ -27,13 +27,12 @@ from modnorm.prediction.ensemble_adapters import vllm_rank
 from modnorm.prediction.ensemble_definition import EnsembleDefinition, Expert, TaskIdentity
 from modnorm.serving.adapter_answers import AdapterAnswers
 from modnorm.serving.admission import Admission
-from modnorm.serving.answering import Answering
+from modnorm.serving.answering import ADAPTER_SEQUENCES, Answering
 from modnorm.serving.api_keys import ApiKeys
 from modnorm.serving.app import Server, build_app
-from modnorm.serving.batching import Batching
 from modnorm.serving.metrics import ServerMetrics
 from modnorm.serving.served_ensemble import ServedEnsemble
-from modnorm.serving.ways import ADAPTER_SEQUENCES
+from modnorm.serving.switching_answers import SwitchingAnswers
 from modnorm.spec import ModelSpec
 
 if TYPE_CHECKING:
@@ -137,7 +136,7 @@ def _answering(
     base, definition = ensemble.base, ensemble.definition
     if way in {"full", "merged"}:
         settings = EngineSettings(max_model_len=asked.max_length)
-        return Batching(
+        return SwitchingAnswers(
             lambda: VllmEngine(base, settings, overrides=overrides),
             ensemble.models, ensemble.task, metrics, ensemble.encoder,
         )  # fmt: skip

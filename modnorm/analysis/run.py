@@ -19,8 +19,8 @@ from modnorm.spec import ExperimentSpec
 if TYPE_CHECKING:
     import pandas as pd
 
+    from modnorm.prediction.predictor import PredictionSettings
     from modnorm.prediction.ranked_votes import Prediction
-    from modnorm.prediction.run_predictions import PredictionSettings
 
 
 _COLUMNS = ("population", "ensemble_size", "metric", "lower", "upper", "correct", "rows")
@@ -84,7 +84,7 @@ class Ensemble:
         from modnorm.prediction.ensemble_definition import (  # noqa: PLC0415 - loads torch
             define_ensemble,
         )
-        from modnorm.prediction.run_predictions import (  # noqa: PLC0415 - loads torch
+        from modnorm.prediction.predictor import (  # noqa: PLC0415 - loads torch
             PredictionSettings,
             Predictor,
         )

@@ -9,7 +9,7 @@ from modnorm.checkpoint.reference import Checkpoint
 from modnorm.checkpoint.writing import require_new
 from modnorm.cli.console import emit_json
 from modnorm.cli.export_work import warn_of_tokenizer
-from modnorm.cli.predict_work import Asked
+from modnorm.cli.predict_work import EnsembleChoice
 from modnorm.cli.runs import opened_run
 from modnorm.client.export_card import check_tokenizer
 from modnorm.errors import InvalidInputError
@@ -23,12 +23,12 @@ from modnorm.prediction.manifest import read_ensemble_manifest
 
 
 def write_adapters(
-    asked: Asked, rank: int | None, place: BasePlace, out: Path, *, as_json: bool
+    choice: EnsembleChoice, rank: int | None, place: BasePlace, out: Path, *, as_json: bool
 ) -> None:
     """Write the experts of an ensemble as adapters, and print the command that serves them.
 
     Args:
-        asked: The ensemble.
+        choice: The ensemble.
         rank: `--rank` of the command line, which is refused.
         place: Where the base is.
         out: Directory of the adapters.
@@ -42,7 +42,7 @@ def write_adapters(
             "adapters are of an ensemble", field="rank", remedy="give --n and --k instead"
         )
     require_new(out)
-    ensemble, base, finding = _find(asked, place)
+    ensemble, base, finding = _find(choice, place)
     names = export_adapters(ensemble, base, out, finding)
     warn_of_tokenizer(finding)
     command = serving_command(base, ensemble.scale_map, out, names)
@@ -56,17 +56,17 @@ def write_adapters(
 
 
 def _find(
-    asked: Asked, place: BasePlace
+    choice: EnsembleChoice, place: BasePlace
 ) -> tuple[EnsembleDefinition, Checkpoint, TokenizerFinding]:
     """Return the ensemble, its base, and whether `AutoTokenizer` can be used."""
-    if asked.is_manifest:
-        manifest = read_ensemble_manifest(Path(asked.source))
-        ensemble = manifest.narrowed(asked.population, asked.size)
+    if choice.is_manifest:
+        manifest = read_ensemble_manifest(Path(choice.source))
+        ensemble = manifest.narrowed(choice.population, choice.size)
         base = _base(ensemble, place)
         manifest.prompt.check(ensemble, base)
         return ensemble, base, check_example(manifest, base)
-    with opened_run(asked.source, asked.server) as run:
-        ensemble = define_ensemble(run, asked.population, asked.size)
+    with opened_run(choice.source, choice.server) as run:
+        ensemble = define_ensemble(run, choice.population, choice.size)
         base = _base(ensemble, place)
         return ensemble, base, check_tokenizer(run, base)
 

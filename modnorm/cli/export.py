@@ -96,7 +96,7 @@ def export(  # noqa: PLR0913 - each argument is an option of the command
         return
     from modnorm.cli.adapter_work import write_adapters
     from modnorm.cli.manifest_work import write_manifest
-    from modnorm.cli.predict_work import Asked
+    from modnorm.cli.predict_work import EnsembleChoice
 
     write = write_manifest if manifest else write_adapters
-    write(Asked(run, server, population, size), rank, place, out, as_json=as_json)
+    write(EnsembleChoice(run, server, population, size), rank, place, out, as_json=as_json)

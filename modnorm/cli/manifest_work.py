@@ -7,7 +7,7 @@ import typer
 
 from modnorm.cli.console import emit_json
 from modnorm.cli.export_work import warn_of_tokenizer
-from modnorm.cli.predict_work import Asked
+from modnorm.cli.predict_work import EnsembleChoice
 from modnorm.cli.runs import opened_run
 from modnorm.errors import InvalidInputError
 from modnorm.files import check_writable, write_file
@@ -19,12 +19,12 @@ from modnorm.prediction.rebuilding import rebuild
 
 
 def write_manifest(
-    asked: Asked, rank: int | None, place: BasePlace, out: Path, *, as_json: bool
+    choice: EnsembleChoice, rank: int | None, place: BasePlace, out: Path, *, as_json: bool
 ) -> None:
     """Write the manifest of an ensemble.
 
     Args:
-        asked: The ensemble; its source is a run.
+        choice: The ensemble; its source is a run.
         rank: As the command line has it; a manifest has no use for it.
         place: Where the base is.
         out: The file.
@@ -38,8 +38,8 @@ def write_manifest(
             "a manifest is of an ensemble", field="rank", remedy="give --n and --k instead"
         )
     check_writable(out)
-    with opened_run(asked.source, asked.server) as run:
-        ensemble = define_ensemble(run, asked.population, asked.size)
+    with opened_run(choice.source, choice.server) as run:
+        ensemble = define_ensemble(run, choice.population, choice.size)
         example = json.loads(run.rows("heldout")[0])
     base = place.find(ensemble.model, ensemble.model_digest)
     content = encode_manifest(make_manifest(ensemble, base, example))

@@ -58,10 +58,10 @@ def predict(  # noqa: PLR0913 - each argument is an option of the command
     It writes one line of JSON for each question, or one array with --json. Rows need no right
     answers. The file appears whole or not at all.
     """
-    from modnorm.cli.predict_work import Asked, Output, predict_file
+    from modnorm.cli.predict_work import EnsembleChoice, Output, predict_file
     from modnorm.prediction.base_model import BasePlace
-    from modnorm.prediction.run_predictions import PredictionSettings
+    from modnorm.prediction.predictor import PredictionSettings
 
     settings = PredictionSettings(BasePlace(model, revision), engine, ask_all)
     output = Output(out, as_json, quiet)
-    predict_file(Asked(run, server, population, size, local), settings, questions, output)
+    predict_file(EnsembleChoice(run, server, population, size, local), settings, questions, output)

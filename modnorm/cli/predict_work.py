@@ -4,7 +4,7 @@ import json
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from modnorm.checkpoint.reference import Checkpoint
@@ -21,9 +21,8 @@ from modnorm.prediction.ensemble_definition import (
     task_identity,
 )
 from modnorm.prediction.manifest import read_ensemble_manifest
-from modnorm.prediction.question_files import answer_line
+from modnorm.prediction.predictor import PredictionSettings, Predictor
 from modnorm.prediction.ranked_votes import OnProgress, Prediction
-from modnorm.prediction.run_predictions import PredictionSettings, Predictor
 from modnorm.tasks import Task
 from modnorm.tasks.questions import parse_question, read_questions, read_raw_questions
 from modnorm.tasks.row_files import Raw
@@ -32,7 +31,7 @@ from modnorm.wire.run_messages import provenance
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class EnsembleChoice:
     """The ensemble that the command line names."""
 
     source: str
@@ -84,24 +83,24 @@ class Output:
 
 
 def predict_file(
-    asked: Asked, settings: PredictionSettings, questions: Path, output: Output
+    choice: EnsembleChoice, settings: PredictionSettings, questions: Path, output: Output
 ) -> None:
     """Answer a file of questions.
 
     Args:
-        asked: The ensemble.
+        choice: The ensemble.
         settings: How it answers.
         questions: File of the questions.
         output: Where the answers go.
     """
     if output.file is not None:
         check_writable(output.file)
-    answered = _answered_here if asked.lab is None else _answered_in_lab
+    answered = _answered_here if choice.lab is None else _answered_in_lab
     with (
         interruptible("stopped; no file was written"),
         counted("answers", quiet=output.quiet) as on_progress,
     ):
-        count = _write(answered(asked, settings, questions, on_progress), output)
+        count = _write(answered(choice, settings, questions, on_progress), output)
     if output.file is not None and output.as_json:
         emit_json({"answers": count, "file": str(output.file)})
     elif output.file is not None and not output.quiet:
@@ -109,14 +108,14 @@ def predict_file(
 
 
 def _answered_here(
-    asked: Asked, settings: PredictionSettings, questions: Path, on_progress: OnProgress
+    choice: EnsembleChoice, settings: PredictionSettings, questions: Path, on_progress: OnProgress
 ) -> Iterator[Prediction]:
     """Yield the predictions of an engine on this machine, in the order of the questions."""
-    ensemble = asked.find()
+    ensemble = choice.find()
     predictor = Predictor(ensemble, settings)
-    asked.check_example(ensemble, predictor.base)
-    placed = predictor.encode(read_questions(predictor.task, questions))
-    yield from predictor.predict(placed, on_progress)
+    choice.check_example(ensemble, predictor.base)
+    encoded = predictor.encode(read_questions(predictor.task, questions))
+    yield from predictor.predict(encoded, on_progress)
 
 
 def _check_remote(settings: PredictionSettings) -> None:
@@ -135,18 +134,18 @@ def _check_remote(settings: PredictionSettings) -> None:
 
 
 def _answered_in_lab(
-    asked: Asked, settings: PredictionSettings, questions: Path, on_progress: OnProgress
+    choice: EnsembleChoice, settings: PredictionSettings, questions: Path, on_progress: OnProgress
 ) -> Iterator[Prediction]:
     """Yield the predictions of a lab's evaluators, in the order of the questions."""
     _check_remote(settings)
-    with in_lab(asked.source, asked.lab or "") as (client, experiment):
+    with in_lab(choice.source, choice.lab or "") as (client, experiment):
         spec = spec_from_proto(experiment.spec)
         task = task_identity(spec, provenance(experiment)).load()
         predictions = client.predict(
-            asked.source,
+            choice.source,
             _checked(task, questions),
-            asked.population,
-            asked.size,
+            choice.population,
+            choice.size,
             ask_all=settings.ask_all,
             on_progress=on_progress,
         )
@@ -173,7 +172,7 @@ def _in_order(predictions: Iterable[Prediction]) -> Iterator[Prediction]:
 
 def _write(predictions: Iterable[Prediction], output: Output) -> int:
     """Write one line for each prediction, or one array of all; return their number."""
-    lines = map(answer_line, predictions)
+    lines = map(_line, predictions)
     if output.file is None and output.as_json:
         answers = [json.loads(line) for line in lines]
         emit_json(answers)
@@ -188,3 +187,8 @@ def _write(predictions: Iterable[Prediction], output: Output) -> int:
             file.write(line.encode())
             count += 1
     return count
+
+
+def _line(prediction: Prediction) -> str:
+    """Return a prediction as one line of JSON."""
+    return json.dumps(asdict(prediction), sort_keys=True, allow_nan=False) + "\n"

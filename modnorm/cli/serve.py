@@ -52,12 +52,12 @@ def serve(  # noqa: PLR0913 - each argument is an option of the command
     The answer is the vote of its experts. An address other than loopback needs --api-keys.
     Ctrl-C ends the server.
     """
-    from modnorm.cli.predict_work import Asked
+    from modnorm.cli.predict_work import EnsembleChoice
     from modnorm.cli.serve_work import Listening, serve_ensemble
     from modnorm.prediction.base_model import BasePlace
-    from modnorm.prediction.run_predictions import PredictionSettings
+    from modnorm.prediction.predictor import PredictionSettings
 
-    asked = Asked(run, server, population, size)
+    choice = EnsembleChoice(run, server, population, size)
     settings = PredictionSettings(BasePlace(model, revision), engine)
     listening = Listening(host, port, api_keys, max_requests, max_length, as_json)
-    serve_ensemble(asked, settings, listening)
+    serve_ensemble(choice, settings, listening)

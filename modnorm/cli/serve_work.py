@@ -13,17 +13,16 @@ import uvicorn
 
 from modnorm.cli.console import emit_json, stderr, stdout
 from modnorm.cli.listening import listen
-from modnorm.cli.predict_work import Asked
+from modnorm.cli.predict_work import EnsembleChoice
 from modnorm.errors import EngineError, InvalidInputError
-from modnorm.prediction.run_predictions import PredictionSettings
+from modnorm.prediction.predictor import PredictionSettings
 from modnorm.serving.admission import Admission
-from modnorm.serving.answering import Answering
+from modnorm.serving.answering import Answering, choose_answering
 from modnorm.serving.api_errors import ApiError
 from modnorm.serving.api_keys import ApiKeys, read_keys
 from modnorm.serving.app import Server, build_app
 from modnorm.serving.metrics import ServerMetrics
 from modnorm.serving.served_ensemble import ServedEnsemble
-from modnorm.serving.ways import choose_answering
 from modnorm.web.guard import LOOPBACK, Guard
 
 _INTERRUPTED = 130
@@ -63,11 +62,13 @@ class Listening:
         return ApiKeys()
 
 
-def serve_ensemble(asked: Asked, settings: PredictionSettings, listening: Listening) -> None:
+def serve_ensemble(
+    choice: EnsembleChoice, settings: PredictionSettings, listening: Listening
+) -> None:
     """Serve until Ctrl-C or SIGTERM.
 
     Args:
-        asked: The ensemble.
+        choice: The ensemble.
         settings: Base and engine.
         listening: Address and limits.
 
@@ -76,9 +77,9 @@ def serve_ensemble(asked: Asked, settings: PredictionSettings, listening: Listen
         ConflictError: the task makes other prompts here than in the run.
         EngineError: the model cannot be loaded.
     """
-    keys, definition = listening.keys(), asked.find()
+    keys, definition = listening.keys(), choice.find()
     base = settings.place.find(definition.model, definition.model_digest)
-    asked.check_example(definition, base)
+    choice.check_example(definition, base)
     most = listening.max_length or base.max_position
     ensemble, metrics = ServedEnsemble(definition, base, most), ServerMetrics()
     answering = choose_answering(ensemble, settings.engine, metrics)
@@ -110,7 +111,9 @@ def _announce(listening: Listening, port: int, ensemble: ServedEnsemble) -> None
 
 async def _listen(server: Server, listener: socket.socket) -> None:
     refusal = ApiError(421, "this server does not answer to that host name").response()
-    hosts = None if server.keys.any else LOOPBACK  # without keys, no page of another site may ask
+    hosts = (
+        None if server.keys.are_needed else LOOPBACK
+    )  # without keys, no page of another site may ask
     app = Guard(build_app(server), hosts, refusal)
     config = uvicorn.Config(
         app,

@@ -23,8 +23,8 @@ class ApiKeys:
         self._keys = tuple(key.encode() for key in keys)
 
     @property
-    def any(self) -> bool:
-        """Whether a key is needed."""
+    def are_needed(self) -> bool:
+        """Whether requests need a key."""
         return bool(self._keys)
 
     def check(self, authorization: str) -> None:

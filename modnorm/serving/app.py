@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -140,7 +140,7 @@ class _Endpoints:
             return JSONResponse(
                 reply.document(await _while_connected(request, _prediction(pieces)))
             )
-        first = await _while_connected(request, _next(pieces))
+        first = await _while_connected(request, anext(pieces))
         return StreamingResponse(_events(reply, first, pieces), media_type="text/event-stream")
 
     async def _question(self, body: Body) -> Question:
@@ -192,14 +192,14 @@ async def _read_body(request: Request) -> bytes:
     return bytes(content)
 
 
-async def _while_connected(request: Request, work: Coroutine[None, None, T]) -> T:
+async def _while_connected(request: Request, work: Awaitable[T]) -> T:
     """Return the result of some work; cancel it if the client leaves.
 
     Raises:
         ApiError: the client left, or the work was cancelled.
         ModnormError: the experts cannot answer.
     """
-    task = asyncio.create_task(work)
+    task = asyncio.ensure_future(work)
     try:
         while not (await asyncio.wait([task], timeout=_POLL_SECONDS))[0]:
             if await request.is_disconnected():
@@ -209,10 +209,6 @@ async def _while_connected(request: Request, work: Coroutine[None, None, T]) -> 
         raise unavailable("the request was cancelled") from error
     finally:
         task.cancel()
-
-
-async def _next(pieces: Pieces) -> str | Prediction:
-    return await anext(pieces)
 
 
 async def _prediction(pieces: Pieces) -> Prediction:

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from uuid import uuid4
 
 from modnorm.prediction.ranked_votes import ExpertAnswer, Prediction
-from modnorm.serving.request_bodies import Body, ChatBody, usage
+from modnorm.serving.request_bodies import Body, ChatBody
 from modnorm.serving.served_ensemble import ENSEMBLE, Question
 
 
@@ -76,7 +76,15 @@ class Reply:
 
     def _usage(self, prediction: Prediction) -> Mapping[str, int]:
         answers = prediction.experts
-        return usage(self._prompt_tokens * len(answers), sum(answer.tokens for answer in answers))
+        prompts, completions = (
+            self._prompt_tokens * len(answers),
+            sum(one.tokens for one in answers),
+        )
+        return {
+            "prompt_tokens": prompts,
+            "completion_tokens": completions,
+            "total_tokens": prompts + completions,
+        }
 
     def _envelope(
         self, kind: str, content: Mapping[str, object], finish: str | None

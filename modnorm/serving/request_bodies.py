@@ -1,7 +1,6 @@
 """Bodies of requests, as OpenAI's API defines them."""
 
 import json
-from collections.abc import Mapping
 from typing import Annotated, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
@@ -117,12 +116,3 @@ def parse_body(kind: type[BodyT], content: bytes) -> BodyT:
         where = ".".join(map(str, fault.place))
         text = f"{fault.text} ({fault.hint})" if fault.hint else fault.text
         raise invalid(f"{where}: {text}" if where else text, where or None) from None
-
-
-def usage(prompt_tokens: int, completion_tokens: int) -> Mapping[str, int]:
-    """Return the counts of tokens in OpenAI's form."""
-    return {
-        "prompt_tokens": prompt_tokens,
-        "completion_tokens": completion_tokens,
-        "total_tokens": prompt_tokens + completion_tokens,
-    }

@@ -44,18 +44,14 @@ class ServedEnsemble:
         self.most_tokens = min(most_tokens, base.max_position)
         self.base = base
         self.encoder = PromptEncoder(base)
-        self._task: Task = definition.task.load()
+        self.task: Task = definition.task.load()
+        """The task that votes."""
         experts = {
             f"expert-{rank}": replace(definition, experts=(expert,))
             for rank, expert in enumerate(definition.experts, 1)
         }
         self.models: dict[str, EnsembleDefinition] = {ENSEMBLE: definition, **experts}
         """The definition behind each model's name."""
-
-    @property
-    def task(self) -> Task:
-        """The task that votes."""
-        return self._task
 
     def question(self, body: Body) -> Question:
         """Return the question of a request.
@@ -88,8 +84,8 @@ class ServedEnsemble:
 
     def _prompt(self, body: Body) -> tuple[Row | None, list[int]]:
         if body.row is not None:
-            row = parse_question(self._task, body.row, "row")
-            return row, self.encoder.encode(self._task.messages(row))
+            row = parse_question(self.task, body.row, "row")
+            return row, self.encoder.encode(self.task.messages(row))
         if isinstance(body, ChatBody):
             messages = [_message(turn.role, turn.text) for turn in body.messages]
             if not messages:
@@ -105,7 +101,7 @@ class ServedEnsemble:
         """Return the question of a prompt; an expert that is asked alone casts no vote."""
         if body.model != ENSEMBLE:
             return None
-        return prompt_question(self._task, prompt)
+        return prompt_question(self.task, prompt)
 
     def _cap(self, body: Body, prompt: Sequence[int]) -> int:
         cap = min(body.cap or self.definition.task.max_tokens, self.definition.task.max_tokens)

@@ -7,7 +7,7 @@ import pytest
 from modnorm import load_run
 from modnorm.errors import ConflictError, InvalidInputError, NotFoundError
 from modnorm.prediction.base_model import BasePlace
-from modnorm.prediction.run_predictions import PredictionSettings
+from modnorm.prediction.predictor import PredictionSettings
 
 
 @pytest.fixture

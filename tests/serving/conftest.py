@@ -19,9 +19,9 @@ from modnorm.serving.adapter_answers import AdapterAnswers
 from modnorm.serving.admission import Admission
 from modnorm.serving.api_keys import ApiKeys
 from modnorm.serving.app import Server, build_app
-from modnorm.serving.batching import Batching
 from modnorm.serving.metrics import ServerMetrics
 from modnorm.serving.served_ensemble import ServedEnsemble
+from modnorm.serving.switching_answers import SwitchingAnswers
 from modnorm.spec import ModelSpec
 from verification.labs.waiting import wait_until
 
@@ -44,7 +44,7 @@ class ScriptedEngine:
         self.lives: list[int] = []
         """Experts that may answer after each load; after later loads all may."""
         self.left = 0
-        self.batching: Batching | None = None
+        self.answers: SwitchingAnswers | None = None
         """Where the questions of a server wait for this engine."""
         self.batches: list[tuple[int, int, int]] = []
 
@@ -85,7 +85,7 @@ class ScriptedEngine:
     @property
     def waiting(self):
         """How many questions wait."""
-        return len(self.batching._waiting) if self.batching else 0
+        return len(self.answers._waiting) if self.answers else 0
 
 
 class ScriptedAdapters:
@@ -197,7 +197,9 @@ def serve(ensemble, engine, adapters):
         def start(keys=(), limit=256, way="switching"):
             metrics = ServerMetrics()
             answering = (
-                Batching(engine.load, ensemble.models, ensemble.task, metrics, ensemble.encoder)
+                SwitchingAnswers(
+                    engine.load, ensemble.models, ensemble.task, metrics, ensemble.encoder
+                )
                 if way == "switching"
                 else AdapterAnswers(
                     adapters.load,
@@ -208,7 +210,7 @@ def serve(ensemble, engine, adapters):
                 )
             )
             if way == "switching":
-                engine.batching = answering
+                engine.answers = answering
             parts = Server(
                 ensemble,
                 answering,

@@ -31,12 +31,12 @@ from modnorm.prediction.ranked_votes import Prediction
 from modnorm.prediction.voting_experts import Questions, VotingExperts
 from modnorm.serving.adapter_answers import AdapterAnswers
 from modnorm.serving.admission import Admission
+from modnorm.serving.answering import choose_answering
 from modnorm.serving.api_keys import ApiKeys
 from modnorm.serving.app import Server, build_app
 from modnorm.serving.metrics import ServerMetrics
 from modnorm.serving.request_bodies import ChatBody
 from modnorm.serving.served_ensemble import ServedEnsemble
-from modnorm.serving.ways import choose_answering
 from modnorm.spec import ModelSpec
 from modnorm.tasks.questions import vote_key
 from verification.labs.waiting import wait_until

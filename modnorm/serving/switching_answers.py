@@ -35,7 +35,7 @@ class _Job:
     answer: Future[Prediction] = field(default_factory=Future)
 
 
-class Batching:
+class SwitchingAnswers:
     """Answers questions in a thread that owns the engine, and switches between experts.
 
     Requests of one model and cap that wait at the same time share a batch. The engine writes the

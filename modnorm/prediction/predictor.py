@@ -1,0 +1,121 @@
+"""Answers of an ensemble to raw questions: the one way from a run or a manifest to votes."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from modnorm.checkpoint.prompts import PromptEncoder, check_fit
+from modnorm.engines import EngineSettings, load_engine
+from modnorm.errors import InvalidInputError
+from modnorm.prediction.base_model import BasePlace
+from modnorm.prediction.ensemble_definition import EnsembleDefinition
+from modnorm.prediction.ranked_votes import OnProgress, Prediction, ignore_progress
+from modnorm.prediction.voting_experts import Questions, VotingExperts
+from modnorm.tasks import Row
+from modnorm.tasks.questions import parse_question
+
+BATCH = 4096
+"""Questions that all experts answer before the next ones; this bounds the memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class PredictionSettings:
+    """How an ensemble answers."""
+
+    place: BasePlace = field(default_factory=BasePlace)
+    """Where the base is on this machine."""
+    engine: str = "auto"
+    """Engine by name."""
+    ask_all: bool = False
+    """Whether experts also answer questions whose vote is settled."""
+
+
+class Predictor:
+    """An ensemble with its task and its base on this machine.
+
+    Args:
+        ensemble: The ensemble.
+        settings: How it answers.
+
+    Raises:
+        InvalidInputError: this machine has no such base, or no such task.
+        UnavailableError: the base cannot be fetched.
+        ConflictError: the model of this name is not the ensemble's base.
+    """
+
+    def __init__(self, ensemble: EnsembleDefinition, settings: PredictionSettings) -> None:
+        self._ensemble = ensemble
+        self._settings = settings
+        self.task = ensemble.task.load()
+        self.base = settings.place.find(ensemble.model, ensemble.model_digest)
+
+    def encode(self, placed: Iterable[tuple[str, Row]]) -> Questions:
+        """Return questions with their prompts, all of which fit the model.
+
+        Args:
+            placed: Questions after their places in a file.
+
+        Raises:
+            InvalidInputError: there is no question, or one does not fit; the message names its
+                place.
+        """
+        rows, prompts = [], []
+        encoder = PromptEncoder(self.base)
+        for place, row in placed:
+            try:
+                prompt = encoder.encode(self.task.messages(row))
+                check_fit([prompt], self._ensemble.task.max_tokens, self.base)
+            except InvalidInputError as error:
+                raise InvalidInputError(
+                    f"{place}: {error.message}", field="input", remedy=error.remedy
+                ) from error
+            rows.append(row)
+            prompts.append(prompt)
+        if not rows:
+            raise InvalidInputError("there are no questions", field="input")
+        return Questions(rows, prompts)
+
+    def encode_rows(self, rows: Iterable[Mapping[str, object]]) -> Questions:
+        """Return raw rows as questions with prompts.
+
+        Raises:
+            InvalidInputError: a row breaks the task's schema or does not fit the model; the
+                message names the row, from 0, and the column.
+        """
+        named = ((f"row {number}", raw) for number, raw in enumerate(rows))
+        return self.encode((place, parse_question(self.task, raw, place)) for place, raw in named)
+
+    def predict(
+        self, questions: Questions, on_progress: OnProgress = ignore_progress
+    ) -> Iterator[Prediction]:
+        """Yield the ensemble's answer to each question, in order.
+
+        Args:
+            questions: The questions.
+            on_progress: See `OnProgress`.
+
+        Raises:
+            InvalidInputError: there is no such engine.
+            EvaluationError: an expert cannot answer, or the engine failed.
+        """
+        size, rows = self._ensemble.ensemble_size, len(questions.rows)
+        longest = max(map(len, questions.prompts)) + self._ensemble.task.max_tokens
+        settings = EngineSettings(max_model_len=longest)
+        engine = load_engine(self._settings.engine, self.base, settings)
+        try:
+            experts = VotingExperts(
+                engine, self._ensemble, self.task, ask_all=self._settings.ask_all
+            )
+            for start in range(0, rows, BATCH):
+                batch = Questions(
+                    questions.rows[start : start + BATCH], questions.prompts[start : start + BATCH]
+                )
+                report = partial(_report, on_progress, start * size, rows * size)
+                for prediction in experts.predict(batch, report):
+                    yield replace(prediction, row=start + prediction.row)
+        finally:
+            engine.close()
+
+
+def _report(on_progress: OnProgress, before: int, total: int, done: int) -> None:
+    on_progress(before + done, total)
