@@ -1,11 +1,13 @@
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
 
 import psycopg
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from sqlalchemy import create_engine, make_url
+from sqlalchemy import MetaData, NullPool, Table, create_engine, make_url
 from sqlmodel import SQLModel, func, select
 
 import services.aggregator.storage.tables
@@ -18,22 +20,87 @@ from modnorm.errors import (
 from services.aggregator.storage.database import Database
 from services.aggregator.storage.states import ArtifactKind
 from services.aggregator.storage.stored_artifacts import StoredText, keep_artifact, load_text
-from services.aggregator.storage.tables import Artifact
+from services.aggregator.storage.tables import Artifact, Experiment
+
+OLD = Experiment(
+    id="old",
+    request_id="r",
+    request_key="k",
+    spec_json="{}",
+    spec_digest="s",
+    create_time=1.0,
+    model_digest="m",
+    scorer="exact",
+    max_tokens=16,
+    needs_profile=False,
+    selection_digest="a",
+    heldout_digest="b",
+    selection_rows=1,
+    heldout_rows=1,
+)
+"""An experiment with only the columns that every version needs."""
+
+
+def engine_of(database_url):
+    url = make_url(database_url)
+    if url.get_backend_name() == "postgresql":
+        url = url.set(drivername="postgresql+psycopg")
+    return create_engine(url, poolclass=NullPool)
+
+
+def differences(database_url):
+    """Return the differences between the schema of a database and the tables."""
+    with engine_of(database_url).connect() as connection:
+        context = MigrationContext.configure(connection, opts={"compare_type": True})
+        return compare_metadata(context, SQLModel.metadata)
 
 
 def test_the_migrated_schema_equals_the_tables(database_url):
     database = Database(database_url)
     database.migrate()
     database.close()
-    url = make_url(database_url)
-    if url.get_backend_name() == "postgresql":
-        url = url.set(drivername="postgresql+psycopg")
-    engine = create_engine(url)
-    with engine.connect() as connection:
-        context = MigrationContext.configure(connection, opts={"compare_type": True})
-        assert compare_metadata(context, SQLModel.metadata) == []
-    engine.dispose()
+    assert differences(database_url) == []
     assert services.aggregator.storage.tables.Job.__tablename__ in SQLModel.metadata.tables
+
+
+def create_schema_4(database_url):
+    """Create a database as version 4 of the schema was, with one experiment."""
+    text = (Path(__file__).parent / "schema_4.sql").read_text()
+    engine = engine_of(database_url)
+    if engine.dialect.name == "sqlite":
+        text = text.replace("BYTEA", "BLOB")
+    with engine.begin() as connection:
+        for statement in text.split(";"):
+            if statement.strip():
+                connection.exec_driver_sql(statement)
+        connection.exec_driver_sql("CREATE TABLE alembic_version (version_num VARCHAR(32))")
+        connection.exec_driver_sql("INSERT INTO alembic_version VALUES ('4')")
+        table = Table("experiments", MetaData(), autoload_with=connection)
+        columns = set(table.columns.keys())
+        connection.execute(table.insert(), OLD.model_dump(include=columns))
+
+
+def test_an_older_schema_is_upgraded_to_the_tables(database_url):
+    create_schema_4(database_url)
+    assert differences(database_url)
+    with closing(Database(database_url)) as database:
+        with pytest.raises(PreconditionError, match="has schema 4, this version needs"):
+            database.check_schema()
+        database.migrate()
+        database.check_schema()
+        with database.read() as session:
+            assert session.get_one(Experiment, OLD.id) == OLD
+    assert differences(database_url) == []
+
+
+def test_a_schema_4_that_has_the_column_of_schema_5_is_upgraded(database_url):
+    with closing(Database(database_url)) as database:
+        database.migrate()
+        with database.write() as session:
+            session.connection().exec_driver_sql("UPDATE alembic_version SET version_num = '4'")
+        database.migrate()
+        database.check_schema()
+    assert differences(database_url) == []
 
 
 def test_concurrent_and_repeated_migrations_change_nothing(database_url):

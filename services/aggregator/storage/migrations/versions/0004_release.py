@@ -1,4 +1,4 @@
-"""The schema of version 0.1.0, the first release; `Database.migrate` makes it in one step."""
+"""The oldest schema that this version upgrades."""
 
 revision = "4"
 down_revision = None
@@ -7,4 +7,4 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Do nothing: no released version has an older schema."""
+    """Do nothing: `Database.migrate` creates an empty database with the newest schema."""
