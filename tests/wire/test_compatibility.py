@@ -1,7 +1,7 @@
 """Services of neighbouring versions understand each other: released fields keep number and type.
 
-`released_fields.txt` lists fields, enumeration values and rpcs of releases. It only grows: a release
-appends the lines that `current_lines` has more.
+`released_fields.txt` lists fields, enumeration values and rpcs of releases. It only grows: a
+release adds its new lines, which `current_lines` returns.
 """
 
 import importlib

@@ -27,6 +27,7 @@ from services.aggregator.jobs.reporting import PackedReport, Reporting
 from services.aggregator.jobs.shared_transaction import run_in_one_transaction
 from services.aggregator.jobs.worker_requests import Claim, ClaimRequest, Heartbeat, stale
 from services.aggregator.storage.database import Database
+from services.aggregator.storage.dialects import database_time
 from services.aggregator.storage.lookups import is_training, lock_job, pending_jobs
 from services.aggregator.storage.states import TERMINAL, FailureKind, JobState
 from services.aggregator.storage.tables import Experiment, Job
@@ -35,7 +36,15 @@ __all__ = ["Change", "Claim", "ClaimRequest", "FailureKind", "Heartbeat", "JobSt
 
 
 class JobStore:
-    """The jobs of all experiments."""
+    """The jobs of all experiments.
+
+    Args:
+        database: The database.
+        lease_seconds: How long a lease lasts without a heartbeat.
+        clock: Returns the time of events, in seconds since the epoch.
+        lease_clock: Returns the time that leases are judged by, in the same unit. Aggregators of
+            one database must agree on it, so it is the database's.
+    """
 
     def __init__(
         self,
@@ -43,9 +52,11 @@ class JobStore:
         *,
         lease_seconds: float,
         clock: Callable[[], float] = time.time,
+        lease_clock: Callable[[Session], float] = database_time,
     ) -> None:
         self._database = database
         self._clock = clock
+        self._lease_clock = lease_clock
         self._early_stop = EarlyStopCache()
         self._checks = ReportChecks(self._early_stop)
         self.lease_seconds = lease_seconds
@@ -106,11 +117,17 @@ class JobStore:
             now = self._clock()
             return _end_attempt(session, experiment, job, kind, reason, now, remedy=remedy)
 
+    def lease_time(self) -> float:
+        """Return the present time of the clock that leases are judged by."""
+        with self._database.read() as session:
+            return self._lease_clock(session)
+
     def expired(self) -> tuple[str, ...]:
         """Return the jobs whose lease expired or ends impossibly late, earliest deadline first."""
-        deadline, now = col(Job.lease_deadline), self._clock()
-        invalid = or_(deadline < now, deadline > self._latest(now))
+        deadline = col(Job.lease_deadline)
         with self._database.read() as session:
+            now = self._lease_clock(session)
+            invalid = or_(deadline < now, deadline > self._latest(now))
             query = (
                 select(Job.id)
                 .where(Job.state == JobState.LEASED, invalid)
@@ -142,14 +159,14 @@ class JobStore:
         """
         with self._database.write() as session:
             job, experiment = lock_job(session, job_id)
-            deadline, now = job.lease_deadline, self._clock()
+            deadline, now = job.lease_deadline, self._lease_clock(session)
             if job.state is not JobState.LEASED or deadline is None or deadline >= now:
                 if deadline is not None and deadline > self._latest(now):
                     job.lease_deadline = now + self.lease_seconds
                 return None
             reason = f"worker {job.worker!r} was silent for {self.lease_seconds:g} s"
             kind = FailureKind.RELEASED if job.parked else FailureKind.INFRASTRUCTURE
-            change = _end_attempt(session, experiment, job, kind, reason, now)
+            change = _end_attempt(session, experiment, job, kind, reason, self._clock())
             return replace(change, kind=kind)
 
     def release_all(self) -> None:
@@ -190,22 +207,24 @@ class JobStore:
             return session.exec(query).one()
 
     def _latest(self, now: float) -> float:
-        """Return the latest plausible deadline: clocks of aggregators may differ by a lease."""
+        """Return the latest plausible deadline, even of an aggregator with a longer lease."""
         return now + 2 * self.lease_seconds
 
+    def _deadline(self, session: Session) -> float:
+        return self._lease_clock(session) + self.lease_seconds
+
     def _claim(self, session: Session, requests: Sequence[ClaimRequest]) -> Sequence[Claim | None]:
-        deadline = self._clock() + self.lease_seconds
-        return lease_jobs(session, requests, deadline, self._early_stop)
+        return lease_jobs(session, requests, self._deadline(session), self._early_stop)
 
     def _extend(
         self, session: Session, beats: Sequence[Heartbeat]
     ) -> Sequence[bool | Exception | None]:
-        return extend_leases(session, beats, self._clock() + self.lease_seconds)
+        return extend_leases(session, beats, self._deadline(session))
 
     def _extend_locked(
         self, session: Session, beats: Sequence[Heartbeat]
     ) -> Sequence[bool | Exception]:
-        deadline = self._clock() + self.lease_seconds
+        deadline = self._deadline(session)
         return [extend_locked_lease(session, beat, deadline) for beat in beats]
 
     def _store(

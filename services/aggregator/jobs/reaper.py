@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Callable
 
@@ -21,7 +22,6 @@ class Reachability:
         lease_seconds: How long a lease lasts without a heartbeat.
         pause: Seconds between two calls of `check`.
         clock: Returns a monotonic time in seconds.
-        date: Returns the clock of leases, in seconds since the epoch.
     """
 
     def __init__(
@@ -30,21 +30,24 @@ class Reachability:
         pause: float,
         *,
         clock: Callable[[], float] = time.monotonic,
-        date: Callable[[], float] = time.time,
     ) -> None:
         self._lease_seconds = lease_seconds
         self._longest = pause + lease_seconds / 2
         self._clock = clock
-        self._date = date
         self._since = clock()
-        self._last = self._since, date()
+        self._last = self._since, math.inf
 
-    def check(self) -> bool:
-        """Record that workers can call now; return whether they could for a whole lease."""
-        now, date = self._clock(), self._date()
-        if max(now - self._last[0], date - self._last[1]) > self._longest:
+    def check(self, lease_time: float) -> bool:
+        """Record that workers can call now; return whether they could for a whole lease.
+
+        Args:
+            lease_time: The present time by the clock of leases. If it jumps forwards, a new wait
+                begins.
+        """
+        now = self._clock()
+        if max(now - self._last[0], lease_time - self._last[1]) > self._longest:
             self._since = now
-        self._last = now, date
+        self._last = now, lease_time
         return now - self._since >= self._lease_seconds
 
 
@@ -52,7 +55,7 @@ class Reaper:
     """Ends expired leases.
 
     No heartbeat arrives while the aggregator or its database is down. Afterwards each worker has
-    the time of a lease for its next heartbeat. A jump of the system clock ends no lease either.
+    the time of a lease for its next heartbeat. A jump of the clock of leases ends no lease either.
     """
 
     def __init__(
@@ -72,7 +75,7 @@ class Reaper:
         """End leases that expired while workers could call; drop ended experiments from caches."""
         await asyncio.to_thread(self._jobs.forget_ended)
         expired = await asyncio.to_thread(self._jobs.expired)
-        if not self._reachability.check():
+        if not self._reachability.check(await asyncio.to_thread(self._jobs.lease_time)):
             return
         for job_id in expired:
             try:

@@ -9,12 +9,12 @@ from sqlite3 import Connection as SqliteConnection
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from sqlalchemy import Connection, Engine, create_engine, event, make_url, text
+from sqlalchemy import Connection, Engine, create_engine, event, extract, func, make_url, text
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import ArgumentError, InvalidatePoolError
 from sqlalchemy.pool import ConnectionPoolEntry
-from sqlmodel import Session, SQLModel
+from sqlmodel import Session, SQLModel, select
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random
 
 from modnorm.errors import InvalidInputError
@@ -41,6 +41,7 @@ _MIGRATION_LOCK = 0x6D6F646E6F726D
 """Key of the advisory lock that lets one aggregator migrate at a time ("modnorm")."""
 _WRITES = "modnorm_write"
 """Option of an engine whose transactions write."""
+_POSTGRES_TIME = select(extract("epoch", func.clock_timestamp()))
 _ANALYSE_WAIT = "SET LOCAL lock_timeout = '2s'"
 """Timeout above one second, after which Postgres's own `ANALYZE` yields to a waiting one."""
 
@@ -55,6 +56,16 @@ def lock_migrations(connection: Connection) -> None:
     if connection.dialect.name == "postgresql":
         lock = text("SELECT pg_advisory_xact_lock(:key)")
         connection.execute(lock, {"key": _MIGRATION_LOCK})
+
+
+def database_time(session: Session) -> float:
+    """Return seconds since the epoch by the one clock that all aggregators of a database share.
+
+    This is the clock of Postgres's host. SQLite has only the clock of its process.
+    """
+    if session.get_bind().dialect.name == "sqlite":
+        return time.time()
+    return float(session.exec(_POSTGRES_TIME).one())
 
 
 def insert_if_absent(

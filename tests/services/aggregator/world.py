@@ -119,7 +119,12 @@ class World:
         def clock() -> float:
             return self.now
 
-        self.jobs = SingleCalls(self.database, lease_seconds=LEASE_SECONDS, clock=clock)
+        self.jobs = SingleCalls(
+            self.database,
+            lease_seconds=LEASE_SECONDS,
+            clock=clock,
+            lease_clock=lambda _session: self.now,
+        )
         self.stores = Stores(
             ExperimentStore(self.database, clock=clock),
             self.jobs,

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import threading
+import time
 
 import pytest
 from sqlalchemy import event
@@ -11,7 +12,10 @@ from modnorm.errors import NotFoundError, StaleLeaseError
 from services.aggregator.jobs.job_store import FailureKind
 from services.aggregator.jobs.reporting import Reporting
 from services.aggregator.jobs.worker_requests import Heartbeat
+from services.aggregator.storage.dialects import database_time
 from services.aggregator.storage.states import JobState
+from tests.services.aggregator.world import LEASE_SECONDS, SingleCalls
+from verification.labs.waiting import HANG_SECONDS
 
 INFRASTRUCTURE = FailureKind.INFRASTRUCTURE
 
@@ -40,6 +44,31 @@ def test_a_lease_expires_although_the_clock_was_set_back(world):
     world.now += 61
     assert world.stores.jobs.expired() == (claim.job.id,)
     assert world.stores.jobs.reap(claim.job.id).pending == (claim.job.id,)
+
+
+def aggregator_with_clock(database, difference):
+    """Return the jobs of an aggregator whose own clock differs by some seconds."""
+    return SingleCalls(
+        database, lease_seconds=LEASE_SECONDS, clock=lambda: time.time() + difference
+    )
+
+
+@pytest.mark.parametrize("difference", [-3_600, -45, 45, 3_600])
+def test_aggregators_with_different_clocks_keep_each_others_leases(world, difference):
+    job_id = world.stores.jobs.pending(world.select())[0]
+    one, other = (aggregator_with_clock(world.database, seconds) for seconds in (0, difference))
+    claim = one.claim(job_id, "w")
+    assert other.expired() == ()
+    assert not other.heartbeat(job_id, claim.job.token, 3)
+    assert one.expired() == ()
+
+
+def test_the_time_of_leases_passes_within_a_transaction(world):
+    with world.database.read() as session:
+        first = database_time(session)
+        time.sleep(0.01)
+        assert database_time(session) - first >= 0.01
+        assert abs(first - time.time()) < HANG_SECONDS
 
 
 def test_an_expired_lease_costs_a_parked_job_no_attempt(world):
