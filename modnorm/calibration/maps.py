@@ -196,7 +196,7 @@ QWEN3 = LayerMaps(
     norms=MappingProxyType({**PRE_NORM.norms, **_HEAD_NORMS}),
 )
 """The maps of Qwen2, with equal seeds, then the norms of query and key."""
-OLMO3 = LayerMaps(
+OLMO = LayerMaps(
     metrics=(
         "q_norm",
         "k_norm",
@@ -240,7 +240,9 @@ FAMILIES: Mapping[str, LayerMaps] = MappingProxyType(
         "gemma3": GEMMA3,
         "gemma3_text": GEMMA3,
         "llama": PRE_NORM,
-        "olmo3": OLMO3,
+        "mistral": PRE_NORM,
+        "olmo2": OLMO,
+        "olmo3": OLMO,
         "qwen2": PRE_NORM,
         "qwen3": QWEN3,
     }

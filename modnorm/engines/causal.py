@@ -21,6 +21,8 @@ Masks = torch.Tensor | None | dict[str, torch.Tensor | None]
 FULL, SLIDING = "full_attention", "sliding_attention"
 _MASK_BY_LAYER_TYPE = frozenset({"gemma3_text", "olmo3", "qwen2", "qwen3"})
 """Model types whose transformers code takes a mask for each layer type."""
+_WINDOW_IN_ALL_LAYERS = frozenset({"mistral"})
+"""Model types whose `sliding_window` holds for all layers, which take one mask."""
 
 
 class _Hidden(Protocol):
@@ -53,6 +55,7 @@ class CausalModel:
     def __init__(self, model: PreTrainedModel) -> None:
         _require_plain_attention(model.config)
         self._window = _window(model.config)
+        self._one_mask = model.config.model_type in _WINDOW_IN_ALL_LAYERS
         self.config: PreTrainedConfig = model.config
         self.device: torch.device = model.device
         self.dtype: torch.dtype = model.dtype
@@ -130,15 +133,19 @@ class CausalModel:
         if self._window is None:
             return full
         if columns <= self._window:
-            return {FULL: full, SLIDING: full}
-        return {FULL: full, SLIDING: self._mask(positions, columns, self._window)[None, None]}
+            return self._by_kind(full, full)
+        return self._by_kind(full, self._mask(positions, columns, self._window)[None, None])
 
     def _step_masks(self, positions: torch.Tensor, columns: int) -> Masks:
         """Return the masks of the last token of each row, [rows, 1, 1, columns]."""
         full = self._mask(positions, columns, None)[:, None, None]
         if self._window is None:
             return full
-        return {FULL: full, SLIDING: self._mask(positions, columns, self._window)[:, None, None]}
+        return self._by_kind(full, self._mask(positions, columns, self._window)[:, None, None])
+
+    def _by_kind(self, full: torch.Tensor | None, sliding: torch.Tensor | None) -> Masks:
+        """Return the masks in the form that the model takes."""
+        return sliding if self._one_mask else {FULL: full, SLIDING: sliding}
 
     def _mask(self, positions: torch.Tensor, columns: int, window: int | None) -> torch.Tensor:
         """Return the additive mask [positions, columns] that shows each position its predecessors.
@@ -223,11 +230,14 @@ def _window(config: PreTrainedConfig) -> int | None:
     Raises:
         IncompatibleError: a layer type is not supported.
     """
-    kinds = set(getattr(config, "layer_types", None) or [FULL])
+    window = getattr(config, "sliding_window", None)
+    one_mask = config.model_type in _WINDOW_IN_ALL_LAYERS
+    named = None if one_mask else getattr(config, "layer_types", None)
+    kinds = set(named or [FULL if window is None else SLIDING])
     if kinds == {FULL}:
         return None
-    window = getattr(config, "sliding_window", None)
-    supported = kinds <= {FULL, SLIDING} and config.model_type in _MASK_BY_LAYER_TYPE
+    takes_masks = one_mask or config.model_type in _MASK_BY_LAYER_TYPE
+    supported = kinds <= {FULL, SLIDING} and takes_masks
     if not supported or not isinstance(window, int) or window < 1:
         raise IncompatibleError(
             f"the slot cache cannot decode layers of {sorted(kinds)} with a window of {window}"

@@ -1,7 +1,7 @@
 """The role of each physical tensor: its mass group, its place in the layer, its module.
 
 The tables cover the pre-norm families (Qwen2, Llama) and those with norms on queries, keys and
-outputs (OLMo 3, Gemma 3). A tensor that they do not name is an error.
+outputs (OLMo, Gemma 3). A tensor that they do not name is an error.
 """
 
 import re

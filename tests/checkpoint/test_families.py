@@ -113,5 +113,5 @@ def test_unsupported_configurations_name_the_key(field, changes):
 
 
 def test_the_error_for_an_unsupported_family_lists_the_supported_ones():
-    with pytest.raises(InvalidInputError, match="llama, olmo3, qwen2, qwen3"):
+    with pytest.raises(InvalidInputError, match="llama, mistral, olmo2, olmo3, qwen2, qwen3"):
         physical_layout({**CONFIG, "model_type": "mamba"})

@@ -8,6 +8,10 @@ from safetensors.torch import load_file, save_file
 from transformers import (
     Gemma3ForCausalLM,
     Gemma3TextConfig,
+    MistralConfig,
+    MistralForCausalLM,
+    Olmo2Config,
+    Olmo2ForCausalLM,
     Olmo3Config,
     Olmo3ForCausalLM,
     Qwen3Config,
@@ -31,8 +35,28 @@ SIZES = {
 }
 MODELS = {
     "gemma3_text": lambda sizes: Gemma3ForCausalLM(Gemma3TextConfig.from_dict(sizes)),
+    "mistral": lambda sizes: MistralForCausalLM(MistralConfig.from_dict(sizes)),
+    "olmo2": lambda sizes: Olmo2ForCausalLM(Olmo2Config.from_dict(sizes)),
     "olmo3": lambda sizes: Olmo3ForCausalLM(Olmo3Config.from_dict(sizes)),
     "qwen3": lambda sizes: Qwen3ForCausalLM(Qwen3Config.from_dict(sizes)),
+}
+PRE_NORM = {
+    "self_attn.qkv_proj": (96, 32),
+    "self_attn.o_proj": (32, 48),
+    "mlp.gate_up_proj": (96, 32),
+    "mlp.down_proj": (32, 48),
+    "input_layernorm": (32,),
+    "post_attention_layernorm": (32,),
+}
+OLMO = {
+    "self_attn.qkv_proj": (96, 32),
+    "self_attn.k_norm": (24,),
+    "self_attn.q_norm": (48,),
+    "self_attn.o_proj": (32, 48),
+    "mlp.gate_up_proj": (96, 32),
+    "mlp.down_proj": (32, 48),
+    "post_attention_layernorm": (32,),
+    "post_feedforward_layernorm": (32,),
 }
 GEMMA_4B = {
     "model_type": "gemma3",
@@ -119,19 +143,9 @@ def test_physical_tensors_are_the_stored_ones_stacked(save, family, tied, bias):
                 "post_feedforward_layernorm": (32,),
             },
         ),
-        (
-            "olmo3",
-            {
-                "self_attn.qkv_proj": (96, 32),
-                "self_attn.k_norm": (24,),
-                "self_attn.q_norm": (48,),
-                "self_attn.o_proj": (32, 48),
-                "mlp.gate_up_proj": (96, 32),
-                "mlp.down_proj": (32, 48),
-                "post_attention_layernorm": (32,),
-                "post_feedforward_layernorm": (32,),
-            },
-        ),
+        ("mistral", PRE_NORM),
+        ("olmo2", OLMO),
+        ("olmo3", OLMO),
         (
             "qwen3",
             {

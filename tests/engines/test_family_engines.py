@@ -18,6 +18,10 @@ from transformers import (
     AutoModelForCausalLM,
     Gemma3ForCausalLM,
     Gemma3TextConfig,
+    MistralConfig,
+    MistralForCausalLM,
+    Olmo2Config,
+    Olmo2ForCausalLM,
     Olmo3Config,
     Olmo3ForCausalLM,
     PreTrainedModel,
@@ -78,7 +82,22 @@ def _qwen3() -> PreTrainedModel:
     return Qwen3ForCausalLM(Qwen3Config.from_dict({**SIZES, "tie_word_embeddings": True}))
 
 
-MODELS = {"gemma3_text": _gemma3_text, "olmo3": _olmo3, "qwen3": _qwen3}
+def _olmo2() -> PreTrainedModel:
+    return Olmo2ForCausalLM(Olmo2Config.from_dict({**SIZES, "tie_word_embeddings": False}))
+
+
+def _mistral(**changes: object) -> PreTrainedModel:
+    sizes = {**SIZES, "sliding_window": WINDOW, "tie_word_embeddings": False, **changes}
+    return MistralForCausalLM(MistralConfig.from_dict(sizes))
+
+
+MODELS = {
+    "gemma3_text": _gemma3_text,
+    "mistral": _mistral,
+    "olmo2": _olmo2,
+    "olmo3": _olmo3,
+    "qwen3": _qwen3,
+}
 
 
 def save(model: PreTrainedModel, directory: Path) -> Path:
@@ -171,11 +190,12 @@ def test_answers_are_those_of_transformers_own_generate(
     assert texts(engine, alike) == [generated(model, checkpoint, prompt) for prompt in alike]
 
 
+@pytest.mark.parametrize(("family", "wide_window"), [("gemma3_text", 200), ("mistral", None)])
 def test_the_windows_of_these_models_matter(
-    checkpoints: Mapping[str, Checkpoint], tmp_path: Path
+    checkpoints: Mapping[str, Checkpoint], tmp_path: Path, family: str, wide_window: int | None
 ) -> None:
-    narrow = TransformersEngine(checkpoints["gemma3_text"], device=torch.device("cpu"))
-    wide = save(seeded(_gemma3_text, sliding_window=200), tmp_path)
+    narrow = TransformersEngine(checkpoints[family], device=torch.device("cpu"))
+    wide = save(seeded(MODELS[family], sliding_window=wide_window), tmp_path)
     other = TransformersEngine(resolve_checkpoint(str(wide)), device=torch.device("cpu"))
     assert narrow.weights_sha256() == other.weights_sha256()
     assert texts(narrow, PROMPTS[2:]) != texts(other, PROMPTS[2:])
@@ -241,6 +261,17 @@ def test_unsupported_models_are_refused(
     CausalModel(model)
     object.__setattr__(model.config, setting, value)
     with pytest.raises(IncompatibleError):
+        CausalModel(model)
+
+
+def test_a_window_without_layer_types_is_refused_unless_the_model_takes_it(
+    checkpoints: Mapping[str, Checkpoint],
+) -> None:
+    config = AutoConfig.from_pretrained(checkpoints["olmo2"].directory)
+    model = AutoModelForCausalLM.from_config(config, attn_implementation=ATTENTION)
+    CausalModel(model)
+    model.config.sliding_window = WINDOW
+    with pytest.raises(IncompatibleError, match="window of 8"):
         CausalModel(model)
 
 

@@ -19,7 +19,16 @@ METRICS = (
     "attention_output_norm",
     "mlp_output_norm",
 )
-TENSORS = {"qwen2": 7, "llama": 6, "qwen3": 8, "olmo3": 8, "gemma3_text": 10, "gemma3": 10}
+TENSORS = {
+    "qwen2": 7,
+    "llama": 6,
+    "mistral": 6,
+    "qwen3": 8,
+    "olmo2": 8,
+    "olmo3": 8,
+    "gemma3_text": 10,
+    "gemma3": 10,
+}
 """Tensors of one layer, over which its median is taken."""
 VARIANTS = [
     (family, changes)

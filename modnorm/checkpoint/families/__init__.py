@@ -9,6 +9,8 @@ from modnorm.checkpoint.families.definitions import (
     GEMMA3,
     GEMMA3_TEXT,
     LLAMA,
+    MISTRAL,
+    OLMO2,
     OLMO3,
     QWEN2,
     QWEN3,
@@ -21,7 +23,19 @@ __all__ = ["FAMILIES", "Dimensions", "decoder_config", "family_of", "physical_la
 _MULTIMODAL_KEYS = frozenset({"text_config", "vision_config"})
 
 FAMILIES: Mapping[str, Family] = MappingProxyType(
-    {family.model_type: family for family in (GEMMA3, GEMMA3_TEXT, LLAMA, OLMO3, QWEN2, QWEN3)}
+    {
+        family.model_type: family
+        for family in (
+            GEMMA3,
+            GEMMA3_TEXT,
+            LLAMA,
+            MISTRAL,
+            OLMO2,
+            OLMO3,
+            QWEN2,
+            QWEN3,
+        )
+    }
 )
 """Supported families by `model_type`."""
 

@@ -29,8 +29,22 @@ def _llama(config: Config, size: Dimensions) -> tuple[Module, ...]:
 LLAMA = Family("llama", _llama)
 
 
-def _olmo3(config: Config, size: Dimensions) -> tuple[Module, ...]:
-    """OLMo 3: norms after each branch, and over the whole query and the whole key."""
+def _mistral(_: Config, size: Dimensions) -> tuple[Module, ...]:
+    """Mistral: no biases, whatever `config.json` says."""
+    return (
+        query_key_value(size),
+        attention_output(size),
+        *gated_mlp(size),
+        norm("input_layernorm", size.hidden),
+        norm("post_attention_layernorm", size.hidden),
+    )
+
+
+MISTRAL = Family("mistral", _mistral)
+
+
+def _olmo(config: Config, size: Dimensions) -> tuple[Module, ...]:
+    """OLMo 2 and 3: norms after each branch, and over the whole query and the whole key."""
     bias = flag(config, "attention_bias")
     return (
         query_key_value(size, bias=bias),
@@ -43,7 +57,8 @@ def _olmo3(config: Config, size: Dimensions) -> tuple[Module, ...]:
     )
 
 
-OLMO3 = Family("olmo3", _olmo3)
+OLMO2 = Family("olmo2", _olmo)
+OLMO3 = Family("olmo3", _olmo)
 
 
 def _qwen2(_: Config, size: Dimensions) -> tuple[Module, ...]:

@@ -194,6 +194,7 @@ def engine_arguments(checkpoint: Checkpoint, settings: EngineSettings) -> dict[s
         "max_model_len": length,
         "max_num_seqs": settings.max_num_seqs,
         "generation_config": "vllm",
+        "config_format": "hf",
         "load_format": "safetensors",
         "disable_log_stats": True,
         "enable_log_requests": False,

@@ -229,6 +229,7 @@ def engine_arguments(
         "enforce_eager": not on_gpu,
         "worker_extension_cls": WORKER,
         "generation_config": "vllm",
+        "config_format": "hf",
         "load_format": "safetensors",
         "disable_log_stats": True,
         "trust_remote_code": False,

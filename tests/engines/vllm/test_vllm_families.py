@@ -7,6 +7,10 @@ import torch
 from transformers import (
     Gemma3ForCausalLM,
     Gemma3TextConfig,
+    MistralConfig,
+    MistralForCausalLM,
+    Olmo2Config,
+    Olmo2ForCausalLM,
     PreTrainedModel,
     Qwen2Config,
     Qwen2ForCausalLM,
@@ -18,10 +22,11 @@ pytest.importorskip(
     "vllm", reason="runs in an environment with vLLM: `make test-vllm`, part of `make test`"
 )
 
-from modnorm.checkpoint.reference import Checkpoint
+from modnorm.checkpoint.reference import Checkpoint, resolve_checkpoint
 from modnorm.engines import EngineSettings
 from modnorm.engines.transformers_engine import TransformersEngine
 from modnorm.engines.vllm.engine import VllmEngine
+from modnorm.errors import IncompatibleError
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.methods import build_scale_map
 
@@ -57,6 +62,15 @@ def _gemma3() -> PreTrainedModel:
     return Gemma3ForCausalLM(Gemma3TextConfig.from_dict({**SIZES, **HEADS, **WINDOWS}))
 
 
+def _mistral() -> PreTrainedModel:
+    window = {"sliding_window": 8, "tie_word_embeddings": False}
+    return MistralForCausalLM(MistralConfig.from_dict({**SIZES, **HEADS, **window}))
+
+
+def _olmo2() -> PreTrainedModel:
+    return Olmo2ForCausalLM(Olmo2Config.from_dict({**SIZES, "hidden_size": 128}))
+
+
 def _qwen2_with_windows() -> PreTrainedModel:
     windows = {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 0}
     sizes = {**SIZES, "hidden_size": 128, "tie_word_embeddings": True}
@@ -81,7 +95,12 @@ def test_more_sequences_than_a_window_has_tokens_a_step(
 @pytest.mark.parametrize(
     ("build", "step_tokens"),
     # The number of sequences, or the bound for windows.
-    [(_gemma3, "2048"), (_qwen2_with_windows, "2048"), (_qwen3, "512")],
+    [
+        (_gemma3, "2048"),
+        (_mistral, "2048"),
+        (_qwen2_with_windows, "2048"),
+        (_qwen3, "512"),
+    ],
 )
 def test_a_family_answers_as_in_transformers(
     build: Callable[[], PreTrainedModel],
@@ -105,3 +124,30 @@ def test_a_family_answers_as_in_transformers(
     finally:
         ours.close()
         theirs.close()
+
+
+def test_the_second_form_of_a_mistral_checkpoint_is_not_read(
+    make_checkpoint: Callable[[PreTrainedModel], Checkpoint],
+    answers: Callable[..., dict[int, str]],
+) -> None:
+    """Mistral's own folders hold `params.json` and `consolidated.safetensors` too."""
+    model = _varied(_mistral())
+    directory = make_checkpoint(model).directory
+    model.save_pretrained(directory, max_shard_size="100KB")
+    checkpoint = resolve_checkpoint(str(directory))
+    (checkpoint.directory / "params.json").write_text("{}")
+    (checkpoint.directory / "consolidated.safetensors").write_bytes(b"not read")
+    ours = VllmEngine(checkpoint, EngineSettings(max_model_len=128, max_num_seqs=4))
+    theirs = TransformersEngine(checkpoint, device=torch.device("cpu"))
+    try:
+        assert answers(ours, PROMPTS) == answers(theirs, PROMPTS)
+    finally:
+        ours.close()
+        theirs.close()
+
+
+def test_a_family_without_a_class_of_its_own_is_refused(
+    make_checkpoint: Callable[[PreTrainedModel], Checkpoint],
+) -> None:
+    with pytest.raises(IncompatibleError, match="use the transformers engine"):
+        VllmEngine(make_checkpoint(_olmo2()), EngineSettings(max_model_len=128, max_num_seqs=4))

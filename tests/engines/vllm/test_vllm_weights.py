@@ -13,6 +13,7 @@ pytest.importorskip(
 
 
 from modnorm.baselines.es import es_step
+from modnorm.checkpoint.layout import Part
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.engines.transformers_engine import TransformersEngine
 from modnorm.engines.vllm import rank_group
@@ -63,6 +64,16 @@ def test_weights_outside_their_parameter_are_refused(
         shard_views(engine.layout, model, torch.float32)
     layer.weight = kept
     assert shard_views(engine.layout, model, torch.float32)
+
+
+def test_a_tensor_that_the_checkpoint_fuses_is_refused(
+    engine: VllmEngine, model: torch.nn.Module
+) -> None:
+    fused = [
+        replace(tensor, parts=(Part(tensor.name, tensor.shape[0]),)) for tensor in engine.layout
+    ]
+    with pytest.raises(IncompatibleError, match=r"qkv_proj\.weight is fused in the checkpoint"):
+        shard_views(tuple(fused), model, torch.float32)
 
 
 def test_unknown_layers_are_refused(engine: VllmEngine, model: torch.nn.Module) -> None:

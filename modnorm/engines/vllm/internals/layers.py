@@ -133,6 +133,8 @@ def _stacked(tensor: PhysicalTensor, shares: Sequence[tuple[int, int]]) -> Itera
         tensor: The fused tensor.
         shares: For each part, the rows of a share and the number of shares before it.
     """
+    if len(tensor.parts) != len(shares):
+        raise _unknown(f"{tensor.name} is fused in the checkpoint, so its parts are unknown")
     held, first = 0, 0
     for part, (rows, index) in zip(tensor.parts, shares, strict=True):
         begin = first + index * rows
