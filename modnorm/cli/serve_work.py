@@ -111,9 +111,8 @@ def _announce(listening: Listening, port: int, ensemble: ServedEnsemble) -> None
 
 async def _listen(server: Server, listener: socket.socket) -> None:
     refusal = ApiError(421, "this server does not answer to that host name").response()
-    hosts = (
-        None if server.keys.are_needed else LOOPBACK
-    )  # without keys, no page of another site may ask
+    # Without keys, no page of another site may ask.
+    hosts = None if server.keys.are_needed else LOOPBACK
     app = Guard(build_app(server), hosts, refusal)
     config = uvicorn.Config(
         app,

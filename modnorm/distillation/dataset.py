@@ -30,14 +30,9 @@ def merged_lines(earlier: Sequence[str], later: Sequence[str]) -> list[str]:
     return [*earlier, *(line for line in later if _identity(line) not in known)]
 
 
-def dataset_text(lines: Sequence[str]) -> str:
-    """Return the text of a dataset, whose SHA-256 is its digest."""
-    return "\n".join(lines)
-
-
-def dataset_digest(lines: Sequence[str]) -> str:
-    """Return the SHA-256 of a dataset."""
-    return hashlib.sha256(dataset_text(lines).encode()).hexdigest()
+def dataset_digest(text: str) -> str:
+    """Return the SHA-256 of a dataset, of its lines joined by line feeds."""
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _line(example: Example, prompt: Sequence[Message]) -> str:

@@ -59,7 +59,7 @@ def choose_examples(
     best-ranked expert. Answers that agree with the vote come first, then shorter ones, as in
     iterative RandOpt (sunrainyg/RandOpt, `rejection.py`).
 
-    Memory grows with the examples, not with the answers.
+    Memory grows with the examples, and by 8 bytes for each other right completion.
 
     Args:
         answers: All answers of the experts, by rank and sample.
@@ -84,7 +84,7 @@ class _RowExamples:
     def __init__(self) -> None:
         self.best: list[Example] = []
         self._seen = array("q")
-        """Keys of all completions, in ascending order: an eighth of the memory of a set."""
+        """Keys of all completions, ascending; a set would take eight times the memory."""
 
     def add(self, example: Example, keep: int) -> None:
         """Add an example unless an earlier one has its completion; keep the best ones."""

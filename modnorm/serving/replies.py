@@ -76,10 +76,8 @@ class Reply:
 
     def _usage(self, prediction: Prediction) -> Mapping[str, int]:
         answers = prediction.experts
-        prompts, completions = (
-            self._prompt_tokens * len(answers),
-            sum(one.tokens for one in answers),
-        )
+        prompts = self._prompt_tokens * len(answers)
+        completions = sum(answer.tokens for answer in answers)
         return {
             "prompt_tokens": prompts,
             "completion_tokens": completions,

@@ -136,4 +136,4 @@ def test_a_line_holds_prompt_completion_and_provenance():
         "expert": {"candidate": 7, "rank": 2, "sample": 1},
     }
     assert "\n" not in text
-    assert len(dataset_digest([text])) == 64
+    assert len(dataset_digest(text)) == 64

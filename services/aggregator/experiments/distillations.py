@@ -6,6 +6,7 @@ phase and state first. So a killed aggregator, or a second one, repeats at most 
 
 import time
 from collections.abc import Callable
+from functools import partial
 
 from sqlmodel import Session, col, select
 
@@ -95,7 +96,7 @@ class DistillationStore:
             child = session.get(Experiment, _child_id(part))
         if part.phase is RoundPhase.TRAINING:
             if part.student_digest:
-                return self._evaluate_student(part)
+                return self._step(part, self._evaluate_student)
             self._record_waiting(part, None)
             return None
         if child is None:
@@ -103,7 +104,7 @@ class DistillationStore:
         if child.state is ExperimentState.SUCCEEDED:
             return self._follow(part)
         if child.state in {ExperimentState.FAILED, ExperimentState.CANCELLED}:
-            return self._end_failed(part, child)
+            return self._step(part, partial(self._end_failed, child))
         self._record_progress(part, child)
         self._record_waiting(part, child)
         return None
@@ -112,58 +113,62 @@ class DistillationStore:
         """Take the step that follows a succeeded child."""
         match part.phase:
             case RoundPhase.SEARCHING:
-                return self._start_harvest(part)
+                return self._step(part, self._start_harvest)
             case RoundPhase.HARVESTING:
-                return self._start_training(part)
+                harvest = self._read_harvest(part)
+                follow = self._start_training if harvest.text else self._end_empty
+                return self._step(part, partial(follow, harvest))
             case _:
-                return self._end_round(part)
+                return self._step(part, self._end_round)
 
-    def _start_harvest(self, before: Round) -> Change | None:
+    def _step(
+        self, before: Round, take: Callable[[Session, Experiment, Round], Change | None]
+    ) -> Change | None:
+        """Take a step in a transaction that has locked the distillation.
+
+        Nothing happens if the distillation or its round has moved on since `before` was read.
+        """
         with self._database.write() as session:
-            locked = _lock(session, before)
-            if locked is None:
+            parent = lock_experiment(session, before.experiment_id)
+            key = before.experiment_id, before.index
+            part = session.get_one(Round, key, populate_existing=True)
+            if parent.state is not ExperimentState.DISTILLING or part.phase is not before.phase:
                 return None
-            parent, part = locked
-            now = self._clock()
-            search = session.get_one(Experiment, part.search_id)
-            child = add_harvest(session, parent, part, search, now)
-            part.harvest_id, part.phase = child.id, RoundPhase.HARVESTING
-            _note(session, parent, part, "the experts answer the training rows", now)
-            return Change(child.id, pending_jobs(session, child.id))
+            return take(session, parent, part)
 
-    def _start_training(self, before: Round) -> Change | None:
-        """Store the dataset of a round and the job that trains on it."""
-        with self._database.read() as session:  # a long read, which blocks no report
-            parent = session.get_one(Experiment, before.experiment_id)
-            earlier = _earlier_dataset(session, parent, before)
-            harvest = make_dataset(session, parent, before, earlier)
-        with self._database.write() as session:
-            locked = _lock(session, before)
-            if locked is None:
-                return None
-            parent, part = locked
-            if not harvest.text:
-                return self._end_empty(session, parent, part, harvest)
-            return self._add_training(session, parent, part, harvest)
+    def _start_harvest(self, session: Session, parent: Experiment, part: Round) -> Change:
+        now = self._clock()
+        search = session.get_one(Experiment, part.search_id)
+        child = add_harvest(session, parent, part, search, now)
+        part.harvest_id, part.phase = child.id, RoundPhase.HARVESTING
+        _note(session, parent, part, "the experts answer the training rows", now)
+        return Change(child.id, pending_jobs(session, child.id))
 
-    def _add_training(
-        self, session: Session, parent: Experiment, part: Round, harvest: Harvest
+    def _read_harvest(self, part: Round) -> Harvest:
+        """Return the dataset of a round; the long read blocks no report."""
+        with self._database.read() as session:
+            parent = session.get_one(Experiment, part.experiment_id)
+            earlier = _earlier_dataset(session, parent, part)
+            return make_dataset(session, parent, part, earlier)
+
+    def _start_training(
+        self, harvest: Harvest, session: Session, parent: Experiment, part: Round
     ) -> Change:
+        """Store the dataset of a round and the job that trains on it."""
         now, settings = self._clock(), _settings(parent)
-        digest = dataset_digest(harvest.text.split("\n"))
+        digest = dataset_digest(harvest.text)
         keep_artifact(session, ArtifactKind.DATASET, StoredText(digest, harvest.text))
         part.dataset_digest, part.phase = digest, RoundPhase.TRAINING
         part.harvest = harvest.counts.SerializeToString(deterministic=True)
         start = _student_before(session, part) if settings.train_from == "student" else None
         part.start_model, part.start_digest = start or _base(parent)
-        candidate = _trained_candidate(parent, part)
         earlier = _equal_training(session, parent, part, self._students)
         if earlier is not None:
             part.student_digest, part.training = earlier.student_digest, earlier.training
             message = f"student {part.student_digest[:12]} is that of an equal training"
             _note(session, parent, part, message, now)
             return Change(parent.id)
-        insert_rows(session, Candidate, [candidate])
+        insert_rows(session, Candidate, [_trained_candidate(parent, part)])
         add_jobs(session, parent, {Split.TRAINING: [part.index]})
         counts = harvest.counts
         message = (
@@ -174,7 +179,7 @@ class DistillationStore:
         return Change(parent.id, training=pending_jobs(session, parent.id, trains=True))
 
     def _end_empty(
-        self, session: Session, parent: Experiment, part: Round, harvest: Harvest
+        self, harvest: Harvest, session: Session, parent: Experiment, part: Round
     ) -> Change:
         part.harvest = harvest.counts.SerializeToString(deterministic=True)
         fail(
@@ -188,36 +193,26 @@ class DistillationStore:
         )
         return Change(parent.id)
 
-    def _evaluate_student(self, before: Round) -> Change | None:
-        with self._database.write() as session:
-            locked = _lock(session, before)
-            if locked is None:
-                return None
-            parent, part = locked
-            now = self._clock()
-            model = student_name(part.student_digest), part.student_digest
-            part.evaluation_id = add_evaluation(session, parent, part, model, now).id
-            part.phase = RoundPhase.EVALUATING
-            message = f"student {part.student_digest[:12]} answers development and held-out rows"
-            _note(session, parent, part, message, now)
-            return Change(parent.id)
+    def _evaluate_student(self, session: Session, parent: Experiment, part: Round) -> Change:
+        now = self._clock()
+        model = student_name(part.student_digest), part.student_digest
+        part.evaluation_id = add_evaluation(session, parent, part, model, now).id
+        part.phase = RoundPhase.EVALUATING
+        message = f"student {part.student_digest[:12]} answers development and held-out rows"
+        _note(session, parent, part, message, now)
+        return Change(parent.id)
 
-    def _end_round(self, before: Round) -> Change | None:
+    def _end_round(self, session: Session, parent: Experiment, part: Round) -> Change:
         """Begin the next round, or end the distillation after the last."""
-        with self._database.write() as session:
-            locked = _lock(session, before)
-            if locked is None:
-                return None
-            parent, part = locked
-            now, settings = self._clock(), _settings(parent)
-            part.phase = RoundPhase.DONE
-            if part.index == settings.rounds:
-                # Progress was recorded before the last job of the evaluation ended.
-                parent.jobs_done = parent.jobs_total
-                end(session, parent, ExperimentState.SUCCEEDED, "finished", now)
-                return Change(parent.id)
+        now = self._clock()
+        part.phase = RoundPhase.DONE
+        if part.index == _settings(parent).rounds:
+            # Progress was recorded before the last job of the evaluation ended.
+            parent.jobs_done = parent.jobs_total
+            end(session, parent, ExperimentState.SUCCEEDED, "finished", now)
+        else:
             self._begin_round(session, parent, part.index + 1, now)
-            return Change(parent.id)
+        return Change(parent.id)
 
     def _begin_round(self, session: Session, parent: Experiment, index: int, now: float) -> None:
         part = Round(experiment_id=parent.id, index=index, phase=RoundPhase.SEARCHING)
@@ -229,17 +224,14 @@ class DistillationStore:
         session.flush()
         _note(session, parent, part, f"searching around {_brief(part.searched_model)}", now)
 
-    def _end_failed(self, before: Round, child: Experiment) -> Change | None:
-        with self._database.write() as session:
-            locked = _lock(session, before)
-            if locked is None:
-                return None
-            parent, part = locked
-            reason = child.error or "it was cancelled"
-            message = f"round {part.index}: the {_WORDS[part.phase]} failed: {reason}"
-            fail(session, parent, message, self._clock(), remedy=child.remedy)
-            end_children(session, parent.id, self._clock())
-            return Change(parent.id)
+    def _end_failed(
+        self, child: Experiment, session: Session, parent: Experiment, part: Round
+    ) -> Change:
+        reason = child.error or "it was cancelled"
+        message = f"round {part.index}: the {_WORDS[part.phase]} failed: {reason}"
+        fail(session, parent, message, self._clock(), remedy=child.remedy)
+        end_children(session, parent.id, self._clock())
+        return Change(parent.id)
 
     def _record_progress(self, before: Round, child: Experiment) -> None:
         """Record the progress of a child as an event of the distillation, once it has jobs."""
@@ -250,14 +242,14 @@ class DistillationStore:
         old, new = (one.jobs_done * _SHARE // max(one.jobs_total, 1) for one in (parent, child))
         if old == new and parent.jobs_total == child.jobs_total:
             return
-        with self._database.write() as session:
-            locked = _lock(session, before)
-            if locked is not None:
-                parent, part = locked
-                parent.jobs_done, parent.jobs_total = child.jobs_done, child.jobs_total
-                parent.jobs_failed = child.jobs_failed
-                message = f"{_WORDS[part.phase]}: {child.jobs_done} of {child.jobs_total} jobs"
-                _note(session, parent, part, message, self._clock())
+
+        def keep(session: Session, parent: Experiment, part: Round) -> None:
+            parent.jobs_done, parent.jobs_total = child.jobs_done, child.jobs_total
+            parent.jobs_failed = child.jobs_failed
+            message = f"{_WORDS[part.phase]}: {child.jobs_done} of {child.jobs_total} jobs"
+            _note(session, parent, part, message, self._clock())
+
+        self._step(before, keep)
 
     def _record_waiting(self, before: Round, child: Experiment | None) -> None:
         """Record once why a round waits: for a trainer, or for what its child waits for."""
@@ -266,12 +258,13 @@ class DistillationStore:
             reason = reason_to_wait(session, parent, child, self._clock())
         if reason == parent.waits_for:
             return
-        with self._database.write() as session:
-            locked = _lock(session, before)
-            if locked is not None:
-                message = f"waiting: {reason}" if reason else "no longer waiting"
-                message = f"round {before.index}: {message}"
-                record(session, locked[0], message, self._clock(), waits_for=reason)
+        message = f"waiting: {reason}" if reason else "no longer waiting"
+
+        def keep(session: Session, parent: Experiment, part: Round) -> None:
+            text = f"round {part.index}: {message}"
+            record(session, parent, text, self._clock(), waits_for=reason)
+
+        self._step(before, keep)
 
 
 def _present(session: Session, experiment_id: str) -> Round:
@@ -282,15 +275,6 @@ def _present(session: Session, experiment_id: str) -> Round:
         .limit(1)
     )
     return session.exec(query).one()
-
-
-def _lock(session: Session, before: Round) -> tuple[Experiment, Round] | None:
-    """Lock a distillation; None if it or its round has moved on since `before` was read."""
-    parent = lock_experiment(session, before.experiment_id)
-    part = session.get_one(Round, (before.experiment_id, before.index), populate_existing=True)
-    if parent.state is not ExperimentState.DISTILLING or part.phase is not before.phase:
-        return None
-    return parent, part
 
 
 def _child_id(part: Round) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from sqlmodel import Session, select
 
-from modnorm.distillation.dataset import dataset_text, encode_examples, merged_lines
+from modnorm.distillation.dataset import encode_examples, merged_lines
 from modnorm.distillation.examples import HarvestedAnswer, choose_examples, rows_of
 from modnorm.search.voting import count_votes
 from modnorm.v1 import experiment_pb2
@@ -75,7 +75,7 @@ def make_dataset(session: Session, parent: Experiment, part: Round, earlier: str
     counts = _counts(session, harvest)
     counts.rows, counts.examples = len(rows_of(examples)), len(examples)
     counts.dataset_examples = len(whole)
-    return Harvest(dataset_text(whole), counts)
+    return Harvest("\n".join(whole), counts)
 
 
 def _answers(
