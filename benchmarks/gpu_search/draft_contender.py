@@ -2,12 +2,10 @@
 
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
 from multiprocessing.connection import Connection
-from typing import cast
+from typing import TYPE_CHECKING
 
 from vllm import RequestOutput, SamplingParams
-from vllm.platforms import current_platform
 
 from benchmarks.gpu_search.draft_messages import Answered, Candidate, Settings
 from benchmarks.gpu_search.drawn_engine import DrawnEngine
@@ -16,12 +14,11 @@ from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.engines.protocol import Completion, GenerationLimits
 from modnorm.engines.settings import Drafts, EngineSettings, Numerics
 from modnorm.engines.vllm.engine import VllmEngine
-from modnorm.engines.vllm.internals.drafting import SCHEDULE, draft_arguments
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
 
-MORE_COUNTS = (1, 0)
-"""Numbers of draft tokens that only measurements use."""
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 class RecordingEngine(SpeakingEngine):
@@ -35,9 +32,7 @@ class RecordingEngine(SpeakingEngine):
         )
         self.tokens: dict[int, Sequence[int]] = {}
         self.accepted: Counter[int] = Counter()
-        super().__init__(
-            resolve_checkpoint(settings.model), chosen, settings.cache_bytes, _arguments(settings)
-        )
+        super().__init__(resolve_checkpoint(settings.model), chosen, settings.cache_bytes)
         self._count_tokens()
 
     def _count_tokens(self) -> None:
@@ -63,12 +58,6 @@ class RecordingEngine(SpeakingEngine):
     def answer(self, asked: Candidate) -> Answered:
         """Answer the prompts as a candidate."""
         self.lengths = asked.lengths
-        scheduler = self._engine.engine_core.engine_core.scheduler
-        if asked.schedule:
-            lookup = scheduler.dynamic_sd_lookup
-            for first, last, count in asked.schedule:
-                for sequences in range(first, min(last + 1, len(lookup))):
-                    lookup[sequences] = count
         if asked.spoken is not None:
             self.speak(asked.spoken)
         scale_map = ScaleMap.from_json(asked.scale_map)
@@ -93,17 +82,6 @@ class RecordingEngine(SpeakingEngine):
             dict(sorted(self.accepted.items())),
             self.misspoken if asked.spoken is not None else 0,
         )
-
-
-def _arguments(settings: Settings) -> Mapping[str, object]:
-    """Return engine arguments, with CUDA graphs for all numbers of draft tokens."""
-    arguments: dict[str, object] = {}
-    if settings.drafts and not current_platform.is_cpu():
-        usual = draft_arguments(1)["speculative_config"]
-        more = [(4096 + place, 4096 + place, count) for place, count in enumerate(MORE_COUNTS, 1)]
-        schedule = {"num_speculative_tokens_per_batch_size": [*SCHEDULE, *more]}
-        arguments["speculative_config"] = {**cast("dict[str, object]", usual), **schedule}
-    return arguments
 
 
 def serve(connection: Connection, settings: Settings) -> None:

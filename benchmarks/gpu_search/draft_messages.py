@@ -37,7 +37,6 @@ class Candidate:
         limit: Most tokens of an answer.
         spoken: Index of the recorded texts to say; None for the model's own.
         lengths: Tokens of each answer if texts are given.
-        schedule: Draft tokens by sequences of a step, to replace the engine's; empty to keep it.
     """
 
     scale_map: str
@@ -47,7 +46,6 @@ class Candidate:
     limit: int
     spoken: int | None = None
     lengths: Sequence[int] = ()
-    schedule: Sequence[tuple[int, int, int]] = ()
 
 
 @dataclass(frozen=True)

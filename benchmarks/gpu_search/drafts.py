@@ -13,10 +13,9 @@ import json
 import operator
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from itertools import cycle
 from pathlib import Path
 
 import numpy as np
@@ -40,16 +39,9 @@ SPOKEN = "modular_norm"
 """Method whose candidates' answers the large model says."""
 LIMIT = 240
 """Most tokens of the small model's answers."""
-SCHEDULES: dict[str, tuple[tuple[int, int, int], ...]] = {
-    "7@32/3": ((1, 32, 7), (33, 4096, 3)),
-    "7@96/3": ((1, 96, 7), (97, 4096, 3)),
-    "7@16/3@128/1": ((1, 16, 7), (17, 128, 3), (129, 4096, 1)),
-    "3": ((1, 4096, 3),),
-    "0": ((1, 4096, 0),),
-}
-"""Draft tokens by the sequences of a step."""
 _MODULE = "benchmarks.gpu_search.draft_contender"
 NONE, POPULATION = "none", "population"
+BOTH = frozenset({NONE, POPULATION})
 _SMALL_SHARE = 0.7
 """Part of the time after which the small model says no more texts."""
 _SHARES = {"small": 0.1, "large": 0.3}
@@ -140,7 +132,7 @@ def _measure_small(
     for method, asked in _candidates(maps, prompts, options):
         if recorded and time.monotonic() > deadline:
             break
-        answers = _ask(engines, dict.fromkeys(engines, asked), report)
+        answers = _ask(engines, asked, report)
         if NONE not in answers:
             break
         said = {name: [list(one) for one in answer.tokens] for name, answer in answers.items()}
@@ -171,7 +163,7 @@ def _measure_large(
     report: Report,
     deadline: float,
 ) -> None:
-    """Measure the large model, the schedules in turns."""
+    """Measure the large model, the first candidates also without drafts."""
     checkpoint = resolve_checkpoint(options.large)
     workload = Workload(
         rows=options.rows, cap=options.cap, vocabulary=int(str(checkpoint.config["vocab_size"]))
@@ -185,25 +177,20 @@ def _measure_large(
         scale_map, 0, RADIUS, prompts, options.cap, spoken=0, lengths=[1] * options.rows
     )
     for _ in range(_SHORT):
-        for drafts, answered in _ask(engines, dict.fromkeys(engines, short), report).items():
+        for drafts, answered in _ask(engines, short, report).items():
             report.add("prompts", drafts=drafts, **_figures(answered))
-    turns = cycle(SCHEDULES.items())
     for number in range(options.large_candidates):
         lengths = workload.answers(number).lengths
-        name, schedule = next(turns)
-        usual = Candidate(
+        candidate = Candidate(
             scale_map, number, RADIUS, prompts, options.cap, spoken=number, lengths=lengths
         )
-        asked = {POPULATION: replace(usual, schedule=schedule)}
-        if number < options.large_plain:
-            asked[NONE] = usual
+        names = BOTH if number < options.large_plain else frozenset({POPULATION})
         if time.monotonic() > deadline:
             return
-        for drafts, answered in _ask(engines, asked, report).items():
+        for drafts, answered in _ask(engines, candidate, report, names).items():
             sizes = [len(tokens) for tokens in answered.tokens]
-            about = {"drafts": drafts, "schedule": name if drafts == POPULATION else ""}
             wrong = sum(map(operator.ne, sizes, lengths)) + answered.misspoken
-            report.add("large", **about, candidate=number, wrong=wrong, **_figures(answered))
+            report.add("large", drafts=drafts, candidate=number, wrong=wrong, **_figures(answered))
 
 
 def _joined(
@@ -240,13 +227,16 @@ def _started(engines: dict[str, Child], report: Report) -> dict[str, Child]:
 
 
 def _ask(
-    engines: dict[str, Child], asked: Mapping[str, Candidate], report: Report
+    engines: dict[str, Child],
+    candidate: Candidate,
+    report: Report,
+    names: frozenset[str] = BOTH,
 ) -> dict[str, Answered]:
-    """Return the answers by engine; drop and report engines that fail."""
+    """Return the answers of the named engines; drop and report engines that fail."""
     answers: dict[str, Answered] = {}
-    for name in sorted(asked.keys() & engines.keys()):
+    for name in sorted(engines.keys() & names):
         child = engines[name]
-        child.tell(asked[name])
+        child.tell(candidate)
         try:
             answers[name] = child.answer(_CANDIDATE_SECONDS)  # type: ignore[assignment]  # its only reply
         except SystemExit as reason:
