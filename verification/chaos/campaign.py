@@ -29,6 +29,8 @@ from verification.chaos.run_outcome import RunOutcome
 from verification.chaos.serving import play_served
 from verification.chaos.small_experiments import DISTILLATION_JOBS, JOBS, PREDICTION_JOBS
 
+KINDS = ("schedules", "pairs", "distillations", "predictions", "drafts", "served")
+"""The kinds of schedules, as the options of the command name them."""
 CHANCES = 5
 """A kind of fault that had no effect in this many injections, and never any, counts as idle."""
 
@@ -108,10 +110,10 @@ class Campaign:
         """
         schedules = [draw_distillation(seed, DISTILLATION_JOBS) for seed in seeds]
         if schedules:
-            with self._trained_lab() as lab:
+            with self._new_lab(supervised=False, trains=True) as lab:
                 self._expected |= undisturbed(lab, (DISTILLATION,))
         for schedule in schedules:
-            with self._trained_lab() as lab:
+            with self._new_lab(supervised=False, trains=True) as lab:
                 self._passes(lab, schedule)
 
     def predict(self, seeds: Iterable[int]) -> None:
@@ -120,15 +122,7 @@ class Campaign:
 
     def draft(self, seeds: Iterable[int]) -> None:
         """Play the schedules of some seeds on searches with drafts."""
-        schedules = [draw_drafts(seed, JOBS) for seed in seeds]
-        if not schedules:
-            return
-        self._labs += 1
-        with open_lab(self._folder / f"lab-{self._labs}", supervised=False) as lab:
-            self._expected |= undisturbed(lab, (DRAFTS,))
-            for schedule in schedules:
-                if not self._passes(lab, schedule):
-                    return
+        self._play([draw_drafts(seed, JOBS) for seed in seeds], (DRAFTS,), supervised=False)
 
     def serve(self, seeds: Sequence[int]) -> None:
         """Play the schedules of some seeds on a served ensemble."""
@@ -137,20 +131,27 @@ class Campaign:
             self._served, self._served_failed = played.summary(), played.failed
 
     def _play(
-        self, waiting: list[Schedule], names: Sequence[str], *, paired: bool = False
+        self,
+        waiting: list[Schedule],
+        names: Sequence[str],
+        *,
+        supervised: bool = True,
+        paired: bool = False,
     ) -> None:
         """Play schedules of experiments by name on one lab, or on several after failures."""
         while waiting:
-            self._labs += 1
-            with open_lab(self._folder / f"lab-{self._labs}", paired=paired) as lab:
+            with self._new_lab(supervised=supervised, paired=paired) as lab:
                 if not self._expected.keys() >= set(names):
                     self._expected |= undisturbed(lab, names)
                 while waiting and self._passes(lab, waiting.pop(0)):
                     pass
 
-    def _trained_lab(self) -> AbstractContextManager[Lab]:
+    def _new_lab(
+        self, *, supervised: bool = True, trains: bool = False, paired: bool = False
+    ) -> AbstractContextManager[Lab]:
         self._labs += 1
-        return open_lab(self._folder / f"lab-{self._labs}", supervised=False, trains=True)
+        folder = self._folder / f"lab-{self._labs}"
+        return open_lab(folder, supervised=supervised, trains=trains, paired=paired)
 
     def summary(self) -> dict[str, object]:
         """Return counts of schedules and faults, and times of recovery."""
@@ -174,25 +175,27 @@ class Campaign:
             counted[str(injection.step.fault)] += 1
         _print_verdict(verdict)
         if verdict.complaints:
-            print(f"    repeat: {self._command(lab, schedule)}", flush=True)
+            command = repeat_command(_kind(lab, schedule), schedule.seed, self._faults)
+            print(f"    repeat: {command}", flush=True)
         return not verdict.complaints
 
-    def _command(self, lab: Lab, schedule: Schedule) -> str:
-        """Return the command that repeats one schedule."""
-        seed = schedule.seed
-        if schedule.experiment == DISTILLATION:
-            return f"make chaos SCHEDULES=0 DISTILLATIONS=1 PREDICTIONS=0 SEED={seed}"
-        if schedule.experiment == DRAFTS:
-            parts = "--schedules 0 --distillations 0 --predictions 0 --drafts 1"
-            return f"python -m verification.chaos {parts} --seed {seed}"
-        if schedule.experiment in PREDICTIONS:
-            return f"make chaos SCHEDULES=0 DISTILLATIONS=0 PREDICTIONS=1 SEED={seed}"
-        if len(lab.aggregators) > 1:
-            parts = "--schedules 0 --distillations 0 --predictions 0 --served 0 --pairs 1"
-            return f"python -m verification.chaos {parts} --seed {seed}"
-        chosen = set(self._faults) != set(SEARCH_FAULTS)
-        only = f" FAULTS={','.join(self._faults)}" if chosen else ""
-        return f"make chaos SCHEDULES=1 DISTILLATIONS=0 PREDICTIONS=0 SEED={seed}{only}"
+
+def repeat_command(kind: str, seed: int, faults: Sequence[Fault]) -> str:
+    """Return the command that plays one schedule of a kind and nothing else."""
+    counts = " ".join(f"--{name} {int(name == kind)}" for name in KINDS)
+    chosen = kind == "schedules" and set(faults) != set(SEARCH_FAULTS)
+    only = f" --faults {','.join(faults)}" if chosen else ""
+    return f"python -m verification.chaos {counts} --seed {seed}{only} --no-planted"
+
+
+def _kind(lab: Lab, schedule: Schedule) -> str:
+    """Return the kind of a schedule, one of `KINDS`."""
+    if schedule.experiment in PREDICTIONS:
+        return "predictions"
+    if len(lab.aggregators) > 1:
+        return "pairs"
+    kinds = {DISTILLATION: "distillations", DRAFTS: "drafts"}
+    return kinds.get(schedule.experiment, "schedules")
 
 
 def _print_verdict(verdict: Verdict) -> None:

@@ -105,8 +105,8 @@ def _update_aggregator(scene: Scene) -> str | None:
     service = scene.lab.services[name]
     if service.process is None:
         return None
-    service.process.send_signal(signal.SIGTERM)
     before = service.starts
+    service.process.send_signal(signal.SIGTERM)
     wait_until(lambda: service.starts > before, f"{name} is started again", PATIENCE)
     return f"ended {name} by SIGTERM"
 
