@@ -23,8 +23,8 @@ from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.engines.drafts.answer_table import Tokens
 from modnorm.engines.drafts.matching import (
     CONTEXT,
+    DraftRequest,
     Followed,
-    Pending,
     best_match,
     followed_after,
 )
@@ -104,7 +104,7 @@ def _decode(answer: Tokens, sources: Sequence[Tokens], count: int, figures: Figu
     figures.add("none", 0, 0, at_end=False)  # the prompt's step
     place, followed = place + 1, Followed()
     while place < len(answer):
-        pending = Pending(0, answer[:place], CONTEXT, followed)
+        pending = DraftRequest(0, answer[:place], CONTEXT, followed)
         found = best_match(sources, pending.text, CONTEXT, followed)
         followed = followed_after(found, pending, len(sources))
         is_own = found.source == len(sources)

@@ -40,7 +40,7 @@ class Followed(NamedTuple):
 _NOTHING = Followed()
 
 
-class Pending(NamedTuple):
+class DraftRequest(NamedTuple):
     """A sequence that wants a draft."""
 
     row: int
@@ -73,7 +73,7 @@ class Match:
 
 
 def propose(
-    table: AnswerTable, sequences: Sequence[Pending], count: int
+    table: AnswerTable, sequences: Sequence[DraftRequest], count: int
 ) -> list[tuple[list[int], Followed]]:
     """Return a draft for each sequence, and the answer that it follows from now on.
 
@@ -94,7 +94,7 @@ def propose(
     return drafts
 
 
-def followed_after(found: Match, sequence: Pending, answers: int) -> Followed:
+def followed_after(found: Match, sequence: DraftRequest, answers: int) -> Followed:
     """Return what a sequence follows after a draft; the last answer where none was found."""
     if not found.equal or found.source == answers:
         return sequence.followed

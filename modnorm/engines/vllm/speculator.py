@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from modnorm.engines.drafts.answer_table import AnswerTable, Tokens
-from modnorm.engines.drafts.matching import Followed, Pending, propose
+from modnorm.engines.drafts.matching import DraftRequest, Followed, propose
 
 if TYPE_CHECKING:
     from vllm.config import VllmConfig
@@ -132,7 +132,7 @@ class PopulationProposer:
         ]
         ids, prompts = self._batch.req_ids, self._batch.num_prompt_tokens
         pending = [
-            Pending(
+            DraftRequest(
                 row_of(ids[place]),
                 tokens[place, : lengths[place]],
                 int(prompts[place]),

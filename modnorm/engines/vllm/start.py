@@ -28,7 +28,7 @@ from modnorm.engines.vllm.internals.block_allocation import (
 )
 from modnorm.engines.vllm.internals.drafting import (
     draft_arguments,
-    draft_from_population,
+    install_speculator,
     keep_compile_cache,
 )
 from modnorm.engines.vllm.internals.in_flight_steps import (
@@ -122,7 +122,7 @@ def _prepare_process(settings: EngineSettings) -> None:
     keep_plain_weights()
     fix_queues()
     if settings.drafts is Drafts.POPULATION:
-        draft_from_population()
+        install_speculator()
     # vLLM has no other setting for it.
     os.environ.setdefault(START_METHOD, "spawn")  # noqa: TID251
     check_stage(Stage.PROCESS)

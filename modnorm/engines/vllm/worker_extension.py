@@ -7,7 +7,7 @@ the class shares a namespace with vLLM's worker.
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from modnorm.engines.vllm.internals.drafting import attach_table, draft_from_population
+from modnorm.engines.vllm.internals.drafting import connect_drafts, install_speculator
 from modnorm.engines.vllm.internals.linear_weights import keep_plain_weights
 from modnorm.engines.vllm.internals.message_queues import fix_queues
 from modnorm.engines.vllm.internals.register import check_stage
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 write_worker_errors()
 keep_plain_weights()
 fix_queues()
-draft_from_population()
+install_speculator()
 
 
 class CandidateWorker:
@@ -48,7 +48,7 @@ class CandidateWorker:
             directory = Path(self.model_config.model)
             caches = self.model_runner.kv_caches
             self.modnorm_rank = RankModel(
-                directory, model_digest, self.get_model(), caches, attach_table(self)
+                directory, model_digest, self.get_model(), caches, connect_drafts(self)
             )
             return {"kernels": int(self.modnorm_rank.weights.has_kernels)}
 

@@ -14,8 +14,8 @@ from modnorm.engines.drafts.matching import (
     CONTEXT,
     NO_TOKEN,
     SUFFIX,
+    DraftRequest,
     Followed,
-    Pending,
     propose,
 )
 
@@ -73,7 +73,7 @@ def test_the_longest_suffix_decides_then_the_later_answer_then_the_nearer_place(
     written = np.asarray(text, dtype=np.int32)
     expected, then = literal([*sources, text], text, PROMPT, followed)
     own, _ = literal([text], text, PROMPT)
-    rows = [Pending(row, written, PROMPT, followed) for row in (1, -1)]
+    rows = [DraftRequest(row, written, PROMPT, followed) for row in (1, -1)]
     assert propose(table, rows, 6) == [(expected[:6], then), (own[:6], followed)]
 
 

@@ -30,14 +30,14 @@ CAPTURE_SIZES = (*range(16, 129, 16), *range(160, 513, 32), *range(576, 1025, 64
 _STEP_TOKENS = 4096
 """Most tokens of a step. At its start vLLM samples as many sequences as fit into it, each with the
 longest draft; the logits of 16,384 tokens would not fit beside the cache."""
-_GPU, _CPU = "ngram_gpu", "custom_class"
-_SETTLED = "custom_class"
+_GPU_METHOD, _CPU_METHOD = "ngram_gpu", "custom_class"
+_METHOD_AFTER_START = "custom_class"
 _CPU_TOKENS = 7
 _PROPOSER = "modnorm.engines.vllm.speculator.PopulationProposer"
 _UNSUPPORTED = "vllm.config:VllmConfig._get_v2_model_runner_unsupported_features"
 _PACKAGE = "vllm.v1.worker.gpu.spec_decode"
 _RUNNER = "vllm.v1.worker.gpu.model_runner"
-_MAKER = "init_speculator"
+_SPECULATOR_MAKER = "init_speculator"
 _REMEDY = "use drafts: none"
 _VERSIONS = "0.26 on a GPU; 0.32, CPU builds"
 
@@ -49,10 +49,10 @@ def draft_arguments(sequences: int) -> Mapping[str, object]:
         sequences: Most sequences of the engine, which bound the tokens of a step from below.
     """
     if current_platform.is_cpu():
-        cpu = {"method": _CPU, "model": _PROPOSER, "num_speculative_tokens": _CPU_TOKENS}
+        cpu = {"method": _CPU_METHOD, "model": _PROPOSER, "num_speculative_tokens": _CPU_TOKENS}
         return {"speculative_config": cpu}
     gpu = {
-        "method": _GPU,
+        "method": _GPU_METHOD,
         "num_speculative_tokens": max(tokens for _, _, tokens in SCHEDULE),
         "num_speculative_tokens_per_batch_size": list(SCHEDULE),
         "prompt_lookup_min": 1,
@@ -65,7 +65,7 @@ def draft_arguments(sequences: int) -> Mapping[str, object]:
     }
 
 
-def draft_from_population() -> None:
+def install_speculator() -> None:
     """Let vLLM's runner of version 2 make the population's speculator, in this process.
 
     It changes nothing for engines without drafts. The register refuses drafts where a name is
@@ -74,15 +74,15 @@ def draft_from_population() -> None:
     if current_platform.is_cpu() or not hasattr(VllmConfig, _UNSUPPORTED.rpartition(".")[2]):
         return
     try:
-        make = resolve(f"{_PACKAGE}:{_MAKER}")
+        make = resolve(f"{_PACKAGE}:{_SPECULATOR_MAKER}")
     except (ImportError, AttributeError):
         return
-    if isinstance(make, _Maker):
+    if isinstance(make, _SpeculatorMaker):
         return
-    _admit_method()
+    _support_method()
     for module in (sys.modules[_PACKAGE], sys.modules.get(_RUNNER)):
         if module is not None:
-            setattr(module, _MAKER, _Maker(make))
+            setattr(module, _SPECULATOR_MAKER, _SpeculatorMaker(make))
 
 
 def keep_compile_cache(config: VllmConfig) -> None:
@@ -91,39 +91,41 @@ def keep_compile_cache(config: VllmConfig) -> None:
     vLLM compiles a model with `ngram_gpu` anew at every start. The name has no other effect by
     then; `model` still names the method.
     """
-    if _drafts(config) and config.speculative_config.method == _GPU:
-        config.speculative_config.method = _SETTLED
+    if _has_drafts(config) and config.speculative_config.method == _GPU_METHOD:
+        config.speculative_config.method = _METHOD_AFTER_START
 
 
-class _Maker:
+class _SpeculatorMaker:
     """vLLM's `init_speculator`, which makes the population's for its method."""
 
     def __init__(self, make: Any) -> None:  # noqa: ANN401 - vLLM's function
         self._make = make
 
     def __call__(self, config: VllmConfig, device: torch.device, *others: object) -> object:
-        if config.speculative_config.model == _GPU:
+        if config.speculative_config.model == _GPU_METHOD:
             return PopulationSpeculator(config, device)
         return self._make(config, device, *others)
 
 
-def _admit_method() -> None:
+def _support_method() -> None:
     """Remove the method from the features that the runner of version 2 lacks."""
     lacking = VllmConfig._get_v2_model_runner_unsupported_features  # noqa: SLF001 - no other hook
 
     def lacking_others(config: VllmConfig) -> list[str]:
         features: list[str] = lacking(config)
-        if not _drafts(config) or config.speculative_config.model != _GPU:
+        if not _has_drafts(config) or config.speculative_config.model != _GPU_METHOD:
             return features
-        return [one for one in features if _GPU not in one and _SETTLED not in one]
+        return [
+            one for one in features if _GPU_METHOD not in one and _METHOD_AFTER_START not in one
+        ]
 
     VllmConfig._get_v2_model_runner_unsupported_features = lacking_others  # noqa: SLF001 - see above
 
 
-def attach_table(worker: Any) -> "AnswerTable | None":  # noqa: ANN401 - vLLM's worker
+def connect_drafts(worker: Any) -> "AnswerTable | None":  # noqa: ANN401 - vLLM's worker
     """Connect the drafts with a worker's sequences; return their answers, None without drafts."""
     runner = worker.model_runner
-    if not _drafts(worker):
+    if not _has_drafts(worker):
         return None
     if (speculator := getattr(runner, "speculator", None)) is not None:
         sample_in_vocabulary(runner)
@@ -149,7 +151,7 @@ def sample_in_vocabulary(runner: Any) -> None:  # noqa: ANN401 - vLLM's model ru
     runner.sample = sample_clamped
 
 
-def _drafts(subject: Any) -> bool:  # noqa: ANN401 - vLLM's configuration or worker
+def _has_drafts(subject: Any) -> bool:  # noqa: ANN401 - vLLM's configuration or worker
     config = getattr(subject, "vllm_config", subject)
     return config.speculative_config is not None
 
@@ -158,9 +160,9 @@ def _keeps_method(config: VllmConfig) -> bool:
     """VLLM has the requested method, and on a GPU its runner of version 2 runs ahead."""
     method = config.speculative_config.method
     if current_platform.is_cpu():
-        return bool(method == _CPU)
+        return bool(method == _CPU_METHOD)
     ahead = config.scheduler_config.async_scheduling and config.use_v2_model_runner
-    return bool(method == _GPU and ahead)
+    return bool(method == _GPU_METHOD and ahead)
 
 
 def _has_drafter(worker: Any) -> bool:  # noqa: ANN401 - vLLM's worker, extended
@@ -183,13 +185,13 @@ DRAFT_METHOD = RegisterEntry(
         ".speculative_config.method",
         ".speculative_config.model",
         f"{_UNSUPPORTED} | vllm.v1.spec_decode.custom_class_proposer:create_custom_proposer",
-        f"{_PACKAGE}:{_MAKER}",
+        f"{_PACKAGE}:{_SPECULATOR_MAKER}",
     ),
     versions=_VERSIONS,
     otherwise=_REMEDY,
     removable_when="the runner of version 2 makes a named class",
     self_test=_keeps_method,
-    applies=_drafts,
+    applies=_has_drafts,
 )
 DRAFTER = RegisterEntry(
     name="drafter",
@@ -205,5 +207,5 @@ DRAFTER = RegisterEntry(
     otherwise=_REMEDY,
     removable_when="vLLM passes the sequences to speculators",
     self_test=_has_drafter,
-    applies=_drafts,
+    applies=_has_drafts,
 )
