@@ -8,6 +8,7 @@ from modnorm.errors import UnavailableError
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.lineage import Lineage, Step
 from modnorm.tasks.protocol import Row
+from services.common.bounded_dict import BoundedDict
 from services.evaluator.aggregator_client import AggregatorClient
 
 KEPT = 8
@@ -19,7 +20,7 @@ class ArtifactCache:
 
     def __init__(self, client: AggregatorClient) -> None:
         self.client = client
-        self._lineages: dict[str, Lineage] = {}
+        self._lineages: BoundedDict[str, Lineage] = BoundedDict(KEPT)
         self.rows = lru_cache(maxsize=KEPT)(self._fetch_rows)
         self.scale_map = lru_cache(maxsize=KEPT)(self._fetch_scale_map)
 
@@ -31,13 +32,11 @@ class ArtifactCache:
 
     def lineage(self, experiment_id: str, digest: str) -> Lineage:
         """Return the lineage of a state; only the steps after the cached ones are fetched."""
-        cached = self._lineages.pop(experiment_id, None)
+        cached = self._lineages.get(experiment_id)
         lineage = self._extended(experiment_id, digest, cached)
         if lineage.digest != digest and cached is not None:
             lineage = self._extended(experiment_id, digest, None)
         _check(lineage.digest, digest)
-        while len(self._lineages) >= KEPT:
-            self._lineages.pop(next(iter(self._lineages)))
         self._lineages[experiment_id] = lineage
         return lineage
 

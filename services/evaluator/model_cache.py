@@ -21,6 +21,7 @@ from modnorm.errors import IncompatibleError, ModnormError
 from modnorm.tasks import Task
 from modnorm.tasks.task_errors import render_prompts
 from modnorm.v1 import evaluation_pb2 as messages
+from services.common.bounded_dict import BoundedDict
 from services.common.file_lock import hold
 from services.evaluator.artifact_cache import KEPT, ArtifactCache
 from services.evaluator.draft_sources import DraftSources
@@ -87,28 +88,28 @@ class LoadedModel:
         self.drafts = DraftSources(artifacts.client, engine)
         self._encoder = PromptEncoder(checkpoint)
         self._artifacts = artifacts
-        self._prompts: dict[tuple[str, str], Prompts] = {}
-        self._replays: dict[tuple[str, str, int], Mapping[str, str]] = {}
+        self._prompts: BoundedDict[tuple[str, str], Prompts] = BoundedDict(KEPT)
+        self._replays: BoundedDict[tuple[str, str, int], Mapping[str, str]] = BoundedDict(KEPT)
 
     def prompts(self, task: Task, rows_digest: str) -> Prompts:
         """Return the prompts of a task's rows, in row order."""
         key = (task.scorer, rows_digest)
-        if key not in self._prompts:
-            while len(self._prompts) >= KEPT:
-                self._prompts.pop(next(iter(self._prompts)))
+        prompts = self._prompts.get(key)
+        if prompts is None:
             rows = self._artifacts.rows(rows_digest)
-            self._prompts[key] = tuple(
-                map(self._encoder.encode, render_prompts(task, rows, "row"))
-            )
-        return self._prompts[key]
+            prompts = tuple(map(self._encoder.encode, render_prompts(task, rows, "row")))
+        self._prompts[key] = prompts
+        return prompts
 
     def replay(self, task: Task, job: messages.Job, poll: Callable[[], None]) -> Mapping[str, str]:
         """Replay a few selection prompts on the base model, once an experiment."""
         key = (task.scorer, job.replay_digest, job.max_tokens)
-        if key not in self._replays:
+        canary = self._replays.get(key)
+        if canary is None:
             prompts = self.prompts(task, job.replay_digest)
-            self._replays[key] = replay(self.engine, prompts, job.max_tokens, poll)
-        return self._replays[key]
+            canary = replay(self.engine, prompts, job.max_tokens, poll)
+        self._replays[key] = canary
+        return canary
 
 
 class ModelCache:

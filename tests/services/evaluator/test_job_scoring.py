@@ -11,6 +11,7 @@ from modnorm.engines import Completion, Engine, EngineSettings, GenerationLimits
 from modnorm.errors import DoesNotFitError, PreconditionError
 from modnorm.v1 import common_pb2
 from modnorm.v1 import evaluation_pb2 as messages
+from services.evaluator.artifact_cache import KEPT
 from services.evaluator.job_runner import JobRunner
 from services.evaluator.model_cache import Loading, Prompts
 from tests.services.evaluator.run_job import run_job
@@ -125,3 +126,16 @@ def test_the_base_is_replayed_once_and_a_faulty_engine_shows(
     assert faulty[1] == first[1]
     assert faulty[0] != first[0]
     assert aggregator.reports["d"].answers == aggregator.reports["a"].answers
+
+
+def test_an_engine_that_stays_for_many_experiments_keeps_few_replays(
+    runner: JobRunner, aggregator, add_job: AddJob
+) -> None:
+    for number in range(1, KEPT + 3):
+        add_job(str(number))
+        aggregator.jobs[str(number)].max_tokens = number
+        run_job(runner, str(number))
+    assert len(aggregator.reports) == KEPT + 2
+    loaded = runner.scorer.models._loaded
+    assert loaded is not None
+    assert len(loaded._replays) == KEPT
