@@ -10,7 +10,6 @@ the weights' dtype explains; exits with 1 when weights differ, or when a gap exc
 """
 
 import argparse
-import copy
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,20 +20,18 @@ from pathlib import Path
 
 import torch
 
-from modnorm.checkpoint.pretrained import best_device, load_pretrained
+from modnorm.checkpoint.pretrained import best_device
 from modnorm.checkpoint.prompts import PromptEncoder
 from modnorm.checkpoint.reference import Checkpoint, resolve_checkpoint
-from modnorm.checkpoint.weights import CheckpointWeights
 from modnorm.engines import Engine, EngineSettings, GenerationLimits
-from modnorm.engines.parameter_views import weight_views
 from modnorm.engines.transformers_engine import TransformersEngine
 from modnorm.geometry.scale_map import ScaleMap
-from modnorm.perturbation.candidate_weights import CandidateWeights
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.methods import build_scale_map
 from modnorm.spec import DataSpec
 from modnorm.tasks import get_task
 from modnorm.tasks.row_loading import load_rows
+from verification.candidate_logits import CandidateLogits, common_length
 
 _SHARE = 0.4
 """Share of a GPU's memory for each of the two engines, which run at the same time."""
@@ -77,39 +74,6 @@ def answers_of(engine: Engine, recorder: Recorder, prompts: Prompts, cap: int) -
         return {one.index: recorder.seen[one.text] for one in completions}
 
 
-def common(left: Sequence[int], right: Sequence[int]) -> int:
-    """Return the length of the common prefix."""
-    pairs = enumerate(zip(left, right, strict=False))
-    return next((place for place, (a, b) in pairs if a != b), min(len(left), len(right)))
-
-
-class Exact:
-    """Candidates in float32, which measure the gap between two tokens."""
-
-    def __init__(self, checkpoint: Checkpoint, device: torch.device) -> None:
-        stored = CheckpointWeights(checkpoint)
-        self._device = device
-        model = load_pretrained(checkpoint, dtype=stored.dtype, attention="sdpa")
-        torch.nn.Module.to(model, device)
-        views = weight_views(stored.layout, model, stored.dtype)
-        self._model: torch.nn.Module = model
-        self._weights = CandidateWeights(stored.layout, views, model_digest=checkpoint.digest)
-
-    def become(self, descriptor: Descriptor, scale_map: ScaleMap) -> torch.nn.Module:
-        """Return the candidate, its rounded weights in float32."""
-        self._weights.apply(descriptor, scale_map)
-        model = copy.deepcopy(self._model)
-        self._weights.restore()
-        model.float()
-        return model
-
-    @torch.inference_mode()
-    def logits(self, model: torch.nn.Module, ids: Sequence[int]) -> torch.Tensor:
-        """Return the logits after a sequence, float32 [vocabulary]."""
-        given = torch.tensor([list(ids)], device=self._device)
-        return torch.as_tensor(model(input_ids=given).logits)[0, -1]
-
-
 @dataclass(slots=True)
 class Comparison:
     """Both engines and the differences of their answers."""
@@ -117,7 +81,8 @@ class Comparison:
     ours: Engine
     reference: Engine
     recorders: tuple[Recorder, Recorder]
-    exact: Exact
+    exact: CandidateLogits
+    """In float32."""
     prompts: Prompts
     cap: int
 
@@ -136,10 +101,10 @@ class Comparison:
             ours = answers_of(self.ours, self.recorders[0], self.prompts, self.cap)
             reference = answers_of(self.reference, self.recorders[1], self.prompts, self.cap)
         different = [index for index, ids in reference.items() if ours[index] != ids]
-        model = self.exact.become(resolved, scale_map)
+        self.exact.become((resolved, scale_map))
         for index in sorted(different):
-            step = common(reference[index], ours[index])
-            logits = self.exact.logits(model, [*self.prompts[index], *reference[index][:step]])
+            step = common_length(reference[index], ours[index])
+            logits = self.exact.after([*self.prompts[index], *reference[index][:step]])
             gap = float(logits[reference[index][step]] - logits[ours[index][step]])
             yield Parting(resolved.seed, index, step, round(gap, 4), round(float(logits.std()), 3))
 
@@ -160,10 +125,8 @@ def compare(options: argparse.Namespace) -> dict[str, object]:
     ours = VllmEngine(checkpoint, settings)
     reference = TransformersEngine(checkpoint, gpu_share=_SHARE)
     ours._encoder, reference._encoder = recorders  # noqa: SLF001 - engines keep tokens to themselves
-    device = best_device()
-    both = Comparison(
-        ours, reference, recorders, Exact(checkpoint, device), prompts, options.max_tokens
-    )
+    exact = CandidateLogits(checkpoint, torch.float32, best_device())
+    both = Comparison(ours, reference, recorders, exact, prompts, options.max_tokens)
     partings: list[Parting] = []
     for seed in range(options.candidates + 1):
         sigma = options.sigma if seed else 0.0
