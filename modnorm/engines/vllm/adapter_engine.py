@@ -22,11 +22,11 @@ from modnorm.checkpoint.checkpoint_files import require_unchanged
 from modnorm.checkpoint.prompts import AnswerStream, PromptEncoder
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.checkpoint.weights import CheckpointWeights
-from modnorm.engines.protocol import Completion, Finish, GenerationLimits
+from modnorm.engines.protocol import Completion, GenerationLimits
 from modnorm.engines.settings import EngineSettings
 from modnorm.engines.vllm.internals.interfaces import START_METHOD
 from modnorm.engines.vllm.memory import cpu_cache_bytes
-from modnorm.engines.vllm.start import Overrides, vllm_failures
+from modnorm.engines.vllm.start import Overrides, finish_of, vllm_failures
 from modnorm.errors import PreconditionError
 
 _RUNNER = "VLLM_USE_V2_MODEL_RUNNER"
@@ -141,8 +141,7 @@ class AdapterEngine:
                         yield piece
         if streams and (piece := text.end()):
             yield piece
-        finish = Finish.STOP if reason == "stop" else Finish.LENGTH
-        yield Completion(0, self._encoder.answer(tokens), len(tokens), finish)
+        yield Completion(0, self._encoder.answer(tokens), len(tokens), finish_of(reason))
 
     async def _outputs(
         self,

@@ -18,7 +18,7 @@ from modnorm.checkpoint.pretrained import dtype_name
 from modnorm.checkpoint.prompts import PromptEncoder, check_fit
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.checkpoint.weights import CheckpointWeights, require_same_architecture
-from modnorm.engines.protocol import Completion, Finish, GenerationLimits, OnTokens
+from modnorm.engines.protocol import Completion, GenerationLimits, OnTokens
 from modnorm.engines.settings import Drafts, EngineSettings
 from modnorm.engines.vllm.answer_feed import AnswerFeed
 from modnorm.engines.vllm.internals.interfaces import PENDING_CALLS
@@ -28,6 +28,7 @@ from modnorm.engines.vllm.numerics import chosen_numerics
 from modnorm.engines.vllm.rank_group import RankGroup
 from modnorm.engines.vllm.start import (
     Overrides,
+    finish_of,
     parked_limit,
     recorded_settings,
     start_vllm,
@@ -368,7 +369,7 @@ class VllmEngine:
             index=index,
             text=self._encoder.answer(tokens),
             tokens=len(tokens),
-            finish=Finish.STOP if output.finish_reason == "stop" else Finish.LENGTH,
+            finish=finish_of(output.finish_reason),
         )
 
     def _require_finite(self, finite: bool) -> None:  # noqa: FBT001 - its only argument

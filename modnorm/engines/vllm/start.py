@@ -20,6 +20,7 @@ from vllm.v1.executor import Executor
 from modnorm.checkpoint.families import Dimensions
 from modnorm.checkpoint.layout import Layout
 from modnorm.checkpoint.reference import Checkpoint
+from modnorm.engines.protocol import Finish
 from modnorm.engines.settings import Drafts, EngineSettings
 from modnorm.engines.vllm.internals.block_allocation import (
     BLOCK_ALLOCATION,
@@ -52,6 +53,8 @@ _WINDOWED_STEP_TOKENS = 2048
 """Prompt tokens of a step if layers have windows. vLLM reserves cache for as many tokens in each
 of those layers, and for each step in flight."""
 
+_FINISHES = {"stop": Finish.STOP, "length": Finish.LENGTH}
+"""Ends of whole answers, by vLLM's name."""
 _CACHE_TOO_SMALL = re.compile(r"cache blocks|KV cache", re.IGNORECASE)
 """Text of vLLM's message if its share has no room for keys and values."""
 
@@ -204,6 +207,17 @@ def vllm_failures(action: str, engine: LLMEngine | None = None) -> Iterator[None
                 remedy="read its log, or the kernel's log if memory ran out",
             ) from error
         raise EngineError(f"{action} failed: {type(error).__name__}: {error}") from error
+
+
+def finish_of(reason: str | None) -> Finish:
+    """Return why vLLM ended a completion.
+
+    Raises:
+        EngineError: vLLM dropped the request, for example since its process is told to end.
+    """
+    if reason not in _FINISHES:
+        raise EngineError(f"vLLM ended a request before its answer: {reason}")
+    return _FINISHES[reason]
 
 
 def engine_arguments(

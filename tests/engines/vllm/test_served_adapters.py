@@ -21,8 +21,10 @@ pytest.importorskip(
 
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.checkpoint.weights import CheckpointWeights
-from modnorm.engines import runs_adapters
+from modnorm.engines import EngineSettings, GenerationLimits, runs_adapters
 from modnorm.engines.transformers_engine import TransformersEngine
+from modnorm.engines.vllm.adapter_engine import AdapterEngine
+from modnorm.errors import EngineError
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.methods import build_scale_map
@@ -236,3 +238,28 @@ def test_requests_of_a_killed_engine_get_errors_and_a_new_engine_answers(
     assert ask(client, "expert-1", ROWS[0]).choices[0].message.content == before
     assert engine not in active_children()
     assert open_requests(address) == 0
+
+
+def test_a_request_that_vllm_drops_is_no_answer(
+    ensemble: ServedEnsemble, forked_processes: Callable[[], AbstractContextManager[None]]
+) -> None:
+    """VLLM drops requests when its process is told to end; their texts are cut anywhere."""
+    question = ensemble.question(ChatBody(model="ensemble", row=ROWS[0]))
+    settings = EngineSettings(max_model_len=256, max_num_seqs=2)
+
+    async def ask() -> None:
+        engine = AdapterEngine(ensemble.base, None, 0, settings)
+        await engine.start()
+        try:
+            limits = GenerationLimits(CAP)
+            answer = engine.generate(None, question.prompt, limits, streams=True)
+            await anext(answer)
+            assert engine._llm is not None
+            await engine._llm.abort("1")
+            async for _ in answer:
+                pass
+        finally:
+            engine.stop()
+
+    with forked_processes(), pytest.raises(EngineError, match="abort"):
+        asyncio.run(ask())
