@@ -8,7 +8,7 @@ from modnorm.checkpoint.tokenizer_check import differing_prompts
 from modnorm.client.ranked import Ranked
 from modnorm.errors import InvalidInputError
 from modnorm.perturbation.lineage import Lineage
-from modnorm.perturbation.model_card import TokenizerFinding, model_card
+from modnorm.perturbation.model_card import TokenizerFinding, candidate_facts, model_card
 from modnorm.tasks import Task, get_stored_task
 
 _PROMPTS = 100
@@ -37,11 +37,8 @@ def candidate_card(
     run: FinishedRun, base: Checkpoint, ranked: Ranked, rank: int, finding: TokenizerFinding
 ) -> str:
     """Return the model card of a candidate."""
-    descriptor, width = ranked.descriptor, ranked.scale_map.rank
-    width_of_noise = "" if width is None else f", rank {width}"
     facts = {
-        "method": f"{descriptor.method}, radius {descriptor.radius:g}",
-        "noise": f"{descriptor.noise}, seed {descriptor.seed}{width_of_noise}",
+        **candidate_facts(ranked.descriptor, ranked.scale_map.rank),
         "task": f"{run.spec.task.name}, scorer {run.provenance['scorer']}",
         "rank": f"{rank} of {len(run.candidates)} candidates",
         "mean selection reward": f"{ranked.selection_reward:.4f}",

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from modnorm.checkpoint.reference import Checkpoint
+from modnorm.perturbation.descriptor import Descriptor
 
 CARD = "README.md"
 _LOADING = """\
@@ -57,6 +58,15 @@ class TokenizerFinding:
     def tokenizer(self) -> str:
         """Name of the class that loads the tokenizer as the run did."""
         return "AutoTokenizer" if self.holds else "PreTrainedTokenizerFast"
+
+
+def candidate_facts(descriptor: Descriptor, rank: int | None) -> Mapping[str, str]:
+    """Return the facts that define a candidate, whose noise has a rank or is of full rank."""
+    width = "" if rank is None else f", rank {rank}"
+    return {
+        "method": f"{descriptor.method}, radius {descriptor.radius:g}",
+        "noise": f"{descriptor.noise}, seed {descriptor.seed}{width}",
+    }
 
 
 def model_card(

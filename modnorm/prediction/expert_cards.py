@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.checkpoint.tokenizer_check import differing_prompts
-from modnorm.perturbation.model_card import TokenizerFinding
+from modnorm.perturbation.model_card import TokenizerFinding, candidate_facts
 from modnorm.prediction.ensemble_definition import EnsembleDefinition
 from modnorm.prediction.manifest import EnsembleManifest
 
@@ -22,12 +22,9 @@ def expert_facts(ensemble: EnsembleDefinition, rank: int) -> Mapping[str, str]:
         ensemble: The ensemble.
         rank: Rank of the expert in it, from 1.
     """
-    expert, task, width = ensemble.experts[rank - 1], ensemble.task, ensemble.scale_map.rank
-    descriptor = expert.descriptor
-    width_of_noise = "" if width is None else f", rank {width}"
+    expert, task = ensemble.experts[rank - 1], ensemble.task
     return {
-        "method": f"{descriptor.method}, radius {descriptor.radius:g}",
-        "noise": f"{descriptor.noise}, seed {descriptor.seed}{width_of_noise}",
+        **candidate_facts(expert.descriptor, ensemble.scale_map.rank),
         "task": f"{task.name}, scorer {task.scorer}",
         "expert": f"{rank} of {ensemble.ensemble_size}, candidate {expert.index} of "
         f"{ensemble.population}",

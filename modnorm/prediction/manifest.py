@@ -84,10 +84,11 @@ class EnsembleManifest:
             NotFoundError: the manifest is of another N, or has fewer experts.
         """
         most = self.ensemble.ensemble_size
-        if population not in {None, self.ensemble.population} or not 1 <= (size or most) <= most:
+        is_of_population = population in {None, self.ensemble.population}
+        if not is_of_population or (size is not None and not 1 <= size <= most):
             raise NotFoundError(
                 "the manifest has no such ensemble",
-                field="k" if population in {None, self.ensemble.population} else "n",
+                field="k" if is_of_population else "n",
                 remedy=f"N={self.ensemble.population}, K from 1 to {most}",
             )
         return replace(self.ensemble, experts=self.ensemble.experts[:size])
