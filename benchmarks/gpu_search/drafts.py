@@ -27,6 +27,7 @@ from benchmarks.gpu_search.workload import Workload
 from modnorm.calibration.calibrate import calibrate
 from modnorm.checkpoint.prompts import PromptEncoder
 from modnorm.checkpoint.reference import Checkpoint, resolve_checkpoint
+from modnorm.engines.vllm.numerics import VARIABLE
 from modnorm.perturbation.methods import build_scale_map
 from modnorm.spec import CalibrationSpec, DataSpec
 from modnorm.tasks import get_task
@@ -114,7 +115,11 @@ def _pair(
         invariant=options.invariant,
     )  # fmt: skip
     settings = {NONE: plain, POPULATION: replace(plain, drafts=True)}
-    children = {name: Child(f"{size} {name}", _MODULE, one) for name, one in settings.items()}
+    # The child imports vLLM, which fixes its kernels, before it makes the engine.
+    variables = {VARIABLE: str(int(options.invariant))}
+    children = {
+        name: Child(f"{size} {name}", _MODULE, one, variables) for name, one in settings.items()
+    }
     for child in children.values():
         stack.enter_context(ending(child))
     return children

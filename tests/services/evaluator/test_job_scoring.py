@@ -7,13 +7,20 @@ from typing import cast
 import pytest
 
 from modnorm.checkpoint.reference import Checkpoint
-from modnorm.engines import Completion, Engine, EngineSettings, GenerationLimits, load_engine
+from modnorm.engines import (
+    Completion,
+    Drafts,
+    Engine,
+    EngineSettings,
+    GenerationLimits,
+    load_engine,
+)
 from modnorm.errors import DoesNotFitError, PreconditionError
 from modnorm.v1 import common_pb2
 from modnorm.v1 import evaluation_pb2 as messages
 from services.evaluator.artifact_cache import KEPT
 from services.evaluator.job_runner import JobRunner
-from services.evaluator.model_cache import Loading, Prompts
+from services.evaluator.model_cache import Loading, Prompts, engine_settings
 from tests.services.evaluator.run_job import run_job
 
 AddJob = Callable[..., messages.Job]
@@ -47,6 +54,12 @@ def test_the_engine_is_loaded_with_the_settings_of_the_spec_and_of_the_worker(
             worker_process=False,
         ),
     ]
+
+
+@pytest.mark.parametrize(("share", "used"), [(0.9, Drafts.POPULATION), (0.3, Drafts.NONE)])
+def test_only_an_engine_with_a_gpu_of_its_own_drafts(share: float, used: Drafts) -> None:
+    job = messages.Job(engine=common_pb2.EngineSpec(name="vllm", drafts="population"))
+    assert engine_settings(job, share).drafts is used
 
 
 def test_numerics_that_no_worker_here_offers_end_the_experiment_with_a_reason(
