@@ -39,7 +39,7 @@ def replaced_file(path: Path, *, draft: Path | None = None) -> Iterator[BinaryIO
             beside the file if it is None.
 
     Raises:
-        OSError: the file cannot be written.
+        OSError: the file cannot be written; the error names it.
     """
     if path.exists() and not path.is_file():
         with path.open("wb") as special:
@@ -53,6 +53,9 @@ def replaced_file(path: Path, *, draft: Path | None = None) -> Iterator[BinaryIO
             file.flush()
             os.fsync(file.fileno())
         draft.replace(path)
+    except OSError as error:  # an error of `write`, such as a full disk, names no file
+        error.filename = error.filename or str(path)
+        raise
     finally:
         draft.unlink(missing_ok=True)
 

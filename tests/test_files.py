@@ -29,6 +29,14 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_an_error_of_a_write_names_the_file(tmp_path):
+    path = tmp_path / "answers.jsonl"
+    with pytest.raises(OSError, match="No space left on device") as caught, replaced_file(path):
+        os.write(os.open("/dev/full", os.O_WRONLY), b"new")
+    assert caught.value.filename == str(path)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_special_file_is_written_in_place(tmp_path):
     device = tmp_path / "device"
     device.symlink_to("/dev/null")

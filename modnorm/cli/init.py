@@ -8,6 +8,7 @@ import typer
 from modnorm.cli.console import emit_json
 from modnorm.cli.options import Json
 from modnorm.errors import ConflictError, InvalidInputError
+from modnorm.files import write_file
 
 _TEMPLATE = Path(__file__).parents[1] / "bundled" / "spec.yaml"
 
@@ -22,13 +23,12 @@ def init(file: File = Path("spec.yaml"), *, as_json: Json = False) -> None:
     """
     text = _TEMPLATE.read_text(encoding="utf-8").replace("FILE", str(file))
     text = text.replace(f"runs/{file}", f"runs/{file.stem}")
-    try:
-        with file.open("x", encoding="utf-8") as opened:
-            opened.write(text)
-    except FileExistsError as error:
+    if file.exists():
         raise ConflictError(
             f"{file} exists", field="file", remedy="name a new file, or remove this one"
-        ) from error
+        )
+    try:
+        write_file(file, text.encode())
     except OSError as error:
         raise InvalidInputError(f"cannot write {file}: {error.strerror}", field="file") from error
     if as_json:
