@@ -112,6 +112,19 @@ class Students:
         shutil.rmtree(self._drafts(digest), ignore_errors=True)
         return target
 
+    def remove(self, digest: str) -> None:
+        """Remove a complete student, whole or not at all; do nothing without it.
+
+        Raises:
+            UnavailableError: the directory cannot be written.
+        """
+        directory, drafts = self.path(digest), self._drafts(digest)
+        if directory is not None:
+            with _outages(self.root):
+                drafts.mkdir(parents=True, exist_ok=True)
+                directory.rename(drafts / str(uuid4()))
+            shutil.rmtree(drafts, ignore_errors=True)
+
     def lock_file(self, digest: str) -> Path:
         """Return the file that a process locks while it downloads a student."""
         _check_digest(digest)

@@ -10,9 +10,9 @@ import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import delete, update
+from sqlalchemy import update
 from sqlalchemy.exc import IntegrityError
-from sqlmodel import Session, SQLModel, col, select
+from sqlmodel import Session, col, select
 
 from modnorm.errors import InvalidInputError, PreconditionError
 from modnorm.prediction.ensemble_definition import (
@@ -26,14 +26,15 @@ from modnorm.tasks.row_files import Raw, RawRow
 from modnorm.tasks.rows import encode_rows, rows_digest
 from services.aggregator.experiments.lifecycle import Change, add_jobs, end, record
 from services.aggregator.experiments.prediction_reader import PredictionReader
+from services.aggregator.experiments.removal import remove_experiment
 from services.aggregator.storage.codec import pack_text
 from services.aggregator.storage.database import Database
 from services.aggregator.storage.lookups import find_experiment, lock_experiment, pending_jobs
-from services.aggregator.storage.result_tables import AnswerSheet, Ensemble
+from services.aggregator.storage.result_tables import Ensemble
 from services.aggregator.storage.states import TERMINAL, ExperimentState, JobState, Split
 from services.aggregator.storage.stored_artifacts import load_rows
 from services.aggregator.storage.table_statistics import insert_rows
-from services.aggregator.storage.tables import Candidate, Event, Experiment, Job, Prediction
+from services.aggregator.storage.tables import Candidate, Experiment, Job, Prediction
 
 KEPT_SECONDS = 24 * 3600.0
 """Seconds after its end or its last request after which a prediction is removed."""
@@ -117,7 +118,7 @@ class PredictionStore:
             with self._database.write() as session:
                 experiment = lock_experiment(session, prediction_id)
                 if experiment.end_time is not None and experiment.end_time < limit:
-                    _remove(session, prediction_id)
+                    remove_experiment(session, prediction_id)
 
     def _open(self, source: Experiment, prediction: Prediction, rows: int) -> Change:
         now = self._clock()
@@ -219,16 +220,3 @@ def _pending_by_rank(session: Session, prediction: Prediction) -> tuple[str, ...
     jobs = session.exec(select(Job).where(Job.experiment_id == prediction.id)).all()
     by_rank = sorted(jobs, key=lambda job: prediction.ranking.index(job.candidate))
     return tuple(job.id for job in by_rank if job.id in pending)
-
-
-def _remove(session: Session, prediction_id: str) -> None:
-    """Delete a prediction and its work."""
-    session.flush()
-    jobs = select(Job.id).where(Job.experiment_id == prediction_id)
-    session.exec(delete(AnswerSheet).where(col(AnswerSheet.job_id).in_(jobs)))
-    tables: tuple[type[SQLModel], ...] = (Job, Candidate, Event)
-    for table in tables:
-        column = table.metadata.tables[str(table.__tablename__)].c.experiment_id
-        session.exec(delete(table).where(column == prediction_id))
-    session.exec(delete(Prediction).where(col(Prediction.id) == prediction_id))
-    session.exec(delete(Experiment).where(col(Experiment.id) == prediction_id))

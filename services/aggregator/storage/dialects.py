@@ -58,6 +58,16 @@ def lock_migrations(connection: Connection) -> None:
         connection.execute(lock, {"key": _MIGRATION_LOCK})
 
 
+def lock_table(session: Session, table: type[SQLModel]) -> None:
+    """Wait for all transactions that write to a table, and keep others from it.
+
+    On SQLite a write transaction already has the lock.
+    """
+    if session.get_bind().dialect.name == "postgresql":
+        statement = f"LOCK TABLE {table.__tablename__} IN SHARE ROW EXCLUSIVE MODE"
+        session.connection().exec_driver_sql(statement)
+
+
 def database_time(session: Session) -> float:
     """Return seconds since the epoch by the one clock that all aggregators of a database share.
 

@@ -1,0 +1,73 @@
+"""Removes old experiments: `python -m services.aggregator.remove_old --days 90`."""
+
+import argparse
+import logging
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import closing
+
+from modnorm.errors import ModnormError
+from services.aggregator.experiments.removal import (
+    ended_before,
+    remove_ended,
+    remove_unused_artifacts,
+    unused_digests,
+)
+from services.aggregator.storage.database import Database
+from services.common.logging import configure_logging
+from services.common.service_process import read_settings
+from services.common.settings import AggregatorSettings
+from services.common.students import Students
+
+_DAY = 86_400.0
+
+logger = logging.getLogger(__name__)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Remove experiments that ended some days ago; aggregators may run meanwhile."""
+    parser = argparse.ArgumentParser(
+        prog="python -m services.aggregator.remove_old",
+        description="Remove experiments that ended some days ago, with answers, artifacts and "
+        "students that no other experiment needs. Nothing brings them back but a backup.",
+    )
+    parser.add_argument("--days", type=float, required=True, help="days since their end")
+    parser.add_argument("--dry-run", action="store_true", help="only log which experiments")
+    options = parser.parse_args(arguments)
+    settings = read_settings(AggregatorSettings)
+    configure_logging(settings.log_level)
+    try:
+        with closing(Database(settings.database_url)) as database:
+            database.check_schema()
+            limit = time.time() - options.days * _DAY
+            _remove(database, settings, limit, dry_run=options.dry_run)
+    except ModnormError as error:
+        logger.critical("ended: %s", error)
+        sys.exit(1)
+
+
+def _remove(
+    database: Database, settings: AggregatorSettings, limit: float, *, dry_run: bool
+) -> None:
+    with database.read() as session:
+        experiments = ended_before(session, limit)
+    students: set[str] = set()
+    for experiment in experiments:
+        if not dry_run:
+            with database.write() as session:
+                students |= remove_ended(session, experiment.id, limit)
+        event = "experiment would be removed" if dry_run else "experiment removed"
+        logger.info(event, extra={"experiment": experiment.id, "state": str(experiment.state)})
+    if not dry_run:
+        with database.write() as session:
+            artifacts = remove_unused_artifacts(session)
+        with database.read() as session:
+            unused = unused_digests(session, students)
+        for digest in unused:
+            Students(settings.students).remove(digest)
+        logger.info("removed", extra={"artifacts": artifacts, "students": len(unused)})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,142 @@
+"""Removal of old experiments, with everything of theirs and nothing else."""
+
+import threading
+
+import pytest
+from sqlmodel import SQLModel, col, select
+
+from services.aggregator import remove_old
+from services.aggregator.experiments.removal import (
+    ended_before,
+    remove_ended,
+    remove_unused_artifacts,
+    unused_digests,
+)
+from services.aggregator.storage.states import ExperimentState
+from services.aggregator.storage.tables import Artifact, Experiment, Job
+from verification.labs.waiting import HANG_SECONDS
+
+DAY = 86_400.0
+
+
+def rows(database):
+    """Return all rows of all tables."""
+    with database.read() as session:
+        return {
+            (table.name, tuple(row))
+            for table in SQLModel.metadata.sorted_tables
+            for row in session.execute(select(*table.columns))
+        }
+
+
+def remove(database, limit):
+    """Remove as the program does; return the ids."""
+    with database.read() as session:
+        old = [one.id for one in ended_before(session, limit)]
+    for experiment_id in old:
+        with database.write() as session:
+            remove_ended(session, experiment_id, limit)
+    with database.write() as session:
+        remove_unused_artifacts(session)
+    return old
+
+
+def test_an_old_experiment_is_removed_and_nothing_else(world):
+    running = world.select("running")
+    claim = world.claim_next(running)
+    before = rows(world.database)
+    old = world.select("old", size=6)
+    world.work(old)
+    assert world.state(old) == "SUCCEEDED"
+    assert remove(world.database, world.now) == []
+    world.now += DAY
+    assert remove(world.database, world.now - DAY / 2) == [old]
+    assert rows(world.database) == before
+    world.jobs.report(world.report_of(claim))
+    world.work(running)
+    assert world.state(running) == "SUCCEEDED"
+
+
+def test_recent_and_open_experiments_stay(world):
+    old, recent, running = (world.select(name) for name in ("old", "recent", "running"))
+    world.work(old)
+    world.now += DAY
+    world.work(recent)
+    before = rows(world.database)
+    assert remove(world.database, world.now - DAY / 2) == [old]
+    left = rows(world.database)
+    assert left < before
+    assert not any(old in row for _, row in left)
+    assert {world.state(recent), world.state(running)} == {"SUCCEEDED", "SELECTING"}
+    assert remove(world.database, world.now + DAY) == [recent]
+
+
+def test_an_experiment_that_runs_again_is_not_removed(world):
+    created = world.select()
+    with world.database.write() as session:
+        assert remove_ended(session, created, world.now + DAY) == frozenset()
+    assert world.state(created) == "SELECTING"
+
+
+def test_a_distillation_is_removed_with_its_parts_and_students(lab):
+    world = lab.world
+    before = rows(world.database)
+    parent = lab.create()
+    lab.run(parent)
+    digest, students = lab.get(parent).rounds[1].part.student_digest, world.students
+    limit = world.now + DAY
+    with world.database.write() as session:
+        assert [one.id for one in ended_before(session, limit)] == [parent]
+        assert unused_digests(session, {digest}) == frozenset()
+        trained = remove_ended(session, parent, limit)
+        assert digest in trained
+        assert unused_digests(session, trained) == trained
+        remove_unused_artifacts(session)
+    assert rows(world.database) == before
+    students.remove(digest)
+    students.remove(digest)
+    assert students.path(digest) is None
+
+
+def test_removal_waits_for_a_transaction_that_copies_results(world):
+    old = world.select()
+    world.work(old)
+    removal = threading.Thread(target=remove, args=(world.database, world.now + DAY))
+    with world.database.write() as session:
+        session.add(Job(id="other", experiment_id=old, candidate=-1, split="development"))
+        session.flush()
+        removal.start()
+        removal.join(0.3)
+        jobs = session.exec(select(Job.id).where(Job.experiment_id == old)).all()
+        assert len(jobs) > 1
+        session.rollback()
+    removal.join(HANG_SECONDS)
+    assert not any(old in row for _, row in rows(world.database))
+
+
+@pytest.fixture
+def old_experiment(world, database_url, monkeypatch):
+    monkeypatch.setenv("MODNORM_DATABASE_URL", database_url)
+    created = world.select()
+    world.work(created)  # it ends in 1970
+    return created
+
+
+def test_the_program_removes_what_it_listed(old_experiment, world, capsys):
+    remove_old.main(["--days", "90", "--dry-run"])
+    assert "would be removed" in capsys.readouterr().err
+    assert world.state(old_experiment) == ExperimentState.SUCCEEDED
+    remove_old.main(["--days", "90"])
+    assert f'"experiment": "{old_experiment}"' in capsys.readouterr().err
+    assert rows(world.database) == set()
+
+
+def test_an_artifact_that_another_experiment_names_stays(world):
+    old, kept = world.select("old"), world.select("kept")
+    world.work(old)
+    remove(world.database, world.now + DAY)
+    with world.database.read() as session:
+        named = session.get_one(Experiment, kept)
+        digests = {named.selection_digest, named.heldout_digest, named.scale_map_digest}
+        found = session.exec(select(Artifact.digest).where(col(Artifact.digest).in_(digests)))
+        assert set(found.all()) == digests
