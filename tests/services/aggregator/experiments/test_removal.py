@@ -12,7 +12,7 @@ from services.aggregator.experiments.removal import (
     remove_unused_artifacts,
     unused_digests,
 )
-from services.aggregator.storage.states import ExperimentState
+from services.aggregator.storage.states import ExperimentState, Split
 from services.aggregator.storage.tables import Artifact, Experiment, Job
 from verification.labs.waiting import HANG_SECONDS
 
@@ -103,7 +103,7 @@ def test_removal_waits_for_a_transaction_that_copies_results(world):
     world.work(old)
     removal = threading.Thread(target=remove, args=(world.database, world.now + DAY))
     with world.database.write() as session:
-        session.add(Job(id="other", experiment_id=old, candidate=-1, split="development"))
+        session.add(Job(id="other", experiment_id=old, candidate=-1, split=Split.DEVELOPMENT))
         session.flush()
         removal.start()
         removal.join(0.3)
