@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import weakref
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -26,6 +27,7 @@ class Process:
         self._descriptor: int | None = None
         with suppress(ProcessLookupError):
             self._descriptor = os.pidfd_open(pid)
+            weakref.finalize(self, os.close, self._descriptor)
 
     @property
     def alive(self) -> bool:

@@ -2,6 +2,7 @@
 
 import os
 import signal
+from pathlib import Path
 
 import pytest
 
@@ -62,3 +63,12 @@ def test_torch_uses_as_many_threads_as_the_environment_of_a_fork_says(launch, tm
     """Results depend on it, and torch read the parent's environment when it was imported."""
     launch("threads", OMP_NUM_THREADS="3").wait()
     assert (tmp_path / "out").read_text().splitlines()[1] == "3"
+
+
+def test_a_process_that_nobody_watches_holds_no_descriptor(launch):
+    """A campaign starts thousands of processes in one Python."""
+    launch().wait()
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for _ in range(8):
+        launch().wait()
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
