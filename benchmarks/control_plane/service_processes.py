@@ -7,10 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-import grpc
-
-from modnorm.v1.status_pb2 import GetStatusRequest
-from modnorm.v1.status_pb2_grpc import StatusServiceStub
+from services.common.healthcheck import check
 from services.common.settings import inherited_environment
 from verification.labs.servers import free_port
 from verification.labs.waiting import HANG_SECONDS, wait_until
@@ -38,7 +35,10 @@ def service(name: str, settings: Mapping[str, object]) -> Iterator[tuple[str, in
             stderr=subprocess.STDOUT,
         )
         try:
-            wait_until(lambda: process.poll() is not None or _serves(target), f"{name} serves")
+            wait_until(
+                lambda: process.poll() is not None or check(target) == "SERVING",
+                f"{name} serves",
+            )
             if process.poll() is not None:
                 raise SystemExit(f"the {name} does not start:\n{Path(log.name).read_text()}")
             yield target, process.pid
@@ -52,12 +52,3 @@ def _show_warnings(log: Path) -> None:
     """Print the first warnings that a service logged."""
     problems = [line for line in log.read_text().splitlines() if '"warning"' in line]
     print(*problems[:5], sep="\n", end="\n" if problems else "", file=sys.stderr)
-
-
-def _serves(target: str) -> bool:
-    with grpc.insecure_channel(target) as channel:
-        try:
-            StatusServiceStub(channel).GetStatus(GetStatusRequest(), timeout=2)
-        except grpc.RpcError:
-            return False
-    return True

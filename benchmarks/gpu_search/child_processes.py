@@ -102,11 +102,6 @@ def ending(*children: Child) -> Iterator[None]:
             child.end()
 
 
-def environment(changes: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of this process with changes."""
-    return {**os.environ, **changes}  # noqa: TID251 - inherited by child processes
-
-
 def _run(
     module: str, connection: Connection, settings: object, variables: Mapping[str, str]
 ) -> None:

@@ -15,8 +15,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from benchmarks.gpu_search.child_processes import Child, ending, environment
+from benchmarks.gpu_search.child_processes import Child, ending
 from benchmarks.gpu_search.driver_messages import Settings
+from services.common.settings import inherited_environment
 from services.evaluator.mps import start_mps
 
 STOP = "+stop"
@@ -121,6 +122,6 @@ def pool_of(
 def _mps(stack: ExitStack) -> Mapping[str, str]:
     """Start NVIDIA's MPS as an evaluator does; return the environment of its clients."""
     made = tempfile.TemporaryDirectory(prefix="mps-", ignore_cleanup_errors=True)
-    daemon = start_mps(environment({}), Path(stack.enter_context(made)))
+    daemon = start_mps(inherited_environment(), Path(stack.enter_context(made)))
     stack.callback(daemon.close)
     return daemon.changes

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.control_plane.service_processes import DATABASE, service
-from benchmarks.gpu_search.child_processes import QUIET, environment
+from benchmarks.gpu_search.child_processes import QUIET
 from services.common.healthcheck import check
-from verification.labs.processes import end
+from services.common.settings import inherited_environment
 from verification.labs.servers import broker, database, free_port
 
 START_SECONDS = 300.0
@@ -75,7 +75,7 @@ class Lab:
         with path.open("ab") as log:
             process = subprocess.Popen(
                 [sys.executable, "-m", "services.evaluator.supervisor"],
-                env=environment(variables),
+                env={**inherited_environment(), **variables},
                 stdout=log,
                 stderr=log,
             )
@@ -83,7 +83,7 @@ class Lab:
             _await(process, address, path)
             yield
         finally:
-            end(process, STOP_SECONDS)
+            _end(process)
 
     def _database(self) -> str:
         if not self._plan.postgres:
@@ -106,3 +106,13 @@ def _await(process: "subprocess.Popen[bytes]", address: str, log: Path) -> None:
                 f"evaluators do not start:\n{log.read_text(errors='replace')[-3000:]}"
             )
         time.sleep(0.2)
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    """Terminate a process; kill it after a timeout."""
+    process.terminate()
+    try:
+        process.wait(STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
