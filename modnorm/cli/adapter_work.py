@@ -12,7 +12,6 @@ from modnorm.cli.export_work import warn_of_tokenizer
 from modnorm.cli.predict_work import EnsembleChoice
 from modnorm.cli.runs import opened_run
 from modnorm.client.export_card import check_tokenizer
-from modnorm.errors import InvalidInputError
 from modnorm.perturbation.adapters import require_adapters
 from modnorm.perturbation.model_card import TokenizerFinding
 from modnorm.prediction.base_model import BasePlace
@@ -22,25 +21,18 @@ from modnorm.prediction.expert_cards import check_example
 from modnorm.prediction.manifest import read_ensemble_manifest
 
 
-def write_adapters(
-    choice: EnsembleChoice, rank: int | None, place: BasePlace, out: Path, *, as_json: bool
-) -> None:
+def write_adapters(choice: EnsembleChoice, place: BasePlace, out: Path, *, as_json: bool) -> None:
     """Write the experts of an ensemble as adapters, and print the command that serves them.
 
     Args:
         choice: The ensemble.
-        rank: `--rank` of the command line, which is refused.
         place: Where the base is.
         out: Directory of the adapters.
         as_json: Print a document.
 
     Raises:
-        InvalidInputError: a rank is given, or the experts cannot be adapters.
+        InvalidInputError: the experts cannot be adapters.
     """
-    if rank is not None:
-        raise InvalidInputError(
-            "adapters are of an ensemble", field="rank", remedy="give --n and --k instead"
-        )
     require_new(out)
     ensemble, base, finding = _find(choice, place)
     names = export_adapters(ensemble, base, out, finding)

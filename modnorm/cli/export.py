@@ -5,7 +5,15 @@ from typing import Annotated
 
 import typer
 
-from modnorm.cli.options import BaseModel, BaseRevision, Json, Population, RunServer, Size
+from modnorm.cli.options import (
+    BaseModel,
+    BaseRevision,
+    Json,
+    Population,
+    RunServer,
+    Size,
+    refuse_given,
+)
 from modnorm.errors import InvalidInputError
 
 Run = Annotated[
@@ -78,25 +86,43 @@ def export(  # noqa: PLR0913 - each argument is an option of the command
             field="adapters",
             remedy="give one of the two",
         )
+    ensemble = {"n": population, "k": size}
+    if not (manifest or adapters):
+        refuse_given(
+            ensemble,
+            "this writes one model, and the option names an ensemble",
+            "give --manifest or --adapters for an ensemble, --rank for a candidate",
+        )
     from modnorm.prediction.base_model import BasePlace
 
     place = BasePlace(model, revision)
     from modnorm.cli.student_work import write_student
 
-    if write_student(run, server, place, out, (round_number, adapters), as_json=as_json):
+    if write_student(
+        run,
+        server,
+        place,
+        out,
+        round_number=round_number,
+        adapter=adapters,
+        others={"rank": rank, "manifest": manifest, **ensemble},
+        as_json=as_json,
+    ):
         return
-    if round_number is not None:
-        raise InvalidInputError(
-            "only a distillation has rounds", field="round", remedy="remove --round"
-        )
+    refuse_given({"round": round_number}, "only a distillation has rounds", "remove --round")
     if not (manifest or adapters):
         from modnorm.cli.export_work import write_model
 
         write_model(run, server, place, out, rank, as_json=as_json)
         return
+    refuse_given(
+        {"rank": rank},
+        "manifest and adapters are of an ensemble",
+        "give --n and --k instead",
+    )
     from modnorm.cli.adapter_work import write_adapters
     from modnorm.cli.manifest_work import write_manifest
     from modnorm.cli.predict_work import EnsembleChoice
 
     write = write_manifest if manifest else write_adapters
-    write(EnsembleChoice(run, server, population, size), rank, place, out, as_json=as_json)
+    write(EnsembleChoice(run, server, population, size), place, out, as_json=as_json)

@@ -9,7 +9,6 @@ from modnorm.cli.console import emit_json
 from modnorm.cli.export_work import warn_of_tokenizer
 from modnorm.cli.predict_work import EnsembleChoice
 from modnorm.cli.runs import opened_run
-from modnorm.errors import InvalidInputError
 from modnorm.files import check_writable, write_file
 from modnorm.prediction.base_model import BasePlace
 from modnorm.prediction.ensemble_definition import define_ensemble
@@ -18,25 +17,18 @@ from modnorm.prediction.manifest import encode_manifest, make_manifest, read_ens
 from modnorm.prediction.rebuilding import rebuild
 
 
-def write_manifest(
-    choice: EnsembleChoice, rank: int | None, place: BasePlace, out: Path, *, as_json: bool
-) -> None:
+def write_manifest(choice: EnsembleChoice, place: BasePlace, out: Path, *, as_json: bool) -> None:
     """Write the manifest of an ensemble.
 
     Args:
         choice: The ensemble; its source is a run.
-        rank: As the command line has it; a manifest has no use for it.
         place: Where the base is.
         out: The file.
         as_json: Print a document.
 
     Raises:
-        InvalidInputError: a rank is given, or the run trained one model.
+        InvalidInputError: the run trained one model.
     """
-    if rank is not None:
-        raise InvalidInputError(
-            "a manifest is of an ensemble", field="rank", remedy="give --n and --k instead"
-        )
     check_writable(out)
     with opened_run(choice.source, choice.server) as run:
         ensemble = define_ensemble(run, choice.population, choice.size)

@@ -1,6 +1,6 @@
 """Options that several commands share."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
@@ -216,6 +216,17 @@ def lab_of(run: str, server: str | None) -> str | None:
         return server
     found = settings()
     return found.server if "server" in found.model_fields_set else None
+
+
+def refuse_given(options: Mapping[str, object], reason: str, remedy: str) -> None:
+    """Refuse options that would have no effect.
+
+    Raises:
+        InvalidInputError: an option, by name, is given.
+    """
+    for name, value in options.items():
+        if value not in {None, False}:
+            raise InvalidInputError(reason, field=name, remedy=remedy)
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """The work of `modnorm export` on distillations: find the student and write it."""
 
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -8,7 +9,7 @@ import typer
 
 from modnorm.analysis.distillation import is_distillation, load_distillation
 from modnorm.cli.console import emit_json
-from modnorm.cli.options import in_lab, lab_of
+from modnorm.cli.options import in_lab, lab_of, refuse_given
 from modnorm.prediction.base_model import BasePlace
 from modnorm.spec import ModelSpec
 
@@ -22,21 +23,26 @@ def write_student(  # noqa: PLR0913 - the options of the command
     server: str | None,
     place: BasePlace,
     out: Path,
-    wanted: tuple[int | None, bool],
     *,
+    round_number: int | None,
+    adapter: bool,
+    others: Mapping[str, object],
     as_json: bool,
 ) -> bool:
     """Write the student of a distillation; return False if the run is none.
 
-    `wanted` is the round, None for the best, and whether to write the adapter alone.
+    Without a round the student is the best one. It has none of the `others`, options by name.
+
+    Raises:
+        InvalidInputError: one of the `others` is given.
     """
     from modnorm.client.student_export import export_student
 
-    round_number, adapter = wanted
     with ExitStack() as stack:
         found = _find(run, server, stack)
         if found is None:
             return False
+        refuse_given(others, "a distillation has a student of each round", "give --round instead")
         document, copy = found
         digest = str(document["provenance"]["model_digest"])
         base = place.find(ModelSpec.model_validate(document["spec"]["model"]), digest)

@@ -4,7 +4,9 @@ import json
 
 import pytest
 
+from modnorm.analysis.distillation import FILE
 from modnorm.spec import parse_spec
+from tests.analysis.distillations import make_document
 
 
 @pytest.fixture
@@ -53,3 +55,32 @@ def test_a_directory_that_is_not_empty_is_refused(run_of, modnorm, tmp_path):
     code, _, err = modnorm("export", run_of(SEARCH), "--rank", 1, "--out", tmp_path)
     assert code == 2
     assert err.startswith("error: out: ")
+
+
+@pytest.mark.parametrize(("option", "value"), [("n", 2), ("k", 1)])
+def test_an_ensemble_is_named_for_manifests_and_adapters_only(
+    run_of, modnorm, tmp_path, option, value
+):
+    words = ("export", run_of(SEARCH), "--rank", 1, f"--{option}", value)
+    code, _, err = modnorm(*words, "--out", tmp_path / "out")
+    assert code == 2
+    assert err.startswith(f"error: {option}: ")
+    assert "--manifest" in err
+
+
+@pytest.mark.parametrize(
+    ("field", "words"),
+    [
+        ("rank", ("--rank", 1)),
+        ("manifest", ("--manifest",)),
+        ("n", ("--adapters", "--n", 20)),
+        ("k", ("--adapters", "--k", 2)),
+    ],
+)
+def test_a_distillation_has_students_only(modnorm, tmp_path, field, words):
+    (tmp_path / FILE).write_text(json.dumps(make_document(0.2, [0.5], [0.4])))
+    code, _, err = modnorm("export", tmp_path, *words, "--out", tmp_path / "out")
+    assert code == 2
+    assert err.startswith(f"error: {field}: ")
+    assert "--round" in err
+    assert not (tmp_path / "out").exists()

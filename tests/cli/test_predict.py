@@ -49,7 +49,7 @@ def test_a_manifest_has_no_rank(modnorm, trained, tmp_path):
     words = ("export", trained, "--manifest", "--rank", 1, "--out", tmp_path / "out")
     code, _, err = modnorm(*words)
     assert code == 2
-    assert err.startswith("error: rank: a manifest is of an ensemble")
+    assert err.startswith("error: rank: manifest and adapters are of an ensemble")
 
 
 def test_an_address_that_others_reach_needs_keys(modnorm, trained, tmp_path):
