@@ -34,7 +34,7 @@ from modnorm.tasks.overlap import shared_prompts
 from modnorm.tasks.row_files import resolve_file
 from modnorm.tasks.row_loading import LoadedRows, load_data, rows_digest
 from modnorm.tasks.sources import is_dataset, needs_hub
-from modnorm.tasks.task_errors import render_prompts
+from modnorm.tasks.task_errors import metric, render_prompts
 
 _DIGEST = re.compile("[0-9a-f]{16}|[0-9a-f]{64}")
 MAX_GENERATOR_BYTES = 256 * 2**20
@@ -156,6 +156,16 @@ def check_no_row_is_shared(splits: Splits) -> None:
             _check_disjoint(splits.task, (field, rows), (other_field, other))
 
 
+def check_metric(task: Task, heldout: LoadedRows) -> None:
+    """Refuse a task whose metric fails if all answers are wrong, or all are right.
+
+    Raises:
+        InvalidInputError: the metric raises or is no fraction.
+    """
+    for right in (False, True):
+        metric(task, heldout.rows, [right] * len(heldout.rows), InvalidInputError)
+
+
 def _check_disjoint(
     task: Task, rows: tuple[str, LoadedRows], others: tuple[str, LoadedRows]
 ) -> None:
@@ -211,6 +221,7 @@ def load_splits(
         training=load(trained_on, "distillation.rows") if trained_on else None,
     )
     check_no_row_is_shared(splits)
+    check_metric(task, splits.heldout)
     return splits
 
 
@@ -301,6 +312,7 @@ def check_locally(
     heldout = _local_rows(task, spec.task.heldout, "task.heldout", folders)
     if heldout is not None:
         check_radius_is_tested_elsewhere(spec, rows_digest(heldout.rows))
+        check_metric(task, heldout)
     field, chosen_on = development_of(spec)
     development = _local_rows(task, chosen_on, field, folders) if chosen_on else None
     if spec.distillation:

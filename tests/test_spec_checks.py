@@ -1,6 +1,7 @@
 """Rows that a distillation may not share, compared by content."""
 
 import json
+import math
 import shutil
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from modnorm.errors import InvalidInputError
 from modnorm.spec import parse_spec
 from modnorm.spec_checks import check_locally, load_splits
+from modnorm.tasks.countdown import Countdown
 
 SPLITS = ("selection", "heldout", "development", "training")
 FIELDS = {
@@ -90,3 +92,10 @@ def test_a_whole_file_under_another_name_is_refused(files, load, tmp_path):
     shutil.copy(files["heldout"], files["training"])
     with pytest.raises(InvalidInputError, match=r"shares 3 of . prompts with"):
         load()
+
+
+def test_a_metric_that_fails_is_refused_before_the_search(load, monkeypatch):
+    monkeypatch.setattr(Countdown, "metric", lambda *_: math.nan)
+    with pytest.raises(InvalidInputError, match="0 of them right, returned nan") as caught:
+        load()
+    assert caught.value.field == "task.name"

@@ -23,7 +23,7 @@ from modnorm.search.rescored_votes import (
 )
 from modnorm.search.voting import Ballot
 from modnorm.spec import ExperimentSpec
-from modnorm.tasks import Judgement, Row, Task
+from modnorm.tasks import Judgement, Row, Task, task_errors
 from modnorm.tasks.completion_rescoring import rescore
 
 SCHEMA = "modnorm-rescored-1"
@@ -161,7 +161,7 @@ class _Judging:
         ballot = self.ballots.get(candidate)
         metric = None
         if ballot is not None:
-            metric = self._task.metric(self.rows[_HELDOUT], ballot.correct)
+            metric = task_errors.metric(self._task, self.rows[_HELDOUT], ballot.correct)
         return RescoredModel(
             candidate,
             OldAndNew(old.selection_reward, self._rewards.get(candidate)),

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import Self
 
 from modnorm.engines.protocol import Completion, Finish
-from modnorm.errors import IncompatibleError
 from modnorm.tasks.protocol import Row, Task
-from modnorm.tasks.task_errors import attribute_to_task
+from modnorm.tasks.task_errors import judge
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,17 +110,16 @@ def _judge(task: Task, row: Row, completion: Completion, row_label: str) -> Answ
     """Judge a completion.
 
     Raises:
-        IncompatibleError: the task's code raises an error, as it would on every machine.
+        IncompatibleError: the task's code raises or returns no judgement, as on every machine.
         OSError: a resource of this machine failed; another machine may succeed.
     """
-    with attribute_to_task(task, row_label, IncompatibleError, but=(OSError,)):
-        judgement = task.judge(row, completion.text)
-        return Answer(
-            row=completion.index,
-            completion=completion.text,
-            reward=judgement.reward,
-            vote=judgement.vote,
-            correct=judgement.correct,
-            tokens=completion.tokens,
-            truncated=completion.finish is Finish.LENGTH,
-        )
+    judgement = judge(task, row, completion.text, row_label)
+    return Answer(
+        row=completion.index,
+        completion=completion.text,
+        reward=judgement.reward,
+        vote=judgement.vote,
+        correct=judgement.correct,
+        tokens=completion.tokens,
+        truncated=completion.finish is Finish.LENGTH,
+    )

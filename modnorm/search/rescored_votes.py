@@ -10,6 +10,7 @@ from typing import Protocol
 
 from modnorm.search.ranking import rank, select_experts
 from modnorm.search.voting import Ballot, count_votes
+from modnorm.tasks import task_errors
 from modnorm.tasks.protocol import Row, Task
 
 
@@ -173,4 +174,4 @@ class _Revote:
         """Return metric and number of right votes."""
         votes = count_votes([self.ballots[expert] for expert in experts])
         correct = [vote.correct for vote in votes]
-        return self.task.metric(self.rows, correct), sum(correct)
+        return task_errors.metric(self.task, self.rows, correct), sum(correct)

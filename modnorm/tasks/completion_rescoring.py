@@ -6,9 +6,9 @@ from typing import Protocol
 
 from tenacity import retry, retry_if_exception_type, stop_after_attempt
 
-from modnorm.errors import EngineError, IncompatibleError, InvalidInputError
+from modnorm.errors import EngineError, InvalidInputError
 from modnorm.tasks.protocol import Judgement, Row, Task
-from modnorm.tasks.task_errors import attribute_to_task
+from modnorm.tasks.task_errors import judge
 
 _ATTEMPTS = 3
 """Attempts to run a program if its sandbox fails; a failure is no verdict."""
@@ -57,5 +57,4 @@ def _judge(answer: StoredCompletion, rows: Sequence[Row], task: Task) -> Judgeme
             f"an answer is to row {answer.row}, but there are {len(rows)} rows",
             field="answers.row",
         )
-    with attribute_to_task(task, f"row {answer.row}", IncompatibleError):
-        return task.judge(rows[answer.row], answer.completion)
+    return judge(task, rows[answer.row], answer.completion, f"row {answer.row}")

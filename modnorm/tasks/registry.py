@@ -136,7 +136,8 @@ def get_task(
     raise InvalidInputError(
         f"there is no task {name!r}",
         field="task.name",
-        remedy=f"{one_of(name, task_names())}, or a task file that ends in .yaml",
+        remedy=f"{one_of(name, task_names())}, a task file that ends in .yaml, "
+        "or the task of a package to install",
     )
 
 
@@ -210,11 +211,31 @@ def _make_installed(name: str) -> Task:
         task = _installed()[name]()()
     except (Exception, SystemExit) as error:
         raise InvalidInputError(
-            f"the installed task {name!r} cannot be created: {error}", field="task.name"
+            f"the installed task {name!r} cannot be created: {type(error).__name__}: {error}",
+            field="task.name",
+            remedy="correct its package, or uninstall it",
         ) from error
+    _require_interface(name, task)
     if task.name != name:
         raise InvalidInputError(
             f"the entry point {name!r} makes a task of another name, {task.name!r}",
             field="task.name",
+            remedy="give both the same name",
         )
     return task
+
+
+def _require_interface(name: str, task: object) -> None:
+    """Refuse an object without an attribute or a method of a task."""
+    attributes = {"name": str, "scorer": str, "max_tokens": int}
+    wrong = [
+        key for key, kind in attributes.items() if not isinstance(getattr(task, key, None), kind)
+    ]
+    methods = ("parse", "messages", "judge", "metric")
+    wrong += [method for method in methods if not callable(getattr(task, method, None))]
+    if wrong:
+        raise InvalidInputError(
+            f"the installed task {name!r} lacks {wrong[0]}, or has it with a wrong type",
+            field="task.name",
+            remedy="give it the attributes and methods of modnorm.tasks.Task",
+        )

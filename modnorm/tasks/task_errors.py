@@ -1,11 +1,18 @@
-"""Errors that name the task, the row and the source line if a task's code raises."""
+"""Errors that name the task, the row and the source line if a task's code is at fault."""
 
+import math
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from numbers import Real
 
-from modnorm.errors import EvaluationError, InvalidInputError, ModnormError
-from modnorm.tasks.protocol import Message, Row, Task
+from modnorm.errors import (
+    EvaluationError,
+    IncompatibleError,
+    InvalidInputError,
+    ModnormError,
+)
+from modnorm.tasks.protocol import Judgement, Message, Row, Task
 
 _PASSED_ON = (ModnormError, MemoryError)
 """Exceptions that concern the input, the sandbox or the machine, not the task's code."""
@@ -47,13 +54,79 @@ def render_prompts(task: Task, rows: Sequence[Row], row_name: str) -> list[tuple
     """Return the prompts of rows, in their order.
 
     Raises:
-        InvalidInputError: the task's code raised; the message names the row.
+        InvalidInputError: the task's code raised or made no prompt; the message names the row.
     """
     prompts = []
     for index, row in enumerate(rows):
         with attribute_to_task(task, f"{row_name} {index}", InvalidInputError):
-            prompts.append(task.messages(row))
+            messages = task.messages(row)
+        if not _is_prompt(messages):
+            raise InvalidInputError(
+                f"task {task.name}, {row_name} {index}: messages() returned {messages!r:.100}",
+                field="task.name",
+                remedy="return a tuple of modnorm.tasks.Message",
+            )
+        prompts.append(messages)
     return prompts
+
+
+def judge(task: Task, row: Row, completion: str, row_label: str) -> Judgement:
+    """Return a task's judgement of a completion.
+
+    Raises:
+        IncompatibleError: the task's code raises or returns no judgement, as on every machine.
+        OSError: a resource of this machine failed; another machine may succeed.
+    """
+    with attribute_to_task(task, row_label, IncompatibleError, but=(OSError,)):
+        judgement = task.judge(row, completion)
+    if not _is_judgement(judgement):
+        raise IncompatibleError(
+            f"task {task.name}, {row_label}: judge() returned {judgement!r:.{_MAX_TEXT}}",
+            field="task.name",
+            remedy="return a Judgement: a finite reward, a vote (text or None), and a bool",
+        )
+    return judgement
+
+
+def metric(
+    task: Task,
+    rows: Sequence[Row],
+    correct: Sequence[bool],
+    kind: type[InvalidInputError | IncompatibleError] = IncompatibleError,
+) -> float:
+    """Return a task's metric of one answer a row.
+
+    Raises:
+        IncompatibleError: the task's code raises or returns no fraction; or `kind`.
+    """
+    with attribute_to_task(task, "metric()", kind):
+        value = task.metric(rows, correct)
+    if not isinstance(value, Real) or not 0 <= value <= 1:
+        raise kind(
+            f"task {task.name}: metric() of {len(rows)} rows, {sum(correct)} of them right, "
+            f"returned {value!r:.100}",
+            field="task.name",
+            remedy="return a number from 0 to 1",
+        )
+    return float(value)
+
+
+def _is_prompt(messages: object) -> bool:
+    return (
+        isinstance(messages, Sequence)
+        and len(messages) > 0
+        and all(isinstance(message, Message) for message in messages)
+    )
+
+
+def _is_judgement(judgement: object) -> bool:
+    return (
+        isinstance(judgement, Judgement)
+        and isinstance(judgement.reward, Real)
+        and math.isfinite(judgement.reward)
+        and isinstance(judgement.vote, str | None)
+        and isinstance(judgement.correct, bool)
+    )
 
 
 def _place(error: BaseException) -> str:

@@ -94,7 +94,12 @@ def test_a_task_of_another_package_is_found_by_its_entry_point(install):
         ("def make():\n    raise OSError('no disk')\n", "no disk"),
         ("def make():\n    raise SystemExit('no licence')\n", "no licence"),
         ("from modnorm.tasks.gsm8k import Gsm8k as make\n", "another name, 'gsm8k'"),
-        ("", "cannot be created"),
+        ("", "cannot be created: AttributeError: "),
+        ("class make:\n    name, scorer, max_tokens = 'sums', 'sums-v1', 5\n", "lacks parse"),
+        (
+            "from modnorm.tasks.gsm8k import Gsm8k as G\nclass make(G): name, max_tokens = 'sums', ''\n",
+            "lacks max_tokens, or has it with a wrong type",
+        ),
     ],
 )
 def test_a_broken_task_of_another_package_is_refused_by_its_name(install, body, message):
@@ -102,3 +107,4 @@ def test_a_broken_task_of_another_package_is_refused_by_its_name(install, body, 
     with pytest.raises(InvalidInputError, match=message) as caught:
         get_task("sums")
     assert caught.value.field == "task.name"
+    assert caught.value.remedy

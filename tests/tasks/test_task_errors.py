@@ -1,9 +1,11 @@
 """Errors of a task's code name the task, the row and the source line."""
 
+import math
 import pickle
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +16,7 @@ from modnorm.spec import DataSpec
 from modnorm.tasks.gsm8k import Gsm8k
 from modnorm.tasks.protocol import Judgement, Message, Row
 from modnorm.tasks.row_loading import load_rows
-from modnorm.tasks.task_errors import render_prompts
+from modnorm.tasks.task_errors import metric, render_prompts
 
 COMPLETION = Completion(0, "#### 1", tokens=1, finish=Finish.STOP)
 
@@ -61,8 +63,52 @@ def test_a_judge_that_returns_no_judgement_is_named() -> None:
         def judge(self, row: Row, completion: str) -> Judgement:
             return None  # type: ignore[return-value]  # the fault
 
-    with pytest.raises(IncompatibleError, match="task silent, row 0: AttributeError: 'NoneType'"):
+    with pytest.raises(IncompatibleError, match=r"task silent, row 0: judge\(\) returned None"):
         _judge(Silent(), {}, COMPLETION, "row 0")
+
+
+@pytest.mark.parametrize(
+    ("reward", "vote", "correct"),
+    [(math.nan, "1", True), ("1", "1", True), (1.0, 1, True), (1.0, None, None)],
+)
+def test_a_malformed_judgement_is_named(reward: Any, vote: Any, correct: Any) -> None:
+    class Malformed(Gsm8k):
+        name = "malformed"
+
+        def judge(self, row: Row, completion: str) -> Judgement:
+            return Judgement(reward, vote, correct)
+
+    with pytest.raises(IncompatibleError, match="task malformed, row 0: judge") as raised:
+        _judge(Malformed(), {}, COMPLETION, "row 0")
+    assert raised.value.field == "task.name"
+    assert str(raised.value.remedy).startswith("return a Judgement")
+
+
+@pytest.mark.parametrize("value", [math.nan, -0.1, 1.5, "1", None])
+def test_a_metric_that_is_no_fraction_is_named(value: Any) -> None:
+    class Malformed(Gsm8k):
+        name = "malformed"
+
+        def metric(self, rows: Sequence[Row], correct: Sequence[bool]) -> float:
+            return value  # type: ignore[no-any-return]  # the fault
+
+    told = r"task malformed: metric\(\) of 2 rows, 1 of them right, returned "
+    for kind in (IncompatibleError, InvalidInputError):
+        with pytest.raises(kind, match=told):
+            metric(Malformed(), [{}, {}], [True, False], kind)
+
+
+@pytest.mark.parametrize("prompt", ["hi", [{"role": "user", "content": "hi"}], (), None])
+def test_a_prompt_without_messages_is_named(prompt: Any) -> None:
+    class Malformed(Gsm8k):
+        name = "malformed"
+
+        def messages(self, row: Row) -> tuple[Message, ...]:
+            return prompt  # type: ignore[no-any-return]  # the fault
+
+    told = r"task malformed, heldout row 0: messages\(\) returned "
+    with pytest.raises(InvalidInputError, match=told):
+        render_prompts(Malformed(), [{}], "heldout row")
 
 
 @pytest.mark.parametrize(

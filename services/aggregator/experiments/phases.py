@@ -9,9 +9,10 @@ from dataclasses import asdict
 
 from sqlmodel import Session, func, select
 
-from modnorm.errors import InvalidInputError, PreconditionError
+from modnorm.errors import IncompatibleError, InvalidInputError, PreconditionError
 from modnorm.search.ranking import Selection, expert_union
 from modnorm.search.voting import Ballot, RowVote, count_votes
+from modnorm.tasks import task_errors
 from services.aggregator.experiments.expert_selection import ballot_of, ballots_of, selection_of
 from services.aggregator.experiments.iterative_updates import (
     final_candidates,
@@ -152,7 +153,7 @@ def _finish_phase(session: Session, experiment: Experiment, now: float) -> None:
             _continue_updates(session, experiment, now)
         else:
             _start_voting(session, experiment, now)
-    except (InvalidInputError, PreconditionError) as error:
+    except (InvalidInputError, PreconditionError, IncompatibleError) as error:
         fail(session, experiment, error.reason, now, remedy=error.remedy or "")
     except ArithmeticError as error:
         # Retries would fail for the same reported values and block the experiment.
@@ -232,7 +233,7 @@ def _finish(session: Session, experiment: Experiment, now: float) -> None:
             population=population,
             ensemble_size=size,
             experts=json.dumps(experts),
-            metric=task.metric(rows, correct),
+            metric=task_errors.metric(task, rows, correct),
             correct=sum(correct),
             rows=len(rows),
         )

@@ -13,7 +13,7 @@ from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.search.ranking import mean_reward
 from modnorm.search.stopping import Interval, score_interval
-from modnorm.tasks import Row, Task, stated_bounds
+from modnorm.tasks import Row, Task, stated_bounds, task_errors
 from services.aggregator.experiments.early_stop import EarlyStopCache
 from services.aggregator.storage.codec import StoredAnswer, pack_coefficients, unpack_rows
 from services.aggregator.storage.states import ArtifactKind, Split
@@ -252,7 +252,7 @@ class _ReportCache:
             PreconditionError: this version lacks the scorer.
         """
         rows = self._rows.find(digest, lambda: load_rows(session, digest))
-        return self.task(experiment).metric(rows, correct)
+        return task_errors.metric(self.task(experiment), rows, correct)
 
     def task(self, experiment: Experiment) -> Task:
         """Return the task of an experiment.
