@@ -97,7 +97,7 @@ def test_a_task_of_another_package_is_found_by_its_entry_point(install):
         ("", "cannot be created: AttributeError: "),
         ("class make:\n    name, scorer, max_tokens = 'sums', 'sums-v1', 5\n", "lacks parse"),
         (
-            "from modnorm.tasks.gsm8k import Gsm8k as G\nclass make(G): name, max_tokens = 'sums', ''\n",
+            "from modnorm.tasks.gsm8k import Gsm8k as G\nclass make(G): max_tokens = ''\n",
             "lacks max_tokens, or has it with a wrong type",
         ),
     ],
