@@ -31,6 +31,7 @@ DASHBOARD = json.loads((ROOT / "deploy/grafana/dashboards/modnorm.json").read_te
 RULES = yaml.safe_load((ROOT / "deploy/prometheus/rules.yml").read_text())
 PROMETHEUS = yaml.safe_load((ROOT / "deploy/prometheus/prometheus.yml").read_text())
 COMPOSE = yaml.safe_load((ROOT / "compose.observability.yaml").read_text())
+UNIT_TESTS = "tests/deploy/rules_test.yml"
 SUFFIXES = {
     "counter": ("_total",),
     "histogram": ("_bucket", "_sum", "_count"),
@@ -166,6 +167,19 @@ def test_a_host_that_dies_once_is_no_alarm_however_many_workers_it_had(phase):
 def test_a_worker_that_dies_again_and_again_is_one(apart):
     found, most = minutes_with_expiries([1000 + apart * death for death in range(6)])
     assert found > most
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="there is no promtool")
+@pytest.mark.parametrize(
+    "command",
+    [("check", "rules", "deploy/prometheus/rules.yml"), ("test", "rules", UNIT_TESTS)],
+    ids=["check", "test"],
+)
+def test_promtool_accepts_the_rules_and_their_tests(command):
+    ended = subprocess.run(
+        ["promtool", *command], cwd=ROOT, check=False, capture_output=True, text=True
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
 
 
 def test_prometheus_has_a_way_to_other_hosts():
