@@ -36,6 +36,9 @@ class PairedEnsembles(TypedDict):
     only_first: int
     """Rows that only the first run answers right."""
     only_other: int
+    rows_only_first: list[int]
+    """Indices of the rows that only the first run answers right."""
+    rows_only_other: list[int]
     p_value: float
     """Of McNemar's exact test."""
     adjusted_p_value: float
@@ -127,6 +130,8 @@ def _pair(
         difference_interval=mean_interval(gaps),
         only_first=gaps.count(1),
         only_other=gaps.count(-1),
+        rows_only_first=[row for row, gap in enumerate(gaps) if gap == 1],
+        rows_only_other=[row for row, gap in enumerate(gaps) if gap == -1],
         p_value=p_value,
         adjusted_p_value=adjusted,
         separated=adjusted < 1 - LEVEL,

@@ -20,6 +20,8 @@ Directories = Annotated[
 ]
 _SIDE_BY_SIDE = 3
 """Runs in one table: as many as a terminal of 100 columns shows."""
+_ROWS = 20
+"""Rows listed of each run."""
 
 
 def compare(directories: Directories, *, as_json: Json = False) -> None:
@@ -107,6 +109,17 @@ def _show_pairs(row: "ComparisonRow", first: str) -> None:
         stdout().print()
         stdout().print(table(headings, map(_pair, row["paired"])))
     stdout().print(row["verdict"], soft_wrap=True)
+    for pair in row["paired"][-1:]:
+        _show_rows(first, pair["rows_only_first"])
+        _show_rows(other, pair["rows_only_other"])
+
+
+def _show_rows(run: str, rows: Sequence[int]) -> None:
+    """Name the rows that one run alone answers right at the largest (N, K)."""
+    if rows:
+        listed = ", ".join(map(str, rows[:_ROWS]))
+        more = f" and {len(rows) - _ROWS} more (--json lists all)" if len(rows) > _ROWS else ""
+        stdout().print(f"Rows right only in {run}: {listed}{more}.", soft_wrap=True)
 
 
 def _pair(pair: "PairedEnsembles") -> tuple[str, ...]:

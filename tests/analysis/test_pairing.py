@@ -19,6 +19,8 @@ def test_rows_are_paired_at_every_shared_place():
     same, pair = pairs
     assert (same["difference"], same["p_value"], same["separated"]) == (0, 1, False)
     assert (pair["rows"], pair["only_first"], pair["only_other"]) == (100, 17, 8)
+    assert pair["rows_only_first"] == list(range(40, 57))
+    assert pair["rows_only_other"] == list(range(57, 65))
     assert (pair["accuracy"], pair["other_accuracy"]) == (0.57, 0.48)
     assert pair["difference"] == pytest.approx(0.09)
     assert pair["p_value"] == pytest.approx(0.10775, abs=1e-5)

@@ -54,6 +54,17 @@ def test_words_say_that_the_data_separates_them(modnorm, runs):
     assert "The data separates them at 2 of 2 (N, K)" in out
 
 
+def test_rows_that_one_run_alone_answers_right_are_listed(modnorm, modnorm_json, runs):
+    _, out, _ = modnorm("compare", runs["good"], runs["wrong"])
+    pair = modnorm_json("compare", runs["good"], runs["wrong"])[1]["paired"][-1]
+    rows = pair["rows_only_first"]
+    assert len(rows) == pair["only_first"] > 20
+    assert pair["rows_only_other"] == []
+    listed = ", ".join(map(str, rows[:20]))
+    more = f" and {len(rows) - 20} more (--json lists all)."
+    assert out.endswith(f"Rows right only in good: {listed}{more}\n")
+
+
 def test_a_run_is_not_compared_with_itself(modnorm, runs):
     code, out, err = modnorm("compare", runs["good"], runs["good"])
     assert (code, out) == (2, "")

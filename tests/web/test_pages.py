@@ -175,6 +175,21 @@ def test_runs_are_compared_and_flagged_where_they_differ(read, runs):
     assert "first and third are not paired" in page.words
 
 
+def test_a_comparison_links_the_rows_that_one_run_alone_answers_right(read, runs):
+    shutil.copytree(runs / "first", runs / "flipped")
+    path = runs / "flipped" / "votes.jsonl"
+    *others, last = path.read_text().splitlines()
+    vote = json.loads(last)
+    vote["correct"] = not vote["correct"]
+    path.write_text("\n".join((*others, json.dumps(vote))) + "\n")
+    page = read("/compare?run=first&run=flipped")
+    place = f"n={vote['population']}&k={vote['ensemble_size']}"
+    right = "flipped" if vote["correct"] else "first"
+    (link,) = [link for link in page.links if "/questions/" in link]
+    assert link == f"/runs/{right}/questions/{vote['row']}?{place}"
+    assert read(link).words
+
+
 @pytest.mark.parametrize(
     ("address", "status", "words"),
     [
