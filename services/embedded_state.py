@@ -11,7 +11,7 @@ from services.aggregator.experiments.experiment_store import ExperimentStore
 from services.aggregator.experiments.result_store import ResultStore
 from services.aggregator.storage.database import Database
 from services.aggregator.storage.tables import Experiment
-from services.aggregator.web.lab_catalog import LabRun
+from services.aggregator.web.lab_catalog import CatalogRun
 from services.aggregator.web.stored_run import PageStores, StoredRuns
 
 DATABASE = "modnorm.db"
@@ -49,7 +49,7 @@ def _newest(database: Database, spec_digest: str) -> Experiment | None:
 
 def _state(database: Database, experiment: Experiment) -> Unfinished:
     stored = PageStores(database, ExperimentStore(database), ResultStore(database))
-    run = LabRun(stored, StoredRuns(stored), experiment, None)
+    run = CatalogRun(stored, StoredRuns(stored), experiment, None)
     if run.finished:
         return Unfinished("writing the results")
     return Unfinished(run.state, run.live, run.error, run.progress)

@@ -32,7 +32,7 @@ from modnorm.search.stopping import EarlyStop, Threshold
 JUDGES = 2
 
 
-class Contender:
+class ScoringEngine:
     """An engine with the parts that score candidates.
 
     Args:
@@ -136,7 +136,7 @@ class Contender:
 class Conversation:
     """Exchange of messages with the driver."""
 
-    def __init__(self, connection: Connection, contender: Contender) -> None:
+    def __init__(self, connection: Connection, contender: ScoringEngine) -> None:
         self._connection = connection
         self._contender = contender
         self._scheduler = Scheduler(PARKED_LIMIT)
@@ -170,7 +170,7 @@ def serve(connection: Connection, settings: Settings) -> None:
     """Start on request, report readiness, then evaluate candidates until None arrives."""
     if connection.recv() is None:
         return
-    contender = Contender(settings)
+    contender = ScoringEngine(settings)
     contender.warm_up()
     connection.send({**contender.engine.environment, "cache_blocks": contender.cache_blocks})
     Conversation(connection, contender).run()

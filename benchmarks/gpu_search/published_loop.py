@@ -38,7 +38,7 @@ class _Request(Protocol):
     outputs: Sequence[_Output]
 
 
-class Contender:
+class PublishedLoop:
     """vLLM started as in the published code."""
 
     def __init__(self, settings: Settings) -> None:
@@ -141,7 +141,7 @@ def serve(connection: Connection, settings: Settings) -> None:
     """Start on request, report readiness, then evaluate candidates until None arrives."""
     if connection.recv() is None:
         return
-    contender = Contender(settings)
+    contender = PublishedLoop(settings)
     contender.warm_up()
     connection.send(contender.environment)
     while (message := connection.recv()) is not None:

@@ -31,7 +31,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Profile and print."""
     # The command's help does not need vLLM.
-    from benchmarks.gpu_search.ours import Contender  # noqa: PLC0415
+    from benchmarks.gpu_search.ours import ScoringEngine  # noqa: PLC0415
     from benchmarks.gpu_search.speaking_engine import SpeakingEngine  # noqa: PLC0415
 
     config = resolve_checkpoint(options.model).config
@@ -44,7 +44,7 @@ def run(options: argparse.Namespace) -> int:
         share=_SHARE,
         drafts=not options.without,
     )
-    contender = Contender(settings, worker=_WORKER)
+    contender = ScoringEngine(settings, worker=_WORKER)
     contender.warm_up()
     for candidate in range(options.candidates):
         outcome = contender.evaluate(candidate, None)

@@ -24,7 +24,7 @@ from pathlib import Path
 from benchmarks.gpu_search.random_model import make_model
 from benchmarks.gpu_search.shapes import SHAPES
 from benchmarks.serving.load import Load, measure
-from benchmarks.serving.measured_server import WAYS, Measured, run_server
+from benchmarks.serving.measured_server import WAYS, ServingPlan, run_server
 from benchmarks.serving.report import Row, print_table
 from benchmarks.serving.server_process import ServerProcess
 
@@ -35,7 +35,7 @@ def main() -> None:
     """Measure each way and print the table; with `--serve`, be one of the servers."""
     options = _options()
     model = _model(options)
-    asked = Measured(
+    asked = ServingPlan(
         model, options.experts, options.rank, options.sigma, options.max_tokens,
         options.max_length, options.cache_gib, options.clients,
     )  # fmt: skip

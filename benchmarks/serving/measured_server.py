@@ -26,11 +26,11 @@ from modnorm.perturbation.sampling import sample_descriptors
 from modnorm.prediction.ensemble_adapters import vllm_rank
 from modnorm.prediction.ensemble_definition import EnsembleDefinition, Expert, TaskIdentity
 from modnorm.serving.adapter_answers import AdapterAnswers
-from modnorm.serving.admission import Admission
 from modnorm.serving.answering import ADAPTER_SEQUENCES, Answering
 from modnorm.serving.api_keys import ApiKeys
 from modnorm.serving.app import Server, build_app
 from modnorm.serving.metrics import ServerMetrics
+from modnorm.serving.request_limit import RequestLimit
 from modnorm.serving.served_ensemble import ServedEnsemble
 from modnorm.serving.switching_answers import SwitchingAnswers
 from modnorm.spec import ModelSpec
@@ -49,7 +49,7 @@ _SEED = 42
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class ServingPlan:
     """What is served, and its limits."""
 
     model: str
@@ -92,7 +92,7 @@ def _resolved(descriptor: Descriptor, scale_map: ScaleMap) -> Descriptor:
     return descriptor.resolved((coefficient.item(),) * len(scale_map.active))
 
 
-def run_server(asked: Measured, way: str, ready: Path) -> None:
+def run_server(asked: ServingPlan, way: str, ready: Path) -> None:
     """Serve until SIGINT; write the address to a file once requests are answered."""
     choose_numerics(Numerics.FAST)
     rank = asked.rank if way in {"adapters", "merged"} else None
@@ -104,7 +104,7 @@ def run_server(asked: Measured, way: str, ready: Path) -> None:
     metrics = ServerMetrics()
     answering = _answering(asked, way, ensemble, metrics)
     parts = Server(
-        ensemble, answering, Admission(2 * asked.clients, metrics), metrics, ApiKeys(),
+        ensemble, answering, RequestLimit(2 * asked.clients, metrics), metrics, ApiKeys(),
         int(time.time()),
     )  # fmt: skip
     with suppress(KeyboardInterrupt), socket.create_server(("127.0.0.1", 0)) as listener:
@@ -125,7 +125,7 @@ async def _serve(parts: Server, listener: socket.socket, ready: Path) -> None:
 
 
 def _answering(
-    asked: Measured, way: str, ensemble: ServedEnsemble, metrics: ServerMetrics
+    asked: ServingPlan, way: str, ensemble: ServedEnsemble, metrics: ServerMetrics
 ) -> Answering:
     """Return a way to answer, with a key-value cache of the requested size."""
     from modnorm.engines.vllm.adapter_engine import AdapterEngine  # noqa: PLC0415 - needs vLLM

@@ -6,7 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from benchmarks.serving.load import Answer, Speed
-from benchmarks.serving.measured_server import Measured
+from benchmarks.serving.measured_server import ServingPlan
 from modnorm.perturbation.adapters import write_adapter
 
 _LABELS = {
@@ -39,7 +39,7 @@ class Row:
         return asdict(self)
 
 
-def print_table(rows: Sequence[Row], asked: Measured) -> None:
+def print_table(rows: Sequence[Row], asked: ServingPlan) -> None:
     """Print the rows, then the sizes of experts."""
     print(f"| {' | '.join(_HEAD)} |")
     print(f"|---|{'---:|' * (len(_HEAD) - 1)}")
@@ -73,7 +73,7 @@ def _agreement(adapters: Sequence[Answer], merged: Sequence[Answer]) -> str:
     )
 
 
-def _cells(row: Row, asked: Measured) -> Sequence[str]:
+def _cells(row: Row, asked: ServingPlan) -> Sequence[str]:
     label = _LABELS[row.way, row.model].format(experts=asked.experts, rank=asked.rank)
     speed = row.speed
     return (
@@ -88,11 +88,11 @@ def _cells(row: Row, asked: Measured) -> Sequence[str]:
     )
 
 
-def _weights(asked: Measured) -> Sequence[Path]:
+def _weights(asked: ServingPlan) -> Sequence[Path]:
     return list(asked.checkpoint().directory.glob("*.safetensors"))
 
 
-def _adapter_bytes(asked: Measured) -> int:
+def _adapter_bytes(asked: ServingPlan) -> int:
     ensemble = asked.ensemble(asked.rank, 1)
     with TemporaryDirectory() as scratch:
         folder = Path(scratch) / "adapter"

@@ -40,7 +40,7 @@ class SearchEntry(TypedDict):
     ensemble_size: int
 
 
-class SearchedRun(Protocol):
+class FinishedSearch(Protocol):
     """What is read of the search of a round."""
 
     @property
@@ -128,7 +128,7 @@ def accuracy_of(metric: float | None, rows: int) -> Accuracy:
     return Accuracy(metric=metric, interval=accuracy_interval(metric, rows))
 
 
-def search_entry(run: SearchedRun, model: str, size: int) -> SearchEntry:
+def search_entry(run: FinishedSearch, model: str, size: int) -> SearchEntry:
     """Return the held-out figures of a round's search.
 
     Args:

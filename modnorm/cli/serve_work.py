@@ -16,12 +16,12 @@ from modnorm.cli.listening import listen
 from modnorm.cli.predict_work import EnsembleChoice
 from modnorm.errors import EngineError, InvalidInputError
 from modnorm.prediction.predictor import PredictionSettings
-from modnorm.serving.admission import Admission
 from modnorm.serving.answering import Answering, choose_answering
 from modnorm.serving.api_errors import ApiError
 from modnorm.serving.api_keys import ApiKeys, read_keys
 from modnorm.serving.app import Server, build_app
 from modnorm.serving.metrics import ServerMetrics
+from modnorm.serving.request_limit import RequestLimit
 from modnorm.serving.served_ensemble import ServedEnsemble
 from modnorm.web.guard import LOOPBACK, Guard
 
@@ -83,8 +83,8 @@ def serve_ensemble(
     most = listening.max_length or base.max_position
     ensemble, metrics = ServedEnsemble(definition, base, most), ServerMetrics()
     answering = choose_answering(ensemble, settings.engine, metrics)
-    admission = Admission(listening.max_requests, metrics)
-    server = Server(ensemble, answering, admission, metrics, keys, int(time.time()))
+    limit = RequestLimit(listening.max_requests, metrics)
+    server = Server(ensemble, answering, limit, metrics, keys, int(time.time()))
     with listen(listening.host, listening.port) as listener, suppress(KeyboardInterrupt):
         asyncio.run(_serve(server, listening, listener))
     raise typer.Exit(_INTERRUPTED)

@@ -8,12 +8,12 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Sequence
 
-from modnorm.distillation.examples import Example
+from modnorm.distillation.examples import ChosenExample
 from modnorm.tasks.protocol import Message
 
 
 def encode_examples(
-    examples: Iterable[Example], prompt_of: Callable[[int], Sequence[Message]]
+    examples: Iterable[ChosenExample], prompt_of: Callable[[int], Sequence[Message]]
 ) -> list[str]:
     """Return each example as one line of JSON.
 
@@ -35,7 +35,7 @@ def dataset_digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _line(example: Example, prompt: Sequence[Message]) -> str:
+def _line(example: ChosenExample, prompt: Sequence[Message]) -> str:
     answer = example.answer
     content = {
         "prompt": [{"role": each.role, "content": each.content} for each in prompt],

@@ -30,7 +30,7 @@ class HarvestedAnswer:
 
 
 @dataclass(frozen=True, slots=True)
-class Example:
+class ChosenExample:
     """An answer that a student is trained on."""
 
     answer: HarvestedAnswer
@@ -52,7 +52,7 @@ def choose_examples(
     round_number: int,
     keep: int,
     rows: Collection[int] | None = None,
-) -> tuple[Example, ...]:
+) -> tuple[ChosenExample, ...]:
     """Return the examples of a harvest, by row, the best of each row first.
 
     Only complete right answers count. Equal completions of a row are one example, that of the
@@ -71,7 +71,7 @@ def choose_examples(
     right: dict[int, _RowExamples] = {}
     for answer in answers:
         if answer.correct and not answer.truncated and (rows is None or answer.row in rows):
-            example = Example(answer, votes[answer.row], round_number)
+            example = ChosenExample(answer, votes[answer.row], round_number)
             right.setdefault(answer.row, _RowExamples()).add(example, keep)
     return tuple(example for row in sorted(right) for example in right[row].best)
 
@@ -82,11 +82,11 @@ class _RowExamples:
     __slots__ = ("_seen", "best")
 
     def __init__(self) -> None:
-        self.best: list[Example] = []
+        self.best: list[ChosenExample] = []
         self._seen = array("q")
         """Keys of all completions, ascending; a set would take eight times the memory."""
 
-    def add(self, example: Example, keep: int) -> None:
+    def add(self, example: ChosenExample, keep: int) -> None:
         """Add an example unless an earlier one has its completion; keep the best ones."""
         key = _key(example.answer.completion.strip())
         place = bisect_left(self._seen, key)
@@ -104,12 +104,12 @@ def _key(text: str) -> int:
     )
 
 
-def _order(example: Example) -> tuple[bool, int, int, int]:
+def _order(example: ChosenExample) -> tuple[bool, int, int, int]:
     answer = example.answer
     return not example.agrees, answer.tokens, answer.rank, answer.sample
 
 
-def rows_of(examples: Iterable[Example]) -> Mapping[int, int]:
+def rows_of(examples: Iterable[ChosenExample]) -> Mapping[int, int]:
     """Return the number of examples of each row that has some."""
     counts: dict[int, int] = {}
     for example in examples:

@@ -17,13 +17,13 @@ from starlette.routing import Route
 
 from modnorm.errors import ModnormError
 from modnorm.prediction.ranked_votes import Prediction
-from modnorm.serving.admission import Admission
 from modnorm.serving.answering import Answering
 from modnorm.serving.api_errors import ApiError, from_library, invalid, unavailable
 from modnorm.serving.api_keys import ApiKeys
 from modnorm.serving.metrics import ServerMetrics
 from modnorm.serving.replies import Reply, server_event
 from modnorm.serving.request_bodies import Body, ChatBody, CompletionBody, parse_body
+from modnorm.serving.request_limit import RequestLimit
 from modnorm.serving.served_ensemble import Question, ServedEnsemble
 
 logger = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ class Server:
 
     ensemble: ServedEnsemble
     answering: Answering
-    admission: Admission
+    limit: RequestLimit
     metrics: ServerMetrics
     keys: ApiKeys
     created: int
@@ -146,12 +146,12 @@ class _Endpoints:
     async def _question(self, body: Body) -> Question:
         """Return the question of a request, encoded within the limit of the server."""
         loop, ensemble = asyncio.get_running_loop(), self._server.ensemble
-        with self._server.admission.place():
+        with self._server.limit.place():
             return await loop.run_in_executor(self._encoding, ensemble.question, body)
 
     async def _pieces(self, question: Question) -> Pieces:
         """Yield the answer's pieces within the limit of the server."""
-        with self._server.admission.place():
+        with self._server.limit.place():
             async with aclosing(self._server.answering.answer(question)) as pieces:
                 async for piece in pieces:
                     if isinstance(piece, Prediction):

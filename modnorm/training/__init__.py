@@ -4,12 +4,12 @@ Needs the extra `modnorm[train]`. The names exported here import neither.
 """
 
 from modnorm.training.child_process import train_in_child
-from modnorm.training.examples import Example, read_examples
+from modnorm.training.examples import TrainingExample, read_examples
 from modnorm.training.job import TrainedStudent, TrainingJob, TrainingProgress, missing_packages
 
 __all__ = [
-    "Example",
     "TrainedStudent",
+    "TrainingExample",
     "TrainingJob",
     "TrainingProgress",
     "missing_packages",

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from modnorm.checkpoint.prompts import PromptEncoder
 from modnorm.errors import InvalidInputError
-from modnorm.training.examples import Example
+from modnorm.training.examples import TrainingExample
 
 IGNORED = -100
 """Label of a token without a loss, in torch's cross-entropy."""
@@ -29,7 +29,7 @@ class EncodedExamples:
 
 
 def encode_examples(
-    examples: Sequence[Example], encoder: PromptEncoder, longest: int
+    examples: Sequence[TrainingExample], encoder: PromptEncoder, longest: int
 ) -> EncodedExamples:
     """Encode examples; leave out those with more than `longest` tokens.
 

@@ -16,7 +16,7 @@ from modnorm.tasks.protocol import Message
 
 
 @dataclass(frozen=True, slots=True)
-class Example:
+class TrainingExample:
     """A prompt and the answer that the student learns."""
 
     prompt: tuple[Message, ...]
@@ -30,7 +30,7 @@ class _Line(BaseModel):
     completion: tuple[Message]
 
 
-def read_examples(path: Path) -> tuple[Example, ...]:
+def read_examples(path: Path) -> tuple[TrainingExample, ...]:
     """Return the examples of a dataset in file order.
 
     Raises:
@@ -46,7 +46,7 @@ def read_examples(path: Path) -> tuple[Example, ...]:
     return tuple(_example(path, number, line) for number, line in enumerate(lines, 1))
 
 
-def _example(path: Path, number: int, text: str) -> Example:
+def _example(path: Path, number: int, text: str) -> TrainingExample:
     try:
         line = _Line.model_validate_json(text)
     except ValidationError as error:
@@ -56,7 +56,7 @@ def _example(path: Path, number: int, text: str) -> Example:
     (answer,) = line.completion
     if answer.role != "assistant" or not answer.content:
         raise _unusable(f"{path}, line {number}: the completion is no answer of the assistant")
-    return Example(line.prompt, answer.content)
+    return TrainingExample(line.prompt, answer.content)
 
 
 def _unusable(message: str) -> InvalidInputError:

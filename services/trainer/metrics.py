@@ -7,7 +7,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 from modnorm.training import TrainedStudent
 
 
-class JobOutcome(StrEnum):
+class TrainingOutcome(StrEnum):
     """How a claimed training ended at this trainer."""
 
     REPORTED = "reported"
@@ -28,14 +28,14 @@ class TrainerMetrics:
             ("outcome",),
             registry=registry,
         )
-        for outcome in JobOutcome:
+        for outcome in TrainingOutcome:
             self._jobs.labels(outcome)
         self._tokens = Counter(
             "modnorm_trainer_tokens", "Tokens read in finished trainings.", registry=registry
         )
         self.busy = Gauge("modnorm_trainer_busy", "1 while a training runs.", registry=registry)
 
-    def ended(self, outcome: JobOutcome) -> None:
+    def ended(self, outcome: TrainingOutcome) -> None:
         """Count a job."""
         self._jobs.labels(outcome).inc()
 

@@ -27,7 +27,7 @@ from services.common.worker.backoff import JobBackoff
 from services.common.worker.failures import report_error, report_failure
 from services.common.worker.lease import Heartbeats, ReleasedError
 from services.common.worker.shutdown import Shutdown
-from services.trainer.metrics import JobOutcome, TrainerMetrics
+from services.trainer.metrics import TrainerMetrics, TrainingOutcome
 from services.trainer.training_client import TrainingClient
 from services.trainer.training_directories import TrainingDirectories
 from services.trainer.training_lease import TrainingLease
@@ -80,29 +80,29 @@ class TrainingRunner:
             with naming(**_names(job)), self._metrics.busy.track_inprogress():
                 self._metrics.ended(self._outcome(job))
 
-    def _outcome(self, job: messages.TrainJob) -> JobOutcome:
+    def _outcome(self, job: messages.TrainJob) -> TrainingOutcome:
         """Train and report; report a failure instead of raising it."""
         try:
             self._train(job)
         except CancelledError as error:
             logger.info("dropped: %s", error)
             self._directories.remove(job)
-            return JobOutcome.DROPPED
+            return TrainingOutcome.DROPPED
         except StaleLeaseError as error:
             logger.info("dropped: %s", error)
-            return JobOutcome.DROPPED
+            return TrainingOutcome.DROPPED
         except ReleasedError as error:
             logger.info("released", extra={"reason": str(error)})
             report_failure(self._client, job.lease, messages.FAILURE_KIND_RELEASED, str(error))
-            return JobOutcome.RELEASED
+            return TrainingOutcome.RELEASED
         except Exception as error:
             logger.exception("the attempt failed")
             self._fail_attempt(job, error)
-            return JobOutcome.FAILED
+            return TrainingOutcome.FAILED
         logger.info("reported")
         self._backoff.answered()
         self._directories.remove(job)
-        return JobOutcome.REPORTED
+        return TrainingOutcome.REPORTED
 
     def _train(self, job: messages.TrainJob) -> None:
         lease = TrainingLease(

@@ -16,10 +16,10 @@ from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.prediction.ensemble_definition import EnsembleDefinition, Expert, TaskIdentity
 from modnorm.serving.adapter_answers import AdapterAnswers
-from modnorm.serving.admission import Admission
 from modnorm.serving.api_keys import ApiKeys
 from modnorm.serving.app import Server, build_app
 from modnorm.serving.metrics import ServerMetrics
+from modnorm.serving.request_limit import RequestLimit
 from modnorm.serving.served_ensemble import ServedEnsemble
 from modnorm.serving.switching_answers import SwitchingAnswers
 from modnorm.spec import ModelSpec
@@ -214,7 +214,7 @@ def serve(ensemble, engine, adapters):
             parts = Server(
                 ensemble,
                 answering,
-                Admission(limit, metrics),
+                RequestLimit(limit, metrics),
                 metrics,
                 ApiKeys(keys),
                 1_700_000_000,

@@ -9,10 +9,10 @@ import pytest
 from modnorm.cli.serve_work import _listen
 from modnorm.errors import EngineError
 from modnorm.serving.adapter_answers import AdapterAnswers
-from modnorm.serving.admission import Admission
 from modnorm.serving.api_keys import ApiKeys
 from modnorm.serving.app import Server
 from modnorm.serving.metrics import ServerMetrics
+from modnorm.serving.request_limit import RequestLimit
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def server(ensemble, adapters):
         lambda expert, folder: folder.write_text(str(expert.index)),
     )
     metrics = ServerMetrics()
-    return Server(ensemble, answering, Admission(8, metrics), metrics, ApiKeys(), 0)
+    return Server(ensemble, answering, RequestLimit(8, metrics), metrics, ApiKeys(), 0)
 
 
 @pytest.fixture(autouse=True)

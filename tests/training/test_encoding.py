@@ -8,7 +8,7 @@ from modnorm.checkpoint.prompts import PromptEncoder
 from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.errors import InvalidInputError
 from modnorm.tasks.protocol import Message
-from modnorm.training import Example
+from modnorm.training import TrainingExample
 from modnorm.training.encoding import IGNORED, encode_examples
 
 ENCODER = PromptEncoder(resolve_checkpoint("tiny-thicket"))
@@ -18,7 +18,7 @@ TEXTS = st.text(st.characters(codec="ascii"), min_size=1, max_size=40)
 @given(TEXTS, TEXTS)
 def test_the_loss_is_on_the_answer_and_its_end(question, answer):
     prompt = (Message("user", question),)
-    encoded = encode_examples([Example(prompt, answer)], ENCODER, 10_000)
+    encoded = encode_examples([TrainingExample(prompt, answer)], ENCODER, 10_000)
     ((ids,), (labels,)) = encoded.input_ids, encoded.labels
     length = len(ENCODER.encode(prompt))
     assert ids[:length] == ENCODER.encode(prompt)
@@ -28,7 +28,7 @@ def test_the_loss_is_on_the_answer_and_its_end(question, answer):
 
 
 def test_examples_that_are_too_long_are_left_out_whole():
-    examples = [Example((Message("user", "1"),), "2" * count) for count in (4, 400, 8)]
+    examples = [TrainingExample((Message("user", "1"),), "2" * count) for count in (4, 400, 8)]
     encoded = encode_examples(examples, ENCODER, 60)
     assert (len(encoded.input_ids), encoded.left_out) == (2, 1)
     assert encoded.longest == max(map(len, encoded.input_ids)) <= 60

@@ -6,7 +6,7 @@ import pytest
 
 from modnorm.errors import InvalidInputError
 from modnorm.tasks.protocol import Message
-from modnorm.training import Example, read_examples
+from modnorm.training import TrainingExample, read_examples
 
 PROMPT = [{"role": "system", "content": "s"}, {"role": "user", "content": "u"}]
 ANSWER = [{"role": "assistant", "content": "a"}]
@@ -26,8 +26,8 @@ def test_examples_are_read_in_order_without_their_provenance(write):
     line = {"prompt": PROMPT, "completion": ANSWER, "row": 3, "expert": {"candidate": 7}}
     other = {"prompt": PROMPT[1:], "completion": ANSWER}
     assert read_examples(write(json.dumps(line), json.dumps(other))) == (
-        Example((Message("system", "s"), Message("user", "u")), "a"),
-        Example((Message("user", "u"),), "a"),
+        TrainingExample((Message("system", "s"), Message("user", "u")), "a"),
+        TrainingExample((Message("user", "u"),), "a"),
     )
 
 

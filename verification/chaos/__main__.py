@@ -20,7 +20,7 @@ from verification.chaos.planted import find_planted_bug
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Play schedules; return 1 if one failed, a fault had no effect, or the bug was not found."""
+    """Run schedules; return 1 if one failed, a fault had no effect, or the bug was not found."""
     asked = _parser().parse_args(arguments)
     seed = secrets.randbelow(10**6) if asked.seed is None else asked.seed
     faults = (
@@ -30,8 +30,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with working_folder(asked.logs) as folder:
         campaign = Campaign(folder, faults)
         try:
-            campaign.play(range(seed, seed + asked.schedules))
-            campaign.play_pairs(range(seed, seed + asked.pairs))
+            campaign.search(range(seed, seed + asked.schedules))
+            campaign.search_in_pairs(range(seed, seed + asked.pairs))
             campaign.distil(range(seed, seed + asked.distillations))
             campaign.predict(range(seed, seed + asked.predictions))
             campaign.draft(range(seed, seed + asked.drafts))

@@ -1,4 +1,4 @@
-"""Schedules played one after the other on a lab, which is replaced after a failure."""
+"""Schedules run one after the other on a lab, which is replaced after a failure."""
 
 import contextlib
 import statistics
@@ -23,10 +23,10 @@ from verification.chaos.fault_schedule import (
     draw_drafts,
     draw_prediction,
 )
-from verification.chaos.play import Performance, Verdict
-from verification.chaos.prediction_play import PredictionPerformance
+from verification.chaos.prediction_run import PredictionRun
 from verification.chaos.run_outcome import RunOutcome
-from verification.chaos.serving import play_served
+from verification.chaos.schedule_run import ScheduleRun, Verdict
+from verification.chaos.serving import run_served
 from verification.chaos.small_experiments import DISTILLATION_JOBS, JOBS, PREDICTION_JOBS
 
 KINDS = ("schedules", "pairs", "distillations", "predictions", "drafts", "served")
@@ -35,7 +35,7 @@ CHANCES = 5
 """A kind of fault that had no effect in this many injections, and never any, counts as idle."""
 
 
-def undisturbed(lab: Lab, names: Sequence[str] = EXPERIMENTS) -> dict[str, RunOutcome]:
+def run_undisturbed(lab: Lab, names: Sequence[str] = EXPERIMENTS) -> dict[str, RunOutcome]:
     """Run experiments without faults; return their outcomes by name.
 
     Raises:
@@ -44,30 +44,30 @@ def undisturbed(lab: Lab, names: Sequence[str] = EXPERIMENTS) -> dict[str, RunOu
     outcomes = {}
     for name in names:
         alone = Schedule(0, name, ())
-        verdict, outcome = _performance(lab, alone).play(None)
+        verdict, outcome = _run_of(lab, alone).run(None)
         if outcome is None or verdict.complaints:
             raise RuntimeError(f"{name} fails undisturbed: {verdict.complaints}")
         outcomes[name] = outcome
     return outcomes
 
 
-def perform(lab: Lab, schedule: Schedule, expected: dict[str, RunOutcome]) -> Verdict:
-    """Play a schedule on a lab with a correct clock, and reset the clock afterwards."""
+def run_schedule(lab: Lab, schedule: Schedule, expected: dict[str, RunOutcome]) -> Verdict:
+    """Run a schedule on a lab with a correct clock, and reset the clock afterwards."""
     lab.wait()
     if schedule.cold:
         lab.forget()
-    verdict, _ = _performance(lab, schedule).play(expected[schedule.experiment])
+    verdict, _ = _run_of(lab, schedule).run(expected[schedule.experiment])
     lab.move_clock(0.0)
     return verdict
 
 
-def _performance(lab: Lab, schedule: Schedule) -> Performance:
+def _run_of(lab: Lab, schedule: Schedule) -> ScheduleRun:
     predicts = schedule.experiment in PREDICTIONS
-    return (PredictionPerformance if predicts else Performance)(lab, schedule)
+    return (PredictionRun if predicts else ScheduleRun)(lab, schedule)
 
 
 class Campaign:
-    """Plays schedules and counts their results."""
+    """Runs schedules and counts their results."""
 
     def __init__(self, folder: Path, faults: Sequence[Fault] = SEARCH_FAULTS) -> None:
         self._folder = folder
@@ -95,42 +95,42 @@ class Campaign:
             if times >= CHANCES and not self._injected[fault]
         )
 
-    def play(self, seeds: Iterable[int]) -> None:
-        """Play the schedules of some seeds on searches."""
-        self._play([draw(seed, JOBS, self._faults) for seed in seeds], EXPERIMENTS)
+    def search(self, seeds: Iterable[int]) -> None:
+        """Run the schedules of some seeds on searches."""
+        self._run_all([draw(seed, JOBS, self._faults) for seed in seeds], EXPERIMENTS)
 
-    def play_pairs(self, seeds: Iterable[int]) -> None:
-        """Play the schedules of some seeds on searches beside two aggregators."""
-        self._play([draw(seed, JOBS, PAIR_FAULTS) for seed in seeds], EXPERIMENTS, paired=True)
+    def search_in_pairs(self, seeds: Iterable[int]) -> None:
+        """Run the schedules of some seeds on searches beside two aggregators."""
+        self._run_all([draw(seed, JOBS, PAIR_FAULTS) for seed in seeds], EXPERIMENTS, paired=True)
 
     def distil(self, seeds: Iterable[int]) -> None:
-        """Play the schedules of some seeds on distillations.
+        """Run the schedules of some seeds on distillations.
 
         Each has a new lab, since a lab trains no student twice.
         """
         schedules = [draw_distillation(seed, DISTILLATION_JOBS) for seed in seeds]
         if schedules:
             with self._new_lab(supervised=False, trains=True) as lab:
-                self._expected |= undisturbed(lab, (DISTILLATION,))
+                self._expected |= run_undisturbed(lab, (DISTILLATION,))
         for schedule in schedules:
             with self._new_lab(supervised=False, trains=True) as lab:
                 self._passes(lab, schedule)
 
     def predict(self, seeds: Iterable[int]) -> None:
-        """Play the schedules of some seeds on predictions."""
-        self._play([draw_prediction(seed, PREDICTION_JOBS) for seed in seeds], PREDICTIONS)
+        """Run the schedules of some seeds on predictions."""
+        self._run_all([draw_prediction(seed, PREDICTION_JOBS) for seed in seeds], PREDICTIONS)
 
     def draft(self, seeds: Iterable[int]) -> None:
-        """Play the schedules of some seeds on searches with drafts."""
-        self._play([draw_drafts(seed, JOBS) for seed in seeds], (DRAFTS,), supervised=False)
+        """Run the schedules of some seeds on searches with drafts."""
+        self._run_all([draw_drafts(seed, JOBS) for seed in seeds], (DRAFTS,), supervised=False)
 
     def serve(self, seeds: Sequence[int]) -> None:
-        """Play the schedules of some seeds on a served ensemble."""
+        """Run the schedules of some seeds on a served ensemble."""
         if seeds:
-            played = play_served(self._folder / "served", seeds)
-            self._served, self._served_failed = played.summary(), played.failed
+            campaign = run_served(self._folder / "served", seeds)
+            self._served, self._served_failed = campaign.summary(), campaign.failed
 
-    def _play(
+    def _run_all(
         self,
         waiting: list[Schedule],
         names: Sequence[str],
@@ -138,11 +138,11 @@ class Campaign:
         supervised: bool = True,
         paired: bool = False,
     ) -> None:
-        """Play schedules of experiments by name on one lab, or on several after failures."""
+        """Run schedules of experiments by name on one lab, or on several after failures."""
         while waiting:
             with self._new_lab(supervised=supervised, paired=paired) as lab:
                 if not self._expected.keys() >= set(names):
-                    self._expected |= undisturbed(lab, names)
+                    self._expected |= run_undisturbed(lab, names)
                 while waiting and self._passes(lab, waiting.pop(0)):
                     pass
 
@@ -168,7 +168,7 @@ class Campaign:
         }
 
     def _passes(self, lab: Lab, schedule: Schedule) -> bool:
-        verdict = perform(lab, schedule, self._expected)
+        verdict = run_schedule(lab, schedule, self._expected)
         self._verdicts.append(verdict)
         for injection in verdict.injections:
             counted = self._injected if injection.did else self._missed
@@ -181,7 +181,7 @@ class Campaign:
 
 
 def repeat_command(kind: str, seed: int, faults: Sequence[Fault]) -> str:
-    """Return the command that plays one schedule of a kind and nothing else."""
+    """Return the command that runs one schedule of a kind and nothing else."""
     counts = " ".join(f"--{name} {int(name == kind)}" for name in KINDS)
     chosen = kind == "schedules" and set(faults) != set(SEARCH_FAULTS)
     only = f" --faults {','.join(faults)}" if chosen else ""

@@ -15,7 +15,7 @@ from services.common.healthcheck import check
 from services.common.settings import inherited_environment
 from verification.chaos.host import Namespace, namespace, small_disk
 from verification.chaos.proxy import Proxy
-from verification.chaos.restarted_services import Keeper, Service
+from verification.chaos.restarted_services import RestartPolicy, Service
 from verification.labs.clock import set_offset
 from verification.labs.forked import ForkServer
 from verification.labs.servers import USER, Broker, Database, free_port, owned
@@ -67,7 +67,7 @@ class Lab:
         disk: Whether the lab's files are on a small disk.
         state: Folder of the lab's files.
         clock: File with the offset of the aggregator's time of day.
-        told: Errors that are not visible later.
+        errors: Errors that are not visible later.
     """
 
     server: str
@@ -82,7 +82,7 @@ class Lab:
     state: Path
     clock: Path
     addresses: dict[str, str]
-    told: list[str] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
 
     @property
     def cache(self) -> Path:
@@ -163,9 +163,9 @@ def open_lab(
             addresses=plan.addresses,
         )
         lab.forget()
-        keeper = Keeper(forks, folder, services, (database, broker))
-        stack.callback(keeper.stop)
-        keeper.start()
+        policy = RestartPolicy(forks, folder, services, (database, broker))
+        stack.callback(policy.stop)
+        policy.start()
         lab.wait()
         yield lab
 

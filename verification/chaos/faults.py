@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import psycopg
 import redis
 
-from verification.chaos import host, intruder
+from verification.chaos import faulty_worker, host
 from verification.chaos.chaos_lab import LEASE_SECONDS, REAP_SECONDS, TRAINER, Lab
 from verification.chaos.fault_schedule import Fault
 from verification.chaos.observer import Observer
@@ -29,7 +29,7 @@ _EXPIRY_SECONDS = LEASE_SECONDS + 2 * REAP_SECONDS + 0.5
 
 
 @dataclass(frozen=True)
-class Scene:
+class FaultContext:
     """The lab, observer and randomness of a fault.
 
     Attributes:
@@ -42,67 +42,67 @@ class Scene:
     leaving: threading.Event = field(default_factory=threading.Event)
 
 
-def _kill_evaluator(scene: Scene) -> str | None:
-    name = _holder(scene)
+def _kill_evaluator(context: FaultContext) -> str | None:
+    name = _holder(context)
     if name is None:
         return None
-    scene.lab.kill(name)
+    context.lab.kill(name)
     return f"killed {name}, which held a lease"
 
 
-def _kill_trainer(scene: Scene) -> str | None:
+def _kill_trainer(context: FaultContext) -> str | None:
     """Kill the trainer and the child that trains, up to a few seconds after it got its job."""
-    if _holder(scene, (TRAINER,)) is None:
+    if _holder(context, (TRAINER,)) is None:
         return None
-    time.sleep(scene.source.uniform(0, 6))
-    scene.lab.kill(TRAINER)
+    time.sleep(context.source.uniform(0, 6))
+    context.lab.kill(TRAINER)
     return "killed the trainer, which held a lease"
 
 
-def _kill_engine(scene: Scene) -> str | None:
+def _kill_engine(context: FaultContext) -> str | None:
     """Kill the worker process of the supervisor."""
-    process = scene.lab.services.get("supervised")
+    process = context.lab.services.get("supervised")
     children = process.process.children() if process is not None and process.process else []
     if not children:
         return None
     for pid in children:
         Process(pid).kill()
-    held = "supervised" in scene.observer.look().holders
+    held = "supervised" in context.observer.observe().holders
     return f"killed the child of supervised, which held {'a' if held else 'no'} lease"
 
 
-def _kill_aggregator(scene: Scene) -> str | None:
+def _kill_aggregator(context: FaultContext) -> str | None:
     """Kill the aggregator between two statements of a transaction that ends a job.
 
     A lock on the table of events blocks that transaction after it has written the job.
     """
-    name, caught, killed = _aggregator(scene), False, False
+    name, caught, killed = _aggregator(context), False, False
     with (
         suppress(psycopg.Error),
-        scene.lab.database.connect() as connection,
+        context.lab.database.connect() as connection,
         connection.transaction(),
     ):
         connection.execute("LOCK TABLE events IN SHARE MODE")
         with suppress(TimeoutError):
-            wait_until(lambda: _blocked(scene.observer), "a transaction", PATIENCE)
+            wait_until(lambda: _blocked(context.observer), "a transaction", PATIENCE)
             caught = True
-        scene.lab.kill(name)
+        context.lab.kill(name)
         killed = True
     if not killed:  # the database was down
-        scene.lab.kill(name)
+        context.lab.kill(name)
     return f"killed the {name} {'in the middle of' if caught else 'outside'} a transaction"
 
 
-def _aggregator(scene: Scene) -> str:
+def _aggregator(context: FaultContext) -> str:
     """Return the name of an aggregator, a random one of two."""
-    names = scene.lab.aggregators
-    return names[0] if len(names) == 1 else scene.source.choice(names)
+    names = context.lab.aggregators
+    return names[0] if len(names) == 1 else context.source.choice(names)
 
 
-def _update_aggregator(scene: Scene) -> str | None:
+def _update_aggregator(context: FaultContext) -> str | None:
     """Let an aggregator end itself and start again, as in a rolling update."""
-    name = _aggregator(scene)
-    service = scene.lab.services[name]
+    name = _aggregator(context)
+    service = context.lab.services[name]
     if service.process is None:
         return None
     before = service.starts
@@ -116,59 +116,59 @@ def _blocked(observer: Observer) -> bool:
     return bool(observer.rows(query))
 
 
-def _kill_calibrator(scene: Scene) -> str | None:
-    scene.lab.kill("calibrator")
-    return f"killed the calibrator while {scene.observer.look().state or 'submitting'}"
+def _kill_calibrator(context: FaultContext) -> str | None:
+    context.lab.kill("calibrator")
+    return f"killed the calibrator while {context.observer.observe().state or 'submitting'}"
 
 
-def _kill_sampler(scene: Scene) -> str | None:
-    scene.lab.kill("sampler")
-    return f"killed the sampler while {scene.observer.look().state or 'submitting'}"
+def _kill_sampler(context: FaultContext) -> str | None:
+    context.lab.kill("sampler")
+    return f"killed the sampler while {context.observer.observe().state or 'submitting'}"
 
 
-def _pause_evaluator(scene: Scene) -> str | None:
-    name = _holder(scene)
+def _pause_evaluator(context: FaultContext) -> str | None:
+    name = _holder(context)
     if name is None:
         return None
-    return _pause(scene, name, _EXPIRY_SECONDS + scene.source.uniform(0, 1))
+    return _pause(context, name, _EXPIRY_SECONDS + context.source.uniform(0, 1))
 
 
-def _pause_aggregator(scene: Scene) -> str | None:
-    return _pause(scene, _aggregator(scene), scene.source.uniform(0.5, 1.5 * LEASE_SECONDS))
+def _pause_aggregator(context: FaultContext) -> str | None:
+    return _pause(context, _aggregator(context), context.source.uniform(0.5, 1.5 * LEASE_SECONDS))
 
 
-def _pause(scene: Scene, name: str, seconds: float) -> str:
-    service = scene.lab.services[name]
+def _pause(context: FaultContext, name: str, seconds: float) -> str:
+    service = context.lab.services[name]
     service.signal(signal.SIGSTOP)
     time.sleep(seconds)
     service.signal(signal.SIGCONT)
     return f"stopped {name} for {seconds:.1f} s"
 
 
-def _flush_broker(scene: Scene) -> str | None:
-    with suppress(redis.RedisError), scene.lab.broker.connect() as client:
+def _flush_broker(context: FaultContext) -> str | None:
+    with suppress(redis.RedisError), context.lab.broker.connect() as client:
         client.flushall()
         return "flushed the broker"
     return None
 
 
-def _restart_broker(scene: Scene) -> str | None:
-    loses = scene.source.random() < 0.5
+def _restart_broker(context: FaultContext) -> str | None:
+    loses = context.source.random() < 0.5
     if loses:
-        _flush_broker(scene)
-    scene.lab.broker.end(scene.source.choice((signal.SIGKILL, signal.SIGTERM)))
-    scene.lab.broker.wait()
+        _flush_broker(context)
+    context.lab.broker.end(context.source.choice((signal.SIGKILL, signal.SIGTERM)))
+    context.lab.broker.wait()
     return f"restarted the broker, {'without' if loses else 'with'} its messages"
 
 
-def _restart_database(scene: Scene) -> str | None:
-    scene.lab.database.end(signal.SIGQUIT)
-    scene.lab.database.wait()
+def _restart_database(context: FaultContext) -> str | None:
+    context.lab.database.end(signal.SIGQUIT)
+    context.lab.database.wait()
     return "restarted the database (immediate shutdown)"
 
 
-def _cut_link(scene: Scene) -> str | None:
-    proxy, source = scene.lab.proxy, scene.source
+def _cut_link(context: FaultContext) -> str | None:
+    proxy, source = context.lab.proxy, context.source
     name = source.choice(sorted(proxy.links))
     mode = source.choice([mode for mode in Mode if mode is not Mode.PASS])
     seconds = source.uniform(0.2, 2 * LEASE_SECONDS)
@@ -178,9 +178,9 @@ def _cut_link(scene: Scene) -> str | None:
     return f"{mode} on {name} for {seconds:.1f} s"
 
 
-def _cut_host(scene: Scene) -> str | None:
+def _cut_host(context: FaultContext) -> str | None:
     """Cut off one evaluator's host, by its network namespace or its links."""
-    lab, seconds = scene.lab, scene.source.uniform(1.0, 2 * LEASE_SECONDS)
+    lab, seconds = context.lab, context.source.uniform(1.0, 2 * LEASE_SECONDS)
     if lab.far is not None:
         lab.far.cut()
         time.sleep(seconds)
@@ -195,70 +195,70 @@ def _cut_host(scene: Scene) -> str | None:
     return f"cut the links of far for {seconds:.1f} s"
 
 
-def _jump_clock(scene: Scene) -> str | None:
+def _jump_clock(context: FaultContext) -> str | None:
     """Move the aggregator's clock, in half of the cases just after an evaluator was killed.
 
     Then no heartbeat corrects the deadline of its lease, which the earlier clock has set.
     """
-    seconds = scene.source.choice((-1, 1)) * 10 ** scene.source.uniform(0.5, 4.0)
-    killed = _kill_evaluator(scene) if scene.source.random() < 0.5 else None
-    scene.lab.move_clock(seconds)
+    seconds = context.source.choice((-1, 1)) * 10 ** context.source.uniform(0.5, 4.0)
+    killed = _kill_evaluator(context) if context.source.random() < 0.5 else None
+    context.lab.move_clock(seconds)
     moved = f"moved the aggregator's clock by {seconds:+.0f} s"
     return f"{killed}, and {moved}" if killed else moved
 
 
-def _fill_disk(scene: Scene) -> str | None:
+def _fill_disk(context: FaultContext) -> str | None:
     """Fill the disk of the database, the broker's log, profiles and scale maps."""
-    if not scene.lab.disk:
+    if not context.lab.disk:
         return None
-    seconds = scene.source.uniform(1.0, 5.0)
-    host.fill(scene.lab.state)
+    seconds = context.source.uniform(1.0, 5.0)
+    host.fill(context.lab.state)
     time.sleep(seconds)
-    host.empty(scene.lab.state)
-    scene.lab.database.wait()
-    scene.lab.broker.wait()
+    host.empty(context.lab.state)
+    context.lab.database.wait()
+    context.lab.broker.wait()
     return f"filled the disk for {seconds:.1f} s"
 
 
-def _holder(scene: Scene, workers: Collection[str] = ()) -> str | None:
+def _holder(context: FaultContext, workers: Collection[str] = ()) -> str | None:
     """Wait for a worker that holds a lease; return its name, or None if there is none.
 
     Args:
-        scene: The lab.
+        context: The lab.
         workers: Names of the workers that count; all workers by default.
     """
-    wanted = workers or scene.lab.workers
+    wanted = workers or context.lab.workers
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
-        sight = scene.observer.look()
-        holders = [name for name in sight.holders if name in wanted]
-        if holders or sight.ended:
-            return scene.source.choice(holders) if holders else None
+        observation = context.observer.observe()
+        holders = [name for name in observation.holders if name in wanted]
+        if holders or observation.ended:
+            return context.source.choice(holders) if holders else None
         time.sleep(0.02)
     return None
 
 
-def _shuffle_messages(scene: Scene) -> str | None:
-    return intruder.shuffle_messages(scene.lab, scene.observer, scene.source)
+def _shuffle_messages(context: FaultContext) -> str | None:
+    return faulty_worker.shuffle_messages(context.lab, context.observer, context.source)
 
 
-def _repeat_report(scene: Scene) -> str | None:
-    return intruder.repeat_report(scene.lab, scene.observer, scene.source)
+def _repeat_report(context: FaultContext) -> str | None:
+    return faulty_worker.repeat_report(context.lab, context.observer, context.source)
 
 
-def _late_report(scene: Scene) -> str | None:
-    return intruder.late_report(scene.lab, scene.observer)
+def _late_report(context: FaultContext) -> str | None:
+    return faulty_worker.late_report(context.lab, context.observer)
 
 
-def _leave_client(scene: Scene) -> str | None:
+def _leave_client(context: FaultContext) -> str | None:
     """Let the client close its stream, which pauses its prediction."""
-    if scene.observer.look().ended:
+    if context.observer.observe().ended:
         return None
-    scene.leaving.set()
+    context.leaving.set()
     return "the client left, and came back"
 
 
-INJECT: Mapping[Fault, Callable[[Scene], str | None]] = {
+INJECT: Mapping[Fault, Callable[[FaultContext], str | None]] = {
     Fault.KILL_EVALUATOR: _kill_evaluator,
     Fault.KILL_TRAINER: _kill_trainer,
     Fault.KILL_ENGINE: _kill_engine,

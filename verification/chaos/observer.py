@@ -23,7 +23,7 @@ ENDED = frozenset({"SUCCEEDED", "FAILED", "CANCELLED"})
 
 
 @dataclass(frozen=True)
-class Sight:
+class Observation:
     """The state of an experiment."""
 
     experiment: str = ""
@@ -54,9 +54,9 @@ class Observer:
         self._name = name
         self._query = query
         self._connection: psycopg.Connection[tuple[object, ...]] | None = None
-        self._latest = Sight()
+        self._latest = Observation()
 
-    def look(self) -> Sight:
+    def observe(self) -> Observation:
         """Return the state of the experiment; while the database is down, the last one read."""
         with suppress(psycopg.Error):
             self._latest = self._read()
@@ -77,15 +77,15 @@ class Observer:
             self._connection.close()
             self._connection = None
 
-    def _read(self) -> Sight:
+    def _read(self) -> Observation:
         rows = self._ask(self._query, self._name)
         if not rows:
-            return Sight()
+            return Observation()
         experiment, state = (str(value) for value in rows[0])
         jobs = self._ask(_JOBS, experiment, experiment)
         done = sum(state == "done" for state, _ in jobs)
         holders = tuple(str(worker) for state, worker in jobs if state == "leased")
-        return Sight(experiment, state, done, holders)
+        return Observation(experiment, state, done, holders)
 
     def _ask(self, query: str, *values: object) -> list[tuple[object, ...]]:
         if self._connection is None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from verification.chaos.campaign import perform, undisturbed
+from verification.chaos.campaign import run_schedule, run_undisturbed
 from verification.chaos.chaos_lab import Lab, open_lab
 from verification.chaos.fault_schedule import EXPERIMENTS, Fault, Schedule, Step
 
@@ -35,13 +35,13 @@ def fencing_removed(lab: Lab) -> Iterator[None]:
 
 
 def find_planted_bug(folder: Path) -> bool:
-    """Remove fencing from a lab and play late reports; return whether the bug is detected."""
+    """Remove fencing from a lab and send late reports; return whether the bug is detected."""
     with open_lab(folder, supervised=False) as lab:
-        expected = undisturbed(lab, EXPERIMENTS[:1])
+        expected = run_undisturbed(lab, EXPERIMENTS[:1])
         for seed in range(TRIES):
             step = Step(Fault.LATE_REPORT, 1, 0.0, seed)
             with fencing_removed(lab):
-                verdict = perform(lab, Schedule(seed, EXPERIMENTS[0], (step,)), expected)
+                verdict = run_schedule(lab, Schedule(seed, EXPERIMENTS[0], (step,)), expected)
             if verdict.complaints:
                 print(f"fencing removed: found ({'; '.join(verdict.complaints)[:300]})")
                 return True

@@ -71,7 +71,7 @@ class Service:
             self.process.signal_all(number)
 
 
-class Keeper:
+class RestartPolicy:
     """A restart policy: restarts ended processes after a pause until `stop`."""
 
     def __init__(
@@ -86,7 +86,7 @@ class Keeper:
         self._services = tuple(services)
         self._servers = tuple(servers)
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._keep, name="keeper", daemon=True)
+        self._thread = threading.Thread(target=self._keep, name="policy", daemon=True)
 
     def start(self) -> None:
         """Start all services and keep them running."""

@@ -23,7 +23,7 @@ from modnorm.tasks.questions import read_raw_questions
 from modnorm.tasks.sources import BUNDLED
 from verification.chaos.chaos_lab import inherited
 from verification.chaos.fault_schedule import PREDICTED
-from verification.chaos.restarted_services import Keeper, Service
+from verification.chaos.restarted_services import RestartPolicy, Service
 from verification.chaos.small_experiments import make_experiment
 from verification.labs.fork_server import Launch
 from verification.labs.forked import ForkServer, Process, session_of
@@ -132,9 +132,9 @@ def open_server(folder: Path) -> Iterator[Served]:
         arguments += ["--engine", "vllm" if in_vllm else "transformers", "--max-length", "512"]
         service = Service("serve", "modnorm", environment, arguments=arguments, folder=str(folder))
         served = Served(service, port, in_vllm)
-        keeper = Keeper(forks, folder, [service], ())
-        stack.callback(keeper.stop)
-        keeper.start()
+        policy = RestartPolicy(forks, folder, [service], ())
+        stack.callback(policy.stop)
+        policy.start()
         wait_until(served.is_ready, "the server is ready", pause=0.5)
         yield served
 
@@ -155,7 +155,7 @@ def _search(forks: ForkServer, environment: Mapping[str, str], folder: Path) -> 
 
 
 class ServedCampaign:
-    """Plays schedules on one server, whose memory must not grow from one to the next."""
+    """Runs schedules on one server, whose memory must not grow from one to the next."""
 
     def __init__(self, served: Served) -> None:
         self._served = served
@@ -185,7 +185,7 @@ class ServedCampaign:
             "mebibytes": [verdict.memory >> 20 for verdict in self.verdicts],
         }
 
-    def play(self, seed: int) -> ServedVerdict:
+    def run(self, seed: int) -> ServedVerdict:
         """Ask from several clients, kill at seeded moments, and ask everything again."""
         source, verdict, ending = random.Random(seed), ServedVerdict(seed), threading.Event()
         starts = self._served.service.starts
@@ -260,12 +260,12 @@ def _is_error(document: object) -> bool:
     return isinstance(error, dict) and error.keys() == _ERROR_FIELDS
 
 
-def play_served(folder: Path, seeds: Sequence[int]) -> ServedCampaign:
-    """Play the schedules of some seeds on a new server."""
+def run_served(folder: Path, seeds: Sequence[int]) -> ServedCampaign:
+    """Run the schedules of some seeds on a new server."""
     with open_server(folder) as served:
         campaign = ServedCampaign(served)
         for seed in seeds:
-            verdict = campaign.play(seed)
+            verdict = campaign.run(seed)
             state = "FAILED" if verdict.complaints else "ok"
             print(f"served, seed {seed} {state}: {verdict.kills} kills", flush=True)
             for complaint in verdict.complaints:

@@ -36,7 +36,7 @@ _PACE_EVENTS = 200
 _STATE_WORDS = {ExperimentState.SUCCEEDED: "finished"}
 
 
-class LabRun:
+class CatalogRun:
     """An experiment; implements `modnorm.web.sources.Run`."""
 
     def __init__(
@@ -181,7 +181,7 @@ class LabRun:
 class _Compared:
     """A run under the name that people gave it; implements `ComparedRun`."""
 
-    def __init__(self, run: LabRun) -> None:
+    def __init__(self, run: CatalogRun) -> None:
         given = run.spec.get("name")
         self.name = f"{given} ({run.name[:8]})" if given else run.name[:8]
         self.document = run.document
@@ -206,7 +206,7 @@ class LabCatalog:
         runs = [self._run(each, headlines[each.id]) for each in shown]
         return RunPage(runs, page, len(experiments) > PAGE_LINES)
 
-    def run(self, name: str) -> LabRun:
+    def run(self, name: str) -> CatalogRun:
         """Return an experiment by id; those of other tenants do not exist for the caller."""
         with self._stored.database.read() as session:
             experiment = session.get(Experiment, name)
@@ -218,8 +218,8 @@ class LabCatalog:
         """Set finished experiments side by side."""
         return compare_runs([_Compared(self.run(name)) for name in names])
 
-    def _run(self, experiment: Experiment, headline: Headline | None) -> LabRun:
-        return LabRun(self._stored, self._results, experiment, headline)
+    def _run(self, experiment: Experiment, headline: Headline | None) -> CatalogRun:
+        return CatalogRun(self._stored, self._results, experiment, headline)
 
 
 def remaining_seconds(

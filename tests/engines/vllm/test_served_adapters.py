@@ -32,12 +32,12 @@ from modnorm.prediction.ensemble_definition import EnsembleDefinition, Expert, T
 from modnorm.prediction.ranked_votes import Prediction
 from modnorm.prediction.voting_experts import Questions, VotingExperts
 from modnorm.serving.adapter_answers import AdapterAnswers
-from modnorm.serving.admission import Admission
 from modnorm.serving.answering import choose_answering
 from modnorm.serving.api_keys import ApiKeys
 from modnorm.serving.app import Server, build_app
 from modnorm.serving.metrics import ServerMetrics
 from modnorm.serving.request_bodies import ChatBody
+from modnorm.serving.request_limit import RequestLimit
 from modnorm.serving.served_ensemble import ServedEnsemble
 from modnorm.spec import ModelSpec
 from modnorm.tasks.questions import vote_key
@@ -102,7 +102,7 @@ def address(
     metrics = ServerMetrics()
     answering = choose_answering(ensemble, "vllm", metrics)
     assert isinstance(answering, AdapterAnswers)
-    parts = Server(ensemble, answering, Admission(8, metrics), metrics, ApiKeys((KEY,)), 0)
+    parts = Server(ensemble, answering, RequestLimit(8, metrics), metrics, ApiKeys((KEY,)), 0)
     config = uvicorn.Config(build_app(parts), log_level="critical", lifespan="off")
     server = uvicorn.Server(config)
 

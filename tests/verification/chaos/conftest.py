@@ -2,7 +2,7 @@
 
 import pytest
 
-from verification.chaos.campaign import undisturbed
+from verification.chaos.campaign import run_undisturbed
 from verification.chaos.chaos_lab import open_lab, working_folder
 from verification.chaos.fault_schedule import EXPERIMENTS
 
@@ -17,4 +17,4 @@ def lab():
 
 @pytest.fixture(scope="package")
 def expected(lab):
-    return undisturbed(lab, [CALIBRATED])
+    return run_undisturbed(lab, [CALIBRATED])

@@ -10,7 +10,7 @@ from verification.chaos.fault_schedule import SEARCH_FAULTS, Fault
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_command_that_repeats_a_schedule_plays_no_other(kind):
+def test_the_command_that_repeats_a_schedule_runs_no_other(kind):
     words = shlex.split(repeat_command(kind, 7, (Fault.CUT_LINK,)))
     asked = vars(_parser().parse_args(words[3:]))
     assert {name: asked[name] for name in KINDS} == {name: int(name == kind) for name in KINDS}

@@ -4,7 +4,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from verification.chaos.campaign import perform, undisturbed
+from verification.chaos.campaign import run_schedule, run_undisturbed
 from verification.chaos.chaos_lab import TRAINER, open_lab, working_folder
 from verification.chaos.fault_schedule import (
     DISTILLATION,
@@ -40,7 +40,7 @@ def test_every_schedule_of_a_distillation_kills_the_trainer():
 @pytest.mark.integration
 def test_kills_change_neither_the_dataset_nor_the_student():
     with trained_lab() as lab:
-        expected = undisturbed(lab, [DISTILLATION])
+        expected = run_undisturbed(lab, [DISTILLATION])
     assert expected[DISTILLATION].tables["rounds"][-1][-1]
     steps = (
         Step(Fault.KILL_EVALUATOR, 1, 0.2, SEED),
@@ -49,7 +49,7 @@ def test_kills_change_neither_the_dataset_nor_the_student():
         Step(Fault.KILL_TRAINER, DISTILLATION_JOBS - 1, 0.0, SEED),
     )
     with trained_lab() as lab:
-        verdict = perform(lab, Schedule(SEED, DISTILLATION, steps), expected)
+        verdict = run_schedule(lab, Schedule(SEED, DISTILLATION, steps), expected)
         assert verdict.complaints == []
         assert all(each.did for each in verdict.injections)
         assert lab.services[TRAINER].starts > 1

@@ -2,7 +2,7 @@
 
 import pytest
 
-from verification.chaos.campaign import perform, undisturbed
+from verification.chaos.campaign import run_schedule, run_undisturbed
 from verification.chaos.fault_schedule import (
     PREDICTION_FAULTS,
     PREDICTIONS,
@@ -28,7 +28,7 @@ def test_schedules_of_predictions_have_all_their_faults_and_kinds():
 @pytest.mark.integration
 def test_kills_and_a_client_that_leaves_change_no_answer(lab):
     name = PREDICTIONS[0]
-    expected = undisturbed(lab, [name])
+    expected = run_undisturbed(lab, [name])
     assert len(expected[name].tables["predictions"]) > 1
     steps = (
         Step(Fault.KILL_EVALUATOR, 0, 0.0, 1),
@@ -37,6 +37,6 @@ def test_kills_and_a_client_that_leaves_change_no_answer(lab):
         Step(Fault.FLUSH_BROKER, 3, 0.0, 4),
     )
     before = lab.services["aggregator"].starts
-    verdict = perform(lab, Schedule(1, name, steps), expected)
+    verdict = run_schedule(lab, Schedule(1, name, steps), expected)
     assert verdict.complaints == []
     assert lab.services["aggregator"].starts > before

@@ -1,8 +1,8 @@
-"""Two short schedules against real processes; `make chaos` plays as many as are asked for."""
+"""Two short schedules against real processes; `make chaos` runs as many as are asked for."""
 
 import pytest
 
-from verification.chaos.campaign import perform
+from verification.chaos.campaign import run_schedule
 from verification.chaos.fault_schedule import (
     EXPERIMENTS,
     SEARCH_FAULTS,
@@ -37,7 +37,7 @@ def test_kills_and_a_flushed_broker_change_nothing(lab, expected):
         Step(Fault.FLUSH_BROKER, 4, 0.0, 3),
         Step(Fault.KILL_EVALUATOR, 5, 0.0, 4),
     )
-    verdict = perform(lab, Schedule(1, CALIBRATED, steps), expected)
+    verdict = run_schedule(lab, Schedule(1, CALIBRATED, steps), expected)
     assert verdict.complaints == []
     assert any("in the middle of" in (each.did or "") for each in verdict.injections)
 
@@ -45,8 +45,8 @@ def test_kills_and_a_flushed_broker_change_nothing(lab, expected):
 @pytest.mark.integration
 def test_fencing_is_what_keeps_a_late_report_out(lab, expected):
     late = Schedule(2, CALIBRATED, (Step(Fault.LATE_REPORT, 1, 0.0, 5),))
-    verdict = perform(lab, late, expected)
+    verdict = run_schedule(lab, late, expected)
     assert verdict.complaints == []
     with fencing_removed(lab):
-        verdict = perform(lab, late, expected)
+        verdict = run_schedule(lab, late, expected)
     assert any("late report" in each for each in verdict.complaints)

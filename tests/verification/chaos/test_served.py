@@ -2,14 +2,14 @@
 
 import pytest
 
-from verification.chaos.serving import play_served
+from verification.chaos.serving import run_served
 
 SEED = 5
 
 
 @pytest.mark.integration
 def test_a_killed_server_loses_no_answer_but_those_in_progress(tmp_path):
-    (verdict,) = play_served(tmp_path, [SEED]).verdicts
+    (verdict,) = run_served(tmp_path, [SEED]).verdicts
     assert verdict.complaints == []
     assert verdict.kills
     assert verdict.statuses[200]

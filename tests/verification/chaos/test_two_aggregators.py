@@ -2,7 +2,7 @@
 
 import pytest
 
-from verification.chaos.campaign import perform, undisturbed
+from verification.chaos.campaign import run_schedule, run_undisturbed
 from verification.chaos.chaos_lab import AGGREGATORS, open_lab, working_folder
 from verification.chaos.fault_schedule import EXPERIMENTS, Fault, Schedule, Step
 
@@ -22,7 +22,7 @@ def test_two_aggregators_do_no_job_twice_and_lose_none():
         working_folder() as folder,
         open_lab(folder, supervised=False, paired=True) as lab,
     ):
-        expected = undisturbed(lab, [CALIBRATED])
-        verdict = perform(lab, Schedule(1, CALIBRATED, steps), expected)
+        expected = run_undisturbed(lab, [CALIBRATED])
+        verdict = run_schedule(lab, Schedule(1, CALIBRATED, steps), expected)
         assert verdict.complaints == []
         assert sum(lab.services[name].starts for name in AGGREGATORS) > 2

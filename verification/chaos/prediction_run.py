@@ -20,8 +20,8 @@ from modnorm.tasks.sources import BUNDLED
 from verification.chaos.chaos_lab import Lab
 from verification.chaos.fault_schedule import PREDICTED, PREDICTIONS, Schedule
 from verification.chaos.observer import BY_QUESTIONS, Observer
-from verification.chaos.play import Performance
 from verification.chaos.run_outcome import RunOutcome, broken_prediction
+from verification.chaos.schedule_run import ScheduleRun
 from verification.chaos.small_experiments import make_experiment
 from verification.labs.waiting import HANG_SECONDS
 
@@ -36,7 +36,7 @@ class _LeftError(Exception):
     """The client shall leave."""
 
 
-class PredictionPerformance(Performance):
+class PredictionRun(ScheduleRun):
     """One schedule on a prediction; each schedule asks the questions in another order."""
 
     def __init__(self, lab: Lab, schedule: Schedule) -> None:
@@ -98,7 +98,7 @@ class PredictionPerformance(Performance):
 
     def _leases(self) -> object:
         with closing(self._observer()) as observer:
-            return observer.rows(_LEASES, self._sight.experiment)
+            return observer.rows(_LEASES, self._observed.experiment)
 
     @override
     def _read(self) -> RunOutcome:
@@ -111,7 +111,7 @@ class PredictionPerformance(Performance):
 
     @override
     def _broken(self) -> list[str]:
-        return list(broken_prediction(self._lab.database, self._sight.experiment))
+        return list(broken_prediction(self._lab.database, self._observed.experiment))
 
 
 def _questions(source: random.Random) -> list[Mapping[str, object]]:

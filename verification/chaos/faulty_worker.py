@@ -40,7 +40,7 @@ WHERE j.experiment_id = %s AND j.state = 'done' ORDER BY j.id
 
 def shuffle_messages(lab: Lab, observer: Observer, source: random.Random) -> str | None:
     """Publish every job two or three times, and unknown jobs, then shuffle the queue."""
-    experiment = observer.look().experiment
+    experiment = observer.observe().experiment
     ids = observer.rows("SELECT id FROM jobs WHERE experiment_id = %s", experiment)
     if not ids:
         return None
@@ -74,7 +74,7 @@ def repeat_report(lab: Lab, observer: Observer, source: random.Random) -> str | 
 
     Under the same lease the report succeeds and is ignored, whatever its content.
     """
-    reported = observer.rows(_DONE, observer.look().experiment)
+    reported = observer.rows(_DONE, observer.observe().experiment)
     if not reported:
         return None
     job, token, worker, count, *fields = source.choice(reported)
@@ -85,7 +85,7 @@ def repeat_report(lab: Lab, observer: Observer, source: random.Random) -> str | 
         lease = messages.Lease(job_id=str(job), token=int(str(token)) - age)
         told.append(_send(lab, _parts(lease, descriptor, str(worker), rows)))
     if told[1] is None:
-        lab.told.append(f"a report of job {job} under an older lease was taken")
+        lab.errors.append(f"a report of job {job} under an older lease was taken")
     return f"repeated a report with other answers: {_verdict(told[0])}, then {_verdict(told[1])}"
 
 
@@ -103,7 +103,7 @@ def late_report(lab: Lab, observer: Observer) -> str | None:
     count = rows[0][0 if job.split == messages.SPLIT_SELECTION else 1]
     verdict = _send(lab, _parts(job.lease, descriptor, NAME, int(str(count))))
     if verdict is None:
-        lab.told.append(f"a late report of job {job.lease.job_id} was taken")
+        lab.errors.append(f"a late report of job {job.lease.job_id} was taken")
     return f"reported a job late: {_verdict(verdict)}"
 
 
@@ -114,9 +114,9 @@ def _channel(lab: Lab) -> grpc.Channel:
 def _claim(lab: Lab, observer: Observer) -> messages.Job | None:
     """Lease any pending job."""
     deadline = time.monotonic() + PATIENCE
-    while time.monotonic() < deadline and not (sight := observer.look()).ended:
+    while time.monotonic() < deadline and not (observation := observer.observe()).ended:
         query = "SELECT id FROM jobs WHERE experiment_id = %s AND state = 'pending' ORDER BY id"
-        for (job,) in observer.rows(query, sight.experiment):
+        for (job,) in observer.rows(query, observation.experiment):
             with suppress(grpc.RpcError, ModnormError), _channel(lab) as channel:
                 leased = claimed(channel, str(job), NAME, seconds=CALL_SECONDS)
                 if leased is not None:

@@ -13,8 +13,8 @@ from modnorm.client.client import Client
 from modnorm.errors import ModnormError, UnavailableError
 from verification.chaos.chaos_lab import Lab
 from verification.chaos.fault_schedule import DISTILLATION, Schedule, Step
-from verification.chaos.faults import INJECT, Scene
-from verification.chaos.observer import Observer, Sight
+from verification.chaos.faults import INJECT, FaultContext
+from verification.chaos.observer import Observation, Observer
 from verification.chaos.run_outcome import (
     RunOutcome,
     broken_invariants,
@@ -53,7 +53,7 @@ class Verdict:
     complaints: list[str] = field(default_factory=list)
 
 
-class Performance:
+class ScheduleRun:
     """One schedule on a lab."""
 
     def __init__(self, lab: Lab, schedule: Schedule) -> None:
@@ -61,10 +61,10 @@ class Performance:
         self._request = uuid.uuid4().hex
         self._verdict = Verdict(schedule, [Injection(step) for step in schedule.steps])
         self._cursors: list[int] = []
-        self._sight = Sight()
+        self._observed = Observation()
         self._leaving = threading.Event()
 
-    def play(self, expected: RunOutcome | None) -> tuple[Verdict, RunOutcome | None]:
+    def run(self, expected: RunOutcome | None) -> tuple[Verdict, RunOutcome | None]:
         """Act as the client, inject the faults, and compare the outcome.
 
         Args:
@@ -81,8 +81,8 @@ class Performance:
         ended = self._wait(threads[1:])
         self._verdict.seconds = time.monotonic() - began
         outcome = self._judge(expected, threads[0]) if ended else None
-        self._verdict.complaints += self._lab.told
-        self._lab.told.clear()
+        self._verdict.complaints += self._lab.errors
+        self._lab.errors.clear()
         return self._verdict, outcome
 
     def _wait(self, faults: list[threading.Thread]) -> bool:
@@ -91,9 +91,9 @@ class Performance:
         ended_at, quiet_since = None, None
         try:
             while True:
-                self._sight = observer.look()
+                self._observed = observer.observe()
                 now = time.monotonic()
-                if ended_at is None and self._sight.ended:
+                if ended_at is None and self._observed.ended:
                     ended_at = now
                 if quiet_since is None and not any(thread.is_alive() for thread in faults):
                     quiet_since = now
@@ -101,7 +101,7 @@ class Performance:
                     self._note_recovery(ended_at)
                     return True
                 if quiet_since is not None and now > quiet_since + HANG_SECONDS:
-                    self._complain(f"stuck for {HANG_SECONDS:g} s: {self._sight}")
+                    self._complain(f"stuck for {HANG_SECONDS:g} s: {self._observed}")
                     return False
                 time.sleep(_LOOK_SECONDS)
         finally:
@@ -115,13 +115,13 @@ class Performance:
         step = injection.step
         observer = self._observer()
         try:
-            while step.after and (sight := observer.look()).done < step.after:
-                if sight.ended:
+            while step.after and (observation := observer.observe()).done < step.after:
+                if observation.ended:
                     return
                 time.sleep(_LOOK_SECONDS / 2)
             time.sleep(step.delay)
-            scene = Scene(self._lab, observer, random.Random(step.seed), self._leaving)
-            injection.did = INJECT[step.fault](scene)
+            context = FaultContext(self._lab, observer, random.Random(step.seed), self._leaving)
+            injection.did = INJECT[step.fault](context)
         except Exception:  # noqa: BLE001 - any error fails the schedule
             self._complain(f"{step.fault} could not be injected: {traceback.format_exc()}")
         finally:
@@ -157,8 +157,8 @@ class Performance:
 
     def _judge(self, expected: RunOutcome | None, watcher: threading.Thread) -> RunOutcome | None:
         self._lab.wait()
-        if self._sight.state != "SUCCEEDED":
-            self._complain(f"the experiment ended as {self._sight.state}: {self._why()}")
+        if self._observed.state != "SUCCEEDED":
+            self._complain(f"the experiment ended as {self._observed.state}: {self._why()}")
             return None
         watcher.join(HANG_SECONDS)
         self._check_client(is_waiting=watcher.is_alive())
@@ -170,7 +170,7 @@ class Performance:
 
     def _broken(self) -> list[str]:
         """Return the violated invariants."""
-        return list(broken_invariants(self._lab.database, self._sight.experiment))
+        return list(broken_invariants(self._lab.database, self._observed.experiment))
 
     def _check_client(self, *, is_waiting: bool) -> None:
         """Complain if the client has not received every event once."""
@@ -182,9 +182,9 @@ class Performance:
         trains = self._verdict.schedule.experiment == DISTILLATION
         read = read_distillation if trains else read_outcome
         with suppress(ModnormError):
-            return read(self._lab.database, self._lab.server, self._sight.experiment)
+            return read(self._lab.database, self._lab.server, self._observed.experiment)
         time.sleep(1)
-        return read(self._lab.database, self._lab.server, self._sight.experiment)
+        return read(self._lab.database, self._lab.server, self._observed.experiment)
 
     @staticmethod
     def _differences(expected: RunOutcome, outcome: RunOutcome) -> Iterator[str]:
@@ -194,7 +194,7 @@ class Performance:
     def _why(self) -> str:
         observer = self._observer()
         query = "SELECT error FROM experiments WHERE id = %s"
-        errors = observer.rows(query, self._sight.experiment)
+        errors = observer.rows(query, self._observed.experiment)
         observer.close()
         return str(errors[0][0]) if errors else "the database does not say"
 

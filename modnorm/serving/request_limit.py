@@ -7,7 +7,7 @@ from modnorm.serving.api_errors import overloaded
 from modnorm.serving.metrics import ServerMetrics
 
 
-class Admission:
+class RequestLimit:
     """Counts requests in progress and refuses those above a limit; used by one event loop.
 
     Args:
