@@ -1,4 +1,4 @@
-"""The commands of the pages, run as they stand on small experiments."""
+"""The commands and the Python of the pages, run as they stand on small experiments."""
 
 import json
 import re
@@ -11,6 +11,7 @@ import yaml
 
 ROOT = Path(__file__).parents[2]
 COMMAND = re.compile(r"^ {4,}(modnorm .*)$", re.MULTILINE)
+PYTHON = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PAGES = (
     "README.md",
     "docs/tutorial.md",
@@ -93,6 +94,16 @@ def test_the_commands_of_a_page_run(place, modnorm, page):
         modnorm(*words)
         if words[0] == "init":
             shutil.copy(place / "examples" / "demo-modular-norm.yaml", place / "spec.yaml")
+
+
+@pytest.mark.parametrize("page", ["docs/results.md", "docs/analysis.md", "docs/predict.md"])
+def test_the_python_of_a_page_runs(place, page):
+    blocks = [
+        block for block in PYTHON.findall((ROOT / page).read_text()) if "Client(" not in block
+    ]
+    assert blocks
+    for block in blocks:
+        exec(compile(block, page, "exec"), {})
 
 
 def test_a_reason_is_given_for_commands_that_exist():
