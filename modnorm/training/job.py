@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
-from modnorm.errors import PreconditionError
+from modnorm.errors import PreconditionError, UnavailableError
 from modnorm.spec import TrainingSpec
 
 _PACKAGES = ("trl", "peft", "datasets", "accelerate")
@@ -108,3 +108,12 @@ def require_packages() -> None:
             field="distillation",
             remedy="pip install 'modnorm[train]'",
         )
+
+
+def cannot_write(reason: str) -> UnavailableError:
+    """Return the error for a directory of a job that cannot be written."""
+    return UnavailableError(
+        reason,
+        field="train_dir",
+        remedy="free disk space, or name another directory in MODNORM_TRAIN_DIR",
+    )

@@ -12,6 +12,7 @@ from modnorm.checkpoint.reference import Checkpoint
 from modnorm.checkpoint.weights import CheckpointWeights, weights_sha256
 from modnorm.checkpoint.writing import write_checkpoint
 from modnorm.errors import CandidateError, UnavailableError
+from modnorm.training.job import cannot_write
 from modnorm.training.trainer_setup import ATTENTION
 
 if TYPE_CHECKING:
@@ -65,9 +66,5 @@ def write_student(
     try:
         write_checkpoint(stored, tensors, dict(stored.other_tensors()), directory, notes)
     except UnavailableError as error:
-        raise UnavailableError(
-            error.message,
-            field="train_dir",
-            remedy="free disk space, or name another directory in MODNORM_TRAIN_DIR",
-        ) from error
+        raise cannot_write(error.message) from error
     return weights_sha256(stored.layout, lambda tensor: tensors[tensor.name])

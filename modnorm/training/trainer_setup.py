@@ -8,15 +8,18 @@ import torch
 from datasets import Dataset
 from huggingface_hub import constants
 from peft import LoraConfig
+from safetensors import SafetensorError
 from transformers import PrinterCallback, TrainerCallback
 from trl.trainer.sft_config import SFTConfig
 from trl.trainer.sft_trainer import SFTTrainer
+from typing_extensions import override
 
 from modnorm.checkpoint.pretrained import load_pretrained
 from modnorm.checkpoint.prompts import PromptEncoder
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.spec import TrainingSpec
 from modnorm.training.encoding import EncodedExamples
+from modnorm.training.job import cannot_write
 from modnorm.training.memory import training_dtype
 
 ATTENTION = "sdpa"
@@ -67,7 +70,7 @@ def make_trainer(
     model = load_pretrained(setup.checkpoint, dtype=setup.dtype, attention=ATTENTION)
     model.config.use_cache = False
     columns = {"input_ids": list(examples.input_ids), "labels": list(examples.labels)}
-    trainer = SFTTrainer(
+    trainer = _Trainer(
         model=model,
         args=arguments,
         train_dataset=Dataset.from_dict(columns),
@@ -77,6 +80,19 @@ def make_trainer(
     )
     trainer.remove_callback(PrinterCallback)
     return trainer
+
+
+class _Trainer(SFTTrainer):
+    """TRL's trainer, which names the folder that it cannot write a checkpoint to."""
+
+    @override
+    def _save_checkpoint(self, model: torch.nn.Module, trial: object) -> None:
+        try:
+            super()._save_checkpoint(model, trial)  # type: ignore[no-untyped-call]
+        except torch.OutOfMemoryError:
+            raise
+        except (OSError, SafetensorError, RuntimeError) as error:  # torch raises the last
+            raise cannot_write(f"cannot write {self.args.output_dir}: {error}") from error
 
 
 def _adapter(training: TrainingSpec) -> LoraConfig:

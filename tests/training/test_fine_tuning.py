@@ -14,7 +14,7 @@ from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.checkpoint.weights import CheckpointWeights, weights_sha256
 from modnorm.engines import load_engine
 from modnorm.engines.protocol import GenerationLimits
-from modnorm.errors import CancelledError, CandidateError, InvalidInputError
+from modnorm.errors import CancelledError, CandidateError, InvalidInputError, UnavailableError
 from modnorm.spec import TrainingSpec
 from modnorm.training import TrainingJob, TrainingProgress
 from modnorm.training.encoding import IGNORED, encode_examples
@@ -114,6 +114,19 @@ def test_half_a_checkpoint_is_ignored(finished, make_job):
     (killed.directory / STATE / "checkpoint-4" / "optimizer.pt").write_bytes(b"")
     train(killed)
     assert weights_of(killed) == weights_of(whole)
+
+
+@pytest.mark.parametrize("file", ["optimizer.pt", "adapter_model.safetensors"])
+def test_a_checkpoint_that_cannot_be_written_names_its_folder(finished, make_job, file):
+    job = make_job()
+    train_until(job, 1)
+    blocked = job.directory / STATE / "checkpoint-2" / file
+    blocked.mkdir(parents=True)
+    with pytest.raises(UnavailableError, match=f"cannot write {job.directory / STATE}") as refused:
+        train(job)
+    assert "free disk space" in str(refused.value)
+    blocked.rmdir()
+    assert train(job).digest == finished("lora")[1].digest
 
 
 def test_a_finished_training_is_not_repeated(finished):
