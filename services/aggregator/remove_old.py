@@ -35,6 +35,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--days", type=float, required=True, help="days since their end")
     parser.add_argument("--dry-run", action="store_true", help="only log which experiments")
     options = parser.parse_args(arguments)
+    if not options.days >= 0:  # also refuses nan
+        parser.error("--days: at least 0 is needed")
     settings = read_settings(AggregatorSettings)
     configure_logging(settings.log_level)
     try:

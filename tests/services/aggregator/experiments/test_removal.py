@@ -131,6 +131,13 @@ def test_the_program_removes_what_it_listed(old_experiment, world, capsys):
     assert rows(world.database) == set()
 
 
+@pytest.mark.parametrize("days", ["-1", "nan", "soon"])
+def test_days_that_are_no_age_are_refused(old_experiment, world, days):
+    with pytest.raises(SystemExit):
+        remove_old.main(["--days", days])
+    assert world.state(old_experiment) == ExperimentState.SUCCEEDED
+
+
 def test_an_artifact_that_another_experiment_names_stays(world):
     old, kept = world.select("old"), world.select("kept")
     world.work(old)
