@@ -9,6 +9,10 @@ from transformers import (
     Gemma3TextConfig,
     LlamaConfig,
     LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+    Olmo2Config,
+    Olmo2ForCausalLM,
     Olmo3Config,
     Olmo3ForCausalLM,
     PreTrainedModel,
@@ -63,6 +67,8 @@ BUILDERS: Mapping[str, Callable[[], PreTrainedModel]] = {
         Qwen3Config.from_dict({**SIZES, "tie_word_embeddings": True})
     ),
     "llama": lambda: LlamaForCausalLM(LlamaConfig.from_dict(SIZES)),
+    "mistral": lambda: MistralForCausalLM(MistralConfig.from_dict({**SIZES, "sliding_window": 4})),
+    "olmo2": lambda: Olmo2ForCausalLM(Olmo2Config.from_dict({**SIZES, "pad_token_id": 0})),
     "gemma3_text": lambda: Gemma3ForCausalLM(
         Gemma3TextConfig.from_dict({**SIZES, **WINDOWS, "tie_word_embeddings": True})
     ),
