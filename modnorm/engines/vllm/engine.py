@@ -325,11 +325,7 @@ class VllmEngine:
         if self._feed:
             self._feed.add(request.request_id, request.outputs[0].token_ids)
 
-    def _sampling(
-        self,
-        index: int,
-        limits: GenerationLimits,
-    ) -> SamplingParams:
+    def _sampling(self, index: int, limits: GenerationLimits) -> SamplingParams:
         """Return vLLM's parameters of one prompt's answer."""
         sampling = limits.sampling
         return SamplingParams(
