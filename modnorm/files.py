@@ -1,5 +1,6 @@
 """Atomic writes and bounded reads of files, and canonical JSON."""
 
+import errno
 import hashlib
 import json
 import os
@@ -13,6 +14,7 @@ from modnorm.errors import InvalidInputError
 
 MAX_YAML_BYTES = 2**18
 """Size limit of a spec, a suite file or a token file; reading this much YAML takes a second."""
+_WRITE_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 
 
 def write_file(path: Path, content: bytes) -> None:
@@ -53,8 +55,9 @@ def replaced_file(path: Path, *, draft: Path | None = None) -> Iterator[BinaryIO
             file.flush()
             os.fsync(file.fileno())
         draft.replace(path)
-    except OSError as error:  # an error of `write`, such as a full disk, names no file
-        error.filename = error.filename or str(path)
+    except OSError as error:
+        if error.errno in _WRITE_ERRORS:  # an error of `write` names no file
+            error.filename = error.filename or str(path)
         raise
     finally:
         draft.unlink(missing_ok=True)

@@ -1,3 +1,4 @@
+import errno
 import os
 from pathlib import Path
 
@@ -35,6 +36,15 @@ def test_an_error_of_a_write_names_the_file(tmp_path):
         os.write(os.open("/dev/full", os.O_WRONLY), b"new")
     assert caught.value.filename == str(path)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_error_of_another_source_stays_as_it_is(tmp_path):
+    def read():
+        raise ConnectionResetError(errno.ECONNRESET, "the lab is away")
+
+    with pytest.raises(ConnectionResetError) as caught, replaced_file(tmp_path / "file"):
+        read()
+    assert caught.value.filename is None
 
 
 def test_a_special_file_is_written_in_place(tmp_path):
