@@ -1,20 +1,13 @@
-"""A distillation in a lab of separate processes, each killed once."""
+"""A distillation in a lab of separate processes, by the commands of its clients."""
 
 import json
-import random
-import threading
-from contextlib import ExitStack
 
-import psycopg
 import pytest
 
 from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.tasks.puzzles import main as write_puzzles
-from verification.labs.waiting import wait_until
 
 pytestmark = pytest.mark.integration
-
-SEED = 25
 
 
 @pytest.fixture(scope="module")
@@ -52,68 +45,27 @@ def rounds_of(directory):
     return json.loads((directory / "distillation.json").read_text())["rounds"]
 
 
-def test_killed_processes_change_neither_dataset_nor_student(
-    lab, client, modnorm, spec_file, tmp_path, database_url
+def test_a_lab_of_processes_trains_the_student_of_an_embedded_run(
+    lab, client, modnorm, spec_file, tmp_path
 ):
-    own = {
-        name: {"MODNORM_STUDENT_DIR": str(tmp_path / name)}
-        for name in ("victim", "survivor", "trainer-1", "trainer-2")
+    folders = {
+        "MODNORM_STUDENT_DIR": str(tmp_path / "students"),
+        "MODNORM_TRAIN_DIR": str(tmp_path / "trainings"),
     }
-    order = random.Random(SEED)
-    with ExitStack() as stack:
-        trainings = {"MODNORM_TRAIN_DIR": str(tmp_path / "trainings")}
-        trainer = stack.enter_context(
-            lab.process("trainer", "127.0.0.1:0", "-1", **own["trainer-1"], **trainings)
-        )
-        victim = stack.enter_context(lab.evaluator("victim", **own["victim"]))
-        stack.enter_context(lab.evaluator("survivor", **own["survivor"]))
+    fetched = {"MODNORM_STUDENT_DIR": str(tmp_path / "fetched-students")}
+    with (
+        lab.process("trainer", "127.0.0.1:0", **folders),
+        lab.evaluator("one", **fetched),
+    ):
         ended = modnorm("submit", spec_file, "--server", lab.server, "--json")
         distillation = json.loads(ended.stdout)["id"]
-        messages = watched(client, distillation)
-        wait_until(lambda: harvested(database_url) > 0, "the first answers")
-        victim.kill()
-        point = 1 + order.randrange(2)
-        wait_until(lambda: harvested(database_url) > point, "more answers")
-        lab.kill_aggregator()
-        wait_for(messages, "training step", order.randrange(2))
-        assert not any("is trained" in message for message in messages)
-        trainer.kill()
-        stack.enter_context(
-            lab.process("trainer", "127.0.0.1:0", "-2", **own["trainer-2"], **trainings)
-        )
         modnorm("watch", distillation, "--server", lab.server)
-    directory, whole = tmp_path / "fetched", tmp_path / "whole"
+    directory, embedded = tmp_path / "fetched", tmp_path / "embedded"
     modnorm("show", distillation, "--server", lab.server, "--out", directory)
-    modnorm("run", spec_file, "--out", whole)
+    modnorm("run", spec_file, "--out", embedded)
     for name in ("dataset", "student", "development", "heldout"):
-        pairs = zip(rounds_of(whole), rounds_of(directory), strict=True)
+        pairs = zip(rounds_of(embedded), rounds_of(directory), strict=True)
         assert all(one[name] == other[name] for one, other in pairs), name
     model = tmp_path / "model"
     exported = modnorm("export", distillation, "--server", lab.server, "--out", model, "--json")
     assert json.loads(exported.stdout)["student"] == resolve_checkpoint(str(model)).digest
-
-
-def harvested(database_url):
-    """Return the number of finished jobs on training rows."""
-    query = "SELECT id FROM jobs WHERE split = 'harvest' AND state = 'done'"
-    with psycopg.connect(database_url) as connection:
-        return len(connection.execute(query).fetchall())
-
-
-def watched(client, distillation):
-    """Return the messages of a distillation's events, to which a thread adds new ones."""
-    messages: list[str] = []
-
-    def read():
-        messages.extend(event.message for event in client.watch(distillation))
-
-    threading.Thread(target=read, daemon=True).start()
-    return messages
-
-
-def wait_for(messages, text, skipped):
-    """Wait for an event after a number of others with the same text."""
-    wait_until(
-        lambda: sum(text in message for message in messages) > skipped or "finished" in messages,
-        text,
-    )
