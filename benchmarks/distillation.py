@@ -89,6 +89,7 @@ def write_puzzles(path: Path, number: int, others: Sequence[Path]) -> None:
     generator = random.Random(PUZZLE_SEED)
     lines: list[str] = []
     while len(lines) < number:
+        # The script beside the model has no types.
         numbers, target, _, _ = train_tiny.make_cd(generator)  # type: ignore[no-untyped-call]
         row = {"numbers": numbers, "target": target}
         if _key(row) not in taken:

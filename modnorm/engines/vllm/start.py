@@ -213,7 +213,7 @@ def finish_of(reason: str | None) -> Finish:
     """Return why vLLM ended a completion.
 
     Raises:
-        EngineError: vLLM dropped the request, for example since its process is told to end.
+        EngineError: vLLM dropped the request, for example because its process is to end.
     """
     if reason not in _FINISHES:
         raise EngineError(f"vLLM ended a request before its answer: {reason}")
