@@ -17,8 +17,6 @@ DATE = "11 Aug 2026"
 """The date in templates that print today's date, so that prompts do not change overnight."""
 _DAY = date(2026, 8, 11)
 """The same date, for templates that format it themselves."""
-_UNFINISHED = "\ufffd"
-"""Decoders write it for bytes that are no character yet."""
 _VOCABULARIES = ("tokenizer.json", "vocab.json", "tokenizer.model")
 
 
@@ -32,6 +30,8 @@ class PromptEncoder:
     def __init__(self, checkpoint: Checkpoint) -> None:
         self._tokenizer = _load_tokenizer(checkpoint)
         self.stop_ids: frozenset[int] = _stop_ids(checkpoint, self._tokenizer)
+        added = self._tokenizer.added_tokens_decoder
+        self._special = frozenset(token for token, entry in added.items() if entry.special)
 
     def encode(self, messages: Sequence["Message"]) -> list[int]:
         """Return the token ids of a conversation, up to the start of the assistant's answer.
@@ -82,6 +82,13 @@ class PromptEncoder:
         )
         return str(text)
 
+    def spelling(self, token: int) -> str | None:
+        """Return a token as the vocabulary spells it; None if `decode` leaves it out."""
+        if token in self._special:
+            return None
+        entry = self._tokenizer.convert_ids_to_tokens(token)
+        return None if entry is None else str(entry)
+
     def answer(self, ids: Sequence[int]) -> str:
         """Return the text of an answer, without special tokens and without its stop token.
 
@@ -112,37 +119,6 @@ class PromptEncoder:
                 remedy="use a model whose template accepts the roles of the task, and texts",
             ) from error
         return str(text)
-
-
-class AnswerStream:
-    """Turns the tokens of one answer into pieces of its text, as they come.
-
-    The pieces together are `PromptEncoder.answer` of all tokens. An unfinished character is held
-    back: a tokenizer of bytes may split one.
-
-    Args:
-        encoder: Decodes the tokens.
-    """
-
-    def __init__(self, encoder: PromptEncoder) -> None:
-        self._encoder = encoder
-        self._ids: list[int] = []
-        self._sent = 0
-        """Characters given out."""
-
-    def add(self, ids: Sequence[int]) -> str:
-        """Return the text that new tokens complete; it may be empty."""
-        self._ids += ids
-        return self._piece(self._encoder.answer(self._ids).rstrip(_UNFINISHED))
-
-    def end(self) -> str:
-        """Return the text that was held back."""
-        return self._piece(self._encoder.answer(self._ids))
-
-    def _piece(self, text: str) -> str:
-        piece = text[self._sent :]
-        self._sent = max(self._sent, len(text))
-        return piece
 
 
 def check_fit(prompts: Sequence[Sequence[int]], max_tokens: int, checkpoint: Checkpoint) -> int:

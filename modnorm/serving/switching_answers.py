@@ -10,7 +10,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
-from modnorm.checkpoint.prompts import AnswerStream, PromptEncoder
+from modnorm.checkpoint.answer_stream import AnswerStream
+from modnorm.checkpoint.prompts import PromptEncoder
 from modnorm.engines import Engine
 from modnorm.errors import EngineError, InvalidInputError
 from modnorm.prediction.ensemble_definition import EnsembleDefinition

@@ -5,7 +5,7 @@ import shutil
 import pytest
 from tokenizers import Tokenizer
 
-from modnorm.checkpoint.prompts import AnswerStream, PromptEncoder, check_fit
+from modnorm.checkpoint.prompts import PromptEncoder, check_fit
 from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.errors import InvalidInputError
 from modnorm.tasks.protocol import Message
@@ -54,25 +54,6 @@ def test_an_answer_omits_its_stop_token(copy):
     assert prompts.answer([]) == prompts.answer([2]) == ""
     edit(copy / "generation_config.json", eos_token_id=[2, *blank])
     assert encoder(copy).answer([*four, *blank]) == "4"
-
-
-def test_pieces_of_a_stream_are_the_answer_and_hold_unfinished_characters_back():
-    encoder = PromptEncoder(resolve_checkpoint("tiny-thicket"))
-    text = "so: \u4f60\u597d \U0001f600\n#### 7"
-    ids = encoder.encode_text(text)
-    stream = AnswerStream(encoder)
-    pieces = [stream.add([token]) for token in [*ids, min(encoder.stop_ids)]]
-    assert "".join(pieces) == text
-    assert not any("\ufffd" in piece for piece in pieces)
-    assert sum(map(bool, pieces)) > 5
-
-
-def test_a_stream_ends_with_the_bytes_that_are_no_character():
-    encoder = PromptEncoder(resolve_checkpoint("tiny-thicket"))
-    ids = encoder.encode_text("7\U0001f600")[:-1]
-    stream = AnswerStream(encoder)
-    assert stream.add(ids) == "7"
-    assert stream.end() == encoder.answer(ids)[1:]
 
 
 def test_stop_tokens_come_from_the_generation_config(copy):

@@ -18,8 +18,9 @@ from vllm.sampling_params import RequestOutputKind
 from vllm.usage.usage_lib import UsageContext
 from vllm.v1.engine.async_llm import AsyncLLM
 
+from modnorm.checkpoint.answer_stream import AnswerStream
 from modnorm.checkpoint.checkpoint_files import require_unchanged
-from modnorm.checkpoint.prompts import AnswerStream, PromptEncoder
+from modnorm.checkpoint.prompts import PromptEncoder
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.checkpoint.weights import CheckpointWeights
 from modnorm.engines.protocol import Completion, GenerationLimits
