@@ -16,6 +16,7 @@ import torch
 from vllm.config import VllmConfig
 from vllm.platforms import current_platform
 
+from modnorm.engines.vllm.internals.draft_verification import verify_in_one_warp
 from modnorm.engines.vllm.internals.register_entry import RegisterEntry, Stage, resolve
 from modnorm.engines.vllm.speculator import PopulationProposer, PopulationSpeculator
 
@@ -66,7 +67,7 @@ def draft_arguments(sequences: int) -> Mapping[str, object]:
 
 
 def install_speculator() -> None:
-    """Let vLLM's runner of version 2 make the population's speculator, in this process.
+    """Let vLLM's runner of version 2 make the population's speculator, and verify its drafts.
 
     It changes nothing for engines without drafts. The register refuses drafts where a name is
     missing.
@@ -80,6 +81,7 @@ def install_speculator() -> None:
     if isinstance(make, _SpeculatorMaker):
         return
     _support_method()
+    verify_in_one_warp()
     for module in (sys.modules[_PACKAGE], sys.modules.get(_RUNNER)):
         if module is not None:
             setattr(module, _SPECULATOR_MAKER, _SpeculatorMaker(make))

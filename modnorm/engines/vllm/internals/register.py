@@ -7,6 +7,7 @@ import logging
 from collections.abc import Collection, Sequence
 
 from modnorm.engines.vllm.internals.block_allocation import BLOCK_ALLOCATION
+from modnorm.engines.vllm.internals.draft_verification import DRAFT_VERIFICATION
 from modnorm.engines.vllm.internals.drafting import DRAFT_METHOD, DRAFTER
 from modnorm.engines.vllm.internals.in_flight_steps import IN_FLIGHT_STEPS
 from modnorm.engines.vllm.internals.interfaces import INTERFACES
@@ -32,6 +33,7 @@ REGISTER: Sequence[RegisterEntry] = (
     WORKER_ERRORS,
     DRAFT_METHOD,
     DRAFTER,
+    DRAFT_VERIFICATION,
     *INTERFACES,
 )
 OPTIMISATIONS = frozenset(entry.name for entry in REGISTER if entry.kind is Kind.OPTIMISATION)
