@@ -55,20 +55,16 @@ class Loading:
 
 
 def engine_settings(job: messages.Job, share: float) -> EngineSettings:
-    """Return the settings of a job's engine, which takes a share of a GPU's memory.
-
-    Engines that share a GPU do not draft: with drafts, GPU errors have ended all of them
-    (docs/drafts.md).
-    """
-    spec, defaults, shares = job.engine, EngineSettings(), share <= _SHARED
+    """Return the settings of a job's engine, which takes a share of a GPU's memory."""
+    spec, defaults = job.engine, EngineSettings()
     return EngineSettings(
         max_model_len=spec.max_model_len or None,
         gpu_memory_utilization=share,
         tensor_parallel_size=spec.tensor_parallel_size or defaults.tensor_parallel_size,
         max_num_seqs=spec.max_num_seqs or defaults.max_num_seqs,
         numerics=Numerics(spec.numerics or defaults.numerics),
-        drafts=Drafts.NONE if shares else Drafts(spec.drafts or defaults.drafts),
-        worker_process=not shares,
+        drafts=Drafts(spec.drafts or defaults.drafts),
+        worker_process=share > _SHARED,
     )
 
 
