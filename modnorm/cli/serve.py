@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from modnorm.cli.interruption import ending_at_once
 from modnorm.cli.options import BaseModel, BaseRevision, Json, Population, RunServer, Size
 from modnorm.cli.predict import EngineName, Source
 
@@ -52,12 +53,13 @@ def serve(  # noqa: PLR0913 - each argument is an option of the command
     The answer is the vote of its experts. An address other than loopback needs --api-keys.
     Ctrl-C ends the server.
     """
-    from modnorm.cli.predict_work import EnsembleChoice
-    from modnorm.cli.serve_work import Listening, serve_ensemble
-    from modnorm.prediction.base_model import BasePlace
-    from modnorm.prediction.predictor import PredictionSettings
+    with ending_at_once():  # the imports take seconds
+        from modnorm.cli.predict_work import EnsembleChoice
+        from modnorm.cli.serve_work import Listening, serve_ensemble
+        from modnorm.prediction.base_model import BasePlace
+        from modnorm.prediction.predictor import PredictionSettings
 
-    choice = EnsembleChoice(run, server, population, size)
-    settings = PredictionSettings(BasePlace(model, revision), engine)
-    listening = Listening(host, port, api_keys, max_requests, max_length, as_json)
-    serve_ensemble(choice, settings, listening)
+        choice = EnsembleChoice(run, server, population, size)
+        settings = PredictionSettings(BasePlace(model, revision), engine)
+        listening = Listening(host, port, api_keys, max_requests, max_length, as_json)
+        serve_ensemble(choice, settings, listening)

@@ -1,10 +1,8 @@
 """What `modnorm serve` does: it loads an ensemble, binds a socket and serves."""
 
 import asyncio
-import signal
 import socket
 import time
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +10,7 @@ import typer
 import uvicorn
 
 from modnorm.cli.console import emit_json, stderr, stdout
+from modnorm.cli.interruption import EXIT_CODE
 from modnorm.cli.listening import listen
 from modnorm.cli.predict_work import EnsembleChoice
 from modnorm.errors import EngineError, InvalidInputError
@@ -25,8 +24,6 @@ from modnorm.serving.request_limit import RequestLimit
 from modnorm.serving.served_ensemble import ServedEnsemble
 from modnorm.web.guard import LOOPBACK, Guard
 
-_INTERRUPTED = 130
-"""Exit code after Ctrl-C; after SIGTERM it is 0."""
 _SHUTDOWN_SECONDS = 30
 """Longest time that open requests get at the end."""
 _LOOK_SECONDS = 1.0
@@ -65,7 +62,7 @@ class Listening:
 def serve_ensemble(
     choice: EnsembleChoice, settings: PredictionSettings, listening: Listening
 ) -> None:
-    """Serve until Ctrl-C or SIGTERM.
+    """Serve until Ctrl-C or SIGTERM, whose exception ends a load.
 
     Args:
         choice: The ensemble.
@@ -85,9 +82,13 @@ def serve_ensemble(
     answering = choose_answering(ensemble, settings.engine, metrics)
     limit = RequestLimit(listening.max_requests, metrics)
     server = Server(ensemble, answering, limit, metrics, keys, int(time.time()))
-    with listen(listening.host, listening.port) as listener, suppress(KeyboardInterrupt):
-        asyncio.run(_serve(server, listening, listener))
-    raise typer.Exit(_INTERRUPTED)
+    with listen(listening.host, listening.port) as listener:
+        try:
+            asyncio.run(_serve(server, listening, listener))
+        except (KeyboardInterrupt, SystemExit) as end:
+            if answering.is_loading:
+                raise
+            raise typer.Exit(EXIT_CODE if isinstance(end, KeyboardInterrupt) else 0) from end
 
 
 async def _serve(server: Server, listening: Listening, listener: socket.socket) -> None:
@@ -121,7 +122,6 @@ async def _listen(server: Server, listener: socket.socket) -> None:
         lifespan="off",
         timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
     )
-    signal.signal(signal.SIGTERM, _exit)  # uvicorn raises the signal again at its end
     serving = uvicorn.Server(config)
     watching = asyncio.create_task(_stop_without_engine(serving, server.answering))
     try:
@@ -140,7 +140,3 @@ async def _stop_without_engine(serving: uvicorn.Server, answering: Answering) ->
     while answering.is_alive:  # noqa: ASYNC110 - polls an engine
         await asyncio.sleep(_LOOK_SECONDS)
     serving.should_exit = True
-
-
-def _exit(*_: object) -> None:
-    raise SystemExit(0)

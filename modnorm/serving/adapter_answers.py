@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -48,7 +48,11 @@ class AdapterEngine(Protocol):
         """
 
     def stop(self) -> None:
-        """Free the model; requests in progress fail."""
+        """Free the model, without waiting for its load; requests in progress fail."""
+
+    @property
+    def is_loading(self) -> bool:
+        """Whether a thread loads the base; only the end of the process interrupts it."""
 
     @property
     def is_alive(self) -> bool:
@@ -109,7 +113,7 @@ class AdapterAnswers:
         for expert in self._experts:
             with TemporaryDirectory(prefix="modnorm-adapter-") as scratch:
                 folder = Path(scratch) / "adapter"
-                await asyncio.to_thread(self._write, expert, folder)
+                await _to_end(asyncio.to_thread(self._write, expert, folder))
                 await self._engine.add(self._numbers[expert.index], folder)
         self._is_ready = True
 
@@ -129,6 +133,11 @@ class AdapterAnswers:
     def is_alive(self) -> bool:
         """Whether the engine works, has not been started, or is loaded again."""
         return not self._has_failed
+
+    @property
+    def is_loading(self) -> bool:
+        """Whether a thread loads the base; only the end of the process interrupts it."""
+        return self._engine.is_loading
 
     async def answer(self, question: Question) -> AsyncGenerator[str | Prediction]:
         """Yield pieces of the text if the question streams, then the prediction."""
@@ -192,3 +201,12 @@ class AdapterAnswers:
                     pieces.put_nowait((rank, piece))
         except Exception as error:  # noqa: BLE001 - `answer` raises it
             pieces.put_nowait((rank, error))
+
+
+async def _to_end(work: Awaitable[object]) -> None:
+    """Await some work to its end, even if the caller is cancelled: it uses the caller's files."""
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.shield(task)
+    finally:
+        await asyncio.wait([task])

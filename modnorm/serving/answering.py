@@ -34,7 +34,14 @@ class Answering(Protocol):
         """
 
     def stop(self) -> None:
-        """Answer the questions that wait, or drop them, and free the model."""
+        """Answer the questions that wait, or drop them, and free the model.
+
+        It does not wait for a load.
+        """
+
+    @property
+    def is_loading(self) -> bool:
+        """Whether a thread loads the model; only the end of the process interrupts it."""
 
     @property
     def is_ready(self) -> bool:

@@ -88,6 +88,11 @@ class SwitchingAnswers:
         """Whether the thread runs, or has not been started."""
         return self._thread.ident is None or self._thread.is_alive()
 
+    @property
+    def is_loading(self) -> bool:
+        """Whether the thread loads the engine, which nothing can interrupt."""
+        return self._thread.is_alive() and (self._reloading or not self._loading.done())
+
     async def answer(self, question: Question) -> AsyncGenerator[str | Prediction]:
         """Yield pieces and the prediction; closing it drops the question while it waits."""
         loop, tokens = asyncio.get_running_loop(), asyncio.Queue[Sequence[int] | None]()
@@ -111,10 +116,15 @@ class SwitchingAnswers:
             self._changed.notify()
 
     def stop(self) -> None:
-        """Answer the questions that wait, then free the engine and end the thread."""
+        """Answer the questions that wait, then free the engine and end the thread.
+
+        It does not wait for a load.
+        """
         with self._changed:
             self._stopping = True
             self._changed.notify()
+            if self.is_loading:
+                return
         if self._thread.ident is not None:
             self._thread.join()
 
@@ -127,8 +137,11 @@ class SwitchingAnswers:
         self._loading.set_result(None)
         try:
             while batch := self._next_batch():
-                if not self._answer(engine, batch):
-                    engine = self._load_again(engine)
+                if self._answer(engine, batch):
+                    continue
+                if not self._may_load_again():
+                    break
+                engine = self._load_again(engine)
         except Exception:  # the engine that failed is closed
             logger.exception("the engine cannot be loaded again")
         else:
@@ -137,9 +150,13 @@ class SwitchingAnswers:
         finally:
             self._refuse_waiting()
 
+    def _may_load_again(self) -> bool:
+        with self._changed:
+            self._reloading = not self._stopping
+            return self._reloading
+
     def _load_again(self, engine: Engine) -> Engine:
         """Replace an engine that failed; meanwhile requests wait."""
-        self._reloading = True
         try:
             with suppress(EngineError):
                 engine.close()

@@ -101,6 +101,7 @@ class ScriptedAdapters:
         self.asked: list[tuple[int, int, bool]] = []
         self.aborted: list[int] = []
         self.is_alive = True
+        self.is_loading = False
         self.load_failure: Exception | None = None
         self.loads = 0
 

@@ -7,8 +7,10 @@ The adapters are low-rank candidates in PEFT's format. vLLM adds their products 
 import asyncio
 import os
 from collections.abc import AsyncGenerator, Sequence
+from concurrent.futures import Future
 from contextlib import aclosing
 from pathlib import Path
+from threading import Thread
 
 from vllm import RequestOutput, SamplingParams, envs
 from vllm.engine.arg_utils import AsyncEngineArgs
@@ -63,6 +65,7 @@ class AdapterEngine:
             **overrides.arguments,
         }
         self._llm: AsyncLLM | None = None
+        self._loading: Thread | None = None
         self._adapters: dict[int, LoRARequest] = {}
         self._requests = 0
         self._is_stopped = False
@@ -78,12 +81,23 @@ class AdapterEngine:
         _prepare_process()
         with vllm_failures(f"loading {self._checkpoint.name} into vLLM"):
             # In a thread, so that a server answers its probes while it loads an engine again.
-            self._llm = await asyncio.to_thread(
-                AsyncLLM.from_engine_args,
-                AsyncEngineArgs(**self._arguments),
-                usage_context=UsageContext.ENGINE_CONTEXT,
-            )
+            loaded = Future[None]()
+            loaded.set_running_or_notify_cancel()  # a cancelled start must not cancel it
+            self._loading = Thread(target=self._load, args=(loaded,), daemon=True)
+            self._loading.start()
+            await asyncio.wrap_future(loaded)
         require_unchanged(self._checkpoint.directory, self._checkpoint.digest)
+
+    def _load(self, loaded: Future[None]) -> None:
+        arguments = AsyncEngineArgs(**self._arguments)
+        try:
+            self._llm = AsyncLLM.from_engine_args(
+                arguments, usage_context=UsageContext.ENGINE_CONTEXT
+            )
+        except BaseException as error:  # noqa: BLE001 - `start` raises it
+            loaded.set_exception(error)
+        else:
+            loaded.set_result(None)
 
     async def add(self, adapter: int, folder: Path) -> None:
         """Load an adapter in PEFT's format; the folder is not read again.
@@ -101,11 +115,16 @@ class AdapterEngine:
         self._adapters[adapter] = request
 
     def stop(self) -> None:
-        """Free the model; requests in progress fail."""
+        """Free the model, without waiting for its load; requests in progress fail."""
         self._is_stopped = True
         if self._llm is not None:
             self._llm.shutdown()
             self._llm = None
+
+    @property
+    def is_loading(self) -> bool:
+        """Whether a thread loads the base; only the end of the process interrupts it."""
+        return self._loading is not None and self._loading.is_alive()
 
     @property
     def is_alive(self) -> bool:

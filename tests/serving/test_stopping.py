@@ -1,0 +1,106 @@
+"""A server that is stopped while it loads: a process of its own, and its end."""
+
+import asyncio
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from modnorm.errors import EngineError
+from modnorm.serving.api_errors import ApiError
+from modnorm.serving.metrics import ServerMetrics
+from modnorm.serving.served_ensemble import Question
+from modnorm.serving.switching_answers import SwitchingAnswers
+from verification.labs.waiting import wait_until
+
+SERVER = """
+import multiprocessing, pathlib, sys, time
+from types import SimpleNamespace
+from modnorm.checkpoint.reference import resolve_checkpoint
+from modnorm.cli import serve_work
+from modnorm.cli.interruption import ending_at_once
+from modnorm.geometry.scale_map import ScaleMap
+from modnorm.perturbation.descriptor import Descriptor
+from modnorm.prediction.ensemble_definition import EnsembleDefinition, Expert, TaskIdentity
+from modnorm.prediction.predictor import PredictionSettings
+from modnorm.serving import answering
+from modnorm.spec import ModelSpec
+
+def load(*_):
+    child = multiprocessing.get_context("spawn").Process(target=time.sleep, args=(600,))
+    child.start()
+    pathlib.Path(sys.argv[1]).write_text(str(child.pid))
+    time.sleep(600)
+
+if __name__ == "__main__":
+    answering.load_engine = load
+    base = resolve_checkpoint("tiny-thicket")
+    expert = Expert(0, Descriptor("portable-v1", 1, "randopt", 0.1, "m", ()))
+    definition = EnsembleDefinition(
+        ModelSpec(name="tiny-thicket"), base.digest, TaskIdentity("gsm8k", "gsm8k-v2", None, 64),
+        ScaleMap("randopt", base.digest, ()), 1, (expert,),
+    )
+    choice = SimpleNamespace(find=lambda: definition, check_example=lambda *_: None)
+    listening = serve_work.Listening("127.0.0.1", 0, None, 8, None, as_json=True)
+    settings = PredictionSettings(engine="transformers")
+    with ending_at_once():
+        serve_work.serve_ensemble(choice, settings, listening)
+"""
+"""A server whose engine takes ten minutes to load, in a thread and a process below it."""
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)])
+def test_a_server_that_loads_ends_at_once_with_its_children(tmp_path, number, code):
+    script, child = tmp_path / "server.py", tmp_path / "child"
+    script.write_text(SERVER)
+    with subprocess.Popen(
+        [sys.executable, script, child], stderr=subprocess.PIPE, text=True, cwd=tmp_path
+    ) as server:
+        try:
+            wait_until(lambda: child.exists() and child.read_text(), "the engine loads")
+            begun = time.monotonic()
+            server.send_signal(number)
+            _, errors = server.communicate(timeout=30)
+        finally:
+            server.kill()
+    assert (server.returncode, errors) == (code, "")
+    assert time.monotonic() - begun < 10
+    wait_until(lambda: not is_running(int(child.read_text())), "the child has ended")
+
+
+def is_running(process):
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_an_engine_that_fails_while_the_server_stops_is_not_loaded_again(engine, ensemble):
+    metrics = ServerMetrics()
+    answers = SwitchingAnswers(
+        engine.load, ensemble.models, ensemble.task, metrics, ensemble.encoder
+    )
+    question = Question("expert-1", None, [1], 8)
+
+    async def ask():
+        return [piece async for piece in answers.answer(question)]
+
+    async def stop():
+        await answers.start()
+        engine.lives, engine.left = [], 0
+        engine.gate.clear()
+        asked = [asyncio.create_task(ask()) for _ in range(2)]
+        await asyncio.sleep(0.1)
+        stopping = asyncio.create_task(asyncio.to_thread(answers.stop))
+        await asyncio.sleep(0.1)
+        engine.gate.set()
+        await asyncio.wait_for(stopping, 60)
+        return await asyncio.gather(*asked, return_exceptions=True)
+
+    errors = asyncio.run(stop())
+    assert all(isinstance(error, EngineError | ApiError) for error in errors)
+    assert engine.loads == 1
+    assert engine.is_closed
