@@ -17,3 +17,13 @@ def engine_failures(action: str) -> Iterator[None]:
         yield
     except (RuntimeError, MemoryError, OSError) as error:
         raise EngineError(f"{action} failed: {error}") from error
+
+
+def not_the_base(cause: str) -> EngineError:
+    """Return the error of an engine whose weights are neither base nor candidate.
+
+    It is unknown which of its copies is right, so the weights are not repaired.
+    """
+    return EngineError(
+        f"the weights are not the base any more: {cause}", remedy="load the model again"
+    )

@@ -148,7 +148,8 @@ class Engine(Protocol):
         Call it between two decode steps of the candidate's request, for instance from `poll`.
         After the context the request continues with its next token. The sequences that share a
         batch may then differ by a step, and so the rounding. An exception inside the context
-        ends the candidate and its request and leaves the engine at its base.
+        ends the candidate and its request and leaves the engine at its base. An engine that cannot
+        restore its base drops the request and answers nothing more.
 
         Raises:
             PreconditionError: no candidate is held, or another one is held at the end of the

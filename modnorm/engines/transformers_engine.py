@@ -20,13 +20,13 @@ from modnorm.checkpoint.reference import Checkpoint
 from modnorm.checkpoint.weights import CheckpointWeights, require_same_architecture
 from modnorm.engines.causal import CausalModel
 from modnorm.engines.decoding import Decoder
-from modnorm.engines.failures import engine_failures
+from modnorm.engines.failures import engine_failures, not_the_base
 from modnorm.engines.parameter_views import weight_views
 from modnorm.engines.protocol import Completion, Finish, GenerationLimits, OnTokens
 from modnorm.engines.settings import DEFAULT_SHARE
 from modnorm.engines.slots import ATTENTION, bytes_per_token
 from modnorm.engines.vllm.memory import weight_bytes
-from modnorm.errors import DoesNotFitError, EngineError, PreconditionError
+from modnorm.errors import DoesNotFitError, PreconditionError
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.candidate_weights import CandidateWeights
 from modnorm.perturbation.descriptor import Descriptor
@@ -85,6 +85,8 @@ class TransformersEngine:
         self._max_rows = max_rows
         self._cache_tokens = cache // bytes_per_token(model.config, arithmetic)
         self._candidate: tuple[Descriptor, ScaleMap] | None = None
+        self._is_restored = True
+        """Whether the weights are the base outside of a candidate."""
         self._cached = 0
         """Tokens of the caches of all requests, parked ones included."""
 
@@ -128,6 +130,7 @@ class TransformersEngine:
         """Make the end of a lineage the base; see `Engine.rebase`."""
         if self._candidate:
             raise PreconditionError("the engine holds a candidate")
+        self._require_restored()
         with engine_failures("applying a lineage"):
             self._weights.rebase(lineage, poll=poll)
 
@@ -187,24 +190,26 @@ class TransformersEngine:
         return self._candidate
 
     def _restore_base(self) -> None:
-        self._candidate = None
+        self._candidate, self._is_restored = None, False
         with engine_failures("restoring the weights"):
             self._weights.restore()
+        self._is_restored = True
 
     def _require_base(self) -> None:
         """Compare weights and pristine copy bit for bit, before a candidate is written.
 
-        They can differ if a restore failed half-way or something wrote to either copy. A candidate
-        that leaves a tensor unchanged would keep the error. It is unknown which copy is right, so
-        the weights are not repaired.
+        They can differ if something wrote to either copy. A candidate that leaves a tensor
+        unchanged would keep the error.
         """
+        self._require_restored()
         with engine_failures("comparing the weights with the base"):
             pristine = self._weights.is_pristine()
         if not pristine:
-            raise EngineError(
-                "the weights are not the base any more: something else wrote to them",
-                remedy="load the model again",
-            )
+            raise not_the_base("something else wrote to them")
+
+    def _require_restored(self) -> None:
+        if not self._is_restored:
+            raise not_the_base("a restore has failed")
 
     def generate(
         self,
@@ -227,6 +232,8 @@ class TransformersEngine:
     ) -> Generator[Completion]:
         if not prompts:
             return
+        if self._candidate is None:
+            self._require_restored()
         decoder = Decoder(
             self._model,
             prompts,

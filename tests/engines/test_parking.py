@@ -1,12 +1,13 @@
 """The conformance suite for parking candidates in the middle of a request."""
 
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from typing import Any
 
 import pytest
 
 from modnorm.engines import Completion, Engine, GenerationLimits
-from modnorm.errors import CancelledError, PreconditionError
+from modnorm.errors import CancelledError, EngineError, PreconditionError
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
 
@@ -129,6 +130,50 @@ def test_an_exception_while_parked_keeps_another_candidate(
             list(completions)
         said += request
     assert sorted(said, key=lambda one: one.index) == undisturbed
+    assert engine.has_room(prompts, LIMITS) == room
+
+
+@contextmanager
+def failing_restores(engine: Any) -> Iterator[None]:
+    """Let restores of the base fail; restore it at the end."""
+    ranks = getattr(engine, "_ranks", None)
+    with pytest.MonkeyPatch.context() as patch:
+        call = ranks._call if ranks else None
+
+        def fail(*arguments: object) -> object:
+            if call and arguments != ("restore",):
+                return call(*arguments)
+            raise RuntimeError("the device is gone") if call is None else EngineError("it is gone")
+
+        patch.setattr(ranks or engine._weights, "_call" if ranks else "restore", fail)
+        yield
+    ranks.restore() if ranks else engine._restore_base()
+
+
+def test_an_engine_whose_restore_failed_keeps_no_parked_request_and_refuses_work(
+    engine: Engine, prompts: Prompts, scale_map: ScaleMap, draw: Draw
+) -> None:
+    before, room = answers(engine, prompts), engine.has_room(prompts, LIMITS)
+    candidate = draw(scale_map, 5, radius=0.1)
+    poll = parked_after(engine, 2, lambda: pytest.fail("the candidate is parked"))
+    with failing_restores(engine):
+        with (
+            pytest.raises(EngineError, match="is gone"),
+            engine.candidate(candidate, scale_map),
+            closing(engine.generate(prompts, LIMITS, poll=poll)) as completions,
+        ):
+            list(completions)
+        assert engine.has_room(prompts, LIMITS) == room
+        with pytest.raises(EngineError, match="not the base"):
+            answers(engine, prompts)
+        with pytest.raises(EngineError, match="not the base"):
+            engine.rebase(None)
+        with (
+            pytest.raises(EngineError, match="not the base"),
+            engine.candidate(candidate, scale_map),
+        ):
+            pass
+    assert answers(engine, prompts) == before
     assert engine.has_room(prompts, LIMITS) == room
 
 

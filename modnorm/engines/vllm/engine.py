@@ -82,7 +82,9 @@ class VllmEngine:
         gather = OUTPUT_GATHERING.name in self._optimisations
         self._stepper = Stepper(self._engine, gather=gather)
         try:
-            self._parking = self._make_parking()
+            running = self._settings.max_num_seqs
+            sequences = running + parked_limit(checkpoint, self._settings)
+            self._parking = Parking(self._engine, self._stepper, running, sequences)
             digest = checkpoint.digest
             self._ranks = RankGroup(self._engine, stored.layout, stored.dtype, digest)
             drafts = self._settings.drafts is Drafts.POPULATION
@@ -135,6 +137,7 @@ class VllmEngine:
         if self._candidate:
             raise PreconditionError("the engine holds a candidate")
         self._require_idle()
+        self._ranks.require_restored()
         self._ranks.rebase(lineage, poll or _no_poll)
 
     def moments(self) -> Sequence[tuple[float, float]]:
@@ -160,8 +163,10 @@ class VllmEngine:
             # A candidate that was abandoned while parked no longer holds the engine.
             if self._candidate is candidate:
                 self._candidate = None
-                self._abort(self._waiting)
-                self._ranks.restore()
+                try:
+                    self._abort(self._waiting)
+                finally:
+                    self._ranks.restore()
 
     def has_room(self, prompts: Sequence[Sequence[int]], limits: GenerationLimits) -> bool:
         """Whether the cache has room for another candidate's request beside all others."""
@@ -183,10 +188,10 @@ class VllmEngine:
             raise
         self._candidate = None
         waiting, self._waiting = self._waiting, {}
-        self._ranks.restore()
-        if self._feed:
-            self._feed.send()
         try:
+            self._ranks.restore()
+            if self._feed:
+                self._feed.send()
             yield
             self._write_candidate(*candidate)
         except BaseException:
@@ -269,6 +274,8 @@ class VllmEngine:
         if not prompts:
             return
         self._require_idle()
+        if self._candidate is None:
+            self._ranks.require_restored()
         checks = self._ranks.logit_checks(wait=PENDING_CALLS.name not in self._optimisations)
         waiting: dict[str, int] = {}
         self._waiting, self._unchecked = waiting, True
@@ -339,11 +346,6 @@ class VllmEngine:
             # Otherwise vLLM makes an output for each unfinished answer at every step.
             output_kind=RequestOutputKind.FINAL_ONLY,
         )
-
-    def _make_parking(self) -> Parking:
-        running = self._settings.max_num_seqs
-        sequences = running + parked_limit(self._checkpoint, self._settings)
-        return Parking(self._engine, self._stepper, running, sequences)
 
     def _abort(self, waiting: dict[str, int]) -> None:
         """Drop the unfinished answers of a request."""

@@ -10,6 +10,7 @@ from vllm.v1.engine.llm_engine import LLMEngine
 from modnorm.checkpoint.layout import Layout, PhysicalTensor
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.checkpoint.weights import weights_sha256
+from modnorm.engines.failures import not_the_base
 from modnorm.engines.vllm.serialization import (
     Answer,
     Value,
@@ -50,6 +51,8 @@ class RankGroup:
         self._scale_map = ""
         """Digest of the scale map that the ranks have."""
         self._state: str | None = NO_LINEAGE
+        self._is_restored = True
+        """Whether the weights are the base outside of a candidate."""
         with _calling("hold", engine):
             answers = engine.collective_rpc("modnorm_hold", args=(model_digest,))
         ranks = _values("hold", answers)
@@ -60,14 +63,20 @@ class RankGroup:
         """Compare weights and pristine copies bit for bit, before a candidate is written.
 
         Raises:
-            EngineError: something else changed either since the last candidate. It is unknown
-                which is right, so the weights are not repaired.
+            EngineError: the last restore failed, or something else changed either since.
         """
+        self.require_restored()
         if not all(self._call("is_pristine")):
-            raise EngineError(
-                "the weights are not the base any more: something else wrote to them",
-                remedy="load the model again",
-            )
+            raise not_the_base("something else wrote to them")
+
+    def require_restored(self) -> None:
+        """Refuse to work with weights whose last restore failed.
+
+        Raises:
+            EngineError: it failed.
+        """
+        if not self._is_restored:
+            raise not_the_base("a restore has failed")
 
     def rebase(self, lineage: Lineage | None, poll: Callable[[], None]) -> None:
         """Make the end of a lineage the base on every rank; None for the model.
@@ -115,7 +124,9 @@ class RankGroup:
 
     def restore(self) -> None:
         """Restore the base on every rank."""
+        self._is_restored = False
         self._call("restore")
+        self._is_restored = True
 
     def has_finite_logits(self) -> bool:
         """Whether all logits since the last change of weights are finite."""
