@@ -29,7 +29,7 @@ def module(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 def test_programs_have_one_warp(module: ModuleType) -> None:
-    module._insert_resampled_kernel = Kernel()
+    module.__dict__["_insert_resampled_kernel"] = Kernel()
     assert not DRAFT_VERIFICATION.self_test(None)
     for _ in range(2):
         verify_in_one_warp()
