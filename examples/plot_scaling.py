@@ -8,7 +8,7 @@ from modnorm import load_run
 
 
 def main(directory: str, image: str) -> None:
-    """Draw one line for each K, with 95 % intervals."""
+    """Draw one line for each K, with 95 % Wilson intervals."""
     table = load_run(directory).to_pandas()
     figure = Figure(layout="constrained")
     axes = figure.add_subplot()

@@ -21,7 +21,7 @@ from modnorm.analysis.report import page_environment, settings_text
 
 REPORT = "report.html"
 """Name of the report in the directory of a distillation."""
-_CAPTION = "Held-out accuracy of each round's models with 95 % intervals, and of the base."
+_CAPTION = "Held-out accuracy of each round's models with 95 % Wilson intervals, and of the base."
 _APART = 0.06
 """Rounds between the intervals of two series."""
 

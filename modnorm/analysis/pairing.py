@@ -144,7 +144,8 @@ def _difference(pair: PairedEnsembles) -> str:
     text = f"{points:+.1f} points" if points else "no difference"
     if interval is None:
         return text
-    return f"{text}, 95 % interval {100 * interval.lower:+.1f} to {100 * interval.upper:+.1f}"
+    lower, upper = (100 * bound for bound in interval)
+    return f"{text}, 95 % bootstrap interval {lower:+.1f} to {upper:+.1f}"
 
 
 def _p(value: float) -> str:

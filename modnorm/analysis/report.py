@@ -20,7 +20,7 @@ from modnorm.analysis.environments import describe_mixed
 BEST_SHOWN = 10
 
 PLOT_CAPTIONS = {
-    "accuracy-by-ensemble-size": "Accuracy of the vote with 95 % intervals, and of the base.",
+    "accuracy-by-ensemble-size": "Accuracy of the vote, 95 % Wilson intervals; dashed: the base.",
     "accuracy-by-population": "The same accuracies against the nested population sizes.",
     "reward-histogram": "Selection rewards of all candidates; the base is the dashed line.",
     "vote-support": "Held-out rows by the number of experts that are right.",

@@ -53,8 +53,8 @@ def grid_interval(grid: Array) -> ConfidenceInterval | None:
         None with a single value.
     """
     seeds, rows = grid.shape
-    if grid.size < 2:
-        return None
+    if seeds == 1:
+        return mean_interval(grid[0])  # as `modnorm compare` of the same two runs
     by_seed, by_row = _weights(seeds, rows)
     return _bounds(((by_seed @ grid) * by_row).sum(axis=1))
 

@@ -178,7 +178,7 @@ class Run:
         """Return a table with one line for each ensemble.
 
         Columns: `population`, `ensemble_size`, `metric`, `lower`, `upper`, `correct`, `rows`.
-        `lower` and `upper` bound the 95 % interval; they are NaN if there is none.
+        `lower` and `upper` bound the 95 % Wilson interval; they are NaN if there is none.
         """
         table = Listing(Ensemble, lambda: iter(self.ensembles)).to_pandas()
         for place, bound in enumerate(("lower", "upper")):

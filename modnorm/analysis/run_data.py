@@ -49,12 +49,12 @@ class CandidateRow:
 
 @dataclass(frozen=True, slots=True)
 class BaseRow:
-    """The unperturbed model; None if not measured."""
+    """Figures of the unperturbed model. None stands for a figure that was not measured."""
 
     selection_reward: float | None = None
     heldout_metric: float | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
-    """This and what follows are as of a candidate."""
+    """This field and those below mean the same as in `CandidateRow`."""
     heldout_environment: Mapping[str, str] = field(default_factory=dict)
     selection_answers: int = 0
     selection_correct: int = 0

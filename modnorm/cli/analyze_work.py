@@ -18,6 +18,10 @@ from modnorm.analysis.table_files import write_table
 from modnorm.cli.console import emit_json, stderr, stdout, table
 from modnorm.errors import InvalidInputError
 
+_INTERVALS = (
+    "lower and upper: 95 % interval; Wilson for one seed, else a bootstrap over seeds and rows"
+)
+
 
 def analyze_directories(
     directories: Sequence[Path], out: Path, reference: str | None, *, as_json: bool
@@ -76,6 +80,8 @@ def _show(analysis: Analysis, written: WrittenAnalysis, check: pd.DataFrame, out
     if scaling is not None:
         columns = ["model", "task", "method", "N", "K", "seeds", "mean", "sd", "lower", "upper"]
         stdout().print(_table(scaling, columns))
+        if not len(check):  # few of the published results have rows
+            stderr().print(_INTERVALS, soft_wrap=True)
     if len(check):
         stdout().print()
         stdout().print(_table(check, list(check.columns)))

@@ -29,8 +29,11 @@ def compare(directories: Directories, *, as_json: Json = False) -> None:
 
     The first run is paired with each other run by held-out row, at every (N, K) of both. McNemar's
     exact test, adjusted by Holm's method for the number of tests, and a paired bootstrap show
-    whether the data separates them. Of distillations, the base, the best expert, the vote and the
-    student of the best round by development rows are shown.
+    whether the data separates them. `only` counts the rows that one run alone answers right.
+
+    Brackets are 95 % Wilson intervals over the held-out rows. A line `K=5` is the vote of 5 at the
+    largest N of a run. Of distillations, the base, the best expert, the vote and the student of
+    the best round by development rows are shown.
     """
     from modnorm.analysis.comparison import compare_runs, load_all_results
     from modnorm.analysis.distillation import is_distillation
@@ -100,7 +103,7 @@ def _show_pairs(row: "ComparisonRow", first: str) -> None:
         headings = (
             difference,
             "points",
-            "95 % interval",
+            "95 % bootstrap",
             f"only {first}",
             f"only {other}",
             "p",

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def print_distillation(document: DistillationDocument) -> None:
     """Print a row for each model of each round, the gain that the student keeps, and the work."""
-    headings = ("round", "model", "development", "held-out", "95 % interval")
+    headings = ("round", "model", "development", "held-out", "95 % Wilson")
     rows = [row for each in document["rounds"] for row in _rows(each, document)]
     stdout().print(table(headings, rows))
     stdout().print(f"* {describe_gain(document)}", soft_wrap=True)

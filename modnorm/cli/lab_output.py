@@ -74,7 +74,7 @@ def show_experiment(
     elif experiment.states:
         console.print(table(("state", "development", "held-out"), _states(experiment)))
     elif rows := _ensembles(experiment):
-        console.print(table(("ensemble", "held-out", "95 % interval", "right"), rows))
+        console.print(table(("ensemble", "held-out", "95 % Wilson", "right"), rows))
 
 
 def _progress(experiment: experiments.Experiment) -> list[str]:

@@ -74,7 +74,7 @@ def results_table(document: "ResultsDocument") -> "Table":
     """Return the held-out figures of a run: base, rank 1 by selection, every ensemble."""
     if iterative := document.get("iterative"):
         rows = [(_state_name(state, iterative), *_figures(state)) for state in iterative["states"]]
-        headings = ("reward around", "development", "held-out", "95 % interval")
+        headings = ("reward around", "development", "held-out", "95 % Wilson")
         return table((_title(document["spec"]), *headings), rows)
     experts, ensembles = document["experts"], document["ensembles"]
     rows = [_model_row("base", document["base"])]
@@ -88,7 +88,7 @@ def results_table(document: "ResultsDocument") -> "Table":
         )
         for found in ensembles
     ]
-    return table((_title(document["spec"]), "held-out", "95 % interval"), rows)
+    return table((_title(document["spec"]), "held-out", "95 % Wilson"), rows)
 
 
 def show_directory(directory: Path, *, as_json: bool) -> None:

@@ -20,11 +20,11 @@ class Headline:
     base: float | None
     """Held-out metric of the base."""
     base_interval: ConfidenceInterval | None
-    """95 % interval of the base's metric."""
+    """95 % Wilson interval of the base's metric."""
     vote: float | None
     """Held-out metric of the vote of the largest N and K."""
     interval: ConfidenceInterval | None
-    """95 % interval of the vote's metric."""
+    """95 % Wilson interval of the vote's metric."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class RoundLine:
     heldout: float | None
     """Metrics of the model after the round."""
     interval: ConfidenceInterval | None
-    """95 % interval of the held-out metric."""
+    """95 % Wilson interval of the held-out metric."""
     is_best: bool
     """Whether its student is the best so far on development rows."""
 

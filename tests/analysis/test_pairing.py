@@ -37,7 +37,7 @@ def test_words_say_whether_the_data_separates_the_runs():
     clear, worse = _verdicts(40, 25, 5, 30)
     near = describe_pairs(pair_ensembles({(20, 5): first}, {(20, 5): other}), "mn", "iso")
     assert near.startswith(
-        "At N=20 K=5 the data does not separate mn and iso: +9.0 points, 95 % interval "
+        "At N=20 K=5 the data does not separate mn and iso: +9.0 points, 95 % bootstrap interval "
     )
     assert near.endswith(
         "Of 100 rows, 17 are right only in mn and 8 only in iso (exact McNemar p = 0.108)."

@@ -43,6 +43,19 @@ def test_the_headline_figures_are_there(run):
         assert f"{100 * ensemble.metric:.1f} %" in page.words
 
 
+def test_every_abbreviation_is_explained_on_the_page(run):
+    page = render(run)
+    assert "details" in page.tags
+    meaning = page.words.split("What the figures mean")[1]
+    for term in (
+        "[a, b] 95 % Wilson interval",
+        "rank 1 by selection The",
+        "p90, p95, p99 Standard",
+    ):
+        assert term in meaning
+    assert f"by the scorer {run.provenance['scorer']}." in meaning
+
+
 def test_the_page_needs_nothing_else(run):
     page = render(run)
     assert len(page.fetched) == 4

@@ -40,6 +40,7 @@ def test_a_finished_run_is_shown_with_its_results(modnorm, modnorm_json, tmp_pat
     code, out, _ = modnorm("show", tmp_path / "run")
     assert code == 0
     assert f"{tmp_path / 'run'}  finished" in out
+    assert "95 % Wilson" in out
     assert "75.0 %" in out
     assert modnorm_json("show", tmp_path / "run")["base"]["heldout_metric"] == 0.25
 
@@ -57,7 +58,7 @@ def test_a_path_is_no_id(modnorm, tmp_path):
     code, _, err = modnorm("watch", tmp_path)
     assert code == 2
     assert f"error: id: {tmp_path} is a directory" in err
-    assert "is a path, and nothing is there" in modnorm("cancel", tmp_path / "no")[2]
+    assert f"{tmp_path / 'no'} does not exist" in modnorm("cancel", tmp_path / "no")[2]
 
 
 def test_a_directory_that_is_not_there_is_named_before_the_lab(modnorm, monkeypatch, free_address):
