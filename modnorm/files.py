@@ -74,7 +74,10 @@ def read_text(path: Path, *, most: int) -> str:
         OSError: the file cannot be read.
         ValueError: the file is not regular, larger, or not UTF-8.
     """
-    if not stat.S_ISREG(path.stat().st_mode):
+    kind = path.stat().st_mode
+    if stat.S_ISDIR(kind):
+        raise ValueError("it is a directory, not a file; name a file inside it")
+    if not stat.S_ISREG(kind):
         raise ValueError("it is not a regular file; save the content as a regular file")
     with path.open("rb") as file:
         content = file.read(most + 1)

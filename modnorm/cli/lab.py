@@ -102,6 +102,10 @@ def show(
 ) -> None:
     """Show a run directory or an experiment of a lab.
 
+    Each line is a model or a vote, its metric on the held-out rows and the 95 % Wilson interval
+    over these rows. `rank 1 by selection` is the candidate with the highest selection reward.
+    `N=20 K=5` is the vote of the best 5 of the first 20 candidates.
+
     With --out, write the files of a lab's experiment that `run` writes.
     """
     if server is None and out is None and Path(run).is_dir():
@@ -140,7 +144,7 @@ def _id(text: str) -> str:
     """Return the id of an experiment; a path is a mistake."""
     path = Path(text)
     if "/" in text or path.exists():
-        there = "is a path, and nothing is there"
+        there = "does not exist"
         if path.exists():
             there = "is a directory" if path.is_dir() else "is a file"
         raise InvalidInputError(

@@ -40,6 +40,7 @@ def serve_directories(runs: Sequence[Path], host: str, port: int, *, as_json: bo
             emit_json({"url": url})
         else:
             stdout().print(url, soft_wrap=True)
+            stderr().print("Open the address in a browser. Ctrl-C ends the page.", soft_wrap=True)
         if host not in LOOPBACK:
             stderr().print(f"everybody who reaches {name} can read these runs", soft_wrap=True)
         config = uvicorn.Config(app, log_level="warning", server_header=False, lifespan="off")

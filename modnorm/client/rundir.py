@@ -56,7 +56,7 @@ class RunDirectory:
         may always change to full statistics; complete results are reused.
 
         Raises:
-            ConflictError: it holds a run of another spec, or something that is no run.
+            ConflictError: it is a file, holds a run of another spec, or something that is no run.
         """
         if self._spec.exists():
             there, here = _read(self._spec), spec.model_dump(mode="json")
@@ -65,6 +65,12 @@ class RunDirectory:
             if spec.population.statistics == "full":
                 there = _leaving_out_nothing(there)
             _compare(self.path, there, here)
+        elif self.path.exists() and not self.path.is_dir():
+            raise ConflictError(
+                f"{self.path} is a file, not a directory",
+                field="out",
+                remedy="name another directory with --out",
+            )
         elif self.path.exists():
             self._check_strangers()
 

@@ -140,11 +140,11 @@ def _located(error: yaml.MarkedYAMLError) -> YamlError:
 
 
 def _words(error: yaml.MarkedYAMLError) -> str:
-    problem = error.problem or error.context or "not YAML"
-    problem = problem.replace("'<stream end>'", "the end of the text")
+    problem = error.problem or error.context or "unknown fault"
     for sign, words in _REMEDIES.items():
         if sign in problem:
             return words
+    problem = f"not YAML: {problem}".replace("'<stream end>'", "the end of the text")
     began, mark = error.context_mark, error.problem_mark
     if began is None or mark is None or began.line == mark.line or error.context is None:
         return problem

@@ -77,6 +77,12 @@ def test_what_is_no_run_is_left_alone(tmp_path, spec):
         RunDirectory(tmp_path).check(spec)
 
 
+def test_a_file_is_no_directory_of_a_run(tmp_path, spec):
+    (tmp_path / "run").write_text("mine")
+    with pytest.raises(ConflictError, match="is a file, not a directory"):
+        RunDirectory(tmp_path / "run").check(spec)
+
+
 def test_a_start_that_never_got_a_spec_accepted_can_be_repeated(tmp_path, spec):
     with hold(tmp_path):
         state_directory(tmp_path).mkdir()

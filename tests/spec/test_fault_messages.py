@@ -69,7 +69,7 @@ def test_the_nearest_name_is_offered_for_a_misspelt_one(refuse, old, new, field,
     ("old", "new", "words"),
     [
         ("  size: 4", "\tsize: 4", "s.yaml:8: a tab where YAML takes none"),
-        ("0.1}", "0.1", "s.yaml:7: expected ',' or '}', but got ':'"),
+        ("0.1}", "0.1", "s.yaml:7: not YAML: expected ',' or '}', but got ':'"),
         ("size: 4\n", "size: [4\n", "that begins in line 8"),
         ("tiny", "tiny: thicket", "s.yaml:1: a second key in one line"),
         ("model: tiny-thicket", "model", "s.yaml:2: a second key in one line"),

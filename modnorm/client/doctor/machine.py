@@ -81,7 +81,9 @@ def _check_device(driver: Path) -> Finding:
         names = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
         return ok("device", f"CUDA {torch.version.cuda}: {', '.join(names)}")
     if not driver.exists():
-        return ok("device", f"no GPU; {os.cpu_count()} CPUs, {torch.get_num_threads()} threads")
+        return ok(
+            "device", f"no GPU; {os.cpu_count()} CPUs, torch threads: {torch.get_num_threads()}"
+        )
     return broken(
         "device",
         f"there is an NVIDIA driver, and torch {torch.__version__} sees no GPU",

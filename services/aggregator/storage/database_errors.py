@@ -44,12 +44,17 @@ def outages(url: URL, on_fault: OnFault | None) -> Iterator[None]:
         if not _is_outage(error):
             raise
         raise UnavailableError(
-            f"the database did not answer: {error.orig}", remedy="try again"
+            f"the database did not answer: {_on_one_line(error)}", remedy="try again"
         ) from error
     except PoolTimeoutError as error:
         raise UnavailableError(
             f"all connections to the database are in use: {error}", remedy="try again"
         ) from error
+
+
+def _on_one_line(error: DBAPIError) -> str:
+    """Return the driver's message; that of psycopg may have several indented lines."""
+    return " ".join(str(error.orig).split())
 
 
 def _is_outage(error: DBAPIError) -> bool:
