@@ -74,9 +74,15 @@ class SetupSteps:
         record = await asyncio.to_thread(self._experiments.get, experiment_id)
         experiment = record.experiment
         if experiment.state is ExperimentState.DISTILLING:
-            return await self._distil(experiment_id)
-        if experiment.state not in IN_SETUP:
-            return False
+            taken = await self._distil(experiment_id)
+        elif taken := experiment.state in IN_SETUP:
+            await self._set_up(experiment)
+        if taken:
+            names = {"experiment": experiment_id, "state": experiment.state.name}
+            logger.info("step taken", extra=names)
+        return taken
+
+    async def _set_up(self, experiment: Experiment) -> None:
         with self._timed(experiment.state):
             if experiment.state is ExperimentState.PENDING:
                 await self._leave_pending(experiment)
@@ -84,8 +90,7 @@ class SetupSteps:
                 await self._calibrate(experiment)
             else:
                 await self._sample(experiment)
-        self._follow_up(Change(experiment_id))
-        return True
+        self._follow_up(Change(experiment.id))
 
     async def wait_for(self, experiment_id: str, reason: str) -> None:
         """Record that the next step waits for a service."""
@@ -239,7 +244,7 @@ class Conductor:
         names = {"experiment": experiment_id}
         try:
             while await self._take_step(experiment_id):
-                logger.info("step taken", extra=names)
+                pass
         except UnavailableError:
             raise
         except Exception:

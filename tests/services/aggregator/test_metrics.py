@@ -153,7 +153,9 @@ def test_every_log_line_about_a_job_identifies_it(start_lab, spec, logged):
         first.lease.job_id,
         second.lease.job_id,
     }
-    assert {line["experiment"] for line in logged("step taken")} == {experiment}
+    steps = logged("step taken")
+    assert {line["experiment"] for line in steps} == {experiment}
+    assert [line["state"] for line in steps] == ["PENDING", "SAMPLING"]
 
 
 def names(line):
