@@ -28,7 +28,9 @@ _TEXTS = {"gold", "answer", "correct", "tie"}
 def print_votes(
     asked: Listed, wanted: VoteFilter, *, wrong: bool = False, tied: bool = False
 ) -> None:
-    """Print the requested votes of a run; with `wrong` or `tied` those alone.
+    """Print the requested votes of a run.
+
+    `wrong` leaves out right votes, `tied` leaves out votes without a tie.
 
     Raises:
         NotFoundError: no vote matches.

@@ -18,7 +18,7 @@ _FIELD = "rank"
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """One candidate."""
+    """A candidate of a finished run, with all that its weights are made from."""
 
     index: int
     selection_reward: float

@@ -188,7 +188,7 @@ def _saved_figures(
 
 
 def run_files(directory: Path) -> dict[str, Path]:
-    """Return the files of a run directory by their path inside it, without the lab's state."""
+    """Return the files of a run directory by their relative path, without those of `state/`."""
     state, lock = state_directory(directory), lock_file(directory)
     files = (path for path in sorted(directory.rglob("*")) if path.is_file())
     return {

@@ -41,7 +41,10 @@ class Rounding(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One update of the model; all numbers except `scores` and `normaliser` are float32."""
+    """One update of the model.
+
+    All numbers except `scores` and `normaliser` have float32 values.
+    """
 
     __pydantic_config__: ClassVar = _EXACT
 

@@ -30,7 +30,10 @@ def step_update(step: Step, place: int, sample: Callable[[int], torch.Tensor]) -
 
 
 def rounded(values: torch.Tensor, dtype: torch.dtype, rounding: Rounding) -> torch.Tensor:
-    """Return fp32 values rounded for weights of a dtype if `rounding` requires it, as fp32."""
+    """Return fp32 values, rounded to the dtype of the weights if `rounding` is `PUBLISHED`.
+
+    The result is fp32 in both cases.
+    """
     if rounding is Rounding.PUBLISHED:
         return values.to(dtype).to(torch.float32)
     return values

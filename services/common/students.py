@@ -72,7 +72,7 @@ class Students:
         return list_files(self.require(digest))
 
     def write(self, digest: str, file: StudentFile, chunks: Iterable[bytes]) -> None:
-        """Store one file of a student that is not complete; a stored file is kept.
+        """Store one file of an incomplete student; do nothing if the file is stored already.
 
         Raises:
             InvalidInputError: the name is not allowed, or the content differs from size or digest.

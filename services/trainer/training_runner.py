@@ -186,5 +186,5 @@ def _report(lease: messages.Lease, worker: str, student: TrainedStudent) -> mess
 
 
 def _names(job: messages.TrainJob) -> Mapping[str, str | int]:
-    """Return the fields that identify a job in the log."""
+    """Return the fields that a log line needs to identify a job."""
     return {"experiment": job.experiment_id, "job": job.lease.job_id, "round": job.round}

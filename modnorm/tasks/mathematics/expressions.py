@@ -314,7 +314,7 @@ class _Reader:
         return self._bracketed("{")
 
     def _word(self) -> Expression:
-        """Parse a function by its plain name, or one letter."""
+        """Parse a name without a backslash, such as `sin`, or a variable of one letter."""
         match = _WORD.match(self._text, self._at)
         if match is None:
             raise ExpressionSyntaxError(self._text[self._at :])

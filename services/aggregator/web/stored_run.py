@@ -202,7 +202,7 @@ class StoredRuns:
         self._lock = Lock()
 
     def of(self, experiment: Experiment) -> StoredRun:
-        """Return the results of an experiment that has succeeded."""
+        """Return the cached results of a finished experiment; only a succeeded one has them."""
         with self._lock:
             run = self._runs.get(experiment.id)
             if run is None:

@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 
 class _Envelope(BaseModel):
-    """A message with headers and an undecoded body."""
+    """A message of the broker: Celery's headers, and a body that is not decoded yet."""
 
     class Headers(BaseModel):
         """Celery's headers; those that delay, rename or link a message must be empty."""

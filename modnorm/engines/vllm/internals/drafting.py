@@ -125,7 +125,11 @@ def _support_method() -> None:
 
 
 def connect_drafts(worker: Any) -> "AnswerTable | None":  # noqa: ANN401 - vLLM's worker
-    """Connect the drafts with a worker's sequences; return their answers, None without drafts."""
+    """Let the drafts read a worker's sequences.
+
+    Returns:
+        The table of earlier answers that drafts are taken from; None if the engine does not draft.
+    """
     runner = worker.model_runner
     if not _has_drafts(worker):
         return None
