@@ -38,7 +38,7 @@ def print_votes(
     with opened_run(asked.run, asked.server) as found:
         some, every = peeked(found.votes(wanted))
         if not some:
-            raise _no_vote(found)
+            raise _no_vote(found, wanted)
         votes = (
             vote for vote in every if not (wrong and vote.correct) and (vote.tied or not tied)
         )
@@ -46,12 +46,13 @@ def print_votes(
             show_records(votes, asked.limit, whole=partial(_show_vote, found), listed=_table)
 
 
-def _no_vote(run: FinishedRun) -> NotFoundError:
+def _no_vote(run: FinishedRun, wanted: VoteFilter) -> NotFoundError:
+    no_ensemble = not any(map(wanted.wants_ensemble, run.ensembles))
     rows = max((ensemble.rows for ensemble in run.ensembles), default=0)
     names = (f"N={each.population} K={each.ensemble_size}" for each in run.ensembles)
     return NotFoundError(
         "no vote matches",
-        field="row",
+        field="n, k" if no_ensemble else "row",
         remedy=f"held-out rows are 0 to {rows - 1}, ensembles are {', '.join(names)}",
     )
 

@@ -196,7 +196,9 @@ def test_a_single_vote_is_shown_with_every_expert(modnorm, source):
 def test_what_no_vote_matches_is_refused(modnorm, source):
     code, _, err = modnorm("votes", *source, "--n", 3)
     assert code == 2
+    assert err.startswith("error: n, k: no vote matches")
     assert "held-out rows are 0 to 1, ensembles are N=2 K=1, N=2 K=2, N=4 K=1, N=4 K=2" in err
+    assert modnorm("votes", *source, "--row", 9)[2].startswith("error: row: no vote matches")
 
 
 def test_completions_do_not_command_the_terminal(
