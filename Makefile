@@ -41,6 +41,7 @@ help:  ## List the targets
 $(VENV)/.setup: pyproject.toml constraints.txt
 	$(PYTHON) scripts/check_python.py
 	$(PYTHON) -m venv $(VENV)
+	@echo "torch and the other packages are installed into $(VENV); pip is silent for some minutes"
 	$(BIN)/pip install --quiet --disable-pip-version-check $(TORCH)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[services]'
 	@touch $@
