@@ -19,7 +19,7 @@ def test_one_seed_has_about_the_wilson_interval_of_its_rows():
 
 def test_one_seed_has_the_interval_that_a_comparison_of_two_runs_prints():
     gaps = np.repeat([1.0, 0.0, -1.0], (7, 80, 13))
-    assert grid_interval(gaps[None]) == mean_interval(gaps)
+    assert grid_interval(gaps[None]) == mean_interval(gaps.tolist())
 
 
 def test_seeds_that_agree_still_have_an_interval():
