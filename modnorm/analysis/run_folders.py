@@ -45,6 +45,9 @@ def finished_runs(paths: Iterable[Path], note: Callable[[str], None]) -> list[Pa
             found += done
             for run in sorted(set(inside) - set(done)):
                 note(f"{run} is left out: it has not finished")
+            for folder in sorted(set(path.glob("*/")) - set(inside)):
+                if runs_inside(folder):
+                    note(f"{folder} is left out: it is a folder with runs; name it too")
     return found
 
 

@@ -12,7 +12,10 @@ SpecFiles = Annotated[
     list[Path], typer.Argument(metavar="SPEC...", help="Experiment specs, YAML.")
 ]
 Out = Annotated[
-    Path | None, typer.Option("--out", metavar="DIR", help="Directory [default: runs/SPEC].")
+    Path | None,
+    typer.Option(
+        "--out", metavar="DIR", help="Directory [default: runs/SPEC, of the first SPEC]."
+    ),
 ]
 
 

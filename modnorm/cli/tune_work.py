@@ -89,4 +89,5 @@ def _table(document: GridDocument) -> "Table":
         )
         for one in document.radii
     ]
-    return table(("scale", "mean", "by seed", ""), rows)
+    vote = f"vote of {document.settings.ensemble_size}"
+    return table(("scale", f"{vote}, mean", "by seed", ""), rows)

@@ -134,6 +134,10 @@ def test_a_folder_stands_for_its_finished_runs(modnorm, runs, tmp_path):
     code, out, err = modnorm("compare", folder / "good", folder / "state", folder / "wrong")
     assert (code, out) == (0, expected)
     assert err == f"note: {folder / 'state'} is left out: it is the database of a lab\n"
+    shutil.copytree(folder / "good", folder / "several" / "one")
+    code, out, err = modnorm("compare", folder)
+    assert (code, out) == (0, expected)
+    assert f"note: {folder / 'several'} is left out: it is a folder with runs" in err
     code, _, err = modnorm("compare", tmp_path / "absent")
     assert code == 2
     assert "absent does not exist" in err
