@@ -36,7 +36,11 @@ class TextPart(BaseModel):
 
 
 def _as_parts(content: object) -> object:
-    return [{"type": "text", "text": content}] if isinstance(content, str) else content
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}]
+    if not isinstance(content, list):
+        raise ValueError("must be a text or a list of texts")  # noqa: TRY004 - for pydantic
+    return content
 
 
 class ChatMessage(BaseModel):
@@ -58,7 +62,7 @@ class ChatMessage(BaseModel):
 class Body(BaseModel):
     """Fields that both kinds of requests share; unknown fields are refused."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", strict=True)
 
     model: str
     max_tokens: int | None = Field(default=None, ge=1)
