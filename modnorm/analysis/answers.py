@@ -5,6 +5,7 @@
 
 from dataclasses import dataclass
 
+from modnorm.analysis.indices import require_index
 from modnorm.errors import InvalidInputError
 from modnorm.hints import one_of
 
@@ -51,7 +52,7 @@ class AnswerFilter:
     """Filter of answers; None accepts every value.
 
     Raises:
-        InvalidInputError: there is no such split.
+        InvalidInputError: there is no such split, or an index is no whole number.
     """
 
     candidate: int | None = None
@@ -61,6 +62,8 @@ class AnswerFilter:
     """Whether only wrong answers are wanted."""
 
     def __post_init__(self) -> None:
+        require_index(self.candidate, "candidate", least=None)
+        require_index(self.row, "row")
         if self.split is not None and self.split not in SPLITS:
             raise InvalidInputError(
                 f"there is no split {self.split!r}",

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from modnorm.analysis.answers import AnswerFilter, AnswerRecord
+from modnorm.analysis.answers import SPLITS, AnswerFilter, AnswerRecord
 from modnorm.analysis.finished_run import FinishedRun
 from modnorm.analysis.listing import Listing
 from modnorm.analysis.notebook_tables import html_table
@@ -13,6 +13,7 @@ from modnorm.analysis.run_data import BaseRow, CandidateRow, EnsembleRow
 from modnorm.analysis.saved_run import SavedRun
 from modnorm.analysis.uncertainty import ConfidenceInterval, accuracy_interval
 from modnorm.analysis.votes import VoteFilter, VoteRecord
+from modnorm.analysis.wanted import require_answered_row, require_candidate, require_voted_row
 from modnorm.errors import NotFoundError
 from modnorm.spec import ExperimentSpec
 
@@ -57,13 +58,12 @@ class Ensemble:
         """Return the vote on one held-out row.
 
         Raises:
+            InvalidInputError: the row is no whole number.
             NotFoundError: there is no such row.
         """
-        for vote in self._votes(row):
-            return vote
-        raise NotFoundError(
-            f"no row {row} was voted on", field="row", remedy=f"name one of 0 to {self.rows - 1}"
-        )
+        votes = self._votes(row)
+        require_voted_row(row, self.source.ensembles)
+        return next(iter(votes))
 
     def predict(
         self,
@@ -166,13 +166,28 @@ class Run:
             split: `selection`, `heldout` or `development`. All when absent.
             row: Row of the split. All when absent.
             wrong: Whether to return wrong answers only.
+
+        Raises:
+            InvalidInputError: an index is no whole number, or there is no such split.
+            NotFoundError: the run has no such candidate, split or row.
         """
         wanted = AnswerFilter(candidate, split, row, wrong)
+        require_candidate(candidate, self.source.candidates, self.spec)
+        if (split, row) != (None, None):
+            lengths = {name: len(self.source.rows(name)) for name in SPLITS}
+            require_answered_row(wanted, lengths)
         return Listing(AnswerRecord, lambda: self.source.answers(wanted))
 
     def votes(self, row: int | None = None) -> Listing[VoteRecord]:
-        """Return the votes of all ensembles by N, then K, then row; or those on one row."""
-        return Listing(VoteRecord, lambda: self.source.votes(VoteFilter(row)))
+        """Return the votes of all ensembles by N, then K, then row; or those on one row.
+
+        Raises:
+            InvalidInputError: the row is no whole number.
+            NotFoundError: no such row was voted on.
+        """
+        wanted = VoteFilter(row)
+        require_voted_row(row, self.source.ensembles)
+        return Listing(VoteRecord, lambda: self.source.votes(wanted))
 
     def to_pandas(self) -> "pd.DataFrame":
         """Return a table with one line for each ensemble.

@@ -6,6 +6,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
+from modnorm.analysis.indices import require_index
 from modnorm.analysis.run_data import EnsembleRow, VoteRow
 from modnorm.search.voting import AnswerCount, Ballot, count_answers
 
@@ -59,11 +60,18 @@ class VoteRecord:
 
 @dataclass(frozen=True, slots=True)
 class VoteFilter:
-    """Filter of votes; None accepts every value."""
+    """Filter of votes; None accepts every value.
+
+    Raises:
+        InvalidInputError: the row is no whole number.
+    """
 
     row: int | None = None
     population: int | None = None
     ensemble_size: int | None = None
+
+    def __post_init__(self) -> None:
+        require_index(self.row, "row")
 
     def wants_ensemble(self, ensemble: EnsembleRow) -> bool:
         """Return whether the filter may accept votes of an ensemble."""

@@ -4,10 +4,11 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from modnorm.analysis.answers import AnswerFilter, AnswerRecord
+from modnorm.analysis.answers import SPLITS, AnswerFilter, AnswerRecord
 from modnorm.analysis.listing import AsyncListing, Listing
 from modnorm.analysis.run_data import BaseRow, CandidateRow, EnsembleRow
 from modnorm.analysis.votes import VoteFilter, VoteRecord, vote_records
+from modnorm.analysis.wanted import require_answered_row, require_candidate, require_voted_row
 from modnorm.client.async_connection import AsyncConnection
 from modnorm.client.calls import list_votes
 from modnorm.client.lab_results import LabResults, answer_record, split_rows
@@ -45,13 +46,16 @@ class AsyncRun:
         *,
         wrong: bool = False,
     ) -> AsyncListing[AnswerRecord]:
-        """Return the wanted answers, as `Run.answers` does."""
+        """Return the wanted answers, as `Run.answers` does; reading them checks split and row."""
         wanted = AnswerFilter(candidate, split, row, wrong)
+        require_candidate(candidate, tuple(self.candidates), self.spec)
         return AsyncListing(AnswerRecord, lambda: self.source.answers(wanted))
 
     def votes(self, row: int | None = None) -> AsyncListing[VoteRecord]:
         """Return the votes of all ensembles by N, then K, then row; or those on one row."""
-        return AsyncListing(VoteRecord, lambda: self.source.votes(VoteFilter(row)))
+        wanted = VoteFilter(row)
+        require_voted_row(row, self.source.ensembles)
+        return AsyncListing(VoteRecord, lambda: self.source.votes(wanted))
 
 
 class AsyncLabRun(LabResults):
@@ -90,7 +94,14 @@ class AsyncLabRun(LabResults):
         )
 
     async def answers(self, wanted: AnswerFilter) -> AsyncIterator[AnswerRecord]:
-        """Yield answers by candidate, then split, then row; one page is fetched at a time."""
+        """Yield answers by candidate, then split, then row; one page is fetched at a time.
+
+        Raises:
+            NotFoundError: the run has no such split or row.
+        """
+        if (wanted.split, wanted.row) != (None, None):
+            lengths = {name: len(await self._questions_of(name)) for name in SPLITS}
+            require_answered_row(wanted, lengths)
         for sheet in self.sheets(wanted):
             async for answer in self._sheet(sheet):
                 if wanted.wants(answer):

@@ -8,7 +8,7 @@ import grpc
 from tenacity import RetryCallState
 
 from modnorm.client.calls import SERVICE, Call, ResultT
-from modnorm.errors import RateLimitedError
+from modnorm.errors import InvalidInputError, RateLimitedError
 from modnorm.wire.channel import Credentials, channel_options, closed_connection
 from modnorm.wire.connection import ConnectionSettings
 from modnorm.wire.status import from_rpc_error
@@ -26,6 +26,9 @@ class LabConnection:
         timeout: Seconds that one call may take, retries included.
         patience: Seconds that `watch` retries a server that went away.
         credentials: Token and certificates; those of the environment when absent.
+
+    Raises:
+        InvalidInputError: the target is no address.
     """
 
     def __init__(
@@ -38,7 +41,7 @@ class LabConnection:
     ) -> None:
         shown = ConnectionSettings().credentials if credentials is None else credentials
         shown.require_authorities()
-        self._target = target
+        self._target = _checked(target)
         self._timeout = timeout
         self.patience = patience
         self._credentials = shown
@@ -64,6 +67,20 @@ class LabConnection:
         except grpc.RpcError as error:
             self._check_open()
             raise from_rpc_error(error, late=call.late) from error
+
+
+def _checked(target: str) -> str:
+    """Return a target; refuse what gRPC would try in vain until the deadline."""
+    if isinstance(target, str):
+        port = target.rpartition(":")[2]
+        is_web = target.startswith(("http://", "https://"))
+        if target and not is_web and (not port.isdecimal() or 0 < int(port) < 2**16):
+            return target
+    raise InvalidInputError(
+        f"{target!r} is no address of a lab",
+        field="server",
+        remedy="give HOST:PORT, for example aggregator.example:50051",
+    )
 
 
 def limit_pause(state: RetryCallState) -> float:

@@ -10,6 +10,7 @@ from modnorm.client.connection import Connection
 from modnorm.client.watch import Reconnection
 from modnorm.errors import InvalidInputError, ModnormError, UnavailableError
 from modnorm.prediction.ranked_votes import OnProgress, Prediction
+from modnorm.tasks.questions import require_several
 from modnorm.v1 import prediction_pb2 as messages
 from modnorm.wire.prediction_conversions import prediction_from_proto
 
@@ -105,9 +106,12 @@ def prediction_streams(
     Raises:
         InvalidInputError: there is no question, or one cannot be sent; no stream is yielded.
     """
+    require_several(questions, "questions")
     texts = [_encoded(number, question) for number, question in enumerate(questions)]
     if not texts:
-        raise InvalidInputError("there are no questions", field="questions")
+        raise InvalidInputError(
+            "there are no questions", field="questions", remedy="give one row at least"
+        )
     first_row = 0
     for batch in list(_batches(texts)):
         yield PredictionStream(asked, batch, first_row, len(texts), patience)
@@ -140,7 +144,11 @@ def _encoded(number: int, question: Question) -> str:
     try:
         text = json.dumps(dict(question), allow_nan=False)
     except (TypeError, ValueError) as error:
-        raise InvalidInputError(f"row {number}: not JSON: {error}", field="questions") from error
+        raise InvalidInputError(
+            f"row {number}: not JSON: {error}",
+            field="questions",
+            remedy="give each question as a mapping from the task's columns to values",
+        ) from error
     if len(text) > MAX_BYTES:
         raise InvalidInputError(
             f"row {number}: a question has at most {MAX_BYTES} bytes", field="questions"

@@ -12,7 +12,7 @@ from modnorm.prediction.ensemble_definition import EnsembleDefinition
 from modnorm.prediction.ranked_votes import OnProgress, Prediction, ignore_progress
 from modnorm.prediction.voting_experts import Questions, VotingExperts
 from modnorm.tasks import Row
-from modnorm.tasks.questions import parse_question
+from modnorm.tasks.questions import parse_question, require_several
 
 BATCH = 4096
 """Questions that all experts answer before the next ones; this bounds the memory."""
@@ -72,7 +72,9 @@ class Predictor:
             rows.append(row)
             prompts.append(prompt)
         if not rows:
-            raise InvalidInputError("there are no questions", field="input")
+            raise InvalidInputError(
+                "there are no questions", field="input", remedy="give one row at least"
+            )
         return Questions(rows, prompts)
 
     def encode_rows(self, rows: Iterable[Mapping[str, object]]) -> Questions:
@@ -82,6 +84,7 @@ class Predictor:
             InvalidInputError: a row breaks the task's schema or does not fit the model; the
                 message names the row, from 0, and the column.
         """
+        require_several(rows, "input")
         named = ((f"row {number}", raw) for number, raw in enumerate(rows))
         return self.encode((place, parse_question(self.task, raw, place)) for place, raw in named)
 

@@ -56,8 +56,26 @@ def parse_question(task: Task, raw: Raw, place: str) -> Row:
     Raises:
         InvalidInputError: the row breaks the schema; the message names the place and the column.
     """
+    if not isinstance(raw, Mapping):
+        raise InvalidInputError(
+            f"{place}: {type(raw).__name__} is no row",
+            field=FIELD,
+            remedy="give each question as a mapping from the task's columns to values",
+        )
     parse = task.parse_question if _takes_questions(task) else task.parse
     return parse_in_place(task, parse, raw, place, field=FIELD)
+
+
+def require_several(questions: object, field: str) -> None:
+    """Refuse a single row, whose iteration yields the names of its columns.
+
+    Raises:
+        InvalidInputError: it is a row.
+    """
+    if isinstance(questions, Mapping | str):
+        raise InvalidInputError(
+            "a single question is no list of questions", field=field, remedy="give a list of rows"
+        )
 
 
 def vote_key(task: Task, row: Row, completion: str) -> str | None:

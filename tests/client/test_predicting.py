@@ -42,6 +42,14 @@ def progress(done, rows):
     return messages.PredictResponse(progress=told)
 
 
+@pytest.mark.parametrize("questions", [QUESTIONS[0], [[1, 2]], []])
+def test_what_is_no_list_of_rows_is_refused(connect, questions):
+    with pytest.raises(InvalidInputError) as raised:
+        list(connect("127.0.0.1:1").predict("e1", questions))
+    assert raised.value.field == "questions"
+    assert raised.value.remedy
+
+
 @pytest.fixture
 def lab():
     return Lab()
