@@ -1,7 +1,7 @@
 """The files of a checkpoint directory, and their digests."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from pathlib import Path
@@ -112,16 +112,26 @@ def _shards(index: object) -> Mapping[str, str]:
 
 
 def checkpoint_digest(directory: Path) -> str:
-    """Return SHA-256 over names and contents of all files that decide the model's answers.
+    """Return SHA-256 over names and contents of all files that decide the model's answers."""
+    return _digest_of(directory, {*_metadata_names(directory), *weight_files(directory)})
 
-    Files are read in parallel, since one thread hashes less than two gigabytes a second.
-    """
+
+def metadata_digest(directory: Path) -> str:
+    """Return SHA-256 over names and contents of the files besides the weights."""
+    return _digest_of(directory, _metadata_names(directory))
+
+
+def _metadata_names(directory: Path) -> set[str]:
     paths = (path for pattern in METADATA for path in directory.glob(pattern))
-    present = (path.relative_to(directory).as_posix() for path in paths if path.is_file())
-    names = sorted({*present, *weight_files(directory)})
+    return {path.relative_to(directory).as_posix() for path in paths if path.is_file()}
+
+
+def _digest_of(directory: Path, names: Collection[str]) -> str:
+    """Digest files, read in parallel: one thread hashes less than two gigabytes a second."""
+    ordered = sorted(names)
     with ThreadPoolExecutor() as threads:
-        contents = threads.map(lambda name: file_digest(directory / name), names)
-    lines = (f"{name}\0{content}\n" for name, content in zip(names, contents, strict=True))
+        contents = threads.map(lambda name: file_digest(directory / name), ordered)
+    lines = (f"{name}\0{content}\n" for name, content in zip(ordered, contents, strict=True))
     return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing_extensions import override
 
 from modnorm.checkpoint.config import positive
-from modnorm.checkpoint.prompts import PromptEncoder, check_fit
+from modnorm.checkpoint.prompts import check_fit
 from modnorm.checkpoint.weights import CheckpointWeights
 from modnorm.errors import InvalidInputError
 from modnorm.v1 import sampling_pb2, sampling_pb2_grpc
@@ -18,6 +18,7 @@ from services.common.settings import ServiceSettings
 from services.common.slow_threads import SlowThreads
 from services.common.students import Students
 from services.sampler.descriptor_stream import batched, draw
+from services.sampler.encoder_cache import EncoderCache
 from services.sampler.scale_map_cache import ScaleMaps
 
 SERVICE = "modnorm.v1.SamplingService"
@@ -33,6 +34,7 @@ class SamplingServicer(sampling_pb2_grpc.SamplingServiceServicer):
         store = ArtifactStore(settings.cache_dir / "scale_maps")
         self._students = Students(settings.students)
         self._scale_maps = ScaleMaps(store, settings.model_roots, self._students)
+        self._encoders = EncoderCache()
         self._inspections = SlowThreads(_INSPECTIONS, "inspection")
 
     def close(self) -> None:
@@ -44,7 +46,9 @@ class SamplingServicer(sampling_pb2_grpc.SamplingServiceServicer):
         self, request: sampling_pb2.InspectModelRequest, context: object
     ) -> sampling_pb2.InspectModelResponse:
         """Check a model and its prompts; return its description."""
-        return await self._inspections.run(inspect_model, request, self._roots, self._students)
+        return await self._inspections.run(
+            inspect_model, request, self._roots, self._students, self._encoders
+        )
 
     @override
     async def BuildScaleMap(
@@ -69,7 +73,8 @@ class SamplingServicer(sampling_pb2_grpc.SamplingServiceServicer):
 def inspect_model(
     request: sampling_pb2.InspectModelRequest,
     roots: Sequence[Path] | None,
-    students: Students | None = None,
+    students: Students,
+    encoders: EncoderCache,
 ) -> sampling_pb2.InspectModelResponse:
     """Check weights, family and prompts of a model.
 
@@ -86,8 +91,8 @@ def inspect_model(
     messages = prompts_from_proto(request.prompts)
     checkpoint = resolve_model(request.model, roots, students=students)
     weights = CheckpointWeights(checkpoint)
-    encoder = PromptEncoder(checkpoint)
-    prompts = [encoder.encode(turns) for turns in messages]
+    with encoders.lend(checkpoint) as encoder:
+        prompts = [encoder.encode(turns) for turns in messages]
     return sampling_pb2.InspectModelResponse(
         model_digest=checkpoint.digest,
         family=str(checkpoint.config["model_type"]),

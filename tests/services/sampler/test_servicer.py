@@ -20,7 +20,7 @@ from modnorm.v1 import sampling_pb2 as pb
 from modnorm.wire.conversions import descriptor_from_proto, prompt_to_proto
 from modnorm.wire.status import from_rpc_error
 from services.common.artifact_store import ArtifactStore
-from services.sampler import scale_map_cache, servicer
+from services.sampler import encoder_cache, scale_map_cache, servicer
 from verification.labs.waiting import HANG_SECONDS
 
 MODEL = common_pb2.ModelRef(name="tiny-thicket")
@@ -77,6 +77,24 @@ def test_a_model_is_described(call, checkpoint):
         max_position=checkpoint.max_position,
         longest_prompt=longest,
     )
+
+
+def test_a_second_inspection_loads_no_tokenizer(serve, monkeypatch):
+    loaded = []
+
+    def load(checkpoint):
+        loaded.append(checkpoint.name)
+        return PromptEncoder(checkpoint)
+
+    async def scenario():
+        async with serve() as stub:
+            for text in ("Hello", "Goodbye"):
+                request = pb.InspectModelRequest(model=MODEL, prompts=[prompt(text)])
+                await stub.InspectModel(request, timeout=HANG_SECONDS)
+
+    monkeypatch.setattr(encoder_cache, "PromptEncoder", load)
+    asyncio.run(scenario())
+    assert loaded == ["tiny-thicket"]
 
 
 def test_a_prompt_that_does_not_fit_is_named(refusal):
@@ -295,7 +313,7 @@ def test_a_bad_population_names_its_field(refusal, fields, field):
 def test_slow_models_delay_no_other_call(serve, monkeypatch):
     go_on = threading.Event()
 
-    def inspect(request, roots, students):
+    def inspect(request, roots, students, encoders):
         go_on.wait(HANG_SECONDS)
         return pb.InspectModelResponse()
 
