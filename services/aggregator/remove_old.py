@@ -12,7 +12,7 @@ from services.aggregator.experiments.removal import (
     ended_before,
     remove_ended,
     remove_unused_artifacts,
-    unused_digests,
+    remove_unused_students,
 )
 from services.aggregator.storage.database import Database
 from services.common.logging import configure_logging
@@ -54,21 +54,20 @@ def _remove(
 ) -> None:
     with database.read() as session:
         experiments = ended_before(session, limit)
-    students: set[str] = set()
     for experiment in experiments:
-        if not dry_run:
-            with database.write() as session:
-                students |= remove_ended(session, experiment.id, limit)
-        event = "experiment would be removed" if dry_run else "experiment removed"
-        logger.info(event, extra={"experiment": experiment.id, "state": str(experiment.state)})
+        fields = {"experiment": experiment.id, "state": str(experiment.state)}
+        if dry_run:
+            logger.info("experiment would be removed", extra=fields)
+            continue
+        with database.write() as session:
+            removed = remove_ended(session, experiment.id, limit)
+        if removed:
+            logger.info("experiment removed", extra=fields)
     if not dry_run:
         with database.write() as session:
             artifacts = remove_unused_artifacts(session)
-        with database.read() as session:
-            unused = unused_digests(session, students)
-        for digest in unused:
-            Students(settings.students).remove(digest)
-        logger.info("removed", extra={"artifacts": artifacts, "students": len(unused)})
+        students = remove_unused_students(database, Students(settings.students))
+        logger.info("removed", extra={"artifacts": artifacts, "students": students})
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
     ROOT/<digest>/               a complete student, which never changes
     ROOT/uploads/<digest>/       the files of a student that is not complete yet
     ROOT/drafts/<digest>/        files of it that are being written
+    ROOT/removed/                removed students whose files are not deleted yet
     ROOT/locks/<digest>          locked by the process that downloads the student
 
 A file is written as a draft, synced and renamed. A killed process leaves its draft, which must not
@@ -13,7 +14,7 @@ import hashlib
 import re
 import shutil
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -115,15 +116,26 @@ class Students:
     def remove(self, digest: str) -> None:
         """Remove a complete student, whole or not at all; do nothing without it.
 
+        This takes no time: `delete_removed` deletes the files.
+
         Raises:
             UnavailableError: the directory cannot be written.
         """
-        directory, drafts = self.path(digest), self._drafts(digest)
+        directory = self.path(digest)
         if directory is not None:
             with _outages(self.root):
-                drafts.mkdir(parents=True, exist_ok=True)
-                directory.rename(drafts / str(uuid4()))
-            shutil.rmtree(drafts, ignore_errors=True)
+                self._removed.mkdir(parents=True, exist_ok=True)
+                directory.rename(self._removed / uuid4().hex)
+
+    def delete_removed(self) -> None:
+        """Delete the files of all removed students, also those that a killed process left.
+
+        Raises:
+            UnavailableError: the directory cannot be written.
+        """
+        with _outages(self.root), suppress(FileNotFoundError):  # another process deletes them too
+            for directory in self._removed.iterdir():
+                shutil.rmtree(directory)
 
     def lock_file(self, digest: str) -> Path:
         """Return the file that a process locks while it downloads a student."""
@@ -132,6 +144,10 @@ class Students:
         with _outages(self.root):
             path.parent.mkdir(parents=True, exist_ok=True)
         return path
+
+    @property
+    def _removed(self) -> Path:
+        return self.root / "removed"
 
     def _upload(self, digest: str) -> Path:
         return self.root / "uploads" / digest

@@ -1,16 +1,25 @@
-"""Removal of experiments and of the artifacts that no experiment needs."""
+"""Removal of experiments, and of the artifacts and students that no experiment needs."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
-from sqlalchemy import ColumnElement, CompoundSelect, delete, union
+from sqlalchemy import ColumnElement, Subquery, delete, union
 from sqlalchemy import select as select_columns
 from sqlmodel import Session, SQLModel, col, select
 
-from services.aggregator.storage.dialects import lock_table
+from services.aggregator.storage.database import Database
+from services.aggregator.storage.dialects import insert_if_absent, lock_table
 from services.aggregator.storage.lookups import is_submitted, lock_experiment
 from services.aggregator.storage.result_tables import AnswerSheet
 from services.aggregator.storage.states import TERMINAL
-from services.aggregator.storage.tables import Artifact, Experiment, Job, Prediction, Round
+from services.aggregator.storage.tables import (
+    Artifact,
+    Experiment,
+    Job,
+    ObsoleteStudent,
+    Prediction,
+    Round,
+)
+from services.common.students import Students
 
 
 def ended_before(session: Session, limit: float) -> Sequence[Experiment]:
@@ -26,26 +35,27 @@ def ended_before(session: Session, limit: float) -> Sequence[Experiment]:
     return session.exec(query).all()
 
 
-def remove_ended(session: Session, experiment_id: str, limit: float) -> frozenset[str]:
-    """Remove an experiment that ended before a time, with its parts.
+def remove_ended(session: Session, experiment_id: str, limit: float) -> bool:
+    """Remove an experiment with its parts; return whether it did end before a time.
 
-    Returns:
-        The digests of the students that it trained.
+    The students that it trained become obsolete; `remove_unused_students` removes their files.
     """
     lock_experiment(session, experiment_id)
     # Another experiment may be copying its results, and would find only some of them.
     lock_table(session, Job)
     query = select(Experiment.id).where(Experiment.id == experiment_id, _has_ended(limit))
     if session.exec(query).first() is None:
-        return frozenset()
+        return False
     students = select(Round.student_digest).where(
         Round.experiment_id == experiment_id, Round.student_digest != ""
     )
-    trained = frozenset(session.exec(students).all())
+    trained = session.exec(students.distinct()).all()
     parts = select(Experiment.id).where(Experiment.parent_id == experiment_id)
     for part in (*session.exec(parts).all(), experiment_id):
         remove_experiment(session, part)
-    return trained
+    for digest in trained:
+        insert_if_absent(session, ObsoleteStudent, {"digest": digest})
+    return True
 
 
 def remove_experiment(session: Session, experiment_id: str) -> None:
@@ -63,17 +73,36 @@ def remove_experiment(session: Session, experiment_id: str) -> None:
 def remove_unused_artifacts(session: Session) -> int:
     """Remove the artifacts that no row names; return their number."""
     lock_table(session, Artifact)  # an experiment that is being stored may need one
-    unused = delete(Artifact).where(col(Artifact.digest).not_in(_named_digests()))
+    named = select_columns(_named_digests())
+    unused = delete(Artifact).where(col(Artifact.digest).not_in(named))
     return int(session.exec(unused).rowcount)
 
 
-def unused_digests(session: Session, digests: Collection[str]) -> frozenset[str]:
-    """Return the digests that no row names."""
-    named = session.execute(_named_digests()).scalars()
-    return frozenset(digests).difference(named)
+def remove_unused_students(database: Database, students: Students) -> int:
+    """Remove the obsolete students that no row names; return their number.
+
+    A killed removal is completed by the next one: a student stays obsolete until the transaction
+    that took its directory away commits.
+    """
+    with database.read() as session:
+        obsolete = session.exec(select(ObsoleteStudent.digest)).all()
+    removed = sum(_remove_student(database, students, digest) for digest in obsolete)
+    students.delete_removed()
+    return removed
 
 
-def _named_digests() -> CompoundSelect[tuple[str]]:
+def _remove_student(database: Database, students: Students, digest: str) -> bool:
+    with database.write() as session:
+        lock_table(session, Round)  # a round that is being stored may name it
+        session.exec(delete(ObsoleteStudent).where(col(ObsoleteStudent.digest) == digest))
+        named = _named_digests()
+        if session.execute(select_columns(named).where(named.c[0] == digest)).first():
+            return False
+        students.remove(digest)
+        return True
+
+
+def _named_digests() -> Subquery:
     """Return the query of all digests in any row."""
     columns = [
         column
@@ -81,7 +110,7 @@ def _named_digests() -> CompoundSelect[tuple[str]]:
         for column in table.c
         if column.name.endswith("_digest")
     ]
-    return union(*(select_columns(one).where(one.is_not(None)) for one in columns))
+    return union(*(select_columns(one).where(one.is_not(None)) for one in columns)).subquery()
 
 
 def _has_ended(limit: float) -> ColumnElement[bool]:

@@ -54,7 +54,6 @@ class TrainingStore:
             InvalidInputError: a number is out of range.
         """
         _check(report)
-        self._students.require(report.student_digest)
         with self._database.write() as session:
             job, experiment = lock_job(session, report.lease.job_id)
             if job.split is not Split.TRAINING or report.lease.token != job.token:
@@ -65,6 +64,8 @@ class TrainingStore:
                 raise stale(job)
             part = session.get_one(Round, (experiment.id, job.candidate))
             _keep(experiment, job, part, report)
+            session.flush()  # a removal of the student has ended, or waits for this transaction
+            self._students.require(report.student_digest)
             message = f"round {part.index}: student {report.student_digest[:12]} is trained"
             record(session, experiment, message, self._clock())
             return Change(experiment.id, job=job, experiment=experiment)

@@ -346,6 +346,18 @@ class Round(SQLModel, table=True):
     """Serialised `modnorm.v1.TrainReport`."""
 
 
+class ObsoleteStudent(SQLModel, table=True):
+    """A student of a removed experiment, until its files are removed unless a row names it.
+
+    The transaction that removes the experiment stores the row, so that a killed removal of files
+    is completed by the next one.
+    """
+
+    __tablename__ = "obsolete_students"
+
+    digest: str = Field(primary_key=True, sa_type=Text)
+
+
 class Event(SQLModel, table=True):
     """An event of an experiment. Cursors number the events in the order of commits."""
 

@@ -1,19 +1,24 @@
 """Removal of old experiments, with everything of theirs and nothing else."""
 
+import os
+import subprocess
+import sys
 import threading
+from signal import SIGKILL
 
 import pytest
 from sqlmodel import SQLModel, col, select
 
+from modnorm.errors import NotFoundError
 from services.aggregator import remove_old
 from services.aggregator.experiments.removal import (
     ended_before,
     remove_ended,
     remove_unused_artifacts,
-    unused_digests,
+    remove_unused_students,
 )
 from services.aggregator.storage.states import ExperimentState, Split
-from services.aggregator.storage.tables import Artifact, Experiment, Job
+from services.aggregator.storage.tables import Artifact, Experiment, Job, ObsoleteStudent, Round
 from verification.labs.waiting import HANG_SECONDS
 
 DAY = 86_400.0
@@ -74,7 +79,7 @@ def test_recent_and_open_experiments_stay(world):
 def test_an_experiment_that_runs_again_is_not_removed(world):
     created = world.select()
     with world.database.write() as session:
-        assert remove_ended(session, created, world.now + DAY) == frozenset()
+        assert not remove_ended(session, created, world.now + DAY)
     assert world.state(created) == "SELECTING"
 
 
@@ -87,15 +92,131 @@ def test_a_distillation_is_removed_with_its_parts_and_students(lab):
     limit = world.now + DAY
     with world.database.write() as session:
         assert [one.id for one in ended_before(session, limit)] == [parent]
-        assert unused_digests(session, {digest}) == frozenset()
-        trained = remove_ended(session, parent, limit)
-        assert digest in trained
-        assert unused_digests(session, trained) == trained
+        assert remove_ended(session, parent, limit)
         remove_unused_artifacts(session)
+    assert students.path(digest) is not None
+    assert remove_unused_students(world.database, students) == 2
     assert rows(world.database) == before
-    students.remove(digest)
-    students.remove(digest)
-    assert students.path(digest) is None
+    assert files(students) == []
+    assert remove_unused_students(world.database, students) == 0
+
+
+def files(students):
+    """Return what a directory of students holds of them, removed ones too."""
+    removed = students.root / "removed"
+    return [path for path in (*students.root.iterdir(), *removed.glob("*")) if path != removed]
+
+
+KILLED = """
+import os, signal, sys
+from services.aggregator import remove_old
+from services.common.students import Students
+
+def die(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def die_after(method):
+    return lambda *given: die(method(*given))
+
+match sys.argv[1]:
+    case "after the rows":
+        remove_old.remove_unused_artifacts = die
+    case "before the files":
+        remove_old.remove_unused_students = die
+    case "before the commit":
+        Students.remove = die_after(Students.remove)
+    case "before the deletion":
+        Students.delete_removed = die
+remove_old.main(["--days", "90"])
+"""
+
+
+@pytest.mark.parametrize(
+    "moment", ["after the rows", "before the files", "before the commit", "before the deletion"]
+)
+def test_a_killed_removal_is_completed_by_the_next(lab, database_url, monkeypatch, moment):
+    world = lab.world
+    parent = lab.create()
+    lab.run(parent)  # it ends in 1970
+    monkeypatch.setenv("MODNORM_DATABASE_URL", database_url)
+    monkeypatch.setenv("MODNORM_STUDENT_DIR", str(world.students.root))
+    killed = [sys.executable, "-c", KILLED, moment]
+    ended = subprocess.run(killed, env=os.environ, check=False, timeout=HANG_SECONDS)
+    assert ended.returncode == -SIGKILL
+    with pytest.raises(NotFoundError):
+        world.state(parent)
+    assert files(world.students)
+    remove_old.main(["--days", "90"])
+    assert files(world.students) == []
+    assert rows(world.database) == set()
+
+
+def test_an_obsolete_student_that_is_trained_again_stays(lab):
+    world = lab.world
+    first = lab.create(rounds=1)
+    lab.run(first)
+    (digest,) = [each.name for each in files(world.students)]
+    with world.database.write() as session:
+        assert remove_ended(session, first, world.now + DAY)
+    second = lab.create("again", rounds=1)
+    lab.run(second)
+    assert lab.get(second).rounds[1].part.student_digest == digest
+    before = rows(world.database)
+    assert remove_unused_students(world.database, world.students) == 0
+    assert world.students.path(digest) is not None
+    assert before - rows(world.database) == {("obsolete_students", (digest,))}
+
+
+def test_removal_waits_for_a_round_that_is_being_stored(lab):
+    world = lab.world
+    parent = lab.create(rounds=1)
+    lab.run(parent, until=lambda: lab.is_trained(parent))
+    with world.database.write() as session:
+        part = session.get_one(Round, (parent, 1))
+        digest, part.student_digest = part.student_digest, ""
+        session.add(ObsoleteStudent(digest=digest))
+    removal = threading.Thread(
+        target=remove_unused_students, args=(world.database, world.students)
+    )
+    with world.database.write() as session:
+        session.get_one(Round, (parent, 1)).student_digest = digest
+        session.flush()
+        removal.start()
+        removal.join(0.3)
+        assert removal.is_alive()
+    removal.join(HANG_SECONDS)
+    assert world.students.path(digest) is not None
+
+
+def test_a_report_waits_for_the_removal_of_its_student_and_is_refused(lab, monkeypatch):
+    world = lab.world
+    parent = lab.create(rounds=1)
+    lab.run(parent, until=lambda: world.stores.jobs.pending(parent, trains=True))
+    (job_id,) = world.stores.jobs.pending(parent, trains=True)
+    report = lab.report_of(lab.claim_training(job_id))
+    with world.database.write() as session:
+        session.add(ObsoleteStudent(digest=report.student_digest))
+    refused = []
+
+    def send():
+        try:
+            lab.trainings.report(report)
+        except NotFoundError as error:
+            refused.append(error)
+
+    reporting = threading.Thread(target=send)
+    remove_files = world.students.remove
+
+    def remove_late(digest):
+        reporting.start()
+        reporting.join(0.3)
+        remove_files(digest)
+
+    monkeypatch.setattr(world.students, "remove", remove_late)
+    assert remove_unused_students(world.database, world.students) == 1
+    reporting.join(HANG_SECONDS)
+    assert len(refused) == 1
+    assert not lab.is_trained(parent)
 
 
 def test_removal_waits_for_a_transaction_that_copies_results(world):
