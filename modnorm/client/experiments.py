@@ -93,7 +93,7 @@ class Experiment(ExperimentSummary):
     request_id: str
     """The client's name of the request that created it."""
     waits_for: str
-    """Why it waits for a service; empty if it does not wait."""
+    """Why it waits, for a service or a fit evaluator; empty if it does not wait."""
     spec: ExperimentSpec = field(repr=False)
     """The spec with all defaults."""
     base: BaseRow | None

@@ -869,12 +869,17 @@ class FailJobRequest(google.protobuf.message.Message):
     KIND_FIELD_NUMBER: builtins.int
     REASON_FIELD_NUMBER: builtins.int
     REMEDY_FIELD_NUMBER: builtins.int
+    UNFIT_FIELD_NUMBER: builtins.int
     kind: Global___FailureKind.ValueType
     """Kind of the failure."""
     reason: builtins.str
     """Reason in words, without the remedy."""
     remedy: builtins.str
     """How to fix the cause, if the worker knows."""
+    unfit: builtins.bool
+    """Whether the worker released the job because it lacks a sandbox or the package of the task. The
+    experiment waits if no other worker evaluates it.
+    """
     @property
     def lease(self) -> Global___Lease:
         """The lease of the worker."""
@@ -886,10 +891,11 @@ class FailJobRequest(google.protobuf.message.Message):
         kind: Global___FailureKind.ValueType = ...,
         reason: builtins.str = ...,
         remedy: builtins.str = ...,
+        unfit: builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["lease", b"lease"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["kind", b"kind", "lease", b"lease", "reason", b"reason", "remedy", b"remedy"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["kind", b"kind", "lease", b"lease", "reason", b"reason", "remedy", b"remedy", "unfit", b"unfit"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___FailJobRequest: typing_extensions.TypeAlias = FailJobRequest

@@ -777,7 +777,7 @@ class Experiment(google.protobuf.message.Message):
     error: builtins.str
     """Reason of its failure, without the remedy."""
     waits_for: builtins.str
-    """Why it waits for a service, if it does."""
+    """Why it waits, for a service or a fit evaluator, if it does."""
     remedy: builtins.str
     """How to fix the cause of its failure, if known."""
     parent_id: builtins.str
@@ -1663,7 +1663,7 @@ class WatchExperimentResponse(google.protobuf.message.Message):
     state: Global___ExperimentState.ValueType
     """State after the event."""
     waits_for: builtins.str
-    """Why the experiment waits for a service after this event, if it does."""
+    """Why the experiment waits after this event, if it does."""
     @property
     def time(self) -> google.protobuf.timestamp_pb2.Timestamp:
         """Time of the event."""

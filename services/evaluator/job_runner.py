@@ -238,7 +238,8 @@ class JobRunner:
         except UnfitError as error:
             logger.warning("released: %s", error)
             self._backoff.unfit(job.lease.job_id)
-            report_failure(self._client, job.lease, messages.FAILURE_KIND_RELEASED, str(error))
+            kind = messages.FAILURE_KIND_RELEASED
+            report_failure(self._client, job.lease, kind, str(error), unfit=True)
             outcome = JobOutcome.UNFIT
         except Exception as error:
             logger.exception("the attempt failed")

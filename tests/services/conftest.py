@@ -24,10 +24,10 @@ class Gone:
         setattr(store[0], store[1], self._held)
         tasks.run = self._watched
 
-    def _held(self, *args):
+    def _held(self, *args, **named):
         self._begun.set()
         self._go_on.wait(HANG_SECONDS)
-        return self._store(*args)
+        return self._store(*args, **named)
 
     async def _watched(self, *args):
         self.calls.release()

@@ -340,7 +340,13 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
         reason = request.reason[:MAX_REASON] or "no reason given"
         remedy = request.remedy[:MAX_REASON]
         change = await asyncio.to_thread(
-            self._jobs.fail, lease.job_id, lease.token, kind, reason, remedy
+            self._jobs.fail,
+            lease.job_id,
+            lease.token,
+            kind,
+            reason,
+            remedy,
+            unfit=request.unfit,
         )
         self._metrics.failed(change, kind)
         level = logging.INFO if kind is FailureKind.RELEASED else logging.WARNING

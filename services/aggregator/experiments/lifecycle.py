@@ -114,7 +114,7 @@ def record(  # noqa: PLR0913 - an event and its columns
     """Store the next event of a locked experiment with its state and progress.
 
     The progress of the phase is read from the database if not passed. `waits_for` states why the
-    experiment waits for a service.
+    experiment waits, if it does.
     """
     progress = progress or PhaseProgress.of(session, experiment)
     row = next_event(experiment, message, now, progress, waits_for=waits_for)

@@ -2,9 +2,9 @@
 
 from sqlmodel import Session, col, exists, select
 
-from services.aggregator.storage.lookups import is_training, pending_jobs
+from services.aggregator.storage.lookups import is_training, last_event_time, pending_jobs
 from services.aggregator.storage.states import JobState
-from services.aggregator.storage.tables import Event, Experiment, Job
+from services.aggregator.storage.tables import Experiment, Job
 
 TRAINER_SECONDS = 30.0
 """Seconds after which a training that no trainer has claimed is reported. An idle trainer claims
@@ -26,7 +26,7 @@ def reason_to_wait(
         return child.waits_for
     if not pending_jobs(session, parent.id, trains=True, limit=1):
         return ""
-    if not parent.waits_for and now - _last_event(session, parent) < TRAINER_SECONDS:
+    if not parent.waits_for and now - last_event_time(session, parent) < TRAINER_SECONDS:
         return ""
     query = select(exists().where(col(Job.state) == JobState.LEASED, is_training()))
     if session.exec(query).one():
@@ -36,8 +36,3 @@ def reason_to_wait(
         "`docker compose --profile trainer up --wait` or `python -m services.trainer.server`, "
         "or read the log of the one that runs"
     )
-
-
-def _last_event(session: Session, experiment: Experiment) -> float:
-    """Return the time of an experiment's last event."""
-    return session.get_one(Event, (experiment.id, experiment.last_cursor)).time

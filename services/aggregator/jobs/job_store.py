@@ -25,6 +25,7 @@ from services.aggregator.jobs.leases import extend_leases, extend_locked_lease, 
 from services.aggregator.jobs.report_checks import Report, ReportChecks
 from services.aggregator.jobs.reporting import PackedReport, Reporting
 from services.aggregator.jobs.shared_transaction import run_in_one_transaction
+from services.aggregator.jobs.unfit_workers import record_unfit
 from services.aggregator.jobs.worker_requests import Claim, ClaimRequest, Heartbeat, stale
 from services.aggregator.storage.database import Database
 from services.aggregator.storage.dialects import database_time
@@ -99,10 +100,19 @@ class JobStore:
         """Return the cached threshold of a candidate; None if there is none."""
         return self._early_stop.cached_threshold(experiment_id, candidate)
 
-    def fail(
-        self, job_id: str, token: int, kind: FailureKind, reason: str, remedy: str = ""
+    def fail(  # noqa: PLR0913 - the failure and its job
+        self,
+        job_id: str,
+        token: int,
+        kind: FailureKind,
+        reason: str,
+        remedy: str = "",
+        *,
+        unfit: bool = False,
     ) -> Change:
         """Store that an attempt failed; a repeated call changes nothing.
+
+        An unfit worker released the job because it lacks something that the job needs.
 
         Raises:
             NotFoundError: there is no such job.
@@ -115,7 +125,10 @@ class JobStore:
             if job.state is not JobState.LEASED:
                 return Change(experiment.id)
             now = self._clock()
-            return _end_attempt(session, experiment, job, kind, reason, now, remedy=remedy)
+            change = _end_attempt(session, experiment, job, kind, reason, now, remedy=remedy)
+            if unfit:
+                record_unfit(session, experiment, reason, now)
+            return change
 
     def lease_time(self) -> float:
         """Return the present time of the clock that leases are judged by."""

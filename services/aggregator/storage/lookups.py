@@ -10,7 +10,7 @@ from sqlmodel import Session, col, select
 
 from modnorm.errors import NotFoundError
 from services.aggregator.storage.states import JobState, Purpose, Split
-from services.aggregator.storage.tables import Experiment, Job, Prediction, Round
+from services.aggregator.storage.tables import Event, Experiment, Job, Prediction, Round
 
 
 def find_experiment(session: Session, experiment_id: str) -> Experiment:
@@ -72,6 +72,11 @@ def rounds_of(session: Session, experiment_id: str) -> Sequence[Round]:
     """Return the rounds of a distillation so far, in order."""
     query = select(Round).where(Round.experiment_id == experiment_id).order_by(col(Round.index))
     return session.exec(query).all()
+
+
+def last_event_time(session: Session, experiment: Experiment) -> float:
+    """Return the time of an experiment's last event."""
+    return session.get_one(Event, (experiment.id, experiment.last_cursor)).time
 
 
 def unknown_experiment(experiment_id: str) -> NotFoundError:

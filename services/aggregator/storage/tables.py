@@ -78,7 +78,7 @@ class Experiment(SQLModel, table=True):
     remedy: str = Field(default="", sa_type=Text)
     """How to fix the cause of the failure, if known."""
     waits_for: str = Field(default="", sa_type=Text)
-    """Why its next step waits for a service. The next event clears it."""
+    """Why it waits, for a service or a fit evaluator. The next event clears it."""
     create_time: float
     end_time: float | None = None
     model_digest: str = Field(sa_type=Text)
@@ -369,7 +369,7 @@ class Event(SQLModel, table=True):
     time: float
     message: str = Field(sa_type=Text)
     waits_for: str = Field(default="", sa_type=Text)
-    """Why the experiment waits for a service after this event; empty if it does not."""
+    """Why the experiment waits after this event; empty if it does not."""
     state: ExperimentState = Field(sa_type=_ExperimentStateText)
     progress: bytes = Field(sa_type=LargeBinary)
     """Serialised `modnorm.v1.Progress`."""

@@ -108,14 +108,18 @@ class AggregatorCalls:
         kind: messages.FailureKind.ValueType,
         reason: str,
         remedy: str = "",
+        *,
+        unfit: bool = False,
     ) -> None:
-        """Report that an attempt failed.
+        """Report that an attempt failed, or ended because the worker is unfit for the job.
 
         Raises:
             StaleLeaseError: the lease is lost.
             UnavailableError: the aggregator stayed down.
         """
-        request = messages.FailJobRequest(lease=lease, kind=kind, reason=reason, remedy=remedy)
+        request = messages.FailJobRequest(
+            lease=lease, kind=kind, reason=reason, remedy=remedy, unfit=unfit
+        )
         self._send_outcome(lambda: self._call(messages.Call(fail=request), self._deadline))
 
     def release(self, leases: Iterable[messages.Lease], reason: str) -> None:

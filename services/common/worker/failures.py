@@ -45,15 +45,17 @@ def report_error(
     return kind
 
 
-def report_failure(
+def report_failure(  # noqa: PLR0913 - the failure and its job
     client: AggregatorCalls,
     lease: messages.Lease,
     kind: messages.FailureKind.ValueType,
     reason: str,
     remedy: str = "",
+    *,
+    unfit: bool = False,
 ) -> None:
     """Report that an attempt failed; if that is impossible, log it: the lease expires."""
     try:
-        client.fail(lease, kind, reason, remedy)
+        client.fail(lease, kind, reason, remedy, unfit=unfit)
     except ModnormError as error:
         logger.warning("failure not reported: %s", error)

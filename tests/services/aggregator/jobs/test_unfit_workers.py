@@ -1,0 +1,109 @@
+"""An experiment whose jobs no evaluator can do says why it waits."""
+
+import asyncio
+
+import pytest
+
+from modnorm.v1 import evaluation_pb2
+from services.aggregator.jobs import unfit_workers
+from services.aggregator.jobs.unfit_workers import UNFIT_SECONDS
+from services.aggregator.storage.states import FailureKind
+from tests.services.aggregator.conftest import reply_to
+from tests.services.aggregator.world import LEASE_SECONDS
+
+LACKS = "this worker does not have sums; install the package"
+WAITS = f"an evaluator released its jobs: {LACKS}"
+
+
+def release(world, claim, reason=LACKS, *, unfit=True):
+    kind = FailureKind.RELEASED
+    return world.stores.jobs.fail(claim.job.id, claim.job.token, kind, reason, unfit=unfit)
+
+
+def waits_for(world, experiment):
+    return world.stores.experiments.get(experiment).experiment.waits_for
+
+
+@pytest.fixture
+def selecting(world):
+    """An experiment with pending jobs, which has had no event for a while."""
+    created = world.select()
+    world.now += UNFIT_SECONDS
+    return created
+
+
+def test_an_experiment_waits_once_no_evaluator_does_its_jobs(world, selecting):
+    change = release(world, world.claim_next(selecting))
+    assert waits_for(world, selecting) == WAITS
+    assert (
+        change.experiment.last_cursor
+        == world.stores.experiments.get(selecting).experiment.last_cursor
+    )
+    assert world.job_of(selecting, -1).attempts == 0
+
+
+def test_the_same_reason_is_recorded_once(world, selecting):
+    release(world, world.claim_next(selecting))
+    cursor = world.stores.experiments.get(selecting).experiment.last_cursor
+    for _ in range(3):
+        world.now += UNFIT_SECONDS
+        release(world, world.claim_next(selecting))
+    assert world.stores.experiments.get(selecting).experiment.last_cursor == cursor
+    release(world, world.claim_next(selecting), "the sandbox is down")
+    assert "the sandbox is down" in waits_for(world, selecting)
+
+
+def test_a_result_ends_the_wait(world, selecting):
+    release(world, world.claim_next(selecting))
+    world.jobs.report(world.report_of(world.claim_next(selecting)))
+    assert waits_for(world, selecting) == ""
+
+
+def test_an_experiment_with_recent_events_does_not_wait(world):
+    created = world.select()
+    world.now += UNFIT_SECONDS / 2
+    release(world, world.claim_next(created))
+    assert waits_for(world, created) == ""
+
+
+def test_an_experiment_that_another_evaluator_works_on_does_not_wait(world, selecting):
+    busy, unfit = world.stores.jobs.pending(selecting)[:2]
+    world.claim(busy, "busy")
+    release(world, world.claim(unfit))
+    assert waits_for(world, selecting) == ""
+
+
+def test_a_job_that_is_released_for_another_cause_records_nothing(world, selecting):
+    release(world, world.claim_next(selecting), "the worker is stopping", unfit=False)
+    assert waits_for(world, selecting) == ""
+
+
+def test_an_ended_experiment_does_not_wait(world, selecting):
+    claim = world.claim_next(selecting)
+    world.stores.experiments.cancel(selecting)
+    world.now += LEASE_SECONDS
+    release(world, claim)
+    assert waits_for(world, selecting) == ""
+
+
+def test_watchers_and_lists_are_told(start_lab, spec, monkeypatch):
+    monkeypatch.setattr(unfit_workers, "UNFIT_SECONDS", 0.0)
+
+    async def scenario():
+        async with start_lab() as lab:
+            created = await lab.create(spec())
+            job = await lab.worker().claim_next()
+            request = evaluation_pb2.FailJobRequest(
+                lease=job.lease,
+                kind=evaluation_pb2.FAILURE_KIND_RELEASED,
+                reason=LACKS,
+                unfit=True,
+            )
+            await reply_to(lab.jobs, fail=request)
+            assert (await lab.get(created.id)).waits_for == WAITS
+            async for event in lab.watch(created.id):
+                if event.waits_for:
+                    assert event.message == f"waiting: {WAITS}"
+                    break
+
+    asyncio.run(scenario())
