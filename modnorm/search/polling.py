@@ -24,7 +24,7 @@ class ExcludedError(Exception):
     """Raised when a candidate can no longer become an expert."""
 
 
-class Parking:
+class CandidateParking:
     """Parks a candidate when its policy says so, and measures the time.
 
     Args:
@@ -92,7 +92,7 @@ class CandidatePoll:
         answers: AnswerJudge,
         stop: EarlyStop | None,
         on_progress: Callable[[int], None],
-        parking: Parking,
+        parking: CandidateParking,
     ) -> None:
         self._answers = answers
         self._stop = stop

@@ -12,7 +12,7 @@ from modnorm.engines.protocol import Engine, GenerationLimits
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.search.judging import Answer, AnswerJudge
-from modnorm.search.polling import CandidatePoll, ExcludedError, Parking, ParkingPolicy
+from modnorm.search.polling import CandidateParking, CandidatePoll, ExcludedError, ParkingPolicy
 from modnorm.search.stopping import EarlyStop, Interval, score_interval
 from modnorm.tasks.protocol import Row, Task
 
@@ -77,7 +77,7 @@ def answer_candidate(  # noqa: PLR0913, PLR0917 - one call, everything that a sc
     with ExitStack() as on_error:
         answers = on_error.enter_context(AnswerJudge(judges, task, rows, row_label))
         has_room = partial(engine.has_room, prompts, limits)
-        parked = Parking(engine.parked, has_room, answers, parking)
+        parked = CandidateParking(engine.parked, has_room, answers, parking)
         poll = CandidatePoll(answers, stop, on_progress, parked)
         with engine.candidate(descriptor, scale_map) as resolved:
             ready = time.perf_counter()

@@ -20,7 +20,7 @@ from services.sandbox.servicer import SERVICE, SandboxServicer
 logger = logging.getLogger(__name__)
 
 
-class SandboxService:
+class SandboxServer:
     """The sandbox and its server: measured at the start, serving only if it isolates.
 
     If a guarantee is broken, it refuses every program and its health is NOT_SERVING. GetIsolation
@@ -95,7 +95,7 @@ class SandboxService:
 def main() -> None:
     """Serve until a signal stops the process."""
     settings = read_settings(SandboxSettings)
-    run_service(settings, lambda registry: SandboxService(settings, registry))
+    run_service(settings, lambda registry: SandboxServer(settings, registry))
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ from services.common.settings import (
     ServiceSettings,
 )
 from services.sampler.server import build as build_sampler
-from services.sandbox.server import SandboxService
+from services.sandbox.server import SandboxServer
 
 _HARMLESS = "PollerCompletionQueue._handle_events"
 """gRPC's warning about two event loops in one process, which real labs do not have."""
@@ -141,7 +141,7 @@ class _Services(ServiceThread[Mapping[str, str]]):
         common = self._common
         calibrator = build_calibrator(CalibratorSettings.model_validate(common))
         sampler = build_sampler(SamplerSettings.model_validate(common))
-        sandbox = SandboxService(SandboxSettings.model_validate(common))
+        sandbox = SandboxServer(SandboxSettings.model_validate(common))
         targets = {
             "calibrator": await start_service(calibrator, stack),
             "sampler": await start_service(sampler, stack),

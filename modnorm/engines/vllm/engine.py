@@ -22,7 +22,7 @@ from modnorm.engines.protocol import Completion, GenerationLimits, OnTokens
 from modnorm.engines.settings import Drafts, EngineSettings
 from modnorm.engines.vllm.answer_feed import AnswerFeed
 from modnorm.engines.vllm.internals.interfaces import PENDING_CALLS
-from modnorm.engines.vllm.internals.parking import Parked, Parking
+from modnorm.engines.vllm.internals.parking import Parked, RequestParking
 from modnorm.engines.vllm.internals.stepper import OUTPUT_GATHERING, Stepper
 from modnorm.engines.vllm.numerics import chosen_numerics
 from modnorm.engines.vllm.rank_group import RankGroup
@@ -84,7 +84,7 @@ class VllmEngine:
         try:
             running = self._settings.max_num_seqs
             sequences = running + parked_limit(checkpoint, self._settings)
-            self._parking = Parking(self._engine, self._stepper, running, sequences)
+            self._parking = RequestParking(self._engine, self._stepper, running, sequences)
             digest = checkpoint.digest
             self._ranks = RankGroup(self._engine, stored.layout, stored.dtype, digest)
             drafts = self._settings.drafts is Drafts.POPULATION

@@ -32,7 +32,7 @@ from services.aggregator.api.report_reader import (
     check_name,
 )
 from services.aggregator.api.to_proto import fill_job, fill_threshold, fill_training
-from services.aggregator.api.work_stream import SERVICE, Caller, WorkStreams
+from services.aggregator.api.work_stream import SERVICE, CallingWorker, WorkStreams
 from services.aggregator.experiments.lifecycle import Change, with_remedy
 from services.aggregator.experiments.result_store import ResultStore
 from services.aggregator.jobs.batching import Batcher
@@ -70,7 +70,7 @@ logger = logging.getLogger(__name__)
 @dataclass(frozen=True, slots=True)
 class _QueuedClaim:
     request: ClaimRequest
-    caller: Caller
+    worker: CallingWorker
 
 
 class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
@@ -210,7 +210,7 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
         for batch in _batches(text.split("\n")):
             yield evaluation_pb2.FetchDatasetResponse(lines=batch)
 
-    async def _answer(self, call: Call, reply: Reply, caller: Caller) -> None:
+    async def _answer(self, call: Call, reply: Reply, worker: CallingWorker) -> None:
         """Answer one call of a stream.
 
         The response is filled in inside the reply, since protobuf would copy an assigned message.
@@ -218,7 +218,7 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
         match call.WhichOneof("request"):
             case "claim":
                 reply.claim.SetInParent()
-                await self._claim(call.claim, reply.claim, caller)
+                await self._claim(call.claim, reply.claim, worker)
             case "heartbeat":
                 reply.heartbeat.SetInParent()
                 await self._heartbeat(call.heartbeat, reply.heartbeat)
@@ -242,7 +242,7 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
                 )
 
     async def _claim(
-        self, request: ClaimJobRequest, response: ClaimJobResponse, caller: Caller
+        self, request: ClaimJobRequest, response: ClaimJobResponse, worker: CallingWorker
     ) -> None:
         """Lease a job if it is pending and its worker is still connected.
 
@@ -253,7 +253,7 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
         check_length(request.version, "version")
         self._workers.record_claim(request.worker, request.version, trains=request.trains)
         job_request = ClaimRequest(request.job_id, request.worker, request.trains)
-        claim = await self._claims.submit(_QueuedClaim(job_request, caller))
+        claim = await self._claims.submit(_QueuedClaim(job_request, worker))
         if claim is None:
             return
         if logger.isEnabledFor(logging.DEBUG):
@@ -354,7 +354,7 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
 
     def _claim_all(self, claims: Sequence[_QueuedClaim]) -> Sequence[Claim | Exception | None]:
         """Lease the jobs of a batch; None for callers that have disconnected."""
-        connected = [not claim.caller.has_left for claim in claims]
+        connected = [not claim.worker.has_left for claim in claims]
         requests = [claim.request for claim, here in zip(claims, connected, strict=True) if here]
         leased = iter(self._jobs.claim_all(requests) if requests else ())
         return [next(leased) if here else None for here in connected]

@@ -12,7 +12,7 @@ from modnorm.v1 import common_pb2, evaluation_pb2, experiment_pb2
 from modnorm.wire.conversions import spec_to_proto
 from services.aggregator.api.round_messages import round_results
 from services.aggregator.experiments.records import (
-    CandidateRecord,
+    CandidateJobs,
     ExperimentRecord,
     StateRecord,
 )
@@ -96,7 +96,7 @@ def event_message(event: Event) -> experiment_pb2.WatchExperimentResponse:
     )
 
 
-def candidate_message(record: CandidateRecord) -> experiment_pb2.Candidate:
+def candidate_message(record: CandidateJobs) -> experiment_pb2.Candidate:
     """Return a candidate with the results of its jobs."""
     job, heldout = record.selection, record.heldout
     return experiment_pb2.Candidate(

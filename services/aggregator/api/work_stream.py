@@ -31,13 +31,13 @@ _METHODS = {
 
 
 @dataclass(slots=True)
-class Caller:
+class CallingWorker:
     """The worker that made a call."""
 
     has_left: bool = False
 
 
-Answer = Callable[[Call, Reply, Caller], Awaitable[None]]
+Answer = Callable[[Call, Reply, CallingWorker], Awaitable[None]]
 """Fills in the reply to a call, or raises the error of a refused call."""
 
 
@@ -103,14 +103,14 @@ class WorkStreams:
                 field="calls",
                 remedy="send several messages",
             )
-        response, caller = WorkResponse(), Caller()
+        response, worker = WorkResponse(), CallingWorker()
         replies = [response.replies.add() for _ in message.calls]
         pairs = zip(message.calls, replies, strict=True)
-        answered = self._answer_all([self._reply(*pair, caller) for pair in pairs])
+        answered = self._answer_all([self._reply(*pair, worker) for pair in pairs])
         try:
             await self._tasks.run(answered, lambda _: self._lose(replies))
         except asyncio.CancelledError:
-            caller.has_left = True
+            worker.has_left = True
             raise
         return response
 
@@ -122,14 +122,14 @@ class WorkStreams:
         for reply in replies:
             self._undelivered(reply)
 
-    async def _reply(self, call: Call, reply: Reply, caller: Caller) -> None:
+    async def _reply(self, call: Call, reply: Reply, worker: CallingWorker) -> None:
         """Fill in the reply to one call; an error is a reply too."""
         kind = call.WhichOneof("request")
         method, code, start = _METHODS[kind], "OK", time.perf_counter()
         with naming(**_names(call, kind)):
             try:
                 with call_span(SERVICE, method, call):
-                    await self._answer(call, reply, caller)
+                    await self._answer(call, reply, worker)
             except Exception as error:  # noqa: BLE001 - every error is the reply to its call
                 code = code_of(error).name if isinstance(error, ModnormError) else "INTERNAL"
                 reply.status = described(error, f"/{SERVICE}/{method}").SerializeToString()

@@ -24,7 +24,7 @@ class StateRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class CandidateRecord:
+class CandidateJobs:
     """A candidate and its jobs."""
 
     candidate: Candidate

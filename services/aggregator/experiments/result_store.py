@@ -8,7 +8,7 @@ from sqlmodel import col, select
 from modnorm.errors import InvalidInputError, NotFoundError
 from modnorm.perturbation.lineage import Lineage
 from services.aggregator.experiments.iterative_updates import lineage_of, steps_to
-from services.aggregator.experiments.records import CandidateRecord
+from services.aggregator.experiments.records import CandidateJobs
 from services.aggregator.storage.codec import StoredAnswer, unpack_answers, unpack_text
 from services.aggregator.storage.database import Database
 from services.aggregator.storage.lookups import find_experiment
@@ -24,9 +24,7 @@ class ResultStore:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def candidates(
-        self, experiment_id: str, after: int, limit: int
-    ) -> tuple[CandidateRecord, ...]:
+    def candidates(self, experiment_id: str, after: int, limit: int) -> tuple[CandidateJobs, ...]:
         """Return the candidates with an index greater than `after`, in order.
 
         Raises:
@@ -53,7 +51,7 @@ class ResultStore:
         )
         with self._database.read() as session:
             find_experiment(session, experiment_id)
-            return tuple(CandidateRecord(*row) for row in session.exec(query).all())
+            return tuple(CandidateJobs(*row) for row in session.exec(query).all())
 
     def answers(
         self, experiment_id: str, candidate: int, split: Split

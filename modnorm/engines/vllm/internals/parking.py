@@ -33,7 +33,7 @@ class Parked:
     outputs: Outputs
 
 
-class Parking:
+class RequestParking:
     """Takes all requests off vLLM's schedule and puts them back.
 
     Args:
