@@ -12,6 +12,9 @@ Environment = Mapping[str, str]
 
 CANARY, CANARY_OF = "canary", "canary_of"
 """Digests of what the base said to a few prompts, and of what it was asked: no settings."""
+VERSION = "modnorm"
+"""The version of this package. It is recorded and never compared: scorers, prompts and noise have
+versions of their own, and canaries show an upgrade that changes answers."""
 ABSENT = "unknown"
 """Stands for a setting that one environment names and another does not."""
 
@@ -81,7 +84,14 @@ def describe_differing(
 
 
 def _settings(environment: Environment) -> Environment:
-    return {name: of for name, of in environment.items() if name not in {CANARY, CANARY_OF}}
+    return {
+        name: of for name, of in environment.items() if name not in {CANARY, CANARY_OF, VERSION}
+    }
+
+
+def like_of(environment: Environment) -> frozenset[tuple[str, str]]:
+    """Return all of an environment that determines its canary."""
+    return frozenset(item for item in environment.items() if item[0] not in {CANARY, VERSION})
 
 
 def _deviating(environments: Sequence[Environment]) -> list[str]:
@@ -89,8 +99,7 @@ def _deviating(environments: Sequence[Environment]) -> list[str]:
     alike: dict[frozenset[tuple[str, str]], set[str]] = {}
     for environment in environments:
         if CANARY in environment:
-            key = frozenset(item for item in environment.items() if item[0] != CANARY)
-            alike.setdefault(key, set()).add(environment[CANARY])
+            alike.setdefault(like_of(environment), set()).add(environment[CANARY])
     return sorted(one for canaries in alike.values() if len(canaries) > 1 for one in canaries)
 
 

@@ -1,12 +1,12 @@
 """The messages of a report."""
 
-import platform
 from collections.abc import Iterator, Mapping, Sequence
 
 from modnorm.search.judging import Answer
 from modnorm.search.scoring import CandidateResult
 from modnorm.v1 import evaluation_pb2 as messages
 from modnorm.wire.conversions import descriptor_to_proto
+from services.common.worker.software import SOFTWARE
 
 BATCH_BYTES = 2**20
 """Largest message of answers: a quarter of gRPC's default limit."""
@@ -32,7 +32,7 @@ def report_parts(
         lease=lease,
         descriptor=descriptor_to_proto(result.descriptor),
         worker=worker,
-        environment={"python": platform.python_version(), **environment} if environment else {},
+        environment={**SOFTWARE, **environment} if environment else {},
         switch_seconds=result.switch_seconds,
         generate_seconds=result.generate_seconds,
         score_seconds=result.score_seconds,

@@ -2,7 +2,6 @@
 
 import hashlib
 import logging
-import platform
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -27,6 +26,7 @@ from services.common.worker.backoff import JobBackoff
 from services.common.worker.failures import report_error, report_failure
 from services.common.worker.lease import Heartbeats, ReleasedError
 from services.common.worker.shutdown import Shutdown
+from services.common.worker.software import SOFTWARE
 from services.trainer.metrics import TrainerMetrics, TrainingOutcome
 from services.trainer.training_client import TrainingClient
 from services.trainer.training_directories import TrainingDirectories
@@ -178,7 +178,7 @@ def _report(lease: messages.Lease, worker: str, student: TrainedStudent) -> mess
         seconds=student.seconds,
         losses=losses,
         environment={
-            "python": platform.python_version(),
+            **SOFTWARE,
             "micro_batch": str(student.micro_batch),
             **student.environment,
         },

@@ -4,7 +4,12 @@ from dataclasses import replace
 import pytest
 
 from modnorm.analysis.comparison import compare_runs, load_results
-from modnorm.analysis.environments import describe_mixed, environments_of, mixed_settings
+from modnorm.analysis.environments import (
+    describe_mixed,
+    differing_settings,
+    environments_of,
+    mixed_settings,
+)
 from modnorm.analysis.export import write_run
 from modnorm.analysis.run_data import BaseRow
 
@@ -38,6 +43,19 @@ def test_results_do_not_tell_equal_machines_apart(answered, tmp_path):
         write_run(tmp_path / name, answered(environment, environment))
     for file in ("results.json", "report.html", "candidates.csv", "votes.jsonl"):
         assert (tmp_path / "cpu" / file).read_bytes() == (tmp_path / "gpu" / file).read_bytes()
+
+
+def test_versions_of_modnorm_are_listed_and_not_compared(answered, tmp_path):
+    versions = [{**CPU, "modnorm": version} for version in ("0.1.0", "0.2.0")]
+    run = answered(*versions)
+    assert environments_of(run) == tuple(versions)
+    assert mixed_settings(environments_of(run)) == {}
+    assert differing_settings(versions[:1], versions[1:]) == {}
+    deviating = answered(*(with_canary(one, one["modnorm"]) for one in versions))
+    assert mixed_settings(environments_of(deviating)) == {"canary": ["0.1.0", "0.2.0"]}
+    write_run(tmp_path, run)
+    timings = json.loads((tmp_path / "timings.json").read_text())
+    assert timings["environments"] == versions
 
 
 @pytest.mark.parametrize("others", [(CPU, GPU), (GPU, CPU), (GPU,)])

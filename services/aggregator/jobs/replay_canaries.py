@@ -5,10 +5,9 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from modnorm.analysis.environments import CANARY, like_of
 from services.common.bounded_dict import BoundedDict
 
-CANARY = "canary"
-"""Key of the digest of a replay's answers in environments."""
 MAX_KEPT = 1_000
 """Most workers whose replay is stored."""
 
@@ -36,7 +35,7 @@ class Canaries:
         if canary is None:
             return False
         known = self._replays.get(worker)
-        like = frozenset(item for item in environment.items() if item[0] != CANARY)
+        like = like_of(environment)
         self._replays[worker] = _Replay(like, canary, time.time())
         return known is None or (known.like, known.canary) != (like, canary)
 

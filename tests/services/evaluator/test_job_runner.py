@@ -1,6 +1,7 @@
 import hashlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import version
 
 import pytest
 
@@ -70,6 +71,7 @@ def test_a_job_is_reported_as_the_library_scores_it(
     assert {"python", "torch", "transformers", "device", "threads", "engine"} <= set(
         report.header.environment
     )
+    assert report.header.environment["modnorm"] == version("modnorm")
     assert [
         (answer.row, answer.completion, answer.reward, answer.correct, answer.tokens)
         for answer in report.answers

@@ -3,6 +3,7 @@
 import os
 import signal
 import threading
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,7 @@ def test_a_killed_and_released_training_ends_in_the_student_of_an_undisturbed_on
     assert [each.step for each in whole.losses] == [1, 2, 3, 4, 5, 6]
     assert (whole.steps, whole.examples, whole.too_long) == (6, 12, 0)
     assert whole.environment["device"] == "cpu"
+    assert whole.environment["modnorm"] == version("modnorm")
     assert last_step(aggregator) >= 1
     aggregator.heartbeats.clear()
 

@@ -36,6 +36,14 @@ def test_other_environments_are_not_compared(canaries, change):
     assert not canaries.deviations()
 
 
+def test_an_upgrade_that_changes_answers_is_warned_of_and_no_other(canaries):
+    for number, version in enumerate(["1", "1", "2"]):
+        canaries.note(f"w{number}", {**H200, "canary": "aa", "modnorm": version})
+    assert not canaries.deviations()
+    canaries.note("w2", {**H200, "canary": "bb", "modnorm": "2"})
+    assert set(canaries.deviations()) == {"w2"}
+
+
 def test_workers_that_have_left_are_forgotten():
     canaries = Canaries(-1.0)
     canaries.note("w1", {**H200, "canary": "aa"})
