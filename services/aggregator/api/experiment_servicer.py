@@ -124,7 +124,7 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         await self._check_visible(request.id)
         cursor, ended = request.cursor, False
         while not ended:
-            seen = self._notifier.seen(request.id)
+            seen = self._notifier.seen()
             events, ended = await asyncio.to_thread(
                 self._events.after, request.id, cursor, _WATCH_BATCH
             )

@@ -82,7 +82,7 @@ class PredictionServicer(prediction_pb2_grpc.PredictionServiceServicer):
         while True:
             if self._closing:
                 raise UnavailableError("the aggregator is stopping", remedy="try again")
-            seen = self._notifier.seen(prediction_id)
+            seen = self._notifier.seen()
             reading = await asyncio.to_thread(reader.read)
             progress = reading.answers_done, reading.answers_total
             if progress != told:

@@ -1,33 +1,41 @@
 """Notification of an experiment's watchers within one process."""
 
 import asyncio
-from collections import Counter, defaultdict
+from collections import defaultdict
+
+from services.common.bounded_dict import BoundedDict
+
+KEPT = 10_000
+"""Most experiments whose last change is stored; older changes were read long ago."""
 
 
 class Notifier:
-    """Counts changes of experiments and wakes waiters; used in one event loop.
+    """Numbers the changes of experiments and wakes waiters; used in one event loop.
 
     It does not see changes by another aggregator on the same database, so waiters have a timeout.
     """
 
     def __init__(self) -> None:
-        self._changes: Counter[str] = Counter()
+        self._changes = 0
+        self._last: BoundedDict[str, int] = BoundedDict(KEPT)
+        """Number of the last change, by experiment."""
         self._waiting: defaultdict[str, set[asyncio.Future[None]]] = defaultdict(set)
 
-    def seen(self, experiment_id: str) -> int:
-        """Return the number of changes so far; call it before reading the experiment."""
-        return self._changes[experiment_id]
+    def seen(self) -> int:
+        """Return the number of the last change of any; call it before reading an experiment."""
+        return self._changes
 
     def notify(self, experiment_id: str) -> None:
-        """Count a change of an experiment and wake its waiters."""
-        self._changes[experiment_id] += 1
+        """Number a change of an experiment and wake its waiters."""
+        self._changes += 1
+        self._last[experiment_id] = self._changes
         for waiter in self._waiting.pop(experiment_id, ()):
             if not waiter.done():
                 waiter.set_result(None)
 
     async def wait(self, experiment_id: str, seen: int, seconds: float) -> None:
         """Return at the next change after number `seen`, or after the timeout in seconds."""
-        if self._changes[experiment_id] != seen:
+        if self._last.get(experiment_id, 0) > seen:
             return
         waiter = asyncio.get_running_loop().create_future()
         self._waiting[experiment_id].add(waiter)

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from services.aggregator.experiments.change_notifier import Notifier
+from services.aggregator.experiments.change_notifier import KEPT, Notifier
 from verification.labs.waiting import HANG_SECONDS
 
 
@@ -17,7 +17,7 @@ def test_a_change_wakes_only_the_waiters_of_its_experiment():
         notifier.notify("a")
         await asyncio.wait_for(asyncio.gather(*mine), HANG_SECONDS / 2)
         assert not other.done()
-        assert (notifier.seen("a"), notifier.seen("b")) == (1, 0)
+        assert notifier.seen() == 1
         other.cancel()
         with pytest.raises(asyncio.CancelledError):
             await other
@@ -30,11 +30,23 @@ def test_a_change_wakes_only_the_waiters_of_its_experiment():
 def test_a_change_since_the_read_ends_the_wait_at_once():
     async def scenario():
         notifier = Notifier()
-        seen = notifier.seen("a")
+        notifier.notify("a")
+        notifier.notify("b")
+        seen = notifier.seen()
+        other = asyncio.create_task(notifier.wait("b", seen, HANG_SECONDS))
         notifier.notify("a")
         await asyncio.wait_for(notifier.wait("a", seen, HANG_SECONDS), HANG_SECONDS / 2)
+        assert not other.done()
+        other.cancel()
 
     asyncio.run(scenario())
+
+
+def test_the_number_of_stored_changes_is_bounded():
+    notifier = Notifier()
+    for number in range(KEPT + 5):
+        notifier.notify(str(number))
+    assert len(notifier._last) == KEPT
 
 
 def test_a_wait_ends_after_its_timeout_and_is_forgotten():
