@@ -13,6 +13,7 @@ become a file of the student. A student is complete once its digest has been che
 import hashlib
 import re
 import shutil
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -27,6 +28,8 @@ from modnorm.files import replaced_file
 
 _DIGEST = re.compile("[0-9a-f]{64}")
 _FILE = re.compile(r"((adapter|additional_chat_templates)/)?[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
+ABANDONED_SECONDS = 14 * 86_400.0
+"""Age of an untouched upload that is removed: its distillation was cancelled, for example."""
 MAX_FILES = 2_000
 """Largest number of files; a model of a trillion parameters has a few hundred."""
 
@@ -116,7 +119,7 @@ class Students:
     def remove(self, digest: str) -> None:
         """Remove a complete student, whole or not at all; do nothing without it.
 
-        This takes no time: `delete_removed` deletes the files.
+        This takes no time: `clean_up` deletes the files.
 
         Raises:
             UnavailableError: the directory cannot be written.
@@ -127,15 +130,19 @@ class Students:
                 self._removed.mkdir(parents=True, exist_ok=True)
                 directory.rename(self._removed / uuid4().hex)
 
-    def delete_removed(self) -> None:
-        """Delete the files of all removed students, also those that a killed process left.
+    def clean_up(self) -> None:
+        """Delete the files of removed students, and uploads that nobody continues.
 
         Raises:
             UnavailableError: the directory cannot be written.
         """
-        with _outages(self.root), suppress(FileNotFoundError):  # another process deletes them too
-            for directory in self._removed.iterdir():
-                shutil.rmtree(directory)
+        limit = time.time() - ABANDONED_SECONDS
+        uploads = (*self.root.glob("uploads/*"), *self.root.glob("drafts/*"))
+        for directory in (*self._removed.glob("*"), *uploads):
+            # Another process may delete it too.
+            with _outages(self.root), suppress(FileNotFoundError):
+                if directory.parent == self._removed or directory.stat().st_mtime < limit:
+                    shutil.rmtree(directory)
 
     def lock_file(self, digest: str) -> Path:
         """Return the file that a process locks while it downloads a student."""

@@ -10,6 +10,7 @@ from modnorm.checkpoint.students import student_digest
 from modnorm.errors import (
     CancelledError,
     IncompatibleError,
+    NotFoundError,
     StaleLeaseError,
     UnavailableError,
 )
@@ -120,7 +121,14 @@ class TrainingRunner:
             )
             self._metrics.trained(student)
             self._client.send_student(directory / STUDENT, student.digest)
+            self._report(job, student)
+
+    def _report(self, job: messages.TrainJob, student: TrainedStudent) -> None:
+        try:
             self._client.report(_report(job.lease, self._client.worker, student))
+        except NotFoundError as error:
+            # An equal student was stored, and a removal of old students took it just now.
+            raise UnavailableError(f"the student has to be sent again: {error}") from error
 
     def _training_job(self, job: messages.TrainJob, directory: Path) -> TrainingJob:
         """Return the job of the library, once its base and its dataset are here."""

@@ -87,7 +87,7 @@ def remove_unused_students(database: Database, students: Students) -> int:
     with database.read() as session:
         obsolete = session.exec(select(ObsoleteStudent.digest)).all()
     removed = sum(_remove_student(database, students, digest) for digest in obsolete)
-    students.delete_removed()
+    students.clean_up()
     return removed
 
 

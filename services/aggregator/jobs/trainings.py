@@ -4,14 +4,17 @@ import math
 import time
 from collections.abc import Callable
 
+from sqlmodel import Session
+
 from modnorm.errors import InvalidInputError
 from modnorm.v1 import evaluation_pb2
 from services.aggregator.experiments.lifecycle import Change, close_job, record
 from services.aggregator.jobs.worker_requests import stale
 from services.aggregator.storage.database import Database
+from services.aggregator.storage.dialects import insert_if_absent
 from services.aggregator.storage.lookups import lock_job
 from services.aggregator.storage.states import JobState, Split
-from services.aggregator.storage.tables import Experiment, Job, Round
+from services.aggregator.storage.tables import Experiment, Job, ObsoleteStudent, Round
 from services.common.students import Students
 
 
@@ -48,6 +51,8 @@ class TrainingStore:
     def report(self, report: evaluation_pb2.TrainReport) -> Change:
         """Store the result of a training; a repeated report changes nothing.
 
+        The student of a training that was cancelled becomes obsolete.
+
         Raises:
             NotFoundError: there is no such job, or the student is not stored.
             StaleLeaseError: another trainer has the job, or it is cancelled.
@@ -60,15 +65,26 @@ class TrainingStore:
                 raise stale(job)
             if job.state is JobState.DONE:
                 return Change(experiment.id)
-            if job.state not in {JobState.LEASED, JobState.PENDING}:
-                raise stale(job)
-            part = session.get_one(Round, (experiment.id, job.candidate))
-            _keep(experiment, job, part, report)
-            session.flush()  # a removal of the student has ended, or waits for this transaction
-            self._students.require(report.student_digest)
-            message = f"round {part.index}: student {report.student_digest[:12]} is trained"
-            record(session, experiment, message, self._clock())
-            return Change(experiment.id, job=job, experiment=experiment)
+            if job.state in {JobState.LEASED, JobState.PENDING}:
+                return self._store(session, experiment, job, report)
+            if self._students.path(report.student_digest) is not None:
+                insert_if_absent(session, ObsoleteStudent, {"digest": report.student_digest})
+        raise stale(job)
+
+    def _store(
+        self,
+        session: Session,
+        experiment: Experiment,
+        job: Job,
+        report: evaluation_pb2.TrainReport,
+    ) -> Change:
+        part = session.get_one(Round, (experiment.id, job.candidate))
+        _keep(experiment, job, part, report)
+        session.flush()  # a removal of the student has ended, or waits for this transaction
+        self._students.require(report.student_digest)
+        message = f"round {part.index}: student {report.student_digest[:12]} is trained"
+        record(session, experiment, message, self._clock())
+        return Change(experiment.id, job=job, experiment=experiment)
 
 
 def _keep(

@@ -347,10 +347,10 @@ class Round(SQLModel, table=True):
 
 
 class ObsoleteStudent(SQLModel, table=True):
-    """A student of a removed experiment, until its files are removed unless a row names it.
+    """A student of a removed experiment or a cancelled training, until its files are removed.
 
     The transaction that removes the experiment stores the row, so that a killed removal of files
-    is completed by the next one.
+    is completed by the next one. The files stay if another row names the student.
     """
 
     __tablename__ = "obsolete_students"

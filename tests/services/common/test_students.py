@@ -1,7 +1,9 @@
 import asyncio
 import hashlib
+import os
 import shutil
 import threading
+import time
 
 import grpc
 import pytest
@@ -200,6 +202,25 @@ def test_a_file_that_a_killed_process_left_is_no_file_of_the_student(trained, di
     served.complete(digest)
     assert served.files(digest) == list_files(trained)
     assert not list((served.root / "drafts").iterdir())
+
+
+def test_an_upload_that_nobody_continues_is_removed(trained, digest, served):
+    for name in (digest, "0" * 64):
+        for file in list_files(trained)[:2]:
+            served.write(name, file, [(trained / file.name).read_bytes()])
+        (served.root / "drafts" / name / "draft").write_bytes(b"half")
+    long_ago = time.time() - students.ABANDONED_SECONDS - 60
+    for folder in ("uploads", "drafts"):
+        os.utime(served.root / folder / ("0" * 64), (long_ago, long_ago))
+    served.clean_up()
+    for folder in ("uploads", "drafts"):
+        assert [each.name for each in (served.root / folder).iterdir()] == [digest]
+    for file in list_files(trained):
+        served.write(digest, file, [(trained / file.name).read_bytes()])
+    served.complete(digest)
+    os.utime(served.root / digest, (long_ago, long_ago))
+    served.clean_up()
+    assert served.files(digest) == list_files(trained)
 
 
 def test_a_slow_second_upload_leaves_nothing_in_a_complete_student(trained, digest, served):

@@ -41,6 +41,8 @@ class Aggregator(evaluation_pb2_grpc.JobServiceServicer):
     """Step from which heartbeats are told to cancel."""
     end: ModnormError | None = None
     """Error of all heartbeats with a step."""
+    refusal: ModnormError | None = None
+    """Error of all reports."""
 
     @override
     async def Work(self, request_iterator, context) -> AsyncIterator[messages.WorkResponse]:
@@ -60,6 +62,8 @@ class Aggregator(evaluation_pb2_grpc.JobServiceServicer):
                 return messages.Reply(claim=messages.ClaimJobResponse(train=job))
             case "heartbeat":
                 return self._heartbeat(call.heartbeat)
+            case "trained" if self.refusal is not None:
+                return messages.Reply(status=to_status(self.refusal).SerializeToString())
             case "trained":
                 self.reports.append(call.trained)
                 return messages.Reply(trained=messages.TrainReportResponse())

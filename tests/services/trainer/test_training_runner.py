@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from modnorm.checkpoint.reference import resolve_checkpoint
-from modnorm.errors import StaleLeaseError
+from modnorm.errors import NotFoundError, StaleLeaseError
 from modnorm.v1 import common_pb2
 from modnorm.v1 import evaluation_pb2 as messages
 from services.common.students import Students, list_files
@@ -125,6 +125,21 @@ def test_a_job_that_no_trainer_can_do_is_fatal(make_runner, aggregator, add_job,
     (failure,) = aggregator.failures
     assert failure.kind == messages.FAILURE_KIND_FATAL
     assert reason in failure.reason
+
+
+def test_a_student_that_was_removed_before_its_report_is_sent_again(
+    make_runner, aggregator, add_job
+):
+    add_job()
+    aggregator.refusal = NotFoundError("there is no such student")
+    runner = make_runner(Shutdown(5.0))
+    runner.run("a")
+    (failure,) = aggregator.failures
+    assert failure.kind == messages.FAILURE_KIND_INFRASTRUCTURE
+    assert "has to be sent again" in failure.reason
+    aggregator.refusal = None
+    runner.run("a")
+    assert len(aggregator.reports) == 1
 
 
 def test_a_dataset_with_other_bytes_is_an_outage(make_runner, aggregator, add_job):

@@ -10,6 +10,7 @@ from modnorm.errors import NotFoundError, StaleLeaseError
 from modnorm.v1 import evaluation_pb2, experiment_pb2
 from services.aggregator.api.round_messages import round_results
 from services.aggregator.api.to_proto import fill_job, fill_training
+from services.aggregator.experiments.removal import remove_unused_students
 from services.aggregator.storage.states import (
     ArtifactKind,
     ExperimentState,
@@ -193,6 +194,19 @@ def test_a_killed_trainer_is_followed_by_another(lab):
     lab.trainings.report(report)
     lab.run(parent)
     assert lab.get(parent).rounds[1].part.student_digest == report.student_digest
+
+
+def test_the_student_of_a_cancelled_training_is_removed_as_obsolete(lab):
+    parent = lab.create(rounds=1)
+    lab.run(parent, until=lambda: lab.world.stores.jobs.pending(parent, trains=True))
+    (job_id,) = lab.world.stores.jobs.pending(parent, trains=True)
+    report = lab.report_of(lab.claim_training(job_id))
+    lab.world.stores.experiments.cancel(parent)
+    for _ in range(2):
+        with pytest.raises(StaleLeaseError):
+            lab.trainings.report(report)
+    assert remove_unused_students(lab.world.database, lab.world.students) == 1
+    assert lab.world.students.path(report.student_digest) is None
 
 
 def test_a_report_without_its_student_is_refused(lab):

@@ -126,7 +126,7 @@ match sys.argv[1]:
     case "before the commit":
         Students.remove = die_after(Students.remove)
     case "before the deletion":
-        Students.delete_removed = die
+        Students.clean_up = die
 remove_old.main(["--days", "90"])
 """
 
