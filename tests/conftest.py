@@ -1,5 +1,7 @@
 """Real servers for the tests that need them: one Postgres and one Redis a worker process."""
 
+import asyncio
+import inspect
 import os
 import uuid
 from collections.abc import Iterator
@@ -20,6 +22,19 @@ for name in [name for name in os.environ if name.startswith(("MODNORM_", "OTEL_"
     del os.environ[name]
 
 pytest_plugins = ["tests.both_clients", "tests.forked_commands", "tests.scripted_services"]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run an async test in an event loop of its own.
+
+    anyio's plugin fails tests for errors that gRPC's poller logs on a closed loop.
+    """
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    arguments = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
+    asyncio.run(pyfuncitem.obj(**arguments))
+    return True
 
 
 @pytest.fixture

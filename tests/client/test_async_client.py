@@ -28,7 +28,8 @@ class Silent:
         self._wait(context)
 
     def _wait(self, context):
-        context.add_callback(self.released.set)
+        if not context.add_callback(self.released.set):  # the call is over already
+            self.released.set()
         self.asked.set()
         self.released.wait(HANG_SECONDS)
 
@@ -52,44 +53,35 @@ async def watched(client):
 
 
 @pytest.mark.parametrize("start", [lambda client: client.get("e1"), watched])
-def test_a_cancelled_task_releases_its_call(target, silent, start):
-    async def cancelled():
-        async with AsyncClient(target) as client:
-            task = asyncio.create_task(start(client))
-            await happens(silent.asked)
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
-            await happens(silent.released)
-
-    asyncio.run(cancelled())
+async def test_a_cancelled_task_releases_its_call(target, silent, start):
+    async with AsyncClient(target) as client:
+        task = asyncio.create_task(start(client))
+        await happens(silent.asked)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await happens(silent.released)
 
 
-def test_a_loop_that_is_left_releases_its_stream(target, silent):
-    async def left():
-        async with AsyncClient(target) as client:
-            async for event in client.watch("e1"):
-                assert event.cursor == 1
-                break
-            await happens(silent.released)
-
-    asyncio.run(left())
+async def test_a_loop_that_is_left_releases_its_stream(target, silent):
+    async with AsyncClient(target) as client:
+        async for event in client.watch("e1"):
+            assert event.cursor == 1
+            break
+        await happens(silent.released)
 
 
 @pytest.mark.parametrize("start", [lambda client: client.get("e1"), watched])
-def test_what_waits_on_a_client_that_is_closed_says_so(target, silent, start):
-    async def closed():
-        client = AsyncClient(target)
-        task = asyncio.create_task(start(client))
-        await happens(silent.asked)
-        await client.close()
-        with pytest.raises(PreconditionError, match="the connection is closed"):
-            await task
-
-    asyncio.run(closed())
+async def test_what_waits_on_a_client_that_is_closed_says_so(target, silent, start):
+    client = AsyncClient(target)
+    task = asyncio.create_task(start(client))
+    await happens(silent.asked)
+    await client.close()
+    with pytest.raises(PreconditionError, match="the connection is closed"):
+        await task
 
 
-def test_calls_wait_side_by_side(serve, servicer, spec):
+async def test_calls_wait_side_by_side(serve, servicer, spec):
     both = threading.Barrier(2, timeout=HANG_SECONDS)
 
     def answer(request, context):
@@ -97,8 +89,6 @@ def test_calls_wait_side_by_side(serve, servicer, spec):
         found = experiments.Experiment(id=request.id, spec=spec_to_proto(spec))
         return experiments.GetExperimentResponse(experiment=found)
 
-    async def together():
-        async with AsyncClient(serve(servicer(GetExperiment=answer))) as client:
-            return await asyncio.gather(client.get("e1"), client.get("e2"))
-
-    assert [one.id for one in asyncio.run(together())] == ["e1", "e2"]
+    async with AsyncClient(serve(servicer(GetExperiment=answer))) as client:
+        together = await asyncio.gather(client.get("e1"), client.get("e2"))
+    assert [one.id for one in together] == ["e1", "e2"]

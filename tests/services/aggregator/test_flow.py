@@ -23,25 +23,22 @@ PROFILE = experiment_pb2.ARTIFACT_KIND_PROFILE
 NAMED = {"name": "modular_norm", "radius": 0.2}
 
 
-def test_an_experiment_from_its_creation_to_its_votes(start_lab, spec, database_url):
-    async def scenario():
-        async with start_lab(database_url) as lab:
-            created = await lab.create(spec())
-            assert created.state == experiment_pb2.EXPERIMENT_STATE_PENDING
-            assert created.spec.population.pool == "nested"
-            worker = lab.worker()
-            async with lab.working(worker):
-                events = await lab.finish(created.id)
-            experiment = await lab.get(created.id)
-            assert experiment.state == SUCCEEDED
-            await lab.check_results(experiment)
-            assert [event.cursor for event in events] == list(range(1, len(events) + 1))
-            assert events[-1].state == SUCCEEDED
-            assert len(worker.reports) == len(set(worker.reports))
-            await check_resuming(lab, created.id, events)
-            await check_reading(lab, experiment)
-
-    asyncio.run(scenario())
+async def test_an_experiment_from_its_creation_to_its_votes(start_lab, spec, database_url):
+    async with start_lab(database_url) as lab:
+        created = await lab.create(spec())
+        assert created.state == experiment_pb2.EXPERIMENT_STATE_PENDING
+        assert created.spec.population.pool == "nested"
+        worker = lab.worker()
+        async with lab.working(worker):
+            events = await lab.finish(created.id)
+        experiment = await lab.get(created.id)
+        assert experiment.state == SUCCEEDED
+        await lab.check_results(experiment)
+        assert [event.cursor for event in events] == list(range(1, len(events) + 1))
+        assert events[-1].state == SUCCEEDED
+        assert len(worker.reports) == len(set(worker.reports))
+        await check_resuming(lab, created.id, events)
+        await check_reading(lab, experiment)
 
 
 async def check_resuming(lab, experiment_id, events):
@@ -101,87 +98,71 @@ def check_environments(candidates, provenance):
         assert one.heldout_environment == (voted if one.HasField("heldout_metric") else {})
 
 
-def test_experiments_are_listed_in_pages(start_lab, spec):
-    async def scenario():
-        async with start_lab() as lab:
-            made = [(await lab.create(spec(), f"request {index}")).id for index in range(3)]
-            first = await lab.list(page_size=2)
-            second = await lab.list(page_size=2, page_token=first.next_page_token)
-            found = [one.id for page in (first, second) for one in page.experiments]
-            assert found == made[::-1]
-            assert second.next_page_token == ""
-            for page in ({"page_size": -1}, {"page_size": 1001}, {"page_token": "junk"}):
-                async with lab.raises(InvalidInputError, next(iter(page))):
-                    await lab.list(**page)
-
-    asyncio.run(scenario())
+async def test_experiments_are_listed_in_pages(start_lab, spec):
+    async with start_lab() as lab:
+        made = [(await lab.create(spec(), f"request {index}")).id for index in range(3)]
+        first = await lab.list(page_size=2)
+        second = await lab.list(page_size=2, page_token=first.next_page_token)
+        found = [one.id for page in (first, second) for one in page.experiments]
+        assert found == made[::-1]
+        assert second.next_page_token == ""
+        for page in ({"page_size": -1}, {"page_size": 1001}, {"page_token": "junk"}):
+            async with lab.raises(InvalidInputError, next(iter(page))):
+                await lab.list(**page)
 
 
-def test_the_scorer_of_the_spec_is_used_and_recorded(start_lab, spec):
-    async def scenario():
-        async with start_lab() as lab:
-            created = await lab.create(spec(task__scorer="reference"))
-            assert created.provenance.scorer == "gsm8k-reference-v1"
-            async with lab.working(lab.worker()):
-                await lab.finish(created.id)
-            finished = await lab.get(created.id)
-            assert finished.state == SUCCEEDED
-            assert finished.spec.task.scorer == "reference"
-
-    asyncio.run(scenario())
+async def test_the_scorer_of_the_spec_is_used_and_recorded(start_lab, spec):
+    async with start_lab() as lab:
+        created = await lab.create(spec(task__scorer="reference"))
+        assert created.provenance.scorer == "gsm8k-reference-v1"
+        async with lab.working(lab.worker()):
+            await lab.finish(created.id)
+        finished = await lab.get(created.id)
+        assert finished.state == SUCCEEDED
+        assert finished.spec.task.scorer == "reference"
 
 
-def test_the_commit_of_a_dataset_is_recorded(start_lab, spec, monkeypatch):
+async def test_the_commit_of_a_dataset_is_recorded(start_lab, spec, monkeypatch):
     rows = [{"question": f"What is {n}?", "answer": f"#### {n}"} for n in range(3)]
     monkeypatch.setattr(
         "modnorm.tasks.sources.read_dataset", lambda _spec, *, field: HubRows(rows, "f" * 40)
     )
-
-    async def scenario():
-        async with start_lab() as lab:
-            heldout = {"source": "openai/gsm8k", "split": "test", "revision": "main"}
-            created = await lab.create(spec(task__heldout=heldout))
-            assert created.provenance.heldout_revision == "f" * 40
-            assert created.provenance.heldout_rows == 3
-            assert created.provenance.selection_revision == ""
-            assert created.spec.task.heldout.revision == "main"
-
-    asyncio.run(scenario())
+    async with start_lab() as lab:
+        heldout = {"source": "openai/gsm8k", "split": "test", "revision": "main"}
+        created = await lab.create(spec(task__heldout=heldout))
+        assert created.provenance.heldout_revision == "f" * 40
+        assert created.provenance.heldout_rows == 3
+        assert created.provenance.selection_revision == ""
+        assert created.spec.task.heldout.revision == "main"
 
 
-def test_candidates_are_those_of_the_population(start_lab, spec):
-    async def scenario():
-        async with start_lab() as lab:
-            created = await lab.create(spec())
-            await lab.reach(created.id, SELECTING)
-            candidates = await lab.candidates(created.id)
-            longer = await lab.create(spec(population__size=8, population__prefixes=[8]), "more")
-            await lab.reach(longer.id, SELECTING)
-            more = await lab.candidates(longer.id)
-            assert [one.descriptor for one in more[:7]] == [one.descriptor for one in candidates]
-            digest = (await lab.get(created.id)).provenance.scale_map_digest
-            assert {one.descriptor.scale_map_digest for one in candidates[1:]} == {digest}
-            assert candidates[0].descriptor.method == "base"
-
-    asyncio.run(scenario())
+async def test_candidates_are_those_of_the_population(start_lab, spec):
+    async with start_lab() as lab:
+        created = await lab.create(spec())
+        await lab.reach(created.id, SELECTING)
+        candidates = await lab.candidates(created.id)
+        longer = await lab.create(spec(population__size=8, population__prefixes=[8]), "more")
+        await lab.reach(longer.id, SELECTING)
+        more = await lab.candidates(longer.id)
+        assert [one.descriptor for one in more[:7]] == [one.descriptor for one in candidates]
+        digest = (await lab.get(created.id)).provenance.scale_map_digest
+        assert {one.descriptor.scale_map_digest for one in candidates[1:]} == {digest}
+        assert candidates[0].descriptor.method == "base"
 
 
-def test_a_method_with_a_profile_is_calibrated_first(start_lab, spec, tmp_path):
-    async def scenario():
-        async with start_lab() as lab:
-            calibration = {"examples": 2, "layers_per_example": 4, "iterations": 1}
-            created = await lab.create(spec(method=NAMED, calibration=calibration))
-            async with lab.working(lab.worker()):
-                events = await lab.finish(created.id)
-            experiment = await lab.get(created.id)
-            assert experiment.state == SUCCEEDED
-            assert experiment.progress.examples_done == experiment.progress.examples_total == 2
-            assert CALIBRATING in {one.state for one in events}
-            await check_named_profiles(lab, spec, experiment.provenance.profile_digest)
-            profile = await lab.artifact(created.id, PROFILE)
-            await check_profile_files(lab, spec, tmp_path, profile)
-
-    asyncio.run(scenario())
+async def test_a_method_with_a_profile_is_calibrated_first(start_lab, spec, tmp_path):
+    async with start_lab() as lab:
+        calibration = {"examples": 2, "layers_per_example": 4, "iterations": 1}
+        created = await lab.create(spec(method=NAMED, calibration=calibration))
+        async with lab.working(lab.worker()):
+            events = await lab.finish(created.id)
+        experiment = await lab.get(created.id)
+        assert experiment.state == SUCCEEDED
+        assert experiment.progress.examples_done == experiment.progress.examples_total == 2
+        assert CALIBRATING in {one.state for one in events}
+        await check_named_profiles(lab, spec, experiment.provenance.profile_digest)
+        profile = await lab.artifact(created.id, PROFILE)
+        await check_profile_files(lab, spec, tmp_path, profile)
 
 
 async def check_named_profiles(lab, spec, digest):
@@ -215,118 +196,96 @@ async def check_profile_files(lab, spec, folder, profile):
             await lab.create(spec(method={**NAMED, "profile": str(path)}), "bad")
 
 
-def test_concurrent_equal_requests_create_one_experiment(start_lab, spec, database_url):
-    async def scenario():
-        async with start_lab(database_url) as lab:
-            made = await asyncio.gather(*(lab.create(spec()) for _ in range(5)))
-            assert len({one.id for one in made}) == 1
-            async with lab.raises(ConflictError, "request_id"):
-                await lab.create(spec(population__seed=6))
-            assert len((await lab.list()).experiments) == 1
-
-    asyncio.run(scenario())
+async def test_concurrent_equal_requests_create_one_experiment(start_lab, spec, database_url):
+    async with start_lab(database_url) as lab:
+        made = await asyncio.gather(*(lab.create(spec()) for _ in range(5)))
+        assert len({one.id for one in made}) == 1
+        async with lab.raises(ConflictError, "request_id"):
+            await lab.create(spec(population__seed=6))
+        assert len((await lab.list()).experiments) == 1
 
 
-def test_a_cancelled_experiment_stops_its_workers(start_lab, spec):
-    async def scenario():
-        async with start_lab() as lab:
-            created = await lab.create(spec())
-            await lab.reach(created.id, SELECTING)
-            worker = lab.worker()
-            job = await worker.claim_next()
-            assert not (await lab.heartbeat(job.lease, answers_done=1)).cancel
-            for _ in range(2):
-                assert (await lab.cancel(created.id)).state == CANCELLED
-            assert (await lab.finish(created.id))[-1].state == CANCELLED
-            assert (await lab.heartbeat(job.lease, answers_done=1)).cancel
-            async with lab.raises(StaleLeaseError):
-                await worker.report(job)
-
-    asyncio.run(scenario())
+async def test_a_cancelled_experiment_stops_its_workers(start_lab, spec):
+    async with start_lab() as lab:
+        created = await lab.create(spec())
+        await lab.reach(created.id, SELECTING)
+        worker = lab.worker()
+        job = await worker.claim_next()
+        assert not (await lab.heartbeat(job.lease, answers_done=1)).cancel
+        for _ in range(2):
+            assert (await lab.cancel(created.id)).state == CANCELLED
+        assert (await lab.finish(created.id))[-1].state == CANCELLED
+        assert (await lab.heartbeat(job.lease, answers_done=1)).cancel
+        async with lab.raises(StaleLeaseError):
+            await worker.report(job)
 
 
 @pytest.mark.parametrize("kind", ["CANDIDATE", "FATAL"])
-def test_a_failure_that_ends_the_experiment_is_logged(start_lab, spec, kind):
-    async def scenario():
-        async with start_lab() as lab:
-            created = await lab.create(spec())
-            await lab.reach(created.id, SELECTING)
-            job = await lab.worker().claim_next()
-            await lab.fail(job.lease, kind, "logits are not finite")
-            last = (await lab.finish(created.id))[-1]
-            assert last.state == experiment_pb2.EXPERIMENT_STATE_FAILED
-            assert "logits are not finite" in last.message
-            assert "logits are not finite" in (await lab.get(created.id)).error
-
-    asyncio.run(scenario())
+async def test_a_failure_that_ends_the_experiment_is_logged(start_lab, spec, kind):
+    async with start_lab() as lab:
+        created = await lab.create(spec())
+        await lab.reach(created.id, SELECTING)
+        job = await lab.worker().claim_next()
+        await lab.fail(job.lease, kind, "logits are not finite")
+        last = (await lab.finish(created.id))[-1]
+        assert last.state == experiment_pb2.EXPERIMENT_STATE_FAILED
+        assert "logits are not finite" in last.message
+        assert "logits are not finite" in (await lab.get(created.id)).error
 
 
-def test_reports_out_of_shape_are_refused(start_lab, spec):
+async def test_reports_out_of_shape_are_refused(start_lab, spec):
     header = evaluation_pb2.ReportJobRequest(header=evaluation_pb2.ReportHeader())
     batch = evaluation_pb2.ReportJobRequest(answers=evaluation_pb2.AnswerBatch())
     bare = evaluation_pb2.ReportJobRequest()
-
-    async def scenario():
-        async with start_lab() as lab:
-            for parts in ([], [batch], [bare], [header, header], [header, bare]):
-                async with lab.raises(InvalidInputError, "part"):
-                    await lab.jobs.ReportJob(iter(parts), timeout=HANG_SECONDS)
-            async with lab.raises(NotFoundError, "lease.job_id"):
-                await lab.jobs.ReportJob(iter([header, batch]), timeout=HANG_SECONDS)
-            async with lab.raises(InvalidInputError, "worker"):
-                await lab.worker(name="").claim("x")
-            async with lab.raises(InvalidInputError, "kind"):
-                await lab.fail(evaluation_pb2.Lease(), "UNSPECIFIED")
-
-    asyncio.run(scenario())
+    async with start_lab() as lab:
+        for parts in ([], [batch], [bare], [header, header], [header, bare]):
+            async with lab.raises(InvalidInputError, "part"):
+                await lab.jobs.ReportJob(iter(parts), timeout=HANG_SECONDS)
+        async with lab.raises(NotFoundError, "lease.job_id"):
+            await lab.jobs.ReportJob(iter([header, batch]), timeout=HANG_SECONDS)
+        async with lab.raises(InvalidInputError, "worker"):
+            await lab.worker(name="").claim("x")
+        async with lab.raises(InvalidInputError, "kind"):
+            await lab.fail(evaluation_pb2.Lease(), "UNSPECIFIED")
 
 
-def test_the_settings_of_the_engine_go_with_every_job(start_lab, spec):
-    async def scenario():
-        async with start_lab() as lab:
-            asked = {"name": "vllm", "max_num_seqs": 64, "drafts": "population"}
-            asked["numerics"] = "batch_invariant"
-            await lab.create(spec(engine=asked))
-            job = await lab.worker().claim_next()
-            assert job.engine == json_format.ParseDict(asked, common_pb2.EngineSpec())
-
-    asyncio.run(scenario())
+async def test_the_settings_of_the_engine_go_with_every_job(start_lab, spec):
+    async with start_lab() as lab:
+        asked = {"name": "vllm", "max_num_seqs": 64, "drafts": "population"}
+        asked["numerics"] = "batch_invariant"
+        await lab.create(spec(engine=asked))
+        job = await lab.worker().claim_next()
+        assert job.engine == json_format.ParseDict(asked, common_pb2.EngineSpec())
 
 
-def test_claims_name_finished_answers_for_engines_that_draft(start_lab, spec, database_url):
-    async def scenario():
-        async with start_lab(database_url) as lab:
-            await lab.create(spec(engine={"name": "vllm", "drafts": "population"}))
-            worker = lab.worker()
-            done: dict[str, evaluation_pb2.Job] = {}
-            for _ in range(4):
-                job = await worker.claim_next()
-                assert set(job.answer_sheets) == set(done)
-                assert not done or job.answer_sheets[0] == done_base(done)
-                await worker.report(job)
-                done[job.lease.job_id] = job
-            request = evaluation_pb2.FetchAnswerSheetRequest(job_id=job.lease.job_id)
-            parts = [part async for part in lab.jobs.FetchAnswerSheet(request)]
-            sent = (await worker.parts(job))[1].answers.answers
-            assert [(one.row, one.completion) for part in parts for one in part.answers] == [
-                (one.row, one.completion) for one in sent
-            ]
-            unknown = evaluation_pb2.FetchAnswerSheetRequest(job_id="none")
-            async with lab.raises(NotFoundError, "job_id"):
-                await anext(aiter(lab.jobs.FetchAnswerSheet(unknown)))
-
-    asyncio.run(scenario())
+async def test_claims_name_finished_answers_for_engines_that_draft(start_lab, spec, database_url):
+    async with start_lab(database_url) as lab:
+        await lab.create(spec(engine={"name": "vllm", "drafts": "population"}))
+        worker = lab.worker()
+        done: dict[str, evaluation_pb2.Job] = {}
+        for _ in range(4):
+            job = await worker.claim_next()
+            assert set(job.answer_sheets) == set(done)
+            assert not done or job.answer_sheets[0] == done_base(done)
+            await worker.report(job)
+            done[job.lease.job_id] = job
+        request = evaluation_pb2.FetchAnswerSheetRequest(job_id=job.lease.job_id)
+        parts = [part async for part in lab.jobs.FetchAnswerSheet(request)]
+        sent = (await worker.parts(job))[1].answers.answers
+        assert [(one.row, one.completion) for part in parts for one in part.answers] == [
+            (one.row, one.completion) for one in sent
+        ]
+        unknown = evaluation_pb2.FetchAnswerSheetRequest(job_id="none")
+        async with lab.raises(NotFoundError, "job_id"):
+            await anext(aiter(lab.jobs.FetchAnswerSheet(unknown)))
 
 
-def test_claims_name_no_answers_for_engines_without_drafts(start_lab, spec):
-    async def scenario():
-        async with start_lab() as lab:
-            await lab.create(spec())
-            worker = lab.worker()
-            await worker.report(await worker.claim_next())
-            assert not (await worker.claim_next()).answer_sheets
-
-    asyncio.run(scenario())
+async def test_claims_name_no_answers_for_engines_without_drafts(start_lab, spec):
+    async with start_lab() as lab:
+        await lab.create(spec())
+        worker = lab.worker()
+        await worker.report(await worker.claim_next())
+        assert not (await worker.claim_next()).answer_sheets
 
 
 def done_base(done):
@@ -335,25 +294,21 @@ def done_base(done):
     return bases[0] if bases else max(done)
 
 
-def test_an_engine_too_short_for_the_rows_is_refused_before_anything_is_stored(start_lab, spec):
-    async def scenario():
-        async with start_lab() as lab, lab.raises(InvalidInputError, "engine.max_model_len"):
-            await lab.create(spec(engine={"max_model_len": 20}))
+async def test_an_engine_too_short_for_the_rows_is_refused_before_anything_is_stored(
+    start_lab, spec
+):
+    async with start_lab() as lab, lab.raises(InvalidInputError, "engine.max_model_len"):
+        await lab.create(spec(engine={"max_model_len": 20}))
 
-    asyncio.run(scenario())
 
-
-def test_pending_jobs_of_a_model_are_found_and_not_leased(start_lab, spec, database_url):
-    async def scenario():
-        async with start_lab(database_url) as lab:
-            created = await lab.create(spec())
-            job = await lab.worker().claim_next()
-            known = evaluation_pb2.FindJobsRequest(model_digest=job.model_digest)
-            found = list((await lab.jobs.FindJobs(known)).job_ids)
-            assert job.lease.job_id not in found
-            assert len(found) == len(set(found)) == created.spec.population.size
-            assert list((await lab.jobs.FindJobs(known)).job_ids) == found
-            other = evaluation_pb2.FindJobsRequest(model_digest="other")
-            assert not (await lab.jobs.FindJobs(other)).job_ids
-
-    asyncio.run(scenario())
+async def test_pending_jobs_of_a_model_are_found_and_not_leased(start_lab, spec, database_url):
+    async with start_lab(database_url) as lab:
+        created = await lab.create(spec())
+        job = await lab.worker().claim_next()
+        known = evaluation_pb2.FindJobsRequest(model_digest=job.model_digest)
+        found = list((await lab.jobs.FindJobs(known)).job_ids)
+        assert job.lease.job_id not in found
+        assert len(found) == len(set(found)) == created.spec.population.size
+        assert list((await lab.jobs.FindJobs(known)).job_ids) == found
+        other = evaluation_pb2.FindJobsRequest(model_digest="other")
+        assert not (await lab.jobs.FindJobs(other)).job_ids

@@ -1,7 +1,5 @@
 """The aggregator's status of the lab."""
 
-import asyncio
-
 import psycopg
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -35,56 +33,47 @@ async def neighbour(look):
     return await start_server("127.0.0.1:0", register)
 
 
-def test_a_lab_counts_pending_jobs_and_lists_workers(start_lab, spec, database_url):
-    async def scenario():
-        async with start_lab(database_url) as lab:
-            assert not (await status(lab)).jobs_pending
-            created = await lab.create(spec())
-            await lab.reach(created.id, SELECTING)
-            await lab.worker().claim_next()
-            found = await status(lab)
-            assert found.jobs_pending == 6
-            (worker,) = found.workers
-            assert (worker.name, worker.jobs, worker.trains) == ("worker", 1, False)
-            assert not found.trainings_pending
-            assert abs(worker.seen.ToSeconds() - found.time.ToSeconds()) < 60
-            assert by_name(found)["database"].usable
-            assert by_name(found)["broker"].usable
-
-    asyncio.run(scenario())
+async def test_a_lab_counts_pending_jobs_and_lists_workers(start_lab, spec, database_url):
+    async with start_lab(database_url) as lab:
+        assert not (await status(lab)).jobs_pending
+        created = await lab.create(spec())
+        await lab.reach(created.id, SELECTING)
+        await lab.worker().claim_next()
+        found = await status(lab)
+        assert found.jobs_pending == 6
+        (worker,) = found.workers
+        assert (worker.name, worker.jobs, worker.trains) == ("worker", 1, False)
+        assert not found.trainings_pending
+        assert abs(worker.seen.ToSeconds() - found.time.ToSeconds()) < 60
+        assert by_name(found)["database"].usable
+        assert by_name(found)["broker"].usable
 
 
-def test_a_dependency_that_is_down_is_named_with_its_remedy(start_lab):
-    async def scenario():
-        changes = {"calibrator_target": "127.0.0.1:1", "broker_url": "redis://127.0.0.1:1/0"}
-        async with start_lab(**changes) as lab:
-            found = by_name(await status(lab))
-            assert not found["calibrator"].usable
-            assert "start the calibrator" in found["calibrator"].remedy
-            assert not found["broker"].usable
-            assert "MODNORM_BROKER_URL" in found["broker"].remedy
-            lab.aggregator._database.close()
-            assert not by_name(await status(lab))["database"].usable
-
-    asyncio.run(scenario())
+async def test_a_dependency_that_is_down_is_named_with_its_remedy(start_lab):
+    changes = {"calibrator_target": "127.0.0.1:1", "broker_url": "redis://127.0.0.1:1/0"}
+    async with start_lab(**changes) as lab:
+        found = by_name(await status(lab))
+        assert not found["calibrator"].usable
+        assert "start the calibrator" in found["calibrator"].remedy
+        assert not found["broker"].usable
+        assert "MODNORM_BROKER_URL" in found["broker"].remedy
+        lab.aggregator._database.close()
+        assert not by_name(await status(lab))["database"].usable
 
 
-def test_a_token_that_cannot_be_read_is_named(start_lab, tmp_path):
-    async def scenario():
-        token = tmp_path / "token"
-        async with start_lab(token_file=token) as lab:
-            found = by_name(await status(lab))
-            assert found["database"].usable
-            assert not found["sampler"].usable
-            assert "MODNORM_TOKEN_FILE" in found["sampler"].remedy
-            token.write_text("of this lab")
-            assert "cannot read" not in by_name(await status(lab))["sampler"].detail
-
-    asyncio.run(scenario())
+async def test_a_token_that_cannot_be_read_is_named(start_lab, tmp_path):
+    token = tmp_path / "token"
+    async with start_lab(token_file=token) as lab:
+        found = by_name(await status(lab))
+        assert found["database"].usable
+        assert not found["sampler"].usable
+        assert "MODNORM_TOKEN_FILE" in found["sampler"].remedy
+        token.write_text("of this lab")
+        assert "cannot read" not in by_name(await status(lab))["sampler"].detail
 
 
 @pytest.mark.integration
-def test_a_database_that_hangs_is_logged_and_makes_health_not_serving(
+async def test_a_database_that_hangs_is_logged_and_makes_health_not_serving(
     start_lab, postgres_url, monkeypatch
 ):
     monkeypatch.setattr("services.aggregator.lab_status.CHECK_SECONDS", 0.5)
@@ -96,37 +85,31 @@ def test_a_database_that_hangs_is_logged_and_makes_health_not_serving(
             if said.status == expected:
                 return
 
-    async def scenario():
-        async with start_lab(postgres_url) as lab:
-            with psycopg.connect(postgres_url) as other:
-                other.execute("LOCK TABLE jobs IN ACCESS EXCLUSIVE MODE")
-                found = by_name(await status(lab))
-                assert "no answer within" in found["database"].detail
-                assert found["broker"].usable
-                await serving(lab, NOT_SERVING)
-            await serving(lab, SERVING)
-            assert by_name(await status(lab))["database"].usable
-
-    asyncio.run(scenario())
+    async with start_lab(postgres_url) as lab:
+        with psycopg.connect(postgres_url) as other:
+            other.execute("LOCK TABLE jobs IN ACCESS EXCLUSIVE MODE")
+            found = by_name(await status(lab))
+            assert "no answer within" in found["database"].detail
+            assert found["broker"].usable
+            await serving(lab, NOT_SERVING)
+        await serving(lab, SERVING)
+        assert by_name(await status(lab))["database"].usable
 
 
 @pytest.mark.parametrize("usable", [True, False])
-def test_a_service_is_usable_if_its_dependencies_are(start_lab, usable):
+async def test_a_service_is_usable_if_its_dependencies_are(start_lab, usable):
     async def look():
         return [status_pb2.Dependency(name="isolation", usable=usable, detail="d", remedy="r")]
 
-    async def scenario():
-        sandbox = await neighbour(look)
-        async with start_lab(sandbox_target=f"127.0.0.1:{sandbox.port}") as lab:
-            response = await status(lab)
-            found = by_name(response)["sandbox"]
-            assert found.usable == usable
-            assert found.version == response.version
-            assert found.detail == ("answers" if usable else "isolation: d")
-            assert found.remedy == ("" if usable else "r")
-        await sandbox.stop(0)
-
-    asyncio.run(scenario())
+    sandbox = await neighbour(look)
+    async with start_lab(sandbox_target=f"127.0.0.1:{sandbox.port}") as lab:
+        response = await status(lab)
+        found = by_name(response)["sandbox"]
+        assert found.usable == usable
+        assert found.version == response.version
+        assert found.detail == ("answers" if usable else "isolation: d")
+        assert found.remedy == ("" if usable else "r")
+    await sandbox.stop(0)
 
 
 def test_the_number_of_stored_workers_is_bounded():

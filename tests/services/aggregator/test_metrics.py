@@ -34,127 +34,110 @@ def logged():
     root.setLevel(level)
 
 
-def test_an_experiment_is_counted_from_its_creation_to_its_end(start_lab, spec, database_url):
-    async def scenario():
-        async with start_lab(database_url) as lab:
-            assert value(lab, "modnorm_candidates_scored_total", split="selection") == 0
-            created = await lab.create(spec())
-            await lab.reach(created.id, SELECTING)
-            assert value(lab, "modnorm_open_jobs", state="pending", split="selection") == 7
-            worker = lab.worker()
-            await worker.claim_next()
-            assert value(lab, "modnorm_open_jobs", state="leased", split="selection") == 1
-            assert value(lab, "modnorm_experiments", state="SELECTING") == 1
-            lab.aggregator._stores.jobs.release_all()
-            while value(lab, "modnorm_jobs_published_total") < 7:  # noqa: ASYNC110 - a counter
-                await asyncio.sleep(0.01)
-            dispatcher = lab.aggregator._dispatcher
-            await asyncio.to_thread(dispatcher._app.control.purge)
-            await dispatcher.reconcile()
-            async with lab.working(worker):
-                await lab.finish(created.id)
-            experts = len(worker.reports) - 7
-            assert value(lab, "modnorm_candidates_scored_total", split="selection") == 7
-            assert value(lab, "modnorm_candidates_scored_total", split="heldout") == experts
-            phase = value(lab, "modnorm_candidate_phase_seconds_count", phase="generate")
-            assert phase == len(worker.reports)
-            assert value(lab, "modnorm_experiment_seconds_count", state="SUCCEEDED") == 1
-            assert value(lab, "modnorm_step_seconds_count", state="SAMPLING") == 1
-            assert value(lab, "modnorm_jobs_published_total") >= 7 + experts
-            assert value(lab, "modnorm_jobs_reconciled_total") >= 7
-            assert value(lab, "modnorm_broker_up") == 1
-            assert value(lab, "modnorm_open_jobs", state="pending", split="heldout") == 0
-
-    asyncio.run(scenario())
-
-
-def test_the_broker_is_checked_in_an_idle_lab(start_lab):
-    async def scenario(**changes):
-        async with start_lab(**changes) as lab:
-            await lab.aggregator._dispatcher.reconcile()
-            return value(lab, "modnorm_broker_up")
-
-    assert asyncio.run(scenario()) == 1
-    assert asyncio.run(scenario(broker_url="redis://127.0.0.1:1/0")) == 0
+async def test_an_experiment_is_counted_from_its_creation_to_its_end(
+    start_lab, spec, database_url
+):
+    async with start_lab(database_url) as lab:
+        assert value(lab, "modnorm_candidates_scored_total", split="selection") == 0
+        created = await lab.create(spec())
+        await lab.reach(created.id, SELECTING)
+        assert value(lab, "modnorm_open_jobs", state="pending", split="selection") == 7
+        worker = lab.worker()
+        await worker.claim_next()
+        assert value(lab, "modnorm_open_jobs", state="leased", split="selection") == 1
+        assert value(lab, "modnorm_experiments", state="SELECTING") == 1
+        lab.aggregator._stores.jobs.release_all()
+        while value(lab, "modnorm_jobs_published_total") < 7:  # noqa: ASYNC110 - a counter
+            await asyncio.sleep(0.01)
+        dispatcher = lab.aggregator._dispatcher
+        await asyncio.to_thread(dispatcher._app.control.purge)
+        await dispatcher.reconcile()
+        async with lab.working(worker):
+            await lab.finish(created.id)
+        experts = len(worker.reports) - 7
+        assert value(lab, "modnorm_candidates_scored_total", split="selection") == 7
+        assert value(lab, "modnorm_candidates_scored_total", split="heldout") == experts
+        phase = value(lab, "modnorm_candidate_phase_seconds_count", phase="generate")
+        assert phase == len(worker.reports)
+        assert value(lab, "modnorm_experiment_seconds_count", state="SUCCEEDED") == 1
+        assert value(lab, "modnorm_step_seconds_count", state="SAMPLING") == 1
+        assert value(lab, "modnorm_jobs_published_total") >= 7 + experts
+        assert value(lab, "modnorm_jobs_reconciled_total") >= 7
+        assert value(lab, "modnorm_broker_up") == 1
+        assert value(lab, "modnorm_open_jobs", state="pending", split="heldout") == 0
 
 
-def test_a_repeated_report_is_counted_once(start_lab, spec):
-    async def scenario():
-        async with start_lab() as lab:
-            created = await lab.create(spec())
-            await lab.reach(created.id, SELECTING)
-            worker = lab.worker()
-            job = await worker.claim_next()
-            await worker.report(job)
-            await worker.report(job)
-            assert value(lab, "modnorm_candidates_scored_total", split="selection") == 1
-
-    asyncio.run(scenario())
+@pytest.mark.parametrize(("broker", "up"), [({}, 1), ({"broker_url": "redis://127.0.0.1:1/0"}, 0)])
+async def test_the_broker_is_checked_in_an_idle_lab(start_lab, broker, up):
+    async with start_lab(**broker) as lab:
+        await lab.aggregator._dispatcher.reconcile()
+        assert value(lab, "modnorm_broker_up") == up
 
 
-def test_a_lost_lease_is_counted_and_named_in_the_log(start_lab, spec, logged):
-    async def scenario():
-        async with start_lab(lease_seconds=0.2) as lab:
-            created = await lab.create(spec())
-            await lab.reach(created.id, SELECTING)
-            job = await lab.worker().claim_next()
-            async with asyncio.timeout(HANG_SECONDS):
-                while not value(lab, "modnorm_lease_expiries_total"):
-                    await lab.get(created.id)
-            kind = {"kind": "infrastructure"}
-            assert value(lab, "modnorm_attempts_failed_total", **kind) == 1
-            return created.id, job
+async def test_a_repeated_report_is_counted_once(start_lab, spec):
+    async with start_lab() as lab:
+        created = await lab.create(spec())
+        await lab.reach(created.id, SELECTING)
+        worker = lab.worker()
+        job = await worker.claim_next()
+        await worker.report(job)
+        await worker.report(job)
+        assert value(lab, "modnorm_candidates_scored_total", split="selection") == 1
 
-    experiment, job = asyncio.run(scenario())
+
+async def test_a_lost_lease_is_counted_and_named_in_the_log(start_lab, spec, logged):
+    async with start_lab(lease_seconds=0.2) as lab:
+        created = await lab.create(spec())
+        await lab.reach(created.id, SELECTING)
+        job = await lab.worker().claim_next()
+        async with asyncio.timeout(HANG_SECONDS):
+            while not value(lab, "modnorm_lease_expiries_total"):
+                await lab.get(created.id)
+        kind = {"kind": "infrastructure"}
+        assert value(lab, "modnorm_attempts_failed_total", **kind) == 1
     (line,) = logged("lease expired")
-    assert names(line) == (experiment, job.lease.job_id, job.candidate, "selection")
+    assert names(line) == (created.id, job.lease.job_id, job.candidate, "selection")
     assert line["worker"] == "worker"
 
 
-def test_a_dead_worker_is_counted_once_with_any_number_of_parked_jobs(start_lab, spec):
-    async def scenario():
-        async with start_lab(lease_seconds=2) as lab:
-            created = await lab.create(spec())
-            await lab.reach(created.id, SELECTING)
-            worker = lab.worker()
-            for _ in range(2):
-                lease = (await worker.claim_next()).lease
-                await lab.heartbeat(lease, parked=True)
-            await worker.claim_next()
-            async with asyncio.timeout(HANG_SECONDS):
-                while sum(failed(lab).values()) < 3:
-                    await lab.get(created.id)
-            assert failed(lab) == {"infrastructure": 1, "released": 2}
-            assert value(lab, "modnorm_lease_expiries_total") == 1
-
-    def failed(lab):
-        name = "modnorm_attempts_failed_total"
-        return {kind: value(lab, name, kind=kind) for kind in ("infrastructure", "released")}
-
-    asyncio.run(scenario())
+async def test_a_dead_worker_is_counted_once_with_any_number_of_parked_jobs(start_lab, spec):
+    async with start_lab(lease_seconds=2) as lab:
+        created = await lab.create(spec())
+        await lab.reach(created.id, SELECTING)
+        worker = lab.worker()
+        for _ in range(2):
+            lease = (await worker.claim_next()).lease
+            await lab.heartbeat(lease, parked=True)
+        await worker.claim_next()
+        async with asyncio.timeout(HANG_SECONDS):
+            while sum(failed(lab).values()) < 3:
+                await lab.get(created.id)
+        assert failed(lab) == {"infrastructure": 1, "released": 2}
+        assert value(lab, "modnorm_lease_expiries_total") == 1
 
 
-def test_every_log_line_about_a_job_identifies_it(start_lab, spec, logged):
-    async def scenario():
-        async with start_lab() as lab:
-            created = await lab.create(spec())
-            await lab.reach(created.id, SELECTING)
-            worker = lab.worker()
-            first, second = await worker.claim_next(), await worker.claim_next()
-            await worker.report(first)
-            await lab.fail(second.lease, "CANDIDATE", "NaN")
-            return created.id, first, second
+def failed(lab):
+    name = "modnorm_attempts_failed_total"
+    return {kind: value(lab, name, kind=kind) for kind in ("infrastructure", "released")}
 
-    experiment, first, second = asyncio.run(scenario())
+
+async def test_every_log_line_about_a_job_identifies_it(start_lab, spec, logged):
+    async with start_lab() as lab:
+        created = await lab.create(spec())
+        await lab.reach(created.id, SELECTING)
+        worker = lab.worker()
+        first, second = await worker.claim_next(), await worker.claim_next()
+        await worker.report(first)
+        await lab.fail(second.lease, "CANDIDATE", "NaN")
     for event, job in {"scored": first, "attempt candidate: NaN": second}.items():
         (line,) = logged(event)
-        assert names(line) == (experiment, job.lease.job_id, job.candidate, "selection")
+        assert names(line) == (created.id, job.lease.job_id, job.candidate, "selection")
     assert {line["job"] for line in logged("leased")} == {
         first.lease.job_id,
         second.lease.job_id,
     }
     steps = logged("step taken")
-    assert {line["experiment"] for line in steps} == {experiment}
+    assert {line["experiment"] for line in steps} == {created.id}
     assert [line["state"] for line in steps] == ["PENDING", "SAMPLING"]
 
 
@@ -162,30 +145,24 @@ def names(line):
     return line["experiment"], line["job"], line["candidate"], line["split"]
 
 
-def test_without_a_database_other_metrics_are_exported(start_lab):
-    async def scenario():
-        async with start_lab() as lab:
-            assert value(lab, "modnorm_database_up") == 1
-            lab.aggregator._database.close()
-            assert value(lab, "modnorm_database_up") == 0
-            assert value(lab, "modnorm_experiments", state="PENDING") is None
-            assert value(lab, "modnorm_lease_expiries_total") == 0
-
-    asyncio.run(scenario())
+async def test_without_a_database_other_metrics_are_exported(start_lab):
+    async with start_lab() as lab:
+        assert value(lab, "modnorm_database_up") == 1
+        lab.aggregator._database.close()
+        assert value(lab, "modnorm_database_up") == 0
+        assert value(lab, "modnorm_experiments", state="PENDING") is None
+        assert value(lab, "modnorm_lease_expiries_total") == 0
 
 
-def test_workers_that_have_left_no_longer_deviate(start_lab):
-    async def scenario():
-        async with start_lab() as lab:
-            canaries = lab.aggregator._workers.canaries
-            for name, canary in (("w1", "aa"), ("w2", "bb")):
-                canaries.note(name, {"device": "H200", "canary": canary})
-            async with asyncio.timeout(HANG_SECONDS):
-                while value(lab, "modnorm_workers_deviating") != 2:  # noqa: ASYNC110 - a gauge
-                    await asyncio.sleep(0.01)
-            canaries._lately = -1.0
-            async with asyncio.timeout(HANG_SECONDS):
-                while value(lab, "modnorm_workers_deviating") != 0:  # noqa: ASYNC110 - a gauge
-                    await asyncio.sleep(0.01)
-
-    asyncio.run(scenario())
+async def test_workers_that_have_left_no_longer_deviate(start_lab):
+    async with start_lab() as lab:
+        canaries = lab.aggregator._workers.canaries
+        for name, canary in (("w1", "aa"), ("w2", "bb")):
+            canaries.note(name, {"device": "H200", "canary": canary})
+        async with asyncio.timeout(HANG_SECONDS):
+            while value(lab, "modnorm_workers_deviating") != 2:  # noqa: ASYNC110 - a gauge
+                await asyncio.sleep(0.01)
+        canaries._lately = -1.0
+        async with asyncio.timeout(HANG_SECONDS):
+            while value(lab, "modnorm_workers_deviating") != 0:  # noqa: ASYNC110 - a gauge
+                await asyncio.sleep(0.01)

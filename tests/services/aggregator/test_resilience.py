@@ -14,148 +14,127 @@ SELECTING = experiment_pb2.EXPERIMENT_STATE_SELECTING
 CANCELLED = experiment_pb2.EXPERIMENT_STATE_CANCELLED
 
 
-def test_two_aggregators_on_one_database_give_one_result(
+async def test_two_aggregators_on_one_database_give_one_result(
     start_lab, another_aggregator, spec, postgres_url
 ):
-    async def scenario():
-        async with (
-            start_lab(postgres_url) as lab,
-            another_aggregator(lab.settings, lab.app) as other,
-        ):
-            created = await lab.create(spec())
-            events = asyncio.create_task(other.finish(created.id))
-            workers = [lab.worker(), other.worker()]
-            async with lab.working(*workers):
-                assert (await lab.finish(created.id)) == await events
-            await other.check_results(await lab.get(created.id))
-            reports = [*workers[0].reports, *workers[1].reports]
-            assert len(reports) == len(set(reports))
-
-    asyncio.run(scenario())
+    async with (
+        start_lab(postgres_url) as lab,
+        another_aggregator(lab.settings, lab.app) as other,
+    ):
+        created = await lab.create(spec())
+        events = asyncio.create_task(other.finish(created.id))
+        workers = [lab.worker(), other.worker()]
+        async with lab.working(*workers):
+            assert (await lab.finish(created.id)) == await events
+        await other.check_results(await lab.get(created.id))
+        reports = [*workers[0].reports, *workers[1].reports]
+        assert len(reports) == len(set(reports))
 
 
-def test_another_aggregator_continues_after_a_crash(
+async def test_another_aggregator_continues_after_a_crash(
     start_lab, another_aggregator, spec, database_url
 ):
-    async def scenario():
-        async with start_lab(database_url, lease_seconds=0.5) as lab:
-            created = await lab.create(spec())
+    async with start_lab(database_url, lease_seconds=0.5) as lab:
+        created = await lab.create(spec())
+        await lab.reach(created.id, SELECTING)
+        worker = lab.worker()
+        for _ in range(3):
+            await worker.report(await worker.claim_next())
+        lost = await worker.claim_next()
+        while await asyncio.to_thread(worker.take):
+            pass
+        for task in lab.aggregator._background:
+            task.cancel()
+        async with another_aggregator(lab.settings) as heir:
+            successor = heir.worker()
+            async with heir.working(successor):
+                await heir.finish(created.id)
+            await heir.check_results(await heir.get(created.id))
+            assert not set(worker.reports) & set(successor.reports)
+            assert lost.lease.job_id in successor.reports
+
+
+async def test_a_worker_keeps_its_job_during_an_outage_of_the_aggregator(
+    start_lab, another_aggregator, spec, database_url
+):
+    async with start_lab(database_url, lease_seconds=2.0) as lab:
+        created = await lab.create(spec())
+        await lab.reach(created.id, SELECTING)
+        kept, lost = [await lab.worker().claim_next() for _ in range(2)]
+        for task in lab.aggregator._background:
+            task.cancel()
+        await asyncio.sleep(2.5)
+        async with another_aggregator(lab.settings) as heir:
+            await asyncio.sleep(0.5)
+            await heir.heartbeat(kept.lease)
+            async with asyncio.timeout(60):
+                while (again := await heir.worker().claim(lost.lease.job_id)) is None:
+                    await heir.heartbeat(kept.lease)
+                    await asyncio.sleep(0.1)
+            assert again.lease.token > lost.lease.token
+            await heir.worker().report(kept)
+            attempts = [one.attempts for one in await heir.candidates(created.id)]
+            assert attempts == [1, 2, 0, 0, 0, 0, 0]
+
+
+async def test_a_lease_that_cannot_be_ended_does_not_block_others(start_lab, spec, database_url):
+    async with start_lab(database_url, lease_seconds=0.5) as lab:
+        experiments = [await lab.create(spec(), name) for name in ("unreadable", "other")]
+        for created in experiments:
             await lab.reach(created.id, SELECTING)
-            worker = lab.worker()
-            for _ in range(3):
-                await worker.report(await worker.claim_next())
-            lost = await worker.claim_next()
-            while await asyncio.to_thread(worker.take):
+            job_id = lab.aggregator._stores.jobs.pending(created.id)[0]
+            job = await lab.worker().claim(job_id)
+            if created is experiments[0]:
+                with lab.aggregator._database.write() as session:
+                    session.get_one(Experiment, created.id).spec_json = "of a later version"
+        async with asyncio.timeout(HANG_SECONDS):
+            while (again := await lab.worker().claim(job.lease.job_id)) is None:
                 pass
-            for task in lab.aggregator._background:
-                task.cancel()
-            async with another_aggregator(lab.settings) as heir:
-                successor = heir.worker()
-                async with heir.working(successor):
-                    await heir.finish(created.id)
-                await heir.check_results(await heir.get(created.id))
-                assert not set(worker.reports) & set(successor.reports)
-                assert lost.lease.job_id in successor.reports
-
-    asyncio.run(scenario())
+        assert again.lease.token > job.lease.token
 
 
-def test_a_worker_keeps_its_job_during_an_outage_of_the_aggregator(
-    start_lab, another_aggregator, spec, database_url
-):
-    async def scenario():
-        async with start_lab(database_url, lease_seconds=2.0) as lab:
-            created = await lab.create(spec())
-            await lab.reach(created.id, SELECTING)
-            kept, lost = [await lab.worker().claim_next() for _ in range(2)]
-            for task in lab.aggregator._background:
-                task.cancel()
-            await asyncio.sleep(2.5)
-            async with another_aggregator(lab.settings) as heir:
-                await asyncio.sleep(0.5)
-                await heir.heartbeat(kept.lease)
-                async with asyncio.timeout(60):
-                    while (again := await heir.worker().claim(lost.lease.job_id)) is None:
-                        await heir.heartbeat(kept.lease)
-                        await asyncio.sleep(0.1)
-                assert again.lease.token > lost.lease.token
-                await heir.worker().report(kept)
-                attempts = [one.attempts for one in await heir.candidates(created.id)]
-                assert attempts == [1, 2, 0, 0, 0, 0, 0]
-
-    asyncio.run(scenario())
-
-
-def test_a_lease_that_cannot_be_ended_does_not_block_others(start_lab, spec, database_url):
-    async def scenario():
-        async with start_lab(database_url, lease_seconds=0.5) as lab:
-            experiments = [await lab.create(spec(), name) for name in ("unreadable", "other")]
-            for created in experiments:
-                await lab.reach(created.id, SELECTING)
-                job_id = lab.aggregator._stores.jobs.pending(created.id)[0]
-                job = await lab.worker().claim(job_id)
-                if created is experiments[0]:
-                    with lab.aggregator._database.write() as session:
-                        session.get_one(Experiment, created.id).spec_json = "of a later version"
-            async with asyncio.timeout(HANG_SECONDS):
-                while (again := await lab.worker().claim(job.lease.job_id)) is None:
-                    pass
-            assert again.lease.token > job.lease.token
-
-    asyncio.run(scenario())
-
-
-def test_the_cache_of_a_cancelled_experiment_is_dropped(start_lab, spec):
-    async def scenario():
-        async with start_lab() as lab:
-            created = await lab.create(spec())
-            await lab.reach(created.id, SELECTING)
-            for _ in range(2):
-                await lab.worker().claim_next()
-            shortcuts = lab.aggregator._stores.jobs._early_stop
-            assert shortcuts.cached_experiments() == {created.id}
-            await lab.cancel(created.id)
-            for _ in range(1200):
-                if not shortcuts.cached_experiments():
-                    break
-                await asyncio.sleep(0.05)
-            assert not shortcuts.cached_experiments()
-
-    asyncio.run(scenario())
+async def test_the_cache_of_a_cancelled_experiment_is_dropped(start_lab, spec):
+    async with start_lab() as lab:
+        created = await lab.create(spec())
+        await lab.reach(created.id, SELECTING)
+        for _ in range(2):
+            await lab.worker().claim_next()
+        shortcuts = lab.aggregator._stores.jobs._early_stop
+        assert shortcuts.cached_experiments() == {created.id}
+        await lab.cancel(created.id)
+        for _ in range(1200):
+            if not shortcuts.cached_experiments():
+                break
+            await asyncio.sleep(0.05)
+        assert not shortcuts.cached_experiments()
 
 
 @pytest.mark.parametrize("release", [True, False])
-def test_an_embedded_aggregator_releases_all_leases_at_its_start(
+async def test_an_embedded_aggregator_releases_all_leases_at_its_start(
     start_lab, another_aggregator, spec, release
 ):
-    async def scenario():
-        async with start_lab() as lab:
-            created = await lab.create(spec())
-            await lab.reach(created.id, SELECTING)
-            job = await lab.worker().claim_next()
-            changes = {"release_leases_on_start": release}
-            async with another_aggregator(lab.settings.model_copy(update=changes)) as heir:
-                again = await heir.worker().claim(job.lease.job_id)
-                assert (again is not None) == release
-
-    asyncio.run(scenario())
+    async with start_lab() as lab:
+        created = await lab.create(spec())
+        await lab.reach(created.id, SELECTING)
+        job = await lab.worker().claim_next()
+        changes = {"release_leases_on_start": release}
+        async with another_aggregator(lab.settings.model_copy(update=changes)) as heir:
+            again = await heir.worker().claim(job.lease.job_id)
+            assert (again is not None) == release
 
 
-def test_a_broker_outage_or_flush_loses_no_job(start_lab, spec, redis_url):
-    async def scenario():
-        nowhere = "redis://127.0.0.1:1/0"
-        async with start_lab(broker_url=nowhere, reconcile_seconds=0.2) as lab:
-            created = await lab.create(spec())
-            await lab.reach(created.id, SELECTING)
-            lab.aggregator._dispatcher._app = app = make_celery(redis_url)
-            await published(app, 7)
-            with app.connection_for_write() as connection:
-                connection.default_channel.client.flushall()
-            async with lab.working(lab.worker(app)):
-                await lab.finish(created.id)
-            await lab.check_results(await lab.get(created.id))
-
-    asyncio.run(scenario())
+async def test_a_broker_outage_or_flush_loses_no_job(start_lab, spec, redis_url):
+    nowhere = "redis://127.0.0.1:1/0"
+    async with start_lab(broker_url=nowhere, reconcile_seconds=0.2) as lab:
+        created = await lab.create(spec())
+        await lab.reach(created.id, SELECTING)
+        lab.aggregator._dispatcher._app = app = make_celery(redis_url)
+        await published(app, 7)
+        with app.connection_for_write() as connection:
+            connection.default_channel.client.flushall()
+        async with lab.working(lab.worker(app)):
+            await lab.finish(created.id)
+        await lab.check_results(await lab.get(created.id))
 
 
 async def published(app, count):
@@ -164,41 +143,32 @@ async def published(app, count):
             pass
 
 
-def test_published_jobs_are_not_published_repeatedly(start_lab, spec, redis_url):
-    async def scenario():
-        async with start_lab(broker_url=redis_url, reconcile_seconds=0.05) as lab:
-            created = await lab.create(spec())
-            await lab.reach(created.id, SELECTING)
-            await published(lab.app, 7)
-            for _ in range(5):
-                await lab.aggregator._dispatcher.reconcile()
-            assert await asyncio.to_thread(queued, lab.app) <= 14
-
-    asyncio.run(scenario())
+async def test_published_jobs_are_not_published_repeatedly(start_lab, spec, redis_url):
+    async with start_lab(broker_url=redis_url, reconcile_seconds=0.05) as lab:
+        created = await lab.create(spec())
+        await lab.reach(created.id, SELECTING)
+        await published(lab.app, 7)
+        for _ in range(5):
+            await lab.aggregator._dispatcher.reconcile()
+        assert await asyncio.to_thread(queued, lab.app) <= 14
 
 
-def test_a_service_outage_delays_an_experiment_visibly(start_lab, spec):
-    async def scenario():
-        async with start_lab(calibrator_target="127.0.0.1:1") as lab:
-            method = {"name": "modular_norm", "radius": 0.2}
-            created = await lab.create(spec(method=method))
-            async for event in lab.watch(created.id):
-                if event.message.startswith("waiting"):
-                    break
-            found = await lab.get(created.id)
-            assert found.state < SELECTING
-            assert event.message == f"waiting: {found.waits_for}"
-            await lab.cancel(created.id)
-            assert (await lab.finish(created.id))[-1].state == CANCELLED
-
-    asyncio.run(scenario())
+async def test_a_service_outage_delays_an_experiment_visibly(start_lab, spec):
+    async with start_lab(calibrator_target="127.0.0.1:1") as lab:
+        method = {"name": "modular_norm", "radius": 0.2}
+        created = await lab.create(spec(method=method))
+        async for event in lab.watch(created.id):
+            if event.message.startswith("waiting"):
+                break
+        found = await lab.get(created.id)
+        assert found.state < SELECTING
+        assert event.message == f"waiting: {found.waits_for}"
+        await lab.cancel(created.id)
+        assert (await lab.finish(created.id))[-1].state == CANCELLED
 
 
-def test_without_the_sampler_nothing_is_created(start_lab, spec):
-    async def scenario():
-        async with start_lab(sampler_target="127.0.0.1:1") as lab:
-            async with lab.raises(UnreachableError):
-                await lab.create(spec())
-            assert not (await lab.list()).experiments
-
-    asyncio.run(scenario())
+async def test_without_the_sampler_nothing_is_created(start_lab, spec):
+    async with start_lab(sampler_target="127.0.0.1:1") as lab:
+        async with lab.raises(UnreachableError):
+            await lab.create(spec())
+        assert not (await lab.list()).experiments

@@ -26,19 +26,15 @@ async def made(runs, key):
     return [found async for found in runs.follow(Quick(key))][-1]
 
 
-def test_an_artifact_in_another_process_delays_no_other(tmp_path, monkeypatch):
+async def test_an_artifact_in_another_process_delays_no_other(tmp_path, monkeypatch):
     monkeypatch.setattr("services.calibrator.computations.TURN_SECONDS", 0.0)
     (tmp_path / "locks").mkdir()
-
-    async def scenario():
-        runs = Computations(ArtifactStore(tmp_path), Turns())
-        theirs = FileLock(tmp_path / "locks" / "a", thread_local=False)
-        with theirs:
-            held_up = asyncio.create_task(made(runs, "a"))
-            await asyncio.sleep(0.1)
-            other = None
-            with suppress(TimeoutError):
-                other = await asyncio.wait_for(made(runs, "b"), HANG_SECONDS)
-        return other, await held_up
-
-    assert asyncio.run(scenario()) == ('"b"', '"a"')
+    runs = Computations(ArtifactStore(tmp_path), Turns())
+    theirs = FileLock(tmp_path / "locks" / "a", thread_local=False)
+    with theirs:
+        held_up = asyncio.create_task(made(runs, "a"))
+        await asyncio.sleep(0.1)
+        other = None
+        with suppress(TimeoutError):
+            other = await asyncio.wait_for(made(runs, "b"), HANG_SECONDS)
+    assert (other, await held_up) == ('"b"', '"a"')

@@ -29,18 +29,17 @@ def journal(settings):
     return path.read_bytes()
 
 
-def test_progress_then_the_artifact_of_the_library_computed_once(
+async def test_progress_then_the_artifact_of_the_library_computed_once(
     serve, settings, measure_request, caplog, tmp_path
 ):
-    async def scenario():
-        async with serve(settings) as stub:
-            first = await collect(stub.MeasureRadius(measure_request(), timeout=HANG_SECONDS))
-        async with serve(settings) as stub:
-            # The order of the radii and prompts that are not used do not matter.
-            same = measure_request(prompts=4, radii=[0.04, 0.16])
-            return first, await collect(stub.MeasureRadius(same, timeout=HANG_SECONDS))
-
-    (progress, first), (_, again) = asyncio.run(scenario())
+    async with serve(settings) as stub:
+        progress, first = await collect(
+            stub.MeasureRadius(measure_request(), timeout=HANG_SECONDS)
+        )
+    async with serve(settings) as stub:
+        # The order of the radii and prompts that are not used do not matter.
+        same = measure_request(prompts=4, radii=[0.04, 0.16])
+        _, again = await collect(stub.MeasureRadius(same, timeout=HANG_SECONDS))
     assert progress[0] == (0, 6)
     assert progress[-1] == (6, 6)
     assert progress == sorted(progress)
@@ -51,25 +50,20 @@ def test_progress_then_the_artifact_of_the_library_computed_once(
     assert RadiusArtifact.from_json(first.json).digest == first.digest
 
 
-def test_an_interrupted_matching_resumes_and_another_grid_reuses_measurements(
+async def test_an_interrupted_matching_resumes_and_another_grid_reuses_measurements(
     serve, settings, measure_request, caplog
 ):
     many = measure_request(candidates=12)
-
-    async def scenario():
-        async with serve(settings) as stub:
-            call = stub.MeasureRadius(many, timeout=HANG_SECONDS)
-            while (await call.read()).progress.candidates_done < 2:
-                pass
-            call.cancel()
-            kept = journal(settings)
-            _, artifact = await collect(stub.MeasureRadius(many, timeout=HANG_SECONDS))
-            whole = journal(settings)
-            fewer = measure_request(candidates=12, radii=[0.16])
-            await collect(stub.MeasureRadius(fewer, timeout=HANG_SECONDS))
-            return kept, artifact, whole
-
-    kept, artifact, whole = asyncio.run(asyncio.wait_for(scenario(), HANG_SECONDS))
+    async with asyncio.timeout(HANG_SECONDS), serve(settings) as stub:
+        call = stub.MeasureRadius(many, timeout=HANG_SECONDS)
+        while (await call.read()).progress.candidates_done < 2:
+            pass
+        call.cancel()
+        kept = journal(settings)
+        _, artifact = await collect(stub.MeasureRadius(many, timeout=HANG_SECONDS))
+        whole = journal(settings)
+        fewer = measure_request(candidates=12, radii=[0.16])
+        await collect(stub.MeasureRadius(fewer, timeout=HANG_SECONDS))
     assert "matching ended without a result" in caplog.messages
     assert 1 + 2 <= len(kept.splitlines()) < 1 + 36
     assert whole.startswith(kept)
@@ -78,23 +72,19 @@ def test_an_interrupted_matching_resumes_and_another_grid_reuses_measurements(
     assert len(RadiusArtifact.from_json(artifact.json).document.radii) == 2
 
 
-def test_a_long_matching_yields_and_resumes(
+async def test_a_long_matching_yields_and_resumes(
     serve, settings, measure_request, request_for, caplog, monkeypatch
 ):
     monkeypatch.setattr("services.calibrator.computations.TURN_SECONDS", 0.0)
     many = measure_request(candidates=12)
-
-    async def scenario():
-        async with serve(settings) as stub:
-            call = aiter(stub.MeasureRadius(many, timeout=HANG_SECONDS))
-            while (await anext(call)).progress.candidates_done < 2:
-                pass
-            calibrated = [one async for one in stub.Calibrate(request_for(), timeout=HANG_SECONDS)]
-            assert "matching done" not in caplog.messages
-            assert calibrated[-1].profile.digest
-            return await collect(call)
-
-    progress, artifact = asyncio.run(asyncio.wait_for(scenario(), HANG_SECONDS))
+    async with asyncio.timeout(HANG_SECONDS), serve(settings) as stub:
+        call = aiter(stub.MeasureRadius(many, timeout=HANG_SECONDS))
+        while (await anext(call)).progress.candidates_done < 2:
+            pass
+        calibrated = [one async for one in stub.Calibrate(request_for(), timeout=HANG_SECONDS)]
+        assert "matching done" not in caplog.messages
+        assert calibrated[-1].profile.digest
+        progress, artifact = await collect(call)
     assert [done for done, _ in progress] == list(range(3, 37))
     assert len(RadiusArtifact.from_json(artifact.json).document.radii) == 2
     assert "matching yields to another computation" in caplog.messages
@@ -119,14 +109,11 @@ def test_a_long_matching_yields_and_resumes(
         ({"prompts": 2}, "task.selection"),
     ],
 )
-def test_a_bad_request_names_its_field(serve, settings, measure_request, fields, field):
-    async def scenario():
-        async with serve(settings) as stub:
-            with pytest.raises(grpc.aio.AioRpcError) as caught:
-                await collect(stub.MeasureRadius(measure_request(**fields), timeout=HANG_SECONDS))
-            return from_rpc_error(caught.value)
-
-    error = asyncio.run(scenario())
+async def test_a_bad_request_names_its_field(serve, settings, measure_request, fields, field):
+    async with serve(settings) as stub:
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await collect(stub.MeasureRadius(measure_request(**fields), timeout=HANG_SECONDS))
+        error = from_rpc_error(caught.value)
     assert isinstance(error, InvalidInputError)
     assert error.field == field
     assert not (settings.cache_dir / "radii" / "measurements").exists()

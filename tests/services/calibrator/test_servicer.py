@@ -45,14 +45,10 @@ def _log(caplog):
     caplog.set_level(logging.INFO, "services.calibrator")
 
 
-def test_progress_then_the_profile_of_the_library(serve, settings, request_for):
+async def test_progress_then_the_profile_of_the_library(serve, settings, request_for):
     request = request_for()
-
-    async def scenario():
-        async with serve(settings) as stub:
-            return await collect(stub.Calibrate(request, timeout=HANG_SECONDS))
-
-    progress, message = asyncio.run(scenario())
+    async with serve(settings) as stub:
+        progress, message = await collect(stub.Calibrate(request, timeout=HANG_SECONDS))
     assert progress[0] == (0, 2)
     assert progress[-1] == (2, 2)
     assert progress == sorted(progress)
@@ -66,124 +62,98 @@ def test_progress_then_the_profile_of_the_library(serve, settings, request_for):
     assert message.digest == expected.digest
 
 
-def test_a_profile_is_computed_once(serve, settings, request_for, caplog):
-    async def scenario():
-        async with serve(settings) as stub:
-            first = await collect(stub.Calibrate(request_for(), timeout=HANG_SECONDS))
-        async with serve(settings) as stub:
-            # The third and fourth prompts are not used, so they do not matter.
-            again = await collect(stub.Calibrate(request_for(prompts=2), timeout=HANG_SECONDS))
-        return first, again
-
-    (_, first), (progress, again) = asyncio.run(scenario())
+async def test_a_profile_is_computed_once(serve, settings, request_for, caplog):
+    async with serve(settings) as stub:
+        _, first = await collect(stub.Calibrate(request_for(), timeout=HANG_SECONDS))
+    async with serve(settings) as stub:
+        # The third and fourth prompts are not used, so they do not matter.
+        request = request_for(prompts=2)
+        progress, again = await collect(stub.Calibrate(request, timeout=HANG_SECONDS))
     assert progress == []
     assert again == first
     assert len(computed(caplog)) == 1
 
 
 @pytest.mark.parametrize("servers", [1, 2])
-def test_concurrent_callers_share_one_computation(serve, settings, request_for, caplog, servers):
-    async def scenario():
-        async with serve(settings) as one, serve(settings) as two:
-            stubs = [one, one, one] if servers == 1 else [one, two]
-            calls = [stub.Calibrate(request_for(), timeout=HANG_SECONDS) for stub in stubs]
-            return await asyncio.gather(*(collect(call) for call in calls))
-
-    results = asyncio.run(scenario())
+async def test_concurrent_callers_share_one_computation(
+    serve, settings, request_for, caplog, servers
+):
+    async with serve(settings) as one, serve(settings) as two:
+        stubs = [one, one, one] if servers == 1 else [one, two]
+        calls = [stub.Calibrate(request_for(), timeout=HANG_SECONDS) for stub in stubs]
+        results = await asyncio.gather(*(collect(call) for call in calls))
     assert len({profile.digest for _, profile in results}) == 1
     assert len(computed(caplog)) == 1
 
 
-def test_each_input_changes_the_key_of_a_profile(serve, settings, request_for):
+async def test_each_input_changes_the_key_of_a_profile(serve, settings, request_for):
     variants = [
         request_for(),
         request_for(task="gsm8k"),
         request_for(settings=common_pb2.CalibrationSpec(examples=2, max_length=15, iterations=1)),
     ]
-
-    async def scenario():
-        async with serve(settings) as stub:
-            return [await collect(stub.Calibrate(one, timeout=HANG_SECONDS)) for one in variants]
-
-    assert len({profile.digest for _, profile in asyncio.run(scenario())}) == 3
+    async with serve(settings) as stub:
+        made = [await collect(stub.Calibrate(one, timeout=HANG_SECONDS)) for one in variants]
+    assert len({profile.digest for _, profile in made}) == 3
 
 
-def test_a_computation_without_followers_stops(serve, settings, request_for, caplog):
+async def test_a_computation_without_followers_stops(serve, settings, request_for, caplog):
     many = request_for(examples=64, prompts=64)
-
-    async def scenario():
-        async with serve(settings) as stub:
-            call = stub.Calibrate(many, timeout=HANG_SECONDS)
-            await call.read()
-            call.cancel()
-            # Calibrations take turns: this one starts when the other has stopped.
-            return await collect(stub.Calibrate(request_for(), timeout=HANG_SECONDS))
-
-    _, profile = asyncio.run(asyncio.wait_for(scenario(), HANG_SECONDS))
+    async with asyncio.timeout(HANG_SECONDS), serve(settings) as stub:
+        call = stub.Calibrate(many, timeout=HANG_SECONDS)
+        await call.read()
+        call.cancel()
+        # Calibrations take turns: this one starts when the other has stopped.
+        _, profile = await collect(stub.Calibrate(request_for(), timeout=HANG_SECONDS))
     assert "calibration ended without a result" in caplog.messages
     stored = [path.stem for path in (settings.cache_dir / "profiles").glob("*.json")]
     assert stored == [profile.digest]
 
 
-def test_a_computation_continues_for_its_other_followers(serve, settings, request_for, caplog):
-    async def scenario():
-        async with serve(settings) as stub:
-            leaving = stub.Calibrate(request_for(examples=4), timeout=HANG_SECONDS)
-            staying = aiter(stub.Calibrate(request_for(examples=4), timeout=HANG_SECONDS))
-            await leaving.read()
-            first = await anext(staying)
-            leaving.cancel()
-            return first, await collect(staying)
-
-    first, (progress, profile) = asyncio.run(scenario())
+async def test_a_computation_continues_for_its_other_followers(
+    serve, settings, request_for, caplog
+):
+    async with serve(settings) as stub:
+        leaving = stub.Calibrate(request_for(examples=4), timeout=HANG_SECONDS)
+        staying = aiter(stub.Calibrate(request_for(examples=4), timeout=HANG_SECONDS))
+        await leaving.read()
+        first = await anext(staying)
+        leaving.cancel()
+        progress, profile = await collect(staying)
     assert first.WhichOneof("result") == "progress"
     assert progress[-1] == (4, 4)
     assert profile.digest
     assert len(computed(caplog)) == 1
 
 
-def test_other_calls_are_answered_meanwhile(serve, settings, request_for):
-    async def scenario():
-        async with serve(settings) as stub:
-            call = stub.Calibrate(request_for(examples=64, prompts=64), timeout=HANG_SECONDS)
-            await call.read()
-            with pytest.raises(grpc.aio.AioRpcError) as caught:
-                await stub.GetProfile(pb.GetProfileRequest(digest="0" * 16), timeout=HANG_SECONDS)
-            unfinished = not call.done()
-            call.cancel()
-            return caught.value.code(), unfinished
-
-    assert asyncio.run(scenario()) == (grpc.StatusCode.NOT_FOUND, True)
+async def test_other_calls_are_answered_meanwhile(serve, settings, request_for):
+    async with serve(settings) as stub:
+        call = stub.Calibrate(request_for(examples=64, prompts=64), timeout=HANG_SECONDS)
+        await call.read()
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await stub.GetProfile(pb.GetProfileRequest(digest="0" * 16), timeout=HANG_SECONDS)
+        assert caught.value.code() is grpc.StatusCode.NOT_FOUND
+        assert not call.done()
+        call.cancel()
 
 
-def test_a_damaged_artifact_is_computed_again(serve, settings, request_for, caplog):
-    async def scenario():
-        async with serve(settings) as stub:
-            _, first = await collect(stub.Calibrate(request_for(), timeout=HANG_SECONDS))
-            path = settings.cache_dir / "profiles" / f"{first.digest}.json"
-            path.write_text(path.read_text()[:-10])
-            _, again = await collect(stub.Calibrate(request_for(), timeout=HANG_SECONDS))
-            return first, again
-
-    first, again = asyncio.run(scenario())
+async def test_a_damaged_artifact_is_computed_again(serve, settings, request_for, caplog):
+    async with serve(settings) as stub:
+        _, first = await collect(stub.Calibrate(request_for(), timeout=HANG_SECONDS))
+        path = settings.cache_dir / "profiles" / f"{first.digest}.json"
+        path.write_text(path.read_text()[:-10])
+        _, again = await collect(stub.Calibrate(request_for(), timeout=HANG_SECONDS))
     assert again == first
     assert len(computed(caplog)) == 2
     assert "damaged artifact" in caplog.messages
 
 
-def test_a_stored_profile_is_found_by_digest_and_fingerprint(serve, settings, request_for):
-    async def scenario():
-        async with serve(settings) as stub:
-            _, made = await collect(stub.Calibrate(request_for(), timeout=HANG_SECONDS))
-            names = (made.digest, Profile.from_json(made.json).fingerprint)
-            found = [
-                await stub.GetProfile(pb.GetProfileRequest(digest=name), timeout=HANG_SECONDS)
-                for name in names
-            ]
-            return made, [response.profile for response in found]
-
-    made, found = asyncio.run(scenario())
-    assert found == [made, made]
+async def test_a_stored_profile_is_found_by_digest_and_fingerprint(serve, settings, request_for):
+    async with serve(settings) as stub:
+        _, made = await collect(stub.Calibrate(request_for(), timeout=HANG_SECONDS))
+        for name in (made.digest, Profile.from_json(made.json).fingerprint):
+            request = pb.GetProfileRequest(digest=name)
+            assert (await stub.GetProfile(request, timeout=HANG_SECONDS)).profile == made
 
 
 @pytest.mark.parametrize(
@@ -197,24 +167,18 @@ def test_a_stored_profile_is_found_by_digest_and_fingerprint(serve, settings, re
         ("0" * 64, NotFoundError),
     ],
 )
-def test_a_missing_profile_is_not_found(serve, settings, digest, kind):
-    async def scenario():
-        async with serve(settings) as stub:
-            with pytest.raises(grpc.aio.AioRpcError) as caught:
-                await stub.GetProfile(pb.GetProfileRequest(digest=digest), timeout=HANG_SECONDS)
-            return from_rpc_error(caught.value)
-
-    error = asyncio.run(scenario())
+async def test_a_missing_profile_is_not_found(serve, settings, digest, kind):
+    async with serve(settings) as stub:
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await stub.GetProfile(pb.GetProfileRequest(digest=digest), timeout=HANG_SECONDS)
+    error = from_rpc_error(caught.value)
     assert type(error) is kind
     assert error.field == "digest"
 
 
-def refused(serve, settings, request):
-    async def scenario():
-        async with serve(settings) as stub:
-            return await refusal(stub.Calibrate(request, timeout=HANG_SECONDS))
-
-    return asyncio.run(scenario())
+async def refused(serve, settings, request):
+    async with serve(settings) as stub:
+        return await refusal(stub.Calibrate(request, timeout=HANG_SECONDS))
 
 
 @pytest.mark.parametrize(
@@ -229,35 +193,35 @@ def refused(serve, settings, request):
         ({"examples": 1, "prompts": 1}, "calibration.examples"),
     ],
 )
-def test_a_bad_request_names_its_field(serve, settings, request_for, fields, field):
-    code, error = refused(serve, settings, request_for(**fields))
+async def test_a_bad_request_names_its_field(serve, settings, request_for, fields, field):
+    code, error = await refused(serve, settings, request_for(**fields))
     assert code is grpc.StatusCode.INVALID_ARGUMENT
     assert isinstance(error, InvalidInputError)
     assert error.field == field
     assert not list(settings.cache_dir.glob("profiles/*.json"))
 
 
-def test_a_prompt_of_an_unknown_role_is_named(serve, settings, request_for):
+async def test_a_prompt_of_an_unknown_role_is_named(serve, settings, request_for):
     turn = common_pb2.ChatMessage(role="tool", content="x")
     bad = common_pb2.Prompt(messages=[turn])
     good = request_for().prompts[0]
     request = request_for(prompts=0)
     request.prompts.extend([good, bad])
-    _, error = refused(serve, settings, request)
+    _, error = await refused(serve, settings, request)
     assert error.field == "prompts.1"
 
 
-def test_a_model_outside_of_the_roots_is_refused(serve, settings, request_for, tmp_path):
+async def test_a_model_outside_of_the_roots_is_refused(serve, settings, request_for, tmp_path):
     outside = tmp_path / "elsewhere"
     outside.mkdir()
     request = request_for(model=common_pb2.ModelRef(name=str(outside)))
-    code, error = refused(serve, settings, request)
+    code, error = await refused(serve, settings, request)
     assert code is grpc.StatusCode.INVALID_ARGUMENT
     assert error.field == "model.name"
 
 
-def test_a_model_with_another_digest_is_refused(serve, settings, request_for):
-    code, error = refused(serve, settings, request_for(model_digest="0" * 64))
+async def test_a_model_with_another_digest_is_refused(serve, settings, request_for):
+    code, error = await refused(serve, settings, request_for(model_digest="0" * 64))
     assert code is grpc.StatusCode.FAILED_PRECONDITION
     assert isinstance(error, PreconditionError)
     assert error.field == "model_digest"

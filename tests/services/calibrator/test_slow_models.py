@@ -71,29 +71,21 @@ async def profile_of(call):
 
 
 @pytest.mark.parametrize("kind", ["calibrate", "measure"])
-def test_slow_models_keep_no_stored_profile_waiting(
+async def test_slow_models_keep_no_stored_profile_waiting(
     serve, settings, downloads, request_for, measure_request, kind
 ):
     slow = {"calibrate": request_for, "measure": measure_request}[kind](model=SLOW)
-
-    async def scenario():
-        async with serve(settings) as stub:
-            made = await profile_of(stub.Calibrate(request_for(), timeout=HANG_SECONDS))
-            async with slow_calls(stub, downloads, [slow] * MANY):
-                asked = pb.GetProfileRequest(digest=made.digest)
-                assert (await stub.GetProfile(asked, timeout=HANG_SECONDS / 2)).profile == made
-
-    asyncio.run(scenario())
+    async with serve(settings) as stub:
+        made = await profile_of(stub.Calibrate(request_for(), timeout=HANG_SECONDS))
+        async with slow_calls(stub, downloads, [slow] * MANY):
+            asked = pb.GetProfileRequest(digest=made.digest)
+            assert (await stub.GetProfile(asked, timeout=HANG_SECONDS / 2)).profile == made
 
 
-def test_slow_models_delay_no_other_calibration(
+async def test_slow_models_delay_no_other_calibration(
     serve, settings, downloads, request_for, measure_request
 ):
     slow = [request_for(model=SLOW), measure_request(model=SLOW)] * (FEW // 2)
-
-    async def scenario():
-        async with serve(settings) as stub, slow_calls(stub, downloads, slow):
-            made = await profile_of(stub.Calibrate(request_for(), timeout=HANG_SECONDS / 2))
-            assert made.digest
-
-    asyncio.run(scenario())
+    async with serve(settings) as stub, slow_calls(stub, downloads, slow):
+        made = await profile_of(stub.Calibrate(request_for(), timeout=HANG_SECONDS / 2))
+        assert made.digest

@@ -85,23 +85,19 @@ async def until(condition):
         await asyncio.sleep(0.01)
 
 
-def test_calls_are_counted_by_method_and_code_and_timed():
+async def test_calls_are_counted_by_method_and_code_and_timed():
     registry = CollectorRegistry()
-
-    async def scenario():
-        async with running(registry) as (experiments, jobs, _):
-            for name in ("here", "here"):
-                await experiments.GetExperiment(experiment_pb2.GetExperimentRequest(id=name))
-            gone = experiment_pb2.GetExperimentRequest(id="gone")
-            await _outcome(experiments.GetExperiment(gone))
-            await jobs.ReportJob(iter([evaluation_pb2.ReportJobRequest()]))
-            request = experiment_pb2.WatchExperimentRequest(id="here")
-            assert [event.cursor async for event in experiments.WatchExperiment(request)] == [1]
-            stream = experiments.WatchExperiment(experiment_pb2.WatchExperimentRequest(id="abort"))
-            await stream.read()
-            await _outcome(stream.read())
-
-    asyncio.run(scenario())
+    async with running(registry) as (experiments, jobs, _):
+        for name in ("here", "here"):
+            await experiments.GetExperiment(experiment_pb2.GetExperimentRequest(id=name))
+        gone = experiment_pb2.GetExperimentRequest(id="gone")
+        await _outcome(experiments.GetExperiment(gone))
+        await jobs.ReportJob(iter([evaluation_pb2.ReportJobRequest()]))
+        request = experiment_pb2.WatchExperimentRequest(id="here")
+        assert [event.cursor async for event in experiments.WatchExperiment(request)] == [1]
+        stream = experiments.WatchExperiment(experiment_pb2.WatchExperimentRequest(id="abort"))
+        await stream.read()
+        await _outcome(stream.read())
     assert calls(registry, "GetExperiment", "OK") == 2
     assert calls(registry, "GetExperiment", "NOT_FOUND") == 1
     assert calls(registry, "WatchExperiment", "OK") == 1
@@ -111,42 +107,30 @@ def test_calls_are_counted_by_method_and_code_and_timed():
     assert count(registry, "modnorm_grpc_call_seconds_count", **labels) == 3
 
 
-def test_an_abandoned_call_counts_as_cancelled():
+async def test_an_abandoned_call_counts_as_cancelled():
     registry = CollectorRegistry()
-
-    async def scenario():
-        async with running(registry) as (experiments, _, _):
-            request = experiment_pb2.GetExperimentRequest(id="hang")
-            call = experiments.GetExperiment(request)
-            await until(lambda: Experiments.hanging)
-            call.cancel()
-            await until(lambda: calls(registry, "GetExperiment", "CANCELLED"))
-
-    asyncio.run(scenario())
+    async with running(registry) as (experiments, _, _):
+        request = experiment_pb2.GetExperimentRequest(id="hang")
+        call = experiments.GetExperiment(request)
+        await until(lambda: Experiments.hanging)
+        call.cancel()
+        await until(lambda: calls(registry, "GetExperiment", "CANCELLED"))
     assert calls(registry, "GetExperiment", "CANCELLED") == 1
 
 
-def test_undecodable_requests_are_counted_as_invalid():
+async def test_undecodable_requests_are_counted_as_invalid():
     registry = CollectorRegistry()
-
-    async def scenario():
-        async with running(registry) as (_, _, channel):
-            call = channel.unary_unary("/modnorm.v1.ExperimentService/GetExperiment")
-            await _outcome(call(b"\xff\xff\xff"))
-
-    asyncio.run(scenario())
+    async with running(registry) as (_, _, channel):
+        call = channel.unary_unary("/modnorm.v1.ExperimentService/GetExperiment")
+        await _outcome(call(b"\xff\xff\xff"))
     assert calls(registry, "GetExperiment", "INVALID_ARGUMENT") == 1
 
 
-def test_callers_cannot_make_time_series():
+async def test_callers_cannot_make_time_series():
     registry = CollectorRegistry()
-
-    async def scenario():
-        async with running(registry) as (_, _, channel):
-            for method in ("/modnorm.v1.ExperimentService/Evil", "/evil/Evil"):
-                await _outcome(channel.unary_unary(method)(b""))
-
-    asyncio.run(scenario())
+    async with running(registry) as (_, _, channel):
+        for method in ("/modnorm.v1.ExperimentService/Evil", "/evil/Evil"):
+            await _outcome(channel.unary_unary(method)(b""))
     names = {sample.name for family in registry.collect() for sample in family.samples}
     assert names == set()
 

@@ -170,28 +170,22 @@ def test_an_endless_message_still_arrives(monkeypatch, letter):
         assert error.message.startswith(letter * 100)
 
 
-def test_an_aborted_call_keeps_its_own_status():
-    async def scenario():
-        async with running() as (_, channel):
-            with pytest.raises(grpc.aio.AioRpcError) as caught:
-                await _get(channel, "abort")
-            assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-            assert caught.value.details() == "own words"
-
-    asyncio.run(scenario())
+async def test_an_aborted_call_keeps_its_own_status():
+    async with running() as (_, channel):
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await _get(channel, "abort")
+        assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert caught.value.details() == "own words"
 
 
-def test_a_deadline_ends_a_call_and_not_the_server():
-    async def scenario():
-        async with running() as (_, channel):
-            stub = experiment_pb2_grpc.ExperimentServiceStub(channel)
-            request = experiment_pb2.GetExperimentRequest(id="hang")
-            with pytest.raises(grpc.aio.AioRpcError) as caught:
-                await stub.GetExperiment(request, timeout=0.2)
-            assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
-            await _get(channel, "slow")
-
-    asyncio.run(scenario())
+async def test_a_deadline_ends_a_call_and_not_the_server():
+    async with running() as (_, channel):
+        stub = experiment_pb2_grpc.ExperimentServiceStub(channel)
+        request = experiment_pb2.GetExperimentRequest(id="hang")
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await stub.GetExperiment(request, timeout=0.2)
+        assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+        await _get(channel, "slow")
 
 
 @pytest.mark.parametrize(
@@ -202,17 +196,14 @@ def test_a_deadline_ends_a_call_and_not_the_server():
         pytest.param("large", -1, id="response, over the server's limit"),
     ],
 )
-def test_a_message_over_the_size_limit_is_the_callers_fault(name, limit):
-    async def scenario():
-        async with running() as (server, _):
-            options = [("grpc.max_send_message_length", limit)]
-            target = f"127.0.0.1:{server.port}"
-            async with grpc.aio.insecure_channel(target, options=options) as channel:
-                with pytest.raises(grpc.aio.AioRpcError) as caught:
-                    await _get(channel, name)
-                return caught.value
-
-    met = from_rpc_error(asyncio.run(scenario()))
+async def test_a_message_over_the_size_limit_is_the_callers_fault(name, limit):
+    async with running() as (server, _):
+        options = [("grpc.max_send_message_length", limit)]
+        target = f"127.0.0.1:{server.port}"
+        async with grpc.aio.insecure_channel(target, options=options) as channel:
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await _get(channel, name)
+    met = from_rpc_error(caught.value)
     assert type(met) is TooLargeError
     assert "larger than max" in met.message
     assert met.field == "message"
@@ -220,70 +211,56 @@ def test_a_message_over_the_size_limit_is_the_callers_fault(name, limit):
 
 
 @pytest.mark.parametrize("junk", [b"\xff\xff\xff", b"\x0a\x05ab"])
-def test_undecodable_requests_are_invalid_input(junk):
-    async def scenario():
-        async with running() as (_, channel):
-            unary = channel.unary_unary(f"/{SERVICE}/GetExperiment")
-            stream = channel.unary_stream(f"/{SERVICE}/WatchExperiment")
-            upload = channel.stream_unary("/modnorm.v1.JobService/ReportJob")
-            for call in (unary(junk), stream(junk).read(), upload(iter([junk]))):
-                with pytest.raises(grpc.aio.AioRpcError) as caught:
-                    await call
-                assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
-
-    asyncio.run(scenario())
+async def test_undecodable_requests_are_invalid_input(junk):
+    async with running() as (_, channel):
+        unary = channel.unary_unary(f"/{SERVICE}/GetExperiment")
+        stream = channel.unary_stream(f"/{SERVICE}/WatchExperiment")
+        upload = channel.stream_unary("/modnorm.v1.JobService/ReportJob")
+        for call in (unary(junk), stream(junk).read(), upload(iter([junk]))):
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await call
+            assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
-def test_health_follows_the_service():
-    async def scenario():
-        async with running() as (server, _):
-            target = f"127.0.0.1:{server.port}"
-            for name in ("", SERVICE):
-                assert await asyncio.to_thread(check, target, name) == "SERVING"
-            assert await asyncio.to_thread(check, target, "other") == "NOT_FOUND"
-            await server.set_serving(serving=False)
-            assert await asyncio.to_thread(check, target, SERVICE) == "NOT_SERVING"
-            assert await asyncio.to_thread(check, target) == "NOT_SERVING"
-            assert await asyncio.to_thread(check, target, "grpc.health.v1.Health") == "SERVING"
-
-    asyncio.run(scenario())
+async def test_health_follows_the_service():
+    async with running() as (server, _):
+        target = f"127.0.0.1:{server.port}"
+        for name in ("", SERVICE):
+            assert await asyncio.to_thread(check, target, name) == "SERVING"
+        assert await asyncio.to_thread(check, target, "other") == "NOT_FOUND"
+        await server.set_serving(serving=False)
+        assert await asyncio.to_thread(check, target, SERVICE) == "NOT_SERVING"
+        assert await asyncio.to_thread(check, target) == "NOT_SERVING"
+        assert await asyncio.to_thread(check, target, "grpc.health.v1.Health") == "SERVING"
     assert check("127.0.0.1:1", timeout=1.0) == "UNAVAILABLE"
 
 
-def test_services_are_listed_by_reflection():
-    async def scenario():
-        async with running() as (_, channel):
-            stub = reflection_pb2_grpc.ServerReflectionStub(channel)
-            requests = [reflection_pb2.ServerReflectionRequest(list_services="")]
-            response = await stub.ServerReflectionInfo(iter(requests)).read()
-            return {one.name for one in response.list_services_response.service}
-
-    assert {SERVICE, "grpc.health.v1.Health"} <= asyncio.run(scenario())
+async def test_services_are_listed_by_reflection():
+    async with running() as (_, channel):
+        stub = reflection_pb2_grpc.ServerReflectionStub(channel)
+        requests = [reflection_pb2.ServerReflectionRequest(list_services="")]
+        response = await stub.ServerReflectionInfo(iter(requests)).read()
+    listed = {one.name for one in response.list_services_response.service}
+    assert {SERVICE, "grpc.health.v1.Health"} <= listed
 
 
-def test_a_stop_reports_not_serving_and_lets_calls_finish():
-    async def scenario():
-        async with running() as (server, channel):
-            watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest())
-            assert (await watch.read()).status == health_pb2.HealthCheckResponse.SERVING
-            stub = experiment_pb2_grpc.ExperimentServiceStub(channel)
-            call = stub.GetExperiment(
-                experiment_pb2.GetExperimentRequest(id="slow"), timeout=HANG_SECONDS
-            )
-            await call.initial_metadata()
-            stop = asyncio.create_task(server.stop(5))
-            assert (await watch.read()).status == health_pb2.HealthCheckResponse.NOT_SERVING
-            assert await call == experiment_pb2.GetExperimentResponse()
-            watch.cancel()
-            await stop
-
-    asyncio.run(scenario())
+async def test_a_stop_reports_not_serving_and_lets_calls_finish():
+    async with running() as (server, channel):
+        watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest())
+        assert (await watch.read()).status == health_pb2.HealthCheckResponse.SERVING
+        stub = experiment_pb2_grpc.ExperimentServiceStub(channel)
+        call = stub.GetExperiment(
+            experiment_pb2.GetExperimentRequest(id="slow"), timeout=HANG_SECONDS
+        )
+        await call.initial_metadata()
+        stop = asyncio.create_task(server.stop(5))
+        assert (await watch.read()).status == health_pb2.HealthCheckResponse.NOT_SERVING
+        assert await call == experiment_pb2.GetExperimentResponse()
+        watch.cancel()
+        await stop
 
 
-def test_a_taken_address_is_an_error():
-    async def scenario():
-        async with running() as (server, _):
-            with pytest.raises(UnavailableError, match="cannot listen"):
-                await start_server(f"127.0.0.1:{server.port}", lambda _: ())
-
-    asyncio.run(scenario())
+async def test_a_taken_address_is_an_error():
+    async with running() as (server, _):
+        with pytest.raises(UnavailableError, match="cannot listen"):
+            await start_server(f"127.0.0.1:{server.port}", lambda _: ())

@@ -30,80 +30,61 @@ async def left(tasks, work, undelivered):
         await caller
 
 
-def run(scenario):
-    asyncio.run(asyncio.wait_for(scenario(), 60))
-
-
-def test_a_waiting_caller_gets_the_result_or_the_error(caplog):
-    async def scenario():
-        tasks, undelivered = ShieldedTasks(), list[str]()
-        for error in (None, NotFoundError("gone"), ArithmeticError()):
-            work = Work(error)
-            work.end.set()
-            if error is None:
-                assert await tasks.run(work(), undelivered.append) == "result"
-            else:
-                with pytest.raises(type(error)):
-                    await tasks.run(work(), undelivered.append)
-        assert not undelivered
-
-    run(scenario)
+async def test_a_waiting_caller_gets_the_result_or_the_error(caplog):
+    tasks, undelivered = ShieldedTasks(), list[str]()
+    for error in (None, NotFoundError("gone"), ArithmeticError()):
+        work = Work(error)
+        work.end.set()
+        if error is None:
+            assert await tasks.run(work(), undelivered.append) == "result"
+        else:
+            with pytest.raises(type(error)):
+                await tasks.run(work(), undelivered.append)
+    assert not undelivered
     assert not caplog.records
 
 
-def test_work_finishes_even_if_its_caller_leaves():
-    async def scenario():
-        tasks, work, undelivered = ShieldedTasks(), Work(), list[str]()
-        await left(tasks, work, undelivered.append)
-        settling = asyncio.create_task(tasks.settle())
-        await asyncio.sleep(0)
-        assert not settling.done()
-        work.end.set()
-        await settling
-        assert undelivered == ["result"]
-
-    run(scenario)
+async def test_work_finishes_even_if_its_caller_leaves():
+    tasks, work, undelivered = ShieldedTasks(), Work(), list[str]()
+    await left(tasks, work, undelivered.append)
+    settling = asyncio.create_task(tasks.settle())
+    await asyncio.sleep(0)
+    assert not settling.done()
+    work.end.set()
+    await settling
+    assert undelivered == ["result"]
 
 
-def test_a_result_is_undelivered_if_its_caller_leaves_at_the_end():
-    async def scenario():
-        tasks, work, undelivered = ShieldedTasks(), Work(), list[str]()
-        caller = asyncio.create_task(tasks.run(work(), undelivered.append))
-        await work.begun.wait()
-        work.end.set()
-        (task,) = tasks._tasks
-        task.add_done_callback(lambda _: caller.cancel())
-        with pytest.raises(asyncio.CancelledError):
-            await caller
-        await asyncio.sleep(0)
-        assert undelivered == ["result"]
-
-    run(scenario)
+async def test_a_result_is_undelivered_if_its_caller_leaves_at_the_end():
+    tasks, work, undelivered = ShieldedTasks(), Work(), list[str]()
+    caller = asyncio.create_task(tasks.run(work(), undelivered.append))
+    await work.begun.wait()
+    work.end.set()
+    (task,) = tasks._tasks
+    task.add_done_callback(lambda _: caller.cancel())
+    with pytest.raises(asyncio.CancelledError):
+        await caller
+    await asyncio.sleep(0)
+    assert undelivered == ["result"]
 
 
 @pytest.mark.parametrize(("error", "logged"), [(NotFoundError("gone"), 0), (ArithmeticError(), 1)])
-def test_only_errors_that_reach_no_caller_are_logged(caplog, error, logged):
-    async def scenario():
-        tasks, work = ShieldedTasks(), Work(error)
-        await left(tasks, work, lambda _: pytest.fail("there is no result"))
-        work.end.set()
-        await tasks.settle()
-        tasks.start(work())
-        await tasks.settle()
-
-    run(scenario)
+async def test_only_errors_that_reach_no_caller_are_logged(caplog, error, logged):
+    tasks, work = ShieldedTasks(), Work(error)
+    await left(tasks, work, lambda _: pytest.fail("there is no result"))
+    work.end.set()
+    await tasks.settle()
+    tasks.start(work())
+    await tasks.settle()
     assert len(caplog.records) == 2 * logged
 
 
-def test_follow_up_work_is_waited_for_too():
-    async def scenario():
-        tasks, work, after = ShieldedTasks(), Work(), Work()
-        await left(tasks, work, lambda _: tasks.start(after()))
-        work.end.set()
-        settling = asyncio.create_task(tasks.settle())
-        await after.begun.wait()
-        assert not settling.done()
-        after.end.set()
-        await settling
-
-    run(scenario)
+async def test_follow_up_work_is_waited_for_too():
+    tasks, work, after = ShieldedTasks(), Work(), Work()
+    await left(tasks, work, lambda _: tasks.start(after()))
+    work.end.set()
+    settling = asyncio.create_task(tasks.settle())
+    await after.begun.wait()
+    assert not settling.done()
+    after.end.set()
+    await settling

@@ -99,7 +99,7 @@ def test_a_student_is_pushed_to_a_service_that_lacks_it(trained, digest, served,
     assert list_files(served.require(digest)) == list_files(trained)
 
 
-def test_a_push_leaves_the_event_loop_free(trained, digest, target, tmp_path):
+async def test_a_push_leaves_the_event_loop_free(trained, digest, target, tmp_path):
     """Files of a large student take a minute to digest."""
     threads = set()
 
@@ -110,12 +110,8 @@ def test_a_push_leaves_the_event_loop_free(trained, digest, target, tmp_path):
 
     mine = Watched(tmp_path / "mine")
     shutil.copytree(trained, mine.root / digest)
-
-    async def push():
-        async with open_service_channel(target) as channel:
-            await push_student(channel, (), mine, digest)
-
-    asyncio.run(push())
+    async with open_service_channel(target) as channel:
+        await push_student(channel, (), mine, digest)
     assert threads
     assert threading.current_thread() not in threads
 

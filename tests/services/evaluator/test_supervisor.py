@@ -88,66 +88,58 @@ def serving(supervisor):
     return lambda: check(f"127.0.0.1:{supervisor.port}") == "SERVING"
 
 
-def test_each_device_has_a_worker_and_all_of_them_make_it_healthy(tmp_path, stub, monkeypatch):
+async def test_each_device_has_a_worker_and_all_of_them_make_it_healthy(
+    tmp_path, stub, monkeypatch
+):
     monkeypatch.setattr("services.evaluator.worker_process.CHECK_SECONDS", 1.0)
-
-    async def scenario():
-        changes = {"worker_name": "host", "metrics_address": "127.0.0.1:9100"}
-        async with running(("0", "1", "GPU-7"), stub, **changes) as supervisor:
-            await until(serving(supervisor), "serving")
-            noted = notes(tmp_path)
-            assert {device: note[1:] for device, note in noted.items()} == {
-                "0": ["host-0", "127.0.0.1:9100"],
-                "1": ["host-1", "127.0.0.1:9101"],
-                "GPU-7": ["host-GPU-7", "127.0.0.1:9102"],
-            }
-            os.kill(int(noted["1"][0]), signal.SIGSTOP)
-            await until(lambda: not serving(supervisor)(), "a worker that hangs shows")
-            os.kill(int(noted["1"][0]), signal.SIGCONT)
-            await until(serving(supervisor), "serving again")
-        return [int(note[0]) for note in noted.values()]
-
-    assert not any(map(alive, asyncio.run(scenario())))
+    changes = {"worker_name": "host", "metrics_address": "127.0.0.1:9100"}
+    async with running(("0", "1", "GPU-7"), stub, **changes) as supervisor:
+        await until(serving(supervisor), "serving")
+        noted = notes(tmp_path)
+        assert {device: note[1:] for device, note in noted.items()} == {
+            "0": ["host-0", "127.0.0.1:9100"],
+            "1": ["host-1", "127.0.0.1:9101"],
+            "GPU-7": ["host-GPU-7", "127.0.0.1:9102"],
+        }
+        os.kill(int(noted["1"][0]), signal.SIGSTOP)
+        await until(lambda: not serving(supervisor)(), "a worker that hangs shows")
+        os.kill(int(noted["1"][0]), signal.SIGCONT)
+        await until(serving(supervisor), "serving again")
+    assert not any(alive(int(note[0])) for note in noted.values())
 
 
-def test_workers_are_watched_while_the_file_of_the_token_is_replaced(tmp_path, stub, monkeypatch):
+async def test_workers_are_watched_while_the_file_of_the_token_is_replaced(
+    tmp_path, stub, monkeypatch
+):
     monkeypatch.setattr("services.evaluator.supervisor.CHECK_INTERVAL", 0.05)
     token = tmp_path / "token"
     token.write_text("secret")
     folder = tmp_path / "notes"
     folder.mkdir()
     monkeypatch.setenv("MODNORM_TOKEN_FILE", str(token))
-
-    async def scenario():
-        async with running(("0",), (*stub[:-1], str(folder))) as supervisor:
-            await until(serving(supervisor), "serving")
-            token.unlink()
-            await asyncio.sleep(1.0)
-            token.write_text("another")
-            os.kill(int(notes(folder)["0"][0]), signal.SIGKILL)
-            await until(lambda: not serving(supervisor)(), "a worker that ended shows")
-
-    asyncio.run(scenario())
+    async with running(("0",), (*stub[:-1], str(folder))) as supervisor:
+        await until(serving(supervisor), "serving")
+        token.unlink()
+        await asyncio.sleep(1.0)
+        token.write_text("another")
+        os.kill(int(notes(folder)["0"][0]), signal.SIGKILL)
+        await until(lambda: not serving(supervisor)(), "a worker that ended shows")
 
 
-def test_child_processes_end_with_their_worker(tmp_path):
+async def test_child_processes_end_with_their_worker(tmp_path):
     parent = (
         "import os, subprocess, sys, time; from pathlib import Path;"
         "rank = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)']);"
         "Path(sys.argv[1], str(os.getpid())).write_text(str(rank.pid)); time.sleep(600)"
     )
-
-    async def scenario():
-        async with running((), (sys.executable, "-c", parent, str(tmp_path))):
-            await until(lambda: [*notes(tmp_path).values()][:1] not in ([], [[]]), "its rank")
-            ((worker, (rank,)),) = notes(tmp_path).items()
-            os.kill(int(worker), signal.SIGKILL)
-            await until(lambda: gone(int(rank)), "the end of the rank")
-
-    asyncio.run(scenario())
+    async with running((), (sys.executable, "-c", parent, str(tmp_path))):
+        await until(lambda: [*notes(tmp_path).values()][:1] not in ([], [[]]), "its rank")
+        ((worker, (rank,)),) = notes(tmp_path).items()
+        os.kill(int(worker), signal.SIGKILL)
+        await until(lambda: gone(int(rank)), "the end of the rank")
 
 
-def test_fewer_workers_run_if_a_model_does_not_fit_its_share(tmp_path):
+async def test_fewer_workers_run_if_a_model_does_not_fit_its_share(tmp_path):
     crowded = (
         "import os, sys, time; from pathlib import Path;"
         "share = os.environ['MODNORM_GPU_MEMORY_UTILIZATION'];"
@@ -156,32 +148,25 @@ def test_fewer_workers_run_if_a_model_does_not_fit_its_share(tmp_path):
         "sys.exit(76) if slot == 'host-0.1' and float(share) < 0.3 else time.sleep(600)"
     )
     changes = {"worker_name": "host", "engines_per_gpu": "4"}
-
-    async def scenario():
-        command = (sys.executable, "-c", crowded, str(tmp_path))
-        async with running(("0",), command, **changes):
-            await until(lambda: shares(tmp_path).get("host-0.1") == 0.3, "fewer workers")
-            await until(lambda: shares(tmp_path).get("host-0.2") == 0.3, "all of them anew")
-            return [pid for pid, _ in notes(tmp_path).values()]
-
-    started = asyncio.run(scenario())
+    command = (sys.executable, "-c", crowded, str(tmp_path))
+    async with running(("0",), command, **changes):
+        await until(lambda: shares(tmp_path).get("host-0.1") == 0.3, "fewer workers")
+        await until(lambda: shares(tmp_path).get("host-0.2") == 0.3, "all of them anew")
+        started = [pid for pid, _ in notes(tmp_path).values()]
     assert all(gone(int(pid)) for pid in started)
 
 
-def test_a_killed_worker_is_restarted(tmp_path, stub):
-    async def scenario():
-        async with running(("0", "1"), stub) as supervisor:
-            await until(serving(supervisor), "serving")
-            before = notes(tmp_path)
-            os.kill(int(before["0"][0]), signal.SIGKILL)
-            await until(lambda: notes(tmp_path)["0"] != before["0"], "a new worker")
-            await until(serving(supervisor), "serving again")
-            assert notes(tmp_path)["1"] == before["1"]
-
-    asyncio.run(scenario())
+async def test_a_killed_worker_is_restarted(tmp_path, stub):
+    async with running(("0", "1"), stub) as supervisor:
+        await until(serving(supervisor), "serving")
+        before = notes(tmp_path)
+        os.kill(int(before["0"][0]), signal.SIGKILL)
+        await until(lambda: notes(tmp_path)["0"] != before["0"], "a new worker")
+        await until(serving(supervisor), "serving again")
+        assert notes(tmp_path)["1"] == before["1"]
 
 
-def test_a_worker_that_stops_before_its_first_answer_is_restarted(tmp_path, monkeypatch):
+async def test_a_worker_that_stops_before_its_first_answer_is_restarted(tmp_path, monkeypatch):
     """The time limit for imports ends when the worker listens."""
     monkeypatch.setattr("services.evaluator.worker_process.CHECK_SECONDS", 0.5)
     silent = (
@@ -191,13 +176,9 @@ def test_a_worker_that_stops_before_its_first_answer_is_restarted(tmp_path, monk
         "door.bind(address); door.listen();"
         "Path(sys.argv[1], str(os.getpid())).touch(); time.sleep(600)"
     )
-
-    async def scenario():
-        command = (sys.executable, "-c", silent, str(tmp_path))
-        async with running((), command, silence_seconds=0.1):
-            await until(lambda: len(notes(tmp_path)) > 1, "a new worker")
-
-    asyncio.run(scenario())
+    command = (sys.executable, "-c", silent, str(tmp_path))
+    async with running((), command, silence_seconds=0.1):
+        await until(lambda: len(notes(tmp_path)) > 1, "a new worker")
 
 
 def test_a_worker_does_not_outlive_its_supervisor(tmp_path):
@@ -230,36 +211,28 @@ def test_a_worker_ends_before_its_supervisor_with_its_own_exit_code(tmp_path):
         assert worker.wait(HANG_SECONDS) == MAKES_ROOM
 
 
-def test_workers_are_told_that_they_are_supervised(tmp_path):
+async def test_workers_are_told_that_they_are_supervised(tmp_path):
     listener = (
         "import os, sys; from pathlib import Path;"
         "Path(sys.argv[1], os.environ['MODNORM_SUPERVISED']).touch(); sys.stdin.read()"
     )
-
-    async def scenario():
-        async with running((), (sys.executable, "-c", listener, str(tmp_path))):
-            await until(lambda: "true" in notes(tmp_path), "the worker's note")
-
-    asyncio.run(scenario())
+    async with running((), (sys.executable, "-c", listener, str(tmp_path))):
+        await until(lambda: "true" in notes(tmp_path), "the worker's note")
 
 
-def test_a_worker_that_does_not_stop_is_killed(tmp_path, monkeypatch):
+async def test_a_worker_that_does_not_stop_is_killed(tmp_path, monkeypatch):
     monkeypatch.setattr("services.evaluator.supervisor.STOP_SECONDS", 0.5)
     deaf = (
         "import os, signal, sys, time; from pathlib import Path;"
         "signal.signal(signal.SIGTERM, signal.SIG_IGN);"
         "Path(sys.argv[1], 'deaf').write_text(str(os.getpid())); time.sleep(600)"
     )
-
-    async def scenario():
-        async with running((), (sys.executable, "-c", deaf, str(tmp_path))):
-            await until(lambda: notes(tmp_path).get("deaf"), "the worker's note")
-
-    asyncio.run(scenario())
+    async with running((), (sys.executable, "-c", deaf, str(tmp_path))):
+        await until(lambda: notes(tmp_path).get("deaf"), "the worker's note")
     assert not alive(int(notes(tmp_path)["deaf"][0]))
 
 
-def test_a_second_signal_reaches_the_workers(tmp_path):
+async def test_a_second_signal_reaches_the_workers(tmp_path):
     slow = (
         "import signal, sys; from pathlib import Path; folder = Path(sys.argv[1]);"
         "signals = {signal.SIGTERM};"
@@ -267,36 +240,25 @@ def test_a_second_signal_reaches_the_workers(tmp_path):
         "signal.sigwait(signals); (folder / '1').write_text('told');"
         "signal.sigwait(signals); (folder / '2').write_text('told again')"
     )
-
-    async def scenario():
-        async with running((), (sys.executable, "-c", slow, str(tmp_path))) as supervisor:
-            await until(lambda: "0" in notes(tmp_path), "the worker's start")
-            stopping = asyncio.create_task(supervisor.stop())
-            await until(lambda: "1" in notes(tmp_path), "the stop")
-            supervisor.stop_now()
-            await stopping
-
-    asyncio.run(scenario())
+    async with running((), (sys.executable, "-c", slow, str(tmp_path))) as supervisor:
+        await until(lambda: "0" in notes(tmp_path), "the worker's start")
+        stopping = asyncio.create_task(supervisor.stop())
+        await until(lambda: "1" in notes(tmp_path), "the stop")
+        supervisor.stop_now()
+        await stopping
     assert "2" in notes(tmp_path)
 
 
-def test_a_program_that_cannot_start_is_retried_until_the_stop(tmp_path):
-    async def scenario():
-        async with running((), (str(tmp_path / "absent"),)) as supervisor:
-            assert not await asyncio.to_thread(serving(supervisor))
-
-    asyncio.run(scenario())
+async def test_a_program_that_cannot_start_is_retried_until_the_stop(tmp_path):
+    async with running((), (str(tmp_path / "absent"),)) as supervisor:
+        assert not await asyncio.to_thread(serving(supervisor))
 
 
-def test_on_a_cpu_there_is_one_real_worker(target, monkeypatch):
+async def test_on_a_cpu_there_is_one_real_worker(target, monkeypatch):
     monkeypatch.setenv("MODNORM_BROKER_URL", f"memory://{uuid.uuid4().hex}")
     monkeypatch.setenv("MODNORM_AGGREGATOR_TARGET", target)
-
-    async def scenario():
-        async with running((), COMMAND) as supervisor:
-            await until(serving(supervisor), "serving")
-
-    asyncio.run(scenario())
+    async with running((), COMMAND) as supervisor:
+        await until(serving(supervisor), "serving")
 
 
 @pytest.mark.parametrize("fault", ["groups", "address"])

@@ -310,27 +310,24 @@ def test_a_bad_population_names_its_field(refusal, fields, field):
     assert error.field == field
 
 
-def test_slow_models_delay_no_other_call(serve, monkeypatch):
+async def test_slow_models_delay_no_other_call(serve, monkeypatch):
     go_on = threading.Event()
 
     def inspect(request, roots, students, encoders):
         go_on.wait(HANG_SECONDS)
         return pb.InspectModelResponse()
 
-    async def scenario():
-        async with serve() as stub:
-            inspected = [
-                stub.InspectModel(pb.InspectModelRequest(model=MODEL), timeout=HANG_SECONDS)
-                for _ in range((os.cpu_count() or 1) + 8)
-            ]
-            request = pb.BuildScaleMapRequest(model=MODEL, method=RANDOPT)
-            assert (await stub.BuildScaleMap(request, timeout=HANG_SECONDS / 2)).digest
-            assert not any(call.done() for call in inspected)
-            go_on.set()
-            await asyncio.gather(*inspected)
-
     monkeypatch.setattr(servicer, "inspect_model", inspect)
-    asyncio.run(scenario())
+    async with serve() as stub:
+        inspected = [
+            stub.InspectModel(pb.InspectModelRequest(model=MODEL), timeout=HANG_SECONDS)
+            for _ in range((os.cpu_count() or 1) + 8)
+        ]
+        request = pb.BuildScaleMapRequest(model=MODEL, method=RANDOPT)
+        assert (await stub.BuildScaleMap(request, timeout=HANG_SECONDS / 2)).digest
+        assert not any(call.done() for call in inspected)
+        go_on.set()
+        await asyncio.gather(*inspected)
 
 
 def test_a_scale_map_of_files_that_were_replaced_meanwhile_is_not_kept(

@@ -12,35 +12,29 @@ from services.trainer.server import build
 from verification.labs.waiting import wait_until
 
 
-def test_a_trainer_takes_jobs_from_its_queue_and_stops(settings, aggregator, add_job, redis_url):
+async def test_a_trainer_takes_jobs_from_its_queue_and_stops(
+    settings, aggregator, add_job, redis_url
+):
     add_job(model_digest="0" * 64)  # fails without a child
     queue = make_celery(redis_url)
-
-    async def scenario():
-        service = build(settings.model_copy(update={"broker_url": redis_url}))
-        await service.start()
-        publish(queue, "a", TRAIN_QUEUE)
-        await asyncio.to_thread(wait_until, lambda: aggregator.failures, "the failure")
-        assert service._queue_worker.serving
-        await service.stop()
-        assert not service._queue_worker.serving
-
-    asyncio.run(scenario())
+    service = build(settings.model_copy(update={"broker_url": redis_url}))
+    await service.start()
+    publish(queue, "a", TRAIN_QUEUE)
+    await asyncio.to_thread(wait_until, lambda: aggregator.failures, "the failure")
+    assert service._queue_worker.serving
+    await service.stop()
+    assert not service._queue_worker.serving
     assert aggregator.failures[0].kind == messages.FAILURE_KIND_FATAL
 
 
-def test_a_stopping_trainer_releases_its_job(settings, aggregator, add_job, redis_url):
+async def test_a_stopping_trainer_releases_its_job(settings, aggregator, add_job, redis_url):
     add_job()
     queue = make_celery(redis_url)
-
-    async def scenario():
-        service = build(settings.model_copy(update={"broker_url": redis_url}))
-        await service.start()
-        publish(queue, "a", TRAIN_QUEUE)
-        await asyncio.to_thread(wait_until, lambda: aggregator.heartbeats, "a heartbeat")
-        await service.stop()
-
-    asyncio.run(scenario())
+    service = build(settings.model_copy(update={"broker_url": redis_url}))
+    await service.start()
+    publish(queue, "a", TRAIN_QUEUE)
+    await asyncio.to_thread(wait_until, lambda: aggregator.heartbeats, "a heartbeat")
+    await service.stop()
     (failure,) = aggregator.failures
     assert failure.kind == messages.FAILURE_KIND_RELEASED
 

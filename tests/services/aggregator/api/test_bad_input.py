@@ -56,30 +56,27 @@ BAD_SPECS: dict[str, dict[str, object]] = {
 OTHER_MODELS_RADIUS = {"artifact": "a" * 64, "protocol": "grid", "model_digest": "b" * 64}
 
 
-def test_an_invalid_experiment_is_refused_and_nothing_is_stored(start_lab, spec):
-    async def scenario():
-        async with start_lab() as lab:
-            for field, changes in BAD_SPECS.items():
-                async with lab.raises(InvalidInputError, field):
-                    await lab.create(spec(**changes))
-            for request_id in ("", "x" * 129, "a\nb", "a\0b"):
-                async with lab.raises(InvalidInputError, "request_id"):
-                    await lab.create(spec(), request_id)
-            for source in ({"artifact": "radius.json"}, OTHER_MODELS_RADIUS):
-                method = {"name": "randopt", "radius": 0.1 if len(source) > 1 else 0.0}
-                async with lab.raises(InvalidInputError, "method.radius"):
-                    await lab.create(spec(method={**method, "radius_source": source}))
-            for radius in (float("nan"), float("inf"), -1.0, 0.0):
-                message = spec()
-                message.method.radius = radius
-                async with lab.raises(InvalidInputError):
-                    await lab.create(message)
-            assert not (await lab.list()).experiments
-
-    asyncio.run(scenario())
+async def test_an_invalid_experiment_is_refused_and_nothing_is_stored(start_lab, spec):
+    async with start_lab() as lab:
+        for field, changes in BAD_SPECS.items():
+            async with lab.raises(InvalidInputError, field):
+                await lab.create(spec(**changes))
+        for request_id in ("", "x" * 129, "a\nb", "a\0b"):
+            async with lab.raises(InvalidInputError, "request_id"):
+                await lab.create(spec(), request_id)
+        for source in ({"artifact": "radius.json"}, OTHER_MODELS_RADIUS):
+            method = {"name": "randopt", "radius": 0.1 if len(source) > 1 else 0.0}
+            async with lab.raises(InvalidInputError, "method.radius"):
+                await lab.create(spec(method={**method, "radius_source": source}))
+        for radius in (float("nan"), float("inf"), -1.0, 0.0):
+            message = spec()
+            message.method.radius = radius
+            async with lab.raises(InvalidInputError):
+                await lab.create(message)
+        assert not (await lab.list()).experiments
 
 
-def test_a_radius_selected_on_the_held_out_rows_is_refused(start_lab, spec):
+async def test_a_radius_selected_on_the_held_out_rows_is_refused(start_lab, spec):
     rows = load_rows(
         get_task("gsm8k"),
         DataSpec(source="bundled:word-problems-heldout", limit=7),
@@ -87,18 +84,14 @@ def test_a_radius_selected_on_the_held_out_rows_is_refused(start_lab, spec):
     )
     source = {**OTHER_MODELS_RADIUS, "transfer": True, "development_digest": rows_digest(rows)}
     method = {"name": "randopt", "radius": 0.1, "radius_source": source}
-
-    async def scenario():
-        async with start_lab() as lab:
-            async with lab.raises(InvalidInputError, "method.radius"):
-                await lab.create(spec(method=method))
-            source["development_digest"] = "d" * 64
+    async with start_lab() as lab:
+        async with lab.raises(InvalidInputError, "method.radius"):
             await lab.create(spec(method=method))
+        source["development_digest"] = "d" * 64
+        await lab.create(spec(method=method))
 
-    asyncio.run(scenario())
 
-
-def test_a_task_that_runs_programs_needs_a_sandbox_before_anything_is_stored(
+async def test_a_task_that_runs_programs_needs_a_sandbox_before_anything_is_stored(
     start_lab, spec, tmp_path
 ):
     (tmp_path / "rows.jsonl").write_text(
@@ -109,59 +102,47 @@ def test_a_task_that_runs_programs_needs_a_sandbox_before_anything_is_stored(
         "task__selection": str(tmp_path / "rows.jsonl"),
         "task__heldout": str(tmp_path / "rows.jsonl"),
     }
-
-    async def scenario():
-        async with start_lab() as lab:
-            async with lab.raises(PreconditionError, "task.name"):
-                await lab.create(spec(**changes))
-            assert not (await lab.list()).experiments
-        async with start_lab(sandbox_target="127.0.0.1:1") as lab:
-            async with lab.raises(UnreachableError):
-                await lab.create(spec(**changes))
-            assert not (await lab.list()).experiments
-
-    asyncio.run(scenario())
+    async with start_lab() as lab:
+        async with lab.raises(PreconditionError, "task.name"):
+            await lab.create(spec(**changes))
+        assert not (await lab.list()).experiments
+    async with start_lab(sandbox_target="127.0.0.1:1") as lab:
+        async with lab.raises(UnreachableError):
+            await lab.create(spec(**changes))
+        assert not (await lab.list()).experiments
 
 
-def test_a_prompt_that_is_too_long_is_named_like_a_malformed_row(start_lab, spec, tmp_path):
+async def test_a_prompt_that_is_too_long_is_named_like_a_malformed_row(start_lab, spec, tmp_path):
     rows = [{"question": text, "answer": "1"} for text in ("a", "b", "long " * 3000)]
     lines = "\n".join(map(json.dumps, rows))
     (tmp_path / "long.jsonl").write_text(f"\n{lines}\n")
-
-    async def scenario():
-        async with start_lab() as lab:
-            for split in ("selection", "heldout"):
-                source = {"source": str(tmp_path / "long.jsonl"), "offset": 1}
-                with pytest.raises(grpc.aio.AioRpcError) as caught:
-                    await lab.create(spec(**{f"task__{split}": source}))
-                error = from_rpc_error(caught.value)
-                assert isinstance(error, InvalidInputError)
-                assert error.field == f"task.{split}"
-                assert "long.jsonl, line 4: " in error.message
-                assert error.remedy == "shorten or drop the row"
-            assert not (await lab.list()).experiments
-
-    asyncio.run(scenario())
+    async with start_lab() as lab:
+        for split in ("selection", "heldout"):
+            source = {"source": str(tmp_path / "long.jsonl"), "offset": 1}
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await lab.create(spec(**{f"task__{split}": source}))
+            error = from_rpc_error(caught.value)
+            assert isinstance(error, InvalidInputError)
+            assert error.field == f"task.{split}"
+            assert "long.jsonl, line 4: " in error.message
+            assert error.remedy == "shorten or drop the row"
+        assert not (await lab.list()).experiments
 
 
-def test_rows_that_are_in_both_splits_are_counted(start_lab, spec, tmp_path):
+async def test_rows_that_are_in_both_splits_are_counted(start_lab, spec, tmp_path):
     for name, answers in (("selection", (1, 2, 3)), ("heldout", (3, 4, 1, 5))):
         rows = [{"question": f"{n}?", "answer": str(n), "split": name} for n in answers]
         (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)))
     changes = {
         f"task__{name}": str(tmp_path / f"{name}.jsonl") for name in ("selection", "heldout")
     }
-
-    async def scenario():
-        async with start_lab() as lab:
-            created = await lab.create(spec(**changes))
-            first = await anext(lab.watch(created.id))
-            assert first.message == "created; 2 of 4 held-out rows are selection rows too"
-
-    asyncio.run(scenario())
+    async with start_lab() as lab:
+        created = await lab.create(spec(**changes))
+        first = await anext(lab.watch(created.id))
+        assert first.message == "created; 2 of 4 held-out rows are selection rows too"
 
 
-def test_held_out_rows_that_select_the_state_are_counted(start_lab, spec, tmp_path):
+async def test_held_out_rows_that_select_the_state_are_counted(start_lab, spec, tmp_path):
     for name, answers in (("selection", (1, 2)), ("heldout", (3, 4, 2)), ("development", (4, 3))):
         rows = [{"question": f"{n}?", "answer": str(n)} for n in answers]
         (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)))
@@ -175,33 +156,25 @@ def test_held_out_rows_that_select_the_state_are_counted(start_lab, spec, tmp_pa
         },
         **{f"task__{name}": str(tmp_path / f"{name}.jsonl") for name in ("selection", "heldout")},
     )
-
-    async def scenario():
-        async with start_lab() as lab:
-            created = await lab.create(message)
-            first = await anext(lab.watch(created.id))
-            assert first.message == (
-                "created; 1 of 3 held-out rows are selection rows too; "
-                "2 of 3 held-out rows are development rows too"
-            )
-
-    asyncio.run(scenario())
+    async with start_lab() as lab:
+        created = await lab.create(message)
+        first = await anext(lab.watch(created.id))
+        assert first.message == (
+            "created; 1 of 3 held-out rows are selection rows too; "
+            "2 of 3 held-out rows are development rows too"
+        )
 
 
-def test_bad_rows_are_named(start_lab, spec, tmp_path):
+async def test_bad_rows_are_named(start_lab, spec, tmp_path):
     (tmp_path / "bad.jsonl").write_text('{"question": "a", "answer": "1"}\n{"question": 1}\n')
     (tmp_path / "empty.jsonl").write_text("")
-
-    async def scenario():
-        async with start_lab() as lab:
-            for name in ("bad", "empty"):
-                async with lab.raises(InvalidInputError, "task.heldout"):
-                    await lab.create(spec(task__heldout=str(tmp_path / f"{name}.jsonl")))
-            async with lab.raises(InvalidInputError, "task.heldout.source"):
-                await lab.create(spec(task__heldout=str(tmp_path / "absent.jsonl")))
-            assert not (await lab.list()).experiments
-
-    asyncio.run(scenario())
+    async with start_lab() as lab:
+        for name in ("bad", "empty"):
+            async with lab.raises(InvalidInputError, "task.heldout"):
+                await lab.create(spec(task__heldout=str(tmp_path / f"{name}.jsonl")))
+        async with lab.raises(InvalidInputError, "task.heldout.source"):
+            await lab.create(spec(task__heldout=str(tmp_path / "absent.jsonl")))
+        assert not (await lab.list()).experiments
 
 
 def methods():
@@ -233,18 +206,15 @@ async def send(channel, path, method, content):
     return grpc.StatusCode.OK
 
 
-def test_no_bytes_crash_the_aggregator(start_lab, spec, database_url):
-    async def scenario():
-        async with start_lab(database_url) as lab:
-            for path, method in methods():
-                for content in junk(spec()):
-                    code = await send(lab.channel, path, method, content)
-                    assert code in {*ALLOWED, grpc.StatusCode.OK}, (path, content)
-            assert not (await lab.list()).experiments
-            target = f"127.0.0.1:{lab.aggregator.port}"
-            assert await asyncio.to_thread(check, target, "modnorm.v1.JobService") == "SERVING"
-
-    asyncio.run(scenario())
+async def test_no_bytes_crash_the_aggregator(start_lab, spec, database_url):
+    async with start_lab(database_url) as lab:
+        for path, method in methods():
+            for content in junk(spec()):
+                code = await send(lab.channel, path, method, content)
+                assert code in {*ALLOWED, grpc.StatusCode.OK}, (path, content)
+        assert not (await lab.list()).experiments
+        target = f"127.0.0.1:{lab.aggregator.port}"
+        assert await asyncio.to_thread(check, target, "modnorm.v1.JobService") == "SERVING"
 
 
 def test_the_aggregator_needs_no_torch():

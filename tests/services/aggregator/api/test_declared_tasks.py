@@ -1,6 +1,5 @@
 """Declared tasks: the text is stored with the experiment and sent with its jobs."""
 
-import asyncio
 import json
 
 from modnorm.errors import InvalidInputError
@@ -33,64 +32,53 @@ def declared(spec, tmp_path, declaration=DECLARATION, name="questions"):
     return message
 
 
-def test_the_text_is_stored_and_goes_with_every_job(start_lab, spec, tmp_path, database_url):
-    async def scenario():
-        async with start_lab(database_url) as lab:
-            created = await lab.create(declared(spec, tmp_path))
-            assert created.spec.task.declaration == DECLARATION
-            scorer = get_task("questions", declaration=DECLARATION).scorer
-            assert created.provenance.scorer == scorer
-            (listed,) = (await lab.list()).experiments
-            assert spec_from_proto(listed.spec).task.declaration == DECLARATION
-            job = await lab.worker().claim_next()
-            assert (job.task, job.scorer, job.declaration) == ("questions", scorer, DECLARATION)
-
-    asyncio.run(scenario())
+async def test_the_text_is_stored_and_goes_with_every_job(start_lab, spec, tmp_path, database_url):
+    async with start_lab(database_url) as lab:
+        created = await lab.create(declared(spec, tmp_path))
+        assert created.spec.task.declaration == DECLARATION
+        scorer = get_task("questions", declaration=DECLARATION).scorer
+        assert created.provenance.scorer == scorer
+        (listed,) = (await lab.list()).experiments
+        assert spec_from_proto(listed.spec).task.declaration == DECLARATION
+        job = await lab.worker().claim_next()
+        assert (job.task, job.scorer, job.declaration) == ("questions", scorer, DECLARATION)
 
 
-def test_an_invalid_declaration_is_refused_before_anything_is_stored(start_lab, spec, tmp_path):
+async def test_an_invalid_declaration_is_refused_before_anything_is_stored(
+    start_lab, spec, tmp_path
+):
     bad = {
         "task.declaration": {"declaration": DECLARATION.replace("max_tokens: 8", "max_tokens: x")},
         "task.name": {"name": "answers"},
         "task.scorer": {},
     }
-
-    async def scenario():
-        async with start_lab() as lab:
-            for field, changes in bad.items():
-                message = declared(spec, tmp_path, **changes)
-                if field == "task.scorer":
-                    message.task.scorer = "reference"
-                async with lab.raises(InvalidInputError, field):
-                    await lab.create(message)
-            async with lab.raises(InvalidInputError, "task.name"):
-                path = tmp_path / "my-task.yaml"
-                path.write_text(DECLARATION)
-                await lab.create(declared(spec, tmp_path, None, str(path)))
-            async with lab.raises(InvalidInputError, "task.declaration"):
-                await lab.create(declared(spec, tmp_path, "#" * 70_000))
-            assert not (await lab.list()).experiments
-
-    asyncio.run(scenario())
+    async with start_lab() as lab:
+        for field, changes in bad.items():
+            message = declared(spec, tmp_path, **changes)
+            if field == "task.scorer":
+                message.task.scorer = "reference"
+            async with lab.raises(InvalidInputError, field):
+                await lab.create(message)
+        async with lab.raises(InvalidInputError, "task.name"):
+            path = tmp_path / "my-task.yaml"
+            path.write_text(DECLARATION)
+            await lab.create(declared(spec, tmp_path, None, str(path)))
+        async with lab.raises(InvalidInputError, "task.declaration"):
+            await lab.create(declared(spec, tmp_path, "#" * 70_000))
+        assert not (await lab.list()).experiments
 
 
-def test_pages_of_experiments_stay_small(start_lab, spec, tmp_path, monkeypatch):
+async def test_pages_of_experiments_stay_small(start_lab, spec, tmp_path, monkeypatch):
     monkeypatch.setattr("services.aggregator.api.experiment_servicer.PAGE_BYTES", 3000)
-
-    async def scenario():
-        async with start_lab() as lab:
-            text = DECLARATION + "#" * 1200
-            ids = [
-                (await lab.create(declared(spec, tmp_path, text), f"r{n}")).id for n in range(3)
-            ]
-            found, token, pages = [], "", 0
-            while True:
-                page = await lab.list(page_token=token)
-                found += [each.id for each in page.experiments]
-                token, pages = page.next_page_token, pages + 1
-                if not token:
-                    break
-            assert found == ids[::-1]
-            assert pages > 1
-
-    asyncio.run(scenario())
+    async with start_lab() as lab:
+        text = DECLARATION + "#" * 1200
+        ids = [(await lab.create(declared(spec, tmp_path, text), f"r{n}")).id for n in range(3)]
+        found, token, pages = [], "", 0
+        while True:
+            page = await lab.list(page_token=token)
+            found += [each.id for each in page.experiments]
+            token, pages = page.next_page_token, pages + 1
+            if not token:
+                break
+        assert found == ids[::-1]
+        assert pages > 1

@@ -1,7 +1,5 @@
 """Early stop over the wire: thresholds, reports and results."""
 
-import asyncio
-
 import pytest
 
 from modnorm.errors import InvalidInputError
@@ -24,24 +22,23 @@ async def beat(lab, job, **named):
 
 
 @pytest.mark.parametrize("statistics", ["experts", "full"])
-def test_an_excluded_candidate_is_stopped_unless_statistics_are_full(start_lab, spec, statistics):
-    async def scenario():
-        async with start_lab() as lab:
-            changes = {"population__ensemble_sizes": [1], "population__statistics": statistics}
-            created = await lab.create(spec(**changes))
-            worker = lab.worker()
-            for _ in range(2):  # the base and the first candidate
-                await report_right(worker, await worker.claim_next())
-            job = await worker.claim_next()
-            told = await beat(lab, job, experiment_id=created.id, candidate=job.candidate)
-            assert not (await beat(lab, job)).HasField("threshold")
-            await (stops if statistics == "experts" else goes_on)(lab, worker, job, told)
-            async with lab.working(worker):
-                await lab.finish(created.id)
-            ended = await lab.get(created.id)
-            assert [list(one.experts) for one in ended.ensembles] == [[0], [0]]
-
-    asyncio.run(scenario())
+async def test_an_excluded_candidate_is_stopped_unless_statistics_are_full(
+    start_lab, spec, statistics
+):
+    async with start_lab() as lab:
+        changes = {"population__ensemble_sizes": [1], "population__statistics": statistics}
+        created = await lab.create(spec(**changes))
+        worker = lab.worker()
+        for _ in range(2):  # the base and the first candidate
+            await report_right(worker, await worker.claim_next())
+        job = await worker.claim_next()
+        told = await beat(lab, job, experiment_id=created.id, candidate=job.candidate)
+        assert not (await beat(lab, job)).HasField("threshold")
+        await (stops if statistics == "experts" else goes_on)(lab, worker, job, told)
+        async with lab.working(worker):
+            await lab.finish(created.id)
+        ended = await lab.get(created.id)
+        assert [list(one.experts) for one in ended.ensembles] == [[0], [0]]
 
 
 async def stops(lab, worker, job, told):

@@ -1,7 +1,5 @@
 """Heartbeats of many leases in one message are answered separately."""
 
-import asyncio
-
 from google.rpc import status_pb2
 
 from modnorm.errors import InvalidInputError, NotFoundError, StaleLeaseError
@@ -35,26 +33,16 @@ def stored(lab, job):
         return session.get(Job, job.lease.job_id)
 
 
-def running(start_lab, spec, scenario):
-    """Run a scenario with a worker that has reported the best candidate, and four leases."""
-
-    async def whole():
-        async with start_lab() as lab:
-            await lab.create(spec(population__ensemble_sizes=[1]))
-            worker = lab.worker()
-            for _ in range(2):  # the base and the first candidate
-                header, batch = await worker.parts(await worker.claim_next())
-                for answer in batch.answers.answers:
-                    answer.reward = 1.0
-                await worker.jobs.ReportJob(iter([header, batch]), timeout=SECONDS)
-            await scenario(lab, [await worker.claim_next() for _ in range(4)])
-
-    asyncio.run(whole())
-
-
-def test_leases_of_one_message_are_extended_and_refused_separately(start_lab, spec):
-    async def scenario(lab, jobs):
-        first, second, third, lost = jobs
+async def test_leases_of_one_message_are_extended_and_refused_separately(start_lab, spec):
+    async with start_lab() as lab:
+        await lab.create(spec(population__ensemble_sizes=[1]))
+        worker = lab.worker()
+        for _ in range(2):  # the base and the first candidate, which is the best
+            header, batch = await worker.parts(await worker.claim_next())
+            for answer in batch.answers.answers:
+                answer.reward = 1.0
+            await worker.jobs.ReportJob(iter([header, batch]), timeout=SECONDS)
+        first, second, third, lost = [await worker.claim_next() for _ in range(4)]
         lost.lease.token += 1
         before = stored(lab, first).lease_deadline
         about = {"experiment_id": second.experiment_id, "candidate": second.candidate}
@@ -83,5 +71,3 @@ def test_leases_of_one_message_are_extended_and_refused_separately(start_lab, sp
         told = await send(lab, beat(lost), beat(first), beat(second))
         assert [reply.heartbeat.cancel for reply in told] == [True] * 3
         assert stored(lab, first).state is JobState.CANCELLED
-
-    running(start_lab, spec, scenario)

@@ -1,6 +1,7 @@
 """Calls of workers over streams: separate replies, and the end at a stop."""
 
 import asyncio
+from contextlib import asynccontextmanager
 
 import grpc
 import pytest
@@ -77,22 +78,20 @@ async def taken(lab, worker):
 
 @pytest.fixture
 def selecting(start_lab, spec):
-    """Run a scenario with a lab, a worker and its stream during a selection."""
+    """Start a lab with a worker, its stream and an experiment during its selection."""
 
-    def run(scenario):
-        async def whole():
-            async with start_lab() as lab:
-                created = await lab.create(spec())
-                await lab.reach(created.id, SELECTING)
-                await scenario(lab, lab.worker(), Stream(lab.jobs), created.id)
+    @asynccontextmanager
+    async def start():
+        async with start_lab() as lab:
+            created = await lab.create(spec())
+            await lab.reach(created.id, SELECTING)
+            yield lab, lab.worker(), Stream(lab.jobs), created.id
 
-        asyncio.run(whole())
-
-    return run
+    return start
 
 
-def test_calls_on_a_stream_lease_extend_report_and_fail(selecting):
-    async def scenario(lab, worker, stream, experiment_id):
+async def test_calls_on_a_stream_lease_extend_report_and_fail(selecting):
+    async with selecting() as (lab, worker, stream, experiment_id):
         first, second = await taken(lab, worker), await taken(lab, worker)
         answer = await stream.call(claim=claim(first))
         lease = answer.claim.job.lease
@@ -113,11 +112,9 @@ def test_calls_on_a_stream_lease_extend_report_and_fail(selecting):
         again = (await worker.claim(second)).lease
         assert again.token > other.token
 
-    selecting(scenario)
 
-
-def test_a_refused_call_changes_nothing_and_keeps_the_stream(selecting):
-    async def scenario(lab, worker, stream, experiment_id):
+async def test_a_refused_call_changes_nothing_and_keeps_the_stream(selecting):
+    async with selecting() as (lab, worker, stream, experiment_id):
         job = (await stream.call(claim=claim(await taken(lab, worker)))).claim.job
         parts = await worker.parts(job)
         parts[0].header.lease.token += 1
@@ -137,11 +134,9 @@ def test_a_refused_call_changes_nothing_and_keeps_the_stream(selecting):
         assert (await stream.call(report=messages.WholeReport(parts=parts))).HasField("report")
         await stream.end()
 
-    selecting(scenario)
 
-
-def test_the_calls_of_a_message_are_answered_separately(selecting):
-    async def scenario(lab, worker, stream, experiment_id):
+async def test_the_calls_of_a_message_are_answered_separately(selecting):
+    async with selecting() as (lab, worker, stream, experiment_id):
         first, second = await taken(lab, worker), await taken(lab, worker)
         job = (await stream.call(claim=claim(first))).claim.job
         whole = messages.WholeReport(parts=await worker.parts(job))
@@ -163,12 +158,10 @@ def test_the_calls_of_a_message_are_answered_separately(selecting):
         await stream.end()
         assert (await lab.get(experiment_id)).progress.jobs_done == 1
 
-    selecting(scenario)
-
 
 @pytest.mark.parametrize("number", [0, MAX_CALLS + 1])
-def test_the_number_of_calls_in_a_message_is_bounded(selecting, number):
-    async def scenario(lab, worker, stream, _):
+async def test_the_number_of_calls_in_a_message_is_bounded(selecting, number):
+    async with selecting() as (lab, worker, stream, _):
         job_id = await taken(lab, worker)
         await stream.write(*[messages.Call(claim=claim(job_id))] * number)
         code, details = await stream.ended()
@@ -177,8 +170,6 @@ def test_the_number_of_calls_in_a_message_is_bounded(selecting, number):
         beat = messages.Call(heartbeat=messages.HeartbeatRequest())
         assert len(await Stream(lab.jobs).send(*[beat] * MAX_CALLS)) == MAX_CALLS
         assert (await worker.claim(job_id)).lease.token == 1
-
-    selecting(scenario)
 
 
 def test_all_leases_that_a_worker_can_hold_fit_one_message():
@@ -191,8 +182,8 @@ def test_all_leases_that_a_worker_can_hold_fit_one_message():
     assert bound + 2 <= MAX_CALLS
 
 
-def test_streams_end_when_the_aggregator_stops(selecting):
-    async def scenario(lab, worker, stream, _):
+async def test_streams_end_when_the_aggregator_stops(selecting):
+    async with selecting() as (lab, worker, stream, _):
         await stream.call(claim=claim(await taken(lab, worker)))
         lab.aggregator._jobs.end_streams()
         late = Stream(lab.jobs)
@@ -200,8 +191,6 @@ def test_streams_end_when_the_aggregator_stops(selecting):
             code, details = await one.ended()
             assert code is grpc.StatusCode.UNAVAILABLE
             assert "stopping" in details
-
-    selecting(scenario)
 
 
 class Answers:
@@ -234,34 +223,31 @@ async def claim_and_report(streams):
 
 
 @pytest.mark.parametrize("answered", ["before", "after"])
-def test_calls_of_a_disconnected_worker_finish_and_are_counted(answered):
-    async def scenario():
-        answers, registry, lost = Answers(), CollectorRegistry(), list[messages.Reply]()
-        tasks = ShieldedTasks()
-        streams = WorkStreams(answers.answer, lost.append, CallMetrics(registry), tasks)
-        stream = asyncio.create_task(claim_and_report(streams))
-        await answers.begun.wait()
-        if answered == "before":
-            answers.ends["claim"].set_result(None)
-            await asyncio.sleep(0)
-        stream.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await stream
-        for end in answers.ends.values():
-            if not end.done():
-                end.set_result(None)
-        await tasks.settle()
-        assert set(answers.ended) == {"claim", "report"}
-        assert [reply.claim.job.lease.job_id for reply in lost] == ["claim", "report"]
-        counted = {
-            (sample.labels["method"], sample.labels["code"]): sample.value
-            for family in registry.collect()
-            for sample in family.samples
-            if sample.name == "modnorm_grpc_calls_total"
-        }
-        assert counted == {("ClaimJob", "OK"): 1.0, ("ReportJob", "OK"): 1.0}
-
-    asyncio.run(scenario())
+async def test_calls_of_a_disconnected_worker_finish_and_are_counted(answered):
+    answers, registry, lost = Answers(), CollectorRegistry(), list[messages.Reply]()
+    tasks = ShieldedTasks()
+    streams = WorkStreams(answers.answer, lost.append, CallMetrics(registry), tasks)
+    stream = asyncio.create_task(claim_and_report(streams))
+    await answers.begun.wait()
+    if answered == "before":
+        answers.ends["claim"].set_result(None)
+        await asyncio.sleep(0)
+    stream.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await stream
+    for end in answers.ends.values():
+        if not end.done():
+            end.set_result(None)
+    await tasks.settle()
+    assert set(answers.ended) == {"claim", "report"}
+    assert [reply.claim.job.lease.job_id for reply in lost] == ["claim", "report"]
+    counted = {
+        (sample.labels["method"], sample.labels["code"]): sample.value
+        for family in registry.collect()
+        for sample in family.samples
+        if sample.name == "modnorm_grpc_calls_total"
+    }
+    assert counted == {("ClaimJob", "OK"): 1.0, ("ReportJob", "OK"): 1.0}
 
 
 class FollowedUp:
@@ -278,8 +264,8 @@ class FollowedUp:
 
 
 @pytest.mark.parametrize("way", ["stream", "call"])
-def test_a_report_of_a_disconnected_worker_is_followed_up(selecting, make_gone, way):
-    async def scenario(lab, worker, stream, experiment_id):
+async def test_a_report_of_a_disconnected_worker_is_followed_up(selecting, make_gone, way):
+    async with selecting() as (lab, worker, stream, experiment_id):
         job = (await stream.call(claim=claim(await taken(lab, worker)))).claim.job
         parts = await worker.parts(job)
         tasks, followed = lab.aggregator._tasks, FollowedUp(lab.aggregator._jobs)
@@ -293,11 +279,9 @@ def test_a_report_of_a_disconnected_worker_is_followed_up(selecting, make_gone, 
         assert followed.jobs == {job.lease.job_id}
         assert (await lab.get(experiment_id)).progress.jobs_done == 1
 
-    selecting(scenario)
 
-
-def test_a_failure_of_a_disconnected_worker_is_followed_up(selecting, make_gone):
-    async def scenario(lab, worker, stream, _):
+async def test_a_failure_of_a_disconnected_worker_is_followed_up(selecting, make_gone):
+    async with selecting() as (lab, worker, stream, _):
         lease = (await stream.call(claim=claim(await taken(lab, worker)))).claim.job.lease
         tasks, followed = lab.aggregator._tasks, FollowedUp(lab.aggregator._jobs)
         gone = make_gone(tasks, (lab.aggregator._stores.jobs, "fail"))
@@ -307,11 +291,9 @@ def test_a_failure_of_a_disconnected_worker_is_followed_up(selecting, make_gone)
         assert followed.jobs == {lease.job_id}
         assert (await worker.claim(lease.job_id)).lease.token > lease.token
 
-    selecting(scenario)
 
-
-def test_a_stop_stores_and_follows_up_interrupted_reports(selecting, make_gone):
-    async def scenario(lab, worker, stream, _):
+async def test_a_stop_stores_and_follows_up_interrupted_reports(selecting, make_gone):
+    async with selecting() as (lab, worker, stream, _):
         followed = FollowedUp(lab.aggregator._jobs)
         tasks = lab.aggregator._tasks
         jobs = [(await stream.call(claim=claim(await taken(lab, worker)))).claim.job]
@@ -326,11 +308,9 @@ def test_a_stop_stores_and_follows_up_interrupted_reports(selecting, make_gone):
         assert followed.jobs == {job.lease.job_id for job in jobs}
         assert not [call for call in calls if await call.code() is grpc.StatusCode.OK]
 
-    selecting(scenario)
 
-
-def test_a_job_is_released_if_its_worker_disconnects_before_the_lease(selecting, make_gone):
-    async def scenario(lab, worker, stream, experiment_id):
+async def test_a_job_is_released_if_its_worker_disconnects_before_the_lease(selecting, make_gone):
+    async with selecting() as (lab, worker, stream, experiment_id):
         job_id, tasks = await taken(lab, worker), lab.aggregator._tasks
         followed = FollowedUp(lab.aggregator._jobs)
         gone = make_gone(tasks, (lab.aggregator._stores.jobs, "claim_all"))
@@ -341,11 +321,9 @@ def test_a_job_is_released_if_its_worker_disconnects_before_the_lease(selecting,
         (base, *_) = await lab.candidates(experiment_id)
         assert base.attempts == 1
 
-    selecting(scenario)
 
-
-def test_a_queued_claim_of_a_disconnected_worker_leases_no_job(selecting, make_gone):
-    async def scenario(lab, worker, stream, _):
+async def test_a_queued_claim_of_a_disconnected_worker_leases_no_job(selecting, make_gone):
+    async with selecting() as (lab, worker, stream, _):
         first, second = await taken(lab, worker), await taken(lab, worker)
         gone = make_gone(lab.aggregator._tasks, (lab.aggregator._stores.jobs, "claim_all"))
         earlier = asyncio.create_task(stream.call(claim=claim(first)))
@@ -363,11 +341,11 @@ def test_a_queued_claim_of_a_disconnected_worker_leases_no_job(selecting, make_g
         assert (await earlier).claim.job.lease.job_id == first
         assert (await again).lease.token == 1
 
-    selecting(scenario)
 
-
-def test_a_claimed_job_is_released_if_its_worker_disconnects_during_a_report(selecting, make_gone):
-    async def scenario(lab, worker, stream, experiment_id):
+async def test_a_claimed_job_is_released_if_its_worker_disconnects_during_a_report(
+    selecting, make_gone
+):
+    async with selecting() as (lab, worker, stream, _):
         first, second = await taken(lab, worker), await taken(lab, worker)
         job = (await stream.call(claim=claim(first))).claim.job
         whole = messages.WholeReport(parts=await worker.parts(job))
@@ -381,5 +359,3 @@ def test_a_claimed_job_is_released_if_its_worker_disconnects_during_a_report(sel
         await gone.goes(stream, tasks.settle)
         assert followed.jobs == {first, second}
         assert (await worker.claim(second)).lease.token == 2
-
-    selecting(scenario)

@@ -8,38 +8,32 @@ from services.aggregator.experiments.change_notifier import KEPT, Notifier
 from verification.labs.waiting import HANG_SECONDS
 
 
-def test_a_change_wakes_only_the_waiters_of_its_experiment():
-    async def scenario():
-        notifier = Notifier()
-        mine = [asyncio.create_task(notifier.wait("a", 0, HANG_SECONDS)) for _ in range(2)]
-        other = asyncio.create_task(notifier.wait("b", 0, HANG_SECONDS))
-        await asyncio.sleep(0)
-        notifier.notify("a")
-        await asyncio.wait_for(asyncio.gather(*mine), HANG_SECONDS / 2)
-        assert not other.done()
-        assert notifier.seen() == 1
-        other.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await other
-        assert not notifier._waiting
-        notifier.notify("b")
-
-    asyncio.run(scenario())
+async def test_a_change_wakes_only_the_waiters_of_its_experiment():
+    notifier = Notifier()
+    mine = [asyncio.create_task(notifier.wait("a", 0, HANG_SECONDS)) for _ in range(2)]
+    other = asyncio.create_task(notifier.wait("b", 0, HANG_SECONDS))
+    await asyncio.sleep(0)
+    notifier.notify("a")
+    await asyncio.wait_for(asyncio.gather(*mine), HANG_SECONDS / 2)
+    assert not other.done()
+    assert notifier.seen() == 1
+    other.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await other
+    assert not notifier._waiting
+    notifier.notify("b")
 
 
-def test_a_change_since_the_read_ends_the_wait_at_once():
-    async def scenario():
-        notifier = Notifier()
-        notifier.notify("a")
-        notifier.notify("b")
-        seen = notifier.seen()
-        other = asyncio.create_task(notifier.wait("b", seen, HANG_SECONDS))
-        notifier.notify("a")
-        await asyncio.wait_for(notifier.wait("a", seen, HANG_SECONDS), HANG_SECONDS / 2)
-        assert not other.done()
-        other.cancel()
-
-    asyncio.run(scenario())
+async def test_a_change_since_the_read_ends_the_wait_at_once():
+    notifier = Notifier()
+    notifier.notify("a")
+    notifier.notify("b")
+    seen = notifier.seen()
+    other = asyncio.create_task(notifier.wait("b", seen, HANG_SECONDS))
+    notifier.notify("a")
+    await asyncio.wait_for(notifier.wait("a", seen, HANG_SECONDS), HANG_SECONDS / 2)
+    assert not other.done()
+    other.cancel()
 
 
 def test_the_number_of_stored_changes_is_bounded():
@@ -49,10 +43,7 @@ def test_the_number_of_stored_changes_is_bounded():
     assert len(notifier._last) == KEPT
 
 
-def test_a_wait_ends_after_its_timeout_and_is_forgotten():
-    async def scenario():
-        notifier = Notifier()
-        await asyncio.gather(*(notifier.wait("a", 0, 0.01) for _ in range(3)))
-        assert not notifier._waiting
-
-    asyncio.run(scenario())
+async def test_a_wait_ends_after_its_timeout_and_is_forgotten():
+    notifier = Notifier()
+    await asyncio.gather(*(notifier.wait("a", 0, 0.01) for _ in range(3)))
+    assert not notifier._waiting

@@ -63,32 +63,26 @@ async def many(lab, downloads, message):
 
 
 @pytest.mark.parametrize("gone", [False, True], ids=["they wait", "they have gone"])
-def test_slow_submissions_delay_no_other_call(start_lab, spec, downloads, gone):
-    async def scenario():
-        async with start_lab(lease_seconds=0.5) as lab:
-            created = await lab.create(spec())
-            worker = lab.worker()
-            lost = await worker.claim_next()
-            async with many(lab, downloads, spec(task__selection=SLOW)) as calls:
-                if gone:
-                    for call in calls:
-                        call.cancel()
-                async with asyncio.timeout(HANG_SECONDS / 2):
-                    await worker.rows(lost.rows_digest)
-                    while not await worker.claim(lost.lease.job_id):
-                        pass  # until its lost lease is ended
-                    assert (await lab.cancel(created.id)).state == CANCELLED
-                assert not downloads.go_on.is_set()
-
-    asyncio.run(scenario())
+async def test_slow_submissions_delay_no_other_call(start_lab, spec, downloads, gone):
+    async with start_lab(lease_seconds=0.5) as lab:
+        created = await lab.create(spec())
+        worker = lab.worker()
+        lost = await worker.claim_next()
+        async with many(lab, downloads, spec(task__selection=SLOW)) as calls:
+            if gone:
+                for call in calls:
+                    call.cancel()
+            async with asyncio.timeout(HANG_SECONDS / 2):
+                await worker.rows(lost.rows_digest)
+                while not await worker.claim(lost.lease.job_id):
+                    pass  # until its lost lease is ended
+                assert (await lab.cancel(created.id)).state == CANCELLED
+            assert not downloads.go_on.is_set()
 
 
-def test_a_queued_submission_is_stored_in_its_turn(start_lab, spec, downloads):
-    async def scenario():
-        async with start_lab() as lab:
-            async with many(lab, downloads, spec(task__selection=SLOW)) as calls:
-                downloads.go_on.set()
-                ids = {one.id for one in await asyncio.gather(*calls)}
-            assert len(ids) == MANY
-
-    asyncio.run(scenario())
+async def test_a_queued_submission_is_stored_in_its_turn(start_lab, spec, downloads):
+    async with start_lab() as lab:
+        async with many(lab, downloads, spec(task__selection=SLOW)) as calls:
+            downloads.go_on.set()
+            ids = {one.id for one in await asyncio.gather(*calls)}
+        assert len(ids) == MANY

@@ -1,5 +1,3 @@
-import asyncio
-
 import pytest
 
 from modnorm.errors import InvalidInputError
@@ -9,13 +7,10 @@ from services.aggregator.experiments.upstream_services import Sampler
 from services.common.channels import MESSAGE_BYTES, open_service_channel
 
 
-def test_prompts_beyond_one_message_are_an_error_of_the_task(spec):
-    async def scenario():
-        row = [Message("user", "x" * (MESSAGE_BYTES // 4))]
-        async with open_service_channel("127.0.0.1:1") as channel:
-            with pytest.raises(InvalidInputError) as caught:
-                await Sampler(channel).inspect(spec_from_proto(spec()), [row] * 4, 16)
-        assert caught.value.field == "task"
-        assert str(MESSAGE_BYTES) in caught.value.message
-
-    asyncio.run(scenario())
+async def test_prompts_beyond_one_message_are_an_error_of_the_task(spec):
+    row = [Message("user", "x" * (MESSAGE_BYTES // 4))]
+    async with open_service_channel("127.0.0.1:1") as channel:
+        with pytest.raises(InvalidInputError) as caught:
+            await Sampler(channel).inspect(spec_from_proto(spec()), [row] * 4, 16)
+    assert caught.value.field == "task"
+    assert str(MESSAGE_BYTES) in caught.value.message

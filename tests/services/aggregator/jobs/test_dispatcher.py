@@ -79,34 +79,28 @@ def test_a_queue_with_enough_messages_is_not_refilled(lab):
     assert queued(app) == len(ids)
 
 
-def test_jobs_in_publication_are_not_missing(lab):
-    async def scenario():
-        dispatcher, app, ids = lab(3 * BATCH)
-        dispatcher.send(tuple(ids))
-        await dispatcher.reconcile()
-        assert queued(app) == 0
-        running = asyncio.create_task(dispatcher.run())
-        async with asyncio.timeout(HANG_SECONDS):
-            while await asyncio.to_thread(queued, app) < len(ids):
-                pass
-        running.cancel()
-        assert waiting(app) == ids
-
-    asyncio.run(scenario())
+async def test_jobs_in_publication_are_not_missing(lab):
+    dispatcher, app, ids = lab(3 * BATCH)
+    dispatcher.send(tuple(ids))
+    await dispatcher.reconcile()
+    assert queued(app) == 0
+    running = asyncio.create_task(dispatcher.run())
+    async with asyncio.timeout(HANG_SECONDS):
+        while await asyncio.to_thread(queued, app) < len(ids):
+            pass
+    running.cancel()
+    assert waiting(app) == ids
 
 
-def test_jobs_missed_by_a_defect_are_published_again(lab, monkeypatch):
+async def test_jobs_missed_by_a_defect_are_published_again(lab, monkeypatch):
     def broken(*_):
         raise RuntimeError
 
-    async def scenario():
-        dispatcher, app, ids = lab(3)
-        dispatcher.send(tuple(ids))
-        with monkeypatch.context() as patched:
-            patched.setattr("services.aggregator.jobs.dispatcher.publish_all", broken)
-            with pytest.raises(RuntimeError):
-                await dispatcher.run()
-        await dispatcher.reconcile()
-        assert waiting(app) == ids
-
-    asyncio.run(scenario())
+    dispatcher, app, ids = lab(3)
+    dispatcher.send(tuple(ids))
+    with monkeypatch.context() as patched:
+        patched.setattr("services.aggregator.jobs.dispatcher.publish_all", broken)
+        with pytest.raises(RuntimeError):
+            await dispatcher.run()
+    await dispatcher.reconcile()
+    assert waiting(app) == ids

@@ -137,11 +137,8 @@ def test_a_damaged_certificate_ends_the_start(catalog, certificates):
         PageServer(settings, catalog)
 
 
-def test_requests_are_rendered_beside_the_event_loop(serve):
+async def test_requests_are_rendered_beside_the_event_loop(serve):
     url = serve(page_address="127.0.0.1:0")
-
-    async def many():
-        async with httpx.AsyncClient() as client:
-            return await asyncio.gather(*(client.get(url) for _ in range(20)))
-
-    assert {answer.status_code for answer in asyncio.run(many())} == {200}
+    async with httpx.AsyncClient() as client:
+        answers = await asyncio.gather(*(client.get(url) for _ in range(20)))
+    assert {answer.status_code for answer in answers} == {200}

@@ -1,6 +1,5 @@
 """Iterative runs, and workers whose answers depend on the whole descriptor."""
 
-import asyncio
 import hashlib
 from contextlib import asynccontextmanager
 
@@ -79,7 +78,7 @@ def iterative_spec(spec):
 def whole_run(start_lab):
     """Run a spec in a lab of its own; return the experiment, its candidates and its lineage."""
 
-    async def scenario(url, message, workers):
+    async def run(url, message, workers=1):
         async with start_lab(url) as lab:
             created = await lab.create(message)
             async with at_work(lab, workers):
@@ -88,4 +87,4 @@ def whole_run(start_lab):
             assert experiment.state == experiment_pb2.EXPERIMENT_STATE_SUCCEEDED, experiment.error
             return experiment, await lab.candidates(created.id), await lab.lineage(created.id)
 
-    return lambda url, message, workers=1: asyncio.run(scenario(url, message, workers))
+    return run

@@ -1,6 +1,5 @@
 """Iterative runs whose steps a generator proposes."""
 
-import asyncio
 import hashlib
 
 import pytest
@@ -55,20 +54,17 @@ def normalising(sensitive):
     return make
 
 
-def test_both_sides_of_a_step_have_the_amplitudes_that_were_proposed(
+async def test_both_sides_of_a_step_have_the_amplitudes_that_were_proposed(
     start_lab, zo_spec, normalising, generator
 ):
-    async def scenario():
-        async with start_lab() as lab:
-            created = await lab.create(zo_spec())
-            async with lab.working(normalising(lab.worker(), 4.0)):
-                await lab.finish(created.id)
-            experiment = await lab.get(created.id)
-            assert experiment.state == SUCCEEDED, experiment.error
-            lineage = await lab.lineage(created.id)
-            return experiment, await lab.candidates(created.id), lineage
-
-    experiment, candidates, lineage = asyncio.run(scenario())
+    async with start_lab() as lab:
+        created = await lab.create(zo_spec())
+        async with lab.working(normalising(lab.worker(), 4.0)):
+            await lab.finish(created.id)
+        experiment = await lab.get(created.id)
+        assert experiment.state == SUCCEEDED, experiment.error
+        lineage = await lab.lineage(created.id)
+        candidates = await lab.candidates(created.id)
     text = generator.read_text()
     assert experiment.provenance.generator_digest == hashlib.sha256(text.encode()).hexdigest()
     sides = [one for one in candidates if one.index >= 0]
@@ -90,44 +86,34 @@ def test_both_sides_of_a_step_have_the_amplitudes_that_were_proposed(
     assert lineage.steps or experiment.states[0].reported
 
 
-def test_a_proposal_without_its_normaliser_is_refused(start_lab, zo_spec, sensitive):
-    async def scenario():
-        async with start_lab() as lab:
-            await lab.create(zo_spec())
-            worker = sensitive(lab.worker())
-            while not (job := await worker.claim_next()).generator_digest:
-                await worker.report(job)
-            async with lab.raises(InvalidInputError, "header.normaliser"):
-                await worker.report(job)
-
-    asyncio.run(scenario())
+async def test_a_proposal_without_its_normaliser_is_refused(start_lab, zo_spec, sensitive):
+    async with start_lab() as lab:
+        await lab.create(zo_spec())
+        worker = sensitive(lab.worker())
+        while not (job := await worker.claim_next()).generator_digest:
+            await worker.report(job)
+        async with lab.raises(InvalidInputError, "header.normaliser"):
+            await worker.report(job)
 
 
-def test_a_step_that_cannot_be_computed_ends_the_run(start_lab, zo_spec, normalising):
-    async def scenario():
-        async with start_lab() as lab:
-            created = await lab.create(zo_spec())
-            async with lab.working(normalising(lab.worker(), 5e-324)):
-                await lab.finish(created.id)
-            experiment = await lab.get(created.id)
-            assert experiment.state == FAILED
-            assert "cannot be computed" in experiment.error
-
-    asyncio.run(scenario())
+async def test_a_step_that_cannot_be_computed_ends_the_run(start_lab, zo_spec, normalising):
+    async with start_lab() as lab:
+        created = await lab.create(zo_spec())
+        async with lab.working(normalising(lab.worker(), 5e-324)):
+            await lab.finish(created.id)
+        experiment = await lab.get(created.id)
+        assert experiment.state == FAILED
+        assert "cannot be computed" in experiment.error
 
 
-def test_a_model_that_does_not_fit_is_refused_before_anything_is_stored(
+async def test_a_model_that_does_not_fit_is_refused_before_anything_is_stored(
     start_lab, iterative_spec, zo_spec, generator
 ):
     same = {"source": "bundled:word-problems-selection", "limit": 5}
     generator.write_text(generator.read_text().replace("model.norm.weight", "model.other"))
-
-    async def scenario():
-        async with start_lab() as lab:
-            async with lab.raises(InvalidInputError, "iterative.development"):
-                await lab.create(iterative_spec("mezo", iterative__development=same))
-            async with lab.raises(InvalidInputError, "iterative.generator"):
-                await lab.create(zo_spec())
-            assert not (await lab.list()).experiments
-
-    asyncio.run(scenario())
+    async with start_lab() as lab:
+        async with lab.raises(InvalidInputError, "iterative.development"):
+            await lab.create(iterative_spec("mezo", iterative__development=same))
+        async with lab.raises(InvalidInputError, "iterative.generator"):
+            await lab.create(zo_spec())
+        assert not (await lab.list()).experiments

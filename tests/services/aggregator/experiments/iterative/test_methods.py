@@ -4,14 +4,14 @@ from modnorm.baselines.es import es_seeds, es_step
 from modnorm.baselines.mezo import mezo_step, step_seed
 
 
-def test_es_is_the_same_with_one_worker_and_with_three(
+async def test_es_is_the_same_with_one_worker_and_with_three(
     whole_run, iterative_spec, postgres_url, tmp_path
 ):
     """On databases of either kind, too."""
     message = iterative_spec("es")
     sqlite_url = f"sqlite:///{tmp_path}/one.db"
-    experiment, candidates, lineage = whole_run(sqlite_url, message)
-    again, _, same = whole_run(postgres_url, message, workers=3)
+    experiment, candidates, lineage = await whole_run(sqlite_url, message)
+    again, _, same = await whole_run(postgres_url, message, workers=3)
 
     assert same == lineage
     assert [one.lineage_digest for one in again.states] == [
@@ -36,11 +36,11 @@ def test_es_is_the_same_with_one_worker_and_with_three(
     assert model.metric == experiment.states[-1].heldout_metric
 
 
-def test_mezo_reports_the_state_that_is_best_on_development_rows(
+async def test_mezo_reports_the_state_that_is_best_on_development_rows(
     whole_run, iterative_spec, tmp_path
 ):
     url = f"sqlite:///{tmp_path}/lab.db"
-    experiment, candidates, lineage = whole_run(url, iterative_spec("mezo"))
+    experiment, candidates, lineage = await whole_run(url, iterative_spec("mezo"))
 
     sides = [one for one in candidates if one.index >= 0]
     assert [one.descriptor.radius for one in sides] == [0.001, -0.001] * 5

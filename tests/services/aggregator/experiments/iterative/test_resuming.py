@@ -1,58 +1,47 @@
 """Resumed iterative runs repeat no finished work."""
 
-import asyncio
-
 from services.aggregator.experiments import reuse
 from services.aggregator.experiments.reuse import common_jobs
 
 
-def test_a_run_resumes_where_its_aggregator_ended(
+async def test_a_run_resumes_where_its_aggregator_ended(
     start_lab, whole_run, iterative_spec, sensitive, worked, tmp_path
 ):
     message = iterative_spec("es")
-    *_, expected = whole_run(f"sqlite:///{tmp_path}/whole.db", message)
-
-    async def scenario():
-        url = f"sqlite:///{tmp_path}/broken.db"
-        async with start_lab(url) as lab:
-            created = await lab.create(message)
-            worker = sensitive(lab.worker())
-            for _ in range(6):  # the base, one update and two candidates of the next
-                await worker.report(await worker.claim_next())
-            assert (await lab.get(created.id)).progress.updates_done == 1
-        async with start_lab(url, broker_url="memory://again") as lab:
-            async with worked(lab):
-                await lab.finish(created.id)
-            return await lab.lineage(created.id)
-
-    assert asyncio.run(scenario()) == expected
+    *_, expected = await whole_run(f"sqlite:///{tmp_path}/whole.db", message)
+    url = f"sqlite:///{tmp_path}/broken.db"
+    async with start_lab(url) as lab:
+        created = await lab.create(message)
+        worker = sensitive(lab.worker())
+        for _ in range(6):  # the base, one update and two candidates of the next
+            await worker.report(await worker.claim_next())
+        assert (await lab.get(created.id)).progress.updates_done == 1
+    async with start_lab(url, broker_url="memory://again") as lab, worked(lab):
+        await lab.finish(created.id)
+        assert await lab.lineage(created.id) == expected
 
 
-def test_jobs_finished_before_a_cancel_are_not_repeated(
+async def test_jobs_finished_before_a_cancel_are_not_repeated(
     start_lab, whole_run, iterative_spec, sensitive, tmp_path
 ):
     message = iterative_spec("es")
-    *_, expected = whole_run(f"sqlite:///{tmp_path}/whole.db", message)
-
-    async def scenario():
-        async with start_lab() as lab:
-            first = await lab.create(message, "first")
-            worker = sensitive(lab.worker())
-            for _ in range(8):
-                await worker.report(await worker.claim_next())
-            await lab.cancel(first.id)
-            second = await lab.create(message, "second")
-            worker = sensitive(lab.worker())
-            async with lab.working(worker):
-                await lab.finish(second.id)
-            # 12 candidates, the base on both splits, two states on held-out rows
-            assert len(worker.reports) == 16 - 8
-            return await lab.lineage(second.id)
-
-    assert asyncio.run(scenario()) == expected
+    *_, expected = await whole_run(f"sqlite:///{tmp_path}/whole.db", message)
+    async with start_lab() as lab:
+        first = await lab.create(message, "first")
+        worker = sensitive(lab.worker())
+        for _ in range(8):
+            await worker.report(await worker.claim_next())
+        await lab.cancel(first.id)
+        second = await lab.create(message, "second")
+        worker = sensitive(lab.worker())
+        async with lab.working(worker):
+            await lab.finish(second.id)
+        # 12 candidates, the base on both splits, two states on held-out rows
+        assert len(worker.reports) == 16 - 8
+        assert await lab.lineage(second.id) == expected
 
 
-def test_each_update_reads_only_its_own_results(
+async def test_each_update_reads_only_its_own_results(
     start_lab, iterative_spec, sensitive, worked, monkeypatch
 ):
     looked_at: list[int] = []
@@ -62,18 +51,15 @@ def test_each_update_reads_only_its_own_results(
             looked_at.extend(pair.candidate for pair in pairs)
             yield pairs
 
-    async def scenario():
-        async with start_lab() as lab:
-            first = await lab.create(iterative_spec("es"), "first")
-            worker = sensitive(lab.worker())
-            for _ in range(8):
-                await worker.report(await worker.claim_next())
-            await lab.cancel(first.id)
+    async with start_lab() as lab:
+        first = await lab.create(iterative_spec("es"), "first")
+        worker = sensitive(lab.worker())
+        for _ in range(8):
+            await worker.report(await worker.claim_next())
+        await lab.cancel(first.id)
 
-            monkeypatch.setattr(reuse, "common_jobs", noted)
-            second = await lab.create(iterative_spec("es"), "second")
-            async with worked(lab):
-                await lab.finish(second.id)
-
-    asyncio.run(scenario())
+        monkeypatch.setattr(reuse, "common_jobs", noted)
+        second = await lab.create(iterative_spec("es"), "second")
+        async with worked(lab):
+            await lab.finish(second.id)
     assert sorted(looked_at) == [-3, -1, *range(6)]

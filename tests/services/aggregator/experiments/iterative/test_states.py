@@ -1,6 +1,5 @@
 """The states of iterative runs, as they are listed and fetched."""
 
-import asyncio
 import threading
 from contextlib import contextmanager
 
@@ -29,10 +28,10 @@ def statements():
         event.remove(Engine, "before_cursor_execute", note)
 
 
-def test_reading_a_long_run_costs_as_much_as_a_short_one(start_lab, iterative_spec, worked):
+async def test_reading_a_long_run_costs_as_much_as_a_short_one(start_lab, iterative_spec, worked):
     """The past is read once, and listed states come in one query."""
 
-    async def scenario(updates):
+    async def statements_of(updates):
         settings = {"iterative__updates": updates, "iterative__evaluate_every": 1}
         message = iterative_spec("mezo", **settings)
         async with start_lab() as lab:
@@ -49,29 +48,26 @@ def test_reading_a_long_run_costs_as_much_as_a_short_one(start_lab, iterative_sp
             assert len(first.states) == updates + 1
             return made
 
-    short, long = (asyncio.run(scenario(updates)) for updates in (3, 9))
+    short, long = await statements_of(3), await statements_of(9)
     assert len(long) == len(short) <= 12
 
 
-def test_states_are_identified_by_their_digests(start_lab, spec, iterative_spec, worked):
-    async def scenario():
-        async with start_lab() as lab:
-            created = await lab.create(iterative_spec("es"))
-            plain = await lab.create(spec(), "plain")
-            async with worked(lab):
-                await lab.finish(created.id)
-            whole = await lab.lineage(created.id)
-            request = evaluation_pb2.FetchLineageRequest(
-                experiment_id=created.id, digest=whole.digests[3], after=1
-            )
-            parts = [part async for part in lab.jobs.FetchLineage(request)]
-            assert Lineage.from_json(parts[0].origin_json) == whole.until(0)
-            sent = [step for part in parts for step in part.steps_json]
-            assert sent == [step.to_json() for step in whole.steps[1:3]]
-            request.digest = "f" * 64
-            async with lab.raises(NotFoundError, "digest"):
-                await anext(aiter(lab.jobs.FetchLineage(request)))
-            async with lab.raises(NotFoundError, "digest"):
-                await lab.lineage(plain.id)
-
-    asyncio.run(scenario())
+async def test_states_are_identified_by_their_digests(start_lab, spec, iterative_spec, worked):
+    async with start_lab() as lab:
+        created = await lab.create(iterative_spec("es"))
+        plain = await lab.create(spec(), "plain")
+        async with worked(lab):
+            await lab.finish(created.id)
+        whole = await lab.lineage(created.id)
+        request = evaluation_pb2.FetchLineageRequest(
+            experiment_id=created.id, digest=whole.digests[3], after=1
+        )
+        parts = [part async for part in lab.jobs.FetchLineage(request)]
+        assert Lineage.from_json(parts[0].origin_json) == whole.until(0)
+        sent = [step for part in parts for step in part.steps_json]
+        assert sent == [step.to_json() for step in whole.steps[1:3]]
+        request.digest = "f" * 64
+        async with lab.raises(NotFoundError, "digest"):
+            await anext(aiter(lab.jobs.FetchLineage(request)))
+        async with lab.raises(NotFoundError, "digest"):
+            await lab.lineage(plain.id)
