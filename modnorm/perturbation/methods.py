@@ -1,9 +1,8 @@
 """Methods and baselines by name: each is a function from a model to a scale map.
 
-To add an ablation, add an entry to `METHODS`: the function, and whether it needs a profile.
+To add an ablation, add an entry to `METHODS`.
 """
 
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -37,16 +36,13 @@ class MethodInputs:
 class Method:
     """A registered method."""
 
+    summary: str
+    """What it is, in one sentence."""
     build: Callable[[MethodInputs], Scales]
-    needs_profile: bool
+    needs_profile: bool = False
     """Whether it needs weights and sensitivities."""
     low_rank: bool = False
     """Whether its noise may have a rank, and `target_modules`."""
-
-    @property
-    def summary(self) -> str:
-        """What it is, in one sentence."""
-        return inspect.getdoc(self.build) or ""
 
 
 def _modular(inputs: MethodInputs, masses: Masses) -> Scales:
@@ -69,12 +65,10 @@ def _modular(inputs: MethodInputs, masses: Masses) -> Scales:
 
 
 def _modular_norm(inputs: MethodInputs) -> Scales:
-    """The paper's method: all groups, sensitivity-calibrated."""
     return _modular(inputs, inputs.masses)
 
 
 def _rmsnorm_only(inputs: MethodInputs) -> Scales:
-    """The paper's baseline that perturbs RMSNorm weights alone (table 1)."""
     if inputs.masses.norm <= 0:
         raise InvalidInputError(
             "rmsnorm_only perturbs norm weights only, and their mass is 0",
@@ -85,98 +79,87 @@ def _rmsnorm_only(inputs: MethodInputs) -> Scales:
     return _modular(inputs, Masses(embedding=0, attention=0, mlp=0, head=0, norm=norm, other=0))
 
 
-def _randopt(inputs: MethodInputs) -> Scales:
-    """Isotropic noise: the radius is its standard deviation, at every rank."""
+def _isotropic(inputs: MethodInputs) -> Scales:
     return isotropic_scales(inputs.layout)
-
-
-def _evolution(inputs: MethodInputs) -> Scales:
-    """Baseline: iterative ES with isotropic noise; the radius is sigma."""
-    return isotropic_scales(inputs.layout)
-
-
-def _two_point(inputs: MethodInputs) -> Scales:
-    """Baseline: MeZO, two-point estimates with isotropic noise; the radius is epsilon."""
-    return isotropic_scales(inputs.layout)
-
-
-def _finetuner(inputs: MethodInputs) -> Scales:
-    """Baseline: ZO-Finetuner, MeZO with a prepared generator; the radius is epsilon."""
-    return isotropic_scales(inputs.layout)
-
-
-def _no_sensitivity(inputs: MethodInputs) -> Scales:
-    """Ablation: base scales, no corrections (published as `recursive_modular_shell`)."""
-    return controls.uncorrected_scales(inputs.layout, inputs.masses)
-
-
-def _rmsnorm_scale_correction(inputs: MethodInputs) -> Scales:
-    """Ablation: base scales, doubled for the two norms of each layer."""
-    return controls.rmsnorm_doubled_scales(inputs.layout, inputs.masses)
-
-
-def _no_recursive_scaling(inputs: MethodInputs) -> Scales:
-    """Ablation, first reading: a group's mass in equal shares (published as `modular_shell`)."""
-    return controls.group_share_scales(inputs.layout, inputs.masses, published=False)
-
-
-def _no_recursive_scaling_published(inputs: MethodInputs) -> Scales:
-    """Ablation, first reading with the published groups, which depend on words in tensor names."""
-    return controls.group_share_scales(inputs.layout, inputs.masses, published=True)
-
-
-def _no_recursive_scaling_natural_norm(inputs: MethodInputs) -> Scales:
-    """Ablation, second reading: natural norms alone (published as `natural_norm`)."""
-    return controls.natural_norm_scales(inputs.layout)
-
-
-def _frobenius(inputs: MethodInputs) -> Scales:
-    """Control: the radius is the Frobenius norm of every tensor's perturbation."""
-    return controls.frobenius_scales(inputs.layout)
-
-
-def _attention_only(inputs: MethodInputs) -> Scales:
-    """Control: the full method's scales, with only attention perturbed."""
-    return controls.masked_scales(_modular_norm(inputs), "attention")
-
-
-def _attention_only_published(inputs: MethodInputs) -> Scales:
-    """Control: `attention_only` with the published mask, which keeps the norm behind it."""
-    return controls.masked_scales(_modular_norm(inputs), "attention", published=True)
-
-
-def _mlp_only(inputs: MethodInputs) -> Scales:
-    """Control: the full method's scales, with only the MLP perturbed."""
-    return controls.masked_scales(_modular_norm(inputs), "mlp")
-
-
-def _base(inputs: MethodInputs) -> Scales:
-    """The unperturbed model."""
-    return inactive_scales(inputs.layout)
 
 
 METHODS: Mapping[str, Method] = MappingProxyType(
     {
-        "modular_norm": Method(_modular_norm, needs_profile=True, low_rank=True),
-        "randopt": Method(_randopt, needs_profile=False, low_rank=True),
-        "rmsnorm_only": Method(_rmsnorm_only, needs_profile=True),
-        "no_sensitivity": Method(_no_sensitivity, needs_profile=False),
-        "rmsnorm_scale_correction": Method(_rmsnorm_scale_correction, needs_profile=False),
-        "no_recursive_scaling": Method(_no_recursive_scaling, needs_profile=False),
+        "modular_norm": Method(
+            "The paper's method: all groups, sensitivity-calibrated.",
+            _modular_norm,
+            needs_profile=True,
+            low_rank=True,
+        ),
+        "randopt": Method(
+            "Isotropic noise: the radius is its standard deviation, at every rank.",
+            _isotropic,
+            low_rank=True,
+        ),
+        "rmsnorm_only": Method(
+            "The paper's baseline that perturbs RMSNorm weights alone (table 1).",
+            _rmsnorm_only,
+            needs_profile=True,
+        ),
+        "no_sensitivity": Method(
+            "Ablation: base scales, no corrections (published as `recursive_modular_shell`).",
+            lambda inputs: controls.uncorrected_scales(inputs.layout, inputs.masses),
+        ),
+        "rmsnorm_scale_correction": Method(
+            "Ablation: base scales, doubled for the two norms of each layer.",
+            lambda inputs: controls.rmsnorm_doubled_scales(inputs.layout, inputs.masses),
+        ),
+        "no_recursive_scaling": Method(
+            "Ablation, first reading: a group's mass in equal shares (published as "
+            "`modular_shell`).",
+            lambda inputs: controls.group_share_scales(
+                inputs.layout, inputs.masses, published=False
+            ),
+        ),
         "no_recursive_scaling_published": Method(
-            _no_recursive_scaling_published, needs_profile=False
+            "Ablation, first reading with the published groups, which depend on words in tensor "
+            "names.",
+            lambda inputs: controls.group_share_scales(
+                inputs.layout, inputs.masses, published=True
+            ),
         ),
         "no_recursive_scaling_natural_norm": Method(
-            _no_recursive_scaling_natural_norm, needs_profile=False
+            "Ablation, second reading: natural norms alone (published as `natural_norm`).",
+            lambda inputs: controls.natural_norm_scales(inputs.layout),
         ),
-        "frobenius": Method(_frobenius, needs_profile=False),
-        "attention_only": Method(_attention_only, needs_profile=True),
-        "attention_only_published": Method(_attention_only_published, needs_profile=True),
-        "mlp_only": Method(_mlp_only, needs_profile=True),
-        "base": Method(_base, needs_profile=False),
-        "es": Method(_evolution, needs_profile=False),
-        "mezo": Method(_two_point, needs_profile=False),
-        "zo_finetuner": Method(_finetuner, needs_profile=False),
+        "frobenius": Method(
+            "Control: the radius is the Frobenius norm of every tensor's perturbation.",
+            lambda inputs: controls.frobenius_scales(inputs.layout),
+        ),
+        "attention_only": Method(
+            "Control: the full method's scales, with only attention perturbed.",
+            lambda inputs: controls.masked_scales(_modular_norm(inputs), "attention"),
+            needs_profile=True,
+        ),
+        "attention_only_published": Method(
+            "Control: `attention_only` with the published mask, which keeps the norm behind it.",
+            lambda inputs: controls.masked_scales(
+                _modular_norm(inputs), "attention", published=True
+            ),
+            needs_profile=True,
+        ),
+        "mlp_only": Method(
+            "Control: the full method's scales, with only the MLP perturbed.",
+            lambda inputs: controls.masked_scales(_modular_norm(inputs), "mlp"),
+            needs_profile=True,
+        ),
+        "base": Method("The unperturbed model.", lambda inputs: inactive_scales(inputs.layout)),
+        "es": Method(
+            "Baseline: iterative ES with isotropic noise; the radius is sigma.", _isotropic
+        ),
+        "mezo": Method(
+            "Baseline: MeZO, two-point estimates with isotropic noise; the radius is epsilon.",
+            _isotropic,
+        ),
+        "zo_finetuner": Method(
+            "Baseline: ZO-Finetuner, MeZO with a prepared generator; the radius is epsilon.",
+            _isotropic,
+        ),
     }
 )
 """Methods by their name in specs and scale maps."""
