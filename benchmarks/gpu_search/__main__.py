@@ -7,7 +7,6 @@ python -m benchmarks.gpu_search switch MODEL            time a switch of candida
 python -m benchmarks.gpu_search startup MODEL           time until the first answer
 python -m benchmarks.gpu_search scaling MODEL           compare labs with one and more GPUs
 python -m benchmarks.gpu_search drafts --out FILE       compare with and without drafts
-python -m benchmarks.gpu_search profile MODEL --out FILE profile steps with drafts
 """
 
 import argparse
@@ -25,7 +24,6 @@ COMMANDS = {
     "startup": "startup",
     "scaling": "lab_scaling",
     "drafts": "drafts",
-    "profile": "step_profile",
 }
 
 

@@ -48,10 +48,6 @@ class SpeakingEngine(DrawnEngine):
         self._spoken = candidate
         self._call("modnorm_speak", candidate)
 
-    def profile(self, path: str) -> None:
-        """Profile steps from now on; only with the worker that does so."""
-        self._call("modnorm_profile", path)
-
     @contextmanager
     def parked(self) -> Iterator[None]:
         """Park the request; afterwards its candidate speaks again."""
