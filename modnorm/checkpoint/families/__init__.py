@@ -1,43 +1,16 @@
 """Model families: how `config.json` determines the physical tensors (docs/families.md)."""
 
 from collections.abc import Mapping
-from types import MappingProxyType
 
 from modnorm.checkpoint.config import Config
 from modnorm.checkpoint.families.decoder import Dimensions, Family
-from modnorm.checkpoint.families.definitions import (
-    GEMMA3,
-    GEMMA3_TEXT,
-    LLAMA,
-    MISTRAL,
-    OLMO2,
-    OLMO3,
-    QWEN2,
-    QWEN3,
-)
+from modnorm.checkpoint.families.definitions import FAMILIES
 from modnorm.checkpoint.layout import Layout
 from modnorm.errors import InvalidInputError
 
 __all__ = ["FAMILIES", "Dimensions", "decoder_config", "family_of", "physical_layout"]
 
 _MULTIMODAL_KEYS = frozenset({"text_config", "vision_config"})
-
-FAMILIES: Mapping[str, Family] = MappingProxyType(
-    {
-        family.model_type: family
-        for family in (
-            GEMMA3,
-            GEMMA3_TEXT,
-            LLAMA,
-            MISTRAL,
-            OLMO2,
-            OLMO3,
-            QWEN2,
-            QWEN3,
-        )
-    }
-)
-"""Supported families by `model_type`."""
 
 
 def physical_layout(config: Config) -> Layout:

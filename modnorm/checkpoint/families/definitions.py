@@ -1,5 +1,6 @@
 """The supported decoders: the modules of one layer in the engine's order, and the defaults."""
 
+from collections.abc import Mapping
 from types import MappingProxyType
 
 from modnorm.checkpoint.config import Config, flag
@@ -26,9 +27,6 @@ def _llama(config: Config, size: Dimensions) -> tuple[Module, ...]:
     )
 
 
-LLAMA = Family("llama", _llama)
-
-
 def _mistral(_: Config, size: Dimensions) -> tuple[Module, ...]:
     """Mistral: no biases, whatever `config.json` says."""
     return (
@@ -38,9 +36,6 @@ def _mistral(_: Config, size: Dimensions) -> tuple[Module, ...]:
         norm("input_layernorm", size.hidden),
         norm("post_attention_layernorm", size.hidden),
     )
-
-
-MISTRAL = Family("mistral", _mistral)
 
 
 def _olmo(config: Config, size: Dimensions) -> tuple[Module, ...]:
@@ -57,10 +52,6 @@ def _olmo(config: Config, size: Dimensions) -> tuple[Module, ...]:
     )
 
 
-OLMO2 = Family("olmo2", _olmo)
-OLMO3 = Family("olmo3", _olmo)
-
-
 def _qwen2(_: Config, size: Dimensions) -> tuple[Module, ...]:
     """Qwen2 and Qwen2.5: biases on query, key and value."""
     return (
@@ -70,9 +61,6 @@ def _qwen2(_: Config, size: Dimensions) -> tuple[Module, ...]:
         norm("input_layernorm", size.hidden),
         norm("post_attention_layernorm", size.hidden),
     )
-
-
-QWEN2 = Family("qwen2", _qwen2)
 
 
 def _qwen3(config: Config, size: Dimensions) -> tuple[Module, ...]:
@@ -87,9 +75,6 @@ def _qwen3(config: Config, size: Dimensions) -> tuple[Module, ...]:
         norm("input_layernorm", size.hidden),
         norm("post_attention_layernorm", size.hidden),
     )
-
-
-QWEN3 = Family("qwen3", _qwen3, defaults=MappingProxyType({"head_dim": 128}))
 
 
 def _gemma3(config: Config, size: Dimensions) -> tuple[Module, ...]:
@@ -112,7 +97,7 @@ def _gemma3(config: Config, size: Dimensions) -> tuple[Module, ...]:
     )
 
 
-_DEFAULTS = MappingProxyType(
+_GEMMA3_DEFAULTS = MappingProxyType(
     {
         "num_attention_heads": 8,
         "num_key_value_heads": 4,
@@ -137,12 +122,26 @@ _VISION = (
     "model.multi_modal_projector.",
 )
 
-GEMMA3_TEXT = Family("gemma3_text", _gemma3, defaults=_DEFAULTS)
-GEMMA3 = Family(
-    "gemma3",
-    _gemma3,
-    defaults=_DEFAULTS,
-    prefixes=_PREFIXES,
-    ignored=_VISION,
-    decoder_prefix="model.language_model.",
+FAMILIES: Mapping[str, Family] = MappingProxyType(
+    {
+        family.model_type: family
+        for family in (
+            Family("llama", _llama),
+            Family("mistral", _mistral),
+            Family("olmo2", _olmo),
+            Family("olmo3", _olmo),
+            Family("qwen2", _qwen2),
+            Family("qwen3", _qwen3, defaults=MappingProxyType({"head_dim": 128})),
+            Family("gemma3_text", _gemma3, defaults=_GEMMA3_DEFAULTS),
+            Family(
+                "gemma3",
+                _gemma3,
+                defaults=_GEMMA3_DEFAULTS,
+                prefixes=_PREFIXES,
+                ignored=_VISION,
+                decoder_prefix="model.language_model.",
+            ),
+        )
+    }
 )
+"""Supported families by `model_type`."""
