@@ -34,6 +34,9 @@ VARIANTS = [
     (family, changes)
     for family in TENSORS
     for changes in ({"tie_word_embeddings": True}, {"tie_word_embeddings": False})
+] + [
+    ("llama", {"attention_bias": True, "mlp_bias": True}),
+    ("llama", {"tie_word_embeddings": False, "head_dim": 16}),
 ]
 
 # An independent float64 implementation of appendix A, extended to layers that norm query, key
@@ -84,10 +87,13 @@ def paper_raw(names, gain, gamma):
         "self_attn.q_norm.weight": phi_a * o * a,
         "self_attn.k_norm.weight": phi_a * o * a,
         "self_attn.o_proj.weight": a,
+        "self_attn.o_proj.bias": a,
         "post_attention_layernorm.weight": 1.0 if norms_outputs else before_mlp,
         "pre_feedforward_layernorm.weight": before_mlp,
         "mlp.gate_up_proj.weight": phi_f * d * b,
+        "mlp.gate_up_proj.bias": phi_f * d * b,
         "mlp.down_proj.weight": b,
+        "mlp.down_proj.bias": b,
         "post_feedforward_layernorm.weight": 1.0,
     }
     return {name: raw[name] for name in names}
@@ -130,9 +136,9 @@ def test_all_families_are_tested():
 
 
 @pytest.mark.parametrize(("family", "changes"), VARIANTS)
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(4))
 def test_scales_are_those_of_the_paper(make_model, family, changes, seed):
-    model = make_model(seed, model_type=family, head_dim=12, **changes)
+    model = make_model(seed, model_type=family, **{"head_dim": 12, **changes})
     sensitivities = drawn(seed)
     found = {row.name: row.scale for row in scaled(model, sensitivities)}
     assert found == pytest.approx(paper_scales(model.weights, sensitivities), rel=1e-5)
