@@ -2,11 +2,11 @@ import json
 
 import pytest
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
 from modnorm.calibration.maps import PRE_NORM
 from modnorm.calibration.profile_schema import APPLICATION, METHOD
 from modnorm.checkpoint.reference import resolve_checkpoint
+from tests.random_models import random_model
 
 SIZES = {
     "hidden_size": 8,
@@ -20,23 +20,13 @@ SIZES = {
 }
 
 
-def _qwen2():
-    return Qwen2ForCausalLM(Qwen2Config.from_dict({**SIZES, "tie_word_embeddings": True}))
-
-
-def _llama():
-    return LlamaForCausalLM(LlamaConfig.from_dict({**SIZES, "tie_word_embeddings": False}))
-
-
-FAMILIES = {"qwen2": _qwen2, "llama": _llama}
-
-
-@pytest.fixture(params=FAMILIES)
+@pytest.fixture(params=["qwen2", "llama"])
 def small_model(request):
     """Return a random float32 model of each family with eager attention."""
     with torch.random.fork_rng():
         torch.manual_seed(3)
-        model = FAMILIES[request.param]()
+        tied = request.param == "qwen2"
+        model = random_model(request.param, **SIZES, tie_word_embeddings=tied)
     model.set_attn_implementation("eager")
     return model
 

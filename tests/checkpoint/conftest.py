@@ -6,19 +6,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import (
-    LlamaConfig,
-    LlamaForCausalLM,
-    PreTrainedModel,
-    Qwen2Config,
-    Qwen2ForCausalLM,
-)
+
+from tests.random_models import random_model
 
 SaveModel = Callable[..., Path]
-FAMILIES = {
-    "qwen2": (Qwen2Config, Qwen2ForCausalLM),
-    "llama": (LlamaConfig, LlamaForCausalLM),
-}
 SIZES = {
     "hidden_size": 32,
     "intermediate_size": 48,
@@ -40,9 +31,8 @@ def save_model(tmp_path: Path) -> SaveModel:
         shard: str = "1GB",
         **settings: object,
     ) -> Path:
-        config_class, model_class = FAMILIES[model_type]
         torch.manual_seed(7)
-        model: PreTrainedModel = model_class(config_class(**{**SIZES, **settings}))
+        model = random_model(model_type, **{**SIZES, **settings})
         for parameter in model.parameters():
             torch.nn.init.normal_(parameter)
         torch.nn.Module.to(model, dtype)

@@ -5,24 +5,13 @@ import json
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import (
-    Gemma3ForCausalLM,
-    Gemma3TextConfig,
-    MistralConfig,
-    MistralForCausalLM,
-    Olmo2Config,
-    Olmo2ForCausalLM,
-    Olmo3Config,
-    Olmo3ForCausalLM,
-    Qwen3Config,
-    Qwen3ForCausalLM,
-)
 
 from modnorm.checkpoint.families import decoder_config, physical_layout
 from modnorm.checkpoint.pretrained import load_pretrained
 from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.checkpoint.weights import CheckpointWeights
 from modnorm.errors import InvalidInputError
+from tests.random_models import random_model
 
 SIZES = {
     "hidden_size": 32,
@@ -33,13 +22,7 @@ SIZES = {
     "head_dim": 12,
     "vocab_size": 70,
 }
-MODELS = {
-    "gemma3_text": lambda sizes: Gemma3ForCausalLM(Gemma3TextConfig.from_dict(sizes)),
-    "mistral": lambda sizes: MistralForCausalLM(MistralConfig.from_dict(sizes)),
-    "olmo2": lambda sizes: Olmo2ForCausalLM(Olmo2Config.from_dict(sizes)),
-    "olmo3": lambda sizes: Olmo3ForCausalLM(Olmo3Config.from_dict(sizes)),
-    "qwen3": lambda sizes: Qwen3ForCausalLM(Qwen3Config.from_dict(sizes)),
-}
+MODELS = ("gemma3_text", "mistral", "olmo2", "olmo3", "qwen3")
 PRE_NORM = {
     "self_attn.qkv_proj": (96, 32),
     "self_attn.o_proj": (32, 48),
@@ -76,7 +59,7 @@ GEMMA_4B = {
 @pytest.fixture
 def save(tmp_path):
     def save(family, **changes):
-        made = MODELS[family]({**SIZES, **changes})
+        made = random_model(family, **SIZES, **changes)
         for parameter in made.parameters():
             torch.nn.init.normal_(parameter)
         made.save_pretrained(tmp_path)

@@ -13,21 +13,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import (
-    AutoConfig,
-    AutoModelForCausalLM,
-    Gemma3ForCausalLM,
-    Gemma3TextConfig,
-    MistralConfig,
-    MistralForCausalLM,
-    Olmo2Config,
-    Olmo2ForCausalLM,
-    Olmo3Config,
-    Olmo3ForCausalLM,
-    PreTrainedModel,
-    Qwen3Config,
-    Qwen3ForCausalLM,
-)
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from modnorm.checkpoint.prompts import PromptEncoder
 from modnorm.checkpoint.reference import Checkpoint, resolve_checkpoint
@@ -42,6 +28,7 @@ from modnorm.noise import Block
 from modnorm.perturbation.candidate_weights import CandidateWeights, WeightView
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.methods import build_scale_map
+from tests.random_models import random_model
 
 VOCABULARY = 1030
 WINDOW = 8
@@ -65,39 +52,25 @@ PROMPTS = [[5, 6, 7], list(range(20, 28)), [3 * i % 997 for i in range(11, 41)]]
 TOKENS = 14
 
 
-def _gemma3_text(**changes: object) -> PreTrainedModel:
-    return Gemma3ForCausalLM(Gemma3TextConfig.from_dict({**SIZES, **WINDOWS, **changes}))
-
-
-def _olmo3() -> PreTrainedModel:
-    yarn = {"rope_type": "yarn", "rope_theta": 5e5, "factor": 4.0}
-    yarn["original_max_position_embeddings"] = 64
-    plain = {"rope_type": "default", "rope_theta": 5e5}
-    ropes = {"full_attention": yarn, "sliding_attention": plain}
-    settings = {**SIZES, **WINDOWS, "rope_parameters": ropes, "tie_word_embeddings": False}
-    return Olmo3ForCausalLM(Olmo3Config.from_dict(settings))
-
-
-def _qwen3() -> PreTrainedModel:
-    return Qwen3ForCausalLM(Qwen3Config.from_dict({**SIZES, "tie_word_embeddings": True}))
-
-
-def _olmo2() -> PreTrainedModel:
-    return Olmo2ForCausalLM(Olmo2Config.from_dict({**SIZES, "tie_word_embeddings": False}))
-
-
-def _mistral(**changes: object) -> PreTrainedModel:
-    sizes = {**SIZES, "sliding_window": WINDOW, "tie_word_embeddings": False, **changes}
-    return MistralForCausalLM(MistralConfig.from_dict(sizes))
-
-
-MODELS = {
-    "gemma3_text": _gemma3_text,
-    "mistral": _mistral,
-    "olmo2": _olmo2,
-    "olmo3": _olmo3,
-    "qwen3": _qwen3,
+YARN = {
+    "rope_type": "yarn",
+    "rope_theta": 5e5,
+    "factor": 4.0,
+    "original_max_position_embeddings": 64,
 }
+ROPES = {
+    "full_attention": YARN,
+    "sliding_attention": {"rope_type": "default", "rope_theta": 5e5},
+}
+UNTIED: dict[str, object] = {"tie_word_embeddings": False}
+MODELS: dict[str, dict[str, object]] = {
+    "gemma3_text": WINDOWS,
+    "mistral": {"sliding_window": WINDOW, **UNTIED},
+    "olmo2": UNTIED,
+    "olmo3": {**WINDOWS, "rope_parameters": ROPES, **UNTIED},
+    "qwen3": {"tie_word_embeddings": True},
+}
+"""Settings of each family beside `SIZES`."""
 
 
 def save(model: PreTrainedModel, directory: Path) -> Path:
@@ -122,10 +95,10 @@ def wrap(directory: Path) -> Path:
     return directory
 
 
-def seeded(build: Any, **changes: object) -> PreTrainedModel:
+def seeded(family: str, **changes: object) -> PreTrainedModel:
     with torch.random.fork_rng():
         torch.manual_seed(5)
-        model: PreTrainedModel = build(**changes)
+        model = random_model(family, **{**SIZES, **MODELS[family], **changes})
     for name, parameter in model.named_parameters():
         if "norm" in name:
             parameter.data.add_(torch.linspace(-0.3, 0.4, parameter.numel()))
@@ -136,11 +109,9 @@ def seeded(build: Any, **changes: object) -> PreTrainedModel:
 
 @pytest.fixture(scope="module")
 def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Checkpoint]:
-    made = {
-        name: save(seeded(build), tmp_path_factory.mktemp(name)) for name, build in MODELS.items()
-    }
+    made = {name: save(seeded(name), tmp_path_factory.mktemp(name)) for name in MODELS}
     gemma = tmp_path_factory.mktemp("gemma3")
-    made["gemma3"] = wrap(save(seeded(_gemma3_text), gemma))
+    made["gemma3"] = wrap(save(seeded("gemma3_text"), gemma))
     return {name: resolve_checkpoint(str(directory)) for name, directory in made.items()}
 
 
@@ -195,7 +166,7 @@ def test_the_windows_of_these_models_matter(
     checkpoints: Mapping[str, Checkpoint], tmp_path: Path, family: str, wide_window: int | None
 ) -> None:
     narrow = TransformersEngine(checkpoints[family], device=torch.device("cpu"))
-    wide = save(seeded(MODELS[family], sliding_window=wide_window), tmp_path)
+    wide = save(seeded(family, sliding_window=wide_window), tmp_path)
     other = TransformersEngine(resolve_checkpoint(str(wide)), device=torch.device("cpu"))
     assert narrow.weights_sha256() == other.weights_sha256()
     assert texts(narrow, PROMPTS[2:]) != texts(other, PROMPTS[2:])

@@ -1,26 +1,9 @@
 """Handmade artifacts, and tiny random models of every family in float32."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import pytest
 import torch
-from transformers import (
-    Gemma3ForCausalLM,
-    Gemma3TextConfig,
-    LlamaConfig,
-    LlamaForCausalLM,
-    MistralConfig,
-    MistralForCausalLM,
-    Olmo2Config,
-    Olmo2ForCausalLM,
-    Olmo3Config,
-    Olmo3ForCausalLM,
-    PreTrainedModel,
-    Qwen2Config,
-    Qwen2ForCausalLM,
-    Qwen3Config,
-    Qwen3ForCausalLM,
-)
 
 from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.geometry.scale_map import ScaleMap
@@ -42,6 +25,7 @@ from modnorm.radius.artifact_schema import (
 )
 from modnorm.radius.objective import mean
 from modnorm.spec import DataSpec, EngineSpec, Masses
+from tests.random_models import random_model
 
 SIZES: dict[str, object] = {
     "vocab_size": 60,
@@ -59,20 +43,14 @@ WINDOWS: dict[str, object] = {
     "sliding_window": 4,
     "layer_types": ["sliding_attention", "full_attention"],
 }
-BUILDERS: Mapping[str, Callable[[], PreTrainedModel]] = {
-    "qwen2": lambda: Qwen2ForCausalLM(
-        Qwen2Config.from_dict({**SIZES, "tie_word_embeddings": True})
-    ),
-    "qwen3": lambda: Qwen3ForCausalLM(
-        Qwen3Config.from_dict({**SIZES, "tie_word_embeddings": True})
-    ),
-    "llama": lambda: LlamaForCausalLM(LlamaConfig.from_dict(SIZES)),
-    "mistral": lambda: MistralForCausalLM(MistralConfig.from_dict({**SIZES, "sliding_window": 4})),
-    "olmo2": lambda: Olmo2ForCausalLM(Olmo2Config.from_dict({**SIZES, "pad_token_id": 0})),
-    "gemma3_text": lambda: Gemma3ForCausalLM(
-        Gemma3TextConfig.from_dict({**SIZES, **WINDOWS, "tie_word_embeddings": True})
-    ),
-    "olmo3": lambda: Olmo3ForCausalLM(Olmo3Config.from_dict({**SIZES, **WINDOWS})),
+CHANGES: Mapping[str, Mapping[str, object]] = {
+    "qwen2": {"tie_word_embeddings": True},
+    "qwen3": {"tie_word_embeddings": True},
+    "llama": {},
+    "mistral": {"sliding_window": 4},
+    "olmo2": {"pad_token_id": 0},
+    "gemma3_text": {**WINDOWS, "tie_word_embeddings": True},
+    "olmo3": WINDOWS,
 }
 MODEL = Subject(name="somebody/Small", revision=None, digest="a" * 64)
 
@@ -165,15 +143,15 @@ def make_matching():
 @pytest.fixture
 def families():
     """Return the families that `checkpoint` covers."""
-    return set(BUILDERS)
+    return set(CHANGES)
 
 
-@pytest.fixture(params=BUILDERS)
+@pytest.fixture(params=CHANGES)
 def checkpoint(request, tmp_path):
     """Return a random model of each family on disk, with varied norms and no tokenizer."""
     with torch.random.fork_rng():
         torch.manual_seed(7)
-        model = BUILDERS[request.param]()
+        model = random_model(request.param, **{**SIZES, **CHANGES[request.param]})
     for name, parameter in model.named_parameters():
         if "norm" in name:
             parameter.data.add_(torch.linspace(-0.3, 0.4, parameter.numel()))
