@@ -13,8 +13,6 @@ from modnorm.errors import InvalidInputError, NotFoundError, PreconditionError, 
 from modnorm.v1 import models_pb2, models_pb2_grpc
 from services.common import students
 from services.common.channels import open_service_channel
-from services.common.server import GrpcService
-from services.common.settings import ServiceSettings
 from services.common.student_servicer import SERVICE, ModelServicer
 from services.common.student_transfer import (
     CHUNK_BYTES,
@@ -23,6 +21,7 @@ from services.common.student_transfer import (
     send_student,
 )
 from services.common.students import StudentFile, Students, list_files
+from tests.services.threaded_service import in_thread
 
 
 @pytest.fixture
@@ -53,16 +52,8 @@ def target(served):
         models_pb2_grpc.add_ModelServiceServicer_to_server(ModelServicer(served), server)
         return [SERVICE]
 
-    service = GrpcService(ServiceSettings(bind_address="127.0.0.1:0"), register)
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever)
-    thread.start()
-    asyncio.run_coroutine_threadsafe(service.start(), loop).result()
-    yield f"127.0.0.1:{service.port}"
-    asyncio.run_coroutine_threadsafe(service.stop(), loop).result()
-    loop.call_soon_threadsafe(loop.stop)
-    thread.join()
-    loop.close()
+    with in_thread(register) as address:
+        yield address
 
 
 @pytest.fixture

@@ -1,8 +1,6 @@
 """A real gRPC server with the students' service and a job service that leases trainings."""
 
-import asyncio
 import hashlib
-import threading
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
@@ -17,14 +15,14 @@ from modnorm.v1 import common_pb2, evaluation_pb2_grpc, models_pb2_grpc
 from modnorm.v1 import evaluation_pb2 as messages
 from modnorm.wire.status import to_status
 from services.common.channels import CHANNEL_OPTIONS
-from services.common.server import GrpcService
-from services.common.settings import ServiceSettings, TrainerSettings
+from services.common.settings import TrainerSettings
 from services.common.student_servicer import SERVICE, ModelServicer
 from services.common.students import Students
 from services.common.worker.shutdown import Shutdown
 from services.trainer.metrics import TrainerMetrics
 from services.trainer.training_client import TrainingClient
 from services.trainer.training_runner import TrainingRunner
+from tests.services.threaded_service import in_thread
 from tests.training.conftest import write_dataset
 
 
@@ -105,16 +103,8 @@ def target(aggregator, served):
         evaluation_pb2_grpc.add_JobServiceServicer_to_server(aggregator, server)
         return [SERVICE]
 
-    service = GrpcService(ServiceSettings(bind_address="127.0.0.1:0"), register)
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever)
-    thread.start()
-    asyncio.run_coroutine_threadsafe(service.start(), loop).result()
-    yield f"127.0.0.1:{service.port}"
-    asyncio.run_coroutine_threadsafe(service.stop(), loop).result()
-    loop.call_soon_threadsafe(loop.stop)
-    thread.join()
-    loop.close()
+    with in_thread(register) as address:
+        yield address
 
 
 @pytest.fixture
