@@ -34,7 +34,7 @@ Answers = Mapping[int, Tokens]
 
 
 @dataclass
-class Figures:
+class Savings:
     """What drafts saved."""
 
     steps: int = 0
@@ -85,8 +85,8 @@ def _read(path: Path, model: str) -> list[Answers]:
     return [answers[candidate] for candidate in sorted(answers)]
 
 
-def _replay(answers: Sequence[Answers], sources: int, count: int, candidates: int) -> Figures:
-    figures = Figures()
+def _replay(answers: Sequence[Answers], sources: int, count: int, candidates: int) -> Savings:
+    figures = Savings()
     for number in range(max(1, len(answers) - candidates), len(answers)):
         earlier = answers[max(0, number - sources) : number] if sources > 1 else answers[:sources]
         steps = []
@@ -99,7 +99,7 @@ def _replay(answers: Sequence[Answers], sources: int, count: int, candidates: in
     return figures
 
 
-def _decode(answer: Tokens, sources: Sequence[Tokens], count: int, figures: Figures) -> None:
+def _decode(answer: Tokens, sources: Sequence[Tokens], count: int, figures: Savings) -> None:
     place = CONTEXT
     figures.add("none", 0, 0, at_end=False)  # the prompt's step
     place, followed = place + 1, Followed()
@@ -118,7 +118,7 @@ def _decode(answer: Tokens, sources: Sequence[Tokens], count: int, figures: Figu
         place += accepted + 1
 
 
-def _print(count: int, sources: int, figures: Figures) -> None:
+def _print(count: int, sources: int, figures: Savings) -> None:
     accepted = sum(figures.by_source.values())
     shares = {
         name: round(value / accepted, 3) for name, value in figures.by_source.items() if value

@@ -34,7 +34,7 @@ ENDED = (
 
 
 @dataclass(frozen=True)
-class Lab:
+class ComposeLab:
     """A compose project with a published aggregator.
 
     Attributes:
@@ -56,7 +56,7 @@ class Lab:
         command = ("docker", "compose", "--project-name", self.project, "--env-file")
         return run([*command, str(self._env_file), *arguments], stdin=stdin)
 
-    def under(self, settings: Mapping[str, str], project: str = "") -> "Lab":
+    def under(self, settings: Mapping[str, str], project: str = "") -> "ComposeLab":
         """Return this project or another one with changed settings."""
         changed = dict(self.settings) | dict(settings)
         return replace(self, settings=changed, project=project or self.project)
@@ -143,7 +143,7 @@ class Lab:
 @contextmanager
 def compose_lab(
     folder: Path, runs: Path, wheels: Path | None, settings: Mapping[str, str]
-) -> Iterator[Lab]:
+) -> Iterator[ComposeLab]:
     """Write the settings of a project; remove the project at the end.
 
     Args:
@@ -163,7 +163,7 @@ def compose_lab(
     }
     if wheels:
         lines |= {"MODNORM_WHEELS": str(wheels.resolve()), "MODNORM_TORCH_INDEX": ""}
-    lab = Lab(folder, runs, target, lines, project=folder.name)
+    lab = ComposeLab(folder, runs, target, lines, project=folder.name)
     try:
         yield lab
     finally:
@@ -171,7 +171,7 @@ def compose_lab(
 
 
 @contextmanager
-def joined_host(lab: Lab) -> Iterator[Lab]:
+def joined_host(lab: ComposeLab) -> Iterator[ComposeLab]:
     """Join another host to a lab: a project without a common network.
 
     The host has the lab's settings, secrets and published addresses.

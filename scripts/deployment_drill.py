@@ -30,7 +30,7 @@ from modnorm.wire.conversions import spec_to_proto
 from scripts.compose_lab import (
     ENDED,
     UNDISTURBED,
-    Lab,
+    ComposeLab,
     compose_lab,
     inspect,
     joined_host,
@@ -104,7 +104,7 @@ def main() -> None:
     say("everything held")
 
 
-def _run_undisturbed(lab: Lab) -> Mapping[str, bytes]:
+def _run_undisturbed(lab: ComposeLab) -> Mapping[str, bytes]:
     if kept := read_results(lab.runs / UNDISTURBED):
         return kept
     lab.start("up --wait, from nothing to healthy")
@@ -113,7 +113,7 @@ def _run_undisturbed(lab: Lab) -> Mapping[str, bytes]:
     return lab.results(experiment_id, UNDISTURBED)
 
 
-def _build(lab: Lab) -> None:
+def _build(lab: ComposeLab) -> None:
     with timed("build"):
         lab.compose("--profile", "trainer", "build", "--quiet")
     for image in IMAGES:
@@ -122,7 +122,7 @@ def _build(lab: Lab) -> None:
         say(f"image {image}: {int(size) / 1e6:.0f} MB")
 
 
-def _check_fences(lab: Lab) -> None:
+def _check_fences(lab: ComposeLab) -> None:
     """Check that only the aggregator is published and that containers lack needless rights."""
     for service in SERVICES:
         (container,) = lab.containers(service)
@@ -138,7 +138,7 @@ def _check_fences(lab: Lab) -> None:
     say("fences: one published port, no root, read-only, no route out of the sandbox")
 
 
-def _survive_kills(lab: Lab, expected: Mapping[str, bytes]) -> None:
+def _survive_kills(lab: ComposeLab, expected: Mapping[str, bytes]) -> None:
     """Kill each container's process once during an experiment."""
     lab.start("up --wait, new volumes")
     experiment_id = _create_by_reflection(lab)
@@ -153,14 +153,14 @@ def _survive_kills(lab: Lab, expected: Mapping[str, bytes]) -> None:
     require_equal(expected, lab.results(experiment_id, "kill -9"), "kill -9")
 
 
-def _kill(lab: Lab, service: str, experiment_id: str) -> None:
+def _kill(lab: ComposeLab, service: str, experiment_id: str) -> None:
     """Kill a container's process and wait until it is healthy again."""
     name = experiments.ExperimentState.Name(current := lab.state(experiment_id))
     require(current not in ENDED, f"{name} before {service} was killed")
     lab.kill(service, f"while {name.rpartition('_')[2]}")
 
 
-def _kill_worker(lab: Lab) -> None:
+def _kill_worker(lab: ComposeLab) -> None:
     """Kill a worker under its supervisor; the container must continue."""
     (container,) = lab.containers("evaluator")
     before = inspect(container, "{{.RestartCount}}")
@@ -172,7 +172,7 @@ def _kill_worker(lab: Lab) -> None:
     say("kill -9 of a worker: its container continues")
 
 
-def _survive_scale_down_up_and_loss(lab: Lab, expected: Mapping[str, bytes]) -> None:
+def _survive_scale_down_up_and_loss(lab: ComposeLab, expected: Mapping[str, bytes]) -> None:
     """During a run scale out, stop and start the lab, delete its volumes and restore a backup."""
     lab.start("up --wait --scale evaluator=3, new volumes", "--scale", "evaluator=3")
     experiment_id = lab.submit(SPEC, "interrupted")
@@ -188,7 +188,7 @@ def _survive_scale_down_up_and_loss(lab: Lab, expected: Mapping[str, bytes]) -> 
     _survive_restore(lab, experiment_id, backup, expected)
 
 
-def _wait_for_workers(lab: Lab, experiment_id: str, count: int) -> None:
+def _wait_for_workers(lab: ComposeLab, experiment_id: str, count: int) -> None:
     """Wait until a number of workers have scored candidates."""
     workers: set[str] = set()
     with lab.client() as client:
@@ -203,7 +203,7 @@ def _wait_for_workers(lab: Lab, experiment_id: str, count: int) -> None:
     say(f"{count} evaluators have scored candidates")
 
 
-def _back_up(lab: Lab) -> Backup:
+def _back_up(lab: ComposeLab) -> Backup:
     """Back up a running lab with the commands of docs/deployment.md."""
     with timed("backup, in the middle of a run"):
         dump = lab.compose("exec", "-T", "postgres", "pg_dump", "-U", "modnorm", "-Fc", "modnorm")
@@ -211,7 +211,7 @@ def _back_up(lab: Lab) -> Backup:
         return dump, lab.compose(*ARTIFACTS, *tar)
 
 
-def _survive_a_host_that_comes_and_goes(lab: Lab, expected: Mapping[str, bytes]) -> None:
+def _survive_a_host_that_comes_and_goes(lab: ComposeLab, expected: Mapping[str, bytes]) -> None:
     """Join a host during a run and kill it."""
     lab = lab.under({"COMPOSE_FILE": "compose.yaml:compose.hosts.yaml"})
     lab.start("up --wait with the queue published, new volumes")
@@ -225,7 +225,7 @@ def _survive_a_host_that_comes_and_goes(lab: Lab, expected: Mapping[str, bytes])
     require_equal(expected, lab.results(experiment_id, "hosts"), "hosts")
 
 
-def _survive_with_rabbitmq(lab: Lab, expected: Mapping[str, bytes]) -> None:
+def _survive_with_rabbitmq(lab: ComposeLab, expected: Mapping[str, bytes]) -> None:
     """Use RabbitMQ as the broker, and kill it during a run."""
     url = "amqp://modnorm@rabbitmq:5672//"
     lab = lab.under({"COMPOSE_PROFILES": "rabbitmq", "MODNORM_BROKER_URL": url})
@@ -240,7 +240,7 @@ def _survive_with_rabbitmq(lab: Lab, expected: Mapping[str, bytes]) -> None:
 
 
 def _survive_restore(
-    lab: Lab, experiment_id: str, backup: Backup, expected: Mapping[str, bytes]
+    lab: ComposeLab, experiment_id: str, backup: Backup, expected: Mapping[str, bytes]
 ) -> None:
     """Restore a backup from the middle of a run into empty volumes; the run must continue."""
     dump, archive = backup
@@ -255,7 +255,7 @@ def _survive_restore(
     require_equal(expected, lab.results(experiment_id, "restored"), "restored")
 
 
-def _create_by_reflection(lab: Lab) -> str:
+def _create_by_reflection(lab: ComposeLab) -> str:
     """Create an experiment with reflection only."""
     with open_channel(lab.target, Credentials(token_file=lab.token_file), ()) as channel:
         pool = DescriptorPool(ProtoReflectionDescriptorDatabase(channel))
@@ -275,7 +275,7 @@ def _create_by_reflection(lab: Lab) -> str:
     return str(response["experiment"]["id"])
 
 
-PARTS: Mapping[str, Callable[[Lab, Mapping[str, bytes]], None]] = {
+PARTS: Mapping[str, Callable[[ComposeLab, Mapping[str, bytes]], None]] = {
     "kills": _survive_kills,
     "scale": _survive_scale_down_up_and_loss,
     "hosts": _survive_a_host_that_comes_and_goes,

@@ -13,7 +13,7 @@ from modnorm.spec import ExperimentSpec
 from modnorm.tasks.puzzles import BUNDLED
 from modnorm.tasks.puzzles import main as write_puzzles
 from modnorm.wire.channel import Credentials
-from scripts.compose_lab import UNDISTURBED, Lab, free_address, require, say
+from scripts.compose_lab import UNDISTURBED, ComposeLab, free_address, require, say
 
 TRAINED = {"method": "lora", "rank": 8, "batch_size": 4, "epochs": 60, "checkpoint_steps": 10}
 """Some hundred steps: time to be killed in."""
@@ -43,7 +43,7 @@ SPEC = ExperimentSpec.model_validate(
 )
 
 
-def survive_a_killed_trainer(lab: Lab, expected: Mapping[str, bytes]) -> None:
+def survive_a_killed_trainer(lab: ComposeLab, expected: Mapping[str, bytes]) -> None:
     """Distil twice, once with a trainer that is killed in its training: equal students."""
     del expected  # another spec
     data = lab.folder / "data"
@@ -65,7 +65,7 @@ def survive_a_killed_trainer(lab: Lab, expected: Mapping[str, bytes]) -> None:
     say(f"equal students: {students[0]}")
 
 
-def _wait_for_step(lab: Lab, experiment_id: str) -> None:
+def _wait_for_step(lab: ComposeLab, experiment_id: str) -> None:
     """Wait until a training has written a checkpoint."""
     with Client(lab.target, credentials=Credentials(token_file=lab.token_file)) as client:
         for event in client.watch(experiment_id):
@@ -77,7 +77,7 @@ def _wait_for_step(lab: Lab, experiment_id: str) -> None:
     raise SystemExit("no training step was reported")
 
 
-def _student(lab: Lab, experiment_id: str, name: str) -> Sequence[object]:
+def _student(lab: ComposeLab, experiment_id: str, name: str) -> Sequence[object]:
     """Return the best round's student of a distillation and its figures."""
     with Client(lab.target, credentials=Credentials(token_file=lab.token_file)) as client:
         (best,) = (each for each in client.get(experiment_id).rounds if each.is_best)
@@ -85,7 +85,7 @@ def _student(lab: Lab, experiment_id: str, name: str) -> Sequence[object]:
     return best.student, best.development_metric, best.heldout_metric
 
 
-def survive_a_killed_server(lab: Lab, expected: Mapping[str, bytes]) -> None:
+def survive_a_killed_server(lab: ComposeLab, expected: Mapping[str, bytes]) -> None:
     """Serve the undisturbed run and kill the server: it votes as the run did, before and after."""
     rows = [json.loads(line) for line in expected["rows/heldout.jsonl"].splitlines()][:ASKED]
     votes = _votes(expected)[:ASKED]
@@ -104,7 +104,7 @@ def survive_a_killed_server(lab: Lab, expected: Mapping[str, bytes]) -> None:
     lab.compose("down", "--volumes")
 
 
-def _run_directory(lab: Lab) -> Path:
+def _run_directory(lab: ComposeLab) -> Path:
     """Return the undisturbed run as a run directory, which names its spec."""
     folder = lab.folder / "served"
     shutil.copytree(lab.runs / UNDISTURBED, folder)
@@ -124,7 +124,7 @@ def _votes(files: Mapping[str, bytes]) -> Sequence[str | None]:
     ]
 
 
-def _asked(lab: Lab, rows: Sequence[Mapping[str, object]]) -> Sequence[str | None]:
+def _asked(lab: ComposeLab, rows: Sequence[Mapping[str, object]]) -> Sequence[str | None]:
     """Return the server's votes on rows, from outside, by the official client."""
     address = f"http://{lab.settings['MODNORM_SERVE_PUBLISH']}/v1"
     key = (lab.folder / "secrets/serve_keys").read_text(encoding="utf-8").strip()

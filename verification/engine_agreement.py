@@ -75,7 +75,7 @@ def answers_of(engine: Engine, recorder: Recorder, prompts: Prompts, cap: int) -
 
 
 @dataclass(slots=True)
-class Comparison:
+class EngineComparison:
     """Both engines and the differences of their answers."""
 
     ours: Engine
@@ -126,7 +126,7 @@ def compare(options: argparse.Namespace) -> dict[str, object]:
     reference = TransformersEngine(checkpoint, gpu_share=_SHARE)
     ours._encoder, reference._encoder = recorders  # noqa: SLF001 - engines keep tokens to themselves
     exact = CandidateLogits(checkpoint, torch.float32, best_device())
-    both = Comparison(ours, reference, recorders, exact, prompts, options.max_tokens)
+    both = EngineComparison(ours, reference, recorders, exact, prompts, options.max_tokens)
     partings: list[Parting] = []
     for seed in range(options.candidates + 1):
         sigma = options.sigma if seed else 0.0

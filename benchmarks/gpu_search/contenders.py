@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarks.gpu_search.child_processes import Child, ending
-from benchmarks.gpu_search.driver_messages import Settings
+from benchmarks.gpu_search.driver_messages import ContenderSettings
 from services.common.settings import inherited_environment
 from services.evaluator.mps import start_mps
 
@@ -87,7 +87,7 @@ def contender_named(name: str) -> Contender:
 
 @contextmanager
 def pool_of(
-    contenders: Sequence[Contender], settings: Settings, *, memory: int, weights: int
+    contenders: Sequence[Contender], settings: ContenderSettings, *, memory: int, weights: int
 ) -> Iterator[Pool]:
     """Run the engines of contenders with one pool inside the context.
 

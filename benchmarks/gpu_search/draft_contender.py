@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from vllm import RequestOutput, SamplingParams
 
-from benchmarks.gpu_search.draft_messages import Answered, Candidate, Settings
+from benchmarks.gpu_search.draft_messages import Answered, CandidateRequest, DraftSettings
 from benchmarks.gpu_search.drawn_engine import DrawnEngine
 from benchmarks.gpu_search.speaking_engine import SpeakingEngine
 from modnorm.checkpoint.reference import resolve_checkpoint
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class RecordingEngine(SpeakingEngine):
     """Records the tokens of answers, and those of each step."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: DraftSettings) -> None:
         chosen = EngineSettings(
             gpu_memory_utilization=settings.share,
             drafts=Drafts.POPULATION if settings.drafts else Drafts.NONE,
@@ -55,7 +55,7 @@ class RecordingEngine(SpeakingEngine):
         usual = DrawnEngine if self.lengths else VllmEngine
         return usual._sampling(self, index, limits)  # noqa: SLF001 - of a parent class
 
-    def answer(self, asked: Candidate) -> Answered:
+    def answer(self, asked: CandidateRequest) -> Answered:
         """Answer the prompts as a candidate."""
         self.lengths = asked.lengths
         if asked.spoken is not None:
@@ -84,7 +84,7 @@ class RecordingEngine(SpeakingEngine):
         )
 
 
-def serve(connection: Connection, settings: Settings) -> None:
+def serve(connection: Connection, settings: DraftSettings) -> None:
     """Start; send the environment; answer candidates until None arrives."""
     began = time.perf_counter()
     engine = RecordingEngine(settings)

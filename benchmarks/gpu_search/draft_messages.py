@@ -7,7 +7,7 @@ Prompts = Sequence[Sequence[int]]
 
 
 @dataclass(frozen=True)
-class Settings:
+class DraftSettings:
     """Settings of a contender.
 
     Attributes:
@@ -26,7 +26,7 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Candidate:
+class CandidateRequest:
     """A candidate to answer prompts.
 
     Attributes:

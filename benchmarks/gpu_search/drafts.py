@@ -22,7 +22,7 @@ import numpy as np
 
 from benchmarks.gpu_search.candidates import RADIUS, scale_map_of
 from benchmarks.gpu_search.child_processes import Child, ending
-from benchmarks.gpu_search.draft_messages import Answered, Candidate, Settings
+from benchmarks.gpu_search.draft_messages import Answered, CandidateRequest, DraftSettings
 from benchmarks.gpu_search.workload import Workload
 from modnorm.calibration.calibrate import calibrate
 from modnorm.checkpoint.prompts import PromptEncoder
@@ -58,7 +58,7 @@ _STRIDE = 37
 
 
 @dataclass
-class Report:
+class JsonLines:
     """Lines of JSON, written as they come."""
 
     path: Path
@@ -92,7 +92,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Measure and print lines."""
-    report, began = Report(options.out), time.monotonic()
+    report, began = JsonLines(options.out), time.monotonic()
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="drafts-")))
         small = _pair("small", SMALL, options, stack)
@@ -110,7 +110,7 @@ def _pair(
     size: str, model: str, options: argparse.Namespace, stack: ExitStack
 ) -> dict[str, Child]:
     """Start an engine without and one with drafts."""
-    plain = Settings(
+    plain = DraftSettings(
         model, drafts=False, share=_SHARES[size], cache_bytes=_CACHES[size],
         invariant=options.invariant,
     )  # fmt: skip
@@ -126,7 +126,7 @@ def _pair(
 
 
 def _measure_small(
-    engines: dict[str, Child], options: argparse.Namespace, report: Report, deadline: float
+    engines: dict[str, Child], options: argparse.Namespace, report: JsonLines, deadline: float
 ) -> list[list[list[int]]]:
     """Measure the small model; return the answers of base and `SPOKEN` without drafts."""
     checkpoint = resolve_checkpoint(SMALL)
@@ -152,20 +152,20 @@ def _measure_small(
 
 def _candidates(
     maps: dict[str, str], prompts: Sequence[Sequence[int]], options: argparse.Namespace
-) -> Iterator[tuple[str, Candidate]]:
+) -> Iterator[tuple[str, CandidateRequest]]:
     """Yield the base and the candidates, one method after the other."""
-    yield "base", Candidate(maps["randopt"], 0, 0.0, prompts, options.limit)
+    yield "base", CandidateRequest(maps["randopt"], 0, 0.0, prompts, options.limit)
     for method, radius in METHODS.items():
         count = options.candidates if method == SPOKEN else options.candidates // 3
         for seed in range(1, count + 1):
-            yield method, Candidate(maps[method], seed, radius, prompts, options.limit)
+            yield method, CandidateRequest(maps[method], seed, radius, prompts, options.limit)
 
 
 def _measure_large(
     engines: dict[str, Child],
     path: Path,
     options: argparse.Namespace,
-    report: Report,
+    report: JsonLines,
     deadline: float,
 ) -> None:
     """Measure the large model, the first candidates also without drafts."""
@@ -178,7 +178,7 @@ def _measure_large(
     for child in engines.values():
         child.ask(str(path))
     # One token each: the switch, the prompts and the end. The first ones compile kernels.
-    short = Candidate(
+    short = CandidateRequest(
         scale_map, 0, RADIUS, prompts, options.cap, spoken=0, lengths=[1] * options.rows
     )
     for _ in range(_SHORT):
@@ -186,7 +186,7 @@ def _measure_large(
             report.add("prompts", drafts=drafts, **_figures(answered))
     for number in range(options.large_candidates):
         lengths = workload.answers(number).lengths
-        candidate = Candidate(
+        candidate = CandidateRequest(
             scale_map, number, RADIUS, prompts, options.cap, spoken=number, lengths=lengths
         )
         names = BOTH if number < options.large_plain else frozenset({POPULATION})
@@ -218,7 +218,7 @@ def _joined(
     return texts
 
 
-def _started(engines: dict[str, Child], report: Report) -> dict[str, Child]:
+def _started(engines: dict[str, Child], report: JsonLines) -> dict[str, Child]:
     """Return the engines that have started; report the others."""
     started = {}
     for name, child in engines.items():
@@ -233,8 +233,8 @@ def _started(engines: dict[str, Child], report: Report) -> dict[str, Child]:
 
 def _ask(
     engines: dict[str, Child],
-    candidate: Candidate,
-    report: Report,
+    candidate: CandidateRequest,
+    report: JsonLines,
     names: frozenset[str] = BOTH,
 ) -> dict[str, Answered]:
     """Return the answers of the named engines; drop and report engines that fail."""

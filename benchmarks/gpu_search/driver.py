@@ -18,7 +18,7 @@ from modnorm.search.stopping import Threshold, Thresholds
 
 
 @dataclass(frozen=True)
-class Plan:
+class SearchPlan:
     """The candidates to evaluate, and the end of a search.
 
     Attributes:
@@ -46,7 +46,7 @@ class _Engine:
 class _Search:
     """A search in progress."""
 
-    plan: Plan
+    plan: SearchPlan
     thresholds: Thresholds
     began: float = field(default_factory=time.perf_counter)
     begun: int = 0
@@ -76,7 +76,7 @@ class _Search:
             self.thresholds.add(outcome.candidate, outcome.score)
 
 
-def search(processes: Sequence[Child], plan: Plan) -> tuple[list[CandidateOutcome], float]:
+def search(processes: Sequence[Child], plan: SearchPlan) -> tuple[list[CandidateOutcome], float]:
     """Evaluate candidates on engines; return their outcomes and the total seconds."""
     run = _Search(plan, Thresholds([plan.candidates], plan.experts or plan.candidates))
     free, busy = [_Engine(one) for one in processes], dict[Connection, _Engine]()

@@ -12,7 +12,7 @@ WARM_UP = 8
 
 
 @dataclass(frozen=True)
-class Settings:
+class ContenderSettings:
     """Settings of a contender."""
 
     model: str

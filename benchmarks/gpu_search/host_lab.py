@@ -19,7 +19,7 @@ STOP_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
-class Plan:
+class LabPlan:
     """Configuration of a lab.
 
     Attributes:
@@ -35,10 +35,10 @@ class Plan:
     postgres: bool
 
 
-class Lab:
+class HostLab:
     """Running servers."""
 
-    def __init__(self, plan: Plan, stack: ExitStack) -> None:
+    def __init__(self, plan: LabPlan, stack: ExitStack) -> None:
         self._plan = plan
         self._stack = stack
         common = {"cache_dir": plan.folder / "cache", "model_roots": plan.models}
@@ -92,10 +92,10 @@ class Lab:
 
 
 @contextmanager
-def running_lab(plan: Plan) -> Iterator[Lab]:
+def running_lab(plan: LabPlan) -> Iterator[HostLab]:
     """Run a lab without evaluators inside the context."""
     with ExitStack() as stack:
-        yield Lab(plan, stack)
+        yield HostLab(plan, stack)
 
 
 def _await(process: "subprocess.Popen[bytes]", address: str, log: Path) -> None:

@@ -24,7 +24,7 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.gpu_search.candidates import METHOD, RADIUS
-from benchmarks.gpu_search.host_lab import Plan, running_lab
+from benchmarks.gpu_search.host_lab import LabPlan, running_lab
 from benchmarks.gpu_search.report_tables import print_table
 from modnorm.client.calls import list_candidates
 from modnorm.client.client import Client
@@ -61,7 +61,7 @@ def run(options: argparse.Namespace) -> int:
     rounds: dict[int, list[Figures]] = {gpus: [] for gpus in chosen}
     with tempfile.TemporaryDirectory(prefix="lab-", ignore_cleanup_errors=True) as name:
         models = options.model.absolute().parent
-        plan = Plan(Path(name), models, options.redis, options.database == "postgres")
+        plan = LabPlan(Path(name), models, options.redis, options.database == "postgres")
         with running_lab(plan) as lab, Client(lab.target) as client:
             for gpus in chosen * options.rounds:
                 with lab.evaluators(gpus, options.engines):

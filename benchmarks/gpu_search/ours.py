@@ -12,10 +12,10 @@ from benchmarks.gpu_search.drawn_engine import DrawnEngine
 from benchmarks.gpu_search.driver_messages import (
     PARKED_LIMIT,
     WARM_UP,
+    ContenderSettings,
     EvaluateCandidate,
     Free,
     ResumeParked,
-    Settings,
     ThresholdUpdate,
 )
 from benchmarks.gpu_search.speaking_engine import SpeakingEngine
@@ -40,7 +40,7 @@ class ScoringEngine:
         worker: Another extension of vLLM's worker.
     """
 
-    def __init__(self, settings: Settings, worker: str | None = None) -> None:
+    def __init__(self, settings: ContenderSettings, worker: str | None = None) -> None:
         checkpoint = resolve_checkpoint(settings.model)
         self.engine = (SpeakingEngine if settings.texts else DrawnEngine)(
             checkpoint,
@@ -166,7 +166,7 @@ class Conversation:
         return self._threshold
 
 
-def serve(connection: Connection, settings: Settings) -> None:
+def serve(connection: Connection, settings: ContenderSettings) -> None:
     """Start on request, report readiness, then evaluate candidates until None arrives."""
     if connection.recv() is None:
         return

@@ -17,7 +17,12 @@ from vllm.platforms import current_platform
 
 from benchmarks.gpu_search.candidate_outcome import CandidateOutcome
 from benchmarks.gpu_search.candidates import RADIUS, scale_map_of, seeds_of
-from benchmarks.gpu_search.driver_messages import WARM_UP, EvaluateCandidate, Free, Settings
+from benchmarks.gpu_search.driver_messages import (
+    WARM_UP,
+    ContenderSettings,
+    EvaluateCandidate,
+    Free,
+)
 from benchmarks.gpu_search.workload import DrawnTask
 from modnorm.checkpoint.prompts import PromptEncoder
 from modnorm.checkpoint.reference import resolve_checkpoint
@@ -41,7 +46,7 @@ class _Request(Protocol):
 class PublishedLoop:
     """vLLM started as in the published code."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: ContenderSettings) -> None:
         checkpoint = resolve_checkpoint(settings.model)
         memory = _CPU if current_platform.is_cpu() else {"gpu_memory_utilization": SHARE}
         self._engine = LLM(
@@ -137,7 +142,7 @@ class PublishedLoop:
         return self._encoder.answer(request.outputs[0].token_ids)
 
 
-def serve(connection: Connection, settings: Settings) -> None:
+def serve(connection: Connection, settings: ContenderSettings) -> None:
     """Start on request, report readiness, then evaluate candidates until None arrives."""
     if connection.recv() is None:
         return

@@ -9,7 +9,7 @@ Figures = dict[str, Any]
 """Measurements of one contender as JSON."""
 
 
-class Results:
+class ResultFile:
     """A file of results, rewritten with each new one.
 
     Raises:

@@ -25,11 +25,11 @@ import numpy as np
 from benchmarks.gpu_search.candidate_outcome import CandidateOutcome, together
 from benchmarks.gpu_search.child_processes import Child, ending
 from benchmarks.gpu_search.contenders import Contender, Pool, contender_named, pool_of
-from benchmarks.gpu_search.driver import Plan, search
-from benchmarks.gpu_search.driver_messages import Settings
+from benchmarks.gpu_search.driver import SearchPlan, search
+from benchmarks.gpu_search.driver_messages import ContenderSettings
 from benchmarks.gpu_search.floor import Size
 from benchmarks.gpu_search.report_tables import print_report
-from benchmarks.gpu_search.result_file import Results
+from benchmarks.gpu_search.result_file import ResultFile
 from benchmarks.gpu_search.workload import RATES, SaidText, Workload, drawn_scores
 from modnorm.checkpoint.families import physical_layout
 from modnorm.checkpoint.prompts import PromptEncoder
@@ -62,9 +62,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Run the contenders without results and print all results."""
     workload = _workload(options)
-    results = Results(options.out, _settings(options, workload))
+    results = ResultFile(options.out, _settings(options, workload))
     texts = str(options.texts.absolute()) if options.texts else ""
-    settings = Settings(options.model, workload, options.candidates, texts=texts)
+    settings = ContenderSettings(options.model, workload, options.candidates, texts=texts)
     pending = [contender_named(name) for name in options.only if name not in results.contenders]
     pending.sort(key=_start_order)
     if pending:
@@ -113,9 +113,9 @@ def _start_order(contender: Contender) -> tuple[int, int, bool]:
 
 def _run_pool(
     contenders: Sequence[Contender],
-    settings: Settings,
+    settings: ContenderSettings,
     options: argparse.Namespace,
-    results: Results,
+    results: ResultFile,
 ) -> None:
     began = time.perf_counter()
     floor = results.content["floor"]
@@ -128,10 +128,10 @@ def _run_pool(
 
 
 def _run(
-    contender: Contender, pool: Pool, settings: Settings, options: argparse.Namespace
+    contender: Contender, pool: Pool, settings: ContenderSettings, options: argparse.Namespace
 ) -> dict[str, object]:
     print(f"{contender.name}: {contender.engines} engine(s)", flush=True)
-    plan = Plan(
+    plan = SearchPlan(
         options.candidates,
         options.experts if contender.stops else None,
         options.seconds,
@@ -158,7 +158,7 @@ def _run(
     }
 
 
-def said_texts(settings: Settings) -> SaidText | None:
+def said_texts(settings: ContenderSettings) -> SaidText | None:
     """Return the text of an answer by candidate, row and tokens; None if the model says noise."""
     if not settings.texts:
         return None

@@ -20,7 +20,7 @@ CACHES = ("VLLM_CACHE_ROOT", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "CUD
 
 
 @dataclass(frozen=True)
-class Settings:
+class StartupSettings:
     """The model, and the time of the start."""
 
     model: str
@@ -49,13 +49,13 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _start(model: str, variables: dict[str, str]) -> object:
-    settings = Settings(model, time.perf_counter())
+    settings = StartupSettings(model, time.perf_counter())
     child = Child("startup", "benchmarks.gpu_search.startup", settings, variables)
     with ending(child):
         return child.answer()
 
 
-def serve(connection: Connection, settings: Settings) -> None:
+def serve(connection: Connection, settings: StartupSettings) -> None:
     """Send the seconds since the start after each step."""
     seconds = {}
 

@@ -32,7 +32,7 @@ from modnorm.perturbation.descriptor import Descriptor
 
 
 @dataclass(frozen=True)
-class Settings:
+class SwitchSettings:
     """Settings of the measurement."""
 
     model: str
@@ -50,7 +50,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Measure and print; return 1 unless only candidates change the weights."""
-    settings = Settings(options.model, options.repeats, options.candidates)
+    settings = SwitchSettings(options.model, options.repeats, options.candidates)
     child = Child("switch", "benchmarks.gpu_search.switch", settings)
     with ending(child):
         results = child.answer()
@@ -61,7 +61,7 @@ def run(options: argparse.Namespace) -> int:
     return 0 if isinstance(results, dict) and results["no_drift"] and results["changes"] else 1
 
 
-def serve(connection: Connection, settings: Settings) -> None:
+def serve(connection: Connection, settings: SwitchSettings) -> None:
     """Send the measurements."""
     checkpoint = resolve_checkpoint(settings.model)
     scale_map = scale_map_of(checkpoint)

@@ -41,7 +41,7 @@ Generate = Callable[[], int]
 
 
 @dataclass(frozen=True)
-class Settings:
+class ThroughputSettings:
     """Settings of one contender."""
 
     name: str
@@ -74,7 +74,7 @@ def run(options: argparse.Namespace) -> int:
             child = Child(
                 name,
                 "benchmarks.gpu_search.throughput",
-                Settings(name, options.model, workload, share),
+                ThroughputSettings(name, options.model, workload, share),
                 {"VLLM_ENABLE_V1_MULTIPROCESSING": CONTENDERS[name]},
             )
             stack.enter_context(ending(child))
@@ -105,7 +105,7 @@ def _report(rates: dict[str, list[float]], out: Path | None) -> None:
         out.write_text(text + "\n")
 
 
-def serve(connection: Connection, settings: Settings) -> None:
+def serve(connection: Connection, settings: ThroughputSettings) -> None:
     """Start, then answer each request; send its tokens per second."""
     generate, close = _engine(settings) if settings.name == ENGINE else _plain(settings)
     connection.send("ready")
@@ -116,7 +116,7 @@ def serve(connection: Connection, settings: Settings) -> None:
     close()
 
 
-def _engine(settings: Settings) -> tuple[Generate, Callable[[], None]]:
+def _engine(settings: ThroughputSettings) -> tuple[Generate, Callable[[], None]]:
     from benchmarks.gpu_search.drawn_engine import DrawnEngine  # noqa: PLC0415 - loads vLLM
 
     engine = DrawnEngine(
@@ -129,7 +129,7 @@ def _engine(settings: Settings) -> tuple[Generate, Callable[[], None]]:
     return lambda: sum(done.tokens for done in engine.generate(prompts, limits)), engine.close
 
 
-def _plain(settings: Settings) -> tuple[Generate, Callable[[], None]]:
+def _plain(settings: ThroughputSettings) -> tuple[Generate, Callable[[], None]]:
     from vllm import SamplingParams  # noqa: PLC0415 - loads vLLM
 
     engine = _start(settings)
@@ -146,7 +146,7 @@ def _plain(settings: Settings) -> tuple[Generate, Callable[[], None]]:
     return generate, engine.llm_engine.engine_core.shutdown
 
 
-def _start(settings: Settings) -> "LLM":
+def _start(settings: ThroughputSettings) -> "LLM":
     """Start plain vLLM with the engine's arguments, without the worker extension."""
     from vllm import LLM  # noqa: PLC0415 - loads vLLM
 

@@ -20,7 +20,7 @@ _CACHES = frozenset({"past_key_value", "past_key_values", "use_cache", "cache_po
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ModuleCall:
     """The arguments of a module in the plain forward."""
 
     hidden: torch.Tensor
@@ -53,7 +53,7 @@ class LayerMaps:
         """Paths of the modules whose calls are captured; the empty path is the layer."""
         return ("", "self_attn", "mlp", *self.norms.values())
 
-    def sites(self, layer: nn.Module, calls: Mapping[str, Call]) -> tuple[Site, ...]:
+    def sites(self, layer: nn.Module, calls: Mapping[str, ModuleCall]) -> tuple[Site, ...]:
         """Return the maps of a layer at the captured calls, in the order of `metrics`."""
         norm = {name: layer.get_submodule(path) for name, path in self.norms.items()}
         before_mlp = next((name for name in _BEFORE_MLP if name in norm), None)
@@ -98,7 +98,9 @@ def layer_maps(model_type: object, maps: str = "default") -> LayerMaps:
     return PUBLISHED.get(str(model_type), family) if maps == "published" else family
 
 
-def capture(decoder: nn.Module, prompt: torch.Tensor, watched: Sequence[nn.Module]) -> list[Call]:
+def capture(
+    decoder: nn.Module, prompt: torch.Tensor, watched: Sequence[nn.Module]
+) -> list[ModuleCall]:
     """Run one plain forward and return the call of each watched module.
 
     Args:
@@ -106,7 +108,7 @@ def capture(decoder: nn.Module, prompt: torch.Tensor, watched: Sequence[nn.Modul
         prompt: Token ids, int64 (1, tokens), on the decoder's device.
         watched: Modules that the forward calls exactly once.
     """
-    calls: dict[nn.Module, Call] = {}
+    calls: dict[nn.Module, ModuleCall] = {}
     with ExitStack() as hooks, torch.no_grad():
         for module in watched:
             hooks.enter_context(_recording(module, calls))
@@ -115,7 +117,7 @@ def capture(decoder: nn.Module, prompt: torch.Tensor, watched: Sequence[nn.Modul
 
 
 @contextmanager
-def _recording(module: nn.Module, calls: dict[nn.Module, Call]) -> Iterator[None]:
+def _recording(module: nn.Module, calls: dict[nn.Module, ModuleCall]) -> Iterator[None]:
     def record(
         module: nn.Module, positional: tuple[object, ...], named: dict[str, object]
     ) -> None:
@@ -128,7 +130,7 @@ def _recording(module: nn.Module, calls: dict[nn.Module, Call]) -> Iterator[None
         handle.remove()
 
 
-def _call(positional: tuple[object, ...], named: Mapping[str, object]) -> Call:
+def _call(positional: tuple[object, ...], named: Mapping[str, object]) -> ModuleCall:
     hidden = positional[0] if positional else named["hidden_states"]
     if not isinstance(hidden, torch.Tensor):
         raise TypeError(f"a module was called with {type(hidden).__name__}, not an activation")
@@ -137,7 +139,7 @@ def _call(positional: tuple[object, ...], named: Mapping[str, object]) -> Call:
         for name, value in named.items()
         if name != "hidden_states" and name not in _CACHES
     }
-    return Call(hidden.detach(), MappingProxyType(options))
+    return ModuleCall(hidden.detach(), MappingProxyType(options))
 
 
 def _attention(module: nn.Module, options: Mapping[str, object]) -> FunctionalMap:

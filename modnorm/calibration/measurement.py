@@ -8,7 +8,7 @@ import torch
 
 from modnorm.calibration.frozen_model import FrozenModel
 from modnorm.calibration.layer_schedule import final_norm_seed, map_seed, scheduled_layers
-from modnorm.calibration.maps import Call, LayerMaps, Site, capture
+from modnorm.calibration.maps import LayerMaps, ModuleCall, Site, capture
 from modnorm.calibration.operator_norm import operator_norm
 from modnorm.errors import InvalidInputError
 from modnorm.spec import CalibrationSpec
@@ -59,13 +59,13 @@ def measure(
 
 def _capture(
     model: FrozenModel, maps: LayerMaps, prompt: Sequence[int], layers: Sequence[int]
-) -> tuple[dict[int, dict[str, Call]], Call]:
+) -> tuple[dict[int, dict[str, ModuleCall]], ModuleCall]:
     """Return the captured calls of each layer, by path, and the call of the final norm."""
     places = [(layer, path) for layer in layers for path in maps.watched]
     modules = [model.layers[layer].get_submodule(path) for layer, path in places]
     ids = torch.tensor([list(prompt)], device=model.device)
     *calls, final = capture(model.decoder, ids, [*modules, model.final_norm])
-    by_layer: dict[int, dict[str, Call]] = {layer: {} for layer in layers}
+    by_layer: dict[int, dict[str, ModuleCall]] = {layer: {} for layer in layers}
     for (layer, path), call in zip(places, calls, strict=True):
         by_layer[layer][path] = call
     return by_layer, final

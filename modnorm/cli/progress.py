@@ -23,7 +23,7 @@ _LINE_SECONDS = 5.0
 """Least time between plain lines of one phase."""
 
 
-class Observer(Protocol):
+class EventObserver(Protocol):
     """What gets every event."""
 
     def show(self, event: Event, base: float | None) -> None:
@@ -54,9 +54,9 @@ def display(console: Console, title: str, ensemble_size: int, *, quiet: bool) ->
 
 def follow(
     events: Iterable[Event],
-    screen: Observer,
+    screen: EventObserver,
     base_reward: Callable[[], float | None],
-    *others: Observer,
+    *others: EventObserver,
 ) -> None:
     """Show events until there are no more.
 

@@ -108,7 +108,7 @@ class MatchingSettings(_Schema):
         return self
 
 
-class Candidate(_Schema):
+class CandidateDisplacement(_Schema):
     """The displacement of one candidate (`modnorm.radius.displacement.Displacement`)."""
 
     seed: int = Field(ge=0)
@@ -126,7 +126,7 @@ class Condition(_Schema):
     kl: NonNegative
     hidden: NonNegative
     hidden_rms: NonNegative
-    candidates: tuple[Candidate, ...] = Field(min_length=1)
+    candidates: tuple[CandidateDisplacement, ...] = Field(min_length=1)
 
     @model_validator(mode="after")
     def _figures_are_means(self) -> Self:

@@ -10,7 +10,7 @@ _ROWS = 128
 
 
 @dataclass(frozen=True, slots=True)
-class Outputs:
+class ModelOutputs:
     """A model's outputs at some positions."""
 
     logits: torch.Tensor
@@ -21,9 +21,9 @@ class Outputs:
     The last is the input of the head, after the final norm.
     """
 
-    def to(self, device: torch.device) -> "Outputs":
+    def to(self, device: torch.device) -> "ModelOutputs":
         """Return the outputs on a device."""
-        return Outputs(
+        return ModelOutputs(
             self.logits.to(device, non_blocking=True), self.states.to(device, non_blocking=True)
         )
 
@@ -79,7 +79,7 @@ class DisplacementSums:
         self._length: list[float] = []
 
     @torch.inference_mode()
-    def add(self, base: Outputs, other: Outputs) -> None:
+    def add(self, base: ModelOutputs, other: ModelOutputs) -> None:
         """Add the positions of one batch.
 
         Args:

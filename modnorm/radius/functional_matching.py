@@ -17,7 +17,7 @@ from modnorm.noise import get_scheme
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.sampling import population_seeds
 from modnorm.radius.artifact_schema import (
-    Candidate,
+    CandidateDisplacement,
     Condition,
     MatchedCondition,
     MatchingDocument,
@@ -113,7 +113,7 @@ class Measurement:
     total: int
     method: str
     radius: float
-    candidate: Candidate
+    candidate: CandidateDisplacement
 
 
 def match(
@@ -180,7 +180,7 @@ def _measure(
                 scale_map=scale_map.digest,
             )
             displacement = meter.displacement(descriptor, scale_map)
-            measurements.add(key, Candidate(seed=seed, **asdict(displacement)))
+            measurements.add(key, CandidateDisplacement(seed=seed, **asdict(displacement)))
         on_step(Measurement(done, len(wanted), scale_map.method, radius, measurements[key]))
 
 

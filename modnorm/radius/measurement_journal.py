@@ -8,7 +8,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from modnorm.errors import ConflictError, InvalidInputError
-from modnorm.radius.artifact_schema import Candidate
+from modnorm.radius.artifact_schema import CandidateDisplacement
 
 Key = tuple[str, float, int]
 """Digest of the scale map, radius, seed."""
@@ -25,7 +25,7 @@ class MeasurementJournal:
     def __init__(self, path: Path, inputs: Mapping[str, object]) -> None:
         self._path = path
         self._inputs = json.loads(json.dumps(inputs))
-        self._measurements: dict[Key, Candidate] = {}
+        self._measurements: dict[Key, CandidateDisplacement] = {}
         lines = self._whole_lines()
         if lines:
             self._check(lines[0])
@@ -34,10 +34,10 @@ class MeasurementJournal:
     def __contains__(self, key: Key) -> bool:
         return key in self._measurements
 
-    def __getitem__(self, key: Key) -> Candidate:
+    def __getitem__(self, key: Key) -> CandidateDisplacement:
         return self._measurements[key]
 
-    def add(self, key: Key, measured: Candidate) -> None:
+    def add(self, key: Key, measured: CandidateDisplacement) -> None:
         """Store a measurement; it is on disk when this returns.
 
         Raises:
@@ -90,7 +90,7 @@ class MeasurementJournal:
             for line in lines:
                 content = json.loads(line)
                 scale_map, radius = content.pop("scale_map"), content.pop("radius")
-                measured = Candidate.model_validate(content)
+                measured = CandidateDisplacement.model_validate(content)
                 self._measurements[scale_map, radius, measured.seed] = measured
         except (ValueError, KeyError, TypeError, AttributeError, ValidationError) as error:
             raise self._conflict(f"a line of it is damaged: {error}") from error

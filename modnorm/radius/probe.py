@@ -11,7 +11,7 @@ from modnorm.checkpoint.config import positive
 from modnorm.checkpoint.prompts import check_fit
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.errors import InvalidInputError
-from modnorm.radius.displacement import Displacement, DisplacementSums, Outputs
+from modnorm.radius.displacement import Displacement, DisplacementSums, ModelOutputs
 
 _PADDING = 0
 """Padding token; it gets no attention and its positions are not compared."""
@@ -91,7 +91,7 @@ class _CausalModel(Protocol):
 
 
 @torch.inference_mode()
-def outputs(model: PreTrainedModel, batch: Batch) -> Outputs:
+def outputs(model: PreTrainedModel, batch: Batch) -> ModelOutputs:
     """Run a model on a batch and return its outputs at the compared positions."""
     output = cast("_CausalModel", model)(
         input_ids=batch.ids,
@@ -101,7 +101,7 @@ def outputs(model: PreTrainedModel, batch: Batch) -> Outputs:
     )
     compared = batch.compared
     states = torch.stack([state[compared] for state in output.hidden_states])
-    return Outputs(output.logits[compared], states)
+    return ModelOutputs(output.logits[compared], states)
 
 
 class Probe:
@@ -126,7 +126,7 @@ class Probe:
             sums.add(base.to(self._device), outputs(self._model, batch))
         return sums.displacement()
 
-    def _host(self, results: Outputs) -> Outputs:
+    def _host(self, results: ModelOutputs) -> ModelOutputs:
         if self._device.type != "cuda":
             return results
-        return Outputs(results.logits.cpu().pin_memory(), results.states.cpu().pin_memory())
+        return ModelOutputs(results.logits.cpu().pin_memory(), results.states.cpu().pin_memory())

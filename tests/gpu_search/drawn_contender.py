@@ -3,11 +3,11 @@
 from multiprocessing.connection import Connection
 
 from benchmarks.gpu_search.candidate_outcome import CandidateOutcome
-from benchmarks.gpu_search.driver_messages import EvaluateCandidate, Free, Settings
+from benchmarks.gpu_search.driver_messages import ContenderSettings, EvaluateCandidate, Free
 from benchmarks.gpu_search.workload import drawn_scores
 
 
-def serve(connection: Connection, settings: Settings) -> None:
+def serve(connection: Connection, settings: ContenderSettings) -> None:
     """Stop candidates whose whole score does not pass the threshold that they began with."""
     scores = drawn_scores(settings.workload, settings.population)
     while (message := connection.recv()) is not None:

@@ -47,7 +47,7 @@ def _switch(folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
     make_model(folder, "tiny", seed=1, device="cpu")
     monkeypatch.setattr(switch, "load_engine", lambda _, model: load_engine("transformers", model))
     heard = _Heard()
-    switch.serve(cast("Connection", heard), switch.Settings(str(folder), 1, 2))
+    switch.serve(cast("Connection", heard), switch.SwitchSettings(str(folder), 1, 2))
     return {name: heard.found[name] for name in ("changes", "no_drift")}
 
 

@@ -10,7 +10,7 @@ from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.methods import build_scale_map
 from modnorm.radius.artifact import RadiusArtifact
 from modnorm.radius.artifact_schema import (
-    Candidate,
+    CandidateDisplacement,
     GridDocument,
     GridRadius,
     GridSettings,
@@ -103,7 +103,7 @@ def make_grid():
 
 def _condition(kind, radius, figures, **more):
     candidates = tuple(
-        Candidate(seed=seed, kl=kl, hidden=hidden, hidden_rms=hidden, states=(hidden,))
+        CandidateDisplacement(seed=seed, kl=kl, hidden=hidden, hidden_rms=hidden, states=(hidden,))
         for seed, (kl, hidden) in enumerate(figures)
     )
     means = {

@@ -4,7 +4,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from modnorm.radius.displacement import DisplacementSums, Outputs, symmetric_kl
+from modnorm.radius.displacement import DisplacementSums, ModelOutputs, symmetric_kl
 
 
 def logits(seed, positions=5, vocabulary=40, spread=4.0):
@@ -64,7 +64,7 @@ def test_many_positions_are_computed_in_parts():
 
 def test_hidden_states_times_one_and_a_half_are_half_away():
     states = torch.randn(3, 5, 8, generator=torch.Generator().manual_seed(0))
-    base, other = Outputs(logits(1), states), Outputs(logits(1), 1.5 * states)
+    base, other = ModelOutputs(logits(1), states), ModelOutputs(logits(1), 1.5 * states)
     found = tally((base, other))
     assert found.hidden == pytest.approx(0.5, abs=1e-7)
     assert found.states == pytest.approx((0.5, 0.5, 0.5), abs=1e-7)
@@ -78,10 +78,10 @@ def test_every_position_has_equal_weight_in_any_batch():
     ).reshape(1, 7, 1)
     moved = states + torch.randn(2, 7, 4, generator=torch.Generator().manual_seed(2))
     one, two = logits(1, positions=7), logits(2, positions=7)
-    whole = tally((Outputs(one, states), Outputs(two, moved)))
+    whole = tally((ModelOutputs(one, states), ModelOutputs(two, moved)))
     parts = tally(
         *(
-            (Outputs(one[cut], states[:, cut]), Outputs(two[cut], moved[:, cut]))
+            (ModelOutputs(one[cut], states[:, cut]), ModelOutputs(two[cut], moved[:, cut]))
             for cut in (slice(0, 1), slice(1, 7))
         )
     )
@@ -96,4 +96,4 @@ def test_a_displacement_that_is_not_finite_is_reported():
     broken = logits(1)
     broken[0, 0] = torch.nan
     states = torch.ones(1, 5, 2)
-    assert not tally((Outputs(logits(1), states), Outputs(broken, states))).is_finite
+    assert not tally((ModelOutputs(logits(1), states), ModelOutputs(broken, states))).is_finite

@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from verification.fuzz.fuzzer import Figures, fuzz, slowest
+from verification.fuzz.fuzzer import FuzzResults, fuzz, slowest
 from verification.labs.secured_lab import secured_lab
 
 SHOWN = 20
@@ -31,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 1 if figures.faults else 0
 
 
-def _report(figures: Figures) -> None:
+def _report(figures: FuzzResults) -> None:
     pace = figures.requests / figures.seconds
     print(
         f"{figures.requests} requests to {len(figures.rpcs)} rpcs "

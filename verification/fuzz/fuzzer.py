@@ -91,7 +91,7 @@ def _methods(target: str, shown: Credentials) -> Iterator[MethodDescriptor]:
 
 
 @dataclass
-class Figures:
+class FuzzResults:
     """The results of a run."""
 
     requests: int = 0
@@ -181,9 +181,9 @@ class Fuzzer:
         self._maker = MessageMaker(noise, stored.words, stored.valid)
         self._identities = Identities(lab, noise)
         self.rpcs = every_rpc(lab.targets, self._identities.roles[Role.READ])
-        self._figures = Figures(rpcs=sorted({rpc.path for rpc in self.rpcs}))
+        self._figures = FuzzResults(rpcs=sorted({rpc.path for rpc in self.rpcs}))
 
-    def run(self, requests: int) -> Figures:
+    def run(self, requests: int) -> FuzzResults:
         """Send requests to every rpc."""
         began = time.perf_counter()
         with ExitStack() as stack, ThreadPoolExecutor(CONCURRENCY) as threads:
@@ -220,7 +220,7 @@ class Fuzzer:
             )
 
 
-def fuzz(lab: SecuredLab, requests: int, seed: int) -> Figures:
+def fuzz(lab: SecuredLab, requests: int, seed: int) -> FuzzResults:
     """Fuzz a new lab; the result includes violations found afterwards."""
     fuzzer = Fuzzer(lab, seed)
     before = contents(lab)
@@ -287,7 +287,7 @@ def _metadata(shown: Credentials) -> Metadata:
     return tuple(shown.metadata())
 
 
-def slowest(figures: Figures) -> Mapping[str, float]:
+def slowest(figures: FuzzResults) -> Mapping[str, float]:
     """Return the five rpcs with the largest total time, in seconds."""
     by_time = sorted(figures.slow.items(), key=lambda one: -one[1])
     return dict(by_time[:5])

@@ -56,7 +56,7 @@ Condition = Masked | AnyBit | Null
 
 
 @dataclass(frozen=True)
-class Call:
+class AllowedCall:
     """A system call that is allowed when all its conditions hold.
 
     Attributes:
@@ -108,14 +108,14 @@ def _test(condition: Condition, refuse: bytes) -> bytes:
     return body + refuse
 
 
-def _allow(call: Call) -> bytes:
+def _allow(call: AllowedCall) -> bytes:
     refuse = _instruction(_RETURN, _ERRNO | call.refusal)
     body = b"".join(_test(condition, refuse) for condition in call.conditions)
     body += _instruction(_RETURN, _ALLOW)
     return _instruction(_JUMP_EQUAL, call.number, 0, len(body) // 8) + body
 
 
-def assemble(architecture: int, calls: Iterable[Call]) -> bytes:
+def assemble(architecture: int, calls: Iterable[AllowedCall]) -> bytes:
     """Assemble a filter.
 
     Args:

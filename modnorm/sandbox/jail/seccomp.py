@@ -103,22 +103,24 @@ def supported() -> bool:
     return platform.machine() in _AUDIT_ARCH
 
 
-def allowed_calls(machine: str) -> list[bpf.Call]:
+def allowed_calls(machine: str) -> list[bpf.AllowedCall]:
     """Return the calls that the filter allows to the calling process.
 
     Args:
         machine: Architecture as `platform.machine` names it.
     """
     column = _COLUMN[machine]
-    calls = [bpf.Call(number) for pair in _PLAIN.values() if (number := pair[column]) is not None]
+    calls = [
+        bpf.AllowedCall(number) for pair in _PLAIN.values() if (number := pair[column]) is not None
+    ]
     for name, conditions in _conditions().items():
         number = _CONDITIONAL[name][column]
         if number is not None:
-            calls.append(bpf.Call(number, conditions))
+            calls.append(bpf.AllowedCall(number, conditions))
     unimplemented = _CONDITIONAL["clone3"][column]
     if unimplemented is not None:
         impossible = bpf.Masked(0, (0,), 0, negated=True)
-        calls.append(bpf.Call(unimplemented, (impossible,), errno.ENOSYS))
+        calls.append(bpf.AllowedCall(unimplemented, (impossible,), errno.ENOSYS))
     return calls
 
 

@@ -6,7 +6,7 @@ import struct
 import pytest
 
 from modnorm.sandbox.jail import seccomp
-from modnorm.sandbox.jail.bpf import AnyBit, Call, Masked, Null, assemble
+from modnorm.sandbox.jail.bpf import AllowedCall, AnyBit, Masked, Null, assemble
 
 ARCHITECTURE = 0xC000003E
 ALLOW = 0x7FFF0000
@@ -39,12 +39,12 @@ def _run(program, number, *arguments, architecture=ARCHITECTURE):
 
 
 def test_only_listed_calls_pass():
-    program = assemble(ARCHITECTURE, [Call(1), Call(7)])
+    program = assemble(ARCHITECTURE, [AllowedCall(1), AllowedCall(7)])
     assert [_run(program, number) for number in (1, 7, 0, 8)] == [ALLOW, ALLOW, EPERM, EPERM]
 
 
 def test_another_architecture_is_killed():
-    program = assemble(ARCHITECTURE, [Call(1)])
+    program = assemble(ARCHITECTURE, [AllowedCall(1)])
     assert _run(program, 1, architecture=0x40000003) == KILL
 
 
@@ -66,13 +66,13 @@ def test_another_architecture_is_killed():
     ],
 )
 def test_conditions(condition, argument, allowed):
-    program = assemble(ARCHITECTURE, [Call(9, (condition,)), Call(10)])
+    program = assemble(ARCHITECTURE, [AllowedCall(9, (condition,)), AllowedCall(10)])
     assert _run(program, 9, argument) == (ALLOW if allowed else EPERM)
     assert _run(program, 10, argument) == ALLOW
 
 
 def test_all_conditions_must_hold_and_the_refusal_is_theirs():
-    call = Call(9, (Masked(0, (1,)), Masked(1, (2,))), refusal=errno.ENOSYS)
+    call = AllowedCall(9, (Masked(0, (1,)), Masked(1, (2,))), refusal=errno.ENOSYS)
     program = assemble(ARCHITECTURE, [call])
     assert _run(program, 9, 1, 2) == ALLOW
     assert _run(program, 9, 1, 3) == 0x00050000 | errno.ENOSYS
