@@ -10,6 +10,7 @@ from modnorm.errors import InvalidInputError
 from modnorm.spec import parse_spec
 from modnorm.spec_checks import check_locally, load_splits
 from modnorm.tasks.countdown import Countdown
+from tests.faults import error_at
 
 SPLITS = ("selection", "heldout", "development", "training")
 FIELDS = {
@@ -78,9 +79,8 @@ def test_one_copied_row_is_refused_wherever_it_is(files, load, copied, into):
     second = files[copied].read_text().splitlines()[1]
     with files[into].open("a") as file:
         file.write(json.dumps({**json.loads(second), "solution": "of no interest"}) + "\n")
-    with pytest.raises(InvalidInputError) as refused:
+    with error_at(FIELDS[into]) as refused:
         load()
-    assert refused.value.field == FIELDS[into]
     assert FIELDS[copied] in refused.value.message
     assert "line 4" in refused.value.message
     assert "line 2" in refused.value.message
@@ -96,6 +96,5 @@ def test_a_whole_file_under_another_name_is_refused(files, load, tmp_path):
 
 def test_a_metric_that_fails_is_refused_before_the_search(load, monkeypatch):
     monkeypatch.setattr(Countdown, "metric", lambda *_: math.nan)
-    with pytest.raises(InvalidInputError, match="0 of them right, returned nan") as caught:
+    with error_at("task.name", "0 of them right, returned nan"):
         load()
-    assert caught.value.field == "task.name"

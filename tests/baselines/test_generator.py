@@ -13,6 +13,7 @@ from modnorm.baselines.preparation import Example, PreparationSettings, prepare
 from modnorm.baselines.zo import normaliser, tensor_weights, zo_step
 from modnorm.checkpoint.families import physical_layout
 from modnorm.errors import InvalidInputError
+from tests.faults import error_at
 
 CONFIG = Qwen2Config(
     vocab_size=40,
@@ -202,6 +203,5 @@ def test_prompts_and_padding_are_not_targets():
     ("examples", "settings"), [([], SETTINGS), (EXAMPLES, replace(SETTINGS, max_length=5))]
 )
 def test_examples_that_cannot_be_used_are_refused(examples, settings):
-    with pytest.raises(InvalidInputError) as caught:
+    with error_at("examples"):
         prepare(make_model(), LAYOUT, examples, settings)
-    assert caught.value.field == "examples"

@@ -10,8 +10,9 @@ from modnorm.calibration.frozen_model import load_frozen
 from modnorm.calibration.maps import capture
 from modnorm.calibration.operator_norm import operator_norm
 from modnorm.checkpoint.reference import resolve_checkpoint
-from modnorm.errors import CancelledError, InvalidInputError
+from modnorm.errors import CancelledError
 from modnorm.spec import CalibrationSpec
+from tests.faults import error_at
 
 SETTINGS = CalibrationSpec(examples=3, layers_per_example=2, max_length=6)
 PROMPTS = [[3, 1, 4, 1, 5, 9, 2, 6], [2, 7, 1, 8], [1, 6, 1, 8, 0], [9, 9]]
@@ -131,16 +132,14 @@ def test_an_error_of_on_progress_ends_the_calibration(small_checkpoint):
 
 @pytest.mark.parametrize("prompt", [[], [1, -1], [1, 20]])
 def test_an_unusable_prompt_is_named(small_checkpoint, prompt):
-    with pytest.raises(InvalidInputError, match="prompt 1 ") as caught:
+    with error_at("prompts", "prompt 1 "):
         calibrate(small_checkpoint, [[1], prompt], SETTINGS, task="countdown")
-    assert caught.value.field == "prompts"
 
 
 @pytest.mark.parametrize("prompts", [[], [[1, 2]]])
 def test_too_few_prompts_are_refused(small_checkpoint, prompts):
-    with pytest.raises(InvalidInputError, match="without an estimate") as caught:
+    with error_at("calibration.examples", "without an estimate"):
         calibrate(small_checkpoint, prompts, SETTINGS, task="countdown")
-    assert caught.value.field == "calibration.examples"
 
 
 def test_weights_that_are_not_finite_are_named(small_checkpoint):
@@ -148,6 +147,5 @@ def test_weights_that_are_not_finite_are_named(small_checkpoint):
     weights = load_file(path)
     weights["model.layers.1.mlp.down_proj.weight"][0, 0] = float("nan")
     save_file(weights, path, metadata={"format": "pt"})
-    with pytest.raises(InvalidInputError, match="mlp_module of layer 1 is nan") as caught:
+    with error_at("model.name", "mlp_module of layer 1 is nan"):
         calibrate(small_checkpoint, PROMPTS, SETTINGS, task="countdown", device=CPU)
-    assert caught.value.field == "model.name"

@@ -12,6 +12,7 @@ from modnorm.checkpoint.config import (
 from modnorm.checkpoint.families import physical_layout
 from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.errors import InvalidInputError
+from tests.faults import error_at
 
 
 def test_config_is_read_from_file_or_directory(tmp_path):
@@ -27,17 +28,15 @@ def test_a_config_that_is_not_an_object_is_refused(tmp_path, text):
 
 
 def test_missing_file_is_refused(tmp_path):
-    with pytest.raises(InvalidInputError) as caught:
+    with error_at("model.name") as caught:
         load_config(tmp_path)
-    assert caught.value.field == "model.name"
     assert caught.value.remedy
 
 
 @pytest.mark.parametrize("value", [0, -1, 2.0, "3", True, [1]])
 def test_sizes_must_be_positive_integers(value):
-    with pytest.raises(InvalidInputError) as caught:
+    with error_at("model.config.hidden_size"):
         positive({"hidden_size": value}, "hidden_size")
-    assert caught.value.field == "model.config.hidden_size"
 
 
 def test_missing_size_is_named():
@@ -49,9 +48,8 @@ def test_missing_size_is_named():
 def test_flags_are_booleans():
     assert flag({"mlp_bias": True}, "mlp_bias")
     assert not flag({}, "mlp_bias")
-    with pytest.raises(InvalidInputError) as caught:
+    with error_at("model.config.mlp_bias"):
         flag({"mlp_bias": 1}, "mlp_bias")
-    assert caught.value.field == "model.config.mlp_bias"
 
 
 @pytest.mark.parametrize(
@@ -67,21 +65,18 @@ def test_flags_are_booleans():
     ],
 )
 def test_sizes_that_no_model_has_are_refused_by_their_key(key, value):
-    with pytest.raises(InvalidInputError, match=f"{key} is {value:,}") as caught:
+    with error_at(f"model.config.{key}", f"{key} is {value:,}") as caught:
         positive({key: value}, key)
-    assert caught.value.field == f"model.config.{key}"
     assert caught.value.remedy
 
 
 def test_a_layout_with_too_many_layers_is_not_built():
     config = dict(load_config(resolve_checkpoint("tiny-thicket").directory))
-    with pytest.raises(InvalidInputError, match="num_hidden_layers is 1,001") as caught:
+    with error_at("model.config.num_hidden_layers", "num_hidden_layers is 1,001"):
         physical_layout({**config, "num_hidden_layers": MAX_LAYERS + 1})
-    assert caught.value.field == "model.config.num_hidden_layers"
     assert len(physical_layout({**config, "num_hidden_layers": MAX_LAYERS})) > MAX_LAYERS
 
 
 def test_a_device_is_no_configuration():
-    with pytest.raises(InvalidInputError, match="not a regular file") as caught:
+    with error_at("config", "not a regular file"):
         load_config(Path("/dev/zero"), field="config")
-    assert caught.value.field == "config"

@@ -11,6 +11,7 @@ from modnorm.checkpoint.pretrained import load_pretrained
 from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.checkpoint.weights import CheckpointWeights
 from modnorm.errors import InvalidInputError
+from tests.faults import error_at
 from tests.random_models import random_model
 
 SIZES = {
@@ -219,6 +220,5 @@ def test_a_published_config_omits_the_defaults():
     ],
 )
 def test_faults_inside_a_multimodal_config_are_named(field, change):
-    with pytest.raises(InvalidInputError) as caught:
+    with error_at(f"model.config.{field}"):
         physical_layout({**GEMMA_4B, **change})
-    assert caught.value.field == f"model.config.{field}"

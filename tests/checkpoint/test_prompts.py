@@ -9,6 +9,7 @@ from modnorm.checkpoint.prompts import PromptEncoder, check_fit
 from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.errors import InvalidInputError
 from modnorm.tasks.protocol import Message
+from tests.faults import error_at
 
 QUESTION = (Message("user", "Using the numbers [3, 7, 25], make 46.\nÉtape  2"),)
 
@@ -131,9 +132,8 @@ def test_prompts_must_leave_room_for_the_completion():
     assert check_fit([[1] * 3, [1] * 48], 2000, model) == 48
     assert check_fit([], 2000, model) == 0
     for length, room in ((49, model.max_position - 49), (model.max_position, 0)):
-        with pytest.raises(InvalidInputError, match=f" {length} prompt tokens") as caught:
+        with error_at("prompts.1", f" {length} prompt tokens") as caught:
             check_fit([[1] * 48, [1] * length], 2000, model)
-        assert caught.value.field == "prompts.1"
         cap = f"lower task.max_tokens to {room}, or "
         assert caught.value.remedy == f"{cap if room else ''}shorten or drop the row"
 
@@ -142,16 +142,14 @@ def test_an_empty_rendered_prompt_is_refused(copy):
     template = "{% for part in messages[0]['content'] %}{{ part['text'] }}{% endfor %}"
     (copy / "chat_template.jinja").write_text(template)
     prompts = [[5], encoder(copy).encode(QUESTION)]
-    with pytest.raises(InvalidInputError, match="no tokens") as caught:
+    with error_at("prompts.1", "no tokens"):
         check_fit(prompts, 1, resolve_checkpoint(str(copy)))
-    assert caught.value.field == "prompts.1"
 
 
 @pytest.mark.parametrize("token", [1024, -1])
 def test_tokens_without_embeddings_are_refused(token):
-    with pytest.raises(InvalidInputError, match=f"token {token}, .* of 0 to 1023") as caught:
+    with error_at("prompts.1", f"token {token}, .* of 0 to 1023") as caught:
         check_fit([[0, 1023], [5, token, 6]], 1, resolve_checkpoint("tiny-thicket"))
-    assert caught.value.field == "prompts.1"
     assert "tokenizer" in (caught.value.remedy or "")
 
 

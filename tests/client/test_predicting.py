@@ -6,9 +6,10 @@ import grpc
 import pytest
 
 from modnorm.client import predicting
-from modnorm.errors import InvalidInputError, PreconditionError, UnavailableError
+from modnorm.errors import PreconditionError, UnavailableError
 from modnorm.v1 import prediction_pb2 as messages
 from modnorm.wire.status import to_status
+from tests.faults import error_at
 
 QUESTIONS = [{"numbers": [number], "target": number} for number in range(7)]
 
@@ -44,9 +45,8 @@ def progress(done, rows):
 
 @pytest.mark.parametrize("questions", [QUESTIONS[0], [[1, 2]], []])
 def test_what_is_no_list_of_rows_is_refused(connect, questions):
-    with pytest.raises(InvalidInputError) as raised:
+    with error_at("questions") as raised:
         list(connect("127.0.0.1:1").predict("e1", questions))
-    assert raised.value.field == "questions"
     assert raised.value.remedy
 
 
@@ -129,7 +129,6 @@ def test_what_is_no_question_is_refused_before_a_call(predict, lab):
         ([{"numbers": [1]}, {"numbers": object()}], "row 1: not JSON"),
         ([{"numbers": "x" * predicting.MAX_BYTES}], "row 0: a question has at most"),
     ):
-        with pytest.raises(InvalidInputError, match=words) as refused:
+        with error_at("questions", words):
             predict(questions)
-        assert refused.value.field == "questions"
     assert not lab.requests

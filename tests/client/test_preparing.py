@@ -8,6 +8,7 @@ from modnorm.baselines.preparation import PreparationSettings
 from modnorm.client import preparing
 from modnorm.errors import InvalidInputError
 from modnorm.spec import DataSpec
+from tests.faults import error_at
 
 ROWS = (
     {"numbers": [3, 5, 7], "target": 15, "solution": "3 + 5 + 7"},
@@ -50,11 +51,7 @@ def test_rows_without_solutions_are_refused(tmp_path):
 def test_a_row_that_is_no_puzzle_is_named_by_file_line_and_column(tmp_path):
     data = write(tmp_path / "rows.jsonl", [ROWS[0], {"country": "France"}])
 
-    with pytest.raises(
-        InvalidInputError, match=r"rows\.jsonl, line 2, column 'numbers'"
-    ) as caught:
+    with error_at("data", r"rows\.jsonl, line 2, column 'numbers'"):
         preparing.prepare_generator(
             "tiny-thicket", None, data, PreparationSettings(), on_batch=print
         )
-
-    assert caught.value.field == "data"

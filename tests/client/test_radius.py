@@ -6,6 +6,7 @@ from modnorm.errors import InvalidInputError
 from modnorm.radius.artifact import RadiusArtifact
 from modnorm.spec import parse_spec
 from modnorm.v1.experiment_pb2 import Provenance
+from tests.faults import error_at
 
 
 @pytest.fixture
@@ -57,9 +58,8 @@ def test_a_number_stays_as_it_is(spec, tmp_path):
 
 @pytest.mark.parametrize("name", ["no/such/radius.json", "0" * 64])
 def test_an_artifact_that_is_not_there_is_refused(name, naming, tmp_path):
-    with pytest.raises(InvalidInputError) as caught:
+    with error_at("method.radius") as caught:
         carry_radius(naming(name), tmp_path)
-    assert caught.value.field == "method.radius"
     assert caught.value.remedy
 
 

@@ -5,12 +5,11 @@ import shutil
 from errno import ENOSPC
 from pathlib import Path
 
-import pytest
-
 from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.client.student_export import export_student
 from modnorm.errors import UnavailableError
 from tests.analysis.distillations import make_document
+from tests.faults import error_at
 
 BASE = resolve_checkpoint("tiny-thicket")
 
@@ -71,7 +70,6 @@ def test_a_full_disk_is_named_and_leaves_nothing(tmp_path):
         (target / "config.json").write_text("{}")
         raise OSError(ENOSPC, "No space left on device", str(target / "model.safetensors"))
 
-    with pytest.raises(UnavailableError, match="No space left on device") as refused:
+    with error_at("out", "No space left on device", kind=UnavailableError):
         export_student(make_document(0.2, [0.6], [0.5]), copy, tmp_path / "student", base=BASE)
-    assert refused.value.field == "out"
     assert list(tmp_path.iterdir()) == []

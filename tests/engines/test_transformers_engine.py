@@ -28,12 +28,12 @@ from modnorm.errors import (
     DoesNotFitError,
     EngineError,
     IncompatibleError,
-    InvalidInputError,
     PreconditionError,
 )
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.lineage import Lineage, Step
+from tests.faults import error_at
 
 Prompts = Sequence[Sequence[int]]
 LIMITS = GenerationLimits(max_tokens=48)
@@ -299,9 +299,8 @@ def test_a_failed_restore_is_noticed(
 
 
 def test_unknown_engine_is_refused(bundled: Checkpoint) -> None:
-    with pytest.raises(InvalidInputError) as caught:
+    with error_at("engine.name") as caught:
         load_engine("tensorrt", bundled)
-    assert caught.value.field == "engine.name"
     assert "transformers" in str(caught.value)
 
 
@@ -316,9 +315,8 @@ def test_unknown_engine_is_refused(bundled: Checkpoint) -> None:
 def test_settings_of_vllm_are_refused(
     bundled: Checkpoint, field: str, settings: EngineSettings
 ) -> None:
-    with pytest.raises(IncompatibleError) as caught:
+    with error_at(field, kind=IncompatibleError):
         load_engine("transformers", bundled, settings)
-    assert caught.value.field == field
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from modnorm.checkpoint.families import physical_layout
-from modnorm.errors import InvalidInputError
 from modnorm.geometry.masses import base_scales, tensor_masses
 from modnorm.geometry.tensor_roles import classify
 from modnorm.spec import Masses
+from tests.faults import error_at
 
 masses = st.floats(1e-3, 1e3)
 
@@ -83,7 +83,6 @@ def test_base_scales_do_not_depend_on_the_unit_of_mass(factor):
 
 def test_a_mass_too_small_for_a_finite_scale_is_refused():
     roles = classify(layout())
-    with pytest.raises(InvalidInputError) as caught:
+    with error_at("method.masses"):
         base_scales(tensor_masses(roles, Masses(norm=1e-310)))
-    assert caught.value.field == "method.masses"
     assert None not in base_scales(tensor_masses(roles, Masses(norm=1e-290)))

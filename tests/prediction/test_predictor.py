@@ -8,6 +8,7 @@ from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.errors import InvalidInputError
 from modnorm.prediction.base_model import BasePlace
 from modnorm.prediction.predictor import PredictionSettings, Predictor
+from tests.faults import error_at
 from tests.prediction.test_voting_experts import ensemble
 
 
@@ -18,8 +19,7 @@ def test_a_question_that_does_not_fit_the_model_is_named_by_its_place():
     placed = [("a.jsonl, line 1", {"question": "1 + 1?"})]
     assert len(predictor.encode(placed).prompts) == 1
     long = [*placed, ("a.jsonl, line 2", {"question": "1 + " * 2000})]
-    with pytest.raises(InvalidInputError, match=r"a\.jsonl, line 2: .* exceed the 2048") as caught:
+    with error_at("input", r"a\.jsonl, line 2: .* exceed the 2048"):
         predictor.encode(long)
-    assert caught.value.field == "input"
     with pytest.raises(InvalidInputError, match="no questions"):
         predictor.encode([])

@@ -6,6 +6,7 @@ import pytest
 from modnorm.errors import InvalidInputError
 from modnorm.radius.artifact import RadiusArtifact
 from modnorm.spec import parse_spec
+from tests.faults import error_at
 
 METRICS = {0.08: (0.5, 0.25), 0.16: (0.25, 0.75)}
 
@@ -35,9 +36,8 @@ def test_the_digest_is_of_the_content_not_of_its_formatting(make_grid):
 def test_a_radius_that_the_measurements_do_not_choose_is_refused(make_grid):
     content = json.loads(make_grid(METRICS, 0.16).to_json())
     content["radius"] = 0.08
-    with pytest.raises(InvalidInputError, match=r"the measurements choose 0\.16") as caught:
+    with error_at("method.radius", r"the measurements choose 0\.16"):
         RadiusArtifact.from_json(json.dumps(content))
-    assert caught.value.field == "method.radius"
 
 
 def test_a_grid_tie_goes_to_the_smaller_radius(make_grid):
@@ -107,9 +107,8 @@ def test_a_spec_gets_number_and_digest(make_grid, make_spec):
     [({"name": "frobenius"}, "method randopt"), ({"task": "gsm8k"}, "task countdown")],
 )
 def test_a_spec_of_another_method_or_task_is_refused(make_grid, make_spec, more, message):
-    with pytest.raises(InvalidInputError, match=message) as caught:
+    with error_at("method.radius", message) as caught:
         make_grid(METRICS, 0.16).resolve(make_spec("radius.json", **more))
-    assert caught.value.field == "method.radius"
     assert caught.value.remedy
 
 
@@ -157,6 +156,5 @@ def test_other_target_modules_are_refused(make_grid, make_spec):
 def test_text_that_is_no_artifact_is_refused(content, tmp_path):
     path = tmp_path / "radius.json"
     path.write_text(content, errors="surrogatepass")
-    with pytest.raises(InvalidInputError) as caught:
+    with error_at("method.radius"):
         RadiusArtifact.load(path)
-    assert caught.value.field == "method.radius"

@@ -4,10 +4,10 @@ import textwrap
 
 import pytest
 
-from modnorm.errors import InvalidInputError
 from modnorm.sandbox import Limits, Program, Verdict
 from modnorm.sandbox.execution import _verdict_of_end
 from modnorm.sandbox.jail.jail_messages import EndReason, WardenReport
+from tests.faults import error_at
 
 ROWS = {
     "arithmetic": ("def add(a, b): return a + b", ["assert add(1, 2) == 3"]),
@@ -165,9 +165,8 @@ def test_an_exception_is_reported(sandbox):
 def test_self_reported_tests_need_trust(sandbox):
     test = "for x in range(3):\n    assert f(x) == x"
     program = Program(["def f(x): return x"], ["assert f(1) == 1", test])
-    with pytest.raises(InvalidInputError) as caught:
+    with error_at("tests[1]") as caught:
         sandbox.execute(program)
-    assert caught.value.field == "tests[1]"
     assert caught.value.message.endswith("it holds: for x in range(3): assert f(x) == x")
     outcome = sandbox.execute(Program(program.sources, program.tests, trust_self_report=True))
     assert outcome.passed
@@ -182,9 +181,8 @@ def test_the_work_of_judging_is_bounded(sandbox):
 
 
 def test_a_test_that_is_not_python_is_refused(sandbox):
-    with pytest.raises(InvalidInputError) as caught:
+    with error_at("tests[0]"):
         sandbox.execute(Program([], ["assert f( == 1"]))
-    assert caught.value.field == "tests[0]"
 
 
 @pytest.mark.parametrize(
@@ -193,9 +191,8 @@ def test_a_test_that_is_not_python_is_refused(sandbox):
     ids=["nested too deep to be read", "too long"],
 )
 def test_tests_that_cannot_be_read_are_refused(sandbox, tests, field):
-    with pytest.raises(InvalidInputError) as caught:
+    with error_at(field):
         sandbox.execute(Program([], tests))
-    assert caught.value.field == field
 
 
 def test_the_whole_program_is_bounded(sandbox):
@@ -207,9 +204,8 @@ def test_the_whole_program_is_bounded(sandbox):
 @pytest.mark.parametrize("name", ["step_seconds", "memory_bytes", "tasks", "output_bytes"])
 @pytest.mark.parametrize("value", [0, -1, 2**60, float("nan")])
 def test_limits_have_a_maximum(name, value):
-    with pytest.raises(InvalidInputError) as caught:
+    with error_at(f"limits.{name}"):
         Limits(**{name: value})
-    assert caught.value.field == f"limits.{name}"
 
 
 def test_a_program_ended_by_a_signal_without_a_name_has_failed():

@@ -11,9 +11,9 @@ from modnorm.client.embedded import embedded_client
 from modnorm.client.lab_run import LabRun
 from modnorm.client.ranked import ranked_candidate
 from modnorm.client.settings import ClientSettings
-from modnorm.errors import InvalidInputError
 from modnorm.perturbation.checkpoint_export import export_candidate
 from modnorm.spec import parse_spec
+from tests.faults import error_at
 
 
 def make_spec(noise="portable-v1", **method):
@@ -71,6 +71,5 @@ def test_ranks_are_candidates_of_their_own_and_can_be_exported(client, tmp_path)
     ],
 )
 def test_impossible_ranks_are_refused_before_anything_is_stored(client, method, noise):
-    with pytest.raises(InvalidInputError, match="low-rank noise") as refused:
+    with error_at("method.rank", "low-rank noise"):
         client.submit(make_spec(noise, **method))
-    assert refused.value.field == "method.rank"

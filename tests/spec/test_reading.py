@@ -4,6 +4,7 @@ import pytest
 
 from modnorm.errors import InvalidInputError
 from modnorm.spec import MAX_POPULATION, load_spec, parse_spec
+from tests.faults import error_at
 
 ROWS = {"name": "countdown", "selection": "a", "heldout": "b"}
 SOUND = {
@@ -92,9 +93,8 @@ def test_the_first_of_many_faults_are_listed():
 
 @pytest.mark.parametrize("path", ["/dev/zero", "/dev/null"])
 def test_a_device_is_no_spec(path):
-    with pytest.raises(InvalidInputError, match="not a regular file") as caught:
+    with error_at("spec", "not a regular file"):
         load_spec(path)
-    assert caught.value.field == "spec"
 
 
 def test_a_spec_that_is_too_large_is_refused(tmp_path):

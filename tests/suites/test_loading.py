@@ -1,9 +1,9 @@
 import pytest
 import yaml
 
-from modnorm.errors import InvalidInputError
 from modnorm.suites import load_suite
 from modnorm.suites.loading import inline_files, setting
+from tests.faults import error_at
 
 METRIC = {"kind": "metric", "title": "t", "rows": ["method"]}
 SURVIVAL = {"kind": "survival", "title": "t", "thresholds": [1.0]}
@@ -78,23 +78,20 @@ def test_an_option_may_be_a_part_or_several(write, tmp_path):
     ],
 )
 def test_faults_are_named_by_field(write, changes, field, message):
-    with pytest.raises(InvalidInputError, match=message) as caught:
+    with error_at(field, message):
         load_suite(write(**changes))
-    assert caught.value.field == field
 
 
 def test_a_part_that_is_given_twice_is_refused_with_its_line(write, tmp_path):
     (tmp_path / "parts.yaml").write_text("short: {}\nlong: {}\nshort: {model: other}\n")
-    with pytest.raises(InvalidInputError, match="line 3: short appears twice") as caught:
+    with error_at("parts", "line 3: short appears twice"):
         load_suite(write(parts="parts.yaml"))
-    assert caught.value.field == "parts"
 
 
 @pytest.mark.parametrize("text", ["engine={name: vllm, name: echo}", "model=2024-13-45"])
 def test_a_setting_that_cannot_be_read_is_refused(text):
-    with pytest.raises(InvalidInputError, match="cannot read") as caught:
+    with error_at("set", "cannot read"):
         setting(text)
-    assert caught.value.field == "set"
 
 
 @pytest.mark.parametrize("text", ["[1]", "a: [", "name: a\nname: b", None])
@@ -102,9 +99,8 @@ def test_files_that_hold_no_suite_are_refused(tmp_path, text):
     path = tmp_path / "suite.yaml"
     if text is not None:
         path.write_text(text)
-    with pytest.raises(InvalidInputError) as caught:
+    with error_at("suite"):
         load_suite(path)
-    assert caught.value.field == "suite"
 
 
 @pytest.mark.parametrize(
@@ -116,15 +112,13 @@ def test_files_that_hold_no_suite_are_refused(tmp_path, text):
     ],
 )
 def test_labels_have_no_invisible_characters(write, changes, field):
-    with pytest.raises(InvalidInputError, match=r"U\+[0-9A-F]{4} at position") as caught:
+    with error_at(field, r"U\+[0-9A-F]{4} at position"):
         load_suite(write(**changes))
-    assert caught.value.field == field
 
 
 def test_a_device_is_no_suite():
-    with pytest.raises(InvalidInputError, match="not a regular file") as caught:
+    with error_at("suite", "not a regular file"):
         load_suite("/dev/zero")
-    assert caught.value.field == "suite"
 
 
 TASK = """
@@ -162,10 +156,8 @@ def test_the_text_of_a_task_file_replaces_its_name(capitals, tmp_path):
 
 
 def test_a_missing_file_names_the_cell(capitals, tmp_path):
-    with pytest.raises(InvalidInputError) as caught:
+    with error_at("cell r / t / 1"):
         inline_files(capitals(sigma=0.1), tmp_path)
-    assert caught.value.field == "cell r / t / 1"
     (tmp_path / "task.yaml").write_text(TASK)
-    with pytest.raises(InvalidInputError, match="no file absent") as caught:
+    with error_at("cell r / t / 1", "no file absent"):
         inline_files(capitals(sigma={"artifact": "absent.json"}), tmp_path)
-    assert caught.value.field == "cell r / t / 1"

@@ -21,6 +21,7 @@ from modnorm.tasks.hub_dataset import HubRows
 from modnorm.tasks.manifest import Origin
 from modnorm.tasks.row_loading import load_data
 from modnorm.tasks.splits import open_split
+from tests.faults import error_at
 
 FIELD = "task.heldout"
 COMMIT = "0123456789" * 4
@@ -151,9 +152,8 @@ LINE = '{"answer": "so\\n#### 4", "level": "easy", "question": "q4?"}'
 def test_any_change_is_refused_by_file_and_line(fetched, old, new, fault):
     path = fetched / "gsm8k" / "heldout.jsonl"
     path.write_text(path.read_text().replace(old, new))
-    with pytest.raises(InvalidInputError, match=f"{path},? ?{fault}") as caught:
+    with error_at("folder", f"{path},? ?{fault}"):
         check("gsm8k", fetched)
-    assert caught.value.field == "folder"
 
 
 def test_missing_rows_at_the_end_are_reported(fetched):
@@ -205,17 +205,15 @@ def test_a_manifest_of_another_task_is_refused(fetched):
 def test_other_rows_than_the_catalogues_are_not_fetched(folder, out):
     path = folder / "gsm8k" / "train.jsonl"
     path.write_text(path.read_text().replace("q1", "q9"))
-    with pytest.raises(InvalidInputError, match="gives rows with the digest") as caught:
+    with error_at("from", "gives rows with the digest"):
         fetch("gsm8k", out, source=folder)
-    assert caught.value.field == "from"
     assert list(out.iterdir()) == []
 
 
 def test_a_damaged_folder_is_no_source(fetched, out, tmp_path_factory):
     (fetched / "gsm8k" / "heldout.jsonl").unlink()
-    with pytest.raises(InvalidInputError, match="is missing") as caught:
+    with error_at("from", "is missing"):
         fetch("gsm8k", tmp_path_factory.mktemp("other"), source=fetched)
-    assert caught.value.field == "from"
 
 
 def test_a_source_without_the_rows_is_refused(tmp_path, data, out):
@@ -239,9 +237,8 @@ def test_an_unknown_task_has_no_data(tmp_path):
 
 def test_a_folder_that_cannot_be_written_is_refused(folder, tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(InvalidInputError, match="cannot write") as caught:
+    with error_at("to", "cannot write"):
         fetch("gsm8k", tmp_path / "file", source=folder)
-    assert caught.value.field == "to"
 
 
 def test_an_interrupted_write_leaves_no_draft(folder, out, monkeypatch):

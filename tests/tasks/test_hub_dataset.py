@@ -11,6 +11,7 @@ from modnorm.errors import InvalidInputError, PreconditionError, UnavailableErro
 from modnorm.spec import DataSpec
 from modnorm.tasks import get_task
 from modnorm.tasks.row_loading import load_data, load_rows
+from tests.faults import error_at
 
 FIELD = "task.heldout"
 COMMIT = "0123456789" * 4
@@ -77,18 +78,16 @@ def test_a_malformed_row_is_named(hub):
 
 
 def test_the_split_must_be_named():
-    with pytest.raises(InvalidInputError, match="needs a split") as caught:
+    with error_at(f"{FIELD}.split", "needs a split"):
         load(split=None)
-    assert caught.value.field == f"{FIELD}.split"
 
 
 @pytest.mark.parametrize(
     "source", ["json", "gsm8k", "a/b/c", "https://example.org/a", "a b/c", "-a/b"]
 )
 def test_an_invalid_dataset_id_is_refused(hub, source):
-    with pytest.raises(InvalidInputError, match="no Hugging Face dataset") as caught:
+    with error_at(f"{FIELD}.source", "no Hugging Face dataset"):
         load(source)
-    assert caught.value.field == f"{FIELD}.source"
     assert hub[0] == []
 
 
@@ -157,9 +156,8 @@ def test_offline_a_copy_serves_its_own_commit_only():
     assert load(name, revision=COMMIT) == ({"question": "What is 7?", "answer": "7"},)
     spec = DataSpec(source=name, split="test")
     assert load_data(get_task("gsm8k"), spec, field=FIELD).revision == COMMIT
-    with pytest.raises(UnavailableError, match=f"the copy .* is of {COMMIT}") as caught:
+    with error_at(f"{FIELD}.revision", f"the copy .* is of {COMMIT}", kind=UnavailableError):
         load(name, revision="f" * 40)
-    assert caught.value.field == f"{FIELD}.revision"
 
 
 def test_without_the_package_the_error_has_a_remedy(monkeypatch):

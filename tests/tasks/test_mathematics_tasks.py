@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from modnorm.errors import InvalidInputError
 from modnorm.tasks import get_task
+from tests.faults import error_at
 
 ANSWERS = [
     "5",
@@ -130,6 +130,5 @@ def test_the_metric_is_accuracy(name):
     ],
 )
 def test_malformed_rows_name_their_column(name, raw, column):
-    with pytest.raises(InvalidInputError) as caught:
+    with error_at(column):
         get_task(name).parse(raw)
-    assert caught.value.field == column

@@ -6,6 +6,7 @@ from modnorm.errors import EngineError, InvalidInputError, PreconditionError
 from modnorm.spec import DataSpec
 from modnorm.tasks import get_task
 from modnorm.tasks.row_loading import load_rows
+from tests.faults import error_at
 
 ROW = {
     "text": "Write a function to double a number.",
@@ -80,9 +81,8 @@ def test_a_row_whose_tests_cannot_be_judged_is_refused(make_task, scorer, tmp_pa
     rows = [ROW, {**ROW, "test_list": [*JUDGED, UNJUDGED]}]
     path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     task = make_task("mbpp", scorer)
-    with pytest.raises(InvalidInputError) as caught:
+    with error_at("task.heldout") as caught:
         load_rows(task, DataSpec(source=str(path)), field="task.heldout")
-    assert caught.value.field == "task.heldout"
     assert caught.value.message == (
         f"{path}, line 2, column 'test_list': tests[4]: only the program itself could report "
         "whether it holds: for x in (1, 2): assert double(x) == 2 * x"
@@ -151,9 +151,8 @@ def test_without_a_sandbox_there_are_prompts_but_no_judgements():
     task = get_task("mbpp")
     row = task.parse(ROW)
     assert task.messages(row)
-    with pytest.raises(PreconditionError) as caught:
+    with error_at("task.name", kind=PreconditionError):
         task.judge(row, completion(RIGHT))
-    assert caught.value.field == "task.name"
 
 
 @pytest.mark.parametrize(
@@ -166,6 +165,5 @@ def test_without_a_sandbox_there_are_prompts_but_no_judgements():
     ],
 )
 def test_malformed_rows_name_their_column(make_task, raw, column):
-    with pytest.raises(InvalidInputError) as caught:
+    with error_at(column):
         make_task("mbpp").parse(raw)
-    assert caught.value.field == column

@@ -3,6 +3,7 @@ import pytest
 from modnorm.errors import InvalidInputError
 from modnorm.tasks import get_task, scorer_names, task_names
 from modnorm.tasks.registry import ENTRY_POINTS
+from tests.faults import error_at
 
 CAPS = {
     "countdown": 1024,
@@ -44,16 +45,14 @@ def test_only_mbpp_has_scorers_that_trust_the_program(make_task):
 
 
 def test_an_unknown_task_is_refused_with_the_known_ones():
-    with pytest.raises(InvalidInputError) as caught:
+    with error_at("task.name") as caught:
         get_task("chess")
-    assert caught.value.field == "task.name"
     assert "countdown, gsm8k" in str(caught.value)
 
 
 def test_an_unknown_scorer_is_refused_with_the_known_ones():
-    with pytest.raises(InvalidInputError) as caught:
+    with error_at("task.scorer") as caught:
         get_task("gsm8k", scorer="gsm8k-v9")
-    assert caught.value.field == "task.scorer"
     assert caught.value.remedy == "did you mean gsm8k-v2? one of gsm8k-v2, gsm8k-reference-v1"
 
 
@@ -104,7 +103,6 @@ def test_a_task_of_another_package_is_found_by_its_entry_point(install):
 )
 def test_a_broken_task_of_another_package_is_refused_by_its_name(install, body, message):
     install("sums", body)
-    with pytest.raises(InvalidInputError, match=message) as caught:
+    with error_at("task.name", message) as caught:
         get_task("sums")
-    assert caught.value.field == "task.name"
     assert caught.value.remedy

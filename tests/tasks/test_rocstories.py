@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from modnorm.errors import InvalidInputError
 from modnorm.tasks import get_task
 from modnorm.tasks.rocstories import order_score, published_order, right_order, stated_order
+from tests.faults import error_at
 
 TASK = get_task("rocstories")
 PUBLISHED = get_task("rocstories", scorer="reference")
@@ -123,6 +123,5 @@ def test_judging_never_raises(completion):
     ],
 )
 def test_malformed_rows_name_their_column(raw, column):
-    with pytest.raises(InvalidInputError) as caught:
+    with error_at(column):
         TASK.parse(raw)
-    assert caught.value.field == column

@@ -12,6 +12,7 @@ from modnorm.tasks import get_task
 from modnorm.tasks.protocol import Message
 from modnorm.tasks.row_loading import encode_rows, load_rows, parse_row, rows_digest
 from modnorm.tasks.rows import prompts_digest
+from tests.faults import error_at
 
 TASK = get_task("countdown")
 FIELD = "task.selection"
@@ -38,17 +39,15 @@ def test_offset_and_limit_cut_the_rows(write_rows, name):
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_fewer_rows_than_the_limit_are_refused(write_rows, name):
-    with pytest.raises(InvalidInputError, match="has 4 rows after the first 1") as caught:
+    with error_at(f"{FIELD}.limit", "has 4 rows after the first 1") as caught:
         load(write_rows(name), offset=1, limit=5)
-    assert caught.value.field == f"{FIELD}.limit"
     assert caught.value.remedy == "at most 4"
 
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_no_rows_after_the_offset_are_refused(write_rows, name):
-    with pytest.raises(InvalidInputError, match="has no rows after the first 5") as caught:
+    with error_at(FIELD, "has no rows after the first 5"):
         load(write_rows(name), offset=5)
-    assert caught.value.field == FIELD
 
 
 @pytest.mark.parametrize(
@@ -64,9 +63,8 @@ def test_an_empty_file_is_refused(tmp_path, name, content):
 def test_a_row_that_breaks_the_schema_is_named_by_line_and_column(tmp_path):
     path = tmp_path / "rows.jsonl"
     path.write_text('{"numbers": [1], "target": 1}\n\n{"numbers": [1]}\n')
-    with pytest.raises(InvalidInputError, match="line 3, column 'target': is missing") as caught:
+    with error_at(FIELD, "line 3, column 'target': is missing"):
         load(path)
-    assert caught.value.field == FIELD
     path = tmp_path / "rows.json"
     path.write_text('[{"numbers": [1], "target": 1}, {"target": 1}]')
     with pytest.raises(InvalidInputError, match="row 2, column 'numbers'"):

@@ -3,6 +3,7 @@ import pytest
 from modnorm.errors import PreconditionError, UnavailableError
 from modnorm.sandbox import Sandbox
 from modnorm.tasks import check_sandbox, runs_programs, task_names
+from tests.faults import error_at
 
 
 def test_only_mbpp_runs_programs():
@@ -14,9 +15,8 @@ def test_other_tasks_need_no_sandbox():
 
 
 def test_a_task_that_runs_programs_is_refused_without_a_sandbox():
-    with pytest.raises(PreconditionError, match="no sandbox") as caught:
+    with error_at("task.name", "no sandbox", kind=PreconditionError) as caught:
         check_sandbox("mbpp", None)
-    assert caught.value.field == "task.name"
     assert "sandbox service" in str(caught.value)
 
 

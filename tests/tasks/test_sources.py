@@ -3,6 +3,7 @@ import pytest
 from modnorm.errors import InvalidInputError
 from modnorm.spec import DataSpec
 from modnorm.tasks.sources import bundled_names, open_source
+from tests.faults import error_at
 
 FIELD = "task.heldout"
 
@@ -21,15 +22,13 @@ def test_bundled_data_are_read_by_name():
 
 @pytest.mark.parametrize("name", ["", "nothing", "../data/countdown-heldout", "README"])
 def test_unknown_bundled_data_are_refused_with_the_known_names(name):
-    with pytest.raises(InvalidInputError, match="countdown-heldout") as caught:
+    with error_at(f"{FIELD}.source", "countdown-heldout"):
         read(f"bundled:{name}")
-    assert caught.value.field == f"{FIELD}.source"
 
 
 def test_a_missing_file_is_refused(tmp_path):
-    with pytest.raises(InvalidInputError, match="there is no file") as caught:
+    with error_at(f"{FIELD}.source", "there is no file"):
         read(tmp_path / "none.jsonl")
-    assert caught.value.field == f"{FIELD}.source"
 
 
 def test_a_folder_without_a_split_is_refused(write_rows, tmp_path, monkeypatch):
@@ -40,9 +39,8 @@ def test_a_folder_without_a_split_is_refused(write_rows, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     cases = {str(root): None, "./data": None, "rows.jsonl": (tmp_path,)}
     for source, roots in cases.items():
-        with pytest.raises(InvalidInputError, match="is a folder and needs a split") as caught:
+        with error_at(f"{FIELD}.split", "is a folder and needs a split") as caught:
             read(source, roots)
-        assert caught.value.field == f"{FIELD}.split"
         there = "put a file of rows" if source == "rows.jsonl" else "one of test, train"
         assert there in str(caught.value)
     with pytest.raises(InvalidInputError, match=r"there is no file .* under the data roots"):
@@ -68,9 +66,8 @@ def test_an_unknown_format_is_refused(tmp_path):
 @pytest.mark.parametrize("option", ["config", "revision"])
 def test_options_of_datasets_do_not_go_with_files(write_rows, option):
     for source in (write_rows("rows.jsonl"), "bundled:countdown-heldout", "split:gsm8k/heldout"):
-        with pytest.raises(InvalidInputError, match=f"has no {option}") as caught:
+        with error_at(f"{FIELD}.{option}", f"has no {option}"):
             read(source, **{option: "main"})
-        assert caught.value.field == f"{FIELD}.{option}"
     with pytest.raises(InvalidInputError, match="has no split"):
         read("bundled:countdown-heldout", split="main")
 
@@ -86,9 +83,8 @@ def test_a_split_of_a_folder_is_its_file_of_that_name(write_rows, name, tmp_path
 
 def test_a_folder_without_the_split_is_refused(write_rows, tmp_path):
     root = write_rows("data/train.jsonl").parent
-    with pytest.raises(InvalidInputError, match=f"no file of rows named test in {root}") as caught:
+    with error_at(f"{FIELD}.split", f"no file of rows named test in {root}"):
         read(root, split="test")
-    assert caught.value.field == f"{FIELD}.split"
     (tmp_path / "roots").mkdir()
     for source, split in ((root, "train"), (tmp_path / "roots", "../data/train")):
         with pytest.raises(InvalidInputError, match="under the data roots"):
@@ -115,9 +111,8 @@ def test_a_malformed_line_of_a_folder_is_named(tmp_path):
 def test_a_malformed_line_is_named(tmp_path, line, fault):
     path = tmp_path / "rows.jsonl"
     path.write_bytes(b'{"a": 1}\n' * 16 + line + b"\n")
-    with pytest.raises(InvalidInputError, match=f"line 17: {fault}") as caught:
+    with error_at(FIELD, f"line 17: {fault}"):
         read(path)
-    assert caught.value.field == FIELD
 
 
 @pytest.mark.parametrize(

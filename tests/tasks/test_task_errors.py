@@ -17,6 +17,7 @@ from modnorm.tasks.gsm8k import Gsm8k
 from modnorm.tasks.protocol import Judgement, Message, Row
 from modnorm.tasks.row_loading import load_rows
 from modnorm.tasks.task_errors import metric, render_prompts
+from tests.faults import error_at
 
 COMPLETION = Completion(0, "#### 1", tokens=1, finish=Finish.STOP)
 
@@ -78,9 +79,8 @@ def test_a_malformed_judgement_is_named(reward: Any, vote: Any, correct: Any) ->
         def judge(self, row: Row, completion: str) -> Judgement:
             return Judgement(reward, vote, correct)
 
-    with pytest.raises(IncompatibleError, match="task malformed, row 0: judge") as raised:
+    with error_at("task.name", "task malformed, row 0: judge", kind=IncompatibleError) as raised:
         _judge(Malformed(), {}, COMPLETION, "row 0")
-    assert raised.value.field == "task.name"
     assert str(raised.value.remedy).startswith("return a Judgement")
 
 

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from modnorm.errors import CancelledError, InvalidInputError, PreconditionError
+from modnorm.errors import CancelledError, PreconditionError
 from modnorm.training import TrainingProgress, train_in_child
 from modnorm.training.fine_tuning import train
 from modnorm.training.job import STATE
+from tests.faults import error_at
 
 
 def test_a_child_trains_the_student_of_this_process(make_job):
@@ -33,9 +34,8 @@ def test_a_cancelled_child_ends_and_leaves_its_checkpoints(make_job):
 def test_an_error_keeps_its_kind_and_its_field(make_job, tmp_path):
     empty = tmp_path / "empty.jsonl"
     empty.write_text("")
-    with pytest.raises(InvalidInputError, match="no examples") as caught:
+    with error_at("dataset", "no examples"):
         train_in_child(make_job(dataset=empty))
-    assert caught.value.field == "dataset"
 
 
 def test_a_child_ends_with_its_parent(make_job, tmp_path):

@@ -7,6 +7,7 @@ import pytest
 from modnorm.errors import InvalidInputError
 from modnorm.tasks.protocol import Message
 from modnorm.training import TrainingExample, read_examples
+from tests.faults import error_at
 
 PROMPT = [{"role": "system", "content": "s"}, {"role": "user", "content": "u"}]
 ANSWER = [{"role": "assistant", "content": "a"}]
@@ -44,9 +45,8 @@ def test_examples_are_read_in_order_without_their_provenance(write):
 )
 def test_a_fault_names_its_line(write, line, message):
     good = json.dumps({"prompt": PROMPT, "completion": ANSWER})
-    with pytest.raises(InvalidInputError, match=message) as caught:
+    with error_at("dataset", message):
         read_examples(write(good, line))
-    assert caught.value.field == "dataset"
 
 
 @pytest.mark.parametrize("separator", ["\u2028", "\u2029", "\x85", "\r", "\x0c"])

@@ -14,13 +14,14 @@ from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.checkpoint.weights import CheckpointWeights, weights_sha256
 from modnorm.engines import load_engine
 from modnorm.engines.protocol import GenerationLimits
-from modnorm.errors import CancelledError, CandidateError, InvalidInputError, UnavailableError
+from modnorm.errors import CancelledError, CandidateError, UnavailableError
 from modnorm.spec import TrainingSpec
 from modnorm.training import TrainingJob, TrainingProgress
 from modnorm.training.encoding import IGNORED, encode_examples
 from modnorm.training.examples import read_examples
 from modnorm.training.fine_tuning import train
 from modnorm.training.job import ADAPTER, STATE, STUDENT
+from tests.faults import error_at
 from tests.training.conftest import SHORT, write_dataset
 
 FULL = TrainingSpec(method="full", batch_size=4, epochs=2, checkpoint_steps=2, learning_rate=1e-4)
@@ -203,9 +204,8 @@ def test_a_cancelled_training_goes_on_later(make_job):
 
 def test_a_diverging_training_fails_with_a_remedy(make_job):
     extreme = FULL.model_copy(update={"learning_rate": 1e36, "warmup": 0.0})
-    with pytest.raises(CandidateError, match="diverged") as caught:
+    with error_at("training.learning_rate", "diverged", kind=CandidateError):
         train(make_job(training=extreme))
-    assert caught.value.field == "training.learning_rate"
 
 
 def test_examples_beyond_the_longest_sequence_are_left_out(make_job, tmp_path):
@@ -217,9 +217,8 @@ def test_examples_beyond_the_longest_sequence_are_left_out(make_job, tmp_path):
     outcome = train(make_job(training=short))
     assert outcome.left_out > 0
     assert outcome.examples + outcome.left_out == 12
-    with pytest.raises(InvalidInputError) as caught:
+    with error_at("training.max_length"):
         train(make_job("none", training=SHORT.model_copy(update={"max_length": 4})))
-    assert caught.value.field == "training.max_length"
 
 
 def test_training_calls_no_network(make_job, monkeypatch):

@@ -7,6 +7,7 @@ from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.checkpoint.weights import CheckpointWeights
 from modnorm.errors import CandidateError, UnavailableError
 from modnorm.training.student import write_student
+from tests.faults import error_at
 
 
 @pytest.fixture
@@ -25,9 +26,8 @@ def parameters():
 def test_a_place_that_cannot_be_written_names_the_setting(parameters, tmp_path):
     taken = tmp_path / "taken"
     taken.write_text("a file")
-    with pytest.raises(UnavailableError, match="cannot write") as refused:
+    with error_at("train_dir", "cannot write", kind=UnavailableError) as refused:
         write_student(resolve_checkpoint("tiny-thicket"), parameters, taken / "student", {})
-    assert refused.value.field == "train_dir"
     assert "MODNORM_TRAIN_DIR" in (refused.value.remedy or "")
 
 

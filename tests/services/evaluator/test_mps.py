@@ -12,6 +12,7 @@ import torch
 
 from modnorm.errors import UnavailableError
 from services.evaluator.mps import CONTROL, LOGS, PIPES, chosen_mps, running_mps, start_mps
+from tests.faults import error_at
 
 DAEMON = """#!/bin/sh
 pipes="${CUDA_MPS_PIPE_DIRECTORY:-DEFAULT}"
@@ -71,9 +72,8 @@ def test_a_daemon_that_does_not_start_is_an_error(script, inherited, tmp_path):
         tool.write_text(f'#!/bin/sh\ncat >/dev/null\ntest -n "$1" || exit 1\n{script}\n')
         tool.chmod(stat.S_IRWXU)
     inherited["PATH"] = f"{tmp_path / 'bin'}{os.pathsep}/bin"
-    with pytest.raises(UnavailableError) as caught:
+    with error_at("mps", kind=UnavailableError):
         start_mps(inherited, tmp_path)
-    assert caught.value.field == "mps"
 
 
 @pytest.mark.skipif(

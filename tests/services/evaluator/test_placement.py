@@ -15,6 +15,7 @@ from services.evaluator.placement import (
     environment_of,
     grouped,
 )
+from tests.faults import error_at
 
 
 @pytest.fixture
@@ -78,17 +79,15 @@ def test_engines_share_a_gpu_with_mps_or_on_request(changes, has_mps, engines):
 
 def test_a_worker_with_several_gpus_shares_none():
     settings = SupervisorSettings(engines_per_gpu="2", gpus_per_worker=2)
-    with pytest.raises(InvalidInputError) as caught:
+    with error_at("engines_per_gpu"):
         engines_per_gpu(settings, has_mps=True)
-    assert caught.value.field == "engines_per_gpu"
 
 
 def test_gpus_are_grouped_for_models_that_are_spread():
     assert grouped(("0", "1", "2", "3"), 2) == ("0,1", "2,3")
     assert grouped((), 2) == ()
-    with pytest.raises(InvalidInputError) as caught:
+    with error_at("gpus_per_worker"):
         grouped(("0", "1", "2"), 2)
-    assert caught.value.field == "gpus_per_worker"
 
 
 def test_workers_of_a_gpu_share_its_memory_and_nothing_else():

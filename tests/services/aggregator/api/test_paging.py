@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from modnorm.errors import InvalidInputError
 from services.aggregator.api.paging import MAX_PAGE, decode_token, encode_token, page_size
+from tests.faults import error_at
 
 
 @given(st.integers(-(2**31) + 1, 2**31 - 1), st.text(max_size=20))
@@ -33,9 +34,8 @@ def test_no_token_is_the_start():
     ],
 )
 def test_tokens_of_other_lists_and_junk_are_refused(token):
-    with pytest.raises(InvalidInputError) as caught:
+    with error_at("page_token"):
         decode_token(token, "list", (0,))
-    assert caught.value.field == "page_token"
 
 
 @pytest.mark.parametrize("position", [(float("nan"), "a"), (1.0, "\ud800")])

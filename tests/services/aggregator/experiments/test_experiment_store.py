@@ -8,6 +8,7 @@ from modnorm.errors import ConflictError, NotFoundError
 from services.aggregator.experiments.experiment_store import experiment_id_of
 from services.aggregator.storage.states import ArtifactKind, ExperimentState
 from services.aggregator.storage.stored_artifacts import StoredText
+from tests.faults import error_at
 
 
 def test_a_request_makes_one_experiment(world):
@@ -19,9 +20,8 @@ def test_a_request_makes_one_experiment(world):
 
 def test_a_request_id_belongs_to_one_spec(world):
     world.create("a", seed=1)
-    with pytest.raises(ConflictError) as caught:
+    with error_at("request_id", kind=ConflictError):
         world.create("a", seed=2)
-    assert caught.value.field == "request_id"
     with pytest.raises(ConflictError):
         world.stores.experiments.find("a", world.spec(seed=2))
     assert world.stores.experiments.find("a", world.spec(seed=1)) is not None

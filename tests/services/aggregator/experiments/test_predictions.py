@@ -5,12 +5,13 @@ import json
 import pytest
 from sqlalchemy import text
 
-from modnorm.errors import InvalidInputError, NotFoundError, PreconditionError
+from modnorm.errors import NotFoundError, PreconditionError
 from modnorm.prediction.ranked_votes import ExpertAnswer, Prediction, RankedVotes
 from services.aggregator.experiments.predictions import KEPT_SECONDS, AskedQuestions
 from services.aggregator.storage.lab_counts import LabCountStore
 from services.aggregator.storage.states import ExperimentState, FailureKind, JobState, Split
 from services.aggregator.web.run_queries import list_experiments
+from tests.faults import error_at
 from tests.services.aggregator.world import LEASE_SECONDS, World, synthetic_answers
 
 ROWS = 9
@@ -220,6 +221,5 @@ def test_what_cannot_be_predicted_is_refused(world, ask):
     with pytest.raises(PreconditionError, match="the experiment is selecting"):
         store.open(ask(experiment=live))
     wrong = AskedQuestions(ask().experiment_id, None, None, [("row 0", {"target": 1})], False)
-    with pytest.raises(InvalidInputError, match="row 0, column 'question'") as refused:
+    with error_at("questions", "row 0, column 'question'"):
         store.open(wrong)
-    assert refused.value.field == "questions"

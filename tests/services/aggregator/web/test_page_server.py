@@ -14,6 +14,7 @@ from services.aggregator.web.lab_catalog import LabCatalog
 from services.aggregator.web.page_server import PageServer
 from services.aggregator.web.stored_run import PageStores
 from services.common.settings import AggregatorSettings
+from tests.faults import error_at
 
 
 @pytest.fixture
@@ -89,9 +90,8 @@ def test_a_malformed_address_is_refused(catalog, address):
 def test_a_port_in_use_is_named(serve, catalog):
     port = serve(page_address="127.0.0.1:0").rpartition(":")[2]
     other = PageServer(AggregatorSettings(page_address=f"127.0.0.1:{port}"), catalog)
-    with pytest.raises(UnavailableError) as refused:
+    with error_at("MODNORM_PAGE_ADDRESS", kind=UnavailableError):
         other.start()
-    assert refused.value.field == "MODNORM_PAGE_ADDRESS"
     other.stop()
 
 
