@@ -11,6 +11,7 @@ import typer
 import yaml
 
 from modnorm.cli.commands import COMMANDS
+from verification.labs.bundled_tasks import bundled_task
 
 COMPUTING = {"celery", "matplotlib", "torch", "transformers"}
 HEAVY = {
@@ -39,11 +40,7 @@ try:
 finally:
     print(json.dumps(sorted(sys.modules)), file=sys.stderr)
 """
-TASK = {
-    "name": "countdown",
-    "selection": {"source": "bundled:countdown-selection", "limit": 8},
-    "heldout": {"source": "bundled:countdown-heldout", "limit": 8},
-}
+TASK = bundled_task("countdown", selection=8, heldout=8)
 SPEC = {
     "model": "tiny-thicket",
     "task": TASK,

@@ -27,6 +27,7 @@ from services.aggregator.storage import dialects
 from services.common.healthcheck import check
 from services.embedded import start
 from services.evaluator.celery_worker import Worker
+from verification.labs.bundled_tasks import bundled_task
 from verification.labs.waiting import wait_until
 
 
@@ -69,12 +70,7 @@ def small_spec():
     return parse_spec(
         {
             "model": "tiny-thicket",
-            "task": {
-                "name": "countdown",
-                "selection": {"source": "bundled:countdown-selection", "limit": 2},
-                "heldout": {"source": "bundled:countdown-heldout", "limit": 2},
-                "max_tokens": 2,
-            },
+            "task": bundled_task("countdown", selection=2, heldout=2, max_tokens=2),
             "method": {"name": "randopt", "sigma": 0.005},
             "population": {"size": 1},
         }
@@ -321,11 +317,7 @@ def test_a_lab_without_a_trainer_refuses_distillations(tmp_path, monkeypatch):
     spec = parse_spec(
         {
             "model": "tiny-thicket",
-            "task": {
-                "name": "countdown",
-                "selection": {"source": "bundled:countdown-selection", "limit": 2},
-                "heldout": {"source": "bundled:countdown-heldout", "limit": 2},
-            },
+            "task": bundled_task("countdown", selection=2, heldout=2),
             "method": {"name": "randopt", "sigma": 0.006},
             "population": {"size": 2},
             "distillation": {

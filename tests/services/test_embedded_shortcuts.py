@@ -12,6 +12,7 @@ from modnorm.spec import parse_spec
 from modnorm.v1 import evaluation_pb2 as evaluation
 from modnorm.v1 import experiment_pb2 as experiments
 from services.embedded import start
+from verification.labs.bundled_tasks import bundled_task
 
 
 def spec(statistics):
@@ -19,12 +20,7 @@ def spec(statistics):
         {
             "name": statistics,
             "model": "tiny-thicket",
-            "task": {
-                "name": "gsm8k",
-                "selection": {"source": "bundled:word-problems-selection", "limit": 10},
-                "heldout": {"source": "bundled:word-problems-heldout", "limit": 8},
-                "max_tokens": 96,
-            },
+            "task": bundled_task("gsm8k", selection=10, heldout=8, max_tokens=96),
             "method": {"name": "randopt", "sigma": 0.02},
             "population": {
                 "size": 10,

@@ -10,6 +10,7 @@ from modnorm.client.settings import ClientSettings
 from modnorm.client.unfinished_runs import read_unfinished
 from modnorm.spec import parse_spec
 from services.embedded_state import DATABASE
+from verification.labs.bundled_tasks import bundled_task
 
 
 def spec(name):
@@ -17,11 +18,7 @@ def spec(name):
         {
             "name": name,
             "model": "tiny-thicket",
-            "task": {
-                "name": "countdown",
-                "selection": {"source": "bundled:countdown-selection", "limit": 2},
-                "heldout": {"source": "bundled:countdown-heldout", "limit": 2},
-            },
+            "task": bundled_task("countdown", selection=2, heldout=2),
             "method": {"name": "randopt", "sigma": 0.005},
             "population": {"size": 3},
         }

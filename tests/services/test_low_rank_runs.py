@@ -14,6 +14,7 @@ from modnorm.client.settings import ClientSettings
 from modnorm.perturbation.checkpoint_export import export_candidate
 from modnorm.spec import parse_spec
 from tests.faults import error_at
+from verification.labs.bundled_tasks import bundled_task
 
 
 def make_spec(noise="portable-v1", **method):
@@ -21,12 +22,7 @@ def make_spec(noise="portable-v1", **method):
     return parse_spec(
         {
             "model": "tiny-thicket",
-            "task": {
-                "name": "countdown",
-                "selection": {"source": "bundled:countdown-selection", "limit": 2},
-                "heldout": {"source": "bundled:countdown-heldout", "limit": 2},
-                "max_tokens": 2,
-            },
+            "task": bundled_task("countdown", selection=2, heldout=2, max_tokens=2),
             "method": method,
             "population": {"size": 2, "noise": noise, "statistics": "full"},
             "calibration": {"examples": 2, "iterations": 1, "max_length": 8},

@@ -19,6 +19,7 @@ from modnorm.analysis.run_data import (
 )
 from modnorm.search.ranking import select_experts
 from modnorm.suites import Cell, LoadedSuite, load_suite
+from verification.labs.bundled_tasks import bundled_task
 
 SUITE: dict[str, object] = {
     "name": "small",
@@ -33,13 +34,7 @@ SUITE: dict[str, object] = {
             "MN": {"method": {"name": "modular_norm", "radius": 0.2}},
         },
         "task": {
-            name: {
-                "task": {
-                    "name": "countdown",
-                    "selection": {"source": "bundled:countdown-selection", "limit": 10},
-                    "heldout": {"source": "bundled:countdown-heldout", "limit": rows},
-                }
-            }
+            name: {"task": bundled_task("countdown", selection=10, heldout=rows)}
             for name, rows in (("puzzles", 10), ("more", 20))
         },
     },

@@ -6,6 +6,7 @@ from modnorm.errors import InvalidInputError
 from modnorm.suites.building import build_tables
 from modnorm.suites.outcomes import load_outcomes
 from tests.faults import error_at
+from verification.labs.bundled_tasks import bundled_task
 
 CHANGES = {
     "axes": {
@@ -17,11 +18,7 @@ CHANGES = {
     },
     "base": {
         "model": "tiny-thicket",
-        "task": {
-            "name": "countdown",
-            "selection": {"source": "bundled:countdown-selection", "limit": 10},
-            "heldout": {"source": "bundled:countdown-heldout", "limit": 10},
-        },
+        "task": bundled_task("countdown", selection=10, heldout=10),
     },
 }
 TABLE = {"kind": "development", "title": "t", "rows": ["method", "rate"], "by": "last"}

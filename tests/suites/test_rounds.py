@@ -11,14 +11,11 @@ from modnorm.suites.cost_estimate import estimate_cost
 from modnorm.suites.outcomes import load_outcomes
 from modnorm.suites.suite_plan import plan_suite
 from tests.analysis.distillations import make_document
+from verification.labs.bundled_tasks import bundled_task
 
 DISTILLED = {
     "model": "tiny-thicket",
-    "task": {
-        "name": "countdown",
-        "selection": {"source": "bundled:countdown-selection", "limit": 10},
-        "heldout": {"source": "bundled:countdown-heldout", "limit": 10},
-    },
+    "task": bundled_task("countdown", selection=10, heldout=10),
     "population": {"size": 4, "ensemble_sizes": [1, 2]},
     "distillation": {
         "rounds": 2,

@@ -8,17 +8,13 @@ from filelock import FileLock
 
 from modnorm.web.app import build_app
 from modnorm.web.run_directories import DirectoryCatalog
+from verification.labs.bundled_tasks import bundled_task
 
 ADDRESS = "http://127.0.0.1"
 SPEC = {
     "name": "shown",
     "model": "tiny-thicket",
-    "task": {
-        "name": "countdown",
-        "selection": {"source": "bundled:countdown-selection", "limit": 4},
-        "heldout": {"source": "bundled:countdown-heldout", "limit": 18},
-        "max_tokens": 24,
-    },
+    "task": bundled_task("countdown", selection=4, heldout=18, max_tokens=24),
     "method": {"name": "randopt", "radius": 0.01},
     "population": {
         "size": 4,

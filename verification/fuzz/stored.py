@@ -34,6 +34,7 @@ from verification.fuzz.finished import (
     answer_until_training,
     training_calls,
 )
+from verification.labs.bundled_tasks import bundled_task
 from verification.labs.secured_lab import SecuredLab
 from verification.labs.secured_worker import leased, reply_to, report_of
 from verification.labs.waiting import HANG_SECONDS
@@ -45,12 +46,7 @@ def small_spec(**sections: object) -> ExperimentSpec:
     """Return a spec of a short experiment; arguments replace sections."""
     content = {
         "model": "tiny-thicket",
-        "task": {
-            "name": "gsm8k",
-            "selection": {"source": "bundled:word-problems-selection", "limit": 3},
-            "heldout": {"source": "bundled:word-problems-heldout", "limit": 3},
-            "max_tokens": 8,
-        },
+        "task": bundled_task("gsm8k", selection=3, heldout=3, max_tokens=8),
         "method": {"name": "randopt", "sigma": 0.01},
         "population": {"size": 3, "ensemble_sizes": [1]},
     }

@@ -37,6 +37,7 @@ from services.common.server import start_server
 from services.common.settings import AggregatorSettings, ServiceSettings
 from services.sampler.servicer import SamplingServicer
 from tests.services.aggregator.world import world  # noqa: F401 - a fixture of all tests here
+from verification.labs.bundled_tasks import bundled_task
 from verification.labs.waiting import HANG_SECONDS
 
 TASK = get_task("gsm8k")
@@ -54,12 +55,7 @@ def make_spec(**changes: object) -> experiment_pb2.ExperimentSpec:
     """Return a small spec; `task__limit=1` changes one field of a section."""
     content: dict[str, Any] = {
         "model": "tiny-thicket",
-        "task": {
-            "name": "gsm8k",
-            "selection": {"source": "bundled:word-problems-selection", "limit": 5},
-            "heldout": {"source": "bundled:word-problems-heldout", "limit": 7},
-            "max_tokens": 16,
-        },
+        "task": bundled_task("gsm8k", selection=5, heldout=7, max_tokens=16),
         "method": {"name": "randopt", "sigma": 0.01},
         "population": {"size": 6, "prefixes": [3, 6], "ensemble_sizes": [1, 3], "seed": 5},
         "failures": {"max_attempts": 3},
