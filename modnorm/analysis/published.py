@@ -123,6 +123,7 @@ def _scaling(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _overview(table: pd.DataFrame) -> pd.DataFrame:
+    """Convert the accuracies of figure 1."""
     columns = {"accuracy_mean": "mean", "accuracy_std": "sd"}
     found = table.rename(columns={**_PLACE, **columns}).assign(model=MODEL)
     found["method"] = found["method"].replace("MN-RandOpt", METHOD)

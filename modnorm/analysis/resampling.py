@@ -56,7 +56,7 @@ def grid_interval(grid: Array) -> ConfidenceInterval | None:
     if seeds == 1:
         return mean_interval(grid[0])  # as `modnorm compare` of the same two runs
     by_seed, by_row = _weights(seeds, rows)
-    return _bounds(((by_seed @ grid) * by_row).sum(axis=1))
+    return _percentile_interval(((by_seed @ grid) * by_row).sum(axis=1))
 
 
 def mean_bounds(
@@ -87,7 +87,7 @@ def term_intervals(pairs: Sequence[tuple[Votes, Votes]]) -> Mapping[str, Confide
     terms = np.array([_terms(one, other, by_row) for one, other in pairs])
     support, voting = np.einsum("ts,snt->nt", by_seed, terms)
     found = {"support": support, "voting": voting, "total": support + voting}
-    return {name: _bounds(values) for name, values in found.items()}
+    return {name: _percentile_interval(values) for name, values in found.items()}
 
 
 def _terms(one: Votes, other: Votes, by_row: Array) -> tuple[Array, Array]:
@@ -119,7 +119,8 @@ def _weights(seeds: int, rows: int) -> tuple[Array, Array]:
     return by_seed, by_row
 
 
-def _bounds(means: Array) -> ConfidenceInterval:
+def _percentile_interval(means: Array) -> ConfidenceInterval:
+    """Return the interval that holds the middle `LEVEL` of the resampled means."""
     tail = (1 - LEVEL) / 2
     lower, upper = np.quantile(means, [tail, 1 - tail])
     return ConfidenceInterval(float(lower), float(upper))

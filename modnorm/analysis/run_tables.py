@@ -52,7 +52,7 @@ def tabulate_runs(runs: Sequence[Results]) -> RunTables:
     Raises:
         InvalidInputError: two runs have equal columns of `RUN`, or a file cannot be read.
     """
-    names = _names(runs)
+    names = _run_columns(runs)
     parts = [_tabulate(run, name) for run, name in zip(runs, names, strict=True)]
     names_of_tables = [table.name for table in fields(RunTables)]
     return RunTables(
@@ -147,8 +147,8 @@ def _agreement(run: Results) -> _Rows:
     ]
 
 
-def _names(runs: Sequence[Results]) -> list[dict[str, object]]:
-    """Return the columns of `RUN`, each combination once."""
+def _run_columns(runs: Sequence[Results]) -> list[dict[str, object]]:
+    """Return the model, task, method and seed of each run; refuse two equal runs."""
     settings = [(_of(run, "method", "name"), _scale(run)) for run in runs]
     scales = {
         method: {scale for name, scale in settings if name == method} for method, _ in settings

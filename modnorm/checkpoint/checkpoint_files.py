@@ -63,6 +63,7 @@ def weight_files(directory: Path) -> tuple[str, ...]:
 
 
 def _weight_names(directory: Path) -> tuple[str, ...]:
+    """Return the names of a checkpoint's safetensors files."""
     if (directory / SINGLE).is_file():
         return (SINGLE,)
     if not (directory / INDEX).is_file():

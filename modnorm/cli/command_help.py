@@ -34,6 +34,7 @@ class HelpedCommand(TyperCommand):
                     formatter.write_dl(records)
 
     def _records(self, ctx: "Context", kind: str) -> Iterator[tuple[str, str]]:
+        """Yield the name and the help of each argument or option."""
         for parameter in self.get_params(ctx):
             record = parameter.get_help_record(ctx)
             if record is None or parameter.param_type_name != kind:

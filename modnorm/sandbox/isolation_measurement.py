@@ -48,6 +48,7 @@ class _HostTargets:
 
 @contextmanager
 def _host_targets() -> Iterator[_HostTargets]:
+    """Open the targets that the programs of the measurement try to reach."""
     abstract = f"modnorm-{secrets.token_hex(8)}"
     with (
         tempfile.TemporaryDirectory(prefix="modnorm-bait-") as name,
