@@ -6,7 +6,7 @@ import pytest
 from modnorm.cli import main
 from tests.analysis.conftest import make_run
 
-__all__ = ["make_run", "modnorm", "modnorm_json"]
+__all__ = ["make_run", "modnorm", "modnorm_json", "printed", "refusal"]
 
 
 @pytest.fixture
@@ -24,12 +24,30 @@ def modnorm(monkeypatch, capsys):
 
 
 @pytest.fixture
-def modnorm_json(modnorm):
-    """Run a command with --json that must succeed; returns the document on stdout."""
+def printed(modnorm):
+    """Run a command that must succeed; returns stdout."""
 
     def call(*arguments):
-        code, out, err = modnorm(*arguments, "--json")
+        code, out, err = modnorm(*arguments)
         assert code == 0, err
-        return json.loads(out)
+        return out
 
     return call
+
+
+@pytest.fixture
+def refusal(modnorm):
+    """Run a command whose caller has to change something; returns stderr."""
+
+    def call(*arguments):
+        code, _, err = modnorm(*arguments)
+        assert code == 2, err
+        return err
+
+    return call
+
+
+@pytest.fixture
+def modnorm_json(printed):
+    """Run a command with --json that must succeed; returns the document on stdout."""
+    return lambda *arguments: json.loads(printed(*arguments, "--json"))

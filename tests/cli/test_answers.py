@@ -79,9 +79,8 @@ def test_answers_are_chosen_by_candidate_split_row_and_verdict(modnorm_json, sou
     assert [each["completion"] for each in base] == ["no", "so 7"]
 
 
-def test_csv_holds_what_json_holds(modnorm, modnorm_json, source):
-    code, out, err = modnorm("answers", *source, "--candidate", 1, "--csv")
-    assert code == 0, err
+def test_csv_holds_what_json_holds(printed, modnorm_json, source):
+    out = printed("answers", *source, "--candidate", 1, "--csv")
     lines = list(csv.DictReader(io.StringIO(out)))
     documents = modnorm_json("answers", *source, "--candidate", 1)
     assert [line["completion"] for line in lines] == [each["completion"] for each in documents]
@@ -89,9 +88,8 @@ def test_csv_holds_what_json_holds(modnorm, modnorm_json, source):
     assert list(lines[0]) == list(documents[0])
 
 
-def test_a_table_has_a_line_an_answer(modnorm, source):
-    code, out, err = modnorm("answers", *source, "--split", "heldout", "--row", 1)
-    assert code == 0, err
+def test_a_table_has_a_line_an_answer(printed, source):
+    out = printed("answers", *source, "--split", "heldout", "--row", 1)
     lines = [line.split() for line in out.splitlines()]
     assert lines[0][:5] == ["candidate", "split", "row", "gold", "vote"]
     assert lines[-1] == ["1", "heldout", "1", "7", "8", "0.0000", "no", "0", "so", "8"]
@@ -105,10 +103,9 @@ def test_a_long_table_is_cut_and_says_so(modnorm, source):
     assert err.startswith("11 more lines; --limit shows more")
 
 
-def test_a_single_answer_is_shown_whole(modnorm, source):
+def test_a_single_answer_is_shown_whole(printed, source):
     chosen = ("--candidate", 1, "--split", "heldout", "--row", 1)
-    code, out, err = modnorm("answers", *source, *chosen)
-    assert code == 0, err
+    out = printed("answers", *source, *chosen)
     assert out.splitlines() == [
         "candidate 1, heldout row 1: wrong, reward 0.0000, 0 tokens",
         "gold  7",
@@ -168,9 +165,8 @@ def test_votes_are_counted_for_every_ensemble(modnorm_json, source):
     }
 
 
-def test_a_table_of_votes_marks_ties(modnorm, source):
-    code, out, err = modnorm("votes", *source, "--row", 1)
-    assert code == 0, err
+def test_a_table_of_votes_marks_ties(printed, source):
+    out = printed("votes", *source, "--row", 1)
     lines = [line.split() for line in out.splitlines()]
     assert lines[0][:6] == ["N", "K", "row", "gold", "answer", "correct"]
     assert lines[0][6:] == ["votes", "valid", "right", "tie"]
@@ -179,9 +175,8 @@ def test_a_table_of_votes_marks_ties(modnorm, source):
     assert lines[4][9:] == ["2", "answers,", "expert", "0", "decides"]
 
 
-def test_a_single_vote_is_shown_with_every_expert(modnorm, source):
-    code, out, err = modnorm("votes", *source, "--row", 1, "--n", 4, "--k", 2)
-    assert code == 0, err
+def test_a_single_vote_is_shown_with_every_expert(printed, source):
+    out = printed("votes", *source, "--row", 1, "--n", 4, "--k", 2)
     lines = out.splitlines()
     assert lines[:4] == [
         "N=4 K=2, held-out row 1: right",
@@ -193,16 +188,15 @@ def test_a_single_vote_is_shown_with_every_expert(modnorm, source):
     assert [line.split() for line in lines[-2:]] == [["1", "0", "7", "yes"], ["2", "1", "8", "no"]]
 
 
-def test_what_no_vote_matches_is_refused(modnorm, source):
-    code, _, err = modnorm("votes", *source, "--n", 3)
-    assert code == 2
+def test_what_no_vote_matches_is_refused(refusal, source):
+    err = refusal("votes", *source, "--n", 3)
     assert err.startswith("error: n, k: no vote matches")
     assert "held-out rows are 0 to 1, ensembles are N=2 K=1, N=2 K=2, N=4 K=1, N=4 K=2" in err
-    assert modnorm("votes", *source, "--row", 9)[2].startswith("error: row: no vote matches")
+    assert refusal("votes", *source, "--row", 9).startswith("error: row: no vote matches")
 
 
 def test_completions_do_not_command_the_terminal(
-    modnorm, serve_stored, gsm8k_experiment, monkeypatch
+    modnorm, printed, serve_stored, gsm8k_experiment, monkeypatch
 ):
     split, hostile = evaluation.SPLIT_SELECTION, "\x1b[2J[red]\r\u202e so 7"
     rows = {split: [{"question": "q", "answer": "7"}], evaluation.SPLIT_HELDOUT: []}
@@ -211,8 +205,7 @@ def test_completions_do_not_command_the_terminal(
         gsm8k_experiment, [scored_candidate(-1, 1.0)], {**rows, split: rows[split] * 2}, answers
     )
     for options in ((), ("--row", 0)):
-        code, out, err = modnorm("answers", "e1", "--server", target, *options)
-        assert code == 0, err
+        out = printed("answers", "e1", "--server", target, *options)
         assert "\\x1b[2J[red]" in out
         assert not {"\x1b", "\r"} & set(out)
     command = ("answers", "e1", "--server", target, "--csv")
@@ -221,15 +214,14 @@ def test_completions_do_not_command_the_terminal(
     assert not {"\x1b", "\r"} & set(modnorm(*command)[1])
 
 
-def test_an_unfinished_experiment_has_no_answers(modnorm, gsm8k_lab, gsm8k_experiment):
+def test_an_unfinished_experiment_has_no_answers(refusal, gsm8k_lab, gsm8k_experiment):
     gsm8k_experiment.state = experiments.EXPERIMENT_STATE_SELECTING
-    code, _, err = modnorm("answers", "e1", "--server", gsm8k_lab)
-    assert code == 2
+    err = refusal("answers", "e1", "--server", gsm8k_lab)
     assert err.startswith("error: run: only an experiment that succeeded")
 
 
 def test_a_copy_of_a_directory_needs_nothing_else(
-    modnorm, modnorm_json, gsm8k_lab, gsm8k_experiment, free_address, tmp_path, monkeypatch
+    modnorm_json, gsm8k_lab, gsm8k_experiment, free_address, tmp_path, monkeypatch
 ):
     made = saved(gsm8k_lab, gsm8k_experiment, tmp_path / "run")
     copy = made.rename(tmp_path / "copy")
@@ -304,21 +296,19 @@ def test_a_table_of_candidates_begins_with_the_base(modnorm, source):
     assert err.startswith("3 more lines; --limit shows more")
 
 
-def test_candidates_of_one_state_alone(modnorm, modnorm_json, source):
+def test_candidates_of_one_state_alone(refusal, modnorm_json, source):
     (failed,) = modnorm_json("candidates", *source, "--state", "failed")
     assert (failed["index"], failed["rank"], failed["selection_reward"]) == (3, None, None)
-    code, _, err = modnorm("candidates", *source, "--state", "faild")
-    assert code == 2
+    err = refusal("candidates", *source, "--state", "faild")
     assert "did you mean failed?" in err
 
 
 @pytest.mark.parametrize("name", ["answers.parquet", "votes.parquet", "candidates.csv"])
 def test_a_missing_file_of_a_run_is_named_once(
-    modnorm, gsm8k_lab, gsm8k_experiment, tmp_path, name
+    refusal, gsm8k_lab, gsm8k_experiment, tmp_path, name
 ):
     run = saved(gsm8k_lab, gsm8k_experiment, tmp_path / "run")
     (run / name).unlink()
-    code, _, err = modnorm(name.split(".")[0], run)
-    assert code == 2
+    err = refusal(name.split(".")[0], run)
     assert err.startswith(f"error: run: {run} has no {name} (copy the whole directory;")
     assert "Errno" not in err

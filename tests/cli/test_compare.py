@@ -39,9 +39,8 @@ def runs(make_run, tmp_path_factory):
     return {name: folder / name for name in written}
 
 
-def test_runs_stand_in_columns_with_intervals(modnorm, runs):
-    code, out, err = modnorm("compare", runs["good"], runs["wrong"])
-    assert code == 0, err
+def test_runs_stand_in_columns_with_intervals(printed, runs):
+    out = printed("compare", runs["good"], runs["wrong"])
     lines = {line.split("  ")[0]: " ".join(line.split()) for line in out.splitlines()}
     assert lines["base"] == "base 20.0 % [11.8, 31.8] 20.0 % [11.8, 31.8]"
     assert lines["rank 1 by selection"].count("%") == 2
@@ -120,7 +119,7 @@ def test_json_holds_the_pairs_and_the_verdict(modnorm_json, runs):
     assert second["intervals"]["5"] == pytest.approx([0.0, 0.0602], abs=1e-3)
 
 
-def test_a_folder_stands_for_its_finished_runs(modnorm, runs, tmp_path):
+def test_a_folder_stands_for_its_finished_runs(modnorm, refusal, runs, tmp_path):
     folder = tmp_path / "folder"
     for name in ("good", "wrong"):
         shutil.copytree(runs[name], folder / name)
@@ -138,6 +137,5 @@ def test_a_folder_stands_for_its_finished_runs(modnorm, runs, tmp_path):
     code, out, err = modnorm("compare", folder)
     assert (code, out) == (0, expected)
     assert f"note: {folder / 'several'} is left out: it is a folder with runs" in err
-    code, _, err = modnorm("compare", tmp_path / "absent")
-    assert code == 2
+    err = refusal("compare", tmp_path / "absent")
     assert "absent does not exist" in err

@@ -84,10 +84,9 @@ def test_the_list_tells_what_a_folder_has(own, fetched, modnorm_json):
     assert states(own) == ["absent", "damaged", "absent"]
 
 
-def test_fetching_shows_rows_and_hashes(own, modnorm, tmp_path):
+def test_fetching_shows_rows_and_hashes(own, printed, tmp_path):
     call = ("data", "fetch", "gsm8k", "--from", own, "--to", tmp_path / "data")
-    code, out, _ = modnorm(*call)
-    assert code == 0
+    out = printed(*call)
     manifest = json.loads((tmp_path / "data" / "gsm8k" / "manifest.json").read_text())
     first, *lines = out.splitlines()
     assert first == f"gsm8k: fetched from a folder; {tmp_path / 'data' / 'gsm8k'}"
@@ -96,8 +95,7 @@ def test_fetching_shows_rows_and_hashes(own, modnorm, tmp_path):
             record["name"], str(record["rows"]), "rows", "sha256", record["sha256"],
             record["file"],
         ]  # fmt: skip
-    code, out, _ = modnorm(*call)
-    assert code == 0
+    out = printed(*call)
     assert out.startswith("gsm8k: already there and sound; ")
 
 
@@ -127,11 +125,10 @@ def test_a_task_that_is_named_must_be_there(fetched, modnorm):
     assert "rocstories" in err
 
 
-def test_own_files_check_too(own, modnorm, modnorm_json):
+def test_own_files_check_too(own, printed, modnorm_json):
     (document,) = modnorm_json("data", "check", "gsm8k", "--folder", own)
     assert (document["sound"], document["fetched"]) == (True, False)
-    code, out, _ = modnorm("data", "check", "gsm8k", "--folder", own)
-    assert code == 0
+    out = printed("data", "check", "gsm8k", "--folder", own)
     assert out.startswith("gsm8k: sound, own files of the data set\n")
 
 
@@ -154,31 +151,30 @@ def test_a_changed_row_is_refused_by_file_and_line(fetched, modnorm, old, new):
     assert str(path) in document["error"]
 
 
-def test_every_fault_is_told(own, fetched, modnorm):
+def test_every_fault_is_told(own, fetched, refusal):
     (fetched / "gsm8k" / "heldout.jsonl").unlink()
     (fetched / "rocstories").mkdir()
     (fetched / "rocstories" / "manifest.json").write_text("{")
-    code, _, err = modnorm("data", "check", "--all", "--folder", fetched)
-    assert code == 2
+    err = refusal("data", "check", "--all", "--folder", fetched)
     assert [line.partition(" is ")[0] for line in err.splitlines()] == [
         f"error: folder: {fetched / 'gsm8k' / 'heldout.jsonl'}",
         f"error: folder: {fetched / 'rocstories' / 'manifest.json'}",
     ]
 
 
-def test_what_is_not_public_is_left_out_or_has_a_remedy(own, fetched, modnorm, modnorm_json):
+def test_what_is_not_public_is_left_out_or_has_a_remedy(
+    own, fetched, modnorm, printed, refusal, modnorm_json
+):
     code, out, err = modnorm("data", "fetch", "--all", "--to", fetched)
     assert code == 0
     assert out.startswith("gsm8k: already there and sound")
     assert err.startswith("rocstories: left out, not public; get them (by request)")
-    code, _, err = modnorm("data", "fetch", "rocstories", "--to", fetched)
-    assert code == 2
+    err = refusal("data", "fetch", "rocstories", "--to", fetched)
     assert "`modnorm data fetch rocstories --from FOLDER`" in err
     (own / "rocstories").mkdir()
     (own / "rocstories" / "train.json").write_text(json.dumps([STORY]))
     assert len(modnorm_json("data", "fetch", "--all", "--from", own, "--to", fetched)) == 2
-    code, out, _ = modnorm("data", "check", "rocstories", "--folder", fetched)
-    assert code == 0
+    out = printed("data", "check", "rocstories", "--folder", fetched)
     assert out.endswith("selection.jsonl  not compared: the catalogue knows no digest\n")
 
 
@@ -197,9 +193,8 @@ def test_what_is_not_public_is_left_out_or_has_a_remedy(own, fetched, modnorm, m
         (["fetch", "gsm8k", "--from", "{own}", "--to", "{own}/gsm8k/train.jsonl"], "to"),
     ],
 )
-def test_wrong_arguments_are_named(own, modnorm, arguments, field):
-    code, _, err = modnorm("data", *(each.format(own=own) for each in arguments))
-    assert code == 2
+def test_wrong_arguments_are_named(own, refusal, arguments, field):
+    err = refusal("data", *(each.format(own=own) for each in arguments))
     assert f"error: {field}: " in err
     assert "Traceback" not in err
 

@@ -29,41 +29,36 @@ def run_of(spec, tmp_path):
 SEARCH = {"method": {"name": "randopt", "sigma": 0.01}, "population": {"size": 2}}
 
 
-def test_a_trained_model_has_no_rank(run_of, modnorm, tmp_path):
+def test_a_trained_model_has_no_rank(run_of, refusal, tmp_path):
     out = tmp_path / "out"
-    code, _, err = modnorm("export", run_of({"method": "es"}), "--rank", 1, "--out", out)
-    assert code == 2
+    err = refusal("export", run_of({"method": "es"}), "--rank", 1, "--out", out)
     assert err.startswith("error: rank: ")
     assert not out.exists()
 
 
-def test_of_a_search_a_rank_is_asked_for(run_of, modnorm, tmp_path):
-    code, _, err = modnorm("export", run_of(SEARCH), "--out", tmp_path / "out")
-    assert code == 2
+def test_of_a_search_a_rank_is_asked_for(run_of, refusal, tmp_path):
+    err = refusal("export", run_of(SEARCH), "--out", tmp_path / "out")
     assert "--rank 1" in err
 
 
-def test_without_the_state_of_the_lab_there_are_no_descriptors(run_of, modnorm, tmp_path):
+def test_without_the_state_of_the_lab_there_are_no_descriptors(run_of, refusal, tmp_path):
     path = run_of(SEARCH, state=False)
-    code, _, err = modnorm("export", path, "--rank", 1, "--out", tmp_path / "out")
-    assert code == 2
+    err = refusal("export", path, "--rank", 1, "--out", tmp_path / "out")
     assert err.startswith("error: run: ")
     assert "with --server" in err
 
 
-def test_a_directory_that_is_not_empty_is_refused(run_of, modnorm, tmp_path):
-    code, _, err = modnorm("export", run_of(SEARCH), "--rank", 1, "--out", tmp_path)
-    assert code == 2
+def test_a_directory_that_is_not_empty_is_refused(run_of, refusal, tmp_path):
+    err = refusal("export", run_of(SEARCH), "--rank", 1, "--out", tmp_path)
     assert err.startswith("error: out: ")
 
 
 @pytest.mark.parametrize(("option", "value"), [("n", 2), ("k", 1)])
 def test_an_ensemble_is_named_for_manifests_and_adapters_only(
-    run_of, modnorm, tmp_path, option, value
+    run_of, refusal, tmp_path, option, value
 ):
     words = ("export", run_of(SEARCH), "--rank", 1, f"--{option}", value)
-    code, _, err = modnorm(*words, "--out", tmp_path / "out")
-    assert code == 2
+    err = refusal(*words, "--out", tmp_path / "out")
     assert err.startswith(f"error: {option}: ")
     assert "--manifest" in err
 
@@ -77,10 +72,9 @@ def test_an_ensemble_is_named_for_manifests_and_adapters_only(
         ("k", ("--adapters", "--k", 2)),
     ],
 )
-def test_a_distillation_has_students_only(modnorm, tmp_path, field, words):
+def test_a_distillation_has_students_only(refusal, tmp_path, field, words):
     (tmp_path / FILE).write_text(json.dumps(make_document(0.2, [0.5], [0.4])))
-    code, _, err = modnorm("export", tmp_path, *words, "--out", tmp_path / "out")
-    assert code == 2
+    err = refusal("export", tmp_path, *words, "--out", tmp_path / "out")
     assert err.startswith(f"error: {field}: ")
     assert "--round" in err
     assert not (tmp_path / "out").exists()

@@ -55,15 +55,16 @@ def test_validate_checks_every_file(modnorm, tmp_path):
     assert err.startswith(f"error: {bad}:39: population.prefixes: ")
 
 
-def test_validate_states_what_only_a_run_can_check(modnorm, modnorm_json, tmp_path, monkeypatch):
+def test_validate_states_what_only_a_run_can_check(
+    modnorm, printed, modnorm_json, tmp_path, monkeypatch
+):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
     file = tmp_path / "spec.yaml"
     assert modnorm("init", file)[0] == 0
     text = file.read_text().replace("model: tiny-thicket", "model: owner/model", 1)
     rows = '"bundled:countdown-heldout", limit: 50'
     file.write_text(text.replace(rows, "owner/rows, split: test, limit: 50"))
-    code, out, _ = modnorm("validate", file)
-    assert code == 0
+    out = printed("validate", file)
     assert out.endswith("the run checks: model (owner/model), task.heldout (owner/rows)\n")
     assert modnorm_json("validate", file)[0]["valid"]
 
@@ -104,13 +105,12 @@ def test_plan_takes_the_speed_of_a_finished_run(modnorm, modnorm_json, tmp_path)
     assert estimate["basis"] == str(run)
 
 
-def test_plan_asks_for_a_limit_where_rows_cannot_be_counted(modnorm, tmp_path):
+def test_plan_asks_for_a_limit_where_rows_cannot_be_counted(modnorm, refusal, tmp_path):
     file = tmp_path / "spec.yaml"
     assert modnorm("init", file)[0] == 0
     rows = '{source: "bundled:countdown-heldout", limit: 50}'
     file.write_text(file.read_text().replace(rows, "owner/rows"))
-    code, _, err = modnorm("plan", file)
-    assert code == 2
+    err = refusal("plan", file)
     assert "task.heldout.limit: the number of rows of owner/rows is not known" in err
 
 
@@ -134,9 +134,8 @@ def test_every_method_has_a_sentence_of_its_own(modnorm_json):
     assert len(set(sentences)) == len(sentences)
 
 
-def test_the_help_lists_every_command_under_a_heading(modnorm):
-    code, out, _ = modnorm("--help")
-    assert code == 0
+def test_the_help_lists_every_command_under_a_heading(printed):
+    out = printed("--help")
     for name, command in COMMANDS.items():
         assert out.index(f"{command.heading}:\n") < out.index(f"\n  {name} ")
 
@@ -145,9 +144,8 @@ def test_the_version_is_an_option_too(modnorm):
     assert modnorm("--version") == modnorm("version")
 
 
-def test_a_fault_of_the_command_line_is_json_when_asked_for(modnorm):
-    code, _, err = modnorm("run", "spec.yaml", "--quit", "--json")
-    assert code == 2
+def test_a_fault_of_the_command_line_is_json_when_asked_for(refusal):
+    err = refusal("run", "spec.yaml", "--quit", "--json")
     assert yaml.safe_load(err)["remedy"] == "modnorm run --help"
 
 

@@ -83,9 +83,8 @@ def test_submit_takes_what_is_at_work_and_says_so(modnorm, lab, spec_file):
     assert (code, out, err) == (0, "e1\n", "")
 
 
-def test_a_fresh_experiment_of_a_request_id_is_refused(modnorm, lab, spec_file):
-    code, _, err = modnorm("submit", spec_file, *lab(SUCCEEDED), "--again", "--request-id", "mine")
-    assert code == 2
+def test_a_fresh_experiment_of_a_request_id_is_refused(refusal, lab, spec_file):
+    err = refusal("submit", spec_file, *lab(SUCCEEDED), "--again", "--request-id", "mine")
     assert err.startswith("error: again: ")
 
 
@@ -103,15 +102,14 @@ def test_a_bad_end_is_exit_code_1_with_the_reason(modnorm, lab, state, error, to
     assert told in err
 
 
-def test_a_good_end_shows_the_ensembles(modnorm, lab):
-    code, out, _ = modnorm("watch", "e1", *lab(SUCCEEDED))
-    assert code == 0
+def test_a_good_end_shows_the_ensembles(printed, lab):
+    out = printed("watch", "e1", *lab(SUCCEEDED))
     assert "succeeded" in out
     assert "N=4 K=2" in out
     assert "50.0 %" in out
 
 
-def test_a_lab_that_is_away_for_a_moment_is_followed_on(modnorm, serve, servicer, spec):
+def test_a_lab_that_is_away_for_a_moment_is_followed_on(printed, serve, servicer, spec):
     experiment = experiments.Experiment(id="e1", spec=spec_to_proto(spec), state=SUCCEEDED)
     asked = []
 
@@ -126,21 +124,18 @@ def test_a_lab_that_is_away_for_a_moment_is_followed_on(modnorm, serve, servicer
             yield experiments.WatchExperimentResponse(cursor=cursor, state=state)
 
     target = serve(servicer(GetExperiment=get, WatchExperiment=watch))
-    code, out, err = modnorm("watch", "e1", "--server", target)
-    assert code == 0, err
+    out = printed("watch", "e1", "--server", target)
     assert "succeeded" in out
 
 
-def test_events_are_json_lines(modnorm, lab):
-    code, out, _ = modnorm("watch", "e1", *lab(SUCCEEDED), "--json")
-    assert code == 0
+def test_events_are_json_lines(printed, lab):
+    out = printed("watch", "e1", *lab(SUCCEEDED), "--json")
     assert [json.loads(line)["cursor"] for line in out.splitlines()] == ["1"]
 
 
-def test_the_list_shows_progress_and_best(modnorm, modnorm_json, lab):
+def test_the_list_shows_progress_and_best(printed, modnorm_json, lab):
     server = lab(experiments.EXPERIMENT_STATE_SELECTING)
-    code, out, _ = modnorm("list", *server)
-    assert code == 0
+    out = printed("list", *server)
     assert out.splitlines()[1].split()[:5] == ["e1", "small", "selecting", "3/5", "0.5000"]
     assert "note" not in out
     assert modnorm_json("list", *server)[0]["id"] == "e1"
@@ -161,22 +156,19 @@ def test_the_list_shows_progress_and_best(modnorm, modnorm_json, lab):
         ),
     ],
 )
-def test_the_list_says_why_an_experiment_waits_or_failed(modnorm, lab, state, fields, note):
-    code, out, _ = modnorm("list", *lab(state, **fields))
-    assert code == 0
+def test_the_list_says_why_an_experiment_waits_or_failed(printed, lab, state, fields, note):
+    out = printed("list", *lab(state, **fields))
     heading, line = out.splitlines()
     assert heading.split()[-1] == "note"
     assert line.rstrip().endswith(f"  {note}")
 
 
 @pytest.mark.parametrize("odd", ["a [/] b", "runs[/tmp]", "layers[mlp]", ":smile:"])
-def test_names_and_reasons_are_shown_as_they_are(modnorm, lab, odd):
+def test_names_and_reasons_are_shown_as_they_are(printed, lab, odd):
     server = lab(experiments.EXPERIMENT_STATE_FAILED, error=f"no model at {odd}", name=odd)
-    code, listed, _ = modnorm("list", *server)
-    assert code == 0
+    listed = printed("list", *server)
     assert odd in listed
-    code, shown, _ = modnorm("show", "e1", *server)
-    assert code == 0
+    shown = printed("show", "e1", *server)
     assert f"no model at {odd}" in shown
 
 
@@ -200,7 +192,7 @@ def test_a_name_commands_no_terminal(modnorm, lab):
 @pytest.mark.parametrize(
     "state", [experiments.EXPERIMENT_STATE_SELECTING, experiments.EXPERIMENT_STATE_CANCELLED]
 )
-def test_show_tells_how_far_an_experiment_without_results_is(modnorm, lab, state):
+def test_show_tells_how_far_an_experiment_without_results_is(printed, lab, state):
     progress = experiments.Progress(
         jobs_done=3,
         jobs_total=9,
@@ -210,8 +202,7 @@ def test_show_tells_how_far_an_experiment_without_results_is(modnorm, lab, state
         threshold_reward=0.25,
     )
     base = experiments.BaseResult(selection_reward=0.125)
-    code, out, _ = modnorm("show", "e1", *lab(state, progress=progress, base=base))
-    assert code == 0
+    out = printed("show", "e1", *lab(state, progress=progress, base=base))
     jobs = "jobs 3/9, failed 1, running 2"
     rewards = "best reward 0.5000, rank 2 reward 0.2500, base reward 0.1250"
     assert out.splitlines()[1:] == [f"{jobs}, {rewards}"]
@@ -229,16 +220,14 @@ def test_show_tells_what_an_experiment_waits_for(modnorm, lab):
     assert out.splitlines()[-1].endswith(", waiting: the calibrator [it is away]")
 
 
-def test_cancel_shows_the_state(modnorm, lab):
-    code, out, _ = modnorm("cancel", "e1", *lab(experiments.EXPERIMENT_STATE_CANCELLED))
-    assert code == 0
+def test_cancel_shows_the_state(printed, lab):
+    out = printed("cancel", "e1", *lab(experiments.EXPERIMENT_STATE_CANCELLED))
     assert "cancelled" in out
 
 
-def test_an_unfinished_experiment_has_no_files(modnorm, lab, tmp_path):
+def test_an_unfinished_experiment_has_no_files(refusal, lab, tmp_path):
     server = lab(experiments.EXPERIMENT_STATE_SELECTING)
-    code, _, err = modnorm("show", "e1", *server, "--out", tmp_path / "run")
-    assert code == 2
+    err = refusal("show", "e1", *server, "--out", tmp_path / "run")
     assert err.startswith("error: run: only an experiment that succeeded has results")
     assert not (tmp_path / "run").exists()
 

@@ -28,9 +28,8 @@ def test_an_address_that_cannot_be_bound_is_refused(port, host):
     assert (caught.value.field, "--port 0" in str(caught.value.remedy)) == ("port", True)
 
 
-def test_view_refuses_a_port_in_use(modnorm, port, tmp_path):
+def test_view_refuses_a_port_in_use(refusal, port, tmp_path):
     spec = {"name": "shown", "task": {"name": "countdown"}, "method": {"name": "randopt"}}
     (tmp_path / "spec.json").write_text(json.dumps(spec))
-    code, _, err = modnorm("view", tmp_path, "--port", port)
-    assert code == 2
+    err = refusal("view", tmp_path, "--port", port)
     assert err.startswith(f"error: port: cannot listen at 127.0.0.1, port {port}: Address already")

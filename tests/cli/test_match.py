@@ -116,21 +116,17 @@ def test_the_profile_is_calibrated_as_in_an_experiment_and_kept(
     ],
 )
 def test_an_invalid_matching_is_refused(
-    method, arguments, field, write_spec, modnorm, tmp_path, cache
+    method, arguments, field, write_spec, refusal, tmp_path, cache
 ):
-    code, _, err = modnorm(
-        "match", write_spec(**method), "--out", tmp_path / "out", "--quiet", *arguments
-    )
-    assert code == 2
+    err = refusal("match", write_spec(**method), "--out", tmp_path / "out", "--quiet", *arguments)
     assert err.startswith("error: ")
     assert f" {field}: " in err
     assert not (tmp_path / "out" / "measurements.jsonl").exists()
 
 
 @pytest.mark.parametrize("option", [("--prompts", 10**6), ("--seed", 2**63)])
-def test_numbers_that_no_measurement_takes_are_refused(option, write_spec, modnorm, tmp_path):
+def test_numbers_that_no_measurement_takes_are_refused(option, write_spec, refusal, tmp_path):
     out = tmp_path / "out"
-    code, _, err = modnorm("match", write_spec(name="randopt"), "--out", out, *option)
-    assert code == 2
+    err = refusal("match", write_spec(name="randopt"), "--out", out, *option)
     assert option[0] in err
     assert not out.exists()

@@ -85,19 +85,17 @@ def test_an_id_is_looked_for_in_the_lab_of_the_environment(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_without_a_lab_an_id_is_told_from_a_directory(modnorm):
-    code, _, err = modnorm("rescore", "e1")
-    assert code == 2
+def test_without_a_lab_an_id_is_told_from_a_directory(refusal):
+    err = refusal("rescore", "e1")
     assert err.startswith("error: run: e1 is not a run directory")
     assert "MODNORM_SERVER" in err
 
 
 def test_a_directory_is_read_whatever_lab_the_environment_names(
-    modnorm, run_directory, free_address, monkeypatch
+    refusal, run_directory, free_address, monkeypatch
 ):
     monkeypatch.setenv("MODNORM_SERVER", free_address)
-    code, _, err = modnorm("rescore", run_directory, "--scorer", "strict")
-    assert code == 2
+    err = refusal("rescore", run_directory, "--scorer", "strict")
     assert err.startswith("error: task.scorer: ")
 
 
@@ -108,10 +106,9 @@ def test_without_a_name_the_default_scorer_judges(modnorm_json, gsm8k_lab):
 
 
 @pytest.mark.parametrize("source", ["lab", "directory"])
-def test_an_unknown_scorer_is_refused_with_the_choices(modnorm, gsm8k_lab, run_directory, source):
+def test_an_unknown_scorer_is_refused_with_the_choices(refusal, gsm8k_lab, run_directory, source):
     run = ("e1", "--server", gsm8k_lab) if source == "lab" else (run_directory,)
-    code, _, err = modnorm("rescore", *run, "--scorer", "strict")
-    assert code == 2
+    err = refusal("rescore", *run, "--scorer", "strict")
     assert err.startswith("error: task.scorer: ")
     assert "-v1" in err
     assert "-reference-v1" in err
@@ -127,26 +124,23 @@ def run_directory(tmp_path, spec):
     return path
 
 
-def test_an_unfinished_experiment_is_refused(modnorm, gsm8k_lab, gsm8k_experiment):
+def test_an_unfinished_experiment_is_refused(refusal, gsm8k_lab, gsm8k_experiment):
     gsm8k_experiment.state = experiments.EXPERIMENT_STATE_SELECTING
-    code, _, err = modnorm("rescore", "e1", "--server", gsm8k_lab)
-    assert code == 2
+    err = refusal("rescore", "e1", "--server", gsm8k_lab)
     assert err.startswith("error: run: ")
     assert "selecting" in err
 
 
-def test_an_experiment_that_is_not_there_is_refused(modnorm, gsm8k_lab):
-    code, _, err = modnorm("rescore", "e2", "--server", gsm8k_lab)
-    assert code == 2
+def test_an_experiment_that_is_not_there_is_refused(refusal, gsm8k_lab):
+    err = refusal("rescore", "e2", "--server", gsm8k_lab)
     assert "no such experiment" in err
     assert "or the directory of a run" in err
 
 
-def test_a_file_that_cannot_be_written_is_refused(modnorm, gsm8k_lab, tmp_path):
+def test_a_file_that_cannot_be_written_is_refused(refusal, gsm8k_lab, tmp_path):
     (tmp_path / "file").touch()
     out = tmp_path / "file" / "rescored.json"
-    code, _, err = modnorm("rescore", "e1", "--server", gsm8k_lab, "--out", out)
-    assert code == 2
+    err = refusal("rescore", "e1", "--server", gsm8k_lab, "--out", out)
     assert err.splitlines()[-1].startswith("error: out: ")
 
 

@@ -35,28 +35,25 @@ def finish_run(path):
     (path / "results.json").write_text(json.dumps(document))
 
 
-def test_a_finished_run_is_shown_with_its_results(modnorm, modnorm_json, tmp_path):
+def test_a_finished_run_is_shown_with_its_results(printed, modnorm_json, tmp_path):
     finish_run(tmp_path / "run")
-    code, out, _ = modnorm("show", tmp_path / "run")
-    assert code == 0
+    out = printed("show", tmp_path / "run")
     assert f"{tmp_path / 'run'}  finished" in out
     assert "95 % Wilson" in out
     assert "75.0 %" in out
     assert modnorm_json("show", tmp_path / "run")["base"]["heldout_metric"] == 0.25
 
 
-def test_the_runs_inside_a_directory_are_shown_one_after_another(modnorm, modnorm_json, tmp_path):
+def test_the_runs_inside_a_directory_are_shown_one_after_another(printed, modnorm_json, tmp_path):
     finish_run(tmp_path / "a")
     start_run(tmp_path / "b")
-    code, out, _ = modnorm("show", tmp_path)
-    assert code == 0
+    out = printed("show", tmp_path)
     assert f"{tmp_path / 'b'}  not finished" in out
     assert len(modnorm_json("show", tmp_path)) == 1
 
 
-def test_a_path_is_no_id(modnorm, tmp_path):
-    code, _, err = modnorm("watch", tmp_path)
-    assert code == 2
+def test_a_path_is_no_id(modnorm, refusal, tmp_path):
+    err = refusal("watch", tmp_path)
     assert f"error: id: {tmp_path} is a directory" in err
     assert f"{tmp_path / 'no'} does not exist" in modnorm("cancel", tmp_path / "no")[2]
 
@@ -69,9 +66,8 @@ def test_a_directory_that_is_not_there_is_named_before_the_lab(modnorm, monkeypa
     assert free_address in err
 
 
-def test_a_folder_of_folders_with_runs_names_them(modnorm, tmp_path):
+def test_a_folder_of_folders_with_runs_names_them(refusal, tmp_path):
     finish_run(tmp_path / "runs" / "demo" / "first")
     for command in (("show",), ("view", "--port", "0"), ("analyze", "--out", tmp_path / "out")):
-        code, _, err = modnorm(command[0], tmp_path / "runs", *command[1:])
-        assert code == 2
+        err = refusal(command[0], tmp_path / "runs", *command[1:])
         assert f"(name a folder with runs: {tmp_path / 'runs' / 'demo'})" in err

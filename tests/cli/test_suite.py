@@ -12,15 +12,14 @@ PAPER = EXAMPLES / "paper" / "ablations.yaml"
 RESULTS = {"schema": "modnorm-results-1", "provenance": {}, "base": {"heldout_metric": 0.5}}
 
 
-def test_a_plan_counts_what_would_run(modnorm, modnorm_json):
+def test_a_plan_counts_what_would_run(printed, modnorm_json):
     plan = modnorm_json("suite", "plan", PAPER)
     assert (plan["experiments"], plan["candidates"]) == (24, 2_400)
     assert plan["search"] == 24 * 100 * 200
     assert plan["final_at_most"] == 24 * 25 * 500
     one = modnorm_json("suite", "run", PAPER, "--dry-run", "--only", "seed=42")
     assert one["experiments"] == 8
-    code, out, _ = modnorm("suite", "plan", PAPER, "--only", "variant=Full (ours)")
-    assert code == 0
+    out = printed("suite", "plan", PAPER, "--only", "variant=Full (ours)")
     assert "60,000" in out
 
 
@@ -45,11 +44,10 @@ def test_a_table_may_go_to_a_file(modnorm, tmp_path):
     assert "Countdown ablations at N = 100, K = 25 (Table 2 (c))" in file.read_text()
 
 
-def test_status_lists_cells_by_state(modnorm, modnorm_json, tmp_path):
+def test_status_lists_cells_by_state(printed, modnorm_json, tmp_path):
     found = modnorm_json("suite", "status", PAPER, "--out", tmp_path)
     assert found["states"] == {"waiting": 24}
-    code, out, _ = modnorm("suite", "status", PAPER, "--out", tmp_path, "--only", "seed=43")
-    assert code == 0
+    out = printed("suite", "status", PAPER, "--out", tmp_path, "--only", "seed=43")
     assert "mlp-only_43" in out
     assert out.splitlines()[-1] == "paper-ablations: 8 waiting"
 
@@ -74,9 +72,8 @@ def test_settings_of_a_run_are_those_of_its_tables(modnorm_json, tmp_path):
 @pytest.mark.parametrize(
     ("only", "known"), [("seed=99", "one of 42, 43, 44"), ("variant=full", "one of Full (ours), ")]
 )
-def test_an_option_that_an_axis_lacks_is_answered_with_those_it_has(modnorm, only, known):
-    code, _, err = modnorm("suite", "plan", PAPER, "--only", only)
-    assert code == 2
+def test_an_option_that_an_axis_lacks_is_answered_with_those_it_has(refusal, only, known):
+    err = refusal("suite", "plan", PAPER, "--only", only)
     assert known in err
 
 
@@ -90,9 +87,8 @@ def test_an_option_that_an_axis_lacks_is_answered_with_those_it_has(modnorm, onl
         (["--set", "method.radius=-1"], "cell Full (ours) / 42"),
     ],
 )
-def test_faults_are_the_callers(modnorm, arguments, field):
-    code, _, err = modnorm("suite", "plan", PAPER, *arguments)
-    assert code == 2
+def test_faults_are_the_callers(refusal, arguments, field):
+    err = refusal("suite", "plan", PAPER, *arguments)
     assert err.startswith(f"error: {field}: ")
 
 
@@ -155,10 +151,9 @@ def test_what_a_cell_waits_for_is_told_once_while_it_does(
     assert f"waiting: {WAITED_FOR}" in out
 
 
-def test_a_suite_at_fault_is_refused_before_anything_is_made(modnorm, tmp_path):
+def test_a_suite_at_fault_is_refused_before_anything_is_made(refusal, tmp_path):
     file = tmp_path / "suite.yaml"
     file.write_text(yaml.safe_dump({"name": "x", "title": "x", "axes": {}, "seeds": [1], "a": 1}))
-    code, _, err = modnorm("suite", "run", file, "--out", tmp_path / "out")
-    assert code == 2
+    err = refusal("suite", "run", file, "--out", tmp_path / "out")
     assert err.startswith("error: a: ")
     assert not (tmp_path / "out").exists()

@@ -42,13 +42,11 @@ def test_the_address_can_be_read_as_json(start_modnorm, unfinished):
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", ""])
-def test_an_address_that_stands_for_all_is_refused(modnorm, unfinished, host):
-    code, _, err = modnorm("view", unfinished, "--host", host)
-    assert code == 2
+def test_an_address_that_stands_for_all_is_refused(refusal, unfinished, host):
+    err = refusal("view", unfinished, "--host", host)
     assert "name the address or host name that browsers will use" in err
 
 
-def test_a_directory_without_runs_is_refused(modnorm, tmp_path):
-    code, _, err = modnorm("view", tmp_path)
-    assert code == 2
+def test_a_directory_without_runs_is_refused(refusal, tmp_path):
+    err = refusal("view", tmp_path)
     assert "is not a run directory" in err
