@@ -54,15 +54,13 @@ def reward_survival(candidates: pd.DataFrame, thresholds: Sequence[float]) -> pd
     return over_seeds(found, [*_POOL, "threshold"], "percent")
 
 
-def solution_density(
-    candidates: pd.DataFrame, thresholds: Sequence[float] = DENSITY_THRESHOLDS
-) -> pd.DataFrame:
+def solution_density(candidates: pd.DataFrame) -> pd.DataFrame:
     """Return the solution density over seeds, in percent; empty without accuracies.
 
     `lower` and `upper` bound it: for one seed by the Wilson interval over its candidates, for
     several by the bootstrap over seeds and candidates.
     """
-    found = survival_by_seed(candidates, "accuracy_gain", thresholds)
+    found = survival_by_seed(candidates, "accuracy_gain", DENSITY_THRESHOLDS)
     if not len(found):
         return found
     pools = {
@@ -83,14 +81,11 @@ def solution_density(
     return with_bounds(over_seeds(found, keys, "percent"), found.groupby(keys, sort=False), bounds)
 
 
-def required_populations(
-    candidates: pd.DataFrame, thresholds: Sequence[float] = THRESHOLDS
-) -> pd.DataFrame:
+def required_populations(candidates: pd.DataFrame) -> pd.DataFrame:
     """Return p(threshold) and the tail-implied population of each seed's largest population.
 
     Args:
         candidates: `RunTables.candidates`.
-        thresholds: Reward gains in percentage points.
 
     Returns:
         The columns of `RUN`, `N`, `threshold`, `percent`, and `required`: the least N with
@@ -98,7 +93,7 @@ def required_populations(
     """
     largest = candidates.groupby(GROUP)["N"].transform("max")
     return with_required(
-        survival_by_seed(candidates[candidates["N"] == largest], "reward_gain", thresholds)
+        survival_by_seed(candidates[candidates["N"] == largest], "reward_gain", THRESHOLDS)
     )
 
 
@@ -129,15 +124,12 @@ def population_ratios(required: pd.DataFrame, reference: str | None) -> pd.DataF
     return with_intervals(over_seeds(pairs, keys, "ratio"), pairs, "ratio")
 
 
-def selection_cutoffs(
-    candidates: pd.DataFrame, populations: Sequence[int], size: int = HITS
-) -> pd.DataFrame:
-    """Return the least reward gain among the best `size` of the first N candidates.
+def selection_cutoffs(candidates: pd.DataFrame, populations: Sequence[int]) -> pd.DataFrame:
+    """Return the least reward gain among the best `HITS` of the first N candidates.
 
     Args:
         candidates: `RunTables.candidates`.
         populations: Each N.
-        size: K.
 
     Returns:
         Mean, sample SD, extremes and bootstrap interval over seeds, in percentage points, by N.
@@ -148,8 +140,8 @@ def selection_cutoffs(
     for population in populations:
         prefix = pools[pools["index"] < population]
         sizes = prefix.groupby(RUN)["reward_gain"].transform("size")
-        whole = prefix[sizes >= size].groupby(RUN, sort=False)["reward_gain"]
-        gains = whole.agg(lambda points: cutoff(points.tolist(), size)).reset_index()
+        whole = prefix[sizes >= HITS].groupby(RUN, sort=False)["reward_gain"]
+        gains = whole.agg(lambda points: cutoff(points.tolist(), HITS)).reset_index()
         parts.append(gains.assign(N=population))
     found = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
     if not len(found):

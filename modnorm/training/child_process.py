@@ -30,7 +30,6 @@ def train_in_child(
     *,
     on_progress: OnProgress = ignore_progress,
     is_cancelled: IsCancelled = never,
-    environment: Mapping[str, str] | None = None,
 ) -> TrainedStudent:
     """Train the student of a job as `modnorm.training.fine_tuning.train` does.
 
@@ -38,7 +37,6 @@ def train_in_child(
         job: Base, dataset, settings and directory.
         on_progress: Called after every step, in this thread.
         is_cancelled: Asked a few times a second, in this thread; it may raise.
-        environment: The child's environment; by default this process's.
 
     Raises:
         PreconditionError: the extra `modnorm[train]` is not installed.
@@ -51,9 +49,7 @@ def train_in_child(
         file = Path(folder, "job.json")
         file.write_text(job.model_dump_json(), encoding="utf-8")
         command = [sys.executable, "-m", "modnorm.training", str(file)]
-        with subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
-        ) as child:
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
             lines: SimpleQueue[bytes | None] = SimpleQueue()
             threading.Thread(target=_read, args=(child.stdout, lines), daemon=True).start()
             try:
