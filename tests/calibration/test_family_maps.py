@@ -28,7 +28,7 @@ SIZES = {
     "sliding_window": 3,
     "layer_types": ["sliding_attention", "full_attention"],
 }
-CHANGES = {
+CHANGES: dict[str, dict[str, object]] = {
     "gemma3_text": {},
     "mistral": {"layer_types": None},
     "olmo2": {"layer_types": None},

@@ -33,10 +33,10 @@ from services.aggregator.server import Aggregator
 from services.calibrator.servicer import CalibrationServicer
 from services.common.channels import open_service_channel
 from services.common.queue import QUEUE, make_celery
-from services.common.server import start_server
 from services.common.settings import AggregatorSettings, ServiceSettings
 from services.sampler.servicer import SamplingServicer
 from tests.services.aggregator.world import world  # noqa: F401 - a fixture of all tests here
+from tests.services.loopback import on_loopback
 from verification.labs.bundled_tasks import bundled_task
 from verification.labs.waiting import HANG_SECONDS
 
@@ -322,16 +322,14 @@ async def upstream(tmp_path):
         calibration_pb2_grpc.add_CalibrationServiceServicer_to_server(servicer, server)
         return ("modnorm.v1.CalibrationService",)
 
-    sampler = await start_server("127.0.0.1:0", register_sampler)
-    calibrator = await start_server("127.0.0.1:0", register_calibrator)
-    try:
+    async with (
+        on_loopback(register_sampler) as (sampler, _),
+        on_loopback(register_calibrator) as (calibrator, _),
+    ):
         yield {
             "sampler_target": f"127.0.0.1:{sampler.port}",
             "calibrator_target": f"127.0.0.1:{calibrator.port}",
         }
-    finally:
-        await sampler.stop(0)
-        await calibrator.stop(0)
 
 
 @asynccontextmanager

@@ -1,13 +1,12 @@
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 
 import pytest
 
 from modnorm.v1 import calibration_pb2 as pb
 from modnorm.v1 import calibration_pb2_grpc, common_pb2
 from services.calibrator.servicer import SERVICE, CalibrationServicer
-from services.common.channels import open_service_channel
-from services.common.server import start_server
 from services.common.settings import CalibratorSettings
+from tests.services.loopback import on_loopback
 
 MATCHING = {field.name for field in pb.MatchingSpec.DESCRIPTOR.fields}
 
@@ -78,12 +77,8 @@ def serve():
             calibration_pb2_grpc.add_CalibrationServiceServicer_to_server(servicer, server)
             return (SERVICE,)
 
-        running = await start_server("127.0.0.1:0", register)
-        try:
-            async with open_service_channel(f"127.0.0.1:{running.port}") as channel:
+        with closing(servicer):
+            async with on_loopback(register) as (_, channel):
                 yield calibration_pb2_grpc.CalibrationServiceStub(channel)
-        finally:
-            await running.stop(0)
-            servicer.close()
 
     return serving

@@ -19,9 +19,8 @@ from modnorm.v1.experiment_pb2_grpc import (
     ExperimentServiceStub,
     add_ExperimentServiceServicer_to_server,
 )
-from services.common.channels import open_service_channel
 from services.common.metrics import exposed
-from services.common.server import start_server
+from tests.services.loopback import on_loopback
 from verification.labs.waiting import HANG_SECONDS
 
 
@@ -57,12 +56,8 @@ def register(server):
 
 @asynccontextmanager
 async def running(registry):
-    server = await start_server("127.0.0.1:0", register, registry)
-    try:
-        async with open_service_channel(f"127.0.0.1:{server.port}") as channel:
-            yield ExperimentServiceStub(channel), JobServiceStub(channel), channel
-    finally:
-        await server.stop(0)
+    async with on_loopback(register, registry) as (_, channel):
+        yield ExperimentServiceStub(channel), JobServiceStub(channel), channel
 
 
 def count(registry, name, **labels):

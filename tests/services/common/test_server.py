@@ -1,6 +1,5 @@
 import asyncio
 import logging
-from contextlib import asynccontextmanager
 
 import grpc
 import grpc.aio
@@ -20,9 +19,10 @@ from modnorm.errors import (
 )
 from modnorm.v1 import evaluation_pb2, evaluation_pb2_grpc, experiment_pb2, experiment_pb2_grpc
 from modnorm.wire.status import from_rpc_error
-from services.common.channels import MESSAGE_BYTES, open_service_channel
+from services.common.channels import MESSAGE_BYTES
 from services.common.healthcheck import check
 from services.common.server import start_server
+from tests.services.loopback import on_loopback
 from verification.labs.waiting import HANG_SECONDS
 
 SERVICE = "modnorm.v1.ExperimentService"
@@ -98,14 +98,8 @@ def register(server):
     return (SERVICE,)
 
 
-@asynccontextmanager
-async def running():
-    server = await start_server("127.0.0.1:0", register)
-    try:
-        async with open_service_channel(f"127.0.0.1:{server.port}") as channel:
-            yield server, channel
-    finally:
-        await server.stop(0)
+def running():
+    return on_loopback(register)
 
 
 async def _get(channel, name):

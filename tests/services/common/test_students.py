@@ -21,7 +21,7 @@ from services.common.student_transfer import (
     send_student,
 )
 from services.common.students import StudentFile, Students, list_files
-from tests.services.threaded_service import in_thread
+from tests.services.loopback import in_thread
 
 
 @pytest.fixture

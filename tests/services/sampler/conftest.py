@@ -6,10 +6,9 @@ from modnorm.calibration.calibrate import calibrate
 from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.spec import CalibrationSpec
 from modnorm.v1 import sampling_pb2_grpc
-from services.common.channels import open_service_channel
-from services.common.server import start_server
 from services.common.settings import SamplerSettings
 from services.sampler.servicer import SERVICE, SamplingServicer
+from tests.services.loopback import on_loopback
 
 
 @pytest.fixture
@@ -40,11 +39,7 @@ def serve(settings):
 
     @asynccontextmanager
     async def serving():
-        running = await start_server("127.0.0.1:0", register)
-        try:
-            async with open_service_channel(f"127.0.0.1:{running.port}") as channel:
-                yield sampling_pb2_grpc.SamplingServiceStub(channel)
-        finally:
-            await running.stop(0)
+        async with on_loopback(register) as (_, channel):
+            yield sampling_pb2_grpc.SamplingServiceStub(channel)
 
     return serving

@@ -22,7 +22,7 @@ from services.common.worker.shutdown import Shutdown
 from services.trainer.metrics import TrainerMetrics
 from services.trainer.training_client import TrainingClient
 from services.trainer.training_runner import TrainingRunner
-from tests.services.threaded_service import in_thread
+from tests.services.loopback import in_thread
 from tests.training.conftest import write_dataset
 
 
