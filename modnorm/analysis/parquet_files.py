@@ -1,7 +1,9 @@
 """The Parquet files of a run directory: `answers.parquet` and `votes.parquet`."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -101,8 +103,10 @@ def read_answers(directory: Path, wanted: AnswerFilter = ALL) -> Iterator[Answer
         yield AnswerRecord(**line)
 
 
-def read_ballots(directory: Path, rows: int) -> tuple[dict[int, Ballot], list[str | None]]:
+def read_ballots(directory: Path, rows: int) -> tuple[Mapping[int, Ballot], list[str | None]]:
     """Return the votes of each model on the held-out rows, by candidate, and the gold answers.
+
+    The ballot of an expert without answers is empty: the votes of all rows may be settled.
 
     Args:
         directory: The run directory.
@@ -118,7 +122,7 @@ def read_ballots(directory: Path, rows: int) -> tuple[dict[int, Ballot], list[st
         conditions=equal(split="heldout"),
     )
     golds: list[str | None] = [None] * rows
-    ballots = {}
+    ballots: defaultdict[int, Ballot] = defaultdict(partial(Ballot.from_partial_answers, {}, rows))
     for candidate, sheet in groupby(lines, key=itemgetter("candidate")):
         said = {}
         for line in sheet:

@@ -8,6 +8,7 @@ from modnorm.analysis.parquet_files import (
     VOTE_SCHEMA,
     answers_frame,
     read_answers,
+    read_ballots,
     read_votes,
     votes_frame,
     write_answers,
@@ -16,7 +17,7 @@ from modnorm.analysis.parquet_files import (
 from modnorm.analysis.parquet_lines import GROUP_LINES
 from modnorm.analysis.votes import VoteFilter, VoteRecord
 from modnorm.errors import InvalidInputError
-from modnorm.search.voting import AnswerCount
+from modnorm.search.voting import AnswerCount, Ballot
 
 ANSWER = AnswerRecord(
     candidate=-1,
@@ -106,6 +107,14 @@ def test_only_wanted_answers_are_read(answers, tmp_path, wanted, count):
     found = list(read_answers(tmp_path, wanted))
     assert found == [one for one in answers if wanted.wants(one)]
     assert len(found) == count
+
+
+def test_an_expert_that_left_all_rows_out_has_an_empty_ballot(answers, tmp_path):
+    write_answers(tmp_path, answers)
+    ballots, golds = read_ballots(tmp_path, 4)
+    assert golds == ["2"] * 4
+    assert ballots[1].votes == ("2", None, "2", None)
+    assert ballots[7] == Ballot((None,) * 4, (False,) * 4, (True,) * 4)
 
 
 def test_votes_are_read_as_they_were_written(tmp_path):
