@@ -14,9 +14,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from verification.chaos.campaign import Campaign
-from verification.chaos.chaos_lab import working_folder
+from verification.chaos.chaos_lab import inherited, working_folder
 from verification.chaos.fault_schedule import SEARCH_FAULTS, Fault
 from verification.chaos.planted import find_planted_bug
+from verification.labs.forked import ForkServer
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -27,8 +28,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         tuple(Fault(name) for name in asked.faults.split(",")) if asked.faults else SEARCH_FAULTS
     )
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    with working_folder(asked.logs) as folder:
-        campaign = Campaign(folder, faults)
+    with working_folder(asked.logs) as folder, ForkServer(inherited()) as forks:
+        campaign = Campaign(forks, folder, faults)
         try:
             campaign.search(range(seed, seed + asked.schedules))
             campaign.search_in_pairs(range(seed, seed + asked.pairs))
@@ -38,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             campaign.serve(range(seed, seed + asked.served))
         finally:
             _show(campaign.summary(), asked.json)
-        detected = find_planted_bug(folder / "planted") if asked.planted else True
+        detected = find_planted_bug(forks, folder / "planted") if asked.planted else True
     return 0 if detected and not campaign.failed and not campaign.idle else 1
 
 

@@ -28,6 +28,7 @@ from verification.chaos.run_outcome import RunOutcome
 from verification.chaos.schedule_run import ScheduleRun, Verdict
 from verification.chaos.serving import run_served
 from verification.chaos.small_experiments import DISTILLATION_JOBS, JOBS, PREDICTION_JOBS
+from verification.labs.forked import ForkServer
 
 KINDS = ("schedules", "pairs", "distillations", "predictions", "drafts", "served")
 """The kinds of schedules, as the options of the command name them."""
@@ -69,7 +70,10 @@ def _run_of(lab: Lab, schedule: Schedule) -> ScheduleRun:
 class Campaign:
     """Runs schedules and counts their results."""
 
-    def __init__(self, folder: Path, faults: Sequence[Fault] = SEARCH_FAULTS) -> None:
+    def __init__(
+        self, forks: ForkServer, folder: Path, faults: Sequence[Fault] = SEARCH_FAULTS
+    ) -> None:
+        self._forks = forks
         self._folder = folder
         self._faults = faults
         self._expected: dict[str, RunOutcome] = {}
@@ -127,7 +131,7 @@ class Campaign:
     def serve(self, seeds: Sequence[int]) -> None:
         """Run the schedules of some seeds on a served ensemble."""
         if seeds:
-            campaign = run_served(self._folder / "served", seeds)
+            campaign = run_served(self._forks, self._folder / "served", seeds)
             self._served, self._served_failed = campaign.summary(), campaign.failed
 
     def _run_all(
@@ -151,7 +155,7 @@ class Campaign:
     ) -> AbstractContextManager[Lab]:
         self._labs += 1
         folder = self._folder / f"lab-{self._labs}"
-        return open_lab(folder, supervised=supervised, trains=trains, paired=paired)
+        return open_lab(self._forks, folder, supervised=supervised, trains=trains, paired=paired)
 
     def summary(self) -> dict[str, object]:
         """Return counts of schedules and faults, and times of recovery."""

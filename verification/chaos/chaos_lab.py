@@ -125,11 +125,17 @@ def _serves(address: str) -> bool:
 
 @contextmanager
 def open_lab(
-    folder: Path, *, supervised: bool = True, trains: bool = False, paired: bool = False
+    forks: ForkServer,
+    folder: Path,
+    *,
+    supervised: bool = True,
+    trains: bool = False,
+    paired: bool = False,
 ) -> Iterator[Lab]:
     """Run a lab until the context ends.
 
     Args:
+        forks: Starts its services.
         folder: Folder of its files and logs.
         supervised: Whether a third evaluator runs under a supervisor, as on a host with GPUs.
         trains: Whether it has a trainer.
@@ -140,7 +146,6 @@ def open_lab(
         far = stack.enter_context(namespace())
         disk = stack.enter_context(small_disk(state, DISK_MEBIBYTES))
         proxy = stack.enter_context(Proxy())
-        forks = stack.enter_context(ForkServer(inherited()))
         database = Database(owned(state / "postgres"), folder / "postgres.log", SMALL_WAL)
         database.create("--wal-segsize=1")
         broker = Broker(owned(state / "redis"), folder / "redis.log")

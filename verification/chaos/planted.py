@@ -11,6 +11,7 @@ from pathlib import Path
 from verification.chaos.campaign import run_schedule, run_undisturbed
 from verification.chaos.chaos_lab import Lab, open_lab
 from verification.chaos.fault_schedule import EXPERIMENTS, Fault, Schedule, Step
+from verification.labs.forked import ForkServer
 
 _PLANT = """
 CREATE FUNCTION keep_token() RETURNS trigger LANGUAGE plpgsql AS
@@ -34,9 +35,9 @@ def fencing_removed(lab: Lab) -> Iterator[None]:
             connection.execute(_REMOVE)
 
 
-def find_planted_bug(folder: Path) -> bool:
+def find_planted_bug(forks: ForkServer, folder: Path) -> bool:
     """Remove fencing from a lab and send late reports; return whether the bug is detected."""
-    with open_lab(folder, supervised=False) as lab:
+    with open_lab(forks, folder, supervised=False) as lab:
         expected = run_undisturbed(lab, EXPERIMENTS[:1])
         for seed in range(TRIES):
             step = Step(Fault.LATE_REPORT, 1, 0.0, seed)

@@ -119,13 +119,12 @@ def _resident(pid: int) -> int:
 
 
 @contextmanager
-def open_server(folder: Path) -> Iterator[Served]:
+def open_server(forks: ForkServer, folder: Path) -> Iterator[Served]:
     """Search a small ensemble and serve it until the context ends."""
     folder.mkdir(parents=True, exist_ok=True)
     in_vllm = find_spec("vllm") is not None
     environment = inherited() | {"MODNORM_TORCH_THREADS": "1"}
     with ExitStack() as stack:
-        forks = stack.enter_context(ForkServer(environment))
         _search(forks, environment, folder)
         port = free_port()
         arguments = ["serve", "run", "--port", str(port), "--max-requests", "64"]
@@ -260,9 +259,9 @@ def _is_error(document: object) -> bool:
     return isinstance(error, dict) and error.keys() == _ERROR_FIELDS
 
 
-def run_served(folder: Path, seeds: Sequence[int]) -> ServedCampaign:
+def run_served(forks: ForkServer, folder: Path, seeds: Sequence[int]) -> ServedCampaign:
     """Run the schedules of some seeds on a new server."""
-    with open_server(folder) as served:
+    with open_server(forks, folder) as served:
         campaign = ServedCampaign(served)
         for seed in seeds:
             verdict = campaign.run(seed)

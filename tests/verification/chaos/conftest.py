@@ -10,8 +10,8 @@ CALIBRATED = EXPERIMENTS[-1]
 
 
 @pytest.fixture(scope="package")
-def lab():
-    with working_folder() as folder, open_lab(folder, supervised=False) as running:
+def lab(forks):
+    with working_folder() as folder, open_lab(forks, folder, supervised=False) as running:
         yield running
 
 

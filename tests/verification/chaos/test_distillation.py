@@ -21,11 +21,11 @@ SEEDS = range(100)
 
 
 @contextmanager
-def trained_lab():
+def trained_lab(forks):
     """Yield a new lab with a trainer: a lab reuses every finished training of equal content."""
     with (
         working_folder() as folder,
-        open_lab(folder, supervised=False, trains=True) as running,
+        open_lab(forks, folder, supervised=False, trains=True) as running,
     ):
         yield running
 
@@ -38,8 +38,8 @@ def test_every_schedule_of_a_distillation_kills_the_trainer():
 
 
 @pytest.mark.integration
-def test_kills_change_neither_the_dataset_nor_the_student():
-    with trained_lab() as lab:
+def test_kills_change_neither_the_dataset_nor_the_student(forks):
+    with trained_lab(forks) as lab:
         expected = run_undisturbed(lab, [DISTILLATION])
     assert expected[DISTILLATION].tables["rounds"][-1][-1]
     steps = (
@@ -48,7 +48,7 @@ def test_kills_change_neither_the_dataset_nor_the_student():
         Step(Fault.KILL_EVALUATOR, 9, 0.0, SEED),
         Step(Fault.KILL_TRAINER, DISTILLATION_JOBS - 1, 0.0, SEED),
     )
-    with trained_lab() as lab:
+    with trained_lab(forks) as lab:
         verdict = run_schedule(lab, Schedule(SEED, DISTILLATION, steps), expected)
         assert verdict.complaints == []
         assert all(each.did for each in verdict.injections)

@@ -8,8 +8,8 @@ SEED = 5
 
 
 @pytest.mark.integration
-def test_a_killed_server_loses_no_answer_but_those_in_progress(tmp_path):
-    (verdict,) = run_served(tmp_path, [SEED]).verdicts
+def test_a_killed_server_loses_no_answer_but_those_in_progress(forks, tmp_path):
+    (verdict,) = run_served(forks, tmp_path, [SEED]).verdicts
     assert verdict.complaints == []
     assert verdict.kills
     assert verdict.statuses[200]

@@ -10,7 +10,7 @@ CALIBRATED = EXPERIMENTS[-1]
 
 
 @pytest.mark.integration
-def test_two_aggregators_do_no_job_twice_and_lose_none():
+def test_two_aggregators_do_no_job_twice_and_lose_none(forks):
     steps = (
         Step(Fault.KILL_SAMPLER, 0, 0.1, 1),
         Step(Fault.UPDATE_AGGREGATOR, 2, 0.0, 2),
@@ -20,7 +20,7 @@ def test_two_aggregators_do_no_job_twice_and_lose_none():
     )
     with (
         working_folder() as folder,
-        open_lab(folder, supervised=False, paired=True) as lab,
+        open_lab(forks, folder, supervised=False, paired=True) as lab,
     ):
         expected = run_undisturbed(lab, [CALIBRATED])
         verdict = run_schedule(lab, Schedule(1, CALIBRATED, steps), expected)

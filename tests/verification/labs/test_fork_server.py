@@ -7,29 +7,6 @@ from pathlib import Path
 import pytest
 
 from verification.labs.fork_server import Launch
-from verification.labs.forked import ForkServer
-
-PROBE = """
-import os, sys, time
-print(os.getcwd(), os.environ["WORD"], *sys.argv[1:])
-print("aside", file=sys.stderr)
-if "threads" in sys.argv:
-    import torch
-    print(torch.get_num_threads())
-if "sleep" in sys.argv:
-    time.sleep(600)
-sys.exit(3)
-"""
-
-
-@pytest.fixture(scope="module")
-def forks(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("modules")
-    (folder / "probe_of_forks.py").write_text(PROBE)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(folder))
-        with ForkServer(dict(os.environ)) as server:
-            yield server
 
 
 @pytest.fixture
@@ -37,9 +14,8 @@ def launch(forks, tmp_path):
     def start(*arguments, **changes):
         out, err, ended = (str(tmp_path / name) for name in ("out", "err", "ended"))
         environment = {**os.environ, "WORD": "given", **changes}
-        return forks.launch(
-            Launch("probe_of_forks", environment, err, arguments, str(tmp_path), out, ended)
-        )
+        probe = "tests.verification.labs.forked_probe"
+        return forks.launch(Launch(probe, environment, err, arguments, str(tmp_path), out, ended))
 
     return start
 
