@@ -26,7 +26,7 @@ LEFT_OUT  := $(shell $(PYTHON) scripts/check_python.py --vllm 2>&1)
 
 # What oneDNN and torch read to do without AVX-512, bfloat16 products and AMX.
 TEST_AVX2 := ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2 OMP_NUM_THREADS=1 \
-	$(BIN)/python -m pytest -q -n $(WORKERS) --maxprocesses 4
+	$(BIN)/python -m pytest -q
 AVX2_TESTS := tests/engines/test_transformers_engine.py tests/engines/test_slots.py \
 	tests/perturbation/test_digests.py tests/perturbation/test_held_tensor.py \
 	tests/end_to_end/test_run.py::test_a_run_leaves_results_tables_plots_and_a_report
@@ -81,8 +81,8 @@ demo: setup  ## Search, select and vote with the bundled model: both methods, a 
 	$(BIN)/modnorm compare $(RUNS)/modular_norm $(RUNS)/randopt
 
 # Each waits for a quarter of its time: for processes, leases and the disk.
-test: setup-dev  ## Run every test: test-main beside test-vllm
-	$(MAKE) --jobs=2 --output-sync=line test-main test-vllm
+test: setup-dev  ## Run every test: test-main beside test-vllm and test-avx2
+	$(MAKE) --jobs=2 --output-sync=line test-main test-vllm test-avx2
 
 # Many of them start processes, which need not compile every module again. Files start in the order
 # of their names: sorted by their number of tests, the longest ones would start last.
