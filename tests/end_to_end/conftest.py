@@ -45,12 +45,12 @@ def write_spec(tmp_path_factory):
             "name": name,
             "model": {"name": "tiny-thicket"},
             "task": {
-                "name": "countdown",
-                "selection": {"source": "bundled:countdown-selection", "limit": 8},
-                "heldout": {"source": "bundled:countdown-heldout", "limit": 8},
-                "max_tokens": 48,
+                "name": "gsm8k",
+                "selection": {"source": "bundled:word-problems-selection", "limit": 8},
+                "heldout": {"source": "bundled:word-problems-heldout", "limit": 8},
+                "max_tokens": 24,
             },
-            "method": {"name": "modular_norm", "radius": 0.32},
+            "method": {"name": "modular_norm", "radius": 1.28},
             "population": {
                 "size": 6,
                 "prefixes": [3, 6],

@@ -41,9 +41,9 @@ def files(tmp_path_factory):
     """Files that are wrong in one way each."""
     folder = tmp_path_factory.mktemp("files")
     (folder / "empty.jsonl").write_text("")
-    good = json.dumps({"numbers": [1, 2, 3], "target": 6})
+    good = json.dumps({"question": "1 and 2?", "answer": "3"})
     (folder / "malformed.jsonl").write_text(f"{good}\n{{oops\n")
-    (folder / "schema.jsonl").write_text(f'{good}\n{{"numbers": "many"}}\n')
+    (folder / "schema.jsonl").write_text(f'{good}\n{{"question": "many"}}\n')
     tiny = resolve_checkpoint("tiny-thicket").directory
     quantised = folder / "quantised"
     shutil.copytree(tiny, quantised)

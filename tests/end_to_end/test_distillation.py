@@ -11,34 +11,31 @@ from filelock import FileLock
 from starlette.testclient import TestClient
 
 from modnorm.checkpoint.reference import resolve_checkpoint
-from modnorm.tasks.puzzles import main as write_puzzles
 from modnorm.web.app import build_app
 from modnorm.web.run_directories import DirectoryCatalog
 from verification.labs.waiting import wait_until
 
+WORD_PROBLEMS = "bundled:word-problems-selection"
 POINTS = ("search: ", "harvest: ", "training step", "evaluation: ")
 """Lines of progress at which the run is killed."""
 
 
 @pytest.fixture(scope="module")
-def spec_file(write_spec, tmp_path_factory):
-    rows = tmp_path_factory.mktemp("rows") / "training.jsonl"
-    write_puzzles([str(rows), "--seed", "5", "--count", "16"])
-    task = {
-        "name": "countdown",
-        "selection": {"source": "bundled:countdown-selection", "limit": 4},
-        "heldout": {"source": "bundled:countdown-heldout", "limit": 6},
-        "max_tokens": 64,
-    }
+def spec_file(write_spec):
+    return write_distillation(write_spec, "distilled", rounds=2)
+
+
+def write_distillation(write_spec, name, rounds):
     return write_spec(
-        "distilled",
-        task=task,
-        method={"name": "randopt", "radius": 0.006},
+        name,
+        task__selection={"source": WORD_PROBLEMS, "limit": 4},
+        task__heldout={"source": "bundled:word-problems-heldout", "limit": 6},
+        method={"name": "randopt", "radius": 0.02},
         population={"size": 3, "ensemble_sizes": [1, 2]},
         distillation={
-            "rounds": 2,
-            "rows": str(rows),
-            "development": {"source": "bundled:countdown-development", "limit": 6},
+            "rounds": rounds,
+            "rows": {"source": WORD_PROBLEMS, "offset": 10, "limit": 16},
+            "development": {"source": WORD_PROBLEMS, "offset": 4, "limit": 6},
             "harvest": {"samples": 2, "keep": 2},
             "training": {"rank": 4, "learning_rate": 0.001, "batch_size": 4, "epochs": 1},
         },
@@ -57,6 +54,12 @@ def distilled(modnorm, spec_file, shared):
 
 def document_of(directory):
     return json.loads((directory / "distillation.json").read_text())
+
+
+def content_of(directory):
+    """Return the fields of each round that depend on its spec alone."""
+    names = ("dataset", "student", "heldout", "development")
+    return [{name: each[name] for name in names} for each in document_of(directory)["rounds"]]
 
 
 def test_two_rounds_train_two_students(distilled):
@@ -160,9 +163,31 @@ def test_a_killed_distillation_ends_in_the_same_students(
         run.finish()
     assert seen
     modnorm("run", spec_file, "--out", broken)
-    whole, again = (document_of(each)["rounds"] for each in (distilled, broken))
-    for name in ("dataset", "student", "heldout", "development"):
-        assert [entry[name] for entry in whole] == [entry[name] for entry in again]
+    assert content_of(broken) == content_of(distilled)
+
+
+@pytest.mark.integration
+def test_a_lab_of_processes_trains_the_student_of_an_embedded_run(
+    lab, modnorm, write_spec, distilled, tmp_path
+):
+    spec_file = write_distillation(write_spec, "distilled in a lab", rounds=1)
+    folders = {
+        "MODNORM_STUDENT_DIR": str(tmp_path / "students"),
+        "MODNORM_TRAIN_DIR": str(tmp_path / "trainings"),
+    }
+    fetched = {"MODNORM_STUDENT_DIR": str(tmp_path / "fetched-students")}
+    with (
+        lab.process("trainer", "127.0.0.1:0", **folders),
+        lab.evaluator("one", **fetched),
+    ):
+        ended = modnorm("submit", spec_file, "--server", lab.server, "--json")
+        distillation = json.loads(ended.stdout)["id"]
+        modnorm("watch", distillation, "--server", lab.server)
+    directory, model = tmp_path / "fetched", tmp_path / "model"
+    modnorm("show", distillation, "--server", lab.server, "--out", directory)
+    assert content_of(directory) == content_of(distilled)[:2]
+    exported = modnorm("export", distillation, "--server", lab.server, "--out", model, "--json")
+    assert json.loads(exported.stdout)["student"] == resolve_checkpoint(str(model)).digest
 
 
 def test_a_held_out_row_in_the_training_rows_is_refused_by_content(

@@ -16,7 +16,7 @@ from verification.labs.waiting import wait_until
 
 pytestmark = pytest.mark.integration
 
-COUNTDOWN = "bundled:countdown-selection"
+WORD_PROBLEMS = "bundled:word-problems-selection"
 JOB_ENDS = {"reported", "released", "the attempt failed"}
 
 
@@ -94,13 +94,6 @@ def test_what_a_lab_found_is_exported_as_from_a_run(lab, modnorm, answered, fini
         assert not out.exists()
 
 
-def test_two_evaluators_give_the_same_bytes(lab, client, submit, finish, expected):
-    with lab.evaluator("one"), lab.evaluator("two"):
-        experiment_id = submit()
-        assert finish(experiment_id) == expected
-    assert set(scored(client, experiment_id)) == {"one", "two"}
-
-
 def test_a_killed_evaluator_and_a_flushed_broker_change_nothing(
     lab, client, submit, finish, expected, broker_url
 ):
@@ -135,7 +128,12 @@ def test_a_drained_evaluator_finishes_or_hands_back(
     """One evaluator gets one signal and has time to finish; the other gets two signals."""
     long = write_spec(
         "long",
-        task__selection={"source": COUNTDOWN, "limit": 48},
+        task={
+            "name": "countdown",
+            "selection": {"source": "bundled:countdown-selection", "limit": 48},
+            "heldout": {"source": "bundled:countdown-heldout", "limit": 8},
+            "max_tokens": 48,
+        },
         method={"name": "randopt", "radius": 0.005},
     )
     with ExitStack() as stack:
@@ -216,12 +214,12 @@ def test_a_spec_at_work_is_not_searched_twice(modnorm, lab, client, write_spec):
 def test_a_grid_is_submitted_at_once_and_found_again(lab, client, modnorm, write_spec, tmp_path):
     spec_file = write_spec(
         "grid",
-        task__selection={"source": COUNTDOWN, "limit": 2},
-        task__heldout={"source": "bundled:countdown-heldout", "limit": 2},
+        task__selection={"source": WORD_PROBLEMS, "limit": 2},
+        task__heldout={"source": "bundled:word-problems-heldout", "limit": 2},
         method={"name": "randopt", "sigma": {"artifact": str(tmp_path / "radius.json")}},
         population={"size": 1, "ensemble_sizes": [1]},
     )
-    rows = ("--heldout", "{source: bundled:countdown-development, limit: 2}")
+    rows = ("--heldout", f"{{source: {WORD_PROBLEMS}, offset: 8, limit: 2}}")
     grid = ("--radii", "0.004,0.008", "--seeds", "39", *rows, "--server", lab.server, "--json")
 
     def trials():

@@ -28,7 +28,7 @@ def test_a_manifest_is_small_and_round_trips(manifest, finished):
     for expert in read.ensemble.experts:
         ((_, descriptor),) = run.source.descriptors(expert.index)
         assert expert.descriptor == descriptor
-    assert "target" in read.prompt.question
+    assert "question" in read.prompt.question
 
 
 def test_rebuilt_checkpoints_have_the_digests_of_the_manifest(modnorm, manifest, tmp_path):
@@ -86,13 +86,13 @@ def test_what_is_no_manifest_is_refused(manifest, edit, told):
 
 
 def test_an_example_prompt_that_changed_is_refused(modnorm, manifest, tmp_path):
-    change(manifest, lambda content: content["prompt"]["question"].update(target=7))
+    change(manifest, lambda content: content["prompt"]["question"].update(question="7?"))
     refused = modnorm("rebuild", manifest, "--out", tmp_path / "experts", check=False)
     assert "makes another prompt here" in refused.stderr
 
 
 def test_nothing_is_predicted_or_served_with_other_prompts(modnorm, manifest, finished):
-    change(manifest, lambda content: content["prompt"]["question"].update(target=7))
+    change(manifest, lambda content: content["prompt"]["question"].update(question="7?"))
     questions = finished / "rows" / "heldout.jsonl"
     for command in (("predict", manifest, "--input", questions), ("serve", manifest)):
         refused = modnorm(*command, check=False)

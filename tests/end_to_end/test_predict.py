@@ -56,7 +56,7 @@ def test_an_ensemble_predicts_in_python(finished, questions):
     assert [each.answer for each in ensemble.predict(rows[:3])] == [
         ensemble.vote(row).answer for row in range(3)
     ]
-    with pytest.raises(InvalidInputError, match="row 0, column 'target'"):
+    with pytest.raises(InvalidInputError, match="row 0, column 'question'"):
         ensemble.predict([{"numbers": [1, 2]}])
     elsewhere = PredictionSettings(BasePlace("no-such-model"))
     with pytest.raises((InvalidInputError, ConflictError)):
@@ -71,7 +71,7 @@ def test_what_cannot_be_predicted_is_refused(modnorm, finished, questions, tmp_p
     out = tmp_path / "answers.jsonl"
     wrong = modnorm("predict", finished, "--input", questions, "--out", out, check=False)
     assert wrong.returncode == 2
-    assert f"{questions}, line 1, column 'target'" in wrong.stderr
+    assert f"{questions}, line 1, column 'question'" in wrong.stderr
     assert not out.exists()
     with pytest.raises(NotFoundError):
         load_run(finished).ensemble(6, 5)

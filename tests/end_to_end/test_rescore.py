@@ -30,7 +30,7 @@ def rewards(directory):
 
 def test_the_same_scorer_gives_the_very_same_figures(modnorm, run):
     before, results = contents(run), json.loads((run / "results.json").read_text())
-    ended = modnorm("rescore", run, "--scorer", "countdown-v1", "--json")
+    ended = modnorm("rescore", run, "--scorer", "gsm8k-v2", "--json")
     document = json.loads(ended.stdout)
     assert document["spec"] == results["spec"]
     assert document["provenance"] == results["provenance"]
@@ -55,18 +55,18 @@ def test_the_same_scorer_gives_the_very_same_figures(modnorm, run):
         assert new["experts"] == new["reselected"]["experts"] == old["experts"]
         assert new["reselected"]["metric"] == old["metric"]
     after = contents(run)
-    assert json.loads(after.pop("rescored-countdown-v1.json")) == document
+    assert json.loads(after.pop("rescored-gsm8k-v2.json")) == document
     assert after == before
 
 
 def test_scored_again_there_and_back_leaves_the_same_bytes(modnorm, run):
     written = []
-    for scorer in ("countdown-v1", "reference", "countdown-v1"):
+    for scorer in ("gsm8k-v2", "reference", "gsm8k-v2"):
         modnorm("rescore", run, "--scorer", scorer)
         written.append(contents(run))
-    assert written[0]["rescored-countdown-v1.json"] == written[2]["rescored-countdown-v1.json"]
-    there = json.loads(written[2]["rescored-countdown-reference-v1.json"])
-    assert (there["old_scorer"], there["new_scorer"]) == ("countdown-v1", "countdown-reference-v1")
+    assert written[0]["rescored-gsm8k-v2.json"] == written[2]["rescored-gsm8k-v2.json"]
+    there = json.loads(written[2]["rescored-gsm8k-reference-v1.json"])
+    assert (there["old_scorer"], there["new_scorer"]) == ("gsm8k-v2", "gsm8k-reference-v1")
 
 
 def remarks(directory, cache_dir):
@@ -82,22 +82,17 @@ def remarks(directory, cache_dir):
 def test_a_run_that_left_answers_out_is_completed_in_its_directory(
     modnorm, write_spec, cache_dir, tmp_path
 ):
-    problems = {
-        "task__name": "gsm8k",
-        "task__selection": {"source": "bundled:word-problems-selection", "limit": 10},
-        "task__heldout": {"source": "bundled:word-problems-heldout", "limit": 8},
-        "task__max_tokens": 96,
-        "method": {"name": "randopt", "sigma": 0.02},
-    }
+    method = {"name": "randopt", "sigma": 0.02}
     population = {"size": 10, "prefixes": [6, 10], "ensemble_sizes": [1, 3, 5]}
-    short = write_spec("short", **problems, population=population)
+    short = write_spec("short", method=method, population=population)
     modnorm("run", short, "--out", tmp_path, "-q")
     refused = modnorm("rescore", tmp_path, "--scorer", "reference", check=False)
     assert refused.returncode == 2
     assert refused.stderr.startswith("error: population.statistics: ")
     assert "set it to full" in refused.stderr
     before = json.loads((tmp_path / "results.json").read_text())
-    full = write_spec("short", **problems, population={**population, "statistics": "full"})
+    population["statistics"] = "full"
+    full = write_spec("short", method=method, population=population)
     modnorm("run", full, "--out", tmp_path, "-q")
     modnorm("rescore", tmp_path, "--scorer", "reference", "-q")
     after = json.loads((tmp_path / "results.json").read_text())

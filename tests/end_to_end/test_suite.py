@@ -15,10 +15,10 @@ SUITE = {
     "base": {
         "model": "tiny-thicket",
         "task": {
-            "name": "countdown",
-            "selection": {"source": "bundled:countdown-selection", "limit": ROWS},
-            "heldout": {"source": "bundled:countdown-heldout", "limit": ROWS},
-            "max_tokens": 32,
+            "name": "gsm8k",
+            "selection": {"source": "bundled:word-problems-selection", "limit": ROWS},
+            "heldout": {"source": "bundled:word-problems-heldout", "limit": ROWS},
+            "max_tokens": 24,
         },
         "population": {
             "size": 3,
@@ -27,7 +27,7 @@ SUITE = {
             "statistics": "full",
         },
     },
-    "axes": {"method": {"RandOpt": {"method": {"name": "randopt", "sigma": 0.016}}}},
+    "axes": {"method": {"RandOpt": {"method": {"name": "randopt", "sigma": 0.02}}}},
     "seeds": [42, 43],
     "tables": [
         {

@@ -60,22 +60,17 @@ _PREDICTED: Mapping[str, object] = {
     "method": {"name": "randopt", "sigma": 0.01},
     "population": {**_POPULATION, "prefixes": [8], "ensemble_sizes": [1, PREDICTION_JOBS]},
 }
-_DEVELOPMENT = {"source": "bundled:countdown-development"}
+_TRAINING_ROWS = {"source": "bundled:word-problems-selection"}
 DISTILLATION_JOBS = 14
 """Jobs of the distillation before its training; the base's last ones are reused."""
 _DISTILLATION: Mapping[str, object] = {
-    "task": {
-        "name": "countdown",
-        "selection": {"source": "bundled:countdown-selection", "limit": 4},
-        "heldout": {"source": "bundled:countdown-heldout", "limit": 4},
-        "max_tokens": 64,
-    },
-    "method": {"name": "randopt", "radius": 0.006},
+    "task": _TASKS["word-problems"]["task"],
+    "method": {"name": "randopt", "radius": 0.02},
     "population": {"size": 3, "ensemble_sizes": [1, 2], "statistics": "full"},
     "distillation": {
         "rounds": 1,
-        "rows": {**_DEVELOPMENT, "offset": 4, "limit": 16},
-        "development": {**_DEVELOPMENT, "limit": 4},
+        "rows": {**_TRAINING_ROWS, "offset": 8, "limit": 16},
+        "development": {**_TRAINING_ROWS, "offset": 4, "limit": 4},
         "harvest": {"samples": 2, "keep": 2},
         "training": {
             "rank": 4,
