@@ -1,6 +1,7 @@
 """The blocking and the asynchronous client, against a service that the test plays."""
 
 import inspect
+import threading
 import time
 from dataclasses import FrozenInstanceError
 from functools import partial
@@ -21,6 +22,7 @@ from modnorm.v1 import experiment_pb2 as experiments
 from modnorm.wire.conversions import spec_to_proto
 from modnorm.wire.status import to_status
 from services.aggregator.experiments.upstream_services import MODEL_SECONDS
+from verification.labs.waiting import HANG_SECONDS
 
 SECONDS = 10
 
@@ -122,11 +124,11 @@ def test_a_submission_that_takes_long_can_be_repeated(
     connect, serve, servicer, created, spec, monkeypatch
 ):
     asked: list[str] = []
+    given_up = threading.Event()
 
     def answer(request, context):
         asked.append(request.request_id)
-        if len(asked) == 1:
-            time.sleep(1.0)
+        given_up.wait(HANG_SECONDS)
         return created(request, context)
 
     monkeypatch.setattr(calls, "_SUBMIT_SECONDS", 0.4)
@@ -136,6 +138,8 @@ def test_a_submission_that_takes_long_can_be_repeated(
     assert raised.value.message == "the server did not answer in time"
     assert raised.value.remedy is not None
     assert f"submit again with the request id {asked[0]}" in raised.value.remedy
+    given_up.set()
+    monkeypatch.setattr(calls, "_SUBMIT_SECONDS", HANG_SECONDS)
     assert connected.submit(spec, asked[0]).request_id == asked[0]
 
 
@@ -151,13 +155,16 @@ def test_a_submission_waits_longer_than_the_lab_does_for_the_model(client, creat
 
 
 def test_a_server_that_is_slow_is_not_called_absent(connect, serve, servicer):
+    given_up = threading.Event()
+
     def answer(request, context):
-        time.sleep(1.0)
+        given_up.wait(HANG_SECONDS)
         return experiments.GetExperimentResponse()
 
     connected = connect(serve(servicer(GetExperiment=answer)), timeout=0.3)
     with pytest.raises(errors.UnavailableError, match="did not answer in time") as raised:
         connected.get("e1")
+    given_up.set()
     assert "busy" in str(raised.value)
     assert "running" not in str(raised.value)
 
