@@ -279,7 +279,7 @@ def test_the_spec_that_init_writes_runs(modnorm, tmp_path):
     spec = tmp_path / "spec.yaml"
     assert modnorm("init", spec).returncode == 0
     text = spec.read_text()
-    for field, fewer in (("limit: 64", "limit: 4"), ("limit: 50", "limit: 4"), ("128", "32")):
+    for field, fewer in (("limit: 64", "limit: 4"), ("limit: 50", "limit: 4"), ("128", "8")):
         assert text.count(field) == 1
         text = text.replace(field, fewer)
     spec.write_text(text)
