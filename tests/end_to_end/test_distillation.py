@@ -31,7 +31,7 @@ def write_distillation(write_spec, name, rounds):
         task__selection={"source": WORD_PROBLEMS, "limit": 4},
         task__heldout={"source": "bundled:word-problems-heldout", "limit": 6},
         method={"name": "randopt", "radius": 0.02},
-        population={"size": 3, "ensemble_sizes": [1, 2]},
+        population={"size": 3, "ensemble_sizes": [1, 2], "statistics": "full"},
         distillation={
             "rounds": rounds,
             "rows": {"source": WORD_PROBLEMS, "offset": 10, "limit": 16},
