@@ -164,6 +164,10 @@ class _BaseAlone:
         self.stop = engine.stop
 
     @property
+    def is_loading(self) -> bool:
+        return self._engine.is_loading
+
+    @property
     def is_alive(self) -> bool:
         return self._engine.is_alive
 

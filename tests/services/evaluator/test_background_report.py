@@ -199,8 +199,14 @@ def test_a_hang_fails_the_job_at_the_engine_even_if_the_background_job_ends(
     runner = stage.runner
 
     def note(
-        lease: messages.Lease, kind: messages.FailureKind.ValueType, reason: str, remedy: str = ""
+        lease: messages.Lease,
+        kind: messages.FailureKind.ValueType,
+        reason: str,
+        remedy: str = "",
+        *,
+        unfit: bool = False,
     ) -> None:
+        del reason, remedy, unfit
         told.append((lease.job_id, kind))
         stage.judge.set()
         while len(runner._begun) > 1:
