@@ -5,9 +5,7 @@
 
 from dataclasses import dataclass
 
-from modnorm.analysis.indices import require_index
-from modnorm.errors import InvalidInputError
-from modnorm.hints import one_of
+from modnorm.arguments import require_flag, require_index, require_name
 
 BASE = -1
 """Index of the unperturbed model among the candidates."""
@@ -47,12 +45,21 @@ class AnswerRecord:
     """bool. Whether the completion cap ended the completion."""
 
 
+def require_split(split: object) -> None:
+    """Refuse what is no name of a split.
+
+    Raises:
+        InvalidInputError: it is of another type, or unknown.
+    """
+    require_name(split, SPLITS, "split", "split")
+
+
 @dataclass(frozen=True, slots=True)
 class AnswerFilter:
     """Filter of answers; None accepts every value.
 
     Raises:
-        InvalidInputError: there is no such split, or an index is no whole number.
+        InvalidInputError: a value has the wrong type, or there is no such split.
     """
 
     candidate: int | None = None
@@ -62,14 +69,13 @@ class AnswerFilter:
     """Whether only wrong answers are wanted."""
 
     def __post_init__(self) -> None:
-        require_index(self.candidate, "candidate", least=None)
-        require_index(self.row, "row")
-        if self.split is not None and self.split not in SPLITS:
-            raise InvalidInputError(
-                f"there is no split {self.split!r}",
-                field="split",
-                remedy=one_of(self.split, SPLITS),
-            )
+        if self.candidate is not None:
+            require_index(self.candidate, "candidate", least=None)
+        if self.split is not None:
+            require_split(self.split)
+        if self.row is not None:
+            require_index(self.row, "row")
+        require_flag(self.wrong, "wrong")
 
     def wants_sheet(self, candidate: int, split: str) -> bool:
         """Return whether the filter may accept answers of a candidate on a split."""

@@ -22,6 +22,7 @@ from modnorm.analysis.pairing import (
 from modnorm.analysis.run_files import RESULTS, SPEC, read_environments
 from modnorm.analysis.run_folders import not_a_run
 from modnorm.analysis.uncertainty import ConfidenceInterval
+from modnorm.arguments import require_path, require_several
 from modnorm.errors import InvalidInputError
 from modnorm.tasks.registry import get_stored_task
 
@@ -118,12 +119,13 @@ class ComparisonRow(TypedDict):
     """Whether the data separates the first run from this one, in words; None in the first row."""
 
 
-def load_results(directory: Path) -> Results:
+def load_results(directory: Path | str) -> Results:
     """Read the results of a run directory.
 
     Raises:
         InvalidInputError: there is no `results.json`, or not one of this schema.
     """
+    directory = require_path(directory, "directory")
     path = directory / RESULTS
     if not path.exists():
         raise _no_results(directory)
@@ -152,7 +154,7 @@ def _no_results(directory: Path) -> InvalidInputError:
     return not_a_run(directory)
 
 
-def load_all_results(directories: Sequence[Path]) -> list[Results]:
+def load_all_results(directories: Sequence[Path | str]) -> list[Results]:
     """Read the results of run directories under distinct names.
 
     Directories of equal names are named with the folders above them, as far as needed.
@@ -160,8 +162,10 @@ def load_all_results(directories: Sequence[Path]) -> list[Results]:
     Raises:
         InvalidInputError: a directory is named twice, or as `load_results`.
     """
-    places = [directory.resolve() for directory in directories]
-    for directory, place in zip(directories, places, strict=True):
+    require_several(directories, "directories", "directories")
+    paths = [require_path(directory, "directories") for directory in directories]
+    places = [path.resolve() for path in paths]
+    for directory, place in zip(paths, places, strict=True):
         if places.count(place) > 1:
             raise InvalidInputError(
                 f"{directory} is named twice", field="run", remedy="name each run once"
@@ -172,7 +176,7 @@ def load_all_results(directories: Sequence[Path]) -> list[Results]:
         names = ["/".join(place.parts[-parts:]) for place in places]
     return [
         replace(load_results(directory), label=name)
-        for directory, name in zip(directories, names, strict=True)
+        for directory, name in zip(paths, names, strict=True)
     ]
 
 

@@ -16,6 +16,7 @@ from modnorm.analysis.answers import ALL, AnswerFilter, AnswerRecord
 from modnorm.analysis.parquet_lines import equal, read_frame, read_lines, write_lines
 from modnorm.analysis.votes import ALL as ALL_VOTES
 from modnorm.analysis.votes import VoteFilter, VoteRecord
+from modnorm.arguments import require_path, require_type
 from modnorm.search.voting import AnswerCount, Ballot
 from modnorm.tasks.protocol import Judgement
 
@@ -90,16 +91,18 @@ def write_votes(directory: Path, votes: Iterable[VoteRecord]) -> None:
     write_lines(directory / VOTES, VOTE_SCHEMA, map(asdict, votes))
 
 
-def read_answers(directory: Path, wanted: AnswerFilter = ALL) -> Iterator[AnswerRecord]:
+def read_answers(directory: Path | str, wanted: AnswerFilter = ALL) -> Iterator[AnswerRecord]:
     """Yield the answers of a run directory, in the order of the file.
 
     Raises:
         InvalidInputError: the directory has no `answers.parquet` of this version.
     """
+    require_type(wanted, AnswerFilter, "wanted")
     conditions = equal(candidate=wanted.candidate, split=wanted.split, row=wanted.row)
     if wanted.wrong:
         conditions.append(~dataset.field("correct"))
-    for line in read_lines(directory / ANSWERS, ANSWER_SCHEMA, conditions=conditions):
+    path = require_path(directory, "directory") / ANSWERS
+    for line in read_lines(path, ANSWER_SCHEMA, conditions=conditions):
         yield AnswerRecord(**line)
 
 
@@ -132,20 +135,22 @@ def read_ballots(directory: Path, rows: int) -> tuple[Mapping[int, Ballot], list
     return ballots, golds
 
 
-def read_votes(directory: Path, wanted: VoteFilter = ALL_VOTES) -> Iterator[VoteRecord]:
+def read_votes(directory: Path | str, wanted: VoteFilter = ALL_VOTES) -> Iterator[VoteRecord]:
     """Yield the votes of a run directory, in the order of the file.
 
     Raises:
         InvalidInputError: the directory has no `votes.parquet` of this version.
     """
+    require_type(wanted, VoteFilter, "wanted")
     conditions = equal(**asdict(wanted))
-    for line in read_lines(directory / VOTES, VOTE_SCHEMA, conditions=conditions):
+    path = require_path(directory, "directory") / VOTES
+    for line in read_lines(path, VOTE_SCHEMA, conditions=conditions):
         counts = tuple(AnswerCount(**count) for count in line.pop("counts"))
         lists = {name: tuple(value) for name, value in line.items() if isinstance(value, list)}
         yield VoteRecord(**{**line, **lists, "counts": counts})
 
 
-def answers_frame(directory: Path, columns: Sequence[str] | None = None) -> "pd.DataFrame":
+def answers_frame(directory: Path | str, columns: Sequence[str] | None = None) -> "pd.DataFrame":
     """Return `answers.parquet` of a run directory as a table of pandas.
 
     Args:
@@ -153,9 +158,10 @@ def answers_frame(directory: Path, columns: Sequence[str] | None = None) -> "pd.
         columns: Columns to read; all when absent. Prompts and completions take the most memory.
 
     Raises:
-        InvalidInputError: the directory has no `answers.parquet` of this version.
+        InvalidInputError: the directory has no `answers.parquet` of this version, or the file
+            has no such column.
     """
-    return read_frame(directory / ANSWERS, ANSWER_SCHEMA, columns)
+    return read_frame(require_path(directory, "directory") / ANSWERS, ANSWER_SCHEMA, columns)
 
 
 def count_answers(directory: Path) -> tuple[int, int] | None:
@@ -172,7 +178,7 @@ def count_answers(directory: Path) -> tuple[int, int] | None:
     return len(tokens), int(tokens.sum())
 
 
-def votes_frame(directory: Path, columns: Sequence[str] | None = None) -> "pd.DataFrame":
+def votes_frame(directory: Path | str, columns: Sequence[str] | None = None) -> "pd.DataFrame":
     """Return `votes.parquet` of a run directory as a table of pandas.
 
     Args:
@@ -180,6 +186,7 @@ def votes_frame(directory: Path, columns: Sequence[str] | None = None) -> "pd.Da
         columns: Columns to read; all when absent.
 
     Raises:
-        InvalidInputError: the directory has no `votes.parquet` of this version.
+        InvalidInputError: the directory has no `votes.parquet` of this version, or the file has
+            no such column.
     """
-    return read_frame(directory / VOTES, VOTE_SCHEMA, columns)
+    return read_frame(require_path(directory, "directory") / VOTES, VOTE_SCHEMA, columns)

@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyarrow import dataset, parquet
 
 from modnorm.analysis.run_files import REWRITE, unreadable
+from modnorm.arguments import require_name, require_type
 from modnorm.errors import InvalidInputError
 from modnorm.files import replaced_file
 
@@ -82,8 +83,13 @@ def read_frame(path: Path, schema: pa.Schema, columns: Sequence[str] | None) -> 
     """Return a file as a table of pandas.
 
     Raises:
-        InvalidInputError: there is no such file, or it has other columns.
+        InvalidInputError: there is no such file, or it has other columns than the schema or than
+            the caller asks for.
     """
     check_columns(path, schema)
+    if columns is not None:
+        require_type(columns, Sequence, "columns")
+        for column in columns:
+            require_name(column, schema.names, "columns", "column")
     frame: pd.DataFrame = parquet.read_table(path, columns=columns).to_pandas()
     return frame

@@ -14,6 +14,7 @@ from modnorm.analysis.saved_run import SavedRun
 from modnorm.analysis.uncertainty import ConfidenceInterval, accuracy_interval
 from modnorm.analysis.votes import VoteFilter, VoteRecord
 from modnorm.analysis.wanted import require_answered_row, require_candidate, require_voted_row
+from modnorm.arguments import require_index, require_several, require_type
 from modnorm.errors import NotFoundError
 from modnorm.spec import ExperimentSpec
 
@@ -61,9 +62,9 @@ class Ensemble:
             InvalidInputError: the row is no whole number.
             NotFoundError: there is no such row.
         """
-        votes = self._votes(row)
+        require_index(row, "row")
         require_voted_row(row, self.source.ensembles)
-        return next(iter(votes))
+        return next(iter(self._votes(row)))
 
     def predict(
         self,
@@ -89,8 +90,11 @@ class Ensemble:
             Predictor,
         )
 
+        require_several(questions, "input", "rows")
+        settings = PredictionSettings() if settings is None else settings
+        require_type(settings, PredictionSettings, "settings")
         ensemble = define_ensemble(self.source, self.population, self.ensemble_size)
-        predictor = Predictor(ensemble, settings or PredictionSettings())
+        predictor = Predictor(ensemble, settings)
         return tuple(predictor.predict(predictor.encode_rows(questions)))
 
     def to_pandas(self) -> "pd.DataFrame":
@@ -140,8 +144,11 @@ class Run:
         """Return the ensemble (N, K).
 
         Raises:
+            InvalidInputError: N or K is no whole number.
             NotFoundError: the run does not report it.
         """
+        require_index(population, "population", least=1)
+        require_index(ensemble_size, "ensemble_size", least=1)
         sizes = {(row.population, row.ensemble_size): row for row in self.source.ensembles}
         if (population, ensemble_size) not in sizes:
             raise NotFoundError(
@@ -168,7 +175,7 @@ class Run:
             wrong: Whether to return wrong answers only.
 
         Raises:
-            InvalidInputError: an index is no whole number, or there is no such split.
+            InvalidInputError: an argument has the wrong type, or there is no such split.
             NotFoundError: the run has no such candidate, split or row.
         """
         wanted = AnswerFilter(candidate, split, row, wrong)
@@ -223,10 +230,9 @@ def load_run(directory: Path | str) -> Run:
         InvalidInputError: it is not the directory of one run.
         PreconditionError: the run has not finished.
     """
-    path = Path(directory)
-    saved = SavedRun(path)
+    saved = SavedRun(directory)
     _ = saved.document  # an unfinished run is refused here, not at the first use of its results
-    return Run(path.resolve().name, saved)
+    return Run(saved.path.resolve().name, saved)
 
 
 def _ensemble(row: EnsembleRow, source: FinishedRun) -> Ensemble:

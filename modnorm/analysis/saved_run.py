@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 
-from modnorm.analysis.answers import ALL, AnswerFilter, AnswerRecord
+from modnorm.analysis.answers import ALL, AnswerFilter, AnswerRecord, require_split
 from modnorm.analysis.comparison import load_results
 from modnorm.analysis.descriptors import read_descriptors
 from modnorm.analysis.document import ResultsDocument
@@ -15,6 +15,8 @@ from modnorm.analysis.run_data import BaseRow, CandidateRow, EnsembleRow
 from modnorm.analysis.run_files import RESULTS, SPEC, unreadable
 from modnorm.analysis.votes import ALL as ALL_VOTES
 from modnorm.analysis.votes import VoteFilter, VoteRecord
+from modnorm.analysis.wanted import require_candidate
+from modnorm.arguments import require_path
 from modnorm.errors import InvalidInputError, PreconditionError
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
@@ -35,10 +37,10 @@ class SavedRun:
         InvalidInputError: it is not the directory of one run.
     """
 
-    def __init__(self, path: Path) -> None:
-        if not (path / SPEC).is_file():
-            raise _no_run(path)
-        self.path = path
+    def __init__(self, path: Path | str) -> None:
+        self.path = require_path(path, "directory")
+        if not (self.path / SPEC).is_file():
+            raise _no_run(self.path)
 
     @cached_property
     def spec(self) -> ExperimentSpec:
@@ -99,7 +101,12 @@ class SavedRun:
         )
 
     def rows(self, split: str) -> tuple[str, ...]:
-        """Return the rows of a split, each as JSON; none if the run has no such split."""
+        """Return the rows of a split, each as JSON; none if the run has no development rows.
+
+        Raises:
+            InvalidInputError: there is no split of this name.
+        """
+        require_split(split)
         text = self._text(rows_file(split))
         return tuple((text or "").splitlines())
 
@@ -116,6 +123,7 @@ class SavedRun:
     def descriptors(self, candidate: int | None = None) -> Iterator[tuple[int, Descriptor]]:
         """Yield index and resolved descriptor of each candidate, the base first, or of one."""
         _ = self.document
+        require_candidate(candidate, self.candidates, self.spec)
         return read_descriptors(self.path, candidate)
 
     def scale_map(self) -> ScaleMap | None:

@@ -6,8 +6,8 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-from modnorm.analysis.indices import require_index
 from modnorm.analysis.run_data import EnsembleRow, VoteRow
+from modnorm.arguments import require_index
 from modnorm.search.voting import AnswerCount, Ballot, count_answers
 
 
@@ -63,7 +63,7 @@ class VoteFilter:
     """Filter of votes; None accepts every value.
 
     Raises:
-        InvalidInputError: the row is no whole number.
+        InvalidInputError: a value is no whole number.
     """
 
     row: int | None = None
@@ -71,7 +71,9 @@ class VoteFilter:
     ensemble_size: int | None = None
 
     def __post_init__(self) -> None:
-        require_index(self.row, "row")
+        for name, least in (("row", 0), ("population", 1), ("ensemble_size", 1)):
+            if (value := getattr(self, name)) is not None:
+                require_index(value, name, least=least)
 
     def wants_ensemble(self, ensemble: EnsembleRow) -> bool:
         """Return whether the filter may accept votes of an ensemble."""

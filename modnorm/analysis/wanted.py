@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from modnorm.analysis.answers import BASE, AnswerFilter
 from modnorm.analysis.run_data import CandidateRow, EnsembleRow
+from modnorm.arguments import require_index
 from modnorm.errors import NotFoundError
 from modnorm.spec import ExperimentSpec
 
@@ -14,10 +15,14 @@ def require_candidate(
     """Refuse a candidate that a run does not have.
 
     Raises:
+        InvalidInputError: it is no whole number.
         NotFoundError: it is none of the population, the base or a state of an iterative method.
     """
+    if candidate is None:
+        return
+    require_index(candidate, "candidate", least=None)
     states = spec.iterative.updates if spec.iterative else 0
-    if candidate is not None and not BASE - states <= candidate < len(candidates):
+    if not BASE - states <= candidate < len(candidates):
         trained = f"; {BASE - 1} to {BASE - states} are the states after updates" if states else ""
         raise NotFoundError(
             f"the run has no candidate {candidate}",

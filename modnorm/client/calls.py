@@ -11,6 +11,7 @@ from typing import Generic, TypeVar
 
 from google.protobuf.message import Message
 
+from modnorm.arguments import require_index, require_text
 from modnorm.client.radius import carry_radius
 from modnorm.client.settings import ClientSettings
 from modnorm.spec import ExperimentSpec, load_spec
@@ -76,7 +77,9 @@ def create_experiment(
     Raises:
         InvalidInputError: the spec, its task file or its artifact is not sound.
     """
-    whole = carry_declaration(spec if isinstance(spec, ExperimentSpec) else load_spec(Path(spec)))
+    if request_id is not None:
+        require_text(request_id, "request_id")
+    whole = carry_declaration(spec if isinstance(spec, ExperimentSpec) else load_spec(spec))
     if not whole.method.is_resolved:
         found = ClientSettings()
         whole = carry_radius(whole, found.cache_dir, folders=found.split_folders)
@@ -93,6 +96,7 @@ def create_experiment(
 
 def get_experiment(experiment_id: str) -> Call[experiments.Experiment]:
     """Read an experiment with the results it has so far."""
+    require_text(experiment_id, "experiment_id")
     return Call(
         "GetExperiment",
         experiments.GetExperimentRequest(id=experiment_id),
@@ -102,6 +106,7 @@ def get_experiment(experiment_id: str) -> Call[experiments.Experiment]:
 
 def cancel_experiment(experiment_id: str) -> Call[experiments.Experiment]:
     """Ask an experiment to stop; repeating it changes nothing."""
+    require_text(experiment_id, "experiment_id")
     return Call(
         "CancelExperiment",
         experiments.CancelExperimentRequest(id=experiment_id),
@@ -111,6 +116,8 @@ def cancel_experiment(experiment_id: str) -> Call[experiments.Experiment]:
 
 def watch_experiment(experiment_id: str, cursor: int) -> Call[experiments.WatchExperimentResponse]:
     """Stream the events after a cursor; `modnorm.client.watch.Watch` says when to open it anew."""
+    require_text(experiment_id, "experiment_id")
+    require_index(cursor, "cursor")
     return Call(
         "WatchExperiment",
         experiments.WatchExperimentRequest(id=experiment_id, cursor=cursor),

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from modnorm.analysis.listing import Listing
+from modnorm.arguments import require_path
 from modnorm.client.calls import (
     cancel_experiment,
     create_experiment,
@@ -129,8 +130,8 @@ class Client(Connection):
         from modnorm.client.export import save_run  # noqa: PLC0415 - loads matplotlib
         from modnorm.client.lab_run import LabRun  # noqa: PLC0415 - loads pandas
 
+        place = RunDirectory(require_path(directory, "directory"))
         run = LabRun(self, self.call(get_experiment(experiment_id)))
-        place = RunDirectory(Path(directory))
         with hold(place.path):
             place.check(run.spec)
             place.claim(run.spec)

@@ -7,6 +7,7 @@ from operator import methodcaller
 import grpc
 from tenacity import RetryCallState
 
+from modnorm.arguments import require_seconds, require_type
 from modnorm.client.calls import SERVICE, Call, ResultT
 from modnorm.errors import InvalidInputError, RateLimitedError
 from modnorm.wire.channel import Credentials, channel_options, closed_connection
@@ -28,7 +29,7 @@ class LabConnection:
         credentials: Token and certificates; those of the environment when absent.
 
     Raises:
-        InvalidInputError: the target is no address.
+        InvalidInputError: the target is no address, or an argument has the wrong type.
     """
 
     def __init__(
@@ -39,7 +40,10 @@ class LabConnection:
         patience: float = 120.0,
         credentials: Credentials | None = None,
     ) -> None:
+        require_seconds(timeout, "timeout")
+        require_seconds(patience, "patience")
         shown = ConnectionSettings().credentials if credentials is None else credentials
+        require_type(shown, Credentials, "credentials")
         shown.require_authorities()
         self._target = _checked(target)
         self._timeout = timeout

@@ -6,6 +6,7 @@ from functools import cached_property, partial
 
 from modnorm.analysis.answers import BASE, SPLITS, AnswerFilter, AnswerRecord
 from modnorm.analysis.run_data import BaseRow, CandidateRow, EnsembleRow
+from modnorm.arguments import require_type
 from modnorm.client.calls import Call, Page, get_artifact, list_answers
 from modnorm.client.finished import check_is_search, check_succeeded
 from modnorm.errors import InvalidInputError
@@ -85,6 +86,7 @@ class LabResults(ABC):
 
     def sheets(self, wanted: AnswerFilter) -> Sequence[tuple[int, str]]:
         """Return the candidates and splits of wanted stored answers, in the order of files."""
+        require_type(wanted, AnswerFilter, "wanted")
         counts = {
             (message.index, split): count
             for message in self.messages

@@ -3,10 +3,12 @@
 from collections.abc import Iterator, Sequence
 from functools import cached_property, partial
 
-from modnorm.analysis.answers import ALL, AnswerFilter, AnswerRecord
+from modnorm.analysis.answers import ALL, AnswerFilter, AnswerRecord, require_split
 from modnorm.analysis.run_data import EnsembleRow, VoteRow
 from modnorm.analysis.votes import ALL as ALL_VOTES
 from modnorm.analysis.votes import VoteFilter, VoteRecord, vote_records
+from modnorm.analysis.wanted import require_candidate
+from modnorm.arguments import require_type
 from modnorm.client.calls import get_artifact, list_candidates, list_votes
 from modnorm.client.connection import Connection
 from modnorm.client.lab_results import LabResults, answer_record, split_rows
@@ -39,7 +41,12 @@ class LabRun(LabResults):
         return tuple(self._client.pages(partial(list_candidates, self.id)))
 
     def rows(self, split: str) -> tuple[str, ...]:
-        """Return the rows of a split, each as JSON; none where the run has no such split."""
+        """Return the rows of a split, each as JSON; none if the run has no development rows.
+
+        Raises:
+            InvalidInputError: there is no split of this name.
+        """
+        require_split(split)
         if split not in self._rows:
             call = self.rows_call(split)
             self._rows[split] = split_rows(self._client.read(call)) if call else ()
@@ -52,6 +59,7 @@ class LabRun(LabResults):
 
     def votes(self, wanted: VoteFilter = ALL_VOTES) -> Iterator[VoteRecord]:
         """Yield votes by N, then K, then row."""
+        require_type(wanted, VoteFilter, "wanted")
         ensembles = list(filter(wanted.wants_ensemble, self.ensembles))
         experts = {expert for ensemble in ensembles for expert in ensemble.experts}
         ballots = {expert: self._ballot(expert) for expert in sorted(experts)}
@@ -68,6 +76,7 @@ class LabRun(LabResults):
 
     def descriptors(self, candidate: int | None = None) -> Iterator[tuple[int, Descriptor]]:
         """Yield index and resolved descriptor of each candidate, the base first, or of one."""
+        require_candidate(candidate, self.candidates, self.spec)
         for message in self.messages:
             if candidate in {None, message.index}:
                 yield message.index, descriptor_from_proto(message.descriptor)

@@ -5,12 +5,18 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from modnorm.arguments import (
+    require_flag,
+    require_function,
+    require_index,
+    require_several,
+    require_text,
+)
 from modnorm.client import calls
 from modnorm.client.connection import Connection
 from modnorm.client.watch import Reconnection
 from modnorm.errors import InvalidInputError, ModnormError, UnavailableError
 from modnorm.prediction.ranked_votes import OnProgress, Prediction
-from modnorm.tasks.questions import require_several
 from modnorm.v1 import prediction_pb2 as messages
 from modnorm.wire.prediction_conversions import prediction_from_proto
 
@@ -25,7 +31,11 @@ Question = Mapping[str, object]
 
 @dataclass(frozen=True, slots=True)
 class AskedEnsemble:
-    """The ensemble of a lab's experiment that is asked, and how."""
+    """The ensemble of a lab's experiment that is asked, and how.
+
+    Raises:
+        InvalidInputError: a value has the wrong type.
+    """
 
     experiment_id: str
     population: int | None
@@ -35,6 +45,14 @@ class AskedEnsemble:
     ask_all: bool
     """Whether experts also answer questions whose vote is settled."""
     on_progress: OnProgress
+
+    def __post_init__(self) -> None:
+        require_text(self.experiment_id, "experiment_id")
+        for name in ("population", "ensemble_size"):
+            if (value := getattr(self, name)) is not None:
+                require_index(value, name, least=1)
+        require_flag(self.ask_all, "ask_all")
+        require_function(self.on_progress, "on_progress")
 
 
 class PredictionStream(Reconnection):
@@ -106,7 +124,7 @@ def prediction_streams(
     Raises:
         InvalidInputError: there is no question, or one cannot be sent; no stream is yielded.
     """
-    require_several(questions, "questions")
+    require_several(questions, "questions", "rows")
     texts = [_encoded(number, question) for number, question in enumerate(questions)]
     if not texts:
         raise InvalidInputError(

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from modnorm.arguments import require_flag, require_text, require_type
 from modnorm.checkpoint.prompts import PromptEncoder, check_fit
 from modnorm.engines import EngineSettings, load_engine
 from modnorm.errors import InvalidInputError
@@ -12,7 +13,7 @@ from modnorm.prediction.ensemble_definition import EnsembleDefinition
 from modnorm.prediction.ranked_votes import OnProgress, Prediction, ignore_progress
 from modnorm.prediction.voting_experts import Questions, VotingExperts
 from modnorm.tasks import Row
-from modnorm.tasks.questions import parse_question, require_several
+from modnorm.tasks.questions import parse_question
 
 BATCH = 4096
 """Questions that all experts answer before the next ones; this bounds the memory."""
@@ -20,7 +21,11 @@ BATCH = 4096
 
 @dataclass(frozen=True, slots=True)
 class PredictionSettings:
-    """How an ensemble answers."""
+    """How an ensemble answers.
+
+    Raises:
+        InvalidInputError: a value has the wrong type.
+    """
 
     place: BasePlace = field(default_factory=BasePlace)
     """Where the base is on this machine."""
@@ -28,6 +33,11 @@ class PredictionSettings:
     """Engine by name."""
     ask_all: bool = False
     """Whether experts also answer questions whose vote is settled."""
+
+    def __post_init__(self) -> None:
+        require_type(self.place, BasePlace, "place")
+        require_text(self.engine, "engine")
+        require_flag(self.ask_all, "ask_all")
 
 
 class Predictor:
@@ -84,7 +94,6 @@ class Predictor:
             InvalidInputError: a row breaks the task's schema or does not fit the model; the
                 message names the row, from 0, and the column.
         """
-        require_several(rows, "input")
         named = ((f"row {number}", raw) for number, raw in enumerate(rows))
         return self.encode((place, parse_question(self.task, raw, place)) for place, raw in named)
 

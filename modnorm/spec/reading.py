@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from pydantic import ValidationError
 
+from modnorm.arguments import require_path
 from modnorm.errors import InvalidInputError, ModnormError
 from modnorm.files import MAX_YAML_BYTES, read_text
 from modnorm.hints import did_you_mean
@@ -55,13 +56,14 @@ def load_spec(path: str | PathLike[str]) -> ExperimentSpec:
     Raises:
         InvalidInputError: the file is missing, is not YAML, has a key twice, or breaks the schema.
     """
+    place = require_path(path, _FILE)
     try:
-        data = read_yaml(read_text(Path(path), most=MAX_YAML_BYTES))
+        data = read_yaml(read_text(place, most=MAX_YAML_BYTES))
     except OSError as error:
         raise InvalidInputError(
             f"cannot read {path}: {error.strerror or error}",
             field=_FILE,
-            remedy=_neighbour(Path(path)) or "`modnorm init` writes a spec to start from",
+            remedy=_neighbour(place) or "`modnorm init` writes a spec to start from",
         ) from error
     except YamlError as error:
         raise _not_yaml(path, error) from error

@@ -66,18 +66,6 @@ def parse_question(task: Task, raw: Raw, place: str) -> Row:
     return parse_in_place(task, parse, raw, place, field=FIELD)
 
 
-def require_several(questions: object, field: str) -> None:
-    """Refuse a single row, whose iteration yields the names of its columns.
-
-    Raises:
-        InvalidInputError: it is a row.
-    """
-    if isinstance(questions, Mapping | str):
-        raise InvalidInputError(
-            "a single question is no list of questions", field=field, remedy="give a list of rows"
-        )
-
-
 def vote_key(task: Task, row: Row, completion: str) -> str | None:
     """Return the vote key of a completion; None if its answer is not valid.
 

@@ -48,6 +48,7 @@ def test_a_spec_is_carried_to_its_results(client, write_spec, finished, tmp_path
         (lambda run: run.answers(row=-1, split="heldout"), "row"),
         (lambda run: run.votes(row=8), "row"),
         (lambda run: run.votes(row="0"), "row"),
+        (lambda run: run.answers(wrong="no"), "wrong"),
     ],
 )
 def test_what_a_run_does_not_have_is_an_error(client, write_spec, finished, ask, field):
@@ -58,6 +59,22 @@ def test_what_a_run_does_not_have_is_an_error(client, write_spec, finished, ask,
             list(ask(run))
         assert raised.value.field == field
         assert raised.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("ask", "field"),
+    [
+        (lambda run: run.ensemble(6, 6), "ensemble_size"),
+        (lambda run: run.ensemble(6, 2).vote(8), "row"),
+        (lambda run: run.source.rows("foo"), "split"),
+        (lambda run: run.source.descriptors(6), "candidate"),
+    ],
+)
+def test_what_a_directory_does_not_hold_is_an_error(finished, ask, field):
+    with pytest.raises((InvalidInputError, NotFoundError)) as raised:
+        list(ask(load_run(finished)))
+    assert raised.value.field == field
+    assert raised.value.remedy
 
 
 def test_what_a_run_has_may_be_empty(finished):

@@ -1,0 +1,142 @@
+"""Every argument of the Python API, given a value of a wrong type."""
+
+import inspect
+import re
+from collections.abc import Iterable
+from datetime import timedelta
+from functools import partial
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from modnorm import AsyncClient, Client, Ensemble, Run, load_run
+from modnorm.analysis.answers import AnswerFilter
+from modnorm.analysis.comparison import load_all_results, load_results
+from modnorm.analysis.finished_run import FinishedRun
+from modnorm.analysis.parquet_files import answers_frame, read_answers, read_votes, votes_frame
+from modnorm.analysis.saved_run import SavedRun
+from modnorm.analysis.votes import VoteFilter
+from modnorm.client.async_run import AsyncRun
+from modnorm.errors import InvalidInputError
+from modnorm.prediction.predictor import PredictionSettings
+from modnorm.spec import load_spec
+
+SOUND = {
+    "experiment_id": "e1",
+    "questions": [{"question": "q", "answer": "7"}],
+    "population": 4,
+    "ensemble_size": 2,
+    "row": 0,
+    "split": "heldout",
+    "directory": "absent",
+    "spec": "absent.yaml",
+    "target": "127.0.0.1:1",
+}
+"""Sound values of the arguments that a call must have."""
+STRANGE = st.builds(object) | st.binary() | st.complex_numbers()
+"""Values that no argument takes."""
+PLAIN = {"str": st.text(), "bool": st.booleans(), "float": st.floats(), "int": st.integers()}
+FUNCTIONS = (
+    load_run,
+    load_spec,
+    load_results,
+    load_all_results,
+    read_answers,
+    read_votes,
+    answers_frame,
+    votes_frame,
+    AnswerFilter,
+    VoteFilter,
+    PredictionSettings,
+    SavedRun,
+    Client,
+    AsyncClient,
+)
+
+
+def wrong_values(parameter):
+    """Return a strategy for values that the annotation of a parameter excludes."""
+    hint = parameter.annotation
+    text = hint.__name__ if isinstance(hint, type) else re.sub(r"\[.*\]", "", str(hint))
+    taken = set(re.findall(r"\w+", text))
+    if "float" in taken:
+        taken.add("int")
+    return st.one_of(STRANGE, *(values for name, values in PLAIN.items() if name not in taken))
+
+
+def parameters_of(function):
+    parameters = inspect.signature(function).parameters
+    return {name: each for name, each in parameters.items() if name != "self"}
+
+
+def methods(kind):
+    """Return the names of the public methods of a class that take arguments."""
+    own = inspect.getmembers(kind, inspect.isfunction)
+    public = [(name, each) for name, each in own if name in vars(kind) and name[0] != "_"]
+    return [name for name, each in public if parameters_of(each)]
+
+
+def check(call, parameters, data):
+    """Give one argument of a call a wrong value; the error must name field and remedy."""
+    needed = [name for name, each in parameters.items() if each.default is each.empty]
+    name = data.draw(st.sampled_from(sorted(parameters)))
+    value = data.draw(wrong_values(parameters[name]))
+    with pytest.raises(InvalidInputError) as raised:
+        consume(call(**{each: SOUND[each] for each in needed if each != name}, **{name: value}))
+    assert raised.value.field
+    assert raised.value.remedy
+
+
+def consume(result):
+    """Read what a call yields: some errors come with the first result."""
+    if isinstance(result, Iterable):
+        list(result)
+
+
+few = partial(
+    settings,
+    max_examples=25,
+    deadline=timedelta(seconds=5),
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+
+
+@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda each: each.__name__)
+@few()
+@given(st.data())
+def test_functions_refuse_wrong_types(function, data):
+    check(function, parameters_of(function), data)
+
+
+@pytest.mark.parametrize("name", methods(Client))
+@few()
+@given(st.data())
+def test_both_clients_refuse_wrong_types(connect, gsm8k_lab, name, data):
+    check(getattr(connect(gsm8k_lab), name), parameters_of(getattr(Client, name)), data)
+
+
+@pytest.mark.parametrize("name", methods(AsyncRun))
+@few()
+@given(st.data())
+def test_runs_of_both_clients_refuse_wrong_types(connect, gsm8k_lab, name, data):
+    run = connect(gsm8k_lab).run("e1")
+    check(getattr(run, name), parameters_of(getattr(AsyncRun, name)), data)
+
+
+PARTS = {
+    Run: lambda run: run,
+    Ensemble: lambda run: run.ensembles[0],
+    FinishedRun: lambda run: run.source,
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [(kind, name) for kind in PARTS for name in methods(kind)]
+)
+@few()
+@given(st.data())
+def test_parts_of_a_run_refuse_wrong_types(gsm8k_lab, kind, name, data):
+    with Client(gsm8k_lab) as client:
+        part = PARTS[kind](client.run("e1"))
+        check(getattr(part, name), parameters_of(getattr(kind, name)), data)
