@@ -10,10 +10,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from modnorm.errors import InvalidInputError
+from modnorm.errors import InvalidInputError, ModnormError, UnavailableError
 
 MAX_YAML_BYTES = 2**18
 """Size limit of a spec, a suite file or a token file; reading this much YAML takes a second."""
+_PATH_ERRORS = frozenset(
+    {
+        *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.EEXIST),
+        *(errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG),
+    }
+)
+"""Errors that another path does not have."""
 _WRITE_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 
 
@@ -121,6 +128,7 @@ def check_writable(out: Path) -> None:
 
     Raises:
         InvalidInputError: it cannot be written.
+        UnavailableError: the disk is full or broken.
     """
     existed = out.exists()
     try:
@@ -129,4 +137,21 @@ def check_writable(out: Path) -> None:
         if not existed:
             out.unlink()
     except OSError as error:
-        raise InvalidInputError(f"cannot write {out}: {error.strerror}", field="out") from error
+        raise write_fault(out, error) from error
+
+
+def write_fault(path: Path, error: OSError, field: str = "out") -> ModnormError:
+    """Return the error of an output path that cannot be written."""
+    fault = file_fault(error)
+    is_named = error.filename is not None and Path(error.filename) == path
+    reason = error.strerror if is_named else fault.message
+    return type(fault)(f"cannot write {path}: {reason}", field=field, remedy=fault.remedy)
+
+
+def file_fault(error: OSError) -> ModnormError:
+    """Return the caller's error for a path that cannot be used, else the error of a disk."""
+    reason = error.strerror or str(error) or type(error).__name__
+    message = reason if error.filename is None else f"{error.filename}: {reason}"
+    if error.errno in _PATH_ERRORS:
+        return InvalidInputError(message, remedy="name another path, or make it writable")
+    return UnavailableError(message, remedy="remove the cause, then repeat the command")

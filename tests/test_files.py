@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from modnorm.files import json_digest, read_text, replaced_file, write_file
+from modnorm.errors import InvalidInputError, UnavailableError
+from modnorm.files import json_digest, read_text, replaced_file, write_fault, write_file
 
 
 def test_a_file_is_replaced_and_nothing_is_left_beside_it(tmp_path):
@@ -91,3 +92,15 @@ def test_digests_of_json_depend_on_content_alone():
     assert json_digest({"a": 1}) != json_digest({"a": 2})
     with pytest.raises(ValueError, match="not JSON compliant"):
         json_digest({"a": float("nan")})
+
+
+@pytest.mark.parametrize("code", [errno.EACCES, errno.EROFS, errno.ENOTDIR, errno.EEXIST])
+def test_a_path_that_cannot_be_written_is_the_callers_fault(code):
+    fault = write_fault(Path("out"), OSError(code, os.strerror(code), "out"))
+    assert isinstance(fault, InvalidInputError)
+    assert str(fault).startswith(f"out: cannot write out: {os.strerror(code)} (name another path")
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO, errno.EDQUOT])
+def test_a_disk_that_cannot_write_is_not_the_callers_fault(code):
+    assert isinstance(write_fault(Path("out"), OSError(code, os.strerror(code))), UnavailableError)

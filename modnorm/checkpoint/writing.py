@@ -15,7 +15,8 @@ from safetensors.torch import save_file
 from modnorm.checkpoint.checkpoint_files import SINGLE, weight_files
 from modnorm.checkpoint.config import load_config
 from modnorm.checkpoint.weights import CheckpointWeights
-from modnorm.errors import ConflictError, InvalidInputError, UnavailableError
+from modnorm.errors import ConflictError, UnavailableError
+from modnorm.files import write_fault
 
 _CONFIG = "config.json"
 _DTYPE_KEYS = ("dtype", "torch_dtype")
@@ -36,6 +37,7 @@ def require_new(directory: Path) -> None:
     Raises:
         ConflictError: the directory is not empty.
         InvalidInputError: the directory cannot be created or written.
+        UnavailableError: the disk is full or broken.
     """
     try:
         if directory.exists() and any(directory.iterdir()):
@@ -46,11 +48,7 @@ def require_new(directory: Path) -> None:
             raise FileNotFoundError(ENOENT, "it is a link to a missing file")
         _draft(directory).rmdir()
     except OSError as error:
-        raise InvalidInputError(
-            f"cannot write {directory}: {error.strerror}",
-            field="out",
-            remedy="name a writable directory",
-        ) from error
+        raise write_fault(directory, error) from error
 
 
 def write_checkpoint(

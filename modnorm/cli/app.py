@@ -11,6 +11,7 @@ from modnorm import errors
 from modnorm.cli.commands import COMMANDS, CommandGroup
 from modnorm.cli.escaping import on_one_line, visible
 from modnorm.cli.options import Json
+from modnorm.files import file_fault
 
 _CALLER_ERRORS = (
     errors.InvalidInputError,
@@ -82,8 +83,9 @@ def main() -> None:
         _report(error, as_json=as_json)
         sys.exit(exit_code(error))
     except OSError as error:
-        _report(_disk_fault(error), as_json=as_json)
-        sys.exit(1)
+        fault = file_fault(error)
+        _report(fault, as_json=as_json)
+        sys.exit(exit_code(fault))
 
 
 def exit_code(error: errors.ModnormError) -> int:
@@ -117,14 +119,6 @@ def _plain(error: typer.TyperException) -> str:
         return text
     fault = cause.errors(include_url=False)[0]
     return text.replace(fault["msg"], plain_words(fault))
-
-
-def _disk_fault(error: OSError) -> errors.UnavailableError:
-    reason = error.strerror or str(error) or type(error).__name__
-    place = "" if error.filename is None else f"{error.filename}: "
-    return errors.UnavailableError(
-        f"{place}{reason}", remedy="remove the cause, then repeat the command"
-    )
 
 
 def _report(error: errors.ModnormError, *, as_json: bool) -> None:

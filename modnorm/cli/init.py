@@ -7,8 +7,8 @@ import typer
 
 from modnorm.cli.console import emit_json
 from modnorm.cli.options import Json
-from modnorm.errors import ConflictError, InvalidInputError
-from modnorm.files import write_file
+from modnorm.errors import ConflictError
+from modnorm.files import write_fault, write_file
 
 _TEMPLATE = Path(__file__).parents[1] / "bundled" / "spec.yaml"
 
@@ -30,7 +30,7 @@ def init(file: File = Path("spec.yaml"), *, as_json: Json = False) -> None:
     try:
         write_file(file, text.encode())
     except OSError as error:
-        raise InvalidInputError(f"cannot write {file}: {error.strerror}", field="file") from error
+        raise write_fault(file, error, "file") from error
     if as_json:
         emit_json({"file": str(file)})
         return

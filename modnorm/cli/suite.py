@@ -11,6 +11,7 @@ from modnorm.cli.interruption import interruptible
 from modnorm.cli.options import Json, Quiet, check_spec, settings
 from modnorm.cli.suite_output import draw, show_plan, show_status, written
 from modnorm.errors import InvalidInputError, ModnormError
+from modnorm.files import check_writable, write_file
 from modnorm.hints import one_of
 
 if TYPE_CHECKING:
@@ -168,7 +169,8 @@ def tables(  # noqa: PLR0913 - each argument is an option of the command
     if write is None:
         typer.echo(text, nl=False)
     else:
-        write.write_text(text, encoding="utf-8")
+        check_writable(write)
+        write_file(write, text.encode())
     if plots is not None:
         draw(outcomes, plots)
 

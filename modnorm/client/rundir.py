@@ -9,8 +9,8 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from modnorm.errors import ConflictError, InvalidInputError, PreconditionError
-from modnorm.files import encode_json, partial_path, write_file
+from modnorm.errors import ConflictError, PreconditionError
+from modnorm.files import encode_json, partial_path, write_fault, write_file
 from modnorm.spec import ExperimentSpec
 from modnorm.spec.differences import differences
 
@@ -118,6 +118,7 @@ def hold(path: Path) -> Iterator[None]:
 
     Raises:
         InvalidInputError: it cannot be written.
+        UnavailableError: the disk is full or broken.
         PreconditionError: another process works there.
     """
     is_new = not path.exists()
@@ -130,7 +131,7 @@ def hold(path: Path) -> Iterator[None]:
             f"another process works on {path}", field="out", remedy="wait for it to end"
         ) from error
     except OSError as error:
-        raise InvalidInputError(f"cannot write {path}: {error.strerror}", field="out") from error
+        raise write_fault(path, error) from error
     try:
         yield
     finally:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from modnorm.errors import ConflictError, InvalidInputError
+from modnorm.errors import ConflictError
+from modnorm.files import write_fault
 from modnorm.radius.artifact_schema import CandidateDisplacement
 
 Key = tuple[str, float, int]
@@ -42,6 +43,7 @@ class MeasurementJournal:
 
         Raises:
             InvalidInputError: the file cannot be written.
+            UnavailableError: the disk is full or broken.
         """
         scale_map, radius, _ = key
         content = measured.model_dump(mode="json")
@@ -57,7 +59,7 @@ class MeasurementJournal:
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:
-            raise self._unusable(error) from error
+            raise write_fault(self._path, error) from error
 
     def _whole_lines(self) -> list[bytes]:
         """Return the complete lines; truncate the file after an interrupted write."""
@@ -71,7 +73,7 @@ class MeasurementJournal:
         except FileNotFoundError:
             return []
         except OSError as error:
-            raise self._unusable(error) from error
+            raise write_fault(self._path, error) from error
         return whole.splitlines()
 
     def _check(self, line: bytes) -> None:
@@ -101,9 +103,6 @@ class MeasurementJournal:
             field="out",
             remedy="name another directory with --out, or continue on the original machine",
         )
-
-    def _unusable(self, error: OSError) -> InvalidInputError:
-        return InvalidInputError(f"cannot use {self._path}: {error.strerror}", field="out")
 
 
 def _brief(value: object) -> str:

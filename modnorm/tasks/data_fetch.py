@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 
 from modnorm.errors import InvalidInputError, ModnormError, PreconditionError, UnavailableError
-from modnorm.files import replaced_file
+from modnorm.files import replaced_file, write_fault
 from modnorm.tasks.catalogue import Dataset, find_task
 from modnorm.tasks.data_check import check
 from modnorm.tasks.manifest import (
@@ -199,4 +199,4 @@ def _write(place: Path, files: dict[str, bytes]) -> None:
                 draft = place / f".{name}.{os.getpid()}.part"
                 drafts.enter_context(replaced_file(place / name, draft=draft)).write(content)
     except OSError as error:
-        raise InvalidInputError(f"cannot write {place}: {error.strerror}", field=_TO) from error
+        raise write_fault(place, error, _TO) from error
