@@ -25,11 +25,16 @@ from services.aggregator.jobs.leases import extend_leases, extend_locked_lease, 
 from services.aggregator.jobs.report_checks import Report, ReportChecks
 from services.aggregator.jobs.reporting import PackedReport, Reporting
 from services.aggregator.jobs.shared_transaction import run_in_one_transaction
-from services.aggregator.jobs.unfit_workers import record_unfit
+from services.aggregator.jobs.unfit_workers import end_wait, record_unfit, waits_that_ended
 from services.aggregator.jobs.worker_requests import Claim, ClaimRequest, Heartbeat, stale
 from services.aggregator.storage.database import Database
 from services.aggregator.storage.dialects import database_time
-from services.aggregator.storage.lookups import is_training, lock_job, pending_jobs
+from services.aggregator.storage.lookups import (
+    is_training,
+    lock_experiment,
+    lock_job,
+    pending_jobs,
+)
 from services.aggregator.storage.states import TERMINAL, FailureKind, JobState
 from services.aggregator.storage.tables import Experiment, Job
 
@@ -129,6 +134,15 @@ class JobStore:
             if unfit:
                 record_unfit(session, experiment, reason, now)
             return change
+
+    def end_waits(self) -> tuple[Change, ...]:
+        """Record which experiments no longer wait, since a fit evaluator answers their rows."""
+        with self._database.read() as session:
+            ended = waits_that_ended(session)
+        for experiment_id in ended:
+            with self._database.write() as session:
+                end_wait(session, lock_experiment(session, experiment_id), self._clock())
+        return tuple(map(Change, ended))
 
     def lease_time(self) -> float:
         """Return the present time of the clock that leases are judged by."""

@@ -1,4 +1,4 @@
-"""Reaper: ends expired leases."""
+"""Reaper: ends expired leases, and the waits of experiments that are worked on."""
 
 import asyncio
 import logging
@@ -74,6 +74,8 @@ class Reaper:
     async def reap(self) -> None:
         """End leases that expired while workers could call; drop ended experiments from caches."""
         await asyncio.to_thread(self._jobs.forget_ended)
+        for change in await asyncio.to_thread(self._jobs.end_waits):
+            self._follow_up(change)
         expired = await asyncio.to_thread(self._jobs.expired)
         if not self._reachability.check(await asyncio.to_thread(self._jobs.lease_time)):
             return

@@ -1,5 +1,7 @@
 """Experiments that wait because evaluators lack what their jobs need."""
 
+from collections.abc import Sequence
+
 from sqlmodel import Session, col, exists, select
 
 from services.aggregator.experiments.lifecycle import record
@@ -26,3 +28,25 @@ def record_unfit(session: Session, experiment: Experiment, reason: str, now: flo
     )
     if not session.exec(select(leased)).one():
         record(session, experiment, f"waiting: {reason}", now, waits_for=reason)
+
+
+def waits_that_ended(session: Session) -> Sequence[str]:
+    """Return the ids of waiting experiments of whose leased jobs one has answers.
+
+    A lease alone proves nothing: an evaluator claims a job before it sees what it lacks.
+    """
+    answering = exists().where(
+        col(Job.experiment_id) == col(Experiment.id),
+        col(Job.state) == JobState.LEASED,
+        col(Job.answers_done) > 0,
+    )
+    query = select(Experiment.id).where(
+        col(Experiment.state).not_in(TERMINAL), Experiment.waits_for != "", answering
+    )
+    return session.exec(query).all()
+
+
+def end_wait(session: Session, experiment: Experiment, now: float) -> None:
+    """Record that a locked experiment waits no longer, unless that is recorded."""
+    if experiment.state not in TERMINAL and experiment.waits_for:
+        record(session, experiment, "no longer waiting: an evaluator answers its rows", now)

@@ -59,6 +59,18 @@ def test_a_result_ends_the_wait(world, selecting):
     assert waits_for(world, selecting) == ""
 
 
+def test_the_first_answers_of_a_fit_evaluator_end_the_wait(world, selecting):
+    release(world, world.claim_next(selecting))
+    claim = world.claim_next(selecting)
+    world.jobs.heartbeat(claim.job.id, claim.job.token, 0)
+    assert world.stores.jobs.end_waits() == ()
+    assert waits_for(world, selecting) == WAITS
+    world.jobs.heartbeat(claim.job.id, claim.job.token, 1)
+    assert [change.experiment_id for change in world.stores.jobs.end_waits()] == [selecting]
+    assert waits_for(world, selecting) == ""
+    assert world.stores.jobs.end_waits() == ()
+
+
 def test_an_experiment_with_recent_events_does_not_wait(world):
     created = world.select()
     world.now += UNFIT_SECONDS / 2
@@ -105,5 +117,15 @@ def test_watchers_and_lists_are_told(start_lab, spec, monkeypatch):
                 if event.waits_for:
                     assert event.message == f"waiting: {WAITS}"
                     break
+            job = await lab.worker().claim_next()
+            await reply_to(
+                lab.jobs,
+                heartbeat=evaluation_pb2.HeartbeatRequest(lease=job.lease, answers_done=1),
+            )
+            async for told in lab.watch(created.id, event.cursor):
+                assert told.message.startswith("no longer waiting")
+                assert not told.waits_for
+                break
+            assert not (await lab.get(created.id)).waits_for
 
     asyncio.run(scenario())
