@@ -29,6 +29,7 @@ from modnorm.engines.protocol import Completion, GenerationLimits
 from modnorm.engines.settings import EngineSettings
 from modnorm.engines.vllm.internals.interfaces import START_METHOD
 from modnorm.engines.vllm.memory import cpu_cache_bytes
+from modnorm.engines.vllm.socket_folder import use_socket_folder
 from modnorm.engines.vllm.start import Overrides, finish_of, vllm_failures
 from modnorm.errors import PreconditionError
 
@@ -239,6 +240,7 @@ def _adapter_arguments(rank: int, adapters: int) -> dict[str, object]:
 
 def _prepare_process() -> None:
     """Set the variables that vLLM's process inherits; vLLM has no settings for them."""
+    use_socket_folder()
     os.environ.setdefault(START_METHOD, "spawn")  # noqa: TID251 - see above
     if _RUNNER in envs.environment_variables:
         os.environ.setdefault(_RUNNER, "0")  # noqa: TID251 - see above

@@ -45,6 +45,7 @@ from modnorm.engines.vllm.internals.register_entry import Stage
 from modnorm.engines.vllm.internals.worker_errors import worker_errors_raised
 from modnorm.engines.vllm.memory import cpu_cache_bytes, parked_sequences, vllm_share
 from modnorm.engines.vllm.numerics import choose_numerics, require_offered
+from modnorm.engines.vllm.socket_folder import use_socket_folder
 from modnorm.errors import DoesNotFitError, EngineError, IncompatibleError, ModnormError
 
 WORKER = "modnorm.engines.vllm.worker_extension.CandidateWorker"
@@ -123,6 +124,7 @@ def _prepare_process(settings: EngineSettings) -> None:
     choose_numerics(settings.numerics)
     require_offered(settings.numerics)
     keep_plain_weights()
+    use_socket_folder()
     fix_queues()
     if settings.drafts is Drafts.POPULATION:
         install_speculator()
