@@ -1,26 +1,56 @@
 """A lock between processes, released by any end of its process."""
 
+import fcntl
+import os
+import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
-POLL_SECONDS = 0.2
+POLL_SECONDS = 0.1
 
 
-def hold(path: Path, poll: Callable[[], None]) -> FileLock:
+@dataclass(frozen=True, slots=True)
+class HeldLock:
+    """A lock that this process holds."""
+
+    path: Path
+    descriptor: int
+
+    def release(self) -> None:
+        """Remove the file and release its lock; a process that waits then locks a new file."""
+        with suppress(OSError):  # a file that stays is locked again
+            self.path.unlink()
+        os.close(self.descriptor)
+
+
+def hold(path: Path, poll: Callable[[], None]) -> HeldLock:
     """Acquire the lock of a file; return it, held until it is released.
 
-    The file is created if absent. `poll` is called repeatedly during the wait; its errors end the
-    wait.
+    The file exists while it is locked; a killed process leaves it for the next one. `poll` is
+    called repeatedly during the wait; its errors end the wait.
 
     Raises:
         OSError: the file cannot be created.
     """
-    lock = FileLock(path)
-    while True:
-        with suppress(Timeout):
-            lock.acquire(timeout=POLL_SECONDS)
-            return lock
+    while (descriptor := _lock(path)) is None:
         poll()
+        time.sleep(POLL_SECONDS)
+    return HeldLock(path, descriptor)
+
+
+def _lock(path: Path) -> int | None:
+    """Lock a file; return None if another process has locked it, or has just removed it."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.path.samestat(path.stat(), os.fstat(descriptor)):
+            return descriptor
+    except (BlockingIOError, FileNotFoundError):
+        pass
+    except OSError:
+        os.close(descriptor)
+        raise
+    os.close(descriptor)
+    return None

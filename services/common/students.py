@@ -29,7 +29,8 @@ from modnorm.files import replaced_file
 _DIGEST = re.compile("[0-9a-f]{64}")
 _FILE = re.compile(r"((adapter|additional_chat_templates)/)?[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 ABANDONED_SECONDS = 14 * 86_400.0
-"""Age of an untouched upload that is removed: its distillation was cancelled, for example."""
+"""Age of an untouched upload, or of a student that nothing names, that is removed: its
+distillation was cancelled, for example."""
 MAX_FILES = 2_000
 """Largest number of files; a model of a trillion parameters has a few hundred."""
 
@@ -129,6 +130,15 @@ class Students:
             with _outages(self.root):
                 self._removed.mkdir(parents=True, exist_ok=True)
                 directory.rename(self._removed / uuid4().hex)
+
+    def old(self) -> Iterator[str]:
+        """Yield the digests of complete students that were stored long ago."""
+        limit = time.time() - ABANDONED_SECONDS
+        for directory in self.root.glob("*"):
+            # Another process may remove it.
+            with suppress(FileNotFoundError):
+                if _DIGEST.fullmatch(directory.name) and directory.stat().st_mtime < limit:
+                    yield directory.name
 
     def clean_up(self) -> None:
         """Delete the files of removed students, and uploads that nobody continues.

@@ -79,14 +79,16 @@ def remove_unused_artifacts(session: Session) -> int:
 
 
 def remove_unused_students(database: Database, students: Students) -> int:
-    """Remove the obsolete students that no row names; return their number.
+    """Remove the obsolete and the old students that no row names; return their number.
 
+    A killed trainer may leave a student that no report names, so it never becomes obsolete.
     A killed removal is completed by the next one: a student stays obsolete until the transaction
     that took its directory away commits.
     """
     with database.read() as session:
         obsolete = session.exec(select(ObsoleteStudent.digest)).all()
-    removed = sum(_remove_student(database, students, digest) for digest in obsolete)
+    digests = {*obsolete, *students.old()}
+    removed = sum(_remove_student(database, students, digest) for digest in sorted(digests))
     students.clean_up()
     return removed
 

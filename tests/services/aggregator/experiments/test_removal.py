@@ -1,9 +1,11 @@
 """Removal of old experiments, with everything of theirs and nothing else."""
 
 import os
+import shutil
 import subprocess
 import sys
 import threading
+import time
 from signal import SIGKILL
 
 import pytest
@@ -19,6 +21,7 @@ from services.aggregator.experiments.removal import (
 )
 from services.aggregator.storage.states import ExperimentState, Split
 from services.aggregator.storage.tables import Artifact, Experiment, Job, ObsoleteStudent, Round
+from services.common.students import ABANDONED_SECONDS
 from verification.labs.waiting import HANG_SECONDS
 
 DAY = 86_400.0
@@ -165,6 +168,21 @@ def test_an_obsolete_student_that_is_trained_again_stays(lab):
     assert remove_unused_students(world.database, world.students) == 0
     assert world.students.path(digest) is not None
     assert before - rows(world.database) == {("obsolete_students", (digest,))}
+
+
+def test_an_old_student_that_nothing_names_is_removed(lab):
+    world = lab.world
+    parent = lab.create(rounds=1)
+    lab.run(parent)
+    (named,) = files(world.students)
+    unnamed, recent = (named.with_name(letter * 64) for letter in "ab")
+    for student in (unnamed, recent):
+        shutil.copytree(named, student)
+    long_ago = time.time() - ABANDONED_SECONDS - 60
+    for student in (named, unnamed):
+        os.utime(student, (long_ago, long_ago))
+    assert remove_unused_students(world.database, world.students) == 1
+    assert set(files(world.students)) == {named, recent}
 
 
 def test_removal_waits_for_a_round_that_is_being_stored(lab):
