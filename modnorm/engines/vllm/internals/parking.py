@@ -47,6 +47,9 @@ class RequestParking:
         self._core = engine.engine_core.engine_core
         self._stepper = stepper
         self._sequences = sequences
+        drafting = engine.vllm_config.speculative_config
+        steps = max(1, self._core.batch_queue_size)
+        self._drafts = steps * drafting.num_speculative_tokens if drafting else 0
         limit = next(name for name in _LIMITS if hasattr(self._core.scheduler, name))
         setattr(self._core.scheduler, limit, running)
 
@@ -58,6 +61,8 @@ class RequestParking:
     def has_room(self, tokens: Sequence[int]) -> bool:
         """Whether more requests fit beside all others and no request waits to start.
 
+        A request also holds cache for the drafts of the steps in flight, which it may reject.
+
         Args:
             tokens: Maximum tokens of each new request, prompt and completion.
         """
@@ -67,7 +72,7 @@ class RequestParking:
             return False
         cache = scheduler.kv_cache_manager
         blocks = sum(
-            -(-length // manager.block_size)
+            -(-(length + self._drafts) // manager.block_size)
             for manager in cache.coordinator.single_type_managers
             for length in tokens
         )
