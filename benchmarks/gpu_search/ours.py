@@ -26,7 +26,7 @@ from modnorm.engines.settings import Drafts, EngineSettings
 from modnorm.search.polling import ParkingPolicy
 from modnorm.search.ranking import mean_reward
 from modnorm.search.scheduling import Scheduler, Turn
-from modnorm.search.scoring import CandidateResult, answer_candidate
+from modnorm.search.scoring import CandidateResult, PromptedRows, answer_candidate
 from modnorm.search.stopping import EarlyStop, Threshold
 
 JUDGES = 2
@@ -93,15 +93,14 @@ class ScoringEngine:
         if isinstance(self.engine, SpeakingEngine):
             self.engine.speak(candidate)
         task = DrawnTask(self._workload.cap)
+        limits = GenerationLimits(self._workload.cap)
         began = time.perf_counter()
+        rows = self._workload.table(candidate)
         result = answer_candidate(
             self.engine,
-            task,
-            self._workload.table(candidate),
-            self._prompts,
+            PromptedRows(task, rows, self._prompts, limits),
             descriptor_of(self._scale_map, self._seeds[candidate]),
             self._scale_map,
-            GenerationLimits(self._workload.cap),
             judges=self._judges,
             on_progress=_go_on,
             stop=EarlyStop(candidate, task.reward_bounds, threshold) if threshold else None,

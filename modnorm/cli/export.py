@@ -1,7 +1,8 @@
 """`modnorm export`: a checkpoint, a manifest or adapters of a finished run."""
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,6 +16,10 @@ from modnorm.cli.options import (
     refuse_given,
 )
 from modnorm.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from modnorm.cli.predict_work import EnsembleChoice
+    from modnorm.prediction.base_model import BasePlace
 
 Run = Annotated[
     str,
@@ -80,25 +85,16 @@ def export(  # noqa: PLR0913 - each argument is an option of the command
     checkpoints of a manifest. Adapters have PEFT's format, and vLLM serves them on one base.
     Of a distillation, the student of a round is written, with --adapters its LoRA adapter.
     """
-    if manifest and adapters:
-        raise InvalidInputError(
-            "--manifest writes a file and --adapters a directory",
-            field="adapters",
-            remedy="give one of the two",
-        )
     ensemble = {"n": population, "k": size}
-    if not (manifest or adapters):
-        refuse_given(
-            ensemble,
-            "this writes one model, and the option names an ensemble",
-            "give --manifest or --adapters for an ensemble, --rank for a candidate",
-        )
+    _require_one_form(ensemble, manifest=manifest, adapters=adapters)
+
+    from modnorm.cli.export_work import write_model
+    from modnorm.cli.predict_work import EnsembleChoice
+    from modnorm.cli.student_work import write_student
     from modnorm.prediction.base_model import BasePlace
 
     place = BasePlace(model, revision)
-    from modnorm.cli.student_work import write_student
-
-    if write_student(
+    is_distillation = write_student(
         run,
         server,
         place,
@@ -107,22 +103,45 @@ def export(  # noqa: PLR0913 - each argument is an option of the command
         adapter=adapters,
         others={"rank": rank, "manifest": manifest, **ensemble},
         as_json=as_json,
-    ):
+    )
+    if is_distillation:
         return
     refuse_given({"round": round_number}, "only a distillation has rounds", "remove --round")
-    if not (manifest or adapters):
-        from modnorm.cli.export_work import write_model
-
+    if manifest or adapters:
+        refuse_given(
+            {"rank": rank}, "manifest and adapters are of an ensemble", "give --n and --k instead"
+        )
+        choice = EnsembleChoice(run, server, population, size)
+        _write_ensemble(choice, place, out, manifest=manifest, as_json=as_json)
+    else:
         write_model(run, server, place, out, rank, as_json=as_json)
-        return
-    refuse_given(
-        {"rank": rank},
-        "manifest and adapters are of an ensemble",
-        "give --n and --k instead",
-    )
+
+
+def _write_ensemble(
+    choice: "EnsembleChoice", place: "BasePlace", out: Path, *, manifest: bool, as_json: bool
+) -> None:
     from modnorm.cli.adapter_work import write_adapters
     from modnorm.cli.manifest_work import write_manifest
-    from modnorm.cli.predict_work import EnsembleChoice
 
     write = write_manifest if manifest else write_adapters
-    write(EnsembleChoice(run, server, population, size), place, out, as_json=as_json)
+    write(choice, place, out, as_json=as_json)
+
+
+def _require_one_form(ensemble: Mapping[str, object], *, manifest: bool, adapters: bool) -> None:
+    """Refuse options of different forms of an export.
+
+    Raises:
+        InvalidInputError: two forms are named, or an ensemble for a form that takes none.
+    """
+    if manifest and adapters:
+        raise InvalidInputError(
+            "--manifest writes a file and --adapters a directory",
+            field="adapters",
+            remedy="give one of the two",
+        )
+    if not (manifest or adapters):
+        refuse_given(
+            ensemble,
+            "this writes one model, and the option names an ensemble",
+            "give --manifest or --adapters for an ensemble, --rank for a candidate",
+        )

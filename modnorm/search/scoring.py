@@ -34,20 +34,31 @@ class CandidateResult:
     """Bounds of the score of a candidate that was stopped early; None if it is complete."""
 
 
-def answer_candidate(  # noqa: PLR0913, PLR0917 - one call, everything that a score depends on
+@dataclass(frozen=True, slots=True)
+class PromptedRows:
+    """Rows of a task, ready to be answered."""
+
+    task: Task
+    """Judges the completions."""
+    rows: Sequence[Row]
+    prompts: Sequence[Sequence[int]]
+    """Token ids of each row's prompt."""
+    limits: GenerationLimits
+    """Bounds of each completion."""
+    label: Callable[[int], str] = "row {}".format
+    """Returns the name of a row in error messages, by its index."""
+
+
+def answer_candidate(  # noqa: PLR0913 - everything that a score depends on
     engine: Engine,
-    task: Task,
-    rows: Sequence[Row],
-    prompts: Sequence[Sequence[int]],
+    prompted: PromptedRows,
     descriptor: Descriptor,
     scale_map: ScaleMap,
-    limits: GenerationLimits,
     *,
     judges: Executor,
     on_progress: Callable[[int], None],
     stop: EarlyStop | None = None,
     parking: ParkingPolicy | None = None,
-    row_label: Callable[[int], str] = "row {}".format,
 ) -> "PendingResult":
     """Generate a candidate's answers to all rows while threads judge them.
 
@@ -55,18 +66,14 @@ def answer_candidate(  # noqa: PLR0913, PLR0917 - one call, everything that a sc
 
     Args:
         engine: Holds the base before and after, even if this raises.
-        task: Judges the completions.
-        rows: Rows to answer.
-        prompts: Token ids of each row's prompt.
+        prompted: The rows to answer.
         descriptor: The candidate.
         scale_map: The scale map that it was drawn with.
-        limits: Bounds of each completion.
         judges: Threads that judge answers during generation.
         on_progress: Called between decode steps with the number of finished answers. An error that
             it raises, for example `CancelledError`, aborts the work.
         stop: When to stop an excluded candidate; None to score all candidates completely.
         parking: When to park the candidate for others; None to never park it.
-        row_label: Returns the name of a row in error messages, by its index.
 
     Raises:
         CandidateError: the candidate cannot be evaluated.
@@ -75,13 +82,15 @@ def answer_candidate(  # noqa: PLR0913, PLR0917 - one call, everything that a sc
     """
     started = time.perf_counter()
     with ExitStack() as on_error:
-        answers = on_error.enter_context(AnswerJudge(judges, task, rows, row_label))
-        has_room = partial(engine.has_room, prompts, limits)
+        answers = on_error.enter_context(
+            AnswerJudge(judges, prompted.task, prompted.rows, prompted.label)
+        )
+        has_room = partial(engine.has_room, prompted.prompts, prompted.limits)
         parked = CandidateParking(engine.parked, has_room, answers, parking)
         poll = CandidatePoll(answers, stop, on_progress, parked)
         with engine.candidate(descriptor, scale_map) as resolved:
             ready = time.perf_counter()
-            complete = _generate(engine, prompts, limits, answers, poll)
+            complete = _generate(engine, prompted, answers, poll)
             generated = time.perf_counter()
         restored = time.perf_counter()
         partial_answers = None if complete else answers.judged_answers()
@@ -94,7 +103,7 @@ def answer_candidate(  # noqa: PLR0913, PLR0917 - one call, everything that a sc
             switch_seconds=(ready - started) + (restored - generated) + parked.switching,
             generate_seconds=generated - ready - parked.seconds,
             score_seconds=0.0,
-            stopped=_interval(partial_answers, len(rows), stop),
+            stopped=_interval(partial_answers, len(prompted.rows), stop),
         ),
         complete=complete,
     )
@@ -151,15 +160,12 @@ def _interval(
 
 
 def _generate(
-    engine: Engine,
-    prompts: Sequence[Sequence[int]],
-    limits: GenerationLimits,
-    answers: AnswerJudge,
-    poll: CandidatePoll,
+    engine: Engine, prompted: PromptedRows, answers: AnswerJudge, poll: CandidatePoll
 ) -> bool:
     """Generate the completions and queue them for judging; return False if stopped early."""
     try:
-        with closing(engine.generate(prompts, limits, poll=poll)) as completions:
+        generated = engine.generate(prompted.prompts, prompted.limits, poll=poll)
+        with closing(generated) as completions:
             for completion in completions:
                 answers.judge(completion)
                 poll()

@@ -21,7 +21,7 @@ from modnorm.errors import (
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.sandbox import Runner
 from modnorm.search.polling import ParkingPolicy
-from modnorm.search.scoring import CandidateResult, PendingResult, answer_candidate
+from modnorm.search.scoring import CandidateResult, PendingResult, PromptedRows, answer_candidate
 from modnorm.search.stopping import EarlyStop
 from modnorm.tasks import Task
 from modnorm.v1 import evaluation_pb2 as messages
@@ -182,19 +182,22 @@ class JobScorer:
         model.drafts.learn(job, prompts)
         lease.total = len(numbers)
         self._progress(lease, 0)
-        pending = answer_candidate(
-            model.engine,
+        prompted = PromptedRows(
             request.task,
             [rows[number] for number in numbers],
             [prompts[number] for number in numbers],
+            GenerationLimits(job.max_tokens, sampling_of(job, numbers)),
+            label=lambda index: f"{split} row {numbers[index]}",
+        )
+        pending = answer_candidate(
+            model.engine,
+            prompted,
             descriptor,
             self._artifacts.scale_map(job.descriptor.scale_map_digest),
-            GenerationLimits(job.max_tokens, sampling_of(job, numbers)),
             judges=self._judges,
             on_progress=partial(self._progress, lease),
             stop=request.stop,
             parking=request.turn,
-            row_label=lambda index: f"{split} row {numbers[index]}",
         )
         model.drafts.answered(job)
         return pending

@@ -12,7 +12,7 @@ from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.methods import build_scale_map
 from modnorm.search.polling import ParkingPolicy
-from modnorm.search.scoring import CandidateResult, answer_candidate
+from modnorm.search.scoring import CandidateResult, PromptedRows, answer_candidate
 from modnorm.search.stopping import EarlyStop
 from modnorm.spec import DataSpec
 from modnorm.tasks import Row
@@ -96,6 +96,7 @@ def score(
     """Return a function that scores a candidate, by default the fixture `descriptor`."""
     encoder = PromptEncoder(checkpoint)
     prompts = [encoder.encode(task.messages(row)) for row in rows]
+    prompted = PromptedRows(task, rows, prompts, limits)
 
     def score(
         candidate: Descriptor = descriptor,
@@ -107,12 +108,9 @@ def score(
     ) -> CandidateResult:
         return answer_candidate(
             engine,
-            task,
-            rows,
-            prompts,
+            prompted,
             candidate,
             drawn_with,
-            limits,
             judges=judges,
             on_progress=on_progress,
             stop=stop,

@@ -17,7 +17,7 @@ from modnorm.errors import (
     UnavailableError,
 )
 from modnorm.geometry.scale_map import ScaleMap
-from modnorm.search.scoring import answer_candidate
+from modnorm.search.scoring import PromptedRows, answer_candidate
 from modnorm.spec import DataSpec
 from modnorm.tasks import get_task
 from modnorm.tasks.row_loading import encode_rows, load_rows
@@ -53,15 +53,13 @@ def test_a_job_is_reported_as_the_library_scores_it(
         task, DataSpec(source="bundled:countdown-selection", limit=5), field="task.selection"
     )
     encoder = PromptEncoder(checkpoint)
+    prompts = [encoder.encode(task.messages(row)) for row in rows]
     with ThreadPoolExecutor(1) as judges:
         expected = answer_candidate(
             load_engine("transformers", checkpoint),
-            task,
-            rows,
-            [encoder.encode(task.messages(row)) for row in rows],
+            PromptedRows(task, rows, prompts, GenerationLimits(32)),
             descriptor_from_proto(job.descriptor),
             scale_map,
-            GenerationLimits(32),
             judges=judges,
             on_progress=lambda _: None,
         ).judged()
