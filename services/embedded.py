@@ -96,21 +96,7 @@ def start(
         parts = [threads.submit(services.run)]
         try:
             lab = EmbeddedLab(services.started.result(), Credentials(token=common["token"]))
-            if not evaluate:
-                yield lab
-                return
-            settings = EvaluatorSettings(
-                aggregator_target=lab.target,
-                broker_url=_BROKER,
-                load_lock=_load_lock(cache),
-                **common,
-            )
-            workers: list[_Worker] = [Worker(settings, sandbox=sandbox, load=load)]
-            if is_available():
-                trainer = TrainerSettings(
-                    aggregator_target=lab.target, broker_url=_BROKER, **common
-                )
-                workers.append(Trainer(trainer))
+            workers = _make_workers(lab, common, sandbox, load) if evaluate else ()
             for worker in workers:
                 parts.append(threads.submit(_work, worker, leaving, log))
                 parts[-1].add_done_callback(lambda _: services.stop())
@@ -135,6 +121,23 @@ class _Worker(Protocol):
 
     def stop(self) -> None:
         """Make `run` return."""
+
+
+def _make_workers(
+    lab: EmbeddedLab, common: "_Common", sandbox: Sandbox, load: LoadEngine
+) -> Sequence[_Worker]:
+    """Return an evaluator and, where its packages are installed, a trainer."""
+    evaluator = EvaluatorSettings(
+        aggregator_target=lab.target,
+        broker_url=_BROKER,
+        load_lock=_load_lock(common["cache_dir"]),
+        **common,
+    )
+    workers: list[_Worker] = [Worker(evaluator, sandbox=sandbox, load=load)]
+    if is_available():
+        trainer = TrainerSettings(aggregator_target=lab.target, broker_url=_BROKER, **common)
+        workers.append(Trainer(trainer))
+    return workers
 
 
 def _work(worker: _Worker, leaving: threading.Event, log: Path) -> None:

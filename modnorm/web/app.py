@@ -1,6 +1,7 @@
 """The web application: addresses, errors and static files."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 from starlette.applications import Starlette
@@ -44,28 +45,6 @@ def build_app(
     """
     pages = Pages(catalog)
 
-    def page(render: Callable[[Request], str]) -> Callable[[Request], Response]:
-        def respond(request: Request) -> Response:  # not async: runs in a thread
-            return HTMLResponse(render(request))
-
-        return respond
-
-    def icon(_request: Request) -> Response:  # browsers ask for it on pages that are no HTML
-        return FileResponse(_STATIC / "icon.svg")
-
-    def figure(request: Request) -> Response:
-        return Response(
-            pages.figure(request),
-            media_type="image/svg+xml",
-            headers={"Content-Security-Policy": FIGURE_POLICY},
-        )
-
-    def failed(request: Request, error: Exception) -> Response:
-        if not isinstance(error, ModnormError):
-            raise error
-        status = next((code for kind, code in _STATUS.items() if isinstance(error, kind)), 500)
-        return HTMLResponse(pages.error(request, error), status)
-
     run = "/runs/{name:str}"
     addresses = {
         "/": pages.runs,
@@ -79,11 +58,38 @@ def build_app(
     }
     app = Starlette(
         routes=[
-            *(Route(path, page(render), methods=["GET"]) for path, render in addresses.items()),
-            Route("/favicon.ico", icon),
-            Route(f"{run}/figures/{{figure}}.svg", figure, methods=["GET"]),
+            *(Route(path, _page(render), methods=["GET"]) for path, render in addresses.items()),
+            Route("/favicon.ico", _icon),
+            Route(f"{run}/figures/{{figure}}.svg", partial(_figure, pages), methods=["GET"]),
             Mount("/static", StaticFiles(directory=_STATIC)),
         ],
-        exception_handlers={ModnormError: failed},
+        exception_handlers={ModnormError: partial(_failed, pages)},
     )
     return Guard(admit(app), hosts)  # outermost: it guards responses to defects, too
+
+
+def _page(render: Callable[[Request], str]) -> Callable[[Request], Response]:
+    def respond(request: Request) -> Response:  # not async: runs in a thread
+        return HTMLResponse(render(request))
+
+    return respond
+
+
+def _icon(_request: Request) -> Response:
+    """Return the icon, which browsers ask for on pages that are no HTML."""
+    return FileResponse(_STATIC / "icon.svg")
+
+
+def _figure(pages: Pages, request: Request) -> Response:
+    return Response(
+        pages.figure(request),
+        media_type="image/svg+xml",
+        headers={"Content-Security-Policy": FIGURE_POLICY},
+    )
+
+
+def _failed(pages: Pages, request: Request, error: Exception) -> Response:
+    if not isinstance(error, ModnormError):
+        raise error
+    status = next((code for kind, code in _STATUS.items() if isinstance(error, kind)), 500)
+    return HTMLResponse(pages.error(request, error), status)

@@ -7,6 +7,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import grpc.aio
@@ -123,14 +124,7 @@ class Aggregator:
         self._calls = CallMetrics(self._registry)
         self._database = Database(settings.database_url, on_fault=on_fault)
         self._students = Students(settings.students)
-        self._stores = Stores(
-            ExperimentStore(self._database),
-            JobStore(self._database, lease_seconds=settings.lease_seconds),
-            ResultStore(self._database),
-            EventStore(self._database),
-            PredictionStore(self._database),
-            DistillationStore(self._database, self._students),
-        )
+        self._stores = self._make_stores()
         self._counts = LabCountStore(self._database, lease_seconds=settings.lease_seconds)
         self._workers = Workers()
         self._tasks = ShieldedTasks()
@@ -139,14 +133,12 @@ class Aggregator:
         self._channels = _open_channels(settings)
         sampler = Sampler(self._channels["sampler"], settings.credentials)
         calibrator = Calibrator(self._channels["calibrator"], settings.credentials)
-        data_roots = settings.data_roots or ()
-        folders = (settings.cache_dir / "data", *data_roots, *(settings.split_folders or ()))
         self._admissions = Admissions(
             sampler,
             calibrator,
             settings.data_roots,
             sandbox or sandbox_at(settings.sandbox_target, settings.credentials),
-            split_folders=folders,
+            split_folders=_split_folders(settings),
             engines=engines,
             can_train=can_train,
         )
@@ -272,6 +264,16 @@ class Aggregator:
             outage_seconds=self._settings.outage_seconds,
         )
 
+    def _make_stores(self) -> Stores:
+        return Stores(
+            ExperimentStore(self._database),
+            JobStore(self._database, lease_seconds=self._settings.lease_seconds),
+            ResultStore(self._database),
+            EventStore(self._database),
+            PredictionStore(self._database),
+            DistillationStore(self._database, self._students),
+        )
+
     def _make_experiment_servicer(self) -> ExperimentServicer:
         return ExperimentServicer(
             experiments=self._stores.experiments,
@@ -341,6 +343,15 @@ class Aggregator:
     async def _set_serving(self, *, serving: bool) -> None:
         if self._server is not None:
             await self._server.set_serving(serving=serving)
+
+
+def _split_folders(settings: AggregatorSettings) -> tuple[Path, ...]:
+    """Return the folders of named splits: those of fetched data first."""
+    return (
+        settings.cache_dir / "data",
+        *(settings.data_roots or ()),
+        *(settings.split_folders or ()),
+    )
 
 
 def _open_channels(settings: AggregatorSettings) -> dict[str, grpc.aio.Channel]:
