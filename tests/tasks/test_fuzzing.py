@@ -1,12 +1,13 @@
 """Every scorer on random completions: no exceptions, valid judgements."""
 
 import math
+import time
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from modnorm.tasks.conformance import HOSTILE_LENGTH
+from modnorm.tasks.conformance import HOSTILE_LENGTH, MAX_SECONDS
 
 EXAMPLES = {
     "countdown": {"numbers": [44, 19, 35], "target": 98},
@@ -132,4 +133,6 @@ def test_any_text_is_judged_soundly(make_task, name, scorer, data):
 def test_long_texts_are_judged_soundly(make_task, name, scorer, data):
     text = data.draw(long_texts(name))
     assert len(text) == HOSTILE_LENGTH
-    check_judgement(make_task(name, scorer), EXAMPLES[name], text)
+    task, began = make_task(name, scorer), time.thread_time()
+    check_judgement(task, EXAMPLES[name], text)
+    assert time.thread_time() - began <= MAX_SECONDS
