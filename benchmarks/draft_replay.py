@@ -1,7 +1,6 @@
 """Acceptance of drafts on the recorded answers of a run, without a model.
 
-    python -m benchmarks.draft_replay RUN/answers.parquet [--model tiny-thicket] [--tokens 8]
-                                      [--sources 0 1 20] [--candidates 8]
+    python -m benchmarks.draft_replay RUN [--tokens 8] [--sources 0 1 20] [--candidates 8]
 
 Answers are decoded again in steps of one token and the accepted draft tokens. The drafts come from
 the answers of so many earlier candidates, the base first, and from the answer itself. Prints
@@ -10,16 +9,15 @@ of accepted tokens by source and by position in the draft.
 """
 
 import argparse
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-from pyarrow import parquet
-from tokenizers import Tokenizer
 
-from modnorm.checkpoint.reference import resolve_checkpoint
+from benchmarks.gpu_search.recorded_texts import selection_answers
+from modnorm import load_run
 from modnorm.engines.drafts.answer_table import Tokens
 from modnorm.engines.drafts.matching import (
     CONTEXT,
@@ -59,30 +57,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("answers", type=Path)
-    parser.add_argument("--model", default="tiny-thicket")
+    parser.add_argument("directory", type=Path, help="run directory")
     parser.add_argument("--tokens", type=int, nargs="+", default=[8])
     parser.add_argument("--sources", type=int, nargs="+", default=[0, 1, 20])
     parser.add_argument("--candidates", type=int, default=8, help="replayed, the last of the run")
     options = parser.parse_args()
-    answers = _read(options.answers, options.model)
+    answers = _read(options.directory)
     for count in options.tokens:
         for sources in options.sources:
             _print(count, sources, _replay(answers, sources, count, options.candidates))
 
 
-def _read(path: Path, model: str) -> list[Answers]:
+def _read(directory: Path) -> list[Answers]:
     """Return the selection answers of the base and of the candidates, in their order."""
-    tokenizer = Tokenizer.from_file(str(resolve_checkpoint(model).directory / "tokenizer.json"))
-    columns = ["candidate", "split", "row", "completion"]
-    lines = parquet.read_table(path, columns=columns).to_pylist()
-    answers: defaultdict[int, dict[int, Tokens]] = defaultdict(dict)
-    for line in lines:
-        if line["split"] == "selection":
-            ids = tokenizer.encode(line["completion"], add_special_tokens=False).ids
-            marks = [-1 - place for place in range(CONTEXT)]
-            answers[line["candidate"]][line["row"]] = np.array([*marks, *ids], dtype=np.int32)
-    return [answers[candidate] for candidate in sorted(answers)]
+    marks = [-1 - place for place in range(CONTEXT)]
+    return [
+        {row: np.array([*marks, *ids], dtype=np.int32) for row, ids in rows.items()}
+        for rows in selection_answers(directory, load_run(directory).spec.model.name)
+    ]
 
 
 def _replay(answers: Sequence[Answers], sources: int, count: int, candidates: int) -> Savings:

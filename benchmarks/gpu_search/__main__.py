@@ -6,7 +6,7 @@ python -m benchmarks.gpu_search throughput MODEL        compare with plain vLLM
 python -m benchmarks.gpu_search switch MODEL            time a switch of candidates inside vLLM
 python -m benchmarks.gpu_search startup MODEL           time until the first answer
 python -m benchmarks.gpu_search scaling MODEL           compare labs with one and more GPUs
-python -m benchmarks.gpu_search drafts --out FILE       compare with and without drafts
+python -m benchmarks.gpu_search record RUN --out FILE   make a run's answers the texts of a search
 """
 
 import argparse
@@ -23,7 +23,7 @@ COMMANDS = {
     "switch": "switch",
     "startup": "startup",
     "scaling": "lab_scaling",
-    "drafts": "drafts",
+    "record": "recorded_texts",
 }
 
 
@@ -38,7 +38,7 @@ def main() -> int:
     module = import_module(f"benchmarks.gpu_search.{COMMANDS[name]}")
     options = _options(name, module)
     # A lab may search with another engine.
-    wants = name != "make-model" and getattr(options, "engine", "vllm") == "vllm"
+    wants = name not in {"make-model", "record"} and getattr(options, "engine", "vllm") == "vllm"
     if wants and not find_spec("vllm"):
         print(
             f"{name} needs vLLM, which is not installed in this Python (docs/gpu.md)",

@@ -55,7 +55,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rows", type=int, default=usual.rows)
     parser.add_argument("--median", type=int, default=usual.median)
     parser.add_argument("--cap", type=int, default=usual.cap)
-    parser.add_argument("--texts", type=Path, help="texts that the model says, from `drafts`")
+    parser.add_argument("--texts", type=Path, help="texts that the model says, from `record`")
     parser.add_argument("--seed", type=int, default=usual.seed)
 
 
