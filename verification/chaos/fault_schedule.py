@@ -63,7 +63,7 @@ EARLY = frozenset({Fault.KILL_CALIBRATOR, Fault.KILL_SAMPLER, Fault.FILL_DISK})
 """Faults that affect calibrator and sampler, injected right after the submission."""
 COLD = EARLY
 """Faults before which profiles and scale maps are deleted, so that they are computed again."""
-EXPERIMENTS = ("word-problems", "countdown")
+EXPERIMENTS = ("randopt", "modular_norm")
 """Experiments by name, in `verification.chaos.small_experiments`; the last one is calibrated."""
 DISTILLATION = "distillation"
 """Name of the experiment that trains a student."""

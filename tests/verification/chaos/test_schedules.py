@@ -30,6 +30,16 @@ def test_every_fault_comes_while_there_is_something_to_break():
 
 
 @pytest.mark.integration
+def test_a_fault_could_change_votes_and_scores(expected):
+    tables = expected[CALIBRATED].tables
+    answers = [row[3] for row in tables["votes"]]
+    assert all(answers)
+    assert len(set(answers)) > 1
+    assert {row[4] for row in tables["votes"]} == {True, False}
+    assert len({row[4] for row in tables["jobs"]}) > 2
+
+
+@pytest.mark.integration
 def test_kills_and_a_flushed_broker_change_nothing(lab, expected):
     steps = (
         Step(Fault.KILL_CALIBRATOR, 0, 0.3, 1),
