@@ -7,17 +7,21 @@ SCHEDULES ?= 20
 RELEASE ?= .venv-release
 # One more than cores: a sixth of the tests' time passes in waiting, for processes and leases.
 WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
+# Most modules of the packages are never imported: the first import compiles those that are.
+PIP := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile
 PROTOS := $(wildcard proto/modnorm/v1/*.proto)
 
 # The released torch wheel first: anything else that asks for torch would draw the CUDA build.
 TORCH  ?= torch==2.13.0
 
 export HF_HUB_DISABLE_TELEMETRY = 1
+# Where it is set, every process would compile its modules again.
+unexport PYTHONDONTWRITEBYTECODE
 
 # Warnings of vLLM and its dependencies are theirs; one engine at a time in a process. What vLLM and
 # Python keep from one process to the next lies in the environment.
 VLLM      ?= .venv-vllm
-TEST_VLLM := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= VLLM_CACHE_ROOT="$(abspath $(VLLM))/cache" \
+TEST_VLLM := OMP_NUM_THREADS=1 VLLM_CACHE_ROOT="$(abspath $(VLLM))/cache" \
 	VLLM_CONFIG_ROOT="$(abspath $(VLLM))/config" \
 	$(VLLM)/bin/python -m pytest -q --confcutdir=tests/engines -o filterwarnings=
 
@@ -42,22 +46,21 @@ $(VENV)/.setup: pyproject.toml constraints.txt
 	$(PYTHON) scripts/check_python.py
 	$(PYTHON) -m venv $(VENV)
 	@echo "torch and the other packages are installed into $(VENV); pip is silent for some minutes"
-	$(BIN)/pip install --quiet --disable-pip-version-check $(TORCH)
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[services]'
+	$(PIP) $(TORCH)
+	$(PIP) -c constraints.txt -e '.[services]'
 	@touch $@
 
 $(VENV)/.setup-docs: $(VENV)/.setup
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	$(PIP) -c constraints.txt -e '.[docs]'
 	@touch $@
 
 $(VENV)/.setup-dev: $(VENV)/.setup
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[services,data,dev]'
+	$(PIP) -c constraints.txt -e '.[services,data,dev]'
 	@touch $@
 
 setup: $(VENV)/.setup  ## Make the virtual environment that runs modnorm
 setup-dev: $(VENV)/.setup-dev  ## The same, with what tests, lint and code generation need
 
-# Most of its modules are never imported: the first import compiles those that are.
 $(VLLM)/.setup: tests/engines/vllm/requirements.txt
 	$(PYTHON) -m venv $(VLLM)
 	echo '*' > $(VLLM)/.gitignore
@@ -84,11 +87,11 @@ demo: setup  ## Search, select and vote with the bundled model: both methods, a 
 test: setup-dev  ## Run every test: test-main beside test-vllm and test-avx2
 	$(MAKE) --jobs=2 --output-sync=line test-main test-vllm test-avx2
 
-# Many of them start processes, which need not compile every module again. Files start in the order
-# of their names: sorted by their number of tests, the longest ones would start last.
+# Files start in the order of their names: sorted by their number of tests, the longest ones would
+# start last.
 test-main: setup-dev  ## Install Postgres, Redis and Chromium where missing; run all tests but those of vLLM
 	scripts/ensure-servers
-	OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n $(WORKERS) --maxprocesses 4 \
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS) --maxprocesses 4 \
 		--dist loadfile --no-loadscope-reorder
 
 # Without AVX-512 this CPU is such a machine, and test-main ran there.
