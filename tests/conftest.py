@@ -1,10 +1,11 @@
 """Real servers for the tests that need them: one Postgres and one Redis a worker process."""
 
 import asyncio
+import gc
 import inspect
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -22,6 +23,16 @@ for name in [name for name in os.environ if name.startswith(("MODNORM_", "OTEL_"
     del os.environ[name]
 
 pytest_plugins = ["tests.both_clients", "tests.forked_commands", "tests.scripted_services"]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect the tests without garbage collection: modules and tests stay until the end."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)

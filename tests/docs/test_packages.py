@@ -2,6 +2,7 @@
 
 import re
 from collections import defaultdict
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,8 @@ def package_of(module: str) -> str:
     return ".".join(module.split(".")[:2])
 
 
-def direct_imports() -> dict[str, set[str]]:
+@pytest.fixture(scope="module")
+def imports() -> Mapping[str, set[str]]:
     """Return the packages that each package imports."""
     found: dict[str, set[str]] = defaultdict(set)
     for module, imported in import_graph().items():
@@ -29,21 +31,22 @@ def direct_imports() -> dict[str, set[str]]:
     return found
 
 
-IMPORTS = direct_imports()
-
-
-def test_the_page_lists_every_package() -> None:
-    assert TABLE.keys() == IMPORTS.keys() - ENTRY_POINTS
+def test_the_page_lists_every_package(imports: Mapping[str, set[str]]) -> None:
+    assert TABLE.keys() == imports.keys() - ENTRY_POINTS
 
 
 @pytest.mark.parametrize("package", [name for name in TABLE if "library" not in TABLE[name]])
-def test_the_page_lists_the_imports_of_a_package(package: str) -> None:
+def test_the_page_lists_the_imports_of_a_package(
+    imports: Mapping[str, set[str]], package: str
+) -> None:
     listed = set(TABLE[package].split(", ")) - {"nothing"}
-    assert listed == {each.partition(".")[2] for each in IMPORTS[package]}
+    assert listed == {each.partition(".")[2] for each in imports[package]}
 
 
-def test_the_library_imports_no_service_and_a_service_imports_no_client() -> None:
-    for package, imported in IMPORTS.items():
+def test_the_library_imports_no_service_and_a_service_imports_no_client(
+    imports: Mapping[str, set[str]],
+) -> None:
+    for package, imported in imports.items():
         if package.startswith("modnorm."):
             assert not [each for each in imported if each.startswith("services.")]
         elif package != "services.embedded":

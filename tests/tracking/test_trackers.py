@@ -3,7 +3,6 @@
 import json
 
 import pytest
-from mlflow.tracking import MlflowClient
 
 from modnorm.client.client import Client
 from modnorm.client.tracking import RunTracking
@@ -51,6 +50,8 @@ def mlflow_runs(monkeypatch, tmp_path):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/runs.db")
 
     def runs():
+        from mlflow.tracking import MlflowClient  # noqa: PLC0415 - a second for every worker
+
         client = MlflowClient()
         experiment = client.get_experiment_by_name("modnorm")
         assert experiment is not None
@@ -142,7 +143,7 @@ def test_a_store_that_breaks_in_the_middle_is_warned_of_once(
     def full(*_, **__):
         raise OSError("no space\nleft")
 
-    monkeypatch.setattr(MlflowClient, "log_batch", full)
+    monkeypatch.setattr("mlflow.tracking.MlflowClient.log_batch", full)
     track("mlflow")
     assert warnings == ["the tracker failed and logs nothing more: OSError: no space"]
 
