@@ -16,6 +16,7 @@ from modnorm.analysis.tail import required_population
 from modnorm.analysis.uncertainty import accuracy_interval
 from modnorm.errors import InvalidInputError
 
+pytestmark = pytest.mark.usefixtures("without_plots")
 PLACE = ("tiny-thicket", "countdown")
 
 

@@ -8,6 +8,8 @@ from modnorm.analysis.export import write_run
 from modnorm.analysis.run_tables import tabulate_runs
 from modnorm.analysis.table_files import FORMATS, write_table
 
+pytestmark = pytest.mark.usefixtures("without_plots")
+
 
 @pytest.fixture(scope="module")
 def analysis(make_run, tmp_path_factory):

@@ -6,6 +6,8 @@ from modnorm.analysis.comparison import compare_runs, load_results
 from modnorm.analysis.export import write_run
 from modnorm.errors import InvalidInputError
 
+pytestmark = pytest.mark.usefixtures("without_plots")
+
 
 @pytest.fixture
 def written(tmp_path):

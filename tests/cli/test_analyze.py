@@ -7,6 +7,7 @@ import pytest
 
 from modnorm.analysis.export import write_run
 
+pytestmark = pytest.mark.usefixtures("without_plots")
 EXCERPTS = Path(__file__).parent.parent / "analysis" / "published"
 
 

@@ -21,12 +21,8 @@ from modnorm.v1 import experiment_pb2 as experiments
 from modnorm.wire.conversions import spec_from_proto
 from tests.scripted_services import scored_candidate
 
+pytestmark = pytest.mark.usefixtures("without_plots")
 PAGE = Path(__file__).parents[2] / "docs" / "results.md"
-
-
-@pytest.fixture(autouse=True)
-def _no_plots(monkeypatch):
-    monkeypatch.setattr("modnorm.analysis.export.draw_plots", lambda _run: {})
 
 
 @pytest.fixture(params=["lab", "directory"])
