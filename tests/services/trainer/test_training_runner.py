@@ -78,15 +78,6 @@ def test_a_killed_and_released_training_ends_in_the_student_of_an_undisturbed_on
     assert (again.tokens, again.flops) == (whole.tokens, whole.flops)
 
 
-def test_a_cancelled_training_leaves_nothing(make_runner, aggregator, add_job, settings):
-    aggregator.cancel_from = 1
-    add_job()
-    make_runner(Shutdown(5.0)).run("a")
-    assert not aggregator.reports
-    assert not aggregator.failures
-    assert directories(settings) == []
-
-
 def test_a_lost_lease_ends_the_training_and_keeps_its_checkpoints(
     make_runner, aggregator, add_job, settings
 ):
@@ -98,7 +89,9 @@ def test_a_lost_lease_ends_the_training_and_keeps_its_checkpoints(
     assert len(directories(settings)) == 1
 
 
-def test_a_student_is_trained_further(make_runner, aggregator, add_job, served, settings):
+def test_a_cancelled_training_of_a_student_leaves_that_student_alone(
+    make_runner, aggregator, add_job, served, settings
+):
     base = resolve_checkpoint("tiny-thicket")
     Students(settings.students).root.mkdir(parents=True)
     for file in list_files(base.directory):
@@ -108,6 +101,9 @@ def test_a_student_is_trained_further(make_runner, aggregator, add_job, served, 
     aggregator.cancel_from = 1
     make_runner(Shutdown(5.0)).run("a")
     assert last_step(aggregator) >= 1
+    assert not aggregator.reports
+    assert not aggregator.failures
+    assert directories(settings) == []
     assert Students(settings.students).path(base.digest) is not None
 
 
