@@ -15,7 +15,7 @@ from services.common.worker.backoff import (
     ReconnectBackoff,
 )
 from services.evaluator.celery_worker import Worker
-from verification.labs.waiting import HANG_SECONDS
+from verification.labs.waiting import HANG_SECONDS, wait_until
 
 AddJob = Callable[..., messages.Job]
 
@@ -66,11 +66,14 @@ class Returning(dict[str, messages.Job]):
     """Jobs that are published again as soon as they are released, as by an aggregator."""
 
     publish: Callable[[str], None]
-    claims = 0
+
+    def __init__(self) -> None:
+        self.claimed: list[tuple[str, float]] = []
+        """Job and monotonic time of each claim."""
 
     @override
     def pop(self, key: str, default: object = None) -> messages.Job | None:  # type: ignore[override]  # as the test calls it
-        self.claims += 1
+        self.claimed.append((key, time.monotonic()))
         self.publish(key)
         return self.get(key)
 
@@ -85,10 +88,10 @@ def test_a_queue_of_unfit_jobs_is_polled_slowly(
     for number in range(3):
         add_job(f"program{number}", task="mbpp")
         publish(app, f"program{number}")
-    aggregator.wait_for("program2")
-    time.sleep(3.0)
-    # The second round begins after two seconds, the third after four more.
-    assert 3 < returning.claims <= 7
+    wait_until(lambda: len(returning.claimed) > 4, "a second round")
+    jobs, times = zip(*returning.claimed, strict=True)
+    returned = next(place for place, job in enumerate(jobs) if job in jobs[:place])
+    assert times[returned + 1] - times[returned] >= 2.0
 
 
 def test_pauses_double_up_to_a_bound_and_reset_after_success():
