@@ -30,7 +30,7 @@ from modnorm.perturbation.methods import (
 from modnorm.spec import DataSpec, ExperimentSpec
 from modnorm.tasks import Message, Task, get_stored_task
 from modnorm.tasks.hub_dataset import check_dataset
-from modnorm.tasks.overlap import shared_prompts
+from modnorm.tasks.overlap import count_shared_rows, shared_prompts
 from modnorm.tasks.row_files import resolve_file
 from modnorm.tasks.row_loading import LoadedRows, load_data, rows_digest
 from modnorm.tasks.sources import is_dataset, needs_hub
@@ -320,6 +320,14 @@ def check_locally(
         selection = _local_rows(task, spec.task.selection, "task.selection", folders)
         if heldout and selection:
             check_no_row_is_shared(Splits(task, selection, heldout, development, training))
+
+
+def count_overlap(spec: ExperimentSpec, *, folders: Sequence[Path]) -> int:
+    """Return how many held-out rows are selection rows too; 0 if either split is on the hub."""
+    task, named = task_of(spec), spec.task
+    selection = _local_rows(task, named.selection, "task.selection", folders)
+    heldout = _local_rows(task, named.heldout, "task.heldout", folders)
+    return count_shared_rows(selection.rows, heldout.rows) if selection and heldout else 0
 
 
 def check_search_locally(spec: ExperimentSpec, *, folders: Sequence[Path]) -> int | None:

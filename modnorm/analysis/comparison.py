@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol, TypedDict, cast
 
-from modnorm.analysis.document import SCHEMA, ResultsDocument
+from modnorm.analysis.document import SCHEMA, ResultsDocument, describe_overlap
 from modnorm.analysis.environments import (
     Environment,
     describe_differing,
@@ -107,6 +107,8 @@ class ComparisonRow(TypedDict):
     """What keeps the run from being compared with the first one; empty when nothing does."""
     prompts_recorded: bool
     """Whether the run records its prompts; otherwise they are not compared."""
+    overlap: str | None
+    """How many held-out rows are selection rows too, in words; None if there are none."""
     mixed_environments: Mapping[str, Sequence[str]]
     """Settings in which the machines that answered this run differ."""
     other_environment: Mapping[str, tuple[Sequence[str], Sequence[str]]]
@@ -253,6 +255,7 @@ def _row(
         intervals={each["ensemble_size"]: each.get("interval") for each in ensembles},
         differs=differing_conditions(found, expected),
         prompts_recorded=bool(found[_PROMPTS]),
+        overlap=describe_overlap(document),
         mixed_environments=document.get("mixed_environments", {}),
         other_environment=differing_settings(environments, result.environments()),
         paired=[],

@@ -186,6 +186,17 @@ def describe_shortcuts(document: ResultsDocument) -> str | None:
     )
 
 
+def describe_overlap(document: ResultsDocument) -> str | None:
+    """Say how many held-out rows are selection rows too; None if there are none."""
+    count = document.get("overlap", 0)
+    if not count:
+        return None
+    rows = document["data"]["heldout"]["rows"]
+    return (
+        f"{count} of {rows} held-out rows are selection rows too: they do not test the selection."
+    )
+
+
 def describe_lost_search(document: ResultsDocument) -> str | None:
     """Say that no candidate scored above the base; None if one did, or nothing was perturbed."""
     base, experts = document["base"]["selection_reward"], document["experts"]

@@ -13,6 +13,7 @@ from modnorm.analysis.document import (
     EnsembleEntry,
     ResultsDocument,
     describe_lost_search,
+    describe_overlap,
     describe_shortcuts,
 )
 from modnorm.analysis.environments import describe_mixed
@@ -77,6 +78,7 @@ def report_parts(document: ResultsDocument) -> dict[str, object]:
         "table": _table(document),
         "best": document["experts"][:BEST_SHOWN],
         "settings": settings_text(document["spec"]),
+        "overlap": describe_overlap(document),
         "lost": describe_lost_search(document),
         "shortcuts": describe_shortcuts(document),
         "mixed": describe_mixed(document.get("mixed_environments", {})),

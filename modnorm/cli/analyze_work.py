@@ -10,6 +10,7 @@ from rich.table import Table
 from modnorm.analysis.analyses import Analysis, analyze
 from modnorm.analysis.analysis_files import WrittenAnalysis, write_analysis
 from modnorm.analysis.comparison import describe_differences, load_all_results
+from modnorm.analysis.document import describe_overlap
 from modnorm.analysis.published import is_published
 from modnorm.analysis.published_analysis import analyze_published
 from modnorm.analysis.run_folders import finished_runs
@@ -55,6 +56,9 @@ def analyze_directories(
 
 def _analyze_runs(directories: Sequence[Path], reference: str | None) -> Analysis:
     runs = load_all_results(finished_runs(directories, _note))
+    for run in runs:
+        if overlap := describe_overlap(run.document):
+            _note(f"{run.name}: {overlap}")
     for difference in describe_differences(runs):
         stderr().print(difference, soft_wrap=True)
     return analyze(tabulate_runs(runs), reference)

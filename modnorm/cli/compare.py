@@ -154,6 +154,8 @@ def _warn(row: "ComparisonRow", first: str) -> None:
     if not row["prompts_recorded"]:
         note = f"the prompts of {row['run']} are not recorded, so they are not compared"
         stderr().print(note, soft_wrap=True)
+    if row["overlap"]:
+        stderr().print(f"{row['run']}: {row['overlap']}", soft_wrap=True)
     if mixed := describe_mixed(row["mixed_environments"]):
         stderr().print(f"{row['run']}: {mixed}", soft_wrap=True)
     if other := describe_differing(row["other_environment"], first, row["run"]):

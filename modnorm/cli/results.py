@@ -98,6 +98,7 @@ def show_directory(directory: Path, *, as_json: bool) -> None:
         InvalidInputError: it is not a run directory, and holds none.
     """
     from modnorm.analysis.distillation import is_distillation, load_distillation
+    from modnorm.analysis.document import describe_overlap
     from modnorm.cli.distillation_output import print_distillation
 
     if is_distillation(directory):
@@ -117,7 +118,10 @@ def show_directory(directory: Path, *, as_json: bool) -> None:
     for run in runs:
         if run in finished:
             console.print(f"{run}  finished", soft_wrap=True)
-            console.print(results_table(read_results(RunDirectory(run))))
+            results = read_results(RunDirectory(run))
+            console.print(results_table(results))
+            if overlap := describe_overlap(results):
+                stderr().print(f"note: {overlap}", soft_wrap=True)
         else:
             console.print(
                 f"{run}  not finished; the command that started it resumes it", soft_wrap=True

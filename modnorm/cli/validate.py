@@ -37,13 +37,16 @@ def validate(spec_files: SpecFiles, *, as_json: Json = False) -> None:
 
 def _check(path: Path) -> dict[str, object]:
     """Return the entry of a spec: whether it is valid, and what is wrong or left to the run."""
+    from modnorm.spec_checks import count_overlap
+
     try:
         spec = read_spec(path)
         check_spec(spec, path)
     except ModnormError as error:
         fault = {"message": error.message, "field": error.field, "remedy": error.remedy}
         return {"file": str(path), "valid": False, "error": str(error), **fault}
-    return {"file": str(path), "valid": True, "unchecked": _unchecked(spec)}
+    overlap = count_overlap(spec, folders=settings().split_folders)
+    return {"file": str(path), "valid": True, "unchecked": _unchecked(spec), "overlap": overlap}
 
 
 def _unchecked(spec: "ExperimentSpec") -> list[str]:
@@ -77,3 +80,6 @@ def _show(entry: dict[str, object]) -> None:
     names = ", ".join(map(str, absent)) if isinstance(absent, list) else ""
     rest = f"; not on this machine, so the run checks: {names}" if names else ""
     typer.echo(visible(f"{entry['file']}: valid{rest}"))
+    if entry["overlap"]:
+        note = f"note: {entry['overlap']} held-out rows are selection rows too"
+        typer.echo(f"{note}: they do not test the selection", err=True)

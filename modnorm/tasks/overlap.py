@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from modnorm.spec import DataSpec
 from modnorm.tasks.protocol import Message, Row, Task
+from modnorm.tasks.rows import encode_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,12 @@ def shared_prompts(
         (index, first_index.get(tuple(task.messages(row)))) for index, row in enumerate(rows)
     ]
     return [(index, match) for index, match in matches if match is not None]
+
+
+def count_shared_rows(choosing: Sequence[Row], heldout: Sequence[Row]) -> int:
+    """Return how many held-out rows are also among the rows that choose."""
+    others = set(encode_rows(choosing))
+    return sum(row in others for row in encode_rows(heldout))
 
 
 def shared_range(rows: DataSpec, others: DataSpec) -> SharedRange | None:

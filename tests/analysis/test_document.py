@@ -1,6 +1,14 @@
 import json
+from dataclasses import replace
 
-from modnorm.analysis.document import SCHEMA, describe_lost_search, results_document
+from modnorm.analysis.comparison import compare_runs, load_results
+from modnorm.analysis.document import (
+    SCHEMA,
+    describe_lost_search,
+    describe_overlap,
+    results_document,
+)
+from modnorm.analysis.export import write_run
 from modnorm.analysis.report import report_parts
 
 
@@ -53,6 +61,19 @@ def test_no_worker_and_no_time_gets_into_the_document(make_run):
     document = results_document(make_run(worker="gpu-7"))
     assert document == results_document(make_run(worker="gpu-8"))
     assert "gpu-7" not in json.dumps(document)
+
+
+def test_held_out_rows_that_select_are_told_wherever_the_run_is_shown(make_run, tmp_path):
+    for name, count in (("sound", 0), ("leaky", 2)):
+        write_run(tmp_path / name, replace(make_run(), overlap=count))
+    runs = [load_results(tmp_path / name) for name in ("sound", "leaky")]
+    told = [describe_overlap(run.document) for run in runs]
+    rows = runs[0].document["data"]["heldout"]["rows"]
+    sentence = f"2 of {rows} held-out rows are selection rows too: they do not test the selection."
+    assert told == [None, sentence]
+    assert [row["overlap"] for row in compare_runs(runs)] == told
+    assert sentence in (tmp_path / "leaky" / "report.html").read_text()
+    assert "selection rows too" not in (tmp_path / "sound" / "report.html").read_text()
 
 
 def test_a_search_without_a_better_candidate_is_told(run):

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from modnorm.spec import DataSpec
 from modnorm.tasks import get_task
-from modnorm.tasks.overlap import SharedRange, shared_prompts, shared_range
+from modnorm.tasks.overlap import SharedRange, count_shared_rows, shared_prompts, shared_range
 from modnorm.tasks.protocol import Message, Task
 
 TASK = get_task("gsm8k")
@@ -35,6 +35,11 @@ def test_shared_prompts_are_those_of_a_literal_search(rows, others):
         for index, row in enumerate(rows)
         if row["question"] in asked
     ]
+
+
+@given(ROWS, ROWS)
+def test_shared_rows_are_counted_as_by_a_literal_search(choosing, heldout):
+    assert count_shared_rows(choosing, heldout) == len([row for row in heldout if row in choosing])
 
 
 def test_prompts_may_be_lists():

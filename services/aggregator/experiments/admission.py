@@ -24,7 +24,8 @@ from modnorm.spec_checks import (
     read_profile,
 )
 from modnorm.tasks import Row, check_sandbox
-from modnorm.tasks.row_loading import LoadedRows, encode_rows
+from modnorm.tasks.overlap import count_shared_rows
+from modnorm.tasks.row_loading import encode_rows
 from modnorm.tasks.rows import prompts_digest
 from services.aggregator.experiments.upstream_services import Calibrator, Sampler
 from services.aggregator.storage.stored_artifacts import StoredText
@@ -148,10 +149,10 @@ class Admissions:
             needs_profile=needs_profile,
             profile=await self._profile(spec, model.model_digest, needed=needs_profile),
             isolation=isolation.summary if isolation else "",
-            overlap=_overlap(data.selection, data.heldout),
+            overlap=count_shared_rows(data.selection.rows, data.heldout.rows),
             development=_stored_rows(data.development.rows) if data.development else None,
             development_rows=len(data.development.rows) if data.development else 0,
-            development_overlap=_overlap(data.development, data.heldout)
+            development_overlap=count_shared_rows(data.development.rows, data.heldout.rows)
             if data.development
             else 0,
             generator=await self._generator(spec, model.model_digest),
@@ -261,12 +262,6 @@ def _check_radius(spec: ExperimentSpec, model_digest: str, heldout_digest: str) 
             field="method.radius",
             remedy="choose a radius for this model, or set `transfer: true` beside the artifact",
         )
-
-
-def _overlap(choosing: LoadedRows, heldout: LoadedRows) -> int:
-    """Count the held-out rows that are also in another split."""
-    other = set(encode_rows(choosing.rows))
-    return sum(row in other for row in encode_rows(heldout.rows))
 
 
 def _stored_rows(rows: Sequence[Row]) -> StoredText:
