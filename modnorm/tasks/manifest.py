@@ -9,9 +9,8 @@ import json
 from collections.abc import Iterable, Sequence
 from itertools import zip_longest
 from pathlib import Path
-from typing import Annotated
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from modnorm.errors import InvalidInputError
 from modnorm.tasks.row_files import Raw, RawRow
@@ -20,13 +19,6 @@ MANIFEST = "manifest.json"
 FOLDER = "a folder"
 """Source of rows that were read from files instead of their public origin."""
 _MARK_DIGITS = 8
-
-
-def _split(marks: object) -> object:
-    """Accept marks as a JSON list, or as one text with spaces, the form of old manifests."""
-    if isinstance(marks, str):
-        return tuple(marks.split())
-    return tuple(marks) if isinstance(marks, list) else marks
 
 
 class _Record(BaseModel):
@@ -57,9 +49,7 @@ class SplitRecord(_Record):
     """SHA-256 of the file."""
     taken_from: str
     """The rows' positions in their split or file: `train, rows 1 to 200`."""
-    marks: Annotated[tuple[str, ...] | None, BeforeValidator(_split)] = Field(
-        default=None, repr=False
-    )
+    marks: tuple[str, ...] | None = Field(default=None, repr=False)
     """The first digits of each row's SHA-256, which identify a changed row."""
 
 
