@@ -154,7 +154,7 @@ def _named(tasks: Sequence[str] | None, *, every: bool) -> list[str]:
             field="task",
             remedy=f"any of {', '.join(DATASETS)}",
         )
-    return [find_task(task, field="task").task for task in dict.fromkeys(tasks or DATASETS)]
+    return [find_task(task).task for task in dict.fromkeys(tasks or DATASETS)]
 
 
 def _fetchable(place: Path, source: Path | None) -> list[str]:
@@ -220,7 +220,7 @@ def _document(manifest: "DataManifest") -> dict[str, object]:
 def _echo_splits(manifest: "DataManifest") -> None:
     from modnorm.tasks.catalogue import find_task
 
-    splits = find_task(manifest.task, field="task").splits
+    splits = find_task(manifest.task).splits
     for record in manifest.splits:
         known = splits[record.name.partition("/")[2]].digest is not None
         remark = "" if known else "  not compared: the catalogue knows no digest"

@@ -226,7 +226,7 @@ DATASETS: Mapping[str, Dataset] = MappingProxyType({data.task: data for data in 
 """The data sets by task."""
 
 
-def find_task(task: str, *, field: str) -> Dataset:
+def find_task(task: str) -> Dataset:
     """Return the data set of a task.
 
     Raises:
@@ -235,7 +235,7 @@ def find_task(task: str, *, field: str) -> Dataset:
     if task not in DATASETS:
         raise InvalidInputError(
             f"there are no data of a task {task!r}",
-            field=field,
+            field="task",
             remedy=one_of(task, DATASETS),
         )
     return DATASETS[task]

@@ -41,7 +41,7 @@ def check(task: str, folder: Path, *, field: str = "folder") -> Checked:
             message names the file, and the row if it is known.
         NotFoundError: the folder has no data of the task.
     """
-    data = find_task(task, field="task")
+    data = find_task(task)
     place = folder / task
     manifest = read_data_manifest(place, field=field)
     if manifest is None:

@@ -66,7 +66,7 @@ def fetch(task: str, folder: Path, *, source: Path | None = None) -> Fetched:
             `datasets` is missing.
         UnavailableError: the public origin cannot be reached.
     """
-    data = find_task(task, field="task")
+    data = find_task(task)
     existing = _intact_manifest(task, folder)
     if existing is not None and source is None:
         return Fetched(existing, written=False)

@@ -44,12 +44,12 @@ def open_browser(profile: Path) -> Iterator[Chrome]:
         driver.quit()
 
 
-def set_size(browser: Chrome, size: tuple[int, int], *, scale: float = 1.0) -> None:
+def set_size(browser: Chrome, size: tuple[int, int]) -> None:
     """Set the size of the page."""
     width, height = size
     browser.execute_cdp_cmd(
         "Emulation.setDeviceMetricsOverride",
-        {"width": width, "height": height, "deviceScaleFactor": scale, "mobile": size == NARROW},
+        {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": size == NARROW},
     )
 
 

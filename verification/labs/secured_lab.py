@@ -94,11 +94,10 @@ def secured_lab(
     *,
     database_url: str = "",
     broker_url: str = "memory://secured",
-    rate_limit: float = 0.0,
 ) -> Iterator[SecuredLab]:
     """Run a lab without an evaluator inside the context.
 
-    The folder is empty. By default the database is a file in it. A rate limit of 0 is none.
+    The folder is empty. By default the database is a file in it.
     """
     lab = SecuredLab(folder, database_url or f"sqlite:///{folder / 'lab.db'}")
     inside = lab.token("inside", [Role.INTERNAL])
@@ -108,7 +107,7 @@ def secured_lab(
         bind_address=ANY_PORT,
         accepted_tokens=lab.accepted,
         token=inside.token,
-        rate_limit=rate_limit,
+        rate_limit=0.0,  # none
         worker_rate_limit=0.0,
         model_roots=(folder / "models",),
         data_roots=(folder / "data",),
