@@ -159,7 +159,7 @@ def _ensemble(run: RunData, ensemble: EnsembleRow) -> EnsembleEntry:
         ensemble_size=ensemble.ensemble_size,
         experts=list(ensemble.experts),
         metric=ensemble.metric,
-        interval=accuracy_interval(ensemble.metric, ensemble.rows),
+        interval=accuracy_interval(ensemble.metric, ensemble.rows, ensemble.correct),
         correct=ensemble.correct,
         rows=ensemble.rows,
         agreement=agreement,
@@ -215,7 +215,9 @@ def describe_lost_search(document: ResultsDocument) -> str | None:
 
 
 def _heldout_interval(run: RunData, metric: float | None) -> ConfidenceInterval | None:
-    return accuracy_interval(metric, run.data["heldout"].rows)
+    """Return the interval of one model's metric; None unless the run's metric is the accuracy."""
+    votes = (accuracy_interval(one.metric, one.rows, one.correct) for one in run.ensembles)
+    return accuracy_interval(metric, run.data["heldout"].rows) if all(votes) else None
 
 
 def _share(part: int, whole: int) -> float | None:

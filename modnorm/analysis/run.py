@@ -241,7 +241,7 @@ def _ensemble(row: EnsembleRow, source: FinishedRun) -> Ensemble:
         ensemble_size=row.ensemble_size,
         experts=row.experts,
         metric=row.metric,
-        interval=accuracy_interval(row.metric, row.rows),
+        interval=accuracy_interval(row.metric, row.rows, row.correct),
         correct=row.correct,
         rows=row.rows,
         source=source,

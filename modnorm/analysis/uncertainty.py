@@ -21,12 +21,16 @@ class ConfidenceInterval(NamedTuple):
     upper: float
 
 
-def accuracy_interval(accuracy: float | None, rows: int) -> ConfidenceInterval | None:
+def accuracy_interval(
+    accuracy: float | None, rows: int, correct: int | None = None
+) -> ConfidenceInterval | None:
     """Return the Wilson interval of an accuracy.
 
     Args:
         accuracy: Fraction of right rows; None if it was not measured.
         rows: Number of rows.
+        correct: Right rows, where they were counted. A balanced accuracy may be a multiple of
+            1 / rows by chance; then it is not the share of these rows.
 
     Returns:
         None if there is no accuracy, or if the metric is not a fraction of the rows, such as a
@@ -34,10 +38,10 @@ def accuracy_interval(accuracy: float | None, rows: int) -> ConfidenceInterval |
     """
     if accuracy is None or rows < 1:
         return None
-    correct = round(accuracy * rows)
-    if abs(accuracy * rows - correct) > _WHOLE:
+    right = round(accuracy * rows)
+    if abs(accuracy * rows - right) > _WHOLE or correct not in {None, right}:
         return None
-    found = stats.binomtest(correct, rows).proportion_ci(LEVEL, method="wilson")
+    found = stats.binomtest(right, rows).proportion_ci(LEVEL, method="wilson")
     return ConfidenceInterval(float(found.low), float(found.high))
 
 

@@ -132,7 +132,7 @@ def _ensembles(experiment: experiments.Experiment) -> list[tuple[str, ...]]:
         (
             f"N={found.population} K={found.ensemble_size}",
             percent(found.metric),
-            interval(accuracy_interval(found.metric, found.rows)),
+            interval(accuracy_interval(found.metric, found.rows, found.correct)),
             f"{found.correct}/{found.rows}",
         )
         for found in experiment.ensembles

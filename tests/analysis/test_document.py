@@ -76,6 +76,15 @@ def test_held_out_rows_that_select_are_told_wherever_the_run_is_shown(make_run, 
     assert "selection rows too" not in (tmp_path / "sound" / "report.html").read_text()
 
 
+def test_a_balanced_accuracy_has_no_interval_even_if_it_could_be_a_share_of_the_rows(run):
+    unequal = [replace(each, metric=0.25, correct=7) for each in run.ensembles]
+    document = results_document(replace(run, ensembles=unequal))
+    assert document["base"]["heldout_interval"] is None
+    assert all(expert["heldout_interval"] is None for expert in document["experts"])
+    assert all(ensemble["interval"] is None for ensemble in document["ensembles"])
+    assert results_document(run)["base"]["heldout_interval"] is not None
+
+
 def test_a_search_without_a_better_candidate_is_told(run):
     document = results_document(run)
     assert describe_lost_search(document) is None
