@@ -32,7 +32,10 @@ def population_scaling(ensembles: pd.DataFrame, verdicts: pd.DataFrame = _NO_ROW
     def bounds(lines: pd.DataFrame) -> ConfidenceInterval | None:
         values = lines["accuracy"].tolist()
         if len(values) == 1:
-            return _percent(accuracy_interval(values[0] / 100, int(lines["rows"].iloc[0])))
+            right = next(rows.get(place) for place in _places(lines))
+            correct = None if right is None else int(right.sum())
+            count = int(lines["rows"].iloc[0])
+            return _percent(accuracy_interval(values[0] / 100, count, correct))
         return mean_bounds(values, [_of(rows, place) for place in _places(lines)])
 
     summary = with_bounds(

@@ -11,6 +11,7 @@ from modnorm.analysis.export import write_run
 from modnorm.analysis.figures import plan_figures
 from modnorm.analysis.parquet_files import write_answers
 from modnorm.analysis.run_tables import tabulate_runs
+from modnorm.analysis.scaling import population_scaling
 from modnorm.analysis.seeds import choose_reference
 from modnorm.analysis.tail import required_population
 from modnorm.analysis.uncertainty import accuracy_interval
@@ -96,6 +97,15 @@ def test_one_seed_has_the_interval_of_its_rows(runs):
         "figure2-population-scaling",
         "figure3-reward-survival",
     }
+
+
+def test_a_metric_that_is_not_the_share_of_the_right_rows_has_no_interval(runs):
+    tables = tabulate_runs([runs["randopt", 3][0]])
+    sound = population_scaling(tables.ensembles, tables.verdicts)
+    wrong = tables.verdicts.assign(correct=False)
+    chance = population_scaling(tables.ensembles.assign(accuracy=50.0), wrong)
+    assert sound["lower"].notna().all()
+    assert chance["lower"].isna().all()
 
 
 def test_differences_are_paired_by_seed_across_budgets(runs, tables):
