@@ -6,9 +6,9 @@
 
 For each method `modnorm tune` chooses the scale by one seed, with drafts. Then `modnorm run` runs
 the same spec without drafts, and with drafts in a new engine. Every candidate answers every row.
-FOLDER holds the rows as `TASK-selection.jsonl`, `TASK-heldout.jsonl` and
-`TASK-development.jsonl`; without it the bundled rows are used. OUT/report.jsonl gets a line for
-each method: seconds a candidate, and how many scores, answers, experts and votes differ.
+FOLDER holds the rows as `TASK-selection.jsonl` and so on, as `benchmarks.worked_answers.train`
+writes them; without it the bundled rows are used. OUT/report.jsonl gets a line for each method:
+seconds a candidate, and how many scores, answers, experts and votes differ.
 
 For answers that differ the report states the gap between the two greatest logits where they first
 differ (`near_ties`). A small gap is a near-tie.
