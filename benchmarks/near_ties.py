@@ -26,10 +26,12 @@ Answers = Mapping[Key, str]
 def gaps(
     spec: ExperimentSpec, directory: Path, keys: Sequence[Key], said: tuple[Answers, Answers]
 ) -> Iterator[dict[str, object]]:
-    """Yield the first difference of pairs of answers and the gap of the candidate's logits there.
+    """Yield the first difference of pairs of answers and what the candidate's logits say of it.
 
-    The model computes in the checkpoint's dtype on a GPU, else in float32. Gap and greatest logit
-    are in units of logits.
+    A line has the place of the first different token and, in units of logits, the greatest logit,
+    the gap to the second and how far below the greatest the tokens of both answers are. On a GPU
+    the model computes in the checkpoint's dtype, else in float32. `float32_below` has the same
+    distances in float32. Where these differ much from `below`, rounding alone moves logits so far.
 
     Args:
         spec: The spec of a run.
@@ -39,20 +41,41 @@ def gaps(
     """
     checkpoint = resolve_checkpoint(spec.model.name)
     encoder, device = PromptEncoder(checkpoint), best_device()
-    on_gpu = device.type == "cuda"
-    dtype = CheckpointWeights(checkpoint).dtype if on_gpu else torch.float32
-    logits = CandidateLogits(checkpoint, dtype, device)
+    exact = CandidateLogits(checkpoint, torch.float32, device)
+    stored = CheckpointWeights(checkpoint).dtype
+    models = (
+        [CandidateLogits(checkpoint, stored, device), exact] if device.type == "cuda" else [exact]
+    )
     descriptors = dict(read_descriptors(directory))
     scale_map = ScaleMap.from_json((directory / "scale_map.json").read_text())
     prompts = {split: _prompts(spec, split, encoder) for split in {key[1] for key in keys}}
     for candidate, group in groupby(keys, key=lambda key: key[0]):
-        logits.become(None if candidate == BASE else (descriptors[candidate], scale_map))
+        for model in models:
+            model.become(None if candidate == BASE else (descriptors[candidate], scale_map))
         for key in group:
-            first, second = (encoder.encode_text(texts[key]) for texts in said)
+            first, second = ([*encoder.encode_text(texts[key]), encoder.end_id] for texts in said)
             common = common_length(first, second)
-            place = [*prompts[key[1]][key[2]], *first[:common]]
-            top = logits.after(place).topk(2).values.tolist()
-            yield {"answer": list(key), "place": common, "gap": top[0] - top[1], "logit": top[0]}
+            before = [*prompts[key[1]][key[2]], *first[:common]]
+            parted = first[common], second[common]
+            yield {"answer": list(key), "place": common, **_about(models, before, parted)}
+
+
+def _about(
+    models: Sequence[CandidateLogits], before: Sequence[int], parted: tuple[int, int]
+) -> dict[str, object]:
+    """Return what the logits after tokens say of two tokens that followed."""
+    logits = models[0].after(before)
+    top, second = logits.topk(2).values.tolist()
+    return {
+        "gap": top - second,
+        "logit": top,
+        "below": _below(logits, parted),
+        "float32_below": _below(models[-1].after(before), parted),
+    }
+
+
+def _below(logits: torch.Tensor, tokens: Sequence[int]) -> list[float]:
+    return [float(logits.max() - logits[token]) for token in tokens]
 
 
 def _prompts(spec: ExperimentSpec, split: str, encoder: PromptEncoder) -> list[Sequence[int]]:

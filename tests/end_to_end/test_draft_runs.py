@@ -38,6 +38,7 @@ def options(finished, tmp_path):
         heldout=8,
         max_tokens=24,
         engine="transformers",
+        numerics="fast",
     )
 
 
@@ -67,6 +68,9 @@ def test_different_answers_are_traced_to_the_gap_of_their_logits(options):
     first, second = greatest_logits(json.loads(row))
     assert base["logit"] == pytest.approx(first, abs=1e-3)
     assert base["gap"] == pytest.approx(first - second, abs=1e-3)
+    assert base["below"][0] == 0
+    assert base["below"][1] > 0
+    assert base["float32_below"] == base["below"]
     assert candidate["gap"] >= 0
     assert candidate["logit"] != base["logit"]
 
