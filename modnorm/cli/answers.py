@@ -50,10 +50,10 @@ def candidates(  # noqa: PLR0913 - each argument is an option of the command
 ) -> None:
     """Print the candidates of a finished run, best first.
 
-    `reward` is the mean over the selection rows, and `tokens` counts what was generated for them.
-    `gain` is the selection reward less that of the base. `held-out` is the metric of an expert on
-    the held-out rows; it chooses nothing. Candidates that were stopped early show the interval
-    that their reward lies in, and have a rank only if it is certain.
+    `reward` is the mean over the selection rows, and `selection tokens` counts what was generated
+    for them. `gain` is the selection reward less that of the base. `held-out` is the metric of an
+    expert on the held-out rows; it chooses nothing. Candidates that were stopped early show the
+    interval that their reward lies in, and have a rank only if it is certain.
     """
     from modnorm.cli.candidates_work import print_candidates
     from modnorm.cli.records_output import Listed

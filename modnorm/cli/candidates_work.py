@@ -13,7 +13,16 @@ from modnorm.cli.runs import opened_run
 from modnorm.errors import NotFoundError
 from modnorm.hints import one_of
 
-_HEADINGS = ("rank", "candidate", "seed", "state", "reward", "gain", "held-out", "tokens")
+_HEADINGS = (
+    "rank",
+    "candidate",
+    "seed",
+    "state",
+    "reward",
+    "gain",
+    "held-out",
+    "selection tokens",
+)
 STATES = ("scored", "stopped", "failed")
 
 

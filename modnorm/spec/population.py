@@ -57,10 +57,11 @@ class PopulationSpec(Section):
         if sorted(set(sizes)) != list(sizes):
             raise field_fault("ensemble_sizes", "must be distinct and ascending")
         if sizes[-1] > smallest:
+            least, raised = ("the smallest prefix", "prefix") if self.prefixes else ("N", "size")
             raise field_fault(
                 "ensemble_sizes",
-                f"K = {sizes[-1]} is greater than the smallest prefix ({smallest}); lower K or "
-                "raise the prefix, since an ensemble is K of the first N candidates",
+                f"K = {sizes[-1]} is greater than {least} ({smallest}); lower K or raise the "
+                f"{raised}, since an ensemble is K of the first N candidates",
             )
         return self
 

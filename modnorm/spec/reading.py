@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from modnorm.arguments import require_path
 from modnorm.errors import InvalidInputError, ModnormError
 from modnorm.files import MAX_YAML_BYTES, read_text
-from modnorm.hints import did_you_mean
+from modnorm.hints import nearest
 from modnorm.spec.experiment import ExperimentSpec
 from modnorm.spec.fault_messages import first_fault
 from modnorm.spec.section import Section
@@ -19,6 +19,8 @@ from modnorm.spec.yaml_text import YamlError, compose_yaml, line_of, read_yaml
 
 _FILE = "spec"
 """Field of errors about the file itself, whose message names it."""
+_RUN_SPEC = "spec.json"
+"""Name of the spec in a run directory."""
 
 SectionT = TypeVar("SectionT", bound=Section)
 
@@ -68,7 +70,9 @@ def load_spec(path: str | PathLike[str]) -> ExperimentSpec:
     except YamlError as error:
         raise _not_yaml(path, error) from error
     except ValueError as error:
-        raise InvalidInputError(f"cannot read {path}: {error}", field=_FILE) from error
+        raise InvalidInputError(
+            f"cannot read {path}: {error}", field=_FILE, remedy=_spec_inside(place)
+        ) from error
     if not isinstance(data, dict):
         kind = "is empty" if data is None else "is not a YAML mapping of fields to values"
         raise InvalidInputError(
@@ -86,12 +90,27 @@ def _not_yaml(path: str | PathLike[str], error: YamlError) -> InvalidInputError:
 
 
 def _neighbour(path: Path) -> str | None:
-    """Return a question that names the file nearest to a misspelt one."""
+    """Return a question that names the file nearest to a misspelt one.
+
+    Names are compared without their suffix, because most specs have the same. Of two files that
+    differ in it alone, the question names that with the suffix of the misspelt one.
+    """
     try:
-        names = [each.name for each in path.parent.iterdir() if each.is_file()]
+        files = [each for each in path.parent.iterdir() if each.is_file()]
     except OSError:
         return None
-    return None if path.exists() else did_you_mean(path.name, names)
+    if path.exists():
+        return None
+    files.sort(key=lambda each: (each.suffix == path.suffix, each.name))
+    names = {each.stem: each.name for each in files}
+    close = nearest(path.stem, names)
+    return None if close is None else f"did you mean {names[close]}?"
+
+
+def _spec_inside(path: Path) -> str | None:
+    """Return the remedy that names the spec of a run directory; None for other paths."""
+    spec = path / _RUN_SPEC
+    return f"the spec of this run is {spec}" if spec.is_file() else None
 
 
 @contextmanager

@@ -19,7 +19,10 @@ USER = "{question}\n\nLet\u2019s think step by step and output the final answer 
 
 
 class OlympiadBench:
-    """The OlympiadBench task; rows have the data set's own columns."""
+    """The OlympiadBench task; rows have `question`, `final_answer`, `is_multiple_answer`.
+
+    These are the columns of the data set.
+    """
 
     name = "olympiadbench"
     scorer = "olympiadbench-v2"

@@ -57,10 +57,11 @@ _PUBLISHED = (
 
 
 class RocStories:
-    """The ROCStories task.
+    """The ROCStories task; rows have `title`, `shuffled_sentences`, `gold_order`.
 
     Rows are `{"title": ..., "shuffled_sentences": [five], "gold_order": [1, 0, 4, 2, 3]}`. The
-    first sentence of the story is `shuffled_sentences[gold_order[0]]`.
+    first sentence of the story is `shuffled_sentences[gold_order[0]]`. Rows may also have the
+    published columns (see `parse`).
     """
 
     name = "rocstories"

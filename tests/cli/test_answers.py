@@ -285,7 +285,7 @@ def test_a_table_of_candidates_begins_with_the_base(modnorm, source):
     assert code == 0, err
     lines = [line.split() for line in out.splitlines()]
     assert lines[0] == [
-        "rank", "candidate", "seed", "state", "reward", "gain", "held-out", "tokens",
+        "rank", "candidate", "seed", "state", "reward", "gain", "held-out", "selection", "tokens",
     ]  # fmt: skip
     assert lines[1][:2] == ["-", "base"]
     assert [line[:2] for line in lines[2:]] == [["1", "0"]]

@@ -136,7 +136,10 @@ def test_tasks_and_methods_are_those_of_the_registries(modnorm, modnorm_json):
         name for name, method in METHODS.items() if method.low_rank
     }
     assert modnorm("methods")[1].count("\n") == len(METHODS)
-    assert "scorers: gsm8k-v2" in modnorm("tasks")[1]
+    printed = modnorm("tasks")[1]
+    assert "scorers: gsm8k-v2" in printed
+    assert "rows have `title`, `shuffled_sentences`, `gold_order`" in printed
+    assert "rows have `question`, `final_answer`, `is_multiple_answer`" in printed
 
 
 def test_every_method_has_a_sentence_of_its_own(modnorm_json):

@@ -45,6 +45,10 @@ IN_THE_SPEC = {
     "no_radius": ("  radius: 0.64\n", ""),
     "ensemble_of_nobody": ("[1, 2]", "[0]"),
     "ensemble_too_large": ("[1, 2]", "[1, 3]"),
+    "ensemble_larger_than_n": (
+        "  prefixes: [2, 4]\n  ensemble_sizes: [1, 2]",
+        "  ensemble_sizes: [8]",
+    ),
     "same_rows_twice": ('"bundled:countdown-heldout", limit: 8', ROWS),
     "nul_in_a_name": ("first search", '"first\\0search"'),
     "absent_model_offline": ("tiny-thicket", "Qwen/Qwen2.5-1.5B-Instruct"),
@@ -54,6 +58,8 @@ ON_THE_LINE = {
     "unknown_command": ("rnu", "spec.yaml"),
     "unknown_option": ("run", "spec.yaml", "--quit"),
     "missing_file": ("run", "sepc.yaml"),
+    "missing_file_unlike_others": ("run", "nothere.yaml"),
+    "directory_of_a_run": ("run", "finished"),
     "radii_of_letters": ("tune", "spec.yaml", "--radii", "a,b"),
     "directory_without_a_run": ("show", "folder"),
     "no_lab": ("list",),
@@ -79,6 +85,9 @@ def home(tmp_path, monkeypatch):
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
     (tmp_path / "folder").mkdir()
+    run = tmp_path / "finished"
+    run.mkdir()
+    (run / "spec.json").touch()
     (tmp_path / "spec.yaml").write_text(SPEC)
     return tmp_path
 
@@ -117,9 +126,9 @@ def test_a_wrong_command_line_is_refused_in_these_words(home, modnorm, lab, name
     assert modnorm(*line) == (CODES.get(name, 2), "", golden(name))
 
 
-def test_there_are_twenty_four_and_no_file_is_left_over():
+def test_there_are_twenty_seven_and_no_file_is_left_over():
     names = {*IN_THE_SPEC, *ON_THE_LINE}
-    assert len(names) == 24
+    assert len(names) == 27
     assert {path.stem for path in GOLDEN.glob("*.txt")} == names
 
 

@@ -128,3 +128,23 @@ def test_a_spec_that_is_no_file_is_refused(tmp_path):
     for path in (tmp_path, tmp_path / "absent.yaml"):
         with pytest.raises(InvalidInputError):
             load_spec(path)
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("sepc.yaml", "spec.yaml"),
+        ("spec.yml", "spec.yaml"),
+        ("rows.yaml", "rows.json"),
+        ("boht.yaml", "both.yaml"),
+        ("boht.json", "both.json"),
+        ("nothere.yaml", None),
+    ],
+)
+def test_a_missing_file_is_guessed_by_its_name_without_suffix(tmp_path, written, meant):
+    for name in ("e.yaml", "spec.yaml", "rows.json", "both.json", "both.yaml"):
+        (tmp_path / name).touch()
+    with pytest.raises(InvalidInputError) as caught:
+        load_spec(tmp_path / written)
+    guess = f"did you mean {meant}?" if meant else "`modnorm init` writes a spec to start from"
+    assert caught.value.remedy == guess
