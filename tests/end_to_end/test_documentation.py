@@ -19,6 +19,7 @@ PAGES = (
     "docs/results.md",
     "docs/analysis.md",
     "docs/predict.md",
+    "docs/python.md",
     "docs/scorers.md",
     "docs/concepts.md",
 )
@@ -96,7 +97,9 @@ def test_the_commands_of_a_page_run(place, modnorm, page):
             shutil.copy(place / "examples" / "demo-modular-norm.yaml", place / "spec.yaml")
 
 
-@pytest.mark.parametrize("page", ["docs/results.md", "docs/analysis.md", "docs/predict.md"])
+@pytest.mark.parametrize(
+    "page", ["docs/results.md", "docs/analysis.md", "docs/predict.md", "docs/python.md"]
+)
 def test_the_python_of_a_page_runs(place, page):
     blocks = [
         block for block in PYTHON.findall((ROOT / page).read_text()) if "Client(" not in block
