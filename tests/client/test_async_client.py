@@ -20,16 +20,20 @@ class Silent:
         self.released = threading.Event()
 
     def get(self, request, context):
-        self._wait(context)
+        self._notice_end(context)
+        self._wait()
         return experiments.GetExperimentResponse()
 
     def watch(self, request, context):
+        self._notice_end(context)  # a call that ends early is not asked for more
         yield experiments.WatchExperimentResponse(cursor=1)
-        self._wait(context)
+        self._wait()
 
-    def _wait(self, context):
+    def _notice_end(self, context):
         if not context.add_callback(self.released.set):  # the call is over already
             self.released.set()
+
+    def _wait(self):
         self.asked.set()
         self.released.wait(HANG_SECONDS)
 
