@@ -1,5 +1,6 @@
 """A lock between processes, released by any end of its process."""
 
+import errno
 import fcntl
 import os
 import time
@@ -44,13 +45,27 @@ def _lock(path: Path) -> int | None:
     """Lock a file; return None if another process has locked it, or has just removed it."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if os.path.samestat(path.stat(), os.fstat(descriptor)):
+        if _try_flock(descriptor) and os.path.samestat(path.stat(), os.fstat(descriptor)):
             return descriptor
-    except (BlockingIOError, FileNotFoundError):
+    except FileNotFoundError:
         pass
     except OSError:
         os.close(descriptor)
         raise
     os.close(descriptor)
     return None
+
+
+def _try_flock(descriptor: int) -> bool:
+    """Lock an open file; return False if another process has locked it.
+
+    On a file system without locks this returns True: to do work twice is better than never.
+    """
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in {errno.EAGAIN, errno.EACCES}:  # the second one on some NFS servers
+            return False
+        if error.errno != errno.ENOSYS:
+            raise
+    return True

@@ -24,17 +24,34 @@ def use_socket_folder() -> None:
 
     The folder is removed when the process exits. A killed process leaves its folder unlocked, and
     the next call on the machine removes it. A folder that the variable names already is kept.
+    If no folder can be made and locked, vLLM uses the temporary directory itself.
     """
     temporary = Path(tempfile.gettempdir())
     is_set = VARIABLE in os.environ  # noqa: TID251 - vLLM reads it there
     if is_set or len(os.fsencode(temporary)) > _MOST_BYTES:
         return
     _remove_left_folders(temporary)
-    draft = Path(tempfile.mkdtemp(prefix=_DRAFT, dir=temporary))
-    _lock(draft)  # before the name is one that other processes remove if it is not locked
-    folder = draft.rename(draft.with_name(draft.name.replace(_DRAFT, _PREFIX)))
+    try:
+        folder = _make_folder(temporary)
+    except OSError:  # for example on a file system without locks
+        return
     atexit.register(_remove, folder, os.getpid())
     os.environ[VARIABLE] = str(folder)  # noqa: TID251 - as above
+
+
+def _make_folder(temporary: Path) -> Path:
+    """Return a new folder that is locked until this process ends.
+
+    Raises:
+        OSError: it cannot be made or locked.
+    """
+    draft = Path(tempfile.mkdtemp(prefix=_DRAFT, dir=temporary))
+    try:
+        _lock(draft)  # before the name is one that other processes remove if it is not locked
+        return draft.rename(draft.with_name(draft.name.replace(_DRAFT, _PREFIX)))
+    except OSError:
+        draft.rmdir()
+        raise
 
 
 def _lock(folder: Path) -> int:

@@ -1,5 +1,6 @@
 """The folder of vLLM's sockets goes away with its process, however that ends."""
 
+import errno
 import os
 import subprocess
 import sys
@@ -11,7 +12,11 @@ import pytest
 from modnorm.engines.vllm.socket_folder import VARIABLE
 
 OWNER = f"""
-import os, sys
+import fcntl, os, sys
+if "FLOCK_ERROR" in os.environ:
+    def flock(*arguments):
+        raise OSError(int(os.environ["FLOCK_ERROR"]), "no locks")
+    fcntl.flock = flock
 from modnorm.engines.vllm.socket_folder import use_socket_folder
 use_socket_folder()
 use_socket_folder()
@@ -89,3 +94,10 @@ def test_a_path_too_long_for_sockets_changes_nothing(start, temporary):
     leave(process)
     assert folder == "None"
     assert list(long.iterdir()) == []
+
+
+def test_a_file_system_without_locks_changes_nothing(start, temporary):
+    process, folder = start(FLOCK_ERROR=str(errno.ENOSYS))
+    leave(process)
+    assert folder == "None"
+    assert list(temporary.iterdir()) == []

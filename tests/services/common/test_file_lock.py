@@ -1,3 +1,5 @@
+import errno
+import fcntl
 import multiprocessing
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -70,4 +72,14 @@ def test_many_threads_hold_a_lock_one_at_a_time(tmp_path):
 
     with ThreadPoolExecutor(4) as threads:
         list(threads.map(work, range(4)))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_system_without_locks_excludes_nobody(tmp_path, monkeypatch):
+    def flock(_descriptor, _operation):
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with held(tmp_path / "lock", pytest.fail), held(tmp_path / "lock", pytest.fail):
+        pass
     assert list(tmp_path.iterdir()) == []
