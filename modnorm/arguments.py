@@ -1,5 +1,6 @@
 """Checks of arguments that callers give in Python, where no schema checks them."""
 
+import math
 import os
 import reprlib
 from collections.abc import Collection, Iterable, Mapping
@@ -23,16 +24,17 @@ def require_index(value: object, field: str, *, least: int | None = 0) -> None:
     raise _refused(value, "index", field, f"give a whole number{bound}")
 
 
-def require_seconds(value: object, field: str) -> None:
-    """Refuse anything but a finite number from 0 on.
+def require_seconds(value: object, field: str, *, endless: bool = False) -> None:
+    """Refuse anything but a number from 0 on; infinity is one if the time may be endless.
 
     Raises:
         InvalidInputError: it is of another type, negative or infinite.
     """
-    is_bool = isinstance(value, bool)
-    if isinstance(value, Real) and not is_bool and 0 <= float(value) < float("inf"):
+    seconds = float(value) if isinstance(value, Real) and not isinstance(value, bool) else -1.0
+    if seconds >= 0 and (endless or seconds < math.inf):
         return
-    raise _refused(value, "number of seconds", field, "give a number of at least 0")
+    kind = "number" if endless else "finite number"
+    raise _refused(value, "number of seconds", field, f"give a {kind} of at least 0")
 
 
 def require_flag(value: object, field: str) -> None:

@@ -143,7 +143,7 @@ def check_writable(out: Path) -> None:
 def write_fault(path: Path, error: OSError, field: str = "out") -> ModnormError:
     """Return the error of an output path that cannot be written."""
     fault = file_fault(error)
-    is_named = error.filename is not None and Path(error.filename) == path
+    is_named = str(error.filename) == str(path)  # it may be bytes or a descriptor
     reason = error.strerror if is_named else fault.message
     return type(fault)(f"cannot write {path}: {reason}", field=field, remedy=fault.remedy)
 

@@ -101,6 +101,12 @@ def test_a_path_that_cannot_be_written_is_the_callers_fault(code):
     assert str(fault).startswith(f"out: cannot write out: {os.strerror(code)} (name another path")
 
 
+@pytest.mark.parametrize("name", [b"out", 3])
+def test_an_error_may_name_bytes_or_a_descriptor(name):
+    fault = write_fault(Path("out"), OSError(errno.EACCES, "no", name))
+    assert fault.message == f"cannot write out: {name}: no"
+
+
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO, errno.EDQUOT])
 def test_a_disk_that_cannot_write_is_not_the_callers_fault(code):
     assert isinstance(write_fault(Path("out"), OSError(code, os.strerror(code))), UnavailableError)

@@ -25,7 +25,7 @@ class LabConnection:
     Args:
         target: `HOST:PORT` of the aggregator.
         timeout: Seconds that one call may take, retries included.
-        patience: Seconds that `watch` retries a server that went away.
+        patience: Seconds that `watch` retries a server that went away; infinity is no limit.
         credentials: Token and certificates; those of the environment when absent.
 
     Raises:
@@ -41,7 +41,7 @@ class LabConnection:
         credentials: Credentials | None = None,
     ) -> None:
         require_seconds(timeout, "timeout")
-        require_seconds(patience, "patience")
+        require_seconds(patience, "patience", endless=True)
         shown = ConnectionSettings().credentials if credentials is None else credentials
         require_type(shown, Credentials, "credentials")
         shown.require_authorities()

@@ -109,6 +109,13 @@ def test_functions_refuse_wrong_types(function, data):
     check(function, parameters_of(function), data)
 
 
+def test_only_patience_may_be_endless():
+    with Client(SOUND["target"], patience=float("inf")) as client:
+        assert client.patience == float("inf")
+    with pytest.raises(InvalidInputError, match=r"timeout: .*finite"):
+        Client(SOUND["target"], timeout=float("inf"))
+
+
 @pytest.mark.parametrize("name", methods(Client))
 @few()
 @given(st.data())
