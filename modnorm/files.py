@@ -6,7 +6,7 @@ import json
 import os
 import stat
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -54,20 +54,22 @@ def replaced_file(path: Path, *, draft: Path | None = None) -> Iterator[BinaryIO
         with path.open("wb") as special:
             yield special
         return
-    path = path.resolve()  # replace the target of a link
-    draft = draft or partial_path(path)
+    target = path.resolve()  # replace the target of a link
+    draft = draft or partial_path(target)
     try:
         with draft.open("wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        draft.replace(path)
+        draft.replace(target)
     except OSError as error:
-        if error.errno in _WRITE_ERRORS:  # an error of `write` names no file
-            error.filename = error.filename or str(path)
+        is_unnamed = error.filename is None and error.errno in _WRITE_ERRORS  # one of `write`
+        if is_unnamed or error.filename == str(draft):
+            error.filename = str(path)
         raise
     finally:
-        draft.unlink(missing_ok=True)
+        with suppress(OSError):  # it would hide the first error
+            draft.unlink(missing_ok=True)
 
 
 def read_text(path: Path, *, most: int) -> str:

@@ -322,12 +322,12 @@ def check_locally(
             check_no_row_is_shared(Splits(task, selection, heldout, development, training))
 
 
-def count_overlap(spec: ExperimentSpec, *, folders: Sequence[Path]) -> int:
-    """Return how many held-out rows are selection rows too; 0 if either split is on the hub."""
+def count_overlap(spec: ExperimentSpec, *, folders: Sequence[Path]) -> int | None:
+    """Return how many held-out rows are selection rows too; None if a split is on the hub."""
     task, named = task_of(spec), spec.task
     selection = _local_rows(task, named.selection, "task.selection", folders)
     heldout = _local_rows(task, named.heldout, "task.heldout", folders)
-    return count_shared_rows(selection.rows, heldout.rows) if selection and heldout else 0
+    return count_shared_rows(selection.rows, heldout.rows) if selection and heldout else None
 
 
 def check_search_locally(spec: ExperimentSpec, *, folders: Sequence[Path]) -> int | None:

@@ -42,7 +42,8 @@ def test_init_overwrites_nothing(modnorm, tmp_path):
     assert (code, out) == (2, "")
     assert err == f"error: file: {file} exists (name a new file, or remove this one)\n"
     assert file.read_text() == "mine"
-    assert "cannot write" in modnorm("init", tmp_path / "no" / "spec.yaml")[2]
+    for place in (tmp_path / "no" / "spec.yaml", file / "spec.yaml"):
+        assert modnorm("init", place)[2].startswith(f"error: file: cannot write {place}: No")
 
 
 def test_validate_checks_every_file(modnorm, tmp_path):
@@ -77,7 +78,9 @@ def test_validate_states_what_only_a_run_can_check(
     file.write_text(text.replace(rows, "owner/rows, split: test, limit: 50"))
     out = printed("validate", file)
     assert out.endswith("the run checks: model (owner/model), task.heldout (owner/rows)\n")
-    assert modnorm_json("validate", file)[0]["valid"]
+    entry = modnorm_json("validate", file)[0]
+    assert entry["valid"]
+    assert entry["overlap"] is None
 
 
 def test_plan_counts_jobs_tokens_and_hours(modnorm, modnorm_json, tmp_path):
