@@ -123,9 +123,9 @@ class ComparedEntry(TypedDict):
     """What keeps the run from being compared with the first one; empty when nothing does."""
 
 
-def accuracy_of(metric: float | None, rows: int) -> Accuracy:
-    """Return an accuracy with its Wilson interval."""
-    return Accuracy(metric=metric, interval=accuracy_interval(metric, rows))
+def accuracy_of(metric: float | None, rows: int, correct: int | None = None) -> Accuracy:
+    """Return an accuracy with its Wilson interval, as `accuracy_interval` does."""
+    return Accuracy(metric=metric, interval=accuracy_interval(metric, rows, correct))
 
 
 def search_entry(run: FinishedSearch, model: str, size: int) -> SearchEntry:
@@ -145,7 +145,7 @@ def search_entry(run: FinishedSearch, model: str, size: int) -> SearchEntry:
         model=model,
         base=accuracy_of(run.base.heldout_metric, ensemble.rows),
         best_expert=accuracy_of(best.heldout_metric, ensemble.rows),
-        vote=accuracy_of(ensemble.metric, ensemble.rows),
+        vote=accuracy_of(ensemble.metric, ensemble.rows, ensemble.correct),
         population=ensemble.population,
         ensemble_size=size,
     )

@@ -125,16 +125,20 @@ def _ensembles(experiment: experiments.Experiment) -> list[tuple[str, ...]]:
 
     base, heldout = experiment.base, experiment.provenance.heldout_rows
     rows: list[tuple[str, ...]] = []
+    votes = [
+        accuracy_interval(each.metric, each.rows, each.correct) for each in experiment.ensembles
+    ]
     if base.HasField("heldout_metric"):
-        bounds = accuracy_interval(base.heldout_metric, heldout)
+        # The votes tell whether the metric is the share of right rows.
+        bounds = accuracy_interval(base.heldout_metric, heldout) if all(votes) else None
         rows.append(("base", percent(base.heldout_metric), interval(bounds), ""))
     rows += [
         (
             f"N={found.population} K={found.ensemble_size}",
             percent(found.metric),
-            interval(accuracy_interval(found.metric, found.rows, found.correct)),
+            interval(bounds),
             f"{found.correct}/{found.rows}",
         )
-        for found in experiment.ensembles
+        for found, bounds in zip(experiment.ensembles, votes, strict=True)
     ]
     return rows

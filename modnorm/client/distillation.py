@@ -98,10 +98,12 @@ def _round_entry(
         development=accuracy_of(
             result.development_metric if result.HasField("development_metric") else None,
             made_from.development_rows,
+            result.development_correct,
         ),
         heldout=accuracy_of(
             result.heldout_metric if result.HasField("heldout_metric") else None,
             made_from.heldout_rows,
+            result.heldout_correct,
         ),
         training=_training(training) if result.HasField("training") else None,
         budget=BudgetOfRound(

@@ -247,7 +247,7 @@ def remaining_seconds(
 def _round_line(record: RoundRecord, rows: int, *, is_best: bool) -> RoundLine:
     part, development, heldout = record.part, record.development, record.heldout
     harvest = experiment_pb2.HarvestResult.FromString(part.harvest)
-    metric = heldout.metric if heldout else None
+    metric, correct = (heldout.metric, heldout.correct) if heldout else (None, None)
     return RoundLine(
         number=part.index,
         searched=part.searched_model,
@@ -255,7 +255,7 @@ def _round_line(record: RoundRecord, rows: int, *, is_best: bool) -> RoundLine:
         student=part.student_digest,
         development=development.metric if development else None,
         heldout=metric,
-        interval=accuracy_interval(metric, rows),
+        interval=accuracy_interval(metric, rows, correct),
         is_best=is_best,
     )
 

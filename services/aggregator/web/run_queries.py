@@ -30,31 +30,33 @@ def list_experiments(
 
 def headlines(session: Session, ids: Sequence[str]) -> Mapping[str, Headline]:
     """Return the figures of experiments that have finished, by id."""
-    bases = dict(
-        session.exec(
-            select(Job.experiment_id, Job.metric).where(
+    bases = {
+        experiment_id: (metric, correct)
+        for experiment_id, metric, correct in session.exec(
+            select(Job.experiment_id, Job.metric, Job.correct).where(
                 col(Job.experiment_id).in_(ids),
                 Job.split == Split.HELDOUT,
                 Job.candidate == BASE_INDEX,
             )
-        ).all()
-    )
+        )
+    }
     tops = {
-        experiment_id: (metric, rows)
-        for experiment_id, metric, rows in session.exec(
-            select(Ensemble.experiment_id, Ensemble.metric, Ensemble.rows)
+        experiment_id: (metric, rows, correct)
+        for experiment_id, metric, rows, correct in session.exec(
+            select(Ensemble.experiment_id, Ensemble.metric, Ensemble.rows, Ensemble.correct)
             .where(col(Ensemble.experiment_id).in_(ids))
             .order_by(col(Ensemble.population), col(Ensemble.ensemble_size))
         )
     }
-    return {each: _headline(bases.get(each), tops.get(each)) for each in ids}
+    return {each: _headline(*bases.get(each, (None, 0)), tops.get(each)) for each in ids}
 
 
-def _headline(base: float | None, top: tuple[float, int] | None) -> Headline:
+def _headline(base: float | None, right: int, top: tuple[float, int, int] | None) -> Headline:
     if top is None:
         return Headline(base, None, None, None)
-    metric, rows = top
-    return Headline(base, accuracy_interval(base, rows), metric, accuracy_interval(metric, rows))
+    metric, rows, correct = top
+    base_interval = accuracy_interval(base, rows, right)
+    return Headline(base, base_interval, metric, accuracy_interval(metric, rows, correct))
 
 
 def last_events(session: Session, experiment_id: str, limit: int) -> Sequence[Event]:

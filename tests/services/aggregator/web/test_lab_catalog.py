@@ -11,6 +11,7 @@ from modnorm.errors import ModnormError, NotFoundError, PreconditionError
 from modnorm.v1 import experiment_pb2 as experiments
 from modnorm.web.population import PAGE_LINES, CandidateQuery
 from modnorm.wire.tokens import Role
+from services.aggregator.storage.result_tables import Ensemble
 from services.aggregator.storage.states import Split
 from services.aggregator.storage.tables import Job
 from services.aggregator.web.lab_catalog import LabCatalog, remaining_seconds
@@ -129,6 +130,16 @@ def test_the_list_shows_the_newest_first_with_figures_of_finished_runs(world, ca
     assert headline.vote == ensembles[-1]["metric"]
     assert headline.interval == ensembles[-1]["interval"]
     assert headline.base == catalog.run(finished).document["base"]["heldout_metric"]
+
+
+def test_a_metric_that_is_not_the_share_of_right_rows_has_no_interval(world, catalog, finished):
+    with world.database.write() as session:
+        for row in session.exec(select(Ensemble)):
+            row.metric = abs(row.correct - 1) / row.rows
+    (run,) = catalog.runs(1).runs
+    assert run.name == finished
+    assert run.headline is not None
+    assert run.headline.interval is None
 
 
 def test_the_list_has_pages(world, catalog):
