@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyarrow import dataset, parquet
 
 from modnorm.analysis.run_files import REWRITE, unreadable
-from modnorm.arguments import require_name, require_type
+from modnorm.arguments import require_name, require_several
 from modnorm.errors import InvalidInputError
 from modnorm.files import replaced_file
 
@@ -88,7 +88,8 @@ def read_frame(path: Path, schema: pa.Schema, columns: Sequence[str] | None) -> 
     """
     check_columns(path, schema)
     if columns is not None:
-        require_type(columns, Sequence, "columns")
+        require_several(columns, "columns", "columns")
+        columns = list(columns)  # pyarrow takes no other sequence
         for column in columns:
             require_name(column, schema.names, "columns", "column")
     frame: pd.DataFrame = parquet.read_table(path, columns=columns).to_pandas()

@@ -128,7 +128,7 @@ def test_votes_are_read_as_they_were_written(tmp_path):
 def test_frames_have_the_columns_asked_for(answers, tmp_path):
     write_answers(tmp_path, answers)
     write_votes(tmp_path, [VOTE])
-    frame = answers_frame(tmp_path, ["candidate", "correct"])
+    frame = answers_frame(tmp_path, ("candidate", "correct"))
     assert list(frame.columns) == ["candidate", "correct"]
     assert frame.groupby("candidate")["correct"].mean().to_dict() == {-1: 0.5, 0: 0.5, 1: 0.5}
     assert list(votes_frame(tmp_path)["experts"][0]) == [2, 0, 1]
