@@ -30,7 +30,7 @@ from modnorm.perturbation.methods import (
 from modnorm.spec import DataSpec, ExperimentSpec
 from modnorm.tasks import Message, Task, get_stored_task
 from modnorm.tasks.hub_dataset import check_dataset
-from modnorm.tasks.overlap import count_shared_rows, shared_prompts
+from modnorm.tasks.overlap import count_shared_prompts, shared_prompts
 from modnorm.tasks.row_files import resolve_file
 from modnorm.tasks.row_loading import LoadedRows, load_data, rows_digest
 from modnorm.tasks.sources import is_dataset, needs_hub
@@ -323,11 +323,19 @@ def check_locally(
 
 
 def count_overlap(spec: ExperimentSpec, *, folders: Sequence[Path]) -> int | None:
-    """Return how many held-out rows are selection rows too; None if a split is on the hub."""
+    """Return how many held-out rows have the prompt of a selection row.
+
+    It is None if either split is on the hub.
+
+    Raises:
+        InvalidInputError: the task's code raised or made no prompt.
+    """
     task, named = task_of(spec), spec.task
     selection = _local_rows(task, named.selection, "task.selection", folders)
     heldout = _local_rows(task, named.heldout, "task.heldout", folders)
-    return count_shared_rows(selection.rows, heldout.rows) if selection and heldout else None
+    if selection is None or heldout is None:
+        return None
+    return count_shared_prompts(task, selection.rows, heldout.rows)
 
 
 def check_search_locally(spec: ExperimentSpec, *, folders: Sequence[Path]) -> int | None:

@@ -108,7 +108,7 @@ class ComparisonRow(TypedDict):
     prompts_recorded: bool
     """Whether the run records its prompts; otherwise they are not compared."""
     overlap: str | None
-    """How many held-out rows are selection rows too, in words; None if there are none."""
+    """How many held-out rows have the prompts of selection rows, in words; None if none has."""
     mixed_environments: Mapping[str, Sequence[str]]
     """Settings in which the machines that answered this run differ."""
     other_environment: Mapping[str, tuple[Sequence[str], Sequence[str]]]

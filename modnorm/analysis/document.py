@@ -76,7 +76,7 @@ class ResultsDocument(TypedDict):
     data: Mapping[str, Mapping[str, object]]
     """Manifest of the rows: `selection` and `heldout`, each a `RowsRecord`."""
     overlap: int
-    """Held-out rows that are selection rows too: they do not test the selection."""
+    """Held-out rows that have the prompt of a selection row: they do not test the selection."""
     base: BaseEntry
     candidates: CandidatesEntry
     experts: list[ExpertEntry]
@@ -187,13 +187,14 @@ def describe_shortcuts(document: ResultsDocument) -> str | None:
 
 
 def describe_overlap(document: ResultsDocument) -> str | None:
-    """Say how many held-out rows are selection rows too; None if there are none."""
+    """Say how many held-out rows have the prompts of selection rows; None if there are none."""
     count = document.get("overlap", 0)
     if not count:
         return None
     rows = document["data"]["heldout"]["rows"]
     return (
-        f"{count} of {rows} held-out rows are selection rows too: they do not test the selection."
+        f"{count} of {rows} held-out rows have the prompts of selection rows: they do not test "
+        "the selection."
     )
 
 

@@ -158,7 +158,7 @@ class RunData:
     votes: Mapping[tuple[int, int], Sequence[VoteRow]]
     """Votes of each (N, K), in row order."""
     overlap: int = 0
-    """Held-out rows that are selection rows too."""
+    """Held-out rows that have the prompt of a selection row."""
     states: Sequence[StateRow] = ()
     """Of an iterative run, in order; it has one ensemble of one expert, a state."""
     timings: Mapping[str, object] = field(default_factory=dict)

@@ -42,10 +42,10 @@ def _check(path: Path) -> dict[str, object]:
     try:
         spec = read_spec(path)
         check_spec(spec, path)
+        overlap = count_overlap(spec, folders=settings().split_folders)
     except ModnormError as error:
         fault = {"message": error.message, "field": error.field, "remedy": error.remedy}
         return {"file": str(path), "valid": False, "error": str(error), **fault}
-    overlap = count_overlap(spec, folders=settings().split_folders)
     return {"file": str(path), "valid": True, "unchecked": _unchecked(spec), "overlap": overlap}
 
 
@@ -81,5 +81,5 @@ def _show(entry: dict[str, object]) -> None:
     rest = f"; not on this machine, so the run checks: {names}" if names else ""
     typer.echo(visible(f"{entry['file']}: valid{rest}"))
     if entry["overlap"]:
-        note = f"note: {entry['overlap']} held-out rows are selection rows too"
+        note = f"note: {entry['overlap']} held-out rows have the prompts of selection rows"
         typer.echo(f"{note}: they do not test the selection", err=True)

@@ -48,7 +48,7 @@ def _run_data(client: Connection, found: LabRun) -> RunData:
         spec=found.spec.model_dump(mode="json"),
         provenance=found.provenance,
         data=data_records(experiment),
-        overlap=overlap(found.rows("selection"), found.rows("heldout")),
+        overlap=overlap(found.task, found.rows("selection"), found.rows("heldout")),
         candidates=found.candidates,
         base=found.base,
         ensembles=found.ensembles,

@@ -82,7 +82,7 @@ class LabResults(ABC):
 
     def questions(self, rows: Iterable[str]) -> tuple[ReadableRow, ...]:
         """Return what people read of rows, each of which is JSON."""
-        return readable_rows(self._task, rows)
+        return readable_rows(self.task, rows)
 
     def sheets(self, wanted: AnswerFilter) -> Sequence[tuple[int, str]]:
         """Return the candidates and splits of wanted stored answers, in the order of files."""
@@ -108,7 +108,8 @@ class LabResults(ABC):
         return partial(list_answers, self.id, candidate, _SPLITS[split])
 
     @cached_property
-    def _task(self) -> Task | None:
+    def task(self) -> Task | None:
+        """The task with its default scorer; None where it is not installed here."""
         named = self.spec.task
         try:
             return get_stored_task(named.name, declaration=named.declaration)

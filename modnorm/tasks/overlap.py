@@ -1,11 +1,14 @@
-"""Finds rows that two sets share, because rows used for a choice cannot test it."""
+"""Finds rows that two sets share, because rows used for a choice cannot test it.
+
+Rows are shared if their prompts are equal. A question with another right answer is shared too.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from modnorm.spec import DataSpec
 from modnorm.tasks.protocol import Message, Row, Task
-from modnorm.tasks.rows import encode_rows
+from modnorm.tasks.task_errors import render_prompts
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,21 +27,26 @@ def shared_prompts(
 
     Returns:
         For each shared prompt, in order of `rows`: the index in `rows` and the first in `others`.
+
+    Raises:
+        InvalidInputError: the task's code raised or made no prompt.
     """
     # A task without type checks may return lists, which cannot be keys.
     first_index: dict[tuple[Message, ...], int] = {}
-    for index, other in enumerate(others):
-        first_index.setdefault(tuple(task.messages(other)), index)
-    matches = [
-        (index, first_index.get(tuple(task.messages(row)))) for index, row in enumerate(rows)
-    ]
+    for index, prompt in enumerate(render_prompts(task, others, "row")):
+        first_index.setdefault(tuple(prompt), index)
+    prompts = render_prompts(task, rows, "row")
+    matches = [(index, first_index.get(tuple(prompt))) for index, prompt in enumerate(prompts)]
     return [(index, match) for index, match in matches if match is not None]
 
 
-def count_shared_rows(choosing: Sequence[Row], heldout: Sequence[Row]) -> int:
-    """Return how many held-out rows are also among the rows that choose."""
-    others = set(encode_rows(choosing))
-    return sum(row in others for row in encode_rows(heldout))
+def count_shared_prompts(task: Task, choosing: Sequence[Row], heldout: Sequence[Row]) -> int:
+    """Return how many held-out rows have the prompt of a row that chooses.
+
+    Raises:
+        InvalidInputError: the task's code raised or made no prompt.
+    """
+    return len(shared_prompts(task, heldout, choosing))
 
 
 def shared_range(rows: DataSpec, others: DataSpec) -> SharedRange | None:

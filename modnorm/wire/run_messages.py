@@ -1,5 +1,6 @@
 """Messages of a lab about a finished experiment, as plain data of `modnorm.analysis`."""
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 
 from google.protobuf import json_format
@@ -15,6 +16,8 @@ from modnorm.analysis.run_data import (
     VoteRow,
 )
 from modnorm.search.stopping import Interval
+from modnorm.tasks import Task
+from modnorm.tasks.overlap import count_shared_prompts
 from modnorm.v1 import experiment_pb2 as experiments
 from modnorm.wire.conversions import state_name
 
@@ -69,10 +72,20 @@ def _rows_record(spec: experiments.DataSpec, revision: str, rows: int, digest: s
     )
 
 
-def overlap(selection: Sequence[str], heldout: Sequence[str]) -> int:
-    """Count the held-out rows that are selection rows too."""
-    known = set(selection)
-    return sum(row in known for row in heldout)
+def overlap(task: Task | None, selection: Sequence[str], heldout: Sequence[str]) -> int:
+    """Count the held-out rows that have the prompt of a selection row.
+
+    Args:
+        task: Their task; None where it is not installed here, so that whole rows are compared.
+        selection: Each selection row as JSON.
+        heldout: Each held-out row as JSON.
+    """
+    if task is None:
+        known = set(selection)
+        return sum(row in known for row in heldout)
+    return count_shared_prompts(
+        task, [json.loads(row) for row in selection], [json.loads(row) for row in heldout]
+    )
 
 
 def candidate_row(message: experiments.Candidate) -> CandidateRow:

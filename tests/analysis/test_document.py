@@ -69,11 +69,14 @@ def test_held_out_rows_that_select_are_told_wherever_the_run_is_shown(make_run, 
     runs = [load_results(tmp_path / name) for name in ("sound", "leaky")]
     told = [describe_overlap(run.document) for run in runs]
     rows = runs[0].document["data"]["heldout"]["rows"]
-    sentence = f"2 of {rows} held-out rows are selection rows too: they do not test the selection."
+    sentence = (
+        f"2 of {rows} held-out rows have the prompts of selection rows: they do not test the "
+        "selection."
+    )
     assert told == [None, sentence]
     assert [row["overlap"] for row in compare_runs(runs)] == told
     assert sentence in (tmp_path / "leaky" / "report.html").read_text()
-    assert "selection rows too" not in (tmp_path / "sound" / "report.html").read_text()
+    assert "prompts of selection rows" not in (tmp_path / "sound" / "report.html").read_text()
 
 
 def test_a_balanced_accuracy_has_no_interval_even_if_it_could_be_a_share_of_the_rows(run):

@@ -63,7 +63,10 @@ def test_validate_counts_held_out_rows_that_are_selection_rows(modnorm, modnorm_
     heldout = '"bundled:countdown-heldout", limit: 50'
     shared = '"bundled:countdown-selection", offset: 60, limit: 10'
     file.write_text(file.read_text().replace(heldout, shared))
-    told = "note: 4 held-out rows are selection rows too: they do not test the selection\n"
+    told = (
+        "note: 4 held-out rows have the prompts of selection rows: they do not test the "
+        "selection\n"
+    )
     assert modnorm("validate", file) == (0, f"{file}: valid\n", told)
 
 

@@ -49,7 +49,10 @@ def test_a_shown_run_states_the_held_out_rows_that_select(modnorm, tmp_path):
     path = tmp_path / "run" / "results.json"
     document = json.loads(path.read_text()) | {"overlap": 3, "data": {"heldout": {"rows": 4}}}
     path.write_text(json.dumps(document))
-    told = "note: 3 of 4 held-out rows are selection rows too: they do not test the selection.\n"
+    told = (
+        "note: 3 of 4 held-out rows have the prompts of selection rows: they do not test the "
+        "selection.\n"
+    )
     assert modnorm("show", tmp_path / "run")[2] == told
 
 

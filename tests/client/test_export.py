@@ -128,7 +128,7 @@ def test_a_candidate_that_was_stopped_has_bounds_and_no_score(serve, servicer, e
         ListCandidates=lambda *_: experiments.ListCandidatesResponse(candidates=found),
         ListVotes=lambda *_: experiments.ListVotesResponse(votes=[experiments.Vote(skipped=1)]),
         WatchExperiment=lambda *_: iter(()),
-        GetArtifact=lambda *_: iter((experiments.GetArtifactResponse(chunk=b"{}"),)),
+        GetArtifact=lambda *_: iter((experiments.GetArtifactResponse(chunk=ROWS[0].encode()),)),
     )
     with Client(serve(service)) as client:
         run = fetch_run(client, experiment)

@@ -43,7 +43,7 @@ def write(folder):
 def test_a_task_file_is_read_once_and_a_run_outlives_it(modnorm, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     ended = modnorm("run", write(tmp_path), "--out", "run")
-    assert "2 of 4 held-out rows are selection rows too" in ended.stderr
+    assert "2 of 4 held-out rows have the prompts of selection rows" in ended.stderr
     document = json.loads((tmp_path / "run" / "results.json").read_text())
     assert document["overlap"] == 2
     task = document["spec"]["task"]

@@ -1,11 +1,13 @@
 from unittest.mock import Mock
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from modnorm.errors import InvalidInputError
 from modnorm.spec import DataSpec
 from modnorm.tasks import get_task
-from modnorm.tasks.overlap import SharedRange, count_shared_rows, shared_prompts, shared_range
+from modnorm.tasks.overlap import SharedRange, count_shared_prompts, shared_prompts, shared_range
 from modnorm.tasks.protocol import Message, Task
 
 TASK = get_task("gsm8k")
@@ -38,8 +40,23 @@ def test_shared_prompts_are_those_of_a_literal_search(rows, others):
 
 
 @given(ROWS, ROWS)
-def test_shared_rows_are_counted_as_by_a_literal_search(choosing, heldout):
-    assert count_shared_rows(choosing, heldout) == len([row for row in heldout if row in choosing])
+def test_shared_prompts_are_counted_as_by_a_literal_search(choosing, heldout):
+    asked = [row["question"] for row in choosing]
+    shared = [row for row in heldout if row["question"] in asked]
+    assert count_shared_prompts(TASK, choosing, heldout) == len(shared)
+
+
+def test_a_question_with_another_right_answer_is_shared():
+    choosing, heldout = ([{"question": "a", "answer": answer}] for answer in "12")
+    assert count_shared_prompts(TASK, choosing, heldout) == 1
+
+
+def test_a_task_that_raises_is_named():
+    task = Mock(spec=Task)
+    task.name = "mine"
+    task.messages.side_effect = KeyError("question")
+    with pytest.raises(InvalidInputError, match="task mine, row 0: KeyError"):
+        count_shared_prompts(task, [{}], [{}])
 
 
 def test_prompts_may_be_lists():

@@ -24,8 +24,8 @@ from modnorm.spec_checks import (
     read_profile,
 )
 from modnorm.tasks import Row, check_sandbox
-from modnorm.tasks.overlap import count_shared_rows
-from modnorm.tasks.row_loading import encode_rows
+from modnorm.tasks.overlap import count_shared_prompts
+from modnorm.tasks.row_loading import LoadedRows, encode_rows
 from modnorm.tasks.rows import prompts_digest
 from services.aggregator.experiments.upstream_services import Calibrator, Sampler
 from services.aggregator.storage.stored_artifacts import StoredText
@@ -59,12 +59,12 @@ class Admission:
     isolation: str = ""
     """Description of the sandbox's isolation; empty if the task runs no programs."""
     overlap: int = 0
-    """Held-out rows that are selection rows too."""
+    """Held-out rows that have the prompt of a selection row."""
     development: StoredText | None = None
     """Rows that select among the states of an iterative run."""
     development_rows: int = 0
     development_overlap: int = 0
-    """Held-out rows that are development rows too."""
+    """Held-out rows that have the prompt of a development row."""
     generator: StoredText | None = None
     """The generator that proposes the amplitudes of a ZO-Finetuner."""
     prompts_digest: str = ""
@@ -149,12 +149,10 @@ class Admissions:
             needs_profile=needs_profile,
             profile=await self._profile(spec, model.model_digest, needed=needs_profile),
             isolation=isolation.summary if isolation else "",
-            overlap=count_shared_rows(data.selection.rows, data.heldout.rows),
+            overlap=await self._threads.run(_count_shared, data, data.selection),
             development=_stored_rows(data.development.rows) if data.development else None,
             development_rows=len(data.development.rows) if data.development else 0,
-            development_overlap=count_shared_rows(data.development.rows, data.heldout.rows)
-            if data.development
-            else 0,
+            development_overlap=await self._threads.run(_count_shared, data, data.development),
             generator=await self._generator(spec, model.model_digest),
             prompts_digest=prompts_digest(data.heldout_of(prompts)),
             training=_stored_rows(data.training.rows) if data.training else None,
@@ -262,6 +260,11 @@ def _check_radius(spec: ExperimentSpec, model_digest: str, heldout_digest: str) 
             field="method.radius",
             remedy="choose a radius for this model, or set `transfer: true` beside the artifact",
         )
+
+
+def _count_shared(data: Splits, choosing: LoadedRows | None) -> int:
+    """Return how many held-out rows have the prompt of a row that chooses; 0 without any."""
+    return count_shared_prompts(data.task, choosing.rows, data.heldout.rows) if choosing else 0
 
 
 def _stored_rows(rows: Sequence[Row]) -> StoredText:

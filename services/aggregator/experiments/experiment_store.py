@@ -314,7 +314,7 @@ def _created(admission: Admission) -> str:
         remarks.append(f"programs of the model run in a sandbox with {admission.isolation}")
     overlaps = {"selection": admission.overlap, "development": admission.development_overlap}
     remarks += [
-        f"{count} of {admission.heldout_rows} held-out rows are {name} rows too"
+        f"{count} of {admission.heldout_rows} held-out rows have the prompts of {name} rows"
         for name, count in overlaps.items()
         if count
     ]

@@ -134,7 +134,7 @@ class StoredRun:
             spec=self._experiment.spec.model_dump(mode="json"),
             provenance=provenance(message),
             data=data_records(message),
-            overlap=overlap(self._text(Split.SELECTION), self._text(Split.HELDOUT)),
+            overlap=overlap(self._task(), self._text(Split.SELECTION), self._text(Split.HELDOUT)),
             candidates=self._rows(),
             base=base_row(message.base, [candidate_message(each) for each in base]),
             ensembles=self._ensembles,

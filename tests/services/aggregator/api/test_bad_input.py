@@ -131,7 +131,10 @@ async def test_a_prompt_that_is_too_long_is_named_like_a_malformed_row(start_lab
 
 async def test_rows_that_are_in_both_splits_are_counted(start_lab, spec, tmp_path):
     for name, answers in (("selection", (1, 2, 3)), ("heldout", (3, 4, 1, 5))):
-        rows = [{"question": f"{n}?", "answer": str(n), "split": name} for n in answers]
+        rows = [
+            {"question": f"{n}?", "answer": str(n + (name == "heldout")), "split": name}
+            for n in answers
+        ]
         (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)))
     changes = {
         f"task__{name}": str(tmp_path / f"{name}.jsonl") for name in ("selection", "heldout")
@@ -139,7 +142,7 @@ async def test_rows_that_are_in_both_splits_are_counted(start_lab, spec, tmp_pat
     async with start_lab() as lab:
         created = await lab.create(spec(**changes))
         first = await anext(lab.watch(created.id))
-        assert first.message == "created; 2 of 4 held-out rows are selection rows too"
+        assert first.message == "created; 2 of 4 held-out rows have the prompts of selection rows"
 
 
 async def test_held_out_rows_that_select_the_state_are_counted(start_lab, spec, tmp_path):
@@ -160,8 +163,8 @@ async def test_held_out_rows_that_select_the_state_are_counted(start_lab, spec, 
         created = await lab.create(message)
         first = await anext(lab.watch(created.id))
         assert first.message == (
-            "created; 1 of 3 held-out rows are selection rows too; "
-            "2 of 3 held-out rows are development rows too"
+            "created; 1 of 3 held-out rows have the prompts of selection rows; "
+            "2 of 3 held-out rows have the prompts of development rows"
         )
 
 
