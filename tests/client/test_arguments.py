@@ -22,6 +22,8 @@ from modnorm.errors import InvalidInputError
 from modnorm.prediction.predictor import PredictionSettings
 from modnorm.spec import load_spec
 
+NOBODY = "127.0.0.1:1"
+"""A target that nothing serves."""
 SOUND = {
     "experiment_id": "e1",
     "questions": [{"question": "q", "answer": "7"}],
@@ -31,7 +33,7 @@ SOUND = {
     "split": "heldout",
     "directory": "absent",
     "spec": "absent.yaml",
-    "target": "127.0.0.1:1",
+    "target": NOBODY,
 }
 """Sound values of the arguments that a call must have."""
 STRANGE = st.builds(object) | st.binary() | st.complex_numbers()
@@ -110,10 +112,10 @@ def test_functions_refuse_wrong_types(function, data):
 
 
 def test_only_patience_may_be_endless():
-    with Client(SOUND["target"], patience=float("inf")) as client:
+    with Client(NOBODY, patience=float("inf")) as client:
         assert client.patience == float("inf")
     with pytest.raises(InvalidInputError, match=r"timeout: .*finite"):
-        Client(SOUND["target"], timeout=float("inf"))
+        Client(NOBODY, timeout=float("inf"))
 
 
 @pytest.mark.parametrize("name", methods(Client))
