@@ -1,7 +1,4 @@
-import errno
-import fcntl
 import multiprocessing
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pytest
@@ -52,34 +49,3 @@ def test_a_wait_can_be_ended(tmp_path):
         pass
     with held(path, end):
         pass
-
-
-def test_a_released_lock_leaves_no_file(tmp_path):
-    with held(tmp_path / "lock", lambda: None):
-        assert [path.name for path in tmp_path.iterdir()] == ["lock"]
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_many_threads_hold_a_lock_one_at_a_time(tmp_path):
-    holders: list[int] = []
-
-    def work(number):
-        for _ in range(10):
-            with held(tmp_path / "lock", lambda: None):
-                holders.append(number)
-                assert holders == [number]
-                holders.remove(number)
-
-    with ThreadPoolExecutor(4) as threads:
-        list(threads.map(work, range(4)))
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_file_system_without_locks_excludes_nobody(tmp_path, monkeypatch):
-    def flock(_descriptor, _operation):
-        raise OSError(errno.ENOSYS, "Function not implemented")
-
-    monkeypatch.setattr(fcntl, "flock", flock)
-    with held(tmp_path / "lock", pytest.fail), held(tmp_path / "lock", pytest.fail):
-        pass
-    assert list(tmp_path.iterdir()) == []
