@@ -28,10 +28,11 @@ def gaps(
 ) -> Iterator[dict[str, object]]:
     """Yield the first difference of pairs of answers and what the candidate's logits say of it.
 
-    A line has the place of the first different token and, in units of logits, the greatest logit,
-    the gap to the second and how far below the greatest the tokens of both answers are. On a GPU
-    the model computes in the checkpoint's dtype, else in float32. `float32_below` has the same
-    distances in float32. Where these differ much from `below`, rounding alone moves logits so far.
+    A line has the place of the first different token, the greatest logit and the gap to the
+    second. `below` says how far below the greatest the tokens of both answers are, in units of
+    logits. On a GPU the model computes in the checkpoint's dtype, else in float32.
+    `float32_below` has the same distances in float32. Where these differ much from `below`,
+    rounding alone moves logits so far.
 
     Args:
         spec: The spec of a run.

@@ -47,7 +47,7 @@ def _make_folder(temporary: Path) -> Path:
     """
     draft = Path(tempfile.mkdtemp(prefix=_DRAFT, dir=temporary))
     try:
-        _lock(draft)  # before the name is one that other processes remove if it is not locked
+        _lock(draft)  # others remove folders of the final name that are not locked
         return draft.rename(draft.with_name(draft.name.replace(_DRAFT, _PREFIX)))
     except OSError:
         draft.rmdir()
