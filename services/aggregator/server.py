@@ -166,11 +166,6 @@ class Aggregator:
         """The port that it listens on, once started."""
         return port_of(self._server)
 
-    @property
-    def page_port(self) -> int | None:
-        """The port of the web page, once started; None if it is off."""
-        return self._page.port if self._page else None
-
     async def start(self) -> None:
         """Migrate or check the schema, start the server, resume unfinished work.
 

@@ -8,7 +8,7 @@ import uuid
 from sqlmodel import Session, col, select
 
 from modnorm.distillation.sampling_seeds import harvest_seed, round_seed
-from modnorm.spec import ExperimentSpec, HarvestSpec, ModelSpec
+from modnorm.spec import ExperimentSpec, ModelSpec
 from services.aggregator.experiments.expert_selection import harvest_experts
 from services.aggregator.experiments.lifecycle import add_jobs, end, record
 from services.aggregator.experiments.reuse import reuse_results
@@ -91,9 +91,7 @@ def add_harvest(
     each repeated for its samples, best first. The child does not name the held-out
     rows.
     """
-    settings = parent.spec.distillation
-    assert settings is not None  # noqa: S101 - only distillations have rounds
-    harvest = settings.harvest
+    harvest = parent.distillation.harvest
     experts = harvest_experts(session, parent, search)
     child = _child(parent, part, Purpose.HARVEST, part.searched_model, part.searched_digest, now)
     child.state = ExperimentState.VOTING
@@ -198,7 +196,7 @@ def _adopted(
             other.spec.work == child.spec.work
             and _has_equal_inputs(session, other, child, part)
             and earlier.training_digest == parent.training_digest
-            and _harvest_of(earlier) == _harvest_of(parent)
+            and earlier.distillation.harvest == parent.distillation.harvest
         ):
             return other
     return None
@@ -218,10 +216,6 @@ def _has_equal_inputs(session: Session, other: Experiment, child: Experiment, pa
         )
         return session.exec(query).first() is not None
     return child.profile_digest in {None, other.profile_digest}
-
-
-def _harvest_of(parent: Experiment) -> HarvestSpec | None:
-    return parent.spec.distillation.harvest if parent.spec.distillation else None
 
 
 def _stored(session: Session, child: Experiment, message: str, now: float) -> Experiment:

@@ -13,7 +13,6 @@ from sqlmodel import Session, col, select
 from modnorm.checkpoint.students import student_name
 from modnorm.distillation.dataset import dataset_digest
 from modnorm.distillation.sampling_seeds import training_seed
-from modnorm.spec import DistillationSpec
 from services.aggregator.experiments.children import (
     add_evaluation,
     add_harvest,
@@ -155,7 +154,7 @@ class DistillationStore:
         self, harvest: Harvest, session: Session, parent: Experiment, part: Round
     ) -> Change:
         """Store the dataset of a round and the job that trains on it."""
-        now, settings = self._clock(), _settings(parent)
+        now, settings = self._clock(), parent.distillation
         digest = dataset_digest(harvest.text)
         keep_artifact(session, ArtifactKind.DATASET, StoredText(digest, harvest.text))
         part.dataset_digest, part.phase = digest, RoundPhase.TRAINING
@@ -206,7 +205,7 @@ class DistillationStore:
         """Begin the next round, or end the distillation after the last."""
         now = self._clock()
         part.phase = RoundPhase.DONE
-        if part.index == _settings(parent).rounds:
+        if part.index == parent.distillation.rounds:
             # Progress was recorded before the last job of the evaluation ended.
             parent.jobs_done = parent.jobs_total
             end(session, parent, ExperimentState.SUCCEEDED, "finished", now)
@@ -216,7 +215,7 @@ class DistillationStore:
 
     def _begin_round(self, session: Session, parent: Experiment, index: int, now: float) -> None:
         part = Round(experiment_id=parent.id, index=index, phase=RoundPhase.SEARCHING)
-        around = _settings(parent).search_around
+        around = parent.distillation.search_around
         student = _student_before(session, part) if around == "student" else None
         part.searched_model, part.searched_digest = student or _base(parent)
         part.search_id = add_search(session, parent, part, now).id
@@ -289,12 +288,6 @@ def _child_id(part: Round) -> str:
             return ""
 
 
-def _settings(parent: Experiment) -> DistillationSpec:
-    settings = parent.spec.distillation
-    assert settings is not None  # noqa: S101 - only distillations have rounds
-    return settings
-
-
 def _base(parent: Experiment) -> tuple[str, str]:
     return parent.spec.model.name, parent.model_digest
 
@@ -310,7 +303,7 @@ def _student_before(session: Session, part: Round) -> tuple[str, str] | None:
 def _earlier_dataset(session: Session, parent: Experiment, part: Round) -> str:
     """Return the digest of the dataset that a round adds to; empty if it starts anew."""
     before = session.get(Round, (part.experiment_id, part.index - 1))
-    if before is None or not _settings(parent).harvest.accumulate:
+    if before is None or not parent.distillation.harvest.accumulate:
         return ""
     return before.dataset_digest
 
@@ -351,7 +344,7 @@ def _equal_training(
         earlier = session.get_one(Experiment, other.experiment_id)
         equal = (
             earlier.tenant == parent.tenant
-            and _settings(earlier).training == _settings(parent).training
+            and earlier.distillation.training == parent.distillation.training
             and earlier.spec.population.seed == parent.spec.population.seed
             and students.path(other.student_digest) is not None
         )

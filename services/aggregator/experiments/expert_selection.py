@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterator
 
 from sqlmodel import Session, col, select
 
+from modnorm.errors import NotFoundError
 from modnorm.search.ranking import Selection, select_experts
 from modnorm.search.voting import Ballot
 from services.aggregator.storage.codec import StoredAnswer, unpack_answers
@@ -40,26 +41,33 @@ def selection_of(session: Session, experiment: Experiment) -> Selection:
 
 def harvest_experts(session: Session, parent: Experiment, search: Experiment) -> tuple[int, ...]:
     """Return the candidate indices of the experts that answer training rows, best first."""
-    settings = parent.spec.distillation
-    assert settings is not None  # noqa: S101 - only distillations have rounds
     population = search.spec.population
-    size = settings.harvest.experts or population.ensemble_sizes[-1]
+    size = parent.distillation.harvest.experts or population.ensemble_sizes[-1]
     return tuple(selection_of(session, search)[population.size, size])
+
+
+def answers_of(
+    session: Session, experiment_id: str, split: Split, candidate: int
+) -> tuple[StoredAnswer, ...]:
+    """Return a candidate's answers to the rows of a split, in row order.
+
+    Raises:
+        NotFoundError: it has no such answers.
+    """
+    content = session.exec(
+        select(AnswerSheet.content)
+        .join(Job, col(AnswerSheet.job_id) == col(Job.id))
+        .where(Job.experiment_id == experiment_id, Job.split == split, Job.candidate == candidate)
+    ).first()
+    if content is None:
+        raise NotFoundError(f"candidate {candidate} has no {split} answers", field="candidate")
+    return unpack_answers(content)
 
 
 def ballot_of(session: Session, experiment: Experiment, candidate: int) -> Ballot:
     """Return the ballot of a candidate or of the base."""
-    content = session.exec(
-        select(AnswerSheet.content)
-        .join(Job, col(AnswerSheet.job_id) == col(Job.id))
-        .where(
-            Job.experiment_id == experiment.id,
-            Job.split == Split.HELDOUT,
-            Job.candidate == candidate,
-        )
-    ).one()
-    answers = {answer.row: answer for answer in unpack_answers(content)}
-    return Ballot.from_partial_answers(answers, experiment.heldout_rows)
+    sheet = answers_of(session, experiment.id, Split.HELDOUT, candidate)
+    return Ballot.from_partial_answers({one.row: one for one in sheet}, experiment.heldout_rows)
 
 
 def ballots_of(
@@ -71,7 +79,7 @@ def ballots_of(
 ) -> Iterator[tuple[int, Ballot]]:
     """Yield candidate and ballot of each expert that has answered the rows of a split."""
     for candidate, sheet in sheets_of(session, experiment, split, excluded=excluded):
-        answers = {answer.row: answer for answer in sheet}
+        answers = {one.row: one for one in sheet}
         yield candidate, Ballot.from_partial_answers(answers, experiment.heldout_rows)
 
 

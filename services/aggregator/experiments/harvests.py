@@ -52,11 +52,10 @@ def make_dataset(session: Session, parent: Experiment, part: Round, earlier: str
         part: The round.
         earlier: Digest of the dataset to add to; empty for none.
     """
-    settings = parent.spec.distillation
-    assert settings is not None  # noqa: S101 - only distillations have rounds
+    settings = parent.distillation.harvest
     harvest = session.get_one(Experiment, part.harvest_id)
     search = session.get_one(Experiment, part.search_id)
-    experts = _Experts(harvest_experts(session, parent, search), settings.harvest.samples)
+    experts = _Experts(harvest_experts(session, parent, search), settings.samples)
     # In the order of the experts' ranks, as votes and examples need them.
     ballots = [ballot for _, ballot in ballots_of(session, harvest, Split.HARVEST)]
     votes = [vote.answer for vote in count_votes(ballots)]
@@ -65,8 +64,8 @@ def make_dataset(session: Session, parent: Experiment, part: Round, earlier: str
         _answers(session, harvest, experts),
         votes,
         round_number=part.index,
-        keep=settings.harvest.keep,
-        rows=_wrong_rows(session, harvest) if settings.harvest.only_wrong else None,
+        keep=settings.keep,
+        rows=_wrong_rows(session, harvest) if settings.only_wrong else None,
     )
     rows, task = load_rows(session, harvest.heldout_digest), harvest.task()
     lines = encode_examples(examples, lambda row: task.messages(rows[row]))

@@ -3,14 +3,13 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from sqlmodel import Session, col, select
+from sqlmodel import Session, select
 
 from modnorm.prediction import ranked_votes
 from modnorm.prediction.ranked_votes import ExpertAnswer, RankedVotes
-from services.aggregator.storage.codec import unpack_answers
+from services.aggregator.experiments.expert_selection import answers_of
 from services.aggregator.storage.database import Database
 from services.aggregator.storage.lookups import find_experiment
-from services.aggregator.storage.result_tables import AnswerSheet
 from services.aggregator.storage.states import ExperimentState, JobState, Split
 from services.aggregator.storage.tables import Job, Prediction
 
@@ -67,20 +66,12 @@ class PredictionReader:
     def _predictions(self, session: Session, done: set[int]) -> Iterator[ranked_votes.Prediction]:
         """Count the experts that have answered, up to the first that has not."""
         while (expert := self._votes.next_expert) is not None and expert in done:
-            content = session.exec(
-                select(AnswerSheet.content)
-                .join(Job, col(AnswerSheet.job_id) == col(Job.id))
-                .where(
-                    Job.experiment_id == self._id,
-                    Job.split == Split.QUESTIONS,
-                    Job.candidate == expert,
-                )
-            ).one()
+            answers = answers_of(session, self._id, Split.QUESTIONS, expert)
             yield from self._votes.add(
                 {
                     each.row: ExpertAnswer(
                         expert, each.vote, each.completion, each.tokens, each.truncated
                     )
-                    for each in unpack_answers(content)
+                    for each in answers
                 }
             )

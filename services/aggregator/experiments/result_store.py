@@ -7,6 +7,7 @@ from sqlmodel import col, select
 
 from modnorm.errors import InvalidInputError, NotFoundError
 from modnorm.perturbation.lineage import Lineage
+from services.aggregator.experiments.expert_selection import answers_of
 from services.aggregator.experiments.iterative_updates import lineage_of, steps_to
 from services.aggregator.experiments.records import CandidateJobs
 from services.aggregator.storage.codec import StoredAnswer, unpack_answers, unpack_text
@@ -63,18 +64,7 @@ class ResultStore:
         """
         with self._database.read() as session:
             find_experiment(session, experiment_id)
-            content = session.exec(
-                select(AnswerSheet.content)
-                .join(Job, col(Job.id) == col(AnswerSheet.job_id))
-                .where(
-                    Job.experiment_id == experiment_id,
-                    Job.candidate == candidate,
-                    Job.split == split,
-                )
-            ).first()
-        if content is None:
-            raise NotFoundError(f"candidate {candidate} has no {split} answers", field="candidate")
-        return unpack_answers(content)
+            return answers_of(session, experiment_id, split, candidate)
 
     def answer_sheet(self, job_id: str) -> tuple[StoredAnswer, ...]:
         """Return the answers of a finished job in row order.

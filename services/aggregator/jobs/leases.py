@@ -14,7 +14,7 @@ from modnorm.errors import ModnormError
 from services.aggregator.experiments.early_stop import EarlyStopCache
 from services.aggregator.jobs.worker_requests import Claim, ClaimRequest, Heartbeat, stale
 from services.aggregator.storage.codec import pack_rows
-from services.aggregator.storage.lookups import unknown_job
+from services.aggregator.storage.lookups import is_candidate_of_job, unknown_job
 from services.aggregator.storage.states import BASE_INDEX, JobState, Split
 from services.aggregator.storage.tables import Candidate, Experiment, Job, Round
 
@@ -35,11 +35,7 @@ def lease_jobs(
     """
     query = (
         select(Job, Candidate)
-        .join(
-            Candidate,
-            (col(Candidate.experiment_id) == col(Job.experiment_id))
-            & (col(Candidate.index) == col(Job.candidate)),
-        )
+        .join(Candidate, is_candidate_of_job())
         .where(col(Job.id).in_({one.job_id for one in requests}), Job.state == JobState.PENDING)
         .with_for_update(of=Job, skip_locked=True)
     )

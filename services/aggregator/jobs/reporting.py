@@ -18,7 +18,7 @@ from services.aggregator.experiments.phases import change_of, job_ended
 from services.aggregator.jobs.report_checks import CheckedReport, Report, ReportChecks
 from services.aggregator.jobs.worker_requests import stale
 from services.aggregator.storage.codec import pack_answers
-from services.aggregator.storage.lookups import unknown_job
+from services.aggregator.storage.lookups import is_candidate_of_job, unknown_job
 from services.aggregator.storage.result_tables import AnswerSheet
 from services.aggregator.storage.states import JobState
 from services.aggregator.storage.table_statistics import insert_rows
@@ -166,11 +166,7 @@ def _lock(session: Session, job_ids: Collection[str]) -> dict[str, _Held]:
     by_id = {experiment.id: experiment for experiment in experiments}
     jobs = session.exec(
         select(Job, Candidate)
-        .join(
-            Candidate,
-            (col(Candidate.experiment_id) == col(Job.experiment_id))
-            & (col(Candidate.index) == col(Job.candidate)),
-        )
+        .join(Candidate, is_candidate_of_job())
         .where(wanted)
         .with_for_update(of=Job)
     )

@@ -10,7 +10,14 @@ from sqlmodel import Session, col, select
 
 from modnorm.errors import NotFoundError
 from services.aggregator.storage.states import JobState, Purpose, Split
-from services.aggregator.storage.tables import Event, Experiment, Job, Prediction, Round
+from services.aggregator.storage.tables import (
+    Candidate,
+    Event,
+    Experiment,
+    Job,
+    Prediction,
+    Round,
+)
 
 
 def find_experiment(session: Session, experiment_id: str) -> Experiment:
@@ -66,6 +73,13 @@ def is_training(*, trains: bool = True) -> ColumnElement[bool]:
     """Return the condition on `jobs` for those of trainers, or for those of evaluators."""
     split = col(Job.split)
     return split == Split.TRAINING if trains else split != Split.TRAINING
+
+
+def is_candidate_of_job() -> ColumnElement[bool]:
+    """Return the condition that joins `candidates` to `jobs`."""
+    return (col(Candidate.experiment_id) == col(Job.experiment_id)) & (
+        col(Candidate.index) == col(Job.candidate)
+    )
 
 
 def rounds_of(session: Session, experiment_id: str) -> Sequence[Round]:

@@ -14,7 +14,7 @@ from sqlalchemy import (
 from sqlmodel import Field, SQLModel
 
 from modnorm.errors import InvalidInputError, PreconditionError
-from modnorm.spec import ExperimentSpec
+from modnorm.spec import DistillationSpec, ExperimentSpec
 from modnorm.tasks import Task, get_stored_task
 from modnorm.wire.tokens import DEFAULT_TENANT
 from services.aggregator.storage.column_types import NO_AUTOINCREMENT, Text, enum_text
@@ -140,6 +140,17 @@ class Experiment(SQLModel, table=True):
     def is_distillation(self) -> bool:
         """Whether the experiment consists of rounds that train a student."""
         return self.spec.distillation is not None
+
+    @property
+    def distillation(self) -> DistillationSpec:
+        """The settings of a distillation, which alone has rounds.
+
+        Raises:
+            PreconditionError: the experiment is none.
+        """
+        if self.spec.distillation is None:
+            raise PreconditionError("the experiment is no distillation")
+        return self.spec.distillation
 
     @property
     def has_open_jobs(self) -> bool:

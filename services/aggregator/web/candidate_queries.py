@@ -14,6 +14,7 @@ from sqlmodel import Session, col, select
 from modnorm.analysis.run_data import CandidateRow
 from modnorm.search.stopping import Interval, certain_ranks
 from modnorm.web.population import CANDIDATE_TYPES
+from services.aggregator.storage.lookups import is_candidate_of_job
 from services.aggregator.storage.states import BASE_INDEX, JobState, Split
 from services.aggregator.storage.tables import Candidate, Job
 
@@ -102,11 +103,7 @@ def _population(session: Session, experiment_id: str, wanted: Sequence[Any]) -> 
     """Return columns of the selection jobs, in candidate order, without the base."""
     query = (
         columns(*wanted)
-        .join(
-            Candidate,
-            (col(Candidate.experiment_id) == col(Job.experiment_id))
-            & (col(Candidate.index) == col(Job.candidate)),
-        )
+        .join(Candidate, is_candidate_of_job())
         .where(
             col(Job.experiment_id) == experiment_id,
             col(Job.split) == Split.SELECTION,
