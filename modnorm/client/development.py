@@ -7,9 +7,9 @@ from pathlib import Path
 from modnorm.errors import InvalidInputError, ModnormError
 from modnorm.radius.artifact_schema import GridDocument
 from modnorm.spec import DataSpec, ExperimentSpec
+from modnorm.spec_checks import task_of
 from modnorm.tasks.overlap import shared_prompts, shared_range
 from modnorm.tasks.protocol import Task
-from modnorm.tasks.registry import get_task
 from modnorm.tasks.row_loading import LoadedRows, load_data, rows_digest
 from modnorm.tasks.sources import is_dataset
 
@@ -25,7 +25,7 @@ def check_development_rows(
     Raises:
         InvalidInputError: says how many they are, and which is the first.
     """
-    loaded = _load(_task(spec), spec, rows, folders)
+    loaded = _load(task_of(spec), spec, rows, folders)
     shared = _by_name(rows, spec.task.heldout) if loaded is None else loaded.shared()
     if shared is not None:
         raise InvalidInputError(
@@ -90,18 +90,13 @@ def _known_shared(
     if is_dataset(rows.source):
         return _by_name(rows, spec.task.heldout)
     try:
-        task = _task(spec)
+        task = task_of(spec)
     except InvalidInputError:  # labs may have tasks that this machine lacks
         return None
     loaded = _load(task, spec, rows, folders)
     if loaded is None or rows_digest(loaded.development.rows) != digest:
         return None
     return loaded.shared()
-
-
-def _task(spec: ExperimentSpec) -> Task:
-    named = spec.task
-    return get_task(named.name, scorer=named.scorer, declaration=named.declaration)
 
 
 def _load(

@@ -9,7 +9,7 @@ from modnorm.client.ranked import Ranked
 from modnorm.errors import InvalidInputError
 from modnorm.perturbation.lineage import Lineage
 from modnorm.perturbation.model_card import TokenizerFinding, candidate_facts, model_card
-from modnorm.tasks import Task, get_stored_task
+from modnorm.spec_checks import task_of
 
 _PROMPTS = 100
 """Rows of each split whose prompts are checked."""
@@ -25,7 +25,7 @@ def check_tokenizer(run: FinishedRun, base: Checkpoint) -> TokenizerFinding:
     Nothing is checked if this installation lacks the run's task.
     """
     try:
-        task = _task(run)
+        task = task_of(run.spec)
     except InvalidInputError:
         return TokenizerFinding(0, 0)
     rows = [row for split in ("selection", "heldout") for row in run.rows(split)[:_PROMPTS]]
@@ -61,8 +61,3 @@ def state_card(
         "definition": "`lineage.json`",
     }
     return model_card(base, f"The trained model of {run.spec.name or 'a run'}", facts, finding)
-
-
-def _task(run: FinishedRun) -> Task:
-    named = run.spec.task
-    return get_stored_task(named.name, scorer=named.scorer, declaration=named.declaration)

@@ -8,8 +8,7 @@ from modnorm.calibration.profile import Profile
 from modnorm.checkpoint.reference import bundled_models, resolve_checkpoint
 from modnorm.errors import ConflictError
 from modnorm.spec import ExperimentSpec
-from modnorm.spec_checks import development_of
-from modnorm.tasks.registry import get_task
+from modnorm.spec_checks import development_of, task_of
 from modnorm.tasks.row_loading import load_rows, rows_digest
 from modnorm.tasks.rows import prompts_digest
 from modnorm.tasks.sources import is_dataset
@@ -46,8 +45,7 @@ def _digests(
     spec: ExperimentSpec, provenance: Provenance, folders: Sequence[Path] | None
 ) -> Iterator[tuple[str, str, str]]:
     """Yield each input on this machine: field, digest now, digest then."""
-    named = spec.task
-    task = get_task(named.name, scorer=named.scorer, declaration=named.declaration)
+    task = task_of(spec)
     yield "task", task.scorer, provenance.scorer
     splits = [
         ("task.selection", spec.task.selection, provenance.selection_digest),

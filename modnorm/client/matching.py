@@ -17,7 +17,7 @@ from modnorm.radius.functional_matching import MatchingPlan
 from modnorm.radius.matching_checks import check_method
 from modnorm.radius.matching_plan import plan_matching
 from modnorm.spec import ExperimentSpec
-from modnorm.tasks.registry import get_task
+from modnorm.spec_checks import task_of
 from modnorm.tasks.row_files import resolve_file
 from modnorm.tasks.row_loading import load_rows
 from modnorm.tasks.task_errors import render_prompts
@@ -66,9 +66,8 @@ def make_plan(  # noqa: PLR0913 - all but the spec by keyword; they are the comm
 def _prompts(
     spec: ExperimentSpec, checkpoint: Checkpoint, count: int, client: ClientSettings
 ) -> list[list[int]]:
-    named = spec.task
-    task = get_task(named.name, scorer=named.scorer, declaration=named.declaration)
-    rows = load_rows(task, named.selection, field="task.selection", folders=client.split_folders)
+    task, source = task_of(spec), spec.task.selection
+    rows = load_rows(task, source, field="task.selection", folders=client.split_folders)
     encoder = PromptEncoder(checkpoint)
     return [
         encoder.encode(messages)

@@ -9,7 +9,7 @@ from typing_extensions import override
 from modnorm.errors import UnavailableError
 from modnorm.radius.matching_checks import check_count, check_scales
 from modnorm.spec import ExperimentSpec
-from modnorm.tasks import get_stored_task
+from modnorm.spec_checks import task_of
 from modnorm.tasks.task_errors import render_prompts
 from modnorm.v1 import calibration_pb2, radius_pb2, radius_pb2_grpc
 from modnorm.wire.conversions import spec_from_proto
@@ -72,10 +72,8 @@ class RadiusServicer(radius_pb2_grpc.RadiusServiceServicer):
 
 def _prompts(spec: ExperimentSpec, admission: Admission) -> Prompts:
     """Return the prompts of the selection rows."""
-    named = spec.task
-    task = get_stored_task(named.name, scorer=named.scorer, declaration=named.declaration)
     rows = [json.loads(line) for line in admission.selection.text.split("\n")]
-    return render_prompts(task, rows, "selection row")
+    return render_prompts(task_of(spec), rows, "selection row")
 
 
 def _passed_on(
