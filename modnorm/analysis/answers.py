@@ -6,6 +6,8 @@
 from dataclasses import dataclass
 
 from modnorm.arguments import require_flag, require_index, require_name
+from modnorm.search.answer import Answer
+from modnorm.tasks.readable_rows import ReadableRow
 
 BASE = -1
 """Index of the unperturbed model among the candidates."""
@@ -43,6 +45,25 @@ class AnswerRecord:
     """int32. Generated tokens, the stop token included."""
     truncated: bool
     """bool. Whether the completion cap ended the completion."""
+
+    @classmethod
+    def of(
+        cls, candidate: int, split: str, question: ReadableRow, answer: Answer
+    ) -> "AnswerRecord":
+        """Return a candidate's answer to a question."""
+        return cls(
+            candidate=candidate,
+            split=split,
+            row=answer.row,
+            prompt=question.prompt,
+            gold=question.gold,
+            completion=answer.completion,
+            vote=answer.vote,
+            reward=answer.reward,
+            correct=answer.correct,
+            tokens=answer.tokens,
+            truncated=answer.truncated,
+        )
 
 
 def require_split(split: object) -> None:

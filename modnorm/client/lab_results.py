@@ -15,7 +15,7 @@ from modnorm.tasks import Task, get_stored_task
 from modnorm.tasks.readable_rows import ReadableRow, readable_rows
 from modnorm.v1 import evaluation_pb2 as evaluation
 from modnorm.v1 import experiment_pb2 as experiments
-from modnorm.wire.conversions import spec_from_proto
+from modnorm.wire.conversions import answer_from_proto, spec_from_proto
 from modnorm.wire.run_messages import base_row, candidate_row, ensemble_row, provenance
 
 _SPLITS = {
@@ -121,21 +121,7 @@ def answer_record(
     sheet: tuple[int, str], answer: evaluation.Answer, questions: Sequence[ReadableRow]
 ) -> AnswerRecord:
     """Return an answer with its question."""
-    candidate, split = sheet
-    question = questions[answer.row]
-    return AnswerRecord(
-        candidate=candidate,
-        split=split,
-        row=answer.row,
-        prompt=question.prompt,
-        gold=question.gold,
-        completion=answer.completion,
-        vote=answer.vote if answer.HasField("vote") else None,
-        reward=answer.reward,
-        correct=answer.correct,
-        tokens=answer.tokens,
-        truncated=answer.truncated,
-    )
+    return AnswerRecord.of(*sheet, questions[answer.row], answer_from_proto(answer))
 
 
 def split_rows(text: bytes) -> tuple[str, ...]:

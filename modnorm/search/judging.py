@@ -2,31 +2,12 @@
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future, wait
-from dataclasses import dataclass
 from typing import Self
 
 from modnorm.engines.protocol import Completion, Finish
+from modnorm.search.answer import Answer
 from modnorm.tasks.protocol import Row, Task
 from modnorm.tasks.task_errors import judge
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """A candidate's judged answer to one row."""
-
-    row: int
-    """Index of the row."""
-    completion: str
-    reward: float
-    """Selection reward."""
-    vote: str | None
-    """Vote key; None if the answer is not valid."""
-    correct: bool
-    """Whether the vote, taken alone, is right."""
-    tokens: int
-    """Generated tokens, the stop token included."""
-    truncated: bool
-    """Whether the completion cap ended it."""
 
 
 class AnswerJudge:

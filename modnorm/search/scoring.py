@@ -11,7 +11,8 @@ from typing import Self
 from modnorm.engines.protocol import Engine, GenerationLimits
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
-from modnorm.search.judging import Answer, AnswerJudge
+from modnorm.search.answer import Answer
+from modnorm.search.judging import AnswerJudge
 from modnorm.search.polling import CandidateParking, CandidatePoll, ExcludedError, ParkingPolicy
 from modnorm.search.stopping import EarlyStop, Interval, score_interval
 from modnorm.tasks.protocol import Row, Task

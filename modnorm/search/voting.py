@@ -61,7 +61,7 @@ def count_answers(votes: Sequence[str | None], experts: Sequence[int]) -> tuple[
 
 
 class JudgedAnswer(Protocol):
-    """One expert's judged answer to one row, for example `modnorm.search.judging.Answer`."""
+    """One expert's judged answer to one row, for example `modnorm.search.answer.Answer`."""
 
     @property
     def vote(self) -> str | None:

@@ -10,6 +10,7 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 
 from modnorm.errors import InvalidInputError
 from modnorm.perturbation.descriptor import Descriptor
+from modnorm.search.answer import Answer
 from modnorm.spec import (
     CalibrationSpec,
     ExperimentSpec,
@@ -19,7 +20,7 @@ from modnorm.spec import (
     parse_spec,
 )
 from modnorm.tasks.protocol import Message
-from modnorm.v1 import common_pb2, experiment_pb2
+from modnorm.v1 import common_pb2, evaluation_pb2, experiment_pb2
 
 _ROLES: Mapping[str, Literal["system", "user", "assistant"]] = MappingProxyType(
     {"system": "system", "user": "user", "assistant": "assistant"}
@@ -122,6 +123,32 @@ def _message(index: int, turn: common_pb2.ChatMessage) -> Message:
             remedy="roles are system, user and assistant",
         )
     return Message(role, turn.content)
+
+
+def answer_to_proto(answer: Answer) -> evaluation_pb2.Answer:
+    """Encode an answer."""
+    return evaluation_pb2.Answer(
+        row=answer.row,
+        completion=answer.completion,
+        reward=answer.reward,
+        vote=answer.vote,
+        correct=answer.correct,
+        tokens=answer.tokens,
+        truncated=answer.truncated,
+    )
+
+
+def answer_from_proto(message: evaluation_pb2.Answer) -> Answer:
+    """Decode an answer."""
+    return Answer(
+        row=message.row,
+        completion=message.completion,
+        reward=message.reward,
+        vote=message.vote if message.HasField("vote") else None,
+        correct=message.correct,
+        tokens=message.tokens,
+        truncated=message.truncated,
+    )
 
 
 def descriptor_to_proto(descriptor: Descriptor) -> common_pb2.Descriptor:

@@ -1,11 +1,10 @@
 """The messages of a report."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 
-from modnorm.search.judging import Answer
 from modnorm.search.scoring import CandidateResult
 from modnorm.v1 import evaluation_pb2 as messages
-from modnorm.wire.conversions import descriptor_to_proto
+from modnorm.wire.conversions import answer_to_proto, descriptor_to_proto
 from services.common.worker.software import SOFTWARE
 
 BATCH_BYTES = 2**20
@@ -40,11 +39,11 @@ def report_parts(
         normaliser=normaliser,
     )
     yield messages.ReportJobRequest(header=header)
-    for batch in _batches([_answer(answer) for answer in result.answers]):
+    for batch in _batches(map(answer_to_proto, result.answers)):
         yield messages.ReportJobRequest(answers=batch)
 
 
-def _batches(answers: Sequence[messages.Answer]) -> Iterator[messages.AnswerBatch]:
+def _batches(answers: Iterable[messages.Answer]) -> Iterator[messages.AnswerBatch]:
     batch = messages.AnswerBatch()
     size = 0
     for answer in answers:
@@ -55,15 +54,3 @@ def _batches(answers: Sequence[messages.Answer]) -> Iterator[messages.AnswerBatc
         size += answer.ByteSize()
     if batch.answers:
         yield batch
-
-
-def _answer(answer: Answer) -> messages.Answer:
-    return messages.Answer(
-        row=answer.row,
-        completion=answer.completion,
-        reward=answer.reward,
-        vote=answer.vote,
-        correct=answer.correct,
-        tokens=answer.tokens,
-        truncated=answer.truncated,
-    )

@@ -4,7 +4,7 @@ import pytest
 
 from modnorm.errors import EngineError, IncompatibleError, InvalidInputError
 from modnorm.sandbox import ProgramOutcome, Verdict
-from modnorm.search.judging import Answer
+from modnorm.search.answer import Answer
 from modnorm.tasks import get_task
 from modnorm.tasks.completion_rescoring import rescore
 

@@ -8,10 +8,9 @@ from typing_extensions import override
 
 from modnorm.errors import InvalidInputError, NotFoundError
 from modnorm.v1 import evaluation_pb2, experiment_pb2, experiment_pb2_grpc
-from modnorm.wire.conversions import spec_from_proto
+from modnorm.wire.conversions import answer_to_proto, spec_from_proto
 from services.aggregator.api.paging import decode_token, encode_token, page_size
 from services.aggregator.api.to_proto import (
-    answer_message,
     candidate_message,
     event_message,
     experiment_message,
@@ -184,7 +183,7 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         response = experiment_pb2.ListAnswersResponse()
         room, stop = PAGE_BYTES, max(0, int(start))
         for answer in answers[stop : stop + size]:
-            message = answer_message(answer)
+            message = answer_to_proto(answer)
             room -= message.ByteSize()
             if room < 0 and response.answers:
                 break

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 
 from modnorm.errors import InvalidInputError, TooLargeError
+from modnorm.search.answer import Answer
 from modnorm.v1 import evaluation_pb2
-from modnorm.wire.conversions import descriptor_from_proto
+from modnorm.wire.conversions import answer_from_proto, descriptor_from_proto
 from services.aggregator.jobs.report_checks import Report
-from services.aggregator.storage.codec import StoredAnswer
 
 MAX_ANSWERS = 1_000_000
 MAX_REPORT_BYTES = 256 * 2**20
@@ -61,7 +61,7 @@ class ReportReader:
 
     def __init__(self) -> None:
         self._header: evaluation_pb2.ReportHeader | None = None
-        self._answers: list[StoredAnswer] = []
+        self._answers = list[Answer]()
         self._room = MAX_REPORT_BYTES
 
     def check_room(self, part: evaluation_pb2.ReportJobRequest) -> None:
@@ -89,7 +89,7 @@ class ReportReader:
             check_environment(part.header.environment)
             self._header = part.header
             return
-        self._answers.extend(map(_stored, part.answers.answers))
+        self._answers.extend(map(answer_from_proto, part.answers.answers))
         if len(self._answers) > MAX_ANSWERS:
             raise InvalidInputError("there are too many answers", field="answers")
 
@@ -115,15 +115,3 @@ class ReportReader:
             normaliser=header.normaliser,
             stopped=header.stopped,
         )
-
-
-def _stored(answer: evaluation_pb2.Answer) -> StoredAnswer:
-    return StoredAnswer(
-        row=answer.row,
-        completion=answer.completion,
-        reward=answer.reward,
-        vote=answer.vote if answer.HasField("vote") else None,
-        correct=answer.correct,
-        tokens=answer.tokens,
-        truncated=answer.truncated,
-    )

@@ -1,7 +1,6 @@
 """Conversion of stored rows to protobuf messages."""
 
 import json
-from dataclasses import asdict
 from functools import lru_cache
 
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -17,7 +16,7 @@ from services.aggregator.experiments.records import (
     StateRecord,
 )
 from services.aggregator.jobs.worker_requests import Claim
-from services.aggregator.storage.codec import StoredAnswer, unpack_coefficients
+from services.aggregator.storage.codec import unpack_coefficients
 from services.aggregator.storage.result_tables import Ensemble, Vote
 from services.aggregator.storage.states import BASE_INDEX, ExperimentState, JobState, Split
 from services.aggregator.storage.tables import (
@@ -135,11 +134,6 @@ def _stored_answers(job: Job) -> int:
 
 def _seconds(job: Job) -> float:
     return job.switch_seconds + job.generate_seconds + job.score_seconds
-
-
-def answer_message(answer: StoredAnswer) -> evaluation_pb2.Answer:
-    """Return one answer."""
-    return evaluation_pb2.Answer(**asdict(answer))
 
 
 def vote_message(vote: Vote) -> experiment_pb2.Vote:

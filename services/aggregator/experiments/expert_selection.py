@@ -5,9 +5,10 @@ from collections.abc import Collection, Iterator
 from sqlmodel import Session, col, select
 
 from modnorm.errors import NotFoundError
+from modnorm.search.answer import Answer
 from modnorm.search.ranking import Selection, select_experts
 from modnorm.search.voting import Ballot
-from services.aggregator.storage.codec import StoredAnswer, unpack_answers
+from services.aggregator.storage.codec import unpack_answers
 from services.aggregator.storage.result_tables import AnswerSheet
 from services.aggregator.storage.states import BASE_INDEX, JobState, Split
 from services.aggregator.storage.tables import Experiment, Job
@@ -48,7 +49,7 @@ def harvest_experts(session: Session, parent: Experiment, search: Experiment) ->
 
 def answers_of(
     session: Session, experiment_id: str, split: Split, candidate: int
-) -> tuple[StoredAnswer, ...]:
+) -> tuple[Answer, ...]:
     """Return a candidate's answers to the rows of a split, in row order.
 
     Raises:
@@ -90,7 +91,7 @@ def sheets_of(
     *,
     excluded: Collection[int] = (),
     base: bool = False,
-) -> Iterator[tuple[int, tuple[StoredAnswer, ...]]]:
+) -> Iterator[tuple[int, tuple[Answer, ...]]]:
     """Yield candidate and answers of each expert, or of the base, to the rows of a split.
 
     Candidates come in ascending order.

@@ -7,10 +7,11 @@ from sqlmodel import col, select
 
 from modnorm.errors import InvalidInputError, NotFoundError
 from modnorm.perturbation.lineage import Lineage
+from modnorm.search.answer import Answer
 from services.aggregator.experiments.expert_selection import answers_of
 from services.aggregator.experiments.iterative_updates import lineage_of, steps_to
 from services.aggregator.experiments.records import CandidateJobs
-from services.aggregator.storage.codec import StoredAnswer, unpack_answers, unpack_text
+from services.aggregator.storage.codec import unpack_answers, unpack_text
 from services.aggregator.storage.database import Database
 from services.aggregator.storage.lookups import find_experiment
 from services.aggregator.storage.result_tables import AnswerSheet, Ensemble, Vote
@@ -54,9 +55,7 @@ class ResultStore:
             find_experiment(session, experiment_id)
             return tuple(CandidateJobs(*row) for row in session.exec(query).all())
 
-    def answers(
-        self, experiment_id: str, candidate: int, split: Split
-    ) -> tuple[StoredAnswer, ...]:
+    def answers(self, experiment_id: str, candidate: int, split: Split) -> tuple[Answer, ...]:
         """Return the answers of a candidate in row order.
 
         Raises:
@@ -66,7 +65,7 @@ class ResultStore:
             find_experiment(session, experiment_id)
             return answers_of(session, experiment_id, split, candidate)
 
-    def answer_sheet(self, job_id: str) -> tuple[StoredAnswer, ...]:
+    def answer_sheet(self, job_id: str) -> tuple[Answer, ...]:
         """Return the answers of a finished job in row order.
 
         Raises:

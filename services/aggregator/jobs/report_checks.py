@@ -11,11 +11,12 @@ from sqlmodel import Session
 from modnorm.errors import InvalidInputError
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
+from modnorm.search.answer import Answer
 from modnorm.search.ranking import mean_reward
 from modnorm.search.stopping import Interval, score_interval
 from modnorm.tasks import Row, Task, stated_bounds, task_errors
 from services.aggregator.experiments.early_stop import EarlyStopCache
-from services.aggregator.storage.codec import StoredAnswer, pack_coefficients, unpack_rows
+from services.aggregator.storage.codec import pack_coefficients, unpack_rows
 from services.aggregator.storage.states import ArtifactKind, Split
 from services.aggregator.storage.stored_artifacts import load_rows, load_text
 from services.aggregator.storage.tables import Candidate, Experiment, Job
@@ -39,7 +40,7 @@ class Report:
     worker: str
     descriptor: Descriptor
     """The candidate with resolved coefficients."""
-    answers: Sequence[StoredAnswer]
+    answers: Sequence[Answer]
     environment: Mapping[str, str]
     switch_seconds: float
     generate_seconds: float
@@ -136,9 +137,7 @@ class ReportChecks:
         )
 
 
-def _check_rows(
-    answers: Sequence[StoredAnswer], count: int, optional: Collection[int] = ()
-) -> None:
+def _check_rows(answers: Sequence[Answer], count: int, optional: Collection[int] = ()) -> None:
     """Check that answers are in order and cover all rows except optional ones."""
     rows = [answer.row for answer in answers]
     given = set(rows)
@@ -150,7 +149,7 @@ def _check_rows(
         )
 
 
-def _check_answer(answer: StoredAnswer) -> None:
+def _check_answer(answer: Answer) -> None:
     if not abs(answer.reward) <= MAX_REWARD:
         raise InvalidInputError(
             f"the reward of row {answer.row} is not finite, or beyond {MAX_REWARD:g}",

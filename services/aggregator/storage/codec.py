@@ -5,24 +5,12 @@ import sys
 import zlib
 from array import array
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from operator import attrgetter
 
+from modnorm.search.answer import Answer
 
-@dataclass(frozen=True, slots=True)
-class StoredAnswer:
-    """One row's answer, with the fields of `modnorm.v1.Answer`."""
-
-    row: int
-    completion: str
-    reward: float
-    vote: str | None
-    correct: bool
-    tokens: int
-    truncated: bool
-
-
-_FIELDS = attrgetter(*(field.name for field in fields(StoredAnswer)))
+_FIELDS = attrgetter(*(field.name for field in fields(Answer)))
 _SMALL_BYTES = 2**14
 _write = json.JSONEncoder(allow_nan=False).encode
 
@@ -42,14 +30,14 @@ def unpack_text(blob: bytes) -> str:
     return zlib.decompress(blob).decode()
 
 
-def pack_answers(answers: Iterable[StoredAnswer]) -> bytes:
+def pack_answers(answers: Iterable[Answer]) -> bytes:
     """Compress answers; floats keep every bit."""
     return pack_text(_write([_FIELDS(answer) for answer in answers]))
 
 
-def unpack_answers(blob: bytes) -> tuple[StoredAnswer, ...]:
+def unpack_answers(blob: bytes) -> tuple[Answer, ...]:
     """Return the answers that `pack_answers` compressed."""
-    return tuple(StoredAnswer(*fields) for fields in json.loads(unpack_text(blob)))
+    return tuple(Answer(*fields) for fields in json.loads(unpack_text(blob)))
 
 
 def pack_rows(rows: Sequence[int]) -> bytes:

@@ -6,8 +6,9 @@ from sqlalchemy import func
 from sqlmodel import Session, col, select
 
 from modnorm.analysis.uncertainty import accuracy_interval
+from modnorm.search.answer import Answer
 from modnorm.web.sources import BusyWorker, Headline
-from services.aggregator.storage.codec import StoredAnswer, unpack_answers
+from services.aggregator.storage.codec import unpack_answers
 from services.aggregator.storage.lookups import is_submitted
 from services.aggregator.storage.result_tables import AnswerSheet, Ensemble, Vote
 from services.aggregator.storage.states import BASE_INDEX, JobState, Split
@@ -90,7 +91,7 @@ def answer_sheets(
     experiment_id: str,
     candidates: Collection[int] | None,
     split: Split | None,
-) -> Iterator[tuple[int, Split, Sequence[StoredAnswer]]]:
+) -> Iterator[tuple[int, Split, Sequence[Answer]]]:
     """Yield candidate, split and answers of all or the named sheets, by candidate and split."""
     query = (
         select(Job.candidate, Job.split, AnswerSheet.content)

@@ -100,20 +100,7 @@ class StoredRun:
             for answer in answers:
                 if wanted.row not in {None, answer.row} or (wanted.wrong and answer.correct):
                     continue
-                question = questions[answer.row]
-                yield AnswerRecord(
-                    candidate=candidate,
-                    split=str(stored),
-                    row=answer.row,
-                    prompt=question.prompt,
-                    gold=question.gold,
-                    completion=answer.completion,
-                    vote=answer.vote,
-                    reward=answer.reward,
-                    correct=answer.correct,
-                    tokens=answer.tokens,
-                    truncated=answer.truncated,
-                )
+                yield AnswerRecord.of(candidate, str(stored), questions[answer.row], answer)
 
     def votes(self, wanted: VoteFilter) -> Iterator[VoteRecord]:
         """Yield votes by N, then K, then row."""

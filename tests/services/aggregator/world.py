@@ -10,6 +10,7 @@ import pytest
 
 from modnorm.geometry.scale_map import Norm, ScaleMap, TensorScale
 from modnorm.perturbation.descriptor import Descriptor
+from modnorm.search.answer import Answer
 from modnorm.spec import ExperimentSpec, parse_spec
 from modnorm.tasks import get_task
 from services.aggregator.experiments.admission import Admission
@@ -20,7 +21,7 @@ from services.aggregator.experiments.result_store import EventStore, ResultStore
 from services.aggregator.jobs.job_store import Change, Claim, ClaimRequest, Heartbeat, JobStore
 from services.aggregator.jobs.report_checks import Report
 from services.aggregator.server import Stores
-from services.aggregator.storage.codec import StoredAnswer, unpack_coefficients
+from services.aggregator.storage.codec import unpack_coefficients
 from services.aggregator.storage.database import Database
 from services.aggregator.storage.states import Split
 from services.aggregator.storage.stored_artifacts import StoredText
@@ -31,16 +32,16 @@ TASK = get_task("gsm8k")
 LEASE_SECONDS = 60.0
 
 
-def synthetic_answers(seed: int, rows: int) -> tuple[StoredAnswer, ...]:
+def synthetic_answers(seed: int, rows: int) -> tuple[Answer, ...]:
     """Answer the rows `{"answer": str(row)}` correctly, wrongly or not at all, by the seed."""
     return tuple(_answer(seed, row) for row in range(rows))
 
 
-def _answer(seed: int, row: int) -> StoredAnswer:
+def _answer(seed: int, row: int) -> Answer:
     draw = hashlib.sha256(f"{seed}/{row}".encode()).digest()[0]
     completion = f"#### {row}" if draw < 110 else f"#### {row + draw % 3}" if draw < 200 else "?"
     judgement = TASK.judge({"answer": str(row)}, completion)
-    return StoredAnswer(
+    return Answer(
         row=row,
         completion=completion,
         reward=judgement.reward,
@@ -194,7 +195,7 @@ class World:
         (record,) = self.stores.results.candidates(experiment_id, index - 1, 1)
         return record.selection
 
-    def report_of(self, claim: Claim, answers: Sequence[StoredAnswer] | None = None) -> Report:
+    def report_of(self, claim: Claim, answers: Sequence[Answer] | None = None) -> Report:
         """Return a worker's report of a claimed job."""
         candidate, experiment = claim.candidate, claim.experiment
         selecting = claim.job.split is Split.SELECTION

@@ -2,7 +2,7 @@ import pytest
 
 from modnorm import errors
 from modnorm.perturbation.descriptor import Descriptor
-from modnorm.search.judging import Answer
+from modnorm.search.answer import Answer
 from modnorm.search.scoring import CandidateResult
 from modnorm.v1 import evaluation_pb2 as messages
 from services.common.worker.failures import failure_kind

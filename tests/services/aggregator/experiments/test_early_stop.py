@@ -7,11 +7,11 @@ from random import Random
 import pytest
 
 from modnorm.errors import InvalidInputError
+from modnorm.search.answer import Answer
 from modnorm.search.stopping import EarlyStop, Threshold
 from modnorm.tasks import RewardBounds
 from services.aggregator.jobs.job_store import Claim, FailureKind
 from services.aggregator.jobs.report_checks import Report
-from services.aggregator.storage.codec import StoredAnswer
 from services.aggregator.storage.states import JobState, Split
 from tests.faults import error_at
 
@@ -33,7 +33,7 @@ class Worker:
     whole: Report
     left: list[int]
     bar: Threshold | None
-    known: list[StoredAnswer] = field(default_factory=list)
+    known: list[Answer] = field(default_factory=list)
 
     def step(self) -> Report | None:
         """Answer a row, or return the report."""

@@ -4,8 +4,8 @@ import struct
 from hypothesis import given
 from hypothesis import strategies as st
 
+from modnorm.search.answer import Answer
 from services.aggregator.storage.codec import (
-    StoredAnswer,
     pack_answers,
     pack_coefficients,
     pack_text,
@@ -16,7 +16,7 @@ from services.aggregator.storage.codec import (
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
 ANSWERS = st.builds(
-    StoredAnswer,
+    Answer,
     row=st.integers(0, 10),
     completion=TEXT,
     reward=st.floats(allow_nan=False, allow_infinity=False),
