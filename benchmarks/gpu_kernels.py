@@ -16,7 +16,6 @@ Exits with 1 if a digest differs, a candidate equals the base, or a GPU does not
 
 import argparse
 import itertools
-import json
 import statistics
 import sys
 import time
@@ -26,6 +25,7 @@ from pathlib import Path
 
 import torch
 
+from benchmarks.gpu_search.result_file import show
 from benchmarks.gpu_search.shapes import SHAPES
 from modnorm.checkpoint.families import physical_layout
 from modnorm.checkpoint.layout import Layout, PhysicalTensor
@@ -267,10 +267,7 @@ def main() -> int:
     if options.profile and options.device == "cpu":
         parser.error("--profile is of a GPU's kernels")
     results = measure(options)
-    text = json.dumps(results, indent=2)
-    print(text)
-    if options.out:
-        options.out.write_text(text + "\n")
+    show(results, options.out)
     kernels_missing = results["device"] != "cpu" and not results["has_kernels"]
     return 0 if results["equal"] and results["no_drift"] and not kernels_missing else 1
 

@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 
 from services.common.healthcheck import check
 from services.common.settings import inherited_environment
@@ -17,20 +18,28 @@ DATABASE = {"shared_buffers": "512MB", "max_wal_size": "4GB"}
 
 
 @contextmanager
-def service(name: str, settings: Mapping[str, object]) -> Iterator[tuple[str, int]]:
+def service(
+    name: str,
+    settings: Mapping[str, object],
+    *,
+    program: str = "server",
+    variables: Mapping[str, str] = MappingProxyType({}),
+) -> Iterator[tuple[str, int]]:
     """Run a service of the lab; yield its HOST:PORT and process id.
 
     Args:
-        name: `aggregator` or `sampler`.
+        name: `aggregator`, `evaluator` or `sampler`.
         settings: Its settings, without the prefix of the variables.
+        program: The module of the service that is run.
+        variables: Further environment variables.
     """
     target = f"127.0.0.1:{free_port()}"
-    variables = {f"MODNORM_{key.upper()}": str(value) for key, value in settings.items()}
-    variables["MODNORM_BIND_ADDRESS"] = target
+    named = {f"MODNORM_{key.upper()}": str(value) for key, value in settings.items()}
+    environment = {**inherited_environment(), **variables, **named, "MODNORM_BIND_ADDRESS": target}
     with tempfile.NamedTemporaryFile(prefix=f"{name}-", suffix=".log") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", f"services.{name}.server"],
-            env={**inherited_environment(), **variables},
+            [sys.executable, "-m", f"services.{name}.{program}"],
+            env=environment,
             stdout=log,
             stderr=subprocess.STDOUT,
         )

@@ -102,6 +102,15 @@ def ending(*children: Child) -> Iterator[None]:
             child.end()
 
 
+def measured_by(
+    name: str, module: str, settings: object, variables: Mapping[str, str] | None = None
+) -> object:
+    """Return the one message of a process that measures and ends; see `Child`."""
+    child = Child(name, module, settings, variables)
+    with ending(child):
+        return child.answer()
+
+
 def _run(
     module: str, connection: Connection, settings: object, variables: Mapping[str, str]
 ) -> None:

@@ -58,7 +58,7 @@ def make_model(folder: Path, shape: str, *, seed: int, device: str) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name in _COPIED:
         shutil.copy(template / name, folder / name)
-    config = _config(template, SHAPES[shape])
+    config = bundled_config(SHAPES[shape]) | {"dtype": "bfloat16"}
     _write(folder / "config.json", config)
     _write(folder / "tokenizer.json", _tokenizer(template, SHAPES[shape]["vocab_size"]))
     settings = json.loads((template / "tokenizer_config.json").read_text())
@@ -68,10 +68,12 @@ def make_model(folder: Path, shape: str, *, seed: int, device: str) -> None:
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
 
 
-def _config(template: Path, sizes: Mapping[str, int]) -> dict[str, object]:
+def bundled_config(sizes: Mapping[str, int]) -> dict[str, object]:
+    """Return the configuration of the bundled model with other sizes."""
+    template = resolve_checkpoint(TEMPLATE).directory
     config: dict[str, object] = json.loads((template / "config.json").read_text())
     layers = ["full_attention"] * sizes["num_hidden_layers"]
-    return config | dict(sizes) | {"layer_types": layers, "dtype": "bfloat16"}
+    return config | dict(sizes) | {"layer_types": layers}
 
 
 def _tokenizer(template: Path, size: int) -> dict[str, object]:

@@ -9,6 +9,14 @@ Figures = dict[str, Any]
 """Measurements of one contender as JSON."""
 
 
+def show(results: object, out: Path | None) -> None:
+    """Print results as JSON, and write them to a file if one is given."""
+    text = json.dumps(results, indent=2)
+    print(text)
+    if out:
+        out.write_text(text + "\n")
+
+
 class ResultFile:
     """A file of results, rewritten with each new one.
 

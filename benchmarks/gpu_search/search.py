@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.gpu_search.candidate_outcome import CandidateOutcome, together
-from benchmarks.gpu_search.child_processes import Child, ending
+from benchmarks.gpu_search.child_processes import measured_by
 from benchmarks.gpu_search.contenders import Contender, Pool, contender_named, pool_of
 from benchmarks.gpu_search.driver import SearchPlan, search
 from benchmarks.gpu_search.driver_messages import ContenderSettings
@@ -100,9 +100,8 @@ def _floor(model: str) -> dict[str, object]:
     """Return the bytes of weights, the GPU with its bandwidth, and the CPU."""
     layout = physical_layout(resolve_checkpoint(model).config)
     weights = 2 * sum(tensor.numel for tensor in layout)
-    copy = Child("copy", "benchmarks.gpu_search.floor", Size(min(_COPIED, 16 * weights)))
-    with ending(copy):
-        machine = copy.answer()
+    size = Size(min(_COPIED, 16 * weights))
+    machine = measured_by("copy", "benchmarks.gpu_search.floor", size)
     return {"weight_bytes": weights, **(dict(machine) if isinstance(machine, dict) else {})}
 
 

@@ -7,14 +7,14 @@ the engine (weights, graphs, pristine copy) and the first answer of a candidate 
 """
 
 import argparse
-import json
 import tempfile
 import time
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from benchmarks.gpu_search.child_processes import Child, ending
+from benchmarks.gpu_search.child_processes import measured_by
+from benchmarks.gpu_search.result_file import show
 
 CACHES = ("VLLM_CACHE_ROOT", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "CUDA_CACHE_PATH")
 
@@ -41,18 +41,13 @@ def run(options: argparse.Namespace) -> int:
         results = {"cold": _start(options.model, variables)}
         for number in range(options.warm):
             results[f"warm {number + 1}"] = _start(options.model, variables)
-    text = json.dumps(results, indent=2)
-    print(text)
-    if options.out:
-        options.out.write_text(text + "\n")
+    show(results, options.out)
     return 0
 
 
 def _start(model: str, variables: dict[str, str]) -> object:
     settings = StartupSettings(model, time.perf_counter())
-    child = Child("startup", "benchmarks.gpu_search.startup", settings, variables)
-    with ending(child):
-        return child.answer()
+    return measured_by("startup", "benchmarks.gpu_search.startup", settings, variables)
 
 
 def serve(connection: Connection, settings: StartupSettings) -> None:

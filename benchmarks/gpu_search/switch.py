@@ -15,7 +15,6 @@ Then it prints SHA-256 of the base before and after many candidates, and of a ca
 """
 
 import argparse
-import json
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -24,7 +23,8 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.gpu_search.candidates import descriptor_of, scale_map_of, seeds_of
-from benchmarks.gpu_search.child_processes import Child, ending
+from benchmarks.gpu_search.child_processes import measured_by
+from benchmarks.gpu_search.result_file import show
 from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.engines import Engine, load_engine
 from modnorm.geometry.scale_map import ScaleMap
@@ -51,13 +51,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Measure and print; return 1 unless only candidates change the weights."""
     settings = SwitchSettings(options.model, options.repeats, options.candidates)
-    child = Child("switch", "benchmarks.gpu_search.switch", settings)
-    with ending(child):
-        results = child.answer()
-    text = json.dumps(results, indent=2)
-    print(text)
-    if options.out:
-        options.out.write_text(text + "\n")
+    results = measured_by("switch", "benchmarks.gpu_search.switch", settings)
+    show(results, options.out)
     return 0 if isinstance(results, dict) and results["no_drift"] and results["changes"] else 1
 
 

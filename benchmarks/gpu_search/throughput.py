@@ -10,7 +10,6 @@ text; the project's engine does, as scoring needs it.
 """
 
 import argparse
-import json
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -21,6 +20,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from benchmarks.gpu_search.child_processes import Child, ending
+from benchmarks.gpu_search.result_file import show
 from benchmarks.gpu_search.workload import Workload
 from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.engines.protocol import GenerationLimits
@@ -99,10 +99,7 @@ def _report(rates: dict[str, list[float]], out: Path | None) -> None:
             if ours == ENGINE != plain
         },
     }
-    text = json.dumps(content, indent=2)
-    print(text)
-    if out:
-        out.write_text(text + "\n")
+    show(content, out)
 
 
 def serve(connection: Connection, settings: ThroughputSettings) -> None:

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from benchmarks.gpu_search.random_model import TEMPLATE, bundled_config
 from benchmarks.worked_answers.texts import EVENTS, PUZZLES, TASKS, Worked, examples, rows
 from modnorm.checkpoint.prompts import PromptEncoder
 from modnorm.checkpoint.reference import resolve_checkpoint
@@ -33,7 +34,6 @@ from modnorm.tasks import get_task
 if TYPE_CHECKING:
     from transformers import Qwen2ForCausalLM
 
-TEMPLATE = "tiny-thicket"
 SIZES: Mapping[str, Mapping[str, int]] = {
     "100m": {
         "hidden_size": 768,
@@ -146,15 +146,7 @@ def make_model(size: str, device: torch.device) -> "Qwen2ForCausalLM":
 
     torch.manual_seed(0)
     with device:
-        return Qwen2ForCausalLM(Qwen2Config.from_dict(_config(size)))
-
-
-def _config(size: str) -> dict[str, object]:
-    template = resolve_checkpoint(TEMPLATE).directory
-    config: dict[str, object] = json.loads((template / "config.json").read_text())
-    sizes = SIZES[size]
-    layers = ["full_attention"] * sizes["num_hidden_layers"]
-    return config | dict(sizes) | {"layer_types": layers}
+        return Qwen2ForCausalLM(Qwen2Config.from_dict(bundled_config(SIZES[size])))
 
 
 def train(
@@ -225,7 +217,7 @@ def save(model: "Qwen2ForCausalLM", folder: Path, size: str) -> None:
     for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja",
                  "generation_config.json"):  # fmt: skip
         shutil.copy(template / name, folder / name)
-    (folder / "config.json").write_text(json.dumps(_config(size)))
+    (folder / "config.json").write_text(json.dumps(bundled_config(SIZES[size])))
 
 
 def _options() -> argparse.Namespace:
