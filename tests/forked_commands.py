@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from modnorm.training import child_process
 from verification.labs.fork_server import Launch
 from verification.labs.forked import ForkServer, Process
 from verification.labs.waiting import HANG_SECONDS, wait_until
@@ -60,6 +61,12 @@ def forks():
     """Start processes that need not import torch again."""
     with ForkServer(dict(os.environ)) as server:
         yield server
+
+
+@pytest.fixture
+def forked_trainings(forks, monkeypatch):
+    """Fork the children that train for this process."""
+    monkeypatch.setattr(child_process, "COMMAND", forks.command(child_process.MODULE))
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ import json
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from tempfile import TemporaryDirectory
@@ -19,6 +19,9 @@ from modnorm import errors
 from modnorm.training.job import TrainedStudent, TrainingJob, TrainingProgress, require_packages
 from modnorm.training.observers import IsCancelled, OnProgress, ignore_progress, never
 
+MODULE = "modnorm.training"
+COMMAND: Sequence[str] = (sys.executable, "-m", MODULE)
+"""Command line of the child, without its argument."""
 POLL_SECONDS = 0.2
 """Seconds between two questions whether the training is cancelled."""
 STOP_SECONDS = 10.0
@@ -48,8 +51,9 @@ def train_in_child(
     with TemporaryDirectory(prefix="modnorm-train-") as folder:
         file = Path(folder, "job.json")
         file.write_text(job.model_dump_json(), encoding="utf-8")
-        command = [sys.executable, "-m", "modnorm.training", str(file)]
-        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        with subprocess.Popen(
+            [*COMMAND, file], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        ) as child:
             lines: SimpleQueue[bytes | None] = SimpleQueue()
             threading.Thread(target=_read, args=(child.stdout, lines), daemon=True).start()
             try:

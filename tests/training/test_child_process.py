@@ -23,7 +23,7 @@ def test_a_child_trains_the_student_of_this_process(make_job):
     assert inside.losses == here.losses
 
 
-def test_a_cancelled_child_ends_and_leaves_its_checkpoints(make_job):
+def test_a_cancelled_child_ends_and_leaves_its_checkpoints(make_job, forked_trainings):
     job = make_job()
     steps: list[TrainingProgress] = []
     with pytest.raises(CancelledError):
@@ -31,7 +31,7 @@ def test_a_cancelled_child_ends_and_leaves_its_checkpoints(make_job):
     assert list((job.directory / STATE).glob("checkpoint-2/complete"))
 
 
-def test_an_error_keeps_its_kind_and_its_field(make_job, tmp_path):
+def test_an_error_keeps_its_kind_and_its_field(make_job, tmp_path, forked_trainings):
     empty = tmp_path / "empty.jsonl"
     empty.write_text("")
     with error_at("dataset", "no examples"):

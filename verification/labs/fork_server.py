@@ -4,25 +4,32 @@ Importing torch takes seconds, a fork takes milliseconds. The parent only import
 no Python thread, no connection and no model. A child has its own session and environment and runs
 a module like `python -m`.
 
-Requests are JSON lines on stdin, answers lines on stdout. At the end of stdin children are killed.
+Each connection to its socket requests one process by a JSON line and receives the process id.
+`verification.labs.forked_command` also sends its standard descriptors and stays connected. It
+receives the exit code, and its end kills the process. At the end of stdin all children are killed.
 """
 
+import gc
 import importlib
 import json
 import os
 import random
 import runpy
+import select
 import signal
+import socket
 import sys
 import threading
 import time
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from ctypes import CDLL, get_errno
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
+from verification.labs import forked_command
 from verification.labs.clock import MovableClock
 
 MODULES = (
@@ -40,8 +47,10 @@ MODULES = (
     "modnorm.analysis.report",
     "modnorm.cli.app",
     "transformers.models.qwen2.modeling_qwen2",
+    "modnorm.training.fine_tuning",
 )
 """Modules that services and commands import, which takes most of a short process's time."""
+_CHUNK = 1 << 16
 _PR_SET_PDEATHSIG = 1
 _CLONE_NEWNET = 0x40000000
 
@@ -53,7 +62,8 @@ class Launch:
     Attributes:
         module: Module to run as `__main__`.
         environment: The complete environment.
-        log: File to which stderr is appended, and stdout unless `output` is set.
+        log: File to which stderr is appended, and stdout unless `output` is set. Unused if
+            the request has descriptors.
         arguments: Arguments of the command line.
         folder: The working directory; empty for the parent's.
         output: File to which stdout is appended.
@@ -78,6 +88,11 @@ class Launch:
         return json.dumps(asdict(self)) + "\n"
 
 
+def command(address: str, module: str) -> Sequence[str]:
+    """Return a command line that runs a module by the fork server at an address."""
+    return (sys.executable, "-I", "-S", forked_command.__file__, address, module)
+
+
 def main() -> None:
     """Fork requested processes until stdin ends."""
     clock = MovableClock()
@@ -89,26 +104,48 @@ def main() -> None:
         raise SystemExit("an import started a thread, which a fork would not copy")
     warnings.filterwarnings("ignore", category=RuntimeWarning, module="runpy")
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    _answer({"ready": os.getpid()})
-    for line in sys.stdin:
+    # Else each child looks at all objects of the imports, half a second for each full collection.
+    gc.collect()
+    gc.freeze()
+    listener = socket.socket(fileno=int(sys.argv[1]))
+    training: Any = importlib.import_module("modnorm.training.child_process")
+    training.COMMAND = command(listener.getsockname(), training.MODULE)
+    while sys.stdin not in select.select([sys.stdin, listener], [], [])[0]:
+        connection, _ = listener.accept()
+        _fork(connection, listener, clock)
+
+
+def _fork(connection: socket.socket, listener: socket.socket, clock: MovableClock) -> None:
+    """Fork the process that a connection asks for."""
+    with connection:
+        line, descriptors, _, _ = socket.recv_fds(connection, _CHUNK, 3)
+        while line and not line.endswith(b"\n"):
+            line += connection.recv(_CHUNK)
+        if not line:
+            return  # the caller has ended
         launch = Launch(**json.loads(line))
         child = os.fork()
         if child == 0:
-            _become(launch, clock)
-        _answer({"pid": child})
+            listener.close()
+            _become(launch, clock, connection, descriptors)
+        for descriptor in descriptors:
+            os.close(descriptor)
+        with suppress(ConnectionError):
+            connection.sendall(json.dumps({"pid": child}).encode() + b"\n")
 
 
-def _answer(content: Mapping[str, int]) -> None:
-    sys.stdout.write(json.dumps(content) + "\n")
-    sys.stdout.flush()
-
-
-def _become(launch: Launch, clock: MovableClock) -> NoReturn:
+def _become(
+    launch: Launch, clock: MovableClock, connection: socket.socket, descriptors: Sequence[int]
+) -> NoReturn:
     """Turn a fork into the requested process."""
     code = 1
     try:
-        _detach(launch)
+        _detach(launch, descriptors)
         _set_threads()
+        if descriptors:
+            threading.Thread(target=_end_with, args=(connection,), daemon=True).start()
+        else:
+            connection.close()
         if launch.clock:
             clock.attach(Path(launch.clock))
         sys.argv = [launch.module, *launch.arguments]
@@ -119,23 +156,38 @@ def _become(launch: Launch, clock: MovableClock) -> NoReturn:
     except BaseException:  # noqa: BLE001 - printed as the interpreter does
         sys.excepthook(*sys.exc_info())
     finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
+        with suppress(OSError):  # nobody reads a pipe any more
+            sys.stdout.flush()
+            sys.stderr.flush()
         if launch.ended:
             Path(launch.ended).write_text(str(code))
+        if descriptors:
+            with suppress(ConnectionError):
+                connection.sendall(str(code).encode())
         os._exit(code)
 
 
-def _detach(launch: Launch) -> None:
+def _end_with(connection: socket.socket) -> None:
+    """Kill this process when the command that requested it ends."""
+    with suppress(ConnectionError):
+        connection.recv(1)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _detach(launch: Launch, descriptors: Sequence[int]) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     # The background jobs of a shell ignore it, and so would their forks.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.setsid()
     _call("prctl", _PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    nothing, log = os.open(os.devnull, os.O_RDONLY), _open(launch.log)
-    output = _open(launch.output or launch.log)
-    for source, target in ((nothing, 0), (output, 1), (log, 2)):
+    given = descriptors or (
+        os.open(os.devnull, os.O_RDONLY),
+        _open(launch.output or launch.log),
+        _open(launch.log),
+    )
+    for target, source in enumerate(given):
         os.dup2(source, target)
+        os.close(source)
     if launch.folder:
         os.chdir(launch.folder)
     if launch.namespace:

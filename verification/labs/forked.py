@@ -4,17 +4,18 @@ import json
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
-import threading
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Self
 
-from verification.labs.fork_server import Launch
+from verification.labs.fork_server import Launch, command
 from verification.labs.waiting import HANG_SECONDS
 
 
@@ -101,15 +102,17 @@ class ForkServer:
     """Starts a process that has imported the services, and forks processes from it."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
-        self._parent = subprocess.Popen(
-            [sys.executable, "-m", "verification.labs.fork_server"],
-            env={**environment, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        self._turn = threading.Lock()
-        self._ready = False
+        self._folder = TemporaryDirectory(prefix="modnorm-forks-")
+        self._address = str(Path(self._folder.name, "socket"))
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(self._address)
+            listener.listen()
+            self._parent = subprocess.Popen(
+                [sys.executable, "-m", "verification.labs.fork_server", str(listener.fileno())],
+                env={**environment, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+                stdin=subprocess.PIPE,
+                pass_fds=[listener.fileno()],
+            )
 
     def __enter__(self) -> Self:
         return self
@@ -121,27 +124,23 @@ class ForkServer:
         traceback: TracebackType | None,
     ) -> None:
         self._parent.terminate()
-        self._parent.wait()
-        for pipe in (self._parent.stdin, self._parent.stdout):
-            if pipe is not None:
-                with suppress(OSError):
-                    pipe.close()
+        self._parent.communicate()
+        self._folder.cleanup()
 
     def launch(self, launch: Launch) -> Process:
         """Start a process."""
-        with self._turn:
-            if not self._ready:
-                self._read()
-                self._ready = True
-            if self._parent.stdin is None:
-                raise RuntimeError("the fork server has no input")
-            self._parent.stdin.write(launch.to_line())
-            self._parent.stdin.flush()
-            return Process(self._read()["pid"], launch.ended)
-
-    def _read(self) -> dict[str, int]:
-        line = self._parent.stdout.readline() if self._parent.stdout else ""
-        if not line:
+        with socket.socket(socket.AF_UNIX) as connection:
+            try:
+                connection.connect(self._address)
+                connection.sendall(launch.to_line().encode())
+                with connection.makefile() as answers:
+                    answer = answers.readline()
+            except ConnectionError:
+                answer = ""
+        if not answer:
             raise RuntimeError("the process that services are forked from has ended")
-        content: dict[str, int] = json.loads(line)
-        return content
+        return Process(json.loads(answer)["pid"], launch.ended)
+
+    def command(self, module: str) -> Sequence[str]:
+        """Return a command line that runs a module as `python -m` does, by a fork."""
+        return command(self._address, module)

@@ -126,7 +126,7 @@ def shutdown():
 
 
 @pytest.fixture
-def make_runner(target, settings):
+def make_runner(target, settings, forked_trainings):
     channels = []
 
     def make(shutdown):

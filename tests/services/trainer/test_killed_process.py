@@ -2,9 +2,10 @@
 
 import os
 import signal
-import subprocess
-import sys
+from functools import partial
 from pathlib import Path
+
+import pytest
 
 from modnorm.training import TrainingJob, train_in_child
 from modnorm.wire.conversions import training_from_proto
@@ -12,7 +13,9 @@ from services.common.queue import TRAIN_QUEUE, make_celery, publish
 from verification.labs.waiting import wait_until
 
 
-def start(settings, target, redis_url):
+@pytest.fixture
+def start(start_module, settings, target, redis_url):
+    """Start a trainer's process."""
     environment = {
         "MODNORM_AGGREGATOR_TARGET": target,
         "MODNORM_BIND_ADDRESS": "127.0.0.1:0",
@@ -22,34 +25,29 @@ def start(settings, target, redis_url):
         "MODNORM_TRAIN_DEVICE": "cpu",
         "MODNORM_TORCH_THREADS": "1",
     }
-    command = [sys.executable, "-m", "services.trainer.server"]
-    return subprocess.Popen(command, env=os.environ | environment)
-
-
-def children(process):
-    listed = Path(f"/proc/{process.pid}/task").glob("*/children")
-    return [int(child) for one in listed for child in one.read_text().split()]
+    return partial(start_module, "services.trainer.server", environment=os.environ | environment)
 
 
 def test_a_killed_trainer_goes_on(
-    settings, target, redis_url, aggregator, add_job, served, tmp_path
+    start, redis_url, aggregator, add_job, served, tmp_path, forked_trainings
 ):
     job, queue = add_job(), make_celery(redis_url)
-    first = start(settings, target, redis_url)
+    first = start().process
     publish(queue, "a", TRAIN_QUEUE)
     wait_until(
         lambda: any(beat.training.step >= 3 for beat in aggregator.heartbeats), "three steps"
     )
-    orphans = children(first)
-    first.send_signal(signal.SIGKILL)
+    orphans = first.children()
+    assert orphans
+    first.kill()
     first.wait()
     wait_until(lambda: not any(map(is_running, orphans)), "the end of the child")
     assert not aggregator.reports
     aggregator.heartbeats.clear()
-    second = start(settings, target, redis_url)
+    second = start().process
     publish(queue, "a", TRAIN_QUEUE)
     wait_until(lambda: aggregator.reports, "the report")
-    second.terminate()
+    second.send_signal(signal.SIGTERM)
     assert second.wait() == 0
     (report,) = aggregator.reports
     assert report.steps == 6

@@ -2,11 +2,14 @@
 
 import os
 import signal
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from verification.labs.fork_server import Launch
+
+PROBE = "tests.verification.labs.forked_probe"
 
 
 @pytest.fixture
@@ -14,8 +17,7 @@ def launch(forks, tmp_path):
     def start(*arguments, **changes):
         out, err, ended = (str(tmp_path / name) for name in ("out", "err", "ended"))
         environment = {**os.environ, "WORD": "given", **changes}
-        probe = "tests.verification.labs.forked_probe"
-        return forks.launch(Launch(probe, environment, err, arguments, str(tmp_path), out, ended))
+        return forks.launch(Launch(PROBE, environment, err, arguments, str(tmp_path), out, ended))
 
     return start
 
@@ -48,3 +50,37 @@ def test_a_process_that_nobody_watches_holds_no_descriptor(launch):
     for _ in range(8):
         launch().wait()
     assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+@pytest.fixture
+def start_probe(forks):
+    """Start the probe by a command line, as a program starts a child of its own."""
+    command = [*forks.command(PROBE), "a"]
+    environment = {**os.environ, "WORD": "given"}
+
+    def start(*arguments):
+        pipe = subprocess.PIPE
+        started = [*command, *arguments]
+        return subprocess.Popen(started, env=environment, stdout=pipe, stderr=pipe, text=True)
+
+    return start
+
+
+def test_a_forked_command_has_the_descriptors_and_the_exit_code_of_its_process(start_probe):
+    with start_probe("b") as process:
+        assert process.communicate() == (f"{Path.cwd()} given a b\n", "aside\n")
+    assert process.returncode == 3
+
+
+def test_a_killed_command_ends_its_process(start_probe):
+    with start_probe("sleep") as process:
+        process.stderr.readline()
+        process.kill()
+        assert process.stdout.read()  # ends once nobody can write
+    assert process.returncode == -signal.SIGKILL
+
+
+def test_a_command_whose_process_is_killed_counts_as_killed(start_probe):
+    with start_probe("kill") as process:
+        process.communicate()
+    assert process.returncode == -signal.SIGKILL
