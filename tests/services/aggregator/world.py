@@ -23,6 +23,7 @@ from services.aggregator.jobs.report_checks import Report
 from services.aggregator.server import Stores
 from services.aggregator.storage.codec import unpack_coefficients
 from services.aggregator.storage.database import Database
+from services.aggregator.storage.lookups import find_experiment
 from services.aggregator.storage.states import Split
 from services.aggregator.storage.stored_artifacts import StoredText
 from services.aggregator.storage.tables import Job
@@ -230,7 +231,8 @@ class World:
         return change
 
     def state(self, experiment_id: str) -> str:
-        return str(self.stores.experiments.get(experiment_id).experiment.state)
+        with self.database.read() as session:
+            return str(find_experiment(session, experiment_id).state)
 
 
 @pytest.fixture
