@@ -27,6 +27,7 @@ from typing import TypeVar
 
 from benchmarks.near_ties import Key, gaps
 from modnorm import load_run
+from modnorm.analysis.answers import AnswerRecord
 from modnorm.analysis.parquet_files import read_answers
 from modnorm.analysis.run_files import read_timings
 from modnorm.spec import ExperimentSpec, parse_spec
@@ -163,7 +164,7 @@ def compare(options: argparse.Namespace, method: str, radius: float) -> dict[str
     plain, drafted = (_directory(options, method, one) for one in (NONE, POPULATION))
     runs = [load_run(one) for one in (plain, drafted)]
     said = [_answers(one) for one in (plain, drafted)]
-    different = [key for key, text in said[0].items() if text != said[1].get(key)]
+    different = [key for key, one in said[0].items() if one.completion != said[1][key].completion]
     scores = [[one.selection_reward for one in run.candidates] for run in runs]
     experts = [[ensemble.experts for ensemble in run.ensembles] for run in runs]
     votes = [[vote.answer for vote in run.votes()] for run in runs]
@@ -202,11 +203,8 @@ def _seconds(directory: Path) -> dict[str, object]:
     }
 
 
-def _answers(directory: Path) -> dict[Key, str]:
-    return {
-        (one.candidate, one.split, one.row): one.completion or ""
-        for one in read_answers(directory)
-    }
+def _answers(directory: Path) -> dict[Key, AnswerRecord]:
+    return {(one.candidate, one.split, one.row): one for one in read_answers(directory)}
 
 
 def _options() -> argparse.Namespace:

@@ -1,4 +1,8 @@
-"""Gaps between the two greatest logits where two answers of a candidate first differ."""
+"""Gaps between the two greatest logits where two answers of a candidate first differ.
+
+A run stores the text and the number of tokens of an answer, not its tokens. The text is encoded
+again. Its tokens are the generated ones only if the model wrote the text as its tokenizer would.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
@@ -6,6 +10,7 @@ from pathlib import Path
 
 import torch
 
+from modnorm.analysis.answers import AnswerRecord
 from modnorm.analysis.descriptors import read_descriptors
 from modnorm.checkpoint.pretrained import best_device
 from modnorm.checkpoint.prompts import PromptEncoder
@@ -20,7 +25,7 @@ from verification.candidate_logits import CandidateLogits, common_length
 BASE = -1
 Key = tuple[int, str, int]
 """Candidate, split and row of an answer."""
-Answers = Mapping[Key, str]
+Answers = Mapping[Key, AnswerRecord]
 
 
 def gaps(
@@ -32,13 +37,14 @@ def gaps(
     second. `below` says how far below the greatest the tokens of both answers are, in units of
     logits. On a GPU the model computes in the checkpoint's dtype, else in float32.
     `float32_below` has the same distances in float32. Where these differ much from `below`,
-    rounding alone moves logits so far.
+    rounding alone moves logits so far. If an answer had other tokens than its text has now, the
+    place is unknown: the line has `place` null and no logits.
 
     Args:
         spec: The spec of a run.
         directory: Its directory.
         keys: The answers, sorted.
-        said: Their texts in two runs.
+        said: The answers of two runs.
     """
     checkpoint = resolve_checkpoint(spec.model.name)
     encoder, device = PromptEncoder(checkpoint), best_device()
@@ -54,11 +60,21 @@ def gaps(
         for model in models:
             model.become(None if candidate == BASE else (descriptors[candidate], scale_map))
         for key in group:
-            first, second = ([*encoder.encode_text(texts[key]), encoder.end_id] for texts in said)
+            first, second = (_tokens(answers[key], encoder) for answers in said)
+            if first is None or second is None:
+                yield {"answer": list(key), "place": None}
+                continue
             common = common_length(first, second)
             before = [*prompts[key[1]][key[2]], *first[:common]]
             parted = first[common], second[common]
             yield {"answer": list(key), "place": common, **_about(models, before, parted)}
+
+
+def _tokens(answer: AnswerRecord, encoder: PromptEncoder) -> list[int] | None:
+    """Return the tokens of an answer; None if the model spelled its text with others."""
+    end = [] if answer.truncated else [encoder.end_id]
+    tokens = [*encoder.encode_text(answer.completion), *end]
+    return tokens if len(tokens) == answer.tokens else None
 
 
 def _about(

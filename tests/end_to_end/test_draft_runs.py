@@ -53,7 +53,7 @@ def test_equal_runs_do_not_differ(options):
 def test_different_answers_are_traced_to_the_gap_of_their_logits(options):
     drafted = options.out / "population-modular_norm"
     changed = [
-        replace(each, completion="")
+        replace(each, completion="", tokens=1, truncated=False)
         if (each.candidate, each.split, each.row) in {BASE, CANDIDATE}
         else each
         for each in read_answers(drafted)
@@ -73,6 +73,19 @@ def test_different_answers_are_traced_to_the_gap_of_their_logits(options):
     assert base["float32_below"] == base["below"]
     assert candidate["gap"] >= 0
     assert candidate["logit"] != base["logit"]
+
+
+def test_an_answer_whose_text_has_other_tokens_now_is_not_traced(options):
+    drafted = options.out / "population-modular_norm"
+    changed = [
+        replace(each, completion="other", tokens=each.tokens + 40)
+        if (each.candidate, each.split, each.row) == BASE
+        else each
+        for each in read_answers(drafted)
+    ]
+    write_answers(drafted, changed)
+    line: dict[str, Any] = compare(options, "modular_norm", 1.28)
+    assert line["gaps"] == [{"answer": list(BASE), "place": None}]
 
 
 def greatest_logits(row):
