@@ -65,9 +65,18 @@ def open_tracking(start: StartTracker | None, warn: Warn) -> Tracking:
 
 
 class RunTracking(Tracking):
-    """Logs one experiment with a tracker; no failure of it reaches the caller."""
+    """Logs one experiment with a tracker; no failure of it reaches the caller.
 
-    def __init__(self, start: StartTracker, warn: Warn) -> None:
+    Args:
+        start: Makes the tracker.
+        warn: Called with one line about a failure.
+        clock: Seconds, which space the points.
+    """
+
+    def __init__(
+        self, start: StartTracker, warn: Warn, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._clock = clock
         self._tracker = BackgroundTracker(start, warn)
         self._warn = warn
         self._held: Point | None = None
@@ -100,7 +109,7 @@ class RunTracking(Tracking):
         point = _point(event, base)
         if point is None:
             return
-        now = time.monotonic()
+        now = self._clock()
         if point.phase != self._phase:
             self._flush()
         elif now - self._logged < _POINT_SECONDS:

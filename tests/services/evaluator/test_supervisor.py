@@ -70,7 +70,7 @@ def gone(pid):
     """Return whether a process has ended, including a zombie."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # it may end before it is read
         return True
     return state == "Z"
 

@@ -65,5 +65,8 @@ def test_a_killed_trainer_goes_on(
 
 
 def is_running(process_id):
-    status = Path(f"/proc/{process_id}/stat")
-    return status.exists() and status.read_text().rpartition(")")[2].split()[0] != "Z"
+    try:
+        status = Path(f"/proc/{process_id}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):  # it may end before it is read
+        return False
+    return status.rpartition(")")[2].split()[0] != "Z"
