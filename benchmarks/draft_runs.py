@@ -170,7 +170,8 @@ def compare(options: argparse.Namespace, method: str, radius: float) -> dict[str
     votes = [[vote.answer for vote in run.votes()] for run in runs]
     began = time.monotonic()
     spec = _spec(options, method, NONE, radius, options.population)
-    traced = sorted(different)[:_TRACED]
+    step = -(-len(different) // _TRACED) or 1
+    traced = sorted(different)[::step]
     return {
         "method": method,
         "radius": radius,
