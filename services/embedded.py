@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, TypedDict
+from typing import TypedDict
 
 from pydantic import SecretStr
 from typing_extensions import override
@@ -32,6 +32,7 @@ from services.common.settings import (
     SamplerSettings,
     TrainerSettings,
 )
+from services.common.worker.queue_worker import QueueWorker
 from services.embedded_state import DATABASE
 from services.evaluator.celery_worker import Worker
 from services.evaluator.model_cache import LoadEngine
@@ -113,19 +114,9 @@ def start(
                 part.result()  # raises the part's error
 
 
-class _Worker(Protocol):
-    """An evaluator or a trainer."""
-
-    def run(self) -> None:
-        """Work until `stop` is called."""
-
-    def stop(self) -> None:
-        """Make `run` return."""
-
-
 def _make_workers(
     lab: EmbeddedLab, common: "_Common", sandbox: Sandbox, load: LoadEngine
-) -> Sequence[_Worker]:
+) -> Sequence[QueueWorker]:
     """Return an evaluator and, where its packages are installed, a trainer."""
     evaluator = EvaluatorSettings(
         aggregator_target=lab.target,
@@ -133,14 +124,14 @@ def _make_workers(
         load_lock=_load_lock(common["cache_dir"]),
         **common,
     )
-    workers: list[_Worker] = [Worker(evaluator, sandbox=sandbox, load=load)]
+    workers: list[QueueWorker] = [Worker(evaluator, sandbox=sandbox, load=load)]
     if is_available():
         trainer = TrainerSettings(aggregator_target=lab.target, broker_url=_BROKER, **common)
         workers.append(Trainer(trainer))
     return workers
 
 
-def _work(worker: _Worker, leaving: threading.Event, log: Path) -> None:
+def _work(worker: QueueWorker, leaving: threading.Event, log: Path) -> None:
     """Run a worker; raise an error if it ends without a request."""
     worker.run()
     if not leaving.is_set():

@@ -4,13 +4,13 @@ import asyncio
 import logging
 import signal
 import threading
-from typing import Protocol
 
 from prometheus_client import CollectorRegistry
 
 from modnorm.errors import UnavailableError
 from services.common.server import RunningServer, no_services, port_of, start_server
 from services.common.settings import ServiceSettings
+from services.common.worker.queue_worker import QueueWorker
 
 CHECK_INTERVAL = 1.0
 """Seconds between two checks of the worker."""
@@ -18,28 +18,11 @@ CHECK_INTERVAL = 1.0
 logger = logging.getLogger(__name__)
 
 
-class RunnableWorker(Protocol):
-    """A worker; `run` blocks until `stop` is called from another thread."""
-
-    @property
-    def serving(self) -> bool:
-        """Whether the worker takes jobs."""
-
-    def run(self) -> None:
-        """Work until `stop` is called."""
-
-    def stop(self) -> None:
-        """Finish or release the current job, and end `run`."""
-
-    def stop_now(self) -> None:
-        """End the grace period of the present or next stop."""
-
-
 class WorkerService:
     """A service of one worker, for `run_service`; it serves while its worker takes jobs."""
 
     def __init__(
-        self, settings: ServiceSettings, worker: RunnableWorker, registry: CollectorRegistry
+        self, settings: ServiceSettings, worker: QueueWorker, registry: CollectorRegistry
     ) -> None:
         self._settings = settings
         self._registry = registry
