@@ -1,6 +1,7 @@
 """The work of `modnorm answers`: find the answers of a run and print them."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from rich.table import Table
 
@@ -35,13 +36,23 @@ def print_answers(asked: Listed, wanted: AnswerFilter) -> None:
     """
     with opened_run(asked.run, asked.server) as found:
         some, answers = peeked(found.answers(wanted))
-        if not some and not wanted.wrong:
-            raise _no_answer(found)
+        if not some and not _has_answer(found, replace(wanted, wrong=False)):
+            raise _no_answer(found, wanted)
         if not print_records(answers, AnswerRecord, asked.output):
             show_records(answers, asked.limit, whole=_show_answer, listed=_table)
 
 
-def _no_answer(run: FinishedRun) -> NotFoundError:
+def _has_answer(run: FinishedRun, wanted: AnswerFilter) -> bool:
+    return peeked(run.answers(wanted))[0]
+
+
+def _no_answer(run: FinishedRun, wanted: AnswerFilter) -> NotFoundError:
+    if wanted.row is not None and _has_answer(run, replace(wanted, row=None, wrong=False)):
+        return NotFoundError(
+            "no stored answer matches",
+            field="row",
+            remedy="rows are counted from 0; the same command without --row lists them",
+        )
     experts = sorted({index for ensemble in run.ensembles for index in ensemble.experts})
     named = [str(expert) for expert in experts[:_NAMED]]
     more = ["..."] if len(experts) > _NAMED else []

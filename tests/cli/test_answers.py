@@ -121,7 +121,9 @@ def test_a_single_answer_is_shown_whole(printed, source):
         (("--candidate", 3), "candidates are 0 to 3"),  # it failed
         (("--candidate", 9), "candidates are 0 to 3"),
         (("--candidate", 2, "--split", "heldout"), "experts (0, 1) answered held-out rows"),
-        (("--row", 2), "error: candidate: no stored answer matches"),
+        (("--candidate", 2, "--split", "heldout", "--wrong"), "answered held-out rows"),
+        (("--row", 2), "error: row: no stored answer matches"),
+        (("--candidate", 9, "--row", 2), "error: candidate: no stored answer matches"),
         (("--split", "test"), "one of selection, heldout, development"),
         (("--json", "--csv"), '"field": "csv"'),
     ],
