@@ -175,7 +175,7 @@ def _no_run(path: Path) -> InvalidInputError:
             f"{path} holds several runs", field=_FIELD, remedy=f"name one: {', '.join(inside)}"
         )
     return InvalidInputError(
-        f"{path} is not a run directory",
+        f"{path} is not a run directory" if path.exists() else f"there is no directory {path}",
         field=_FIELD,
         remedy="name what `modnorm run` wrote, or an experiment's id and its lab with --server or "
         "MODNORM_SERVER",

@@ -190,5 +190,5 @@ def _write(predictions: Iterable[Prediction], output: Output) -> int:
 
 
 def _line(prediction: Prediction) -> str:
-    """Return a prediction as one line of JSON."""
-    return json.dumps(asdict(prediction), sort_keys=True, allow_nan=False) + "\n"
+    """Return a prediction as one line of JSON, the row and its answer first."""
+    return json.dumps(asdict(prediction), allow_nan=False) + "\n"

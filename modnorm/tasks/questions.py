@@ -28,8 +28,9 @@ def read_raw_questions(path: Path) -> Iterator[RawRow]:
     elif path.is_file():
         rows = read_file(path, name, field=FIELD, named_by=FIELD)
     else:
+        found = "is a directory" if path.is_dir() else "does not exist"
         raise InvalidInputError(
-            f"there is no file {path}", field=FIELD, remedy="name a file, or - for standard input"
+            f"{path} {found}", field=FIELD, remedy="name a file, or - for standard input"
         )
     for place, raw in rows:
         yield f"{name}, {place}", raw

@@ -155,7 +155,7 @@ def _read_json_lines(path: Path, source: str, field: str) -> Iterator[RawRow]:
         for number, line in enumerate(lines, 1):
             if line.strip():
                 place = f"line {number}"
-                yield place, decode_row(line, f"{source}, {place}", field=field)
+                yield place, decode_row(line.strip(), f"{source}, {place}", field=field)
 
 
 def decode_row(text: str | bytes, place: str, *, field: str) -> Raw:
@@ -164,7 +164,8 @@ def decode_row(text: str | bytes, place: str, *, field: str) -> Raw:
     Raises:
         InvalidInputError: the text is no JSON object; the message names the place.
     """
-    return _columns(_decode(text, place, field), place, field)
+    remedy = "write each row as one JSON object"
+    return _columns(_decode(text, place, field, remedy), place, field)
 
 
 def _read_json(path: Path, source: str, field: str) -> Iterator[RawRow]:
@@ -226,11 +227,20 @@ def _check_heading(names: Sequence[str], source: str, field: str) -> None:
         )
 
 
-def _decode(text: str | bytes, place: str, field: str) -> object:
+def _decode(text: str | bytes, place: str, field: str, remedy: str | None = None) -> object:
     try:
         return json.loads(text, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
-        raise InvalidInputError(f"{place}: not valid JSON: {error}", field=field) from error
+        raise InvalidInputError(
+            f"{place}: not valid JSON: {_reason(error)}", field=field, remedy=remedy
+        ) from error
+
+
+def _reason(error: Exception) -> str:
+    """Return what is wrong, for a text of one line without its number."""
+    if isinstance(error, json.JSONDecodeError) and error.lineno == 1:
+        return f"{error.msg}: column {error.colno}"
+    return str(error)
 
 
 def _refuse_constant(name: str) -> NoReturn:

@@ -35,8 +35,10 @@ def test_a_directory_of_several_runs_is_refused_with_their_names(claim, tmp_path
     assert str(raised.value.remedy).endswith(f"{tmp_path}/runs/large, {tmp_path}/runs/small")
 
 
-@pytest.mark.parametrize("name", ["absent", "."])
-def test_what_is_no_run_is_refused_and_left_alone(name, tmp_path):
-    with pytest.raises(InvalidInputError, match="not a run directory"):
+@pytest.mark.parametrize(
+    ("name", "fault"), [("absent", "there is no directory"), (".", "is not a run directory")]
+)
+def test_what_is_no_run_is_refused_and_left_alone(name, fault, tmp_path):
+    with pytest.raises(InvalidInputError, match=fault):
         SavedRun(tmp_path / name)
     assert list(tmp_path.iterdir()) == []

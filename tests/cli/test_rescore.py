@@ -87,7 +87,7 @@ def test_an_id_is_looked_for_in_the_lab_of_the_environment(
 
 def test_without_a_lab_an_id_is_told_from_a_directory(refusal):
     err = refusal("rescore", "e1")
-    assert err.startswith("error: run: e1 is not a run directory")
+    assert err.startswith("error: run: there is no directory e1")
     assert "MODNORM_SERVER" in err
 
 

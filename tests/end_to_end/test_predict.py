@@ -46,6 +46,7 @@ def test_the_short_circuit_changes_no_answer_and_the_file_is_written(
     assert not ended.stdout
     told = modnorm("predict", finished, "--input", questions, "--json")
     assert json.loads(told.stdout) == lines(out.read_text())
+    assert out.read_text().startswith('{"row": 0, "answer": ')
     votes = load_run(finished).ensemble(6, 2).votes
     assert [each["answer"] for each in lines(out.read_text())] == [vote.answer for vote in votes]
 

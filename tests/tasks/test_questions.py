@@ -116,8 +116,10 @@ def test_a_bad_row_is_named_by_file_line_and_column(tmp_path):
     with error_at("input") as caught:
         list(read_questions(task, path))
     assert f"{path}, line 3, column 'question'" in caught.value.message
-    with pytest.raises(InvalidInputError, match="there is no file"):
+    with pytest.raises(InvalidInputError, match="does not exist"):
         list(read_questions(task, tmp_path / "absent.jsonl"))
+    with pytest.raises(InvalidInputError, match="is a directory"):
+        list(read_questions(task, tmp_path))
     (tmp_path / "questions.txt").touch()
     with error_at("input", "cannot tell the format"):
         list(read_questions(task, tmp_path / "questions.txt"))

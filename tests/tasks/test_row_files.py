@@ -36,6 +36,20 @@ def test_broken_csv_is_refused_by_line(tmp_path, content, fault):
         read(path)
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "fault"),
+    [
+        ("rows.jsonl", '{"a": 1}\n{"a": 2\n', "line 2: .*: Expecting ',' delimiter: column 8"),
+        ("rows.json", '[{"a": 1},\n{"a": 2]', "Expecting ',' delimiter: line 2 column 8"),
+    ],
+)
+def test_broken_json_is_refused_at_one_place(tmp_path, name, content, fault):
+    path = tmp_path / name
+    path.write_text(content)
+    with pytest.raises(InvalidInputError, match=fault):
+        read(path)
+
+
 def test_columns_without_a_name_may_be_several(tmp_path):
     path = tmp_path / "rows.csv"
     path.write_text("a,,\n1,,\n")
