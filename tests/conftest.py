@@ -12,6 +12,10 @@ from pathlib import Path
 import psycopg
 import pytest
 
+# anyio imports functions at their first use, and pytest parses its modules anew. In a server's
+# thread that fails at times: Python 3.11 counts the depth of all threads' syntax trees together.
+from anyio import open_file  # noqa: F401 - imported in this thread
+
 from verification.labs import servers
 
 # Triton decides when it is imported, which torch may do anywhere, whether its interpreter runs

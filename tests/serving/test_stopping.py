@@ -17,7 +17,7 @@ from modnorm.serving.switching_answers import SwitchingAnswers
 from verification.labs.waiting import wait_until
 
 SERVER = """
-import multiprocessing, pathlib, sys, time
+import multiprocessing, pathlib, signal, sys, time
 from types import SimpleNamespace
 from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.cli import serve_work
@@ -36,6 +36,8 @@ def load(*_):
     time.sleep(600)
 
 if __name__ == "__main__":
+    # A shell's background jobs ignore SIGINT, and their children inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     answering.load_engine = load
     base = resolve_checkpoint("tiny-thicket")
     expert = Expert(0, Descriptor("portable-v1", 1, "randopt", 0.1, "m", ()))
