@@ -53,7 +53,7 @@ class Progress:
 
 def lines(predictions):
     ordered = sorted(predictions, key=lambda each: each.row)
-    return "".join(json.dumps(asdict(each), sort_keys=True) + "\n" for each in ordered)
+    return "".join(json.dumps(asdict(each)) + "\n" for each in ordered)
 
 
 def test_predictions_on_the_held_out_rows_are_the_stored_votes(lab, client, experiment_id, rows):
