@@ -198,7 +198,8 @@ def _adopted(
             and earlier.training_digest == parent.training_digest
             and earlier.distillation.harvest == parent.distillation.harvest
         ):
-            return other
+            # Locked against a removal, which hands the part over. None if it was removed before.
+            return session.get(Experiment, other.id, with_for_update=True)
     return None
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from sqlalchemy import ColumnElement, Subquery, delete, union
+from sqlalchemy import ColumnElement, Subquery, delete, literal, union
 from sqlalchemy import select as select_columns
 from sqlmodel import Session, SQLModel, col, select
 
@@ -38,7 +38,8 @@ def ended_before(session: Session, limit: float) -> Sequence[Experiment]:
 def remove_ended(session: Session, experiment_id: str, limit: float) -> bool:
     """Remove an experiment with its parts; return whether it did end before a time.
 
-    The students that it trained become obsolete; `remove_unused_students` removes their files.
+    A part whose results another distillation uses becomes a part of that one. The students that it
+    trained become obsolete; `remove_unused_students` removes their files.
     """
     lock_experiment(session, experiment_id)
     # Another experiment may be copying its results, and would find only some of them.
@@ -51,10 +52,29 @@ def remove_ended(session: Session, experiment_id: str, limit: float) -> bool:
     )
     trained = session.exec(students.distinct()).all()
     parts = select(Experiment.id).where(Experiment.parent_id == experiment_id)
-    for part in (*session.exec(parts).all(), experiment_id):
-        remove_experiment(session, part)
+    for part_id in session.exec(parts.order_by(col(Experiment.id))).all():
+        if not _hand_over(session, part_id):
+            remove_experiment(session, part_id)
+    remove_experiment(session, experiment_id)
     for digest in trained:
         insert_if_absent(session, ObsoleteStudent, {"digest": digest})
+    return True
+
+
+def _hand_over(session: Session, part_id: str) -> bool:
+    """Make a part belong to another distillation that uses it; return False if none does."""
+    part = lock_experiment(session, part_id)  # a distillation may be adopting it
+    user = session.exec(
+        select(Round.experiment_id)
+        .where(
+            Round.experiment_id != part.parent_id,
+            literal(part_id).in_([Round.search_id, Round.harvest_id, Round.evaluation_id]),
+        )
+        .order_by(col(Round.experiment_id))
+    ).first()
+    if user is None:
+        return False
+    part.parent_id = user
     return True
 
 

@@ -13,13 +13,14 @@ from sqlmodel import SQLModel, col, select
 
 from modnorm.errors import NotFoundError
 from services.aggregator import remove_old
+from services.aggregator.experiments import distillations
 from services.aggregator.experiments.removal import (
     ended_before,
     remove_ended,
     remove_unused_artifacts,
     remove_unused_students,
 )
-from services.aggregator.storage.states import ExperimentState, Split
+from services.aggregator.storage.states import ExperimentState, Purpose, Split
 from services.aggregator.storage.tables import Artifact, Experiment, Job, ObsoleteStudent, Round
 from services.common.students import ABANDONED_SECONDS
 from verification.labs.waiting import HANG_SECONDS
@@ -102,6 +103,46 @@ def test_a_distillation_is_removed_with_its_parts_and_students(lab):
     assert rows(world.database) == before
     assert files(students) == []
     assert remove_unused_students(world.database, students) == 0
+
+
+def test_a_part_that_another_distillation_uses_stays_with_it(lab):
+    world = lab.world
+    first = lab.create(rounds=1)
+    lab.run(first, until=lambda: lab.is_trained(first))
+    world.stores.experiments.cancel(first)
+    second = lab.create("again", rounds=1)
+    lab.run(second, until=lambda: lab.is_trained(second))
+    used = {one.part.search_id for one in lab.get(second).rounds} - {""}
+    assert used == {one.id for one in lab.children(first, Purpose.SEARCH)}
+    assert remove(world.database, world.now + DAY) == [first]
+    lab.run(second)
+    rounds = lab.get(second).rounds
+    assert world.state(second) == "SUCCEEDED"
+    assert all(one.answers and one.heldout for one in rounds)
+    assert remove(world.database, world.now + DAY) == [second]
+    assert not any({first, second} & set(row) for _, row in rows(world.database))
+
+
+def test_removal_waits_for_a_distillation_that_adopts_a_part(lab, monkeypatch):
+    world = lab.world
+    first = lab.create(rounds=1)
+    lab.run(first)
+    second = lab.create("again", rounds=1)
+    removal = threading.Thread(target=remove, args=(world.database, world.now + DAY))
+    move = distillations.move
+
+    def move_late(*given):
+        removal.start()
+        removal.join(0.3)
+        assert removal.is_alive()
+        move(*given)
+
+    monkeypatch.setattr(distillations, "move", move_late)
+    world.stores.distillations.begin(second)
+    removal.join(HANG_SECONDS)
+    assert [one.heldout is None for one in lab.get(second).rounds] == [False]
+    lab.run(second)
+    assert world.state(second) == "SUCCEEDED"
 
 
 def files(students):
