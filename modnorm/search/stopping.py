@@ -75,8 +75,10 @@ class Thresholds:
             return None
         for prefix, best in zip(self._prefixes, self._best, strict=True):
             if index < prefix:
-                full, last = len(best) == self._size, best[-1] if best else (0.0, 0)
-                return Threshold(-last[0], last[1]) if full else None
+                if len(best) < self._size:
+                    return None
+                negated, last = best[self._size - 1]  # `add` may have inserted one more
+                return Threshold(-negated, last)
         return None
 
 

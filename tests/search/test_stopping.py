@@ -1,5 +1,7 @@
 """Early stop selects the experts of the plain loop, in any order of work."""
 
+import sys
+import threading
 from functools import partial
 from random import Random
 
@@ -208,6 +210,32 @@ def test_most_of_a_long_tail_is_stopped():
         stopped += done < 50
     assert stopped == 28
     assert answered < 0.75 * 32 * 50
+
+
+def test_a_threshold_is_read_while_another_thread_adds_scores():
+    thresholds = Thresholds((100_000,), 5)
+    for index in range(5):
+        thresholds.add(index, 0.0)
+    read, ended = [], threading.Event()
+
+    def follow():
+        while not ended.is_set():
+            read.append(thresholds.of(7))
+
+    before = sys.getswitchinterval()
+    reader = threading.Thread(target=follow)
+    try:
+        sys.setswitchinterval(1e-6)
+        reader.start()
+        for index in range(5, 5_000):
+            thresholds.add(index, index / 5_000)
+    finally:
+        ended.set()
+        reader.join()
+        sys.setswitchinterval(before)
+    rewards = [threshold and threshold.reward for threshold in read]
+    assert None not in rewards
+    assert rewards == sorted(rewards)
 
 
 def test_ties_keep_the_earlier_candidate_alive():
