@@ -61,7 +61,7 @@ class Reconnection:
             self._lost = now
         if not self._may_pass(error) or now - self._lost >= self._patience:
             raise error
-        longest = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2**self._failures)
+        longest = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** min(self._failures, 10))
         self._failures += 1
         return random.uniform(0, longest)
 

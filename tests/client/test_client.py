@@ -1,6 +1,7 @@
 """The blocking and the asynchronous client, against a service that the test plays."""
 
 import inspect
+import math
 import threading
 import time
 from dataclasses import FrozenInstanceError
@@ -361,6 +362,13 @@ def test_a_long_silence_is_no_loss(connect, serve, servicer, monkeypatch):
     target = serve(servicer(WatchExperiment=silent_for_two_streams))
     assert [found.cursor for found in connect(target, patience=0.5).watch("e1")] == [1]
     assert opened == [0, 0, 0]
+
+
+def test_endless_patience_outlasts_any_outage():
+    outage = watching.Reconnection(math.inf)
+    outage.opened()
+    pauses = [outage.pause(errors.UnavailableError("down")) for _ in range(2000)]
+    assert 4 < max(pauses) <= 5
 
 
 @pytest.mark.parametrize("kind", [Client, AsyncClient, Run, Ensemble, AsyncRun, Listing])

@@ -32,7 +32,8 @@ class JobBackoff:
     def seconds(self) -> float:
         """Length of the pause now."""
         failures = self._failures + self._report_failures
-        after_failures = min(2.0**failures, LONGEST_PAUSE) if failures else 0.0
+        # Bounded, since a worker may fail for days.
+        after_failures = min(2.0 ** min(failures, 10), LONGEST_PAUSE) if failures else 0.0
         return max(after_failures, self._after_unfit)
 
     def begin(self) -> None:

@@ -54,3 +54,10 @@ def test_failures_and_unfit_jobs_are_counted_separately() -> None:
     pauses.answered()
     pauses.begin()
     assert pauses.seconds == 0.0
+
+
+def test_a_worker_that_fails_for_days_keeps_its_longest_pause() -> None:
+    pauses = JobBackoff()
+    for _ in range(2000):
+        pauses.failed(at_engine=True)
+    assert pauses.seconds == LONGEST_PAUSE
