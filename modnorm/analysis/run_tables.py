@@ -47,7 +47,7 @@ def tabulate_runs(runs: Sequence[Results]) -> RunTables:
     """Return the tables of finished runs.
 
     Args:
-        runs: The runs. A method that occurs at several scales is named with its scale.
+        runs: The runs. A method with several radii is named with its radius.
 
     Raises:
         InvalidInputError: two runs have equal columns of `RUN`, or a file cannot be read.
@@ -149,32 +149,27 @@ def _agreement(run: Results) -> _Rows:
 
 def _run_columns(runs: Sequence[Results]) -> list[dict[str, object]]:
     """Return the model, task, method and seed of each run; refuse two equal runs."""
-    settings = [(_of(run, "method", "name"), _scale(run)) for run in runs]
-    scales = {
-        method: {scale for name, scale in settings if name == method} for method, _ in settings
+    settings = [(_of(run, "method", "name"), _of(run, "method", "radius")) for run in runs]
+    radii = {
+        method: {radius for name, radius in settings if name == method} for method, _ in settings
     }
     names: list[dict[str, object]] = []
-    for run, (method, scale) in zip(runs, settings, strict=True):
+    for run, (method, radius) in zip(runs, settings, strict=True):
         name = {
             "model": _of(run, "model", "name"),
             "task": _of(run, "task", "name"),
-            "method": f"{method} {scale}" if len(scales[method]) > 1 else method,
+            "method": f"{method} {radius}" if len(radii[method]) > 1 else method,
             "seed": _of(run, "population", "seed"),
         }
         if name in names:
             raise InvalidInputError(
                 f"{runs[names.index(name)].directory} and {run.directory} have the same model, "
-                "task, method, scale and seed",
+                "task, method, radius and seed",
                 field="directory",
                 remedy="analyze them separately",
             )
         names.append(name)
     return names
-
-
-def _scale(run: Results) -> object:
-    radius = _of(run, "method", "radius")
-    return _of(run, "method", "sigma") if radius is None else radius
 
 
 def _of(run: Results, section: str, key: str) -> object:

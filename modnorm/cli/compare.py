@@ -77,7 +77,7 @@ def _side_by_side(rows: Sequence["ComparisonRow"]) -> "Table":
     """Return a column for each run: settings, then held-out metrics with their intervals."""
     sizes = sorted({size for row in rows for size in row["ensembles"]})
     columns = [_column(row, sizes) for row in rows]
-    names = ("model", "task", "method", "scale", "seed", "N", "base", "rank 1 by selection")
+    names = ("model", "task", "method", "radius", "seed", "N", "base", "rank 1 by selection")
     headings = (*names, *(f"K={size}" for size in sizes))
     return table(("", *(row["run"] for row in rows)), zip(headings, *columns, strict=True))
 

@@ -105,7 +105,7 @@ def _table(document: MatchingDocument) -> "Table":
         )
         for one in document.radii
     ]
-    return table(("method", "scale", "KL", "hidden", "J", ""), rows)
+    return table(("method", "radius", "KL", "hidden", "J", ""), rows)
 
 
 def _figures(kl: float, hidden: float) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""`modnorm tune`: the paper's choice of a scale on development rows."""
+"""`modnorm tune`: the paper's choice of a radius on development rows."""
 
 from typing import Annotated
 
@@ -47,7 +47,7 @@ def tune(  # noqa: PLR0913 - each argument is an option of the command
 ) -> None:
     """Choose the radius (sigma for randopt) with the best mean ensemble on development rows.
 
-    Every scale is tried with every seed; ties go to the smaller scale. The same command resumes
+    Every radius is tried with every seed; ties go to the smaller radius. The same command resumes
     an interrupted one; a finer grid reuses the trials of a coarser one. A spec may name the
     artifact, DIR/radius.json, instead of a radius.
     """

@@ -17,7 +17,7 @@ def plan_trials(
     heldout: str | None,
     ensemble_size: int | None,
 ) -> list[ExperimentSpec]:
-    """Return the specs of all trials: every scale under every seed.
+    """Return the specs of all trials: every radius under every seed.
 
     The default ensemble size is the largest of the spec.
 

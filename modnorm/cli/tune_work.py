@@ -90,4 +90,4 @@ def _table(document: GridDocument) -> "Table":
         for one in document.radii
     ]
     vote = f"vote of {document.settings.ensemble_size}"
-    return table(("scale", f"{vote}, mean", "by seed", ""), rows)
+    return table(("radius", f"{vote}, mean", "by seed", ""), rows)

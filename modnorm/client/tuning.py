@@ -1,4 +1,4 @@
-"""Choosing a scale as the paper does (app. B, "Scale selection")."""
+"""The choice of a radius as in the paper (app. B, "Scale selection")."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

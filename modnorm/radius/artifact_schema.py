@@ -119,7 +119,7 @@ class CandidateDisplacement(_Schema):
 
 
 class Condition(_Schema):
-    """A scale and its candidates; its figures are their arithmetic means."""
+    """A radius and its candidates; its figures are their arithmetic means."""
 
     radius: Positive
     """R, or sigma of the reference."""

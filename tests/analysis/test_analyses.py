@@ -231,7 +231,7 @@ def test_a_shortened_run_has_no_tails_and_no_partial_support(shortened, tmp_path
 
 def test_runs_of_one_place_and_seed_are_refused(runs):
     results, _ = runs["randopt", 3]
-    with pytest.raises(InvalidInputError, match="the same model, task, method, scale and seed"):
+    with pytest.raises(InvalidInputError, match="the same model, task, method, radius and seed"):
         tabulate_runs([results, results])
 
 
