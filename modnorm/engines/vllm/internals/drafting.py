@@ -163,7 +163,7 @@ def _has_drafts(subject: Any) -> bool:  # noqa: ANN401 - vLLM's configuration or
 
 
 def _keeps_method(config: VllmConfig) -> bool:
-    """VLLM has the requested method, and on a GPU its runner of version 2 runs ahead."""
+    """The method is the requested one, and on a GPU vLLM's runner of version 2 runs ahead."""
     method = config.speculative_config.method
     if current_platform.is_cpu():
         return bool(method == _CPU_METHOD)
