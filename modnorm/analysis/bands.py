@@ -17,16 +17,16 @@ from modnorm.analysis.drawing import INK, MUTED, RIGHT, Image, prepare, saved
 SERIES = ("#b4472e", RIGHT, "#6b8f3c", "#7d5ba6", "#c28a2b", "#4a4a4a")
 """Colours in the order of the series."""
 _ALONE = SERIES[2]
-"""Of bars without others beside them: no colour of the two that are compared."""
+"""Colour of bars that stand alone, unlike those of two compared series."""
 _FILLED = 0.7
-"""Of the place of a bar."""
+"""Share of a bar's place that the bar fills."""
 _BETWEEN_SEEDS = 0.22
-"""Of the width of a bar: equal markers stay apart."""
+"""Distance between the markers of two seeds, as a share of a bar's width."""
 _PANEL = (4.2, 3.2)
 _ACROSS = 4
 _TICKS = 8
 _COLUMNS = 2
-"""Of a legend above bars."""
+"""Columns of a legend above bars."""
 _TITLE = 42
 """Characters of a line of a title."""
 _DPI = 160
@@ -75,7 +75,7 @@ class Panel:
     level: Level | None = None
     """A dashed line across."""
     limits: tuple[float, float] | None = None
-    """Of the y axis; bands are clipped to them."""
+    """Ends of the y axis; bands are clipped to them."""
     ticks: Sequence[float] = ()
     """Places that the x axis names; chosen by matplotlib if there are none or too many."""
     without_first_colour: bool = False

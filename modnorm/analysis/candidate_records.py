@@ -31,7 +31,7 @@ class CandidateRecord:
     selection_answers: int
     """Stored answers on the selection rows."""
     selection_correct: int
-    """Those of them whose vote is right."""
+    """Selection answers whose vote is right."""
     reward_lower: float | None
     """Least possible mean selection reward of a candidate that was stopped early."""
     reward_upper: float | None

@@ -34,14 +34,14 @@ _UNPAIRED = frozenset({"task", "scorer", _HELDOUT})
 
 
 class Conditioned(TypedDict):
-    """The part of a document, of a search or of a distillation, that names its conditions."""
+    """The conditions in the document of a search or of a distillation."""
 
     spec: Mapping[str, object]
     provenance: Mapping[str, object]
 
 
 class ComparedRun(Protocol):
-    """What a comparison reads of a finished run."""
+    """A finished run in a comparison."""
 
     @property
     def name(self) -> str:
@@ -85,7 +85,7 @@ class ComparisonRow(TypedDict):
     """One run in a comparison; metrics are held-out fractions, None if not measured."""
 
     run: str
-    """Its name."""
+    """Name of the run."""
     model: object
     task: object
     method: object
@@ -97,14 +97,14 @@ class ComparisonRow(TypedDict):
     base: float | None
     base_interval: ConfidenceInterval | None
     rank_1: float | None
-    """Of the candidate at rank 1 by selection."""
+    """Metric of the candidate at rank 1 by selection."""
     rank_1_interval: ConfidenceInterval | None
     ensembles: dict[int, float]
     """Metric by K, at the largest N."""
     intervals: dict[int, ConfidenceInterval | None]
-    """Of these metrics."""
+    """Intervals of these metrics, by K."""
     differs: list[str]
-    """What keeps the run from being compared with the first one; empty when nothing does."""
+    """Conditions in which the run differs from the first one; empty if both are comparable."""
     prompts_recorded: bool
     """Whether the run records its prompts; otherwise they are not compared."""
     overlap: str | None

@@ -26,7 +26,7 @@ class Accuracy(TypedDict):
 
 
 class SearchEntry(TypedDict):
-    """What the search of a round found, on held-out rows."""
+    """Held-out figures of the search of a round."""
 
     model: str
     """Model that was searched around."""
@@ -41,7 +41,7 @@ class SearchEntry(TypedDict):
 
 
 class FinishedSearch(Protocol):
-    """What is read of the search of a round."""
+    """The search of a round."""
 
     @property
     def base(self) -> BaseRow:
@@ -120,7 +120,7 @@ class ComparedEntry(TypedDict):
     """Tokens generated for them; None without the `answers.parquet` of a search."""
     training_flops: float
     differs: list[str]
-    """What keeps the run from being compared with the first one; empty when nothing does."""
+    """Conditions in which the run differs from the first one; empty if both are comparable."""
 
 
 def accuracy_of(metric: float | None, rows: int, correct: int | None = None) -> Accuracy:

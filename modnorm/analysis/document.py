@@ -84,7 +84,7 @@ class ResultsDocument(TypedDict):
     ensembles: list[EnsembleEntry]
     budget: BudgetEntry
     iterative: IterativeEntry | None
-    """Of a run of an iterative method; its one expert is a state, not a candidate."""
+    """States of an iterative run, whose only expert is a state; None for other runs."""
     mixed_environments: dict[str, list[str]]
     """Settings in which the machines that answered differ, with the values."""
 

@@ -22,7 +22,7 @@ _DARK = {INK: "#e3e8ed", MUTED: "#9aa6b2", GRID: "#2d3640", "#ffffff": "#14191f"
 
 
 def drawn(draw: Callable[[Axes], None], image: Image = "png") -> bytes:
-    """Return what a function draws on one pair of axes."""
+    """Return the image that a function draws on one pair of axes."""
     figure = Figure(figsize=_SIZE, dpi=_DPI, layout="constrained", facecolor="white")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()

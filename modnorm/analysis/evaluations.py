@@ -38,7 +38,7 @@ def run_budget(run: RunData) -> BudgetEntry:
 
 
 def ensemble_cost(run: RunData, ensemble: EnsembleRow) -> Budget:
-    """Count what one (N, K) alone cost: the first N candidates, and its K experts."""
+    """Count the evaluations of one (N, K) alone: of the first N candidates and its K experts."""
     experts = [run.candidates[index] for index in ensemble.experts if index >= 0]
     return _count(run.candidates[: ensemble.population], experts) + _states(run)
 

@@ -22,7 +22,7 @@ class FinishedRun(Protocol):
 
     @property
     def provenance(self) -> Mapping[str, object]:
-        """Digests and names of what the results depend on."""
+        """Digests and names of all inputs of the results."""
 
     @property
     def base(self) -> BaseRow:

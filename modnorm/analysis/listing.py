@@ -81,7 +81,7 @@ def _is_readable(column: "Field[object]", items: Iterable[object]) -> bool:
 
 
 def _note(count: int, columns: Sequence[str], shown: Sequence[str]) -> str:
-    """Return what the table of a notebook leaves out; empty if it shows everything."""
+    """Name the columns that a notebook's table omits; empty if it shows everything."""
     hidden = [name for name in columns if name not in shown]
     notes = [f"The first {_SHOWN} lines."] if count > _SHOWN else []
     notes += [f"Not shown: {', '.join(hidden)}."] if hidden and count else []

@@ -25,7 +25,7 @@ class PairedEnsembles(TypedDict):
     ensemble_size: int
     rows: int
     accuracy: float
-    """Of the first run."""
+    """Accuracy of the first run."""
     interval: ConfidenceInterval | None
     other_accuracy: float
     other_interval: ConfidenceInterval | None
@@ -40,9 +40,9 @@ class PairedEnsembles(TypedDict):
     """Indices of the rows that only the first run answers right."""
     rows_only_other: list[int]
     p_value: float
-    """Of McNemar's exact test."""
+    """p-value of McNemar's exact test."""
     adjusted_p_value: float
-    """By Holm's method, for the tests at all (N, K) of both runs."""
+    """p-value adjusted by Holm's method for the tests at all (N, K) of both runs."""
     separated: bool
     """Whether the adjusted test rejects, at 5 %, that both runs are equally often right."""
 

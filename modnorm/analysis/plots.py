@@ -34,7 +34,7 @@ _LINEAR_RANGE = 12
 _TICKS = 12
 """Labels that have a place side by side on the x axis."""
 _APART = 0.008
-"""Of the width of the x axis, between the intervals of two series."""
+"""Distance between the intervals of two series, as a share of the x axis."""
 _NAMED = 12
 """Series that have a place in a legend."""
 
@@ -157,7 +157,7 @@ def _accuracy(axes: Axes, data: PlotData, series: Mapping[str, _Points]) -> None
 
 
 def _aside(sizes: Sequence[int], place: float) -> Callable[[int], float]:
-    """Return what shifts a size to the side, so that intervals of several series stay apart."""
+    """Return a function that shifts sizes to the side, so that intervals of series stay apart."""
     least, most = min(sizes), max(sizes)
     if _is_wide(sizes):
         return lambda size: size * (most / least) ** (_APART * place)

@@ -260,4 +260,4 @@ _SUMMARIES: Mapping[str, tuple[str, Callable[[pd.DataFrame], pd.DataFrame]]] = M
         "decomposition": ("figure5_exact_decomposition_aggregate.csv", _decomposition_means),
     }
 )
-"""Published file of each table, and what makes the table from it."""
+"""Published file of each table, and the function that makes the table from it."""

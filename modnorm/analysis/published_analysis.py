@@ -99,7 +99,7 @@ def analyze_published(directory: Path) -> tuple[Analysis, pd.DataFrame]:
 
 
 def _from_summaries(summaries: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
-    """Return what follows from the published figures of each seed."""
+    """Return the summaries of the published figures of each seed."""
     found = {}
     if (shares := summaries.get("required-populations")) is not None:
         found["required-populations"] = with_required(shares)

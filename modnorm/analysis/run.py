@@ -48,7 +48,7 @@ class Ensemble:
     rows: int
     """Rows voted on."""
     source: FinishedRun = field(repr=False, compare=False)
-    """Where the votes are read."""
+    """The run that the votes are read from."""
 
     @property
     def votes(self) -> Listing[VoteRecord]:
@@ -118,7 +118,7 @@ class Run:
     name: str
     """Name of the directory, or id in the lab."""
     source: FinishedRun = field(repr=False, compare=False)
-    """Where the results are read: scale map, descriptors and rows too."""
+    """The stored results, with scale map, descriptors and rows."""
 
     @property
     def spec(self) -> ExperimentSpec:

@@ -20,7 +20,7 @@ class CandidateRow:
     selection_reward: float | None = None
     """Mean selection reward; None unless scored."""
     stopped: Interval | None = None
-    """What the mean selection reward of a candidate that was stopped early can be."""
+    """Bounds of the mean selection reward of a candidate that was stopped early."""
     heldout_metric: float | None = None
     """Held-out metric of the candidate alone, a fraction; None unless it was an expert and
     answered every row."""
@@ -29,7 +29,7 @@ class CandidateRow:
     selection_answers: int = 0
     """Stored answers on the selection rows."""
     selection_correct: int = 0
-    """Those of them whose vote is right."""
+    """Selection answers whose vote is right."""
     heldout_answers: int = 0
     """Stored answers on the held-out rows; 0 unless it was an expert."""
     attempts: int = 1
@@ -42,19 +42,20 @@ class CandidateRow:
     error: str = ""
     """Why it failed."""
     environment: Mapping[str, str] = field(default_factory=dict)
-    """What its selection answers may depend on by rounding; empty where there are none."""
+    """Device and libraries of its selection answers, on which rounding may depend; empty without
+    answers."""
     heldout_environment: Mapping[str, str] = field(default_factory=dict)
-    """The same of its held-out answers."""
+    """The environment of its held-out answers."""
 
 
 @dataclass(frozen=True, slots=True)
 class BaseRow:
-    """Figures of the unperturbed model. None stands for a figure that was not measured."""
+    """Figures of the unperturbed model; None if a figure was not measured."""
 
     selection_reward: float | None = None
     heldout_metric: float | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
-    """This field and those below mean the same as in `CandidateRow`."""
+    """As in `CandidateRow`, like the fields below."""
     heldout_environment: Mapping[str, str] = field(default_factory=dict)
     selection_answers: int = 0
     selection_correct: int = 0
@@ -82,11 +83,11 @@ class StateRow:
     """A state of an iterative run that was evaluated."""
 
     updates: int
-    """Updates that it is made of."""
+    """Updates that lead to it."""
     lineage: str
     """Digest of its lineage."""
     reported: bool
-    """Whether the held-out figures of the run are its."""
+    """Whether the held-out figures of the run are those of this state."""
     mean_reward: float | None = None
     """Mean selection reward of the candidates around it; None after the last update."""
     development_metric: float | None = None
@@ -115,7 +116,7 @@ class VoteRow:
     correct_support: int
     """Experts whose own answer is right."""
     skipped: int = 0
-    """Experts that did not answer, since the vote was settled: the counts are without them."""
+    """Experts that skipped the row because its vote was settled; other counts exclude them."""
 
 
 @dataclass(frozen=True)
@@ -127,7 +128,7 @@ class RowsRecord:
     config: str | None
     split: str | None
     revision: str | None
-    """Commit that was read, of rows that a Hugging Face dataset has."""
+    """Commit of the Hugging Face dataset; None for other sources."""
     offset: int
     rows: int
     digest: str
@@ -148,7 +149,7 @@ class RunData:
     spec: Mapping[str, object]
     """The experiment's spec as JSON values, defaults filled in."""
     provenance: Mapping[str, object]
-    """Digests and names of what the results depend on."""
+    """Digests and names of all inputs of the results."""
     data: Mapping[str, RowsRecord]
     """The rows: `selection` and `heldout`."""
     candidates: Sequence[CandidateRow]
@@ -160,7 +161,7 @@ class RunData:
     overlap: int = 0
     """Held-out rows that have the prompt of a selection row."""
     states: Sequence[StateRow] = ()
-    """Of an iterative run, in order; it has one ensemble of one expert, a state."""
+    """Evaluated states of an iterative run, in order. Its one ensemble has one expert, a state."""
     timings: Mapping[str, object] = field(default_factory=dict)
     """Times, ids and machine names, as JSON values."""
 

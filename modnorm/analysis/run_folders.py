@@ -7,7 +7,7 @@ from modnorm.analysis.run_files import RESULTS, SPEC
 from modnorm.errors import InvalidInputError
 
 _STATE = "state"
-"""Where `modnorm run` keeps the database of several runs, beside them."""
+"""Folder in which `modnorm run` keeps the database of several runs, beside them."""
 
 
 def runs_inside(path: Path) -> list[Path]:

@@ -65,7 +65,7 @@ class SavedRun:
 
     @property
     def provenance(self) -> Mapping[str, object]:
-        """Digests and names of what the results depend on."""
+        """Digests and names of all inputs of the results."""
         return self.document["provenance"]
 
     @property

@@ -53,7 +53,7 @@ class VoteAgreement:
     no_vote: float
     """Fraction of rows without any valid answer."""
     any_correct: float
-    """Fraction of rows that at least one expert answers right: what a perfect vote would reach."""
+    """Fraction of rows that at least one expert answers right, the accuracy of a perfect vote."""
     correct_support: tuple[int, ...]
     """Rows by the number of experts that are right, 0 to K."""
 

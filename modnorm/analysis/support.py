@@ -18,7 +18,7 @@ class Support:
     rows: tuple[int, ...]
     """Rows with each m."""
     right: tuple[int, ...]
-    """Those of them that the vote gets right."""
+    """Rows with each m whose vote is right."""
 
     @property
     def total(self) -> int:

@@ -10,7 +10,7 @@ LEVEL = 0.95
 """Confidence level of all intervals; tests use 1 - LEVEL."""
 RESAMPLES = 2000
 SEED = 0
-"""Of the bootstrap: equal data give equal intervals."""
+"""Seed of the bootstrap: equal data give equal intervals."""
 _WHOLE = 1e-6
 
 

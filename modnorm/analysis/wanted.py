@@ -1,4 +1,4 @@
-"""Checks of what a caller asks of a run: what it does not have is an error, not an empty list."""
+"""Checks of a caller's request: what a run does not have is an error, not an empty list."""
 
 from collections.abc import Mapping, Sequence
 
@@ -35,7 +35,7 @@ def require_answered_row(wanted: AnswerFilter, rows: Mapping[str, int]) -> None:
     """Refuse a split or a row that a run does not have.
 
     Args:
-        wanted: What the caller asks.
+        wanted: The request.
         rows: Number of rows by split.
 
     Raises:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 DATE = "11 Aug 2026"
 """The date in templates that print today's date, so that prompts do not change overnight."""
 _DAY = date(2026, 8, 11)
-"""The same date, for templates that format it themselves."""
+"""That date, for templates that format it themselves."""
 _VOCABULARIES = ("tokenizer.json", "vocab.json", "tokenizer.model")
 
 

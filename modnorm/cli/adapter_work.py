@@ -1,4 +1,4 @@
-"""What `modnorm export --adapters` does."""
+"""The work of `modnorm export --adapters`."""
 
 import shlex
 from pathlib import Path

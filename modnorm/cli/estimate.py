@@ -1,4 +1,4 @@
-"""`modnorm plan`: what a spec will cost."""
+"""`modnorm plan`: the cost of a spec."""
 
 from dataclasses import asdict
 from pathlib import Path

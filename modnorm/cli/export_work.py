@@ -26,7 +26,7 @@ class _Written:
 def write_model(  # noqa: PLR0913 - the command's options
     run: str, server: str | None, place: BasePlace, out: Path, rank: int | None, *, as_json: bool
 ) -> None:
-    """Write the model of a run as a checkpoint, and print what it is.
+    """Write the model of a run as a checkpoint, and print its description.
 
     Without a rank it is the model that an iterative method trained.
     """

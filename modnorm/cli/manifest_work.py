@@ -1,4 +1,4 @@
-"""What `modnorm export --manifest` and `modnorm rebuild` do."""
+"""The work of `modnorm export --manifest` and `modnorm rebuild`."""
 
 import json
 from pathlib import Path

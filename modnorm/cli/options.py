@@ -193,7 +193,7 @@ def connect(server: str | None) -> Iterator["Client"]:
 
 
 def start_tracker_of(name: str | None) -> "StartTracker | None":
-    """Return what makes the tracker of --track; None without the option.
+    """Return the function that makes the tracker of --track; None without the option.
 
     Raises:
         InvalidInputError: there is no such tracker.

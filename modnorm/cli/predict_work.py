@@ -1,4 +1,4 @@
-"""What `modnorm predict` does: finds an ensemble, asks it and writes its answers."""
+"""The work of `modnorm predict`: find an ensemble, ask it and write its answers."""
 
 import json
 import sys
@@ -72,12 +72,12 @@ class EnsembleChoice:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """Where the answers go."""
+    """The output of the answers."""
 
     file: Path | None
     """Standard output when None."""
     as_json: bool
-    """Write one JSON document to standard output: the answers, or what was written."""
+    """Write one JSON document to standard output: the answers, or their number and file."""
     quiet: bool
     """Show no progress."""
 

@@ -24,7 +24,7 @@ _LINE_SECONDS = 5.0
 
 
 class EventObserver(Protocol):
-    """What gets every event."""
+    """An observer of every event."""
 
     def show(self, event: Event, base: float | None) -> None:
         """Show the state after an event."""

@@ -27,7 +27,7 @@ _SHORT = 60
 
 
 class Listed(NamedTuple):
-    """Whose records are printed, and how."""
+    """The run whose records are printed, and the form of the output."""
 
     run: str
     """Directory of a run, or id of an experiment."""

@@ -49,7 +49,7 @@ def write_results(
 
 
 def _describe_unknown_task(named: experiments.TaskSpec) -> str | None:
-    """Describe what the files lack if the task is not installed here; None if it is."""
+    """Describe the gaps in the files if the task is not installed here; None if it is."""
     from modnorm.tasks import get_stored_task
 
     declaration = named.declaration if named.HasField("declaration") else None

@@ -1,4 +1,4 @@
-"""What `modnorm serve` does: it loads an ensemble, binds a socket and serves."""
+"""The work of `modnorm serve`: load an ensemble, bind a socket and serve."""
 
 import asyncio
 import socket
@@ -32,7 +32,7 @@ _LOOK_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Listening:
-    """Where a server listens, and its limits."""
+    """The address of a server, and its limits."""
 
     host: str
     port: int

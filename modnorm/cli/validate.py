@@ -36,7 +36,7 @@ def validate(spec_files: SpecFiles, *, as_json: Json = False) -> None:
 
 
 def _check(path: Path) -> dict[str, object]:
-    """Return the entry of a spec: whether it is valid, and what is wrong or left to the run."""
+    """Return the entry of a spec: whether it is valid, its fault, and checks left to the run."""
     from modnorm.spec_checks import count_overlap
 
     try:

@@ -77,7 +77,7 @@ def _table(votes: Iterable[VoteRecord]) -> Table:
 
 
 def _show_vote(run: FinishedRun, vote: VoteRecord) -> None:
-    """Show one vote with its prompt, its counts and what each expert answered."""
+    """Show one vote with its prompt, its counts and each expert's answer."""
     console = stdout()
     asked = AnswerFilter(candidate=vote.experts[0], split="heldout", row=vote.row)
     prompt = next((answer.prompt for answer in run.answers(asked)), None)

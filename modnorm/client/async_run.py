@@ -36,7 +36,7 @@ class AsyncRun:
     ensembles: Listing[EnsembleRow] = field(repr=False, compare=False)
     """The ensembles, by N, then by K."""
     source: "AsyncLabRun" = field(repr=False, compare=False)
-    """Where answers and votes are read."""
+    """The run that answers and votes are read from."""
 
     def answers(
         self,

@@ -63,7 +63,7 @@ def find_embedded() -> StartLab:
 
 
 def load_service(group: str) -> object:
-    """Return what the installed services offer under a group of entry points.
+    """Return the entry point of a group that the installed services offer.
 
     Raises:
         PreconditionError: the services are not installed, or lack a dependency.

@@ -1,4 +1,4 @@
-"""What the blocking and the asynchronous client share: arguments, deadlines, errors, retries."""
+"""The common part of both clients: arguments, deadlines, errors, retries."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""What a lab stored of a finished experiment, before its answers and votes are read."""
+"""A finished experiment of a lab, before its answers and votes are read."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -55,7 +55,7 @@ class LabResults(ABC):
 
     @cached_property
     def provenance(self) -> Mapping[str, object]:
-        """Digests and names of what the results depend on."""
+        """Digests and names of all inputs of the results."""
         return provenance(self.experiment)
 
     @cached_property
@@ -81,7 +81,7 @@ class LabResults(ABC):
         return get_artifact(self.id, _ROWS[split])
 
     def questions(self, rows: Iterable[str]) -> tuple[ReadableRow, ...]:
-        """Return what people read of rows, each of which is JSON."""
+        """Return the readable parts of rows, each of which is JSON."""
         return readable_rows(self.task, rows)
 
     def sheets(self, wanted: AnswerFilter) -> Sequence[tuple[int, str]]:

@@ -1,4 +1,4 @@
-"""What the weights of a finished run are made from: a candidate by rank, or a trained model."""
+"""The inputs of a finished run's weights: a candidate by rank, or a trained model."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass

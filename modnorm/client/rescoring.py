@@ -40,7 +40,7 @@ class Judged:
 
 @dataclass(frozen=True, slots=True)
 class Rescored:
-    """What another scorer makes of a finished run."""
+    """A finished run judged by another scorer."""
 
     old_scorer: str
     new_scorer: str
@@ -114,7 +114,7 @@ def rescore_run(
 
 
 def rescored_document(run: FinishedRun, rescored: Rescored) -> dict[str, object]:
-    """Return what the file holds: like `results.json` no time and no id.
+    """Return the content of the file: like `results.json` without times and ids.
 
     The scorer in `provenance` is the old one, the experiment's.
     """
@@ -138,14 +138,14 @@ class _Judging:
         self._changed: Counter[tuple[int, str]] = Counter()
         self.rows = rows
         self.models: set[int] = set()
-        """Models of which answers were judged."""
+        """Models whose answers were judged."""
         self.ballots: dict[int, Ballot] = {}
-        """Of each model that answered the held-out rows."""
+        """Ballots of the models that answered the held-out rows, by candidate."""
         self.totals: Counter[str] = Counter()
         """Answers judged, by split."""
 
     def judge(self, candidate: int, split: str, answers: Sequence[AnswerRecord]) -> None:
-        """Judge what one model answered on one split, in row order."""
+        """Judge the answers of one model on one split, in row order."""
         judgements = rescore(answers, self.rows[split], self._task, judges=self._judges)
         pairs = zip(map(_old, answers), judgements, strict=True)
         self.models.add(candidate)

@@ -1,4 +1,4 @@
-"""The directory of a run: who writes there, and which spec it belongs to."""
+"""The directory of a run: its lock, and the spec that it belongs to."""
 
 import fcntl
 import hashlib
@@ -189,7 +189,7 @@ def _compare(path: Path, there: Mapping[str, object], here: Mapping[str, object]
 
 
 def _brief(value: object) -> str:
-    """Return what errors call a value; a long text, that of a task file, by its digest."""
+    """Return a value for an error message; a long text, such as a task file, by its digest."""
     if isinstance(value, str) and (len(value) > _LONGEST or "\n" in value):
         return f"a text with the SHA-256 {hashlib.sha256(value.encode()).hexdigest()[:16]}..."
     return repr(value)

@@ -153,7 +153,7 @@ def _keep_adapter(directory: Path) -> None:
 
 
 def _name_base(directory: Path, base: Checkpoint, start: RoundEntry | None) -> None:
-    """Name what an adapter adds to, instead of the trainer's directory.
+    """Name the base of an adapter instead of the trainer's directory.
 
     A student has no public location, so it is named by its digest.
     """

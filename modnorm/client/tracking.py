@@ -60,7 +60,7 @@ class Tracking:
 
 
 def open_tracking(start: StartTracker | None, warn: Warn) -> Tracking:
-    """Return what logs one experiment; without a tracker, what logs nothing."""
+    """Return the tracking of one experiment; without a tracker it logs nothing."""
     return Tracking() if start is None else RunTracking(start, warn)
 
 

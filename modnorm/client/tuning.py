@@ -36,7 +36,7 @@ class Trial:
     metric: float
     """Ensemble metric on the development rows, a fraction."""
     provenance: Provenance
-    """What the experiment was made from."""
+    """Digests of the inputs of the experiment."""
 
 
 def development_rows(text: str) -> DataSpec:
@@ -151,7 +151,7 @@ def _settings(example: ExperimentSpec, found: Provenance, seeds: Sequence[int]) 
 
 
 def _common(trials: Sequence[Trial]) -> Provenance:
-    """Return what all trials were made from; only the digest of the spec may differ."""
+    """Return the common inputs of all trials; only the digest of the spec may differ."""
     first = trials[0].provenance
     for trial in trials:
         for field in _SHARED:

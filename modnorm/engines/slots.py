@@ -201,7 +201,7 @@ def products_by_group(
     mask: torch.Tensor,
     scaling: float,
 ) -> torch.Tensor:
-    """Return what `masked_by_group` returns, by two matrix products and a softmax.
+    """Return the same as `masked_by_group`, by two matrix products and a softmax.
 
     The scores of one token a row are small, so the CPU's fused kernel saves no memory traffic and
     takes up to 1.4 times as long.

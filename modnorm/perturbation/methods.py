@@ -37,7 +37,7 @@ class Method:
     """A registered method."""
 
     summary: str
-    """What it is, in one sentence."""
+    """Description in one sentence."""
     build: Callable[[MethodInputs], Scales]
     needs_profile: bool = False
     """Whether it needs weights and sensitivities."""

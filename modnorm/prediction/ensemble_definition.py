@@ -48,7 +48,7 @@ class SearchedRun(Protocol):
 
     @property
     def provenance(self) -> Mapping[str, object]:
-        """Digests and names of what the results depend on."""
+        """Digests and names of all inputs of the results."""
 
     @property
     def ensembles(self) -> Sequence[SelectedEnsemble]:

@@ -28,7 +28,7 @@ class PredictionSettings:
     """
 
     place: BasePlace = field(default_factory=BasePlace)
-    """Where the base is on this machine."""
+    """The place of the base on this machine."""
     engine: str = "auto"
     """Engine by name."""
     ask_all: bool = False

@@ -18,7 +18,7 @@ from modnorm.serving.served_ensemble import Question
 from modnorm.tasks import Task
 
 _Pieces = asyncio.Queue[tuple[int, str | Completion | Exception]]
-"""What the experts of one question yield, each after the expert's rank."""
+"""Pieces of the experts' answers to one question, each after the expert's rank."""
 
 _LOOK_SECONDS = 0.5
 """Pause between two looks whether the engine works."""

@@ -44,7 +44,7 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """What the application answers with."""
+    """The parts of the application."""
 
     ensemble: ServedEnsemble
     answering: Answering

@@ -18,7 +18,7 @@ ENSEMBLE = "ensemble"
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What one request asks."""
+    """The question of one request."""
 
     model: str
     row: Row | None

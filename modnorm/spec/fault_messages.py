@@ -55,7 +55,7 @@ _WANTED: Mapping[str, str] = MappingProxyType(
         "bool_type": "must be true or false",
     }
 )
-"""The same for faults of a value, which the message repeats."""
+"""Messages for faults of a value, which the message repeats."""
 
 
 class Fault(NamedTuple):

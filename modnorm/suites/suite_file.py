@@ -72,7 +72,7 @@ class Suite(SuiteSection):
     source: str = ""
     """Place in the paper."""
     notes: str = ""
-    """What the paper leaves open, and how the suite reads it."""
+    """Questions that the paper leaves open, and the suite's answers."""
     parts: str | None = None
     """A file of named fragments in the same folder; options may name them."""
     base: Fragment = Field(default={})

@@ -9,7 +9,7 @@ from modnorm.tasks.protocol import Row, Task, prompt_text, stated_gold
 
 @dataclass(frozen=True, slots=True)
 class ReadableRow:
-    """What people read of a row."""
+    """The readable part of a row."""
 
     prompt: str | None
     """None where its task is not installed here."""

@@ -1,4 +1,4 @@
-"""What a run needs of an experiment tracker."""
+"""The interface of experiment trackers."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

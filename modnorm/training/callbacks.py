@@ -1,4 +1,4 @@
-"""What a training reports, and when it stops, as a callback of transformers' trainer."""
+"""A callback of transformers' trainer that reports a training and stops it."""
 
 import time
 from math import isfinite

@@ -18,7 +18,7 @@ class EncodedExamples:
     input_ids: tuple[list[int], ...]
     """Prompt, completion and the token that ends an answer."""
     labels: tuple[list[int], ...]
-    """The same tokens, `IGNORED` in the prompt."""
+    """The tokens of `input_ids`, `IGNORED` in the prompt."""
     left_out: int
     """Examples that were too long."""
 

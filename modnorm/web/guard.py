@@ -18,7 +18,7 @@ HEADERS = {
     "Cache-Control": "no-store",
 }
 FIGURE_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
-"""Of SVG figures, which hold their styles and no text of a model."""
+"""Policy of SVG figures, which hold their styles and no text of a model."""
 
 _REFUSAL = PlainTextResponse("this page does not answer to that host name\n", 421)
 

@@ -40,7 +40,7 @@ class Progress:
     """Progress of a run in its present phase."""
 
     unit: str
-    """What is counted: `jobs`, `prompts` or `updates`."""
+    """Unit of the counts: `jobs`, `prompts` or `updates`."""
     done: int
     total: int
     """0 where the phase counts nothing."""

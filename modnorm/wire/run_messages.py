@@ -33,7 +33,7 @@ def failure_text(failed: experiments.Experiment | experiments.Candidate) -> str:
 
 
 def provenance(experiment: experiments.Experiment) -> Mapping[str, object]:
-    """Return digests and names of what the results of an experiment depend on."""
+    """Return digests and names of all inputs of an experiment's results."""
     return json_format.MessageToDict(
         experiment.provenance,
         preserving_proto_field_name=True,

@@ -61,7 +61,7 @@ class AcceptedToken(BaseModel):
     """Digest of the whole token."""
     roles: Annotated[tuple[Role, ...], Field(min_length=1)]
     tenant: Name = DEFAULT_TENANT
-    """Whose experiments it creates and sees."""
+    """Tenant of the experiments that it creates and sees."""
     created: AwareDatetime
     expires: AwareDatetime | None = None
     revoked: bool = False

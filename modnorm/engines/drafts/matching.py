@@ -95,7 +95,7 @@ def propose(
 
 
 def followed_after(found: Match, sequence: DraftRequest, answers: int) -> Followed:
-    """Return what a sequence follows after a draft; the last answer where none was found."""
+    """Return the answer that a sequence follows after a draft; the last one if none was found."""
     if not found.equal or found.source == answers:
         return sequence.followed
     return Followed(found.source, found.place - _own_place(sequence.text, sequence.prompt))
