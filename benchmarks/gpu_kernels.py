@@ -33,8 +33,9 @@ from modnorm.checkpoint.weights import weights_sha256
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.geometry.scales import base_scale_map
 from modnorm.noise import Block
-from modnorm.perturbation.candidate_weights import CandidateWeights, WeightView
+from modnorm.perturbation.candidate_weights import CandidateWeights
 from modnorm.perturbation.descriptor import Descriptor
+from modnorm.perturbation.held_tensor import WeightView
 from modnorm.spec import Masses
 
 MODEL = "0" * 64

@@ -32,7 +32,8 @@ from modnorm.tasks import Message, Task, get_stored_task
 from modnorm.tasks.hub_dataset import check_dataset
 from modnorm.tasks.overlap import count_shared_prompts, shared_prompts
 from modnorm.tasks.row_files import resolve_file
-from modnorm.tasks.row_loading import LoadedRows, load_data, rows_digest
+from modnorm.tasks.row_loading import LoadedRows, load_data
+from modnorm.tasks.rows import rows_digest
 from modnorm.tasks.sources import is_dataset, needs_hub
 from modnorm.tasks.task_errors import metric, render_prompts
 

@@ -10,7 +10,8 @@ from modnorm.spec import DataSpec, ExperimentSpec
 from modnorm.spec_checks import task_of
 from modnorm.tasks.overlap import shared_prompts, shared_range
 from modnorm.tasks.protocol import Task
-from modnorm.tasks.row_loading import LoadedRows, load_data, rows_digest
+from modnorm.tasks.row_loading import LoadedRows, load_data
+from modnorm.tasks.rows import rows_digest
 from modnorm.tasks.sources import is_dataset
 
 

@@ -7,7 +7,7 @@ import torch
 from modnorm.checkpoint.layout import Layout, PhysicalTensor
 from modnorm.errors import IncompatibleError
 from modnorm.noise import Block
-from modnorm.perturbation.candidate_weights import WeightView
+from modnorm.perturbation.held_tensor import WeightView
 
 
 def weight_views(

@@ -24,8 +24,6 @@ from modnorm.perturbation.kernels import fused_weights
 from modnorm.perturbation.lineage import NO_LINEAGE, Lineage, Rounding, Step
 from modnorm.perturbation.steps import step_update
 
-__all__ = ["CandidateWeights", "WeightView"]
-
 Origin = Callable[[Iterable[PhysicalTensor]], Iterator[torch.Tensor]]
 """Reads tensors of the checkpoint; yields each in turn."""
 

@@ -13,8 +13,9 @@ from modnorm.checkpoint.writing import require_new, write_checkpoint
 from modnorm.errors import IncompatibleError
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.noise import Block
-from modnorm.perturbation.candidate_weights import CandidateWeights, WeightView
+from modnorm.perturbation.candidate_weights import CandidateWeights
 from modnorm.perturbation.descriptor import Descriptor
+from modnorm.perturbation.held_tensor import WeightView
 from modnorm.perturbation.lineage import Lineage
 from modnorm.perturbation.model_card import CARD
 

@@ -9,11 +9,8 @@ from modnorm.errors import InvalidInputError
 from modnorm.spec import DataSpec
 from modnorm.tasks.protocol import Row, Task
 from modnorm.tasks.row_files import Raw, RawRow
-from modnorm.tasks.rows import encode_rows, rows_digest
 from modnorm.tasks.sources import open_source
 from modnorm.tasks.task_errors import attribute_to_task
-
-__all__ = ["LoadedRows", "encode_rows", "load_data", "load_rows", "parse_row", "rows_digest"]
 
 _SHOWN = 200
 """Longest list of column names in errors, in characters."""

@@ -6,7 +6,8 @@ import torch
 from modnorm.checkpoint.layout import Layout, Part, PhysicalTensor
 from modnorm.geometry.scale_map import Norm, ScaleMap, TensorScale
 from modnorm.noise import Block
-from modnorm.perturbation.candidate_weights import CandidateWeights, WeightView
+from modnorm.perturbation.candidate_weights import CandidateWeights
+from modnorm.perturbation.held_tensor import WeightView
 
 SHAPES: tuple[tuple[str, tuple[int, ...]], ...] = (
     ("model.embed_tokens.weight", (37, 16)),

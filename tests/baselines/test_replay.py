@@ -12,8 +12,9 @@ from modnorm.baselines.mezo import mezo_step, step_seed
 from modnorm.baselines.zo import zo_step
 from modnorm.errors import CancelledError, IncompatibleError, PreconditionError
 from modnorm.noise import Block, get_scheme
-from modnorm.perturbation.candidate_weights import CandidateWeights, WeightView
+from modnorm.perturbation.candidate_weights import CandidateWeights
 from modnorm.perturbation.descriptor import Descriptor
+from modnorm.perturbation.held_tensor import WeightView
 from modnorm.perturbation.lineage import Lineage, Rounding
 
 CPU = torch.device("cpu")

@@ -10,7 +10,8 @@ from modnorm.errors import InvalidInputError
 from modnorm.radius.artifact import RadiusArtifact
 from modnorm.spec import DataSpec, parse_spec
 from modnorm.tasks import get_task
-from modnorm.tasks.row_loading import load_rows, rows_digest
+from modnorm.tasks.row_loading import load_rows
+from modnorm.tasks.rows import rows_digest
 from modnorm.tasks.sources import BUNDLED
 from modnorm.v1.experiment_pb2 import Provenance
 from tests.faults import error_at

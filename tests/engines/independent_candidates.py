@@ -6,8 +6,9 @@ from modnorm.checkpoint.reference import Checkpoint
 from modnorm.checkpoint.weights import CheckpointWeights
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.noise import Block
-from modnorm.perturbation.candidate_weights import CandidateWeights, WeightView
+from modnorm.perturbation.candidate_weights import CandidateWeights
 from modnorm.perturbation.descriptor import Descriptor
+from modnorm.perturbation.held_tensor import WeightView
 from modnorm.perturbation.lineage import Lineage, Step
 
 

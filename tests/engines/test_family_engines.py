@@ -25,8 +25,9 @@ from modnorm.engines.transformers_engine import TransformersEngine
 from modnorm.errors import IncompatibleError
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.noise import Block
-from modnorm.perturbation.candidate_weights import CandidateWeights, WeightView
+from modnorm.perturbation.candidate_weights import CandidateWeights
 from modnorm.perturbation.descriptor import Descriptor
+from modnorm.perturbation.held_tensor import WeightView
 from modnorm.perturbation.methods import build_scale_map
 from tests.random_models import random_model
 

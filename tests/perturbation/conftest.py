@@ -9,8 +9,9 @@ import torch
 from modnorm.checkpoint.layout import Layout, Part, PhysicalTensor
 from modnorm.geometry.scale_map import Norm, ScaleMap, TensorScale
 from modnorm.noise import Block
-from modnorm.perturbation.candidate_weights import CandidateWeights, WeightView
+from modnorm.perturbation.candidate_weights import CandidateWeights
 from modnorm.perturbation.descriptor import Descriptor
+from modnorm.perturbation.held_tensor import WeightView
 
 QKV = "model.layers.0.self_attn.qkv_proj.weight"
 BIAS = "model.layers.0.self_attn.qkv_proj.bias"

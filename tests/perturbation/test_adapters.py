@@ -20,8 +20,9 @@ from modnorm.checkpoint.weights import CheckpointWeights
 from modnorm.errors import CandidateError, ConflictError, IncompatibleError, InvalidInputError
 from modnorm.noise import Block
 from modnorm.perturbation.adapters import adapter_tensors, write_adapter
-from modnorm.perturbation.candidate_weights import CandidateWeights, WeightView
+from modnorm.perturbation.candidate_weights import CandidateWeights
 from modnorm.perturbation.descriptor import Descriptor
+from modnorm.perturbation.held_tensor import WeightView
 from modnorm.perturbation.methods import build_scale_map
 
 RANK = 3

@@ -7,8 +7,9 @@ from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.checkpoint.weights import CheckpointWeights
 from modnorm.geometry.scale_map import Norm
 from modnorm.noise import Block, get_scheme
-from modnorm.perturbation.candidate_weights import CandidateWeights, WeightView
+from modnorm.perturbation.candidate_weights import CandidateWeights
 from modnorm.perturbation.descriptor import Descriptor
+from modnorm.perturbation.held_tensor import WeightView
 from modnorm.perturbation.methods import build_scale_map
 
 RADIUS = 0.16

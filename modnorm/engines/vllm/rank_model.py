@@ -23,7 +23,8 @@ from modnorm.engines.vllm.serialization import (
 )
 from modnorm.errors import IncompatibleError
 from modnorm.geometry.scale_map import ScaleMap
-from modnorm.perturbation.candidate_weights import CandidateWeights, WeightView
+from modnorm.perturbation.candidate_weights import CandidateWeights
+from modnorm.perturbation.held_tensor import WeightView
 
 if TYPE_CHECKING:
     from modnorm.engines.drafts.answer_table import AnswerTable

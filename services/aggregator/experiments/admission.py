@@ -25,8 +25,8 @@ from modnorm.spec_checks import (
 )
 from modnorm.tasks import Row, check_sandbox
 from modnorm.tasks.overlap import count_shared_prompts
-from modnorm.tasks.row_loading import LoadedRows, encode_rows
-from modnorm.tasks.rows import prompts_digest
+from modnorm.tasks.row_loading import LoadedRows
+from modnorm.tasks.rows import encode_rows, prompts_digest
 from services.aggregator.experiments.upstream_services import Calibrator, Sampler
 from services.aggregator.storage.stored_artifacts import StoredText
 from services.common.slow_threads import SlowThreads

@@ -38,8 +38,6 @@ from services.aggregator.storage.lookups import (
 from services.aggregator.storage.states import TERMINAL, FailureKind, JobState
 from services.aggregator.storage.tables import Experiment, Job
 
-__all__ = ["Change", "Claim", "ClaimRequest", "FailureKind", "Heartbeat", "JobStore"]
-
 
 class JobStore:
     """The jobs of all experiments.

@@ -16,10 +16,12 @@ from modnorm.tasks import get_task
 from services.aggregator.experiments.admission import Admission
 from services.aggregator.experiments.distillations import DistillationStore
 from services.aggregator.experiments.experiment_store import ExperimentStore
+from services.aggregator.experiments.lifecycle import Change
 from services.aggregator.experiments.predictions import PredictionStore
 from services.aggregator.experiments.result_store import EventStore, ResultStore
-from services.aggregator.jobs.job_store import Change, Claim, ClaimRequest, Heartbeat, JobStore
+from services.aggregator.jobs.job_store import JobStore
 from services.aggregator.jobs.report_checks import Report
+from services.aggregator.jobs.worker_requests import Claim, ClaimRequest, Heartbeat
 from services.aggregator.server import Stores
 from services.aggregator.storage.codec import unpack_coefficients
 from services.aggregator.storage.database import Database

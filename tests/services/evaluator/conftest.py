@@ -23,7 +23,8 @@ from modnorm.perturbation.methods import build_scale_map
 from modnorm.sandbox import Runner
 from modnorm.spec import DataSpec
 from modnorm.tasks import get_task
-from modnorm.tasks.row_loading import encode_rows, load_rows
+from modnorm.tasks.row_loading import load_rows
+from modnorm.tasks.rows import encode_rows
 from modnorm.v1 import common_pb2, evaluation_pb2_grpc
 from modnorm.v1 import evaluation_pb2 as messages
 from modnorm.wire.conversions import descriptor_to_proto

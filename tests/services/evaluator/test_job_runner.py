@@ -20,7 +20,8 @@ from modnorm.geometry.scale_map import ScaleMap
 from modnorm.search.scoring import PromptedRows, answer_candidate
 from modnorm.spec import DataSpec
 from modnorm.tasks import get_task
-from modnorm.tasks.row_loading import encode_rows, load_rows
+from modnorm.tasks.row_loading import load_rows
+from modnorm.tasks.rows import encode_rows
 from modnorm.v1 import evaluation_pb2 as messages
 from modnorm.wire.conversions import descriptor_from_proto
 from services.common.worker.backoff import LONGEST_PAUSE

@@ -26,7 +26,7 @@ from modnorm.checkpoint.layout import Layout, PhysicalTensor
 from modnorm.engines.vllm.internals.register_entry import RegisterEntry, Stage
 from modnorm.errors import IncompatibleError
 from modnorm.noise import Block
-from modnorm.perturbation.candidate_weights import WeightView
+from modnorm.perturbation.held_tensor import WeightView
 
 Place = tuple[int, Block]
 """First row of the parameter, and the block of the physical tensor that begins there."""

@@ -13,7 +13,8 @@ import pytest
 from modnorm.errors import InvalidInputError, PreconditionError, UnreachableError
 from modnorm.spec import DataSpec
 from modnorm.tasks import get_task
-from modnorm.tasks.row_loading import load_rows, rows_digest
+from modnorm.tasks.row_loading import load_rows
+from modnorm.tasks.rows import rows_digest
 from modnorm.v1 import evaluation_pb2, experiment_pb2
 from modnorm.wire.status import from_rpc_error
 from services.common.healthcheck import check

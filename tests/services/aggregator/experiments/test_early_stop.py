@@ -10,9 +10,9 @@ from modnorm.errors import InvalidInputError
 from modnorm.search.answer import Answer
 from modnorm.search.stopping import EarlyStop, Threshold
 from modnorm.tasks import RewardBounds
-from services.aggregator.jobs.job_store import Claim, FailureKind
 from services.aggregator.jobs.report_checks import Report
-from services.aggregator.storage.states import JobState, Split
+from services.aggregator.jobs.worker_requests import Claim
+from services.aggregator.storage.states import FailureKind, JobState, Split
 from tests.faults import error_at
 
 SIZES = {"size": 12, "prefixes": [6, 12], "ensemble_sizes": [1, 3, 5]}

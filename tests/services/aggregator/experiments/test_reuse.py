@@ -7,8 +7,7 @@ from sqlmodel import select
 
 from modnorm.errors import InvalidInputError
 from services.aggregator.experiments import phases
-from services.aggregator.jobs.job_store import FailureKind
-from services.aggregator.storage.states import JobState
+from services.aggregator.storage.states import FailureKind, JobState
 from services.aggregator.storage.stored_artifacts import StoredText
 from services.aggregator.storage.tables import Candidate
 

@@ -9,11 +9,10 @@ import pytest
 from sqlalchemy import event
 
 from modnorm.errors import NotFoundError, StaleLeaseError
-from services.aggregator.jobs.job_store import FailureKind
 from services.aggregator.jobs.reporting import Reporting
 from services.aggregator.jobs.worker_requests import Heartbeat
 from services.aggregator.storage.dialects import database_time
-from services.aggregator.storage.states import JobState
+from services.aggregator.storage.states import FailureKind, JobState
 from tests.services.aggregator.world import LEASE_SECONDS, SingleCalls
 from verification.labs.waiting import HANG_SECONDS
 

@@ -15,9 +15,8 @@ from hypothesis.stateful import (
 from sqlmodel import select
 
 from modnorm.errors import StaleLeaseError
-from services.aggregator.jobs.job_store import FailureKind
 from services.aggregator.storage.result_tables import AnswerSheet
-from services.aggregator.storage.states import TERMINAL, JobState, Split
+from services.aggregator.storage.states import TERMINAL, FailureKind, JobState, Split
 from services.aggregator.storage.tables import Job
 
 ATTEMPTS = 3
