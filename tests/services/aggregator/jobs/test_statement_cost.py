@@ -3,6 +3,7 @@
 import pytest
 from sqlalchemy import text
 
+from services.aggregator.jobs.worker_requests import Claim
 from services.aggregator.storage.states import FailureKind
 
 STEPS = 50
@@ -43,7 +44,7 @@ def costs(world, size):
     created = half_scored(world, size)
     jobs, experiments = world.stores.jobs, world.stores.experiments
     scored, failed = jobs.pending(created)[:2]
-    claims = []
+    claims = list[Claim]()
     claiming = steps_of(world, lambda: claims.extend(map(world.claim, (scored, failed))))
     report, token = world.report_of(claims[0]), claims[1].job.token
     kind = FailureKind.CANDIDATE
