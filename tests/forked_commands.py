@@ -70,6 +70,12 @@ def forked_trainings(forks, monkeypatch):
 
 
 @pytest.fixture(scope="session")
+def python_code(forks):
+    """The start of a command line that runs code like `python -c`, by a fork."""
+    return forks.command("tests.run_code")
+
+
+@pytest.fixture(scope="session")
 def start_module(forks, tmp_path_factory):
     """Start a module like `python -m`, in this process's environment unless another is given."""
     started = []

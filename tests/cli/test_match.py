@@ -2,9 +2,6 @@
 
 import json
 import os
-import signal
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -38,11 +35,11 @@ def write_spec(spec, tmp_path):
     return write
 
 
-def start(*arguments):
+@pytest.fixture
+def start(start_modnorm):
     """Run the command in a process with as many threads as this one: rounding depends on them."""
-    environment = os.environ | {"OMP_NUM_THREADS": str(torch.get_num_threads())}
-    command = [sys.executable, "-m", "modnorm", *map(str, arguments)]
-    return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
+    threads = {"OMP_NUM_THREADS": str(torch.get_num_threads())}
+    return lambda *arguments: start_modnorm(*arguments, environment=os.environ | threads)
 
 
 def measured(out):
@@ -51,15 +48,14 @@ def measured(out):
 
 
 def test_killed_and_started_again_it_ends_in_the_same_artifact_which_the_spec_names(
-    write_spec, modnorm, modnorm_json, tmp_path, cache
+    write_spec, start, modnorm, modnorm_json, tmp_path, cache
 ):
     spec_file, out = write_spec(name="no_sensitivity"), tmp_path / "out"
-    with start("match", spec_file, "--out", out, *FEW) as process:
-        wait_until(
-            lambda: measured(out) >= 2 or process.poll() is not None, "two radii", pause=0.01
-        )
-        assert process.poll() is None, process.stderr and process.stderr.read()
-        process.send_signal(signal.SIGKILL)
+    killed = start("match", spec_file, "--out", out, *FEW)
+    wait_until(lambda: measured(out) >= 2 or killed.has_ended(), "two radii", pause=0.01)
+    assert not killed.has_ended(), killed.stderr
+    killed.process.kill()
+    killed.process.wait()
     assert not (out / "radius.json").exists()
     again = modnorm_json("match", spec_file, "--out", out, *FEW)
     code, _, err = modnorm("match", spec_file, "--out", out, *FEW, "--quiet")
@@ -79,7 +75,7 @@ def test_killed_and_started_again_it_ends_in_the_same_artifact_which_the_spec_na
 
 
 def test_the_profile_is_calibrated_as_in_an_experiment_and_kept(
-    write_spec, modnorm, modnorm_json, tmp_path, cache
+    write_spec, start, modnorm, modnorm_json, tmp_path, cache
 ):
     spec_file, out = write_spec(name="modular_norm"), tmp_path / "out"
     content = yaml.safe_load(spec_file.read_text())

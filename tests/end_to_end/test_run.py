@@ -3,7 +3,6 @@ import resource
 import shutil
 import sqlite3
 import subprocess
-import sys
 
 import pytest
 
@@ -11,6 +10,13 @@ from modnorm.radius.artifact import RadiusArtifact
 from services.aggregator.experiments.experiment_store import ExperimentStore
 from services.aggregator.storage.database import Database
 from verification.labs.waiting import HANG_SECONDS, wait_until
+
+MODNORM = """
+import os, runpy
+print(os.getpid(), flush=True)
+runpy.run_module("modnorm", run_name="__main__", alter_sys=True)
+"""
+"""The command line, which prints its process id first."""
 
 
 @pytest.fixture(scope="module")
@@ -114,15 +120,20 @@ def fail_all(directory):
 
 
 def test_a_run_whose_disk_fails_says_so_and_goes_on_once_it_is_mended(
-    modnorm, environment, spec_file, finished, results, tmp_path
+    modnorm, environment, spec_file, finished, results, python_code, tmp_path
 ):
     directory = tmp_path / "run"
-    command = [sys.executable, "-m", "modnorm", "run", str(spec_file), "--out", str(directory)]
+    command = [*python_code, MODNORM, "run", spec_file, "--out", directory]
     # What a full disk ends must still be able to say so: on a pipe.
-    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as process:
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        command, env=environment, stdout=pipe, stderr=pipe, text=True
+    ) as process:
+        assert process.stdout is not None
+        pid = int(process.stdout.readline())
         wait_for_jobs(lambda: process.poll() is not None, directory, 3)
-        _, hard = resource.prlimit(process.pid, resource.RLIMIT_FSIZE)
-        resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (0, hard))
+        _, hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (0, hard))
         _, err = process.communicate(timeout=HANG_SECONDS)
     assert process.returncode == 1
     told = [line for line in err.splitlines() if not line.startswith("small: ")]

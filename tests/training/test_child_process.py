@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from modnorm.errors import CancelledError, PreconditionError
-from modnorm.training import TrainingProgress, train_in_child
+from modnorm.training import TrainingProgress, child_process, train_in_child
 from modnorm.training.fine_tuning import train
 from modnorm.training.job import STATE
 from tests.faults import error_at
@@ -38,10 +38,10 @@ def test_an_error_keeps_its_kind_and_its_field(make_job, tmp_path, forked_traini
         train_in_child(make_job(dataset=empty))
 
 
-def test_a_child_ends_with_its_parent(make_job, tmp_path):
+def test_a_child_ends_with_its_parent(make_job, forks, tmp_path):
     file = tmp_path / "job.json"
     file.write_text(make_job().model_dump_json())
-    command = [sys.executable, "-m", "modnorm.training", str(file)]
+    command = [*forks.command(child_process.MODULE), str(file)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
         assert child.stdout is not None
         assert child.stdin is not None

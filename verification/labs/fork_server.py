@@ -6,7 +6,8 @@ a module like `python -m`.
 
 Each connection to its socket requests one process by a JSON line and receives the process id.
 `verification.labs.forked_command` also sends its standard descriptors and stays connected. It
-receives the exit code, and its end kills the process. At the end of stdin all children are killed.
+receives the exit code, and its end kills the process, even a stopped one. At the end of stdin all
+children are killed.
 """
 
 import gc
@@ -103,49 +104,71 @@ def main() -> None:
     if threading.active_count() > 1:
         raise SystemExit("an import started a thread, which a fork would not copy")
     warnings.filterwarnings("ignore", category=RuntimeWarning, module="runpy")
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     # Else each child looks at all objects of the imports, half a second for each full collection.
     gc.collect()
     gc.freeze()
     listener = socket.socket(fileno=int(sys.argv[1]))
     training: Any = importlib.import_module("modnorm.training.child_process")
     training.COMMAND = command(listener.getsockname(), training.MODULE)
-    while sys.stdin not in select.select([sys.stdin, listener], [], [])[0]:
-        connection, _ = listener.accept()
-        _fork(connection, listener, clock)
+    children: dict[int, socket.socket | None] = {}
+    while True:
+        commands = [connection for connection in children.values() if connection]
+        ready = select.select([sys.stdin, listener, *children, *commands], [], [])[0]
+        if sys.stdin in ready:
+            break
+        for process, connection in [*children.items()]:
+            if process in ready:
+                _reap(process, children.pop(process))
+            elif connection in ready:  # the command has ended
+                signal.pidfd_send_signal(process, signal.SIGKILL)
+                children[process] = None
+        if listener in ready:
+            _fork(listener, clock, children)
 
 
-def _fork(connection: socket.socket, listener: socket.socket, clock: MovableClock) -> None:
-    """Fork the process that a connection asks for."""
-    with connection:
-        line, descriptors, _, _ = socket.recv_fds(connection, _CHUNK, 3)
-        while line and not line.endswith(b"\n"):
-            line += connection.recv(_CHUNK)
-        if not line:
-            return  # the caller has ended
-        launch = Launch(**json.loads(line))
-        child = os.fork()
-        if child == 0:
-            listener.close()
-            _become(launch, clock, connection, descriptors)
-        for descriptor in descriptors:
-            os.close(descriptor)
-        with suppress(ConnectionError):
-            connection.sendall(json.dumps({"pid": child}).encode() + b"\n")
+def _reap(process: int, connection: socket.socket | None) -> None:
+    """Take the exit code of a child that has ended, and send it to its command."""
+    ended = os.waitid(os.P_PIDFD, process, os.WEXITED)
+    os.close(process)
+    if connection and ended:
+        code = ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
+        with connection, suppress(ConnectionError):
+            connection.sendall(f"{code}\n".encode())
 
 
-def _become(
-    launch: Launch, clock: MovableClock, connection: socket.socket, descriptors: Sequence[int]
-) -> NoReturn:
+def _fork(
+    listener: socket.socket, clock: MovableClock, children: dict[int, socket.socket | None]
+) -> None:
+    """Fork the process that the next connection asks for; add its descriptor to the children."""
+    connection, _ = listener.accept()
+    line, descriptors, _, _ = socket.recv_fds(connection, _CHUNK, 3)
+    while line and not line.endswith(b"\n"):
+        line += connection.recv(_CHUNK)
+    if not line:
+        connection.close()
+        return  # the caller has ended
+    launch = Launch(**json.loads(line))
+    child = os.fork()
+    if child == 0:
+        listener.close()
+        connection.close()
+        _become(launch, clock, descriptors)
+    process = os.pidfd_open(child)
+    for descriptor in descriptors:
+        os.close(descriptor)
+    with suppress(ConnectionError):
+        connection.sendall(json.dumps({"pid": child}).encode() + b"\n")
+    if not descriptors:
+        connection.close()
+    children[process] = connection if descriptors else None
+
+
+def _become(launch: Launch, clock: MovableClock, descriptors: Sequence[int]) -> NoReturn:
     """Turn a fork into the requested process."""
     code = 1
     try:
         _detach(launch, descriptors)
         _set_threads()
-        if descriptors:
-            threading.Thread(target=_end_with, args=(connection,), daemon=True).start()
-        else:
-            connection.close()
         if launch.clock:
             clock.attach(Path(launch.clock))
         sys.argv = [launch.module, *launch.arguments]
@@ -161,21 +184,10 @@ def _become(
             sys.stderr.flush()
         if launch.ended:
             Path(launch.ended).write_text(str(code))
-        if descriptors:
-            with suppress(ConnectionError):
-                connection.sendall(str(code).encode())
         os._exit(code)
 
 
-def _end_with(connection: socket.socket) -> None:
-    """Kill this process when the command that requested it ends."""
-    with suppress(ConnectionError):
-        connection.recv(1)
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
 def _detach(launch: Launch, descriptors: Sequence[int]) -> None:
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     # The background jobs of a shell ignore it, and so would their forks.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.setsid()

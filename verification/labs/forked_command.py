@@ -11,7 +11,7 @@ import sys
 
 
 def main() -> None:
-    """Ask for the process, wait for its end and end with its exit code."""
+    """Ask for the process, forward a request to stop it, and end with its exit code."""
     address, module, *arguments = sys.argv[1:]
     launch = {
         "module": module,
@@ -24,8 +24,12 @@ def main() -> None:
         connection.connect(address)
         socket.send_fds(connection, [json.dumps(launch).encode() + b"\n"], [0, 1, 2])
         with connection.makefile() as answers:
-            _, code = answers.readline(), answers.readline()
-    if not code:
+            started, code = answers.readline(), ""
+            if started:
+                pid = json.loads(started)["pid"]
+                signal.signal(signal.SIGTERM, lambda number, _: os.kill(pid, number))
+                code = answers.readline()
+    if not code or int(code) < 0:
         os.kill(os.getpid(), signal.SIGKILL)
     sys.exit(int(code))
 

@@ -3,8 +3,6 @@
 import json
 import os
 import shutil
-import subprocess
-import sys
 from contextlib import closing
 
 import pytest
@@ -12,25 +10,23 @@ import pytest
 from modnorm.errors import PreconditionError
 from services.aggregator.storage import database as database_module
 from services.aggregator.storage.database import Database
-from verification.labs.waiting import HANG_SECONDS
 
-MIGRATE = (sys.executable, "-m", "services.aggregator.migrate")
-SERVE = (sys.executable, "-m", "services.aggregator.server")
-
-
-def run(command, **changes):
-    ended = subprocess.run(
-        command,
-        env=os.environ | changes,
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=HANG_SECONDS,
-    )
-    return ended.returncode, ended.stderr
+MIGRATE = "services.aggregator.migrate"
+SERVE = "services.aggregator.server"
 
 
-def test_the_migration_program_migrates_and_ends(database_url):
+@pytest.fixture
+def run(start_module):
+    """Run a module to its end; returns its exit code and its stderr."""
+
+    def run(module, **changes):
+        ended = start_module(module, environment=os.environ | changes).finish()
+        return ended.returncode, ended.stderr
+
+    return run
+
+
+def test_the_migration_program_migrates_and_ends(run, database_url):
     with closing(Database(database_url)) as database:
         with pytest.raises(PreconditionError, match="has schema none"):
             database.check_schema()
@@ -39,7 +35,7 @@ def test_the_migration_program_migrates_and_ends(database_url):
     assert run(MIGRATE, MODNORM_DATABASE_URL=database_url)[0] == 0
 
 
-def test_a_database_that_does_not_answer_ends_it_with_an_error():
+def test_a_database_that_does_not_answer_ends_it_with_an_error(run):
     code, output = run(MIGRATE, MODNORM_DATABASE_URL="postgresql://nobody@127.0.0.1:1/none")
     assert code == 1
     (line,) = (json.loads(each) for each in output.splitlines() if "did not answer" in each)
@@ -97,7 +93,7 @@ def test_schemas_before_the_release_are_refused(database_url, revision):
             database.migrate()
 
 
-def test_an_aggregator_that_does_not_migrate_refuses_an_empty_database(tmp_path):
+def test_an_aggregator_that_does_not_migrate_refuses_an_empty_database(run, tmp_path):
     code, output = run(
         SERVE,
         MODNORM_DATABASE_URL=f"sqlite:///{tmp_path}/empty.db",

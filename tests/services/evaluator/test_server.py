@@ -1,7 +1,6 @@
 import asyncio
 import json
 import subprocess
-import sys
 import uuid
 from collections.abc import Callable
 
@@ -55,8 +54,8 @@ def test_a_worker_that_makes_room_ends_with_its_exit_code() -> None:
     assert caught.value.code == MAKES_ROOM
 
 
-def test_a_worker_that_ends_unasked_ends_the_process_with_an_error() -> None:
-    command = [sys.executable, "-c", WORKER_THAT_ENDS]
+def test_a_worker_that_ends_unasked_ends_the_process_with_an_error(python_code) -> None:
+    command = [*python_code, WORKER_THAT_ENDS]
     ended = subprocess.run(
         command, check=False, capture_output=True, text=True, timeout=HANG_SECONDS
     )

@@ -80,8 +80,8 @@ def shares(folder):
 
 
 @pytest.fixture
-def stub(tmp_path):
-    return (sys.executable, "-c", STUB, str(tmp_path))
+def stub(python_code, tmp_path):
+    return (*python_code, STUB, str(tmp_path))
 
 
 def serving(supervisor):
@@ -181,14 +181,14 @@ async def test_a_worker_that_stops_before_its_first_answer_is_restarted(tmp_path
         await until(lambda: len(notes(tmp_path)) > 1, "a new worker")
 
 
-def test_a_worker_does_not_outlive_its_supervisor(tmp_path):
+def test_a_worker_does_not_outlive_its_supervisor(python_code, tmp_path):
     """A killed supervisor still closes the pipe."""
     program = (
         "import threading; from services.evaluator.server import end_with_supervisor;"
         f"threading.Thread(target=end_with_supervisor, daemon=True).start();{STUB}"
     )
     environment = os.environ | {"MODNORM_BIND_ADDRESS": "127.0.0.1:0"}
-    command = [sys.executable, "-c", program, str(tmp_path)]
+    command = [*python_code, program, str(tmp_path)]
     path = tmp_path / "log"
     with (
         path.open("wb") as log,
@@ -201,13 +201,13 @@ def test_a_worker_does_not_outlive_its_supervisor(tmp_path):
         assert worker.returncode == 0
 
 
-def test_a_worker_ends_before_its_supervisor_with_its_own_exit_code(tmp_path):
+def test_a_worker_ends_before_its_supervisor_with_its_own_exit_code(python_code):
     program = (
         "import sys, threading, time; from services.evaluator.server import end_with_supervisor;"
         "threading.Thread(target=end_with_supervisor, daemon=True).start();"
         f"time.sleep(0.3); sys.exit({MAKES_ROOM})"
     )
-    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE) as worker:
+    with subprocess.Popen([*python_code, program], stdin=subprocess.PIPE) as worker:
         assert worker.wait(HANG_SECONDS) == MAKES_ROOM
 
 
@@ -287,9 +287,9 @@ def test_a_worker_is_not_killed_while_it_releases_its_job():
     assert celery_worker.JOIN_SECONDS + aggregator_calls.LAST_SECONDS < supervisor.STOP_SECONDS
 
 
-def test_invalid_devices_end_the_supervisor_with_a_log_line():
+def test_invalid_devices_end_the_supervisor_with_a_log_line(forks):
     ran = subprocess.run(
-        [sys.executable, "-m", "services.evaluator.supervisor"],
+        forks.command("services.evaluator.supervisor"),
         env=os.environ | {"MODNORM_DEVICES": "0,0"},
         check=False,
         capture_output=True,

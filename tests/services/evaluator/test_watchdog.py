@@ -3,7 +3,6 @@
 import asyncio
 import os
 import signal
-import sys
 import time
 from collections.abc import Callable
 from contextlib import asynccontextmanager
@@ -20,7 +19,7 @@ from verification.labs.waiting import wait_until
 
 AddJob = Callable[..., messages.Job]
 HANGING = """
-import sys, time
+import os, sys, time
 from pathlib import Path
 from modnorm.engines import load_engine
 from services.evaluator.replay_canary import PROMPTS
@@ -28,6 +27,7 @@ from services.evaluator.server import main
 
 def load(*told):
     hang, engine = Path(sys.argv[1]), load_engine(*told)
+    hang.with_name("worker").write_text(str(os.getpid()))
     generate = engine.generate
 
     def hung(prompts, limits, poll=None):
@@ -41,11 +41,12 @@ def load(*told):
 
 main(load)
 """
-"""A worker whose engine hangs after its first answer as long as a file exists."""
+"""A worker whose engine hangs after its first answer as long as a file exists, and its process id
+in a file."""
 
 
 @asynccontextmanager
-async def supervised(redis_url, target, hang, monkeypatch):
+async def supervised(command, redis_url, target, monkeypatch):
     changes = {
         "MODNORM_BROKER_URL": redis_url,
         "MODNORM_AGGREGATOR_TARGET": target,
@@ -57,7 +58,7 @@ async def supervised(redis_url, target, hang, monkeypatch):
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(worker_process, "FIRST_PAUSE", 0.1)
     settings = SupervisorSettings(bind_address="127.0.0.1:0", stop_grace=0.5, silence_seconds=1.5)
-    supervisor = Supervisor(settings, (), (sys.executable, "-c", HANGING, str(hang)))
+    supervisor = Supervisor(settings, (), command)
     await supervisor.start()
     try:
         yield lambda: getattr(supervisor._workers[0]._process, "pid", None)
@@ -70,12 +71,20 @@ async def until(condition, what):
 
 
 def test_a_candidate_of_a_killed_stopped_or_hanging_worker_is_redone_equally(
-    redis_url, target, aggregator, add_job: AddJob, runner: JobRunner, tmp_path, monkeypatch
+    redis_url,
+    target,
+    aggregator,
+    add_job: AddJob,
+    runner: JobRunner,
+    python_code,
+    tmp_path,
+    monkeypatch,
 ) -> None:
     add_job("undisturbed", max_tokens=300)
     run_job(runner, "undisturbed")
     expected = aggregator.reports["undisturbed"]
     app, hang = make_celery(redis_url), tmp_path / "hang"
+    command = (*python_code, HANGING, str(hang))
 
     def offer(token):
         """Offer the job as an aggregator does when its lease expired or was released."""
@@ -92,11 +101,11 @@ def test_a_candidate_of_a_killed_stopped_or_hanging_worker_is_redone_equally(
         await until(lambda: is_in_the_middle(token), "the middle of the candidate")
         before = worker()
         if signal_number is not None:
-            os.kill(before, signal_number)
+            os.kill(int((tmp_path / "worker").read_text()), signal_number)
         await until(lambda: worker() != before, "a new process")
 
     async def scenario():
-        async with supervised(redis_url, target, hang, monkeypatch) as worker:
+        async with supervised(command, redis_url, target, monkeypatch) as worker:
             hang.touch()
             await disturb(worker, 1, signal.SIGKILL)
             await disturb(worker, 2, signal.SIGSTOP)

@@ -16,6 +16,8 @@ if "threads" in sys.argv:
     sys.stdout.write(f"{torch.get_num_threads()}\n")
 if "kill" in sys.argv:
     os.kill(os.getpid(), signal.SIGKILL)
+if "stop" in sys.argv:
+    os.kill(os.getpid(), signal.SIGSTOP)
 if "sleep" in sys.argv:
     time.sleep(600)
 sys.exit(3)

@@ -72,8 +72,9 @@ def test_a_forked_command_has_the_descriptors_and_the_exit_code_of_its_process(s
     assert process.returncode == 3
 
 
-def test_a_killed_command_ends_its_process(start_probe):
-    with start_probe("sleep") as process:
+@pytest.mark.parametrize("state", ["sleep", "stop"])
+def test_a_killed_command_ends_its_process(start_probe, state):
+    with start_probe(state) as process:
         process.stderr.readline()
         process.kill()
         assert process.stdout.read()  # ends once nobody can write
@@ -84,3 +85,11 @@ def test_a_command_whose_process_is_killed_counts_as_killed(start_probe):
     with start_probe("kill") as process:
         process.communicate()
     assert process.returncode == -signal.SIGKILL
+
+
+def test_a_command_forwards_the_request_to_stop(start_probe):
+    with start_probe("sleep") as process:
+        process.stderr.readline()
+        process.terminate()
+        process.communicate()
+    assert process.returncode == -signal.SIGKILL  # of the signal, its process has no exit code

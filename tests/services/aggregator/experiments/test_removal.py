@@ -3,7 +3,6 @@
 import os
 import shutil
 import subprocess
-import sys
 import threading
 import time
 from signal import SIGKILL
@@ -178,13 +177,15 @@ remove_old.main(["--days", "90"])
 @pytest.mark.parametrize(
     "moment", ["after the rows", "before the files", "before the commit", "before the deletion"]
 )
-def test_a_killed_removal_is_completed_by_the_next(lab, database_url, monkeypatch, moment):
+def test_a_killed_removal_is_completed_by_the_next(
+    lab, database_url, python_code, monkeypatch, moment
+):
     world = lab.world
     parent = lab.create()
     lab.run(parent)  # it ends in 1970
     monkeypatch.setenv("MODNORM_DATABASE_URL", database_url)
     monkeypatch.setenv("MODNORM_STUDENT_DIR", str(world.students.root))
-    killed = [sys.executable, "-c", KILLED, moment]
+    killed = [*python_code, KILLED, moment]
     ended = subprocess.run(killed, env=os.environ, check=False, timeout=HANG_SECONDS)
     assert ended.returncode == -SIGKILL
     with pytest.raises(NotFoundError):
