@@ -29,6 +29,7 @@ IDLE_SECONDS = 30.0
 """Seconds without a statement after which Postgres aborts a transaction: its process was stopped
 or vanished, and others wait for its locks. The value is half a lease, so that workers keep their
 jobs. No transaction may compute that long between two statements."""
+_REMEDY, _START_REMEDY = "try again", "start the database, or correct MODNORM_DATABASE_URL"
 
 
 class Database:
@@ -71,7 +72,7 @@ class Database:
             UnavailableError: the database cannot be reached.
         """
         config = _config()
-        with self._transaction(), self._writer.begin() as connection:
+        with self._transaction(_START_REMEDY), self._writer.begin() as connection:
             lock_migrations(connection)
             config.attributes["connection"] = connection
             revision = _revision(connection)
@@ -89,7 +90,7 @@ class Database:
             PreconditionError: the schema has another revision.
             UnavailableError: the database cannot be reached.
         """
-        with self._transaction(), self._engine.connect() as connection:
+        with self._transaction(_START_REMEDY), self._engine.connect() as connection:
             revision = _revision(connection)
         _require_known(revision)
         needed = _scripts().get_current_head()
@@ -133,13 +134,13 @@ class Database:
         self._engine.dispose()
 
     @contextmanager
-    def _transaction(self) -> Iterator[None]:
+    def _transaction(self, remedy: str = _REMEDY) -> Iterator[None]:
         with self._idle:
             if self._closed:
                 raise UnavailableError("the database is closed")
             self._transactions += 1
         try:
-            with outages(self._engine.url, self._on_fault):
+            with outages(self._engine.url, self._on_fault, remedy):
                 yield
         finally:
             with self._idle:

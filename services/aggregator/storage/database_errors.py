@@ -26,8 +26,13 @@ _KIND = 0xFF
 
 
 @contextmanager
-def outages(url: URL, on_fault: OnFault | None) -> Iterator[None]:
+def outages(url: URL, on_fault: OnFault | None, remedy: str) -> Iterator[None]:
     """Convert outages and faults of the database inside the context.
+
+    Args:
+        url: The database.
+        on_fault: Called with a fault of an SQLite file.
+        remedy: What to do about an outage.
 
     Raises:
         UnavailableError: the database cannot be used now.
@@ -44,11 +49,11 @@ def outages(url: URL, on_fault: OnFault | None) -> Iterator[None]:
         if not _is_outage(error):
             raise
         raise UnavailableError(
-            f"the database did not answer: {_on_one_line(error)}", remedy="try again"
+            f"the database did not answer: {_on_one_line(error)}", remedy=remedy
         ) from error
     except PoolTimeoutError as error:
         raise UnavailableError(
-            f"all connections to the database are in use: {error}", remedy="try again"
+            f"all connections to the database are in use: {error}", remedy=remedy
         ) from error
 
 

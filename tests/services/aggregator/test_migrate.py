@@ -40,6 +40,7 @@ def test_a_database_that_does_not_answer_ends_it_with_an_error(run):
     assert code == 1
     (line,) = (json.loads(each) for each in output.splitlines() if "did not answer" in each)
     assert "Connection refused Is the server running" in line["event"]
+    assert line["event"].endswith("(start the database, or correct MODNORM_DATABASE_URL)")
     assert "Traceback" not in output
 
 
