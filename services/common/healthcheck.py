@@ -43,10 +43,9 @@ def main() -> int:
     parser.add_argument("service", nargs="?", default="", help="full name; default: the server")
     arguments = parser.parse_args()
     status = check(arguments.target, arguments.service)
-    if status == "SERVING":
-        return 0
-    sys.stderr.write(f"{arguments.target}: {status}\n")
-    return 1
+    serves = status == "SERVING"
+    print(f"{arguments.target}: {status}", file=sys.stdout if serves else sys.stderr)
+    return 0 if serves else 1
 
 
 if __name__ == "__main__":

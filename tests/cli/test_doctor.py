@@ -71,6 +71,12 @@ def test_a_lab_without_trainings_needs_no_trainer():
     assert "trainers" not in look(lambda _: answer())
 
 
+def test_a_lab_without_jobs_needs_no_busy_evaluator():
+    found = look(lambda _: status_pb2.GetStatusResponse(version=OWN))
+    assert found["evaluators"].verdict is Verdict.OK
+    assert found["evaluators"].detail == "no jobs wait; idle evaluators are not heard"
+
+
 def refusing(error):
     return lambda context: context.abort_with_status(rpc_status.to_status(to_status(error)))
 

@@ -79,6 +79,8 @@ def _workers(
 ) -> Finding:
     """Check that workers of a kind run if their jobs wait; idle workers send nothing."""
     check, busy = f"{kind}s", sum(worker.jobs > 0 for worker in workers)
+    if not workers and not pending:
+        return ok(check, f"no jobs wait; idle {check} are not heard")
     detail = f"{len(workers)} heard lately, {busy} at work, {pending} jobs wait"
     if busy or not pending:
         return ok(check, detail)

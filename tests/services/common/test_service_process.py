@@ -38,8 +38,11 @@ def aggregator(start_module, tmp_path):
 def test_a_service_stops_gracefully_and_logs_json(aggregator, number):
     process, address = aggregator
     command = [sys.executable, "-m", "services.common.healthcheck", address]
-    assert subprocess.run([*command, SERVICE], check=False).returncode == 0
-    unknown = subprocess.run([*command, "x"], check=False, capture_output=True, text=True)
+    known, unknown = (
+        subprocess.run([*command, name], check=False, capture_output=True, text=True)
+        for name in (SERVICE, "x")
+    )
+    assert (known.returncode, known.stdout) == (0, f"{address}: SERVING\n")
     assert (unknown.returncode, unknown.stderr) == (1, f"{address}: NOT_FOUND\n")
     process.process.send_signal(number)
     ended = process.finish()
