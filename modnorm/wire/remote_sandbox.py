@@ -15,7 +15,7 @@ from modnorm.wire.sandbox_conversions import (
     outcome_from_proto,
     program_to_proto,
 )
-from modnorm.wire.status import from_rpc_error
+from modnorm.wire.status import from_neighbour
 
 _MEASURE_SECONDS = 120.0
 _SERVICE = sandbox_pb2.DESCRIPTOR.services_by_name["SandboxService"].full_name
@@ -76,7 +76,7 @@ def _errors() -> Iterator[None]:
     try:
         yield
     except grpc.RpcError as error:
-        raise from_rpc_error(error) from error
+        raise from_neighbour(error, "sandbox") from error
     except InvalidInputError as error:
         # The token file cannot be read: the program and its experiment are not at fault.
         raise UnavailableError(error.message, field=error.field) from error

@@ -101,6 +101,20 @@ def from_rpc_error(error: grpc.RpcError, *, late: str = LATE) -> errors.ModnormE
     return from_status(status)
 
 
+def from_neighbour(error: grpc.RpcError, name: str) -> errors.ModnormError:
+    """Return the error of a call to a service that the own caller has not addressed.
+
+    The error names an unreachable service, since the caller does not know its address.
+    """
+    met = from_rpc_error(error)
+    if not isinstance(met, errors.UnreachableError):
+        return met
+    return errors.UnavailableError(
+        f"the {name} cannot be reached: {met.message}",
+        remedy=f"start the {name}, or correct its address in the settings of its callers",
+    )
+
+
 def from_status(status: status_pb2.Status) -> errors.ModnormError:
     """Return the error that `to_status` encoded."""
     kind: type[errors.ModnormError] = errors.ModnormError

@@ -22,7 +22,7 @@ from modnorm.v1.calibration_pb2_grpc import CalibrationServiceStub
 from modnorm.v1.sampling_pb2_grpc import SamplingServiceStub
 from modnorm.wire.channel import Credentials, Metadata
 from modnorm.wire.conversions import descriptor_from_proto, prompt_to_proto, spec_to_proto
-from modnorm.wire.status import from_rpc_error
+from modnorm.wire.status import from_neighbour
 from services.common.channels import CALL_SECONDS, MESSAGE_BYTES
 
 MODEL_SECONDS = 1_800.0
@@ -58,7 +58,7 @@ class Sampler:
                 field="task",
                 remedy="set a limit on task.selection and task.heldout, or remove long rows",
             )
-        with _errors():
+        with _errors("sampler"):
             return await self._stub.InspectModel(
                 request, timeout=MODEL_SECONDS, metadata=_metadata(self._credentials)
             )
@@ -84,7 +84,7 @@ class Sampler:
             method=message.method,
             profile_json=profile_json,
         )
-        with _errors():
+        with _errors("sampler"):
             response = await self._stub.BuildScaleMap(
                 request, timeout=MODEL_SECONDS, metadata=_metadata(self._credentials)
             )
@@ -126,7 +126,7 @@ class Sampler:
             scale_map_digest=scale_map_digest,
         )
         descriptors: list[Descriptor] = []
-        with _errors():
+        with _errors("sampler"):
             stream = self._stub.SampleDescriptors(
                 request, timeout=MODEL_SECONDS, metadata=_metadata(self._credentials)
             )
@@ -155,7 +155,7 @@ class Calibrator:
             NotFoundError: the profile is not stored.
         """
         request = calibration_pb2.GetProfileRequest(digest=digest)
-        with _errors():
+        with _errors("calibrator"):
             response = await self._stub.GetProfile(
                 request, timeout=CALL_SECONDS, metadata=_metadata(self._credentials)
             )
@@ -177,7 +177,7 @@ class Calibrator:
             task=spec.task.name,
             settings=message.calibration,
         )
-        with _errors():
+        with _errors("calibrator"):
             stream = self._stub.Calibrate(
                 request, timeout=CALIBRATION_SECONDS, metadata=_metadata(self._credentials)
             )
@@ -208,7 +208,7 @@ class Calibrator:
             profile_json=profile_json,
             matching=matching,
         )
-        with _errors():
+        with _errors("calibrator"):
             stream = self._stub.MeasureRadius(
                 request, timeout=CALIBRATION_SECONDS, metadata=_metadata(self._credentials)
             )
@@ -217,11 +217,11 @@ class Calibrator:
 
 
 @contextmanager
-def _errors() -> Iterator[None]:
+def _errors(name: str) -> Iterator[None]:
     try:
         yield
     except grpc.RpcError as error:
-        met = from_rpc_error(error)
+        met = from_neighbour(error, name)
         if isinstance(met, UnauthenticatedError | ForbiddenError):
             raise _refused(met) from error
         raise met from error

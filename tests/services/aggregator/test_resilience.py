@@ -2,10 +2,12 @@
 
 import asyncio
 
+import grpc.aio
 import pytest
 
-from modnorm.errors import UnreachableError
+from modnorm.errors import UnavailableError
 from modnorm.v1 import experiment_pb2
+from modnorm.wire.status import from_rpc_error
 from services.aggregator.storage.tables import Experiment
 from services.common.queue import make_celery, queued
 from verification.labs.waiting import HANG_SECONDS
@@ -165,12 +167,16 @@ async def test_a_service_outage_delays_an_experiment_visibly(start_lab, spec):
         found = await lab.get(created.id)
         assert found.state < SELECTING
         assert event.message == f"waiting: {found.waits_for}"
+        assert found.waits_for.startswith("the calibrator cannot be reached: cannot connect to ")
         await lab.cancel(created.id)
         assert (await lab.finish(created.id))[-1].state == CANCELLED
 
 
 async def test_without_the_sampler_nothing_is_created(start_lab, spec):
     async with start_lab(sampler_target="127.0.0.1:1") as lab:
-        async with lab.raises(UnreachableError):
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
             await lab.create(spec())
+        # A client would take an unreachable server for the one that it calls.
+        assert type(error := from_rpc_error(caught.value)) is UnavailableError
+        assert "the sampler cannot be reached: cannot connect to 127.0.0.1:1" in error.message
         assert not (await lab.list()).experiments

@@ -10,7 +10,7 @@ import grpc
 import grpc.aio
 import pytest
 
-from modnorm.errors import InvalidInputError, PreconditionError, UnreachableError
+from modnorm.errors import InvalidInputError, PreconditionError, UnavailableError
 from modnorm.spec import DataSpec
 from modnorm.tasks import get_task
 from modnorm.tasks.row_loading import load_rows
@@ -108,8 +108,10 @@ async def test_a_task_that_runs_programs_needs_a_sandbox_before_anything_is_stor
             await lab.create(spec(**changes))
         assert not (await lab.list()).experiments
     async with start_lab(sandbox_target="127.0.0.1:1") as lab:
-        async with lab.raises(UnreachableError):
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
             await lab.create(spec(**changes))
+        assert type(error := from_rpc_error(caught.value)) is UnavailableError
+        assert "the sandbox cannot be reached: cannot connect to 127.0.0.1:1" in error.message
         assert not (await lab.list()).experiments
 
 
