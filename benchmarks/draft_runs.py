@@ -8,7 +8,7 @@ For each method `modnorm tune` chooses the scale by one seed, with drafts. Then 
 the same spec without drafts, and with drafts in a new engine. Every candidate answers every row.
 FOLDER holds the rows as `TASK-selection.jsonl` and so on, as `benchmarks.worked_answers.train`
 writes them; without it the bundled rows are used. OUT/report.jsonl gets a line for each method:
-seconds a candidate, and how many scores, answers, experts and votes differ.
+seconds a candidate, and how many scores, votes and answers of both runs differ.
 
 For answers that differ the report states the gap between the two greatest logits where they first
 differ (`near_ties`). A small gap is a near-tie.
@@ -164,7 +164,9 @@ def compare(options: argparse.Namespace, method: str, radius: float) -> dict[str
     plain, drafted = (_directory(options, method, one) for one in (NONE, POPULATION))
     runs = [load_run(one) for one in (plain, drafted)]
     said = [_answers(one) for one in (plain, drafted)]
-    different = [key for key, one in said[0].items() if one.completion != said[1][key].completion]
+    # Experts that differ answered held-out rows in one of the runs only.
+    common = said[0].keys() & said[1].keys()
+    different = [key for key in common if said[0][key].completion != said[1][key].completion]
     scores = [[one.selection_reward for one in run.candidates] for run in runs]
     experts = [[ensemble.experts for ensemble in run.ensembles] for run in runs]
     votes = [[vote.answer for vote in run.votes()] for run in runs]
@@ -176,7 +178,7 @@ def compare(options: argparse.Namespace, method: str, radius: float) -> dict[str
         "method": method,
         "radius": radius,
         "seconds": {NONE: _seconds(plain), POPULATION: _seconds(drafted)},
-        "answers": len(said[0]),
+        "answers": len(common),
         "different_answers": len(different),
         "different_scores": _different(*scores),
         "experts": experts,
