@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -45,8 +45,9 @@ class Loading:
     """Directories that must contain local models; None allows any directory."""
     share: float = EngineSettings().gpu_memory_utilization
     """Share of a GPU's memory that an engine may take."""
-    lock: Path | None = None
-    """File that the workers of one GPU lock while they load: vLLM measures free memory."""
+    locks: Sequence[Path] = ()
+    """Files to lock while a model loads: vLLM measures free memory, so the workers of one GPU
+    share a file. Workers that share several have them in the same order."""
     may_make_room: bool = False
     """Whether the worker ends when a model does not fit its share."""
     load: LoadEngine = load_engine
@@ -202,9 +203,7 @@ class ModelCache:
     @contextmanager
     def _exclusive(self, poll: Callable[[], None]) -> Iterator[None]:
         """Let the workers of one GPU load one after the other."""
-        lock = hold(self._loading.lock, poll) if self._loading.lock else None
-        try:
+        with ExitStack() as held:
+            for path in self._loading.locks:
+                held.callback(hold(path, poll).release)
             yield
-        finally:
-            if lock is not None:
-                lock.release()
