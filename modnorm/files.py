@@ -100,6 +100,11 @@ def read_text(path: Path, *, most: int) -> str:
         ) from error
 
 
+def read_fault(error: Exception) -> str:
+    """Return why a file cannot be read; the caller names the path."""
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
+
+
 def partial_path(path: Path) -> Path:
     """Return the temporary path of a file that is being written; a kill may leave it behind."""
     return path.with_name(f".{path.name}.part")

@@ -24,6 +24,7 @@ from modnorm.analysis.run_folders import not_a_run
 from modnorm.analysis.uncertainty import ConfidenceInterval
 from modnorm.arguments import require_path, require_several
 from modnorm.errors import InvalidInputError
+from modnorm.files import read_fault
 from modnorm.tasks.registry import get_stored_task
 
 _PROFILE, _PROMPTS, _HELDOUT = "profile", "prompts", "held-out rows"
@@ -135,7 +136,7 @@ def load_results(directory: Path | str) -> Results:
         document = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise InvalidInputError(
-            f"cannot read {path}: {error}",
+            f"cannot read {path}: {read_fault(error)}",
             field="directory",
             remedy="name the folder that a finished run was written to; the searches of a "
             "distillation are in its folder `rounds`",

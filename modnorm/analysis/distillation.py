@@ -11,6 +11,7 @@ from modnorm.analysis.parquet_files import count_answers
 from modnorm.analysis.run_data import BaseRow, CandidateRow, EnsembleRow
 from modnorm.analysis.uncertainty import ConfidenceInterval, accuracy_interval
 from modnorm.errors import InvalidInputError
+from modnorm.files import read_fault
 
 SCHEMA: Literal["modnorm-distillation-1"] = "modnorm-distillation-1"
 FILE = "distillation.json"
@@ -172,7 +173,7 @@ def load_distillation(directory: Path) -> DistillationDocument:
         document = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise InvalidInputError(
-            f"cannot read {path}: {error}",
+            f"cannot read {path}: {read_fault(error)}",
             field="directory",
             remedy="name the folder that a finished distillation was written to",
         ) from error

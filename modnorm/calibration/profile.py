@@ -13,7 +13,7 @@ from modnorm.calibration.maps import layer_maps
 from modnorm.calibration.profile_schema import MAX_PROFILE_BYTES, Document, parse_document
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.errors import InvalidInputError
-from modnorm.files import canonical_json, read_text
+from modnorm.files import canonical_json, read_fault, read_text
 
 FINGERPRINT_DIGITS = 16
 """Leading digits of the digest that identify a profile in published results."""
@@ -61,7 +61,7 @@ class Profile:
         try:
             text = read_text(path, most=MAX_PROFILE_BYTES)
         except (OSError, ValueError) as error:
-            raise _fault(f"cannot read {path}: {error}") from error
+            raise _fault(f"cannot read {path}: {read_fault(error)}") from error
         return cls.from_json(text)
 
     def to_json(self) -> str:

@@ -16,7 +16,7 @@ from modnorm.analysis.published_analysis import analyze_published
 from modnorm.analysis.run_folders import finished_runs
 from modnorm.analysis.run_tables import tabulate_runs
 from modnorm.analysis.table_files import write_table
-from modnorm.cli.console import emit_json, stderr, stdout, table
+from modnorm.cli.console import amount, emit_json, stderr, stdout, table
 from modnorm.errors import InvalidInputError
 
 _INTERVALS = (
@@ -89,7 +89,7 @@ def _show(analysis: Analysis, written: WrittenAnalysis, check: pd.DataFrame, out
     if len(check):
         stdout().print()
         stdout().print(_table(check, list(check.columns)))
-    counts = f"{len(written.tables)} tables and {len(written.figures)} figures"
+    counts = f"{amount(len(written.tables), 'table')} and {amount(len(written.figures), 'figure')}"
     stderr().print(f"{counts} written to {out}", soft_wrap=True)
 
 

@@ -53,6 +53,11 @@ def as_dict(message: "Message") -> dict[str, object]:
     )
 
 
+def amount(number: int, noun: str) -> str:
+    """Return a number of things: `1 answer`, `2,000 answers`."""
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")
+
+
 def percent(fraction: float | None) -> str:
     """Return a metric as people write it: `41.5 %`."""
     return "-" if fraction is None else f"{100 * fraction:.1f} %"

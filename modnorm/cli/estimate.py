@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from modnorm.cli.console import emit_json
+from modnorm.cli.console import amount, emit_json
 from modnorm.cli.options import Json, Seed, SpecFile, read_spec, seeded
 
 if TYPE_CHECKING:
@@ -47,13 +47,15 @@ def plan(
         emit_json({**asdict(estimate), "workers": workers})
         return
     _show(estimate, workers)
+    if spec.distillation is not None:
+        typer.echo("Trainings come on top.")
 
 
 def _show(estimate: "CostEstimate", workers: int) -> None:
     hours = "not known: the model is not on this machine; name a finished run with --like"
     if estimate.hours is not None:
         hours = (
-            f"about {_duration(estimate.hours / workers)} with {_count(workers)}, "
+            f"about {rough_time(estimate.hours / workers)} with {amount(workers, 'worker')}, "
             f"from {estimate.basis}"
         )
     rows = {
@@ -67,12 +69,11 @@ def _show(estimate: "CostEstimate", workers: int) -> None:
         typer.echo(f"{name:22}{figure}")
 
 
-def _duration(hours: float) -> str:
+def rough_time(hours: float) -> str:
     """Return a rough time in the unit that suits it."""
-    if hours >= 2:
+    minutes = 60 * hours
+    if minutes >= 120:
         return f"{hours:,.1f} hours"
-    return f"{60 * hours:.0f} minutes" if hours >= 1 / 30 else f"{3600 * hours:.0f} seconds"
-
-
-def _count(workers: int) -> str:
-    return "1 worker" if workers == 1 else f"{workers:,} workers"
+    if minutes >= 1.5:
+        return f"{minutes:.0f} minutes"
+    return "a minute" if minutes >= 0.75 else f"{max(2, 60 * minutes):.0f} seconds"

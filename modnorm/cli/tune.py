@@ -51,18 +51,19 @@ def tune(  # noqa: PLR0913 - each argument is an option of the command
     an interrupted one; a finer grid reuses the trials of a coarser one. A spec may name the
     artifact, DIR/radius.json, instead of a radius.
     """
-    from modnorm.cli.tune_plan import plan_trials
+    from modnorm.cli.tune_plan import naming_options, plan_trials
 
     spec = read_unsettled_spec(spec_file)
-    specs = plan_trials(
-        spec,
-        radii=sorted(numbers(radii, "radii", float)),
-        seeds=numbers(seeds, "seeds", int),
-        heldout=heldout,
-        ensemble_size=ensemble_size,
-    )
-    if server is None:
-        check_spec(specs[0], spec_file)
+    with naming_options():
+        specs = plan_trials(
+            spec,
+            radii=sorted(numbers(radii, "radii", float)),
+            seeds=numbers(seeds, "seeds", int),
+            heldout=heldout,
+            ensemble_size=ensemble_size,
+        )
+        if server is None:
+            check_spec(specs[0], spec_file)
     home = home_of(spec_file, "tune", out)
     with held(home):
         from modnorm.cli.tune_work import try_all

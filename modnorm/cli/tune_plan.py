@@ -1,12 +1,34 @@
 """The trials of `modnorm tune`, checked before a lab is used."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from modnorm.cli.options import settings
 from modnorm.client.development import check_development_rows
 from modnorm.client.tuning import development_rows, trial_spec
-from modnorm.errors import InvalidInputError
+from modnorm.errors import InvalidInputError, ModnormError
 from modnorm.spec import DataSpec, ExperimentSpec
+
+_OPTIONS = {
+    "task.heldout": "heldout",
+    "method.radius": "radii",
+    "population.seed": "seeds",
+    "population.ensemble_sizes": "ensemble-size",
+}
+"""Option that sets a field of every trial, whatever the spec says."""
+
+
+@contextmanager
+def naming_options() -> Iterator[None]:
+    """Name the option instead of the spec's field in the error of a trial."""
+    try:
+        yield
+    except ModnormError as error:
+        for field, option in _OPTIONS.items():
+            if f"{error.field}.".startswith(f"{field}."):
+                error.field = f"{option}{(error.field or '').removeprefix(field)}"
+                error.place = None
+        raise
 
 
 def plan_trials(

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from modnorm.checkpoint.prompts import PromptEncoder
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.errors import ConflictError, InvalidInputError, NotFoundError
-from modnorm.files import read_text
+from modnorm.files import read_fault, read_text
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.checkpoint_export import candidate_digests
 from modnorm.perturbation.descriptor import Descriptor
@@ -151,9 +151,10 @@ def read_ensemble_manifest(path: Path) -> EnsembleManifest:
     except ValidationError as error:
         fault = error.errors(include_url=False)[0]
         where = ".".join(str(step) for step in fault["loc"])
-        raise _refused(path, f"{where}: {plain_words(fault)}") from error
+        words = plain_words(fault)
+        raise _refused(path, f"{where}: {words}" if where else words) from error
     except (OSError, ValueError) as error:
-        raise _refused(path, str(error)) from error
+        raise _refused(path, read_fault(error)) from error
     scale_map = _scale_map(path, content)
     experts = tuple(_expert(path, part, scale_map) for part in content.experts)
     model, prompt = content.model, content.prompt

@@ -9,9 +9,10 @@ from typing import Self
 from pydantic import TypeAdapter, ValidationError
 
 from modnorm.errors import InvalidInputError
-from modnorm.files import canonical_json, read_text
+from modnorm.files import canonical_json, read_fault, read_text
 from modnorm.radius.artifact_schema import Document, GridDocument, MatchingDocument
 from modnorm.spec import ExperimentSpec, RadiusSource
+from modnorm.spec.fault_messages import plain_words
 
 _DOCUMENT: TypeAdapter[GridDocument | MatchingDocument] = TypeAdapter(Document)
 _MAX_BYTES = 64 * 2**20
@@ -40,8 +41,9 @@ class RadiusArtifact:
             return cls.of(_DOCUMENT.validate_json(text))
         except ValidationError as error:
             fault = error.errors(include_url=False, include_input=False)[0]
-            path = "".join(f"{step}." for step in fault["loc"]).removesuffix(".")
-            reason = fault["msg"].removeprefix("Value error, ")
+            unnamed = fault.get("ctx", {}).get("discriminator", "").strip("'")
+            path = ".".join(map(str, (*fault["loc"], unnamed))).strip(".")
+            reason = plain_words(fault)
             location = f"{path}: " if path else ""
             raise _fault(f"not a radius artifact: {location}{reason}") from error
 
@@ -55,7 +57,7 @@ class RadiusArtifact:
         try:
             text = read_text(path, most=_MAX_BYTES)
         except (OSError, ValueError) as error:
-            raise _fault(f"cannot read {path}: {error}") from error
+            raise _fault(f"cannot read {path}: {read_fault(error)}") from error
         return cls.from_json(text)
 
     def to_json(self) -> str:

@@ -32,14 +32,18 @@ def check_scales(radii: Sequence[float], sigma: float) -> None:
         InvalidInputError: a radius or sigma is out of range, there are no or too many radii, or a
             radius is repeated.
     """
+    if not 0 < len(radii) <= MAX_RADII:
+        raise InvalidInputError(
+            f"there are {len(radii)} radii", field="radii", remedy=f"give 1 to {MAX_RADII}"
+        )
     for name, values in (("radii", radii), ("sigma", (sigma,))):
-        in_range = all(MIN_RADIUS <= value <= MAX_RADIUS for value in values)
-        if not 0 < len(values) <= MAX_RADII or not in_range:
-            raise InvalidInputError(
-                f"must be at most {MAX_RADII} numbers from {MIN_RADIUS:g} to {MAX_RADIUS:g}",
-                field=name,
-                remedy="for example the paper's: --radii 0.08,0.16,0.32 --sigma 0.0005",
-            )
+        for value in values:
+            if not MIN_RADIUS <= value <= MAX_RADIUS:
+                raise InvalidInputError(
+                    f"must be from {MIN_RADIUS:g} to {MAX_RADIUS:g}, not {value:g}",
+                    field=name,
+                    remedy="for example the paper's: --radii 0.08,0.16,0.32 --sigma 0.0005",
+                )
     if len(set(radii)) < len(radii):
         raise InvalidInputError(
             "a radius is repeated", field="radii", remedy="name each radius once"

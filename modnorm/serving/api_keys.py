@@ -4,7 +4,7 @@ import hmac
 from pathlib import Path
 
 from modnorm.errors import InvalidInputError
-from modnorm.files import read_text
+from modnorm.files import read_fault, read_text
 from modnorm.serving.api_errors import ApiError
 
 _MOST_BYTES = 2**18
@@ -56,7 +56,9 @@ def read_keys(path: Path) -> ApiKeys:
     try:
         lines = [line.strip() for line in read_text(path, most=_MOST_BYTES).splitlines()]
     except (OSError, ValueError) as error:
-        raise InvalidInputError(f"cannot read {path}: {error}", field="api-keys") from error
+        raise InvalidInputError(
+            f"cannot read {path}: {read_fault(error)}", field="api-keys"
+        ) from error
     keys = tuple(line for line in lines if line and not line.startswith("#"))
     if not keys or min(map(len, keys)) < _SHORTEST:
         raise InvalidInputError(

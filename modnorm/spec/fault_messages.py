@@ -213,7 +213,7 @@ def _place(kind: type[BaseModel], fault: ErrorDetails) -> list[int | str]:
             place, _ = _walk(kind, fault["loc"][:-1])
             place.append(fault["loc"][-1])
         case section.FIELD_FAULT:
-            place.append(fault["ctx"]["field"])
+            place.extend(fault["ctx"]["field"].split("."))
         case "union_tag_invalid" | "union_tag_not_found":
             place.append(fault["ctx"]["discriminator"].strip("'"))
     return place

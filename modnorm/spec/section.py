@@ -20,7 +20,7 @@ _INVISIBLE = frozenset({"Cc", "Cf", "Zl", "Zp"})
 
 
 def field_fault(field: str, message: str) -> PydanticCustomError:
-    """Return the error of one field, for a rule about several fields of a section."""
+    """Return the error of one field, by its path, for a rule about several fields of a section."""
     return PydanticCustomError(FIELD_FAULT, "{message}", {"message": message, "field": field})
 
 

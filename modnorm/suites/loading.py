@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from modnorm.client.radius import carry_radius
 from modnorm.errors import InvalidInputError
-from modnorm.files import MAX_YAML_BYTES, read_text
+from modnorm.files import MAX_YAML_BYTES, read_fault, read_text
 from modnorm.hints import one_of
 from modnorm.spec import read_yaml
 from modnorm.spec.fault_messages import first_fault
@@ -38,6 +38,12 @@ def load_suite(path: str | PathLike[str], settings: Sequence[Fragment] = ()) -> 
     """
     file = Path(path)
     content = _with_parts(_read(file, "suite"), file)
+    if {"task", "method"} <= content.keys():
+        raise InvalidInputError(
+            f"{file} is the spec of one experiment, not a suite",
+            field="suite",
+            remedy="run it with `modnorm run`, or name a file with `axes`",
+        )
     try:
         suite = Suite.model_validate(content)
     except ValidationError as error:
@@ -90,7 +96,7 @@ def _read(path: Path, field: str) -> dict[str, object]:
     try:
         content = read_yaml(read_text(path, most=MAX_YAML_BYTES))
     except (OSError, ValueError) as error:
-        raise InvalidInputError(f"cannot read {path}: {error}", field=field) from error
+        raise InvalidInputError(f"cannot read {path}: {read_fault(error)}", field=field) from error
     if not isinstance(content, dict):
         raise InvalidInputError(f"{path} is not a YAML mapping", field=field)
     return content

@@ -4,10 +4,11 @@ Every combination of one option of each axis and one seed is a cell. A cell is a
 experiment spec: the base, the options in the order of the axes, then the matching overrides.
 """
 
+import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Annotated, Self
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from modnorm.spec.section import Name
 from modnorm.suites.table_specs import SuiteSection, TableSpec
@@ -64,10 +65,16 @@ class SharedProfile(SuiteSection):
     """Option whose cells calibrate; other cells wait for the profile of the same model."""
 
 
+def _is_folder_name(name: str) -> str:
+    if not re.fullmatch("[a-z0-9][a-z0-9-]*", name):
+        raise ValueError(f"{name!r} must be of a-z, 0-9 and -, the first no - (my-suite)")
+    return name
+
+
 class Suite(SuiteSection):
     """The content of a suite file."""
 
-    name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]*$", max_length=60)
+    name: Annotated[str, Field(max_length=60), AfterValidator(_is_folder_name)]
     title: Name
     source: str = ""
     """Place in the paper."""

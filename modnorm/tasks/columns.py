@@ -1,6 +1,8 @@
 """Checks of the columns of raw rows, shared by the tasks."""
 
+import json
 from collections.abc import Mapping
+from contextlib import suppress
 
 from modnorm.errors import InvalidInputError
 
@@ -29,13 +31,22 @@ def optional_text(raw: Mapping[str, object], column: str) -> str:
     return _encodable(value, column)
 
 
+def listed(raw: Mapping[str, object], column: str) -> object:
+    """Return a column; the text of a JSON list, as in CSV files, is returned as the list."""
+    value = raw.get(column)
+    if isinstance(value, str):
+        with suppress(ValueError, RecursionError):
+            return json.loads(value)
+    return value
+
+
 def texts(raw: Mapping[str, object], column: str) -> list[str]:
-    """Return a column that holds a list of at least one text.
+    """Return a column that holds a list of at least one text; see `listed`.
 
     Raises:
         InvalidInputError: the column is no list of texts, or it is empty.
     """
-    value = raw.get(column)
+    value = listed(raw, column)
     if not isinstance(value, list) or not value:
         raise InvalidInputError("must be a list of texts", field=column)
     return [text({column: item}, column) for item in value]

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import cast
 
 from modnorm.errors import InvalidInputError
+from modnorm.tasks import columns
 from modnorm.tasks.arithmetic import (
     BASIC,
     PYTHON,
@@ -66,7 +67,7 @@ class Countdown:
         Raises:
             InvalidInputError: a column is missing or malformed.
         """
-        numbers = raw.get("numbers")
+        numbers = columns.listed(raw, "numbers")
         if not isinstance(numbers, list) or not numbers or not all(map(_is_number, numbers)):
             raise InvalidInputError(
                 f"must be a list of integers from 0 to {MAX_NUMBER}", field="numbers"

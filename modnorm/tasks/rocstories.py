@@ -82,7 +82,7 @@ class RocStories:
         if "sentence1" in raw:
             return _shuffled(raw)
         sentences = _sentences(raw)
-        order = raw.get("gold_order")
+        order = columns.listed(raw, "gold_order")
         if not isinstance(order, list) or not _is_order(order):
             raise InvalidInputError("must be the numbers 0 to 4 in some order", field="gold_order")
         return {

@@ -229,7 +229,13 @@ def _check_heading(names: Sequence[str], source: str, field: str) -> None:
 
 def _decode(text: str | bytes, place: str, field: str, remedy: str | None = None) -> object:
     try:
+        if isinstance(text, bytes):  # `json.loads` would take UTF-16 and UTF-32 too
+            text = text.decode("utf-8-sig")
         return json.loads(text, parse_constant=_refuse_constant)
+    except UnicodeDecodeError as error:
+        raise InvalidInputError(
+            f"{place} is no UTF-8 text: {error}", field=field, remedy="save it as UTF-8"
+        ) from error
     except (ValueError, RecursionError) as error:
         raise InvalidInputError(
             f"{place}: not valid JSON: {_reason(error)}", field=field, remedy=remedy

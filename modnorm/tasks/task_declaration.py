@@ -15,6 +15,7 @@ A declaration is data: nothing in it is executed. Regular expressions are RE2's,
 linear in the searched text. So every completion can be judged, with the same result everywhere.
 """
 
+import re
 import string
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,12 +26,15 @@ import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from modnorm.errors import InvalidInputError
+from modnorm.files import read_fault
 from modnorm.spec import MAX_DECLARATION, compose_yaml, read_yaml
 from modnorm.spec.fault_messages import plain_faults
+from modnorm.spec.section import field_fault
 from modnorm.spec.yaml_text import line_of
 from modnorm.tasks.catalogue import DATASETS
 
 _SUFFIXES = (".yaml", ".yml")
+_NAME = re.compile(r"[a-z][a-z0-9_-]{0,63}")
 _MAX_DEPTH = 16
 """Nesting of mappings and lists; a declaration needs four levels."""
 
@@ -61,9 +65,18 @@ def _compiles(pattern: str) -> str:
 
 
 def _is_free(name: str) -> str:
+    if not _NAME.fullmatch(name):
+        raise ValueError(
+            f"{name!r} must be up to 64 of a-z, 0-9, - and _, the first a letter (capitals-2)"
+        )
     if name in DATASETS:
         raise ValueError(f"{name} is a task of the paper; take another name")
     return name
+
+
+def _is_template(text: str) -> str:
+    _columns_of(text)
+    return text
 
 
 class _Section(BaseModel):
@@ -73,8 +86,8 @@ class _Section(BaseModel):
 class Prompt(_Section):
     """Messages with {column} for the text of a row's column; {{ and }} are braces."""
 
-    system: str | None = None
-    user: str = Field(min_length=1)
+    system: Annotated[str, AfterValidator(_is_template)] | None = None
+    user: Annotated[str, Field(min_length=1), AfterValidator(_is_template)]
 
 
 class Extraction(_Section):
@@ -88,9 +101,7 @@ class Extraction(_Section):
 class Declaration(_Section):
     """The content of a task file."""
 
-    name: Annotated[
-        str, Field(pattern=r"^[a-z][a-z0-9_-]{0,63}$", strict=True), AfterValidator(_is_free)
-    ]
+    name: Annotated[str, Field(strict=True), AfterValidator(_is_free)]
     max_tokens: int = Field(ge=1, le=131_072)
     columns: tuple[str, ...] = Field(min_length=1)
     """Text columns of the rows; others are dropped."""
@@ -102,12 +113,16 @@ class Declaration(_Section):
 
     @model_validator(mode="after")
     def _columns_exist(self) -> "Declaration":
-        used = {self.answer}
-        for template in filter(None, (self.prompt.system, self.prompt.user)):
-            used |= _columns_of(template)
-        missing = sorted(used - set(self.columns))
-        if missing:
-            raise ValueError(f"columns: {', '.join(missing)} used but not listed")
+        named = {
+            "prompt.system": _columns_of(self.prompt.system or ""),
+            "prompt.user": _columns_of(self.prompt.user),
+            "answer": {self.answer},
+        }
+        for field, names in named.items():
+            for name in sorted(names - set(self.columns)):
+                raise field_fault(
+                    field, f"{name!r} is not one of the columns: {', '.join(self.columns)}"
+                )
         return self
 
     @property
@@ -118,13 +133,21 @@ class Declaration(_Section):
 
 
 def _columns_of(template: str) -> set[str]:
-    """Return the columns in a template."""
+    """Return the columns in a template.
+
+    Raises:
+        ValueError: it is no template.
+    """
     names = set()
-    for _, name, form, conversion in string.Formatter().parse(template):
+    try:
+        parts = list(string.Formatter().parse(template))
+    except ValueError as error:
+        raise ValueError(f"{error}; write braces as {{{{ and }}}}") from error
+    for _, name, form, conversion in parts:
         if form or conversion:
-            raise ValueError(f"prompt: write {{{name}}} without ! or :")
+            raise ValueError(f"write {{{name}}} without ! or :")
         if name == "":
-            raise ValueError("prompt: {} names no column; write braces as {{ and }}")
+            raise ValueError("{} names no column; write braces as {{ and }}")
         if name is not None:
             names.add(name)
     return names
@@ -148,7 +171,9 @@ def read_declaration(path: Path) -> str:
             raise _too_large(path)
         return content.decode("utf-8-sig").replace("\r\n", "\n")
     except (OSError, UnicodeDecodeError) as error:
-        raise InvalidInputError(f"cannot read {path}: {error}", field="task.name") from error
+        raise InvalidInputError(
+            f"cannot read {path}: {read_fault(error)}", field="task.name"
+        ) from error
 
 
 def _too_large(path: Path) -> InvalidInputError:

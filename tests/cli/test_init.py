@@ -2,9 +2,12 @@
 
 from inspect import signature
 
+import pytest
 import yaml
 
 from modnorm.cli.commands import COMMANDS
+from modnorm.cli.console import amount
+from modnorm.cli.estimate import rough_time
 from modnorm.cli.match import match
 from modnorm.perturbation.methods import METHODS
 from modnorm.spec import ExperimentSpec, load_spec
@@ -96,6 +99,21 @@ def test_plan_counts_jobs_tokens_and_hours(modnorm, modnorm_json, tmp_path):
     assert estimate["tokens"] == 128 * estimate["evaluations"]
     assert 0 < estimate["hours"] < 1
     assert "jobs, at most         24\n" in modnorm("plan", file)[1]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        *((0, "2 seconds"), (40, "40 seconds"), (61, "a minute"), (89, "a minute")),
+        *((90, "2 minutes"), (7_100, "118 minutes"), (9_000, "2.5 hours")),
+    ],
+)
+def test_rough_times_have_the_unit_that_suits_them(seconds, text):
+    assert rough_time(seconds / 3600) == text
+
+
+def test_a_number_of_things_has_its_plural():
+    assert [amount(n, "table") for n in (0, 1, 2_000)] == ["0 tables", "1 table", "2,000 tables"]
 
 
 def test_plan_counts_the_updates_of_an_iterative_method(modnorm_json):

@@ -53,11 +53,17 @@ def test_an_address_that_others_reach_needs_keys(refusal, trained, tmp_path):
     err = refusal("serve", trained, "--host", "0.0.0.0")
     assert err.startswith("error: api-keys: ")
     err = refusal("serve", trained, "--api-keys", tmp_path / "absent")
-    assert err.startswith("error: api-keys: cannot read ")
+    absent = tmp_path / "absent"
+    assert err == f"error: api-keys: cannot read {absent}: No such file or directory\n"
 
 
 def test_what_is_no_manifest_is_not_rebuilt(refusal, tmp_path):
     (tmp_path / "file").write_text("{}")
     err = refusal("rebuild", tmp_path / "file", "--out", tmp_path / "out")
     assert err.startswith(f"error: manifest: {tmp_path / 'file'} is no manifest of an ensemble")
+    (tmp_path / "file").write_text("model: tiny-thicket")
+    err = refusal("rebuild", tmp_path / "file", "--out", tmp_path / "out")
+    assert "is no manifest of an ensemble: Invalid JSON: " in err
+    err = refusal("rebuild", tmp_path / "absent", "--out", tmp_path / "out")
+    assert "is no manifest of an ensemble: No such file or directory (name " in err
     assert not (tmp_path / "out").exists()

@@ -157,3 +157,11 @@ def test_a_suite_at_fault_is_refused_before_anything_is_made(refusal, tmp_path):
     err = refusal("suite", "run", file, "--out", tmp_path / "out")
     assert err.startswith("error: a: ")
     assert not (tmp_path / "out").exists()
+
+
+def test_a_file_that_is_no_suite_is_named_with_the_remedy(refusal, tmp_path):
+    absent = tmp_path / "absent.yaml"
+    err = refusal("suite", "plan", absent)
+    assert err == f"error: suite: cannot read {absent}: No such file or directory\n"
+    err = refusal("suite", "run", EXAMPLES / "demo-randopt.yaml")
+    assert "is the spec of one experiment, not a suite (run it with `modnorm run`, " in err

@@ -36,6 +36,24 @@ def test_development_rows_at_fault_are_named(refused):
     assert err.startswith("error: heldout.ofset: ")
 
 
+@pytest.mark.parametrize(
+    ("options", "fault"),
+    [
+        (("--radii", "-0.1,0.3"), "radii: must be from "),
+        (("--radii", "1", "--seeds", "-4"), "seeds: "),
+        (("--radii", "1", "--ensemble-size", 9), "ensemble-size: K = 9 is greater than "),
+        (("--radii", "1", "--heldout", "absent.jsonl"), "heldout.source: there is no file "),
+        (
+            ("--radii", "1", "--heldout", "{source: 'bundled:countdown-development', limit: 999}"),
+            "heldout.limit: ",
+        ),
+    ],
+)
+def test_an_option_at_fault_is_named_and_no_line_of_the_spec(refused, options, fault):
+    given = options if "--heldout" in options else (*options, "--heldout", ROWS)
+    assert refused(*given).startswith(f"error: {fault}")
+
+
 def test_an_ensemble_of_nobody_is_refused(refused):
     assert "--ensemble-size" in refused("--radii", "1", "--ensemble-size", 0)
 

@@ -34,7 +34,7 @@ def test_an_option_may_be_a_part_or_several(write, tmp_path):
         ({"axes": {"task": {"a": "puzzles"}}}, "axes.task.a", "no part named 'puzzles'"),
         ({"base": ["nothing"]}, "base", "no part named 'nothing'"),
         ({"parts": "absent.yaml"}, "parts", "cannot read"),
-        ({"name": "No Name"}, "name", "match"),
+        ({"name": "No Name"}, "name", "'No Name' must be of a-z, 0-9 and -"),
         ({"seeds": []}, "seeds", "at least 1"),
         ({"seeds": [1, 1]}, "suite", "seeds: name each seed once"),
         ({"axes": {"seed": {"a": {}}}}, "suite", "cannot name an axis"),

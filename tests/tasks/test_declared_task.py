@@ -138,12 +138,15 @@ def test_a_long_completion_is_searched_at_the_relevant_end(declare, match, seen)
 @pytest.mark.parametrize(
     ("changes", "fault"),
     [
-        ({"name": "My Task"}, "name"),
+        ({"name": "My Task"}, "name: 'My Task' must be up to 64 of a-z"),
         ({"max_tokens": 0}, "max_tokens"),
-        ({"answer": "city"}, "city used but not listed"),
-        ({"prompt": {"user": "{town}"}}, "town used but not listed"),
-        ({"prompt": {"user": "{country.__class__}"}}, "not listed"),
-        ({"prompt": {"user": "{"}}, "format string"),
+        ({"answer": "city"}, "answer: 'city' is not one of the columns: country, capital"),
+        ({"prompt": {"user": "{town}"}}, "prompt.user: 'town' is not one of the columns"),
+        ({"prompt": {"user": "{country.__class__}"}}, "is not one of the columns"),
+        (
+            {"prompt": {"user": "{"}},
+            "prompt.user: Single '{' encountered in format string; write",
+        ),
         ({"prompt": {"user": "{}"}}, "names no column"),
         ({"extract": {"regex": "("}}, "no regular expression"),
         ({"extract": {"regex": "(a)(b)"}}, "one group"),
@@ -171,7 +174,7 @@ def test_a_faulty_declaration_is_refused(declare, changes, fault):
         ("[country, capital]", "country, capital", "line 7: columns: must be a list"),
         ("match: last", "match: some", "line 19: extract.match"),
         ("match: last", "last: true", "line 19: extract.last: there is no such field here"),
-        ("answer: capital", "answer: city", "line 3: the file: columns: city"),
+        ("answer: capital", "answer: city", "line 16: answer: 'city' is not one of the columns"),
     ],
 )
 def test_faults_name_line_and_field(tmp_path, old, new, place):

@@ -3,7 +3,9 @@ import pytest
 from pyarrow.parquet import write_table
 
 from modnorm.errors import InvalidInputError
+from modnorm.tasks import columns, get_task
 from modnorm.tasks.row_files import read_file
+from tests.faults import error_at
 
 
 def read(path):
@@ -70,3 +72,25 @@ def test_parquet_values_that_python_does_not_have_are_refused(tmp_path, column):
     write_table(pa.table({"question": column}), path)
     with pytest.raises(InvalidInputError, match="no readable Parquet"):
         read(path)
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-32"])
+@pytest.mark.parametrize("name", ["rows.jsonl", "rows.json"])
+def test_json_of_another_encoding_is_refused_like_csv(tmp_path, encoding, name):
+    path = tmp_path / name
+    text = '{"a": 1}' if name == "rows.jsonl" else '[{"a": 1}]'
+    path.write_text(text, encoding=encoding)
+    with error_at("task.heldout", "no UTF-8 text.*save it as UTF-8"):
+        read(path)
+    path.write_text(text, encoding="utf-8-sig")
+    assert [row for _, row in read(path)] == [{"a": 1}]
+
+
+def test_lists_in_csv_are_those_of_json(tmp_path):
+    path = tmp_path / "rows.csv"
+    path.write_text('numbers,target\n"[44, 19, 35]",98\n', encoding="utf-8")
+    ((_, raw),) = read(path)
+    assert get_task("countdown").parse(raw) == {"numbers": [44, 19, 35], "target": 98}
+    assert columns.texts({"tests": '["assert a", "b"]'}, "tests") == ["assert a", "b"]
+    with error_at("tests", "must be a list of texts"):
+        columns.texts({"tests": "assert a"}, "tests")

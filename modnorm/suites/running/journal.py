@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -44,6 +44,15 @@ class CellRecord:
     """Seconds since the epoch."""
 
 
+def _assignments(part: Mapping[str, object]) -> Iterator[str]:
+    """Yield the settings of a fragment as `--set` takes them."""
+    for name, value in part.items():
+        if isinstance(value, Mapping):
+            yield from (f"{name}.{inner}" for inner in _assignments(value))
+        else:
+            yield f"{name}={json.dumps(value)}"
+
+
 class Journal:
     """The records of a suite's cells, written whole at every change.
 
@@ -71,8 +80,9 @@ class Journal:
             ConflictError: it has one.
         """
         if self._file.exists() and list(self.settings) != list(settings):
+            begun = [f"--set {path}" for part in self.settings for path in _assignments(part)]
             raise ConflictError(
-                f"{self._file.parent} was begun with other settings: {list(self.settings)}",
+                f"{self._file.parent} was begun with {' '.join(begun) or 'no --set'}",
                 field="set",
                 remedy="name another directory with --out, or the same settings",
             )

@@ -341,8 +341,19 @@ def test_a_journal_belongs_to_one_suite_with_its_settings(tmp_path):
     Journal(tmp_path, "one").begin(({"engine": "vllm"},))
     again = Journal(tmp_path, "one")
     again.check([{"engine": "vllm"}])
-    with error_at("set", kind=ConflictError):
+    with error_at("set", 'was begun with --set engine="vllm"', kind=ConflictError):
         again.check([])
+    for name in ("nested", "plain"):
+        (tmp_path / name).mkdir()
+    nested = {"task": {"heldout": {"limit": 5}}, "engine": {"name": "vllm"}}
+    Journal(tmp_path / "nested", "one").begin((nested,))
+    with error_at(
+        "set", 'with --set engine.name="vllm" --set task.heldout.limit=5', kind=ConflictError
+    ):
+        Journal(tmp_path / "nested", "one").check([])
+    Journal(tmp_path / "plain", "one").begin(())
+    with error_at("set", "was begun with no --set", kind=ConflictError):
+        Journal(tmp_path / "plain", "one").check([nested])
     with pytest.raises(ConflictError, match="belongs to the suite 'one'"):
         Journal(tmp_path, "two")
     (tmp_path / "suite.json").write_text("[]")
