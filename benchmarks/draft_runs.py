@@ -2,7 +2,7 @@
 
     python -m benchmarks.draft_runs OUT [--model tiny-thicket] [--task countdown] [--rows FOLDER]
         [--methods modular_norm randopt] [--radii 0.32 0.64 1.28] [--sigmas 0.006 0.012 0.024]
-        [--population 32] [--experts 8] [--max-tokens 1024] [--engine vllm] [--numerics fast]
+        [--population 32] [--experts 8] [--max-tokens 1024] [--engine vllm]
 
 For each method `modnorm tune` chooses the scale by one seed, with drafts. Then `modnorm run` runs
 the same spec without drafts, and with drafts in a new engine. Every candidate answers every row.
@@ -74,7 +74,7 @@ def _spec(
         split: {"source": _source(options, split), "limit": limit}
         for split, limit in (("selection", options.selection), ("heldout", options.heldout))
     }
-    engine = {"name": options.engine, "numerics": options.numerics}
+    engine = {"name": options.engine}
     if drafts != NONE:
         engine["drafts"] = drafts
     return parse_spec(
@@ -227,7 +227,6 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--heldout", type=int, default=200, help="held-out rows")
     parser.add_argument("--max-tokens", type=int, default=1024)
     parser.add_argument("--engine", default="vllm")
-    parser.add_argument("--numerics", choices=("fast", "batch_invariant"), default="fast")
     parser.add_argument("--scales", type=json.loads, help="instead of tuning, by method, as JSON")
     return parser.parse_args()
 

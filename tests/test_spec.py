@@ -205,6 +205,7 @@ def test_an_engine_without_settings_keeps_its_old_digest():
         {"tensor_parallel_size": 2, "name": "transformers"},
         {"drafts": "model"},
         {"drafts": "population", "name": "transformers"},
+        {"drafts": "population", "numerics": "batch_invariant"},
     ],
 )
 def test_a_setting_that_no_engine_has_is_refused(engine):

@@ -39,6 +39,16 @@ class EngineSpec(Section):
                 raise field_fault(field, "the transformers engine has no such setting; use vllm")
         return self
 
+    @model_validator(mode="after")
+    def _keeps_answers_apart(self) -> Self:
+        if self.numerics == "batch_invariant" and self.drafts == "population":
+            raise field_fault(
+                "drafts",
+                "rounding then depends on earlier answers, so it needs `numerics: fast`; "
+                "or set `none`",
+            )
+        return self
+
 
 class FailureSpec(Section):
     """Limits of failures."""

@@ -38,7 +38,6 @@ def options(finished, tmp_path):
         heldout=8,
         max_tokens=24,
         engine="transformers",
-        numerics="fast",
     )
 
 
