@@ -9,7 +9,7 @@ from modnorm.arguments import require_flag, require_index, require_name
 from modnorm.search.answer import Answer
 from modnorm.tasks.readable_rows import ReadableRow
 
-BASE = -1
+BASE_INDEX = -1
 """Index of the unperturbed model among the candidates."""
 SPLITS = ("selection", "heldout", "development")
 

@@ -16,7 +16,7 @@ from modnorm.analysis.distillation import (
     first_search,
     total_budget,
 )
-from modnorm.analysis.drawing import BARS, BASE, RIGHT, WRONG, add_legend, drawn, name_axes
+from modnorm.analysis.drawing import BARS, BASE_COLOUR, RIGHT, WRONG, add_legend, drawn, name_axes
 from modnorm.analysis.report import page_environment, settings_text
 
 REPORT = "report.html"
@@ -56,7 +56,7 @@ def draw_rounds(document: DistillationDocument) -> bytes:
 def _rounds(axes: Axes, document: DistillationDocument) -> None:
     base = document["rounds"][0]["heldout"]["metric"]
     if base is not None:
-        axes.axhline(100 * base, color=BASE, linewidth=1.2, linestyle="--", label="base")
+        axes.axhline(100 * base, color=BASE_COLOUR, linewidth=1.2, linestyle="--", label="base")
     searches = _searches(document)
     series = {
         "rank 1": (WRONG, [(number, one["best_expert"]) for number, one in searches]),

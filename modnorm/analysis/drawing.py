@@ -11,7 +11,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 INK, MUTED, GRID = "#1f2933", "#66727f", "#e4e8ec"
-BARS, RIGHT, WRONG, BASE = "#8fc1de", "#2a6f97", "#d9a48f", "#b4472e"
+BARS, RIGHT, WRONG, BASE_COLOUR = "#8fc1de", "#2a6f97", "#d9a48f", "#b4472e"
 Image = Literal["png", "svg"]
 _METADATA: Mapping[Image, dict[str, None]] = MappingProxyType(
     {"png": {"Software": None}, "svg": {"Date": None, "Creator": None}}

@@ -16,7 +16,7 @@ from matplotlib.ticker import MaxNLocator
 from modnorm.analysis.document import EnsembleEntry, ResultsDocument
 from modnorm.analysis.drawing import (
     BARS,
-    BASE,
+    BASE_COLOUR,
     INK,
     RIGHT,
     WRONG,
@@ -183,7 +183,7 @@ def _percent(value: float, _position: float) -> str:
 
 def _base_line(draw: Callable[..., object], value: float | None) -> None:
     if value is not None:
-        draw(value, color=BASE, linestyle=(0, (4, 3)), linewidth=1.5, label="base")
+        draw(value, color=BASE_COLOUR, linestyle=(0, (4, 3)), linewidth=1.5, label="base")
 
 
 def _reward_histogram(axes: Axes, data: PlotData) -> None:

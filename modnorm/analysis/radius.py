@@ -4,7 +4,16 @@ from functools import partial
 
 from matplotlib.axes import Axes
 
-from modnorm.analysis.drawing import BARS, BASE, INK, RIGHT, WRONG, add_legend, drawn, name_axes
+from modnorm.analysis.drawing import (
+    BARS,
+    BASE_COLOUR,
+    INK,
+    RIGHT,
+    WRONG,
+    add_legend,
+    drawn,
+    name_axes,
+)
 from modnorm.radius.artifact_schema import GridDocument, MatchingDocument
 
 
@@ -59,7 +68,7 @@ def _radius_axis(axes: Axes, radii: list[float], chosen: float) -> None:
     axes.minorticks_off()
     axes.axvline(
         chosen,
-        color=BASE,
+        color=BASE_COLOUR,
         linestyle=(0, (4, 3)),
         linewidth=1.5,
         label=f"chosen {chosen:g}",

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from modnorm.analysis.answers import BASE, AnswerFilter
+from modnorm.analysis.answers import BASE_INDEX, AnswerFilter
 from modnorm.analysis.run_data import CandidateRow, EnsembleRow
 from modnorm.arguments import require_index
 from modnorm.errors import NotFoundError
@@ -21,13 +21,14 @@ def require_candidate(
     if candidate is None:
         return
     require_index(candidate, "candidate", least=None)
-    states = spec.iterative.updates if spec.iterative else 0
-    if not BASE - states <= candidate < len(candidates):
-        trained = f"; {BASE - 1} to {BASE - states} are the states after updates" if states else ""
+    last = BASE_INDEX - (spec.iterative.updates if spec.iterative else 0)
+    if not last <= candidate < len(candidates):
+        states = f"; {BASE_INDEX - 1} to {last} are the states after updates"
         raise NotFoundError(
             f"the run has no candidate {candidate}",
             field="candidate",
-            remedy=f"name one of 0 to {len(candidates) - 1}, or {BASE} for the base{trained}",
+            remedy=f"name one of 0 to {len(candidates) - 1}, or {BASE_INDEX} for the base"
+            f"{states if spec.iterative else ''}",
         )
 
 

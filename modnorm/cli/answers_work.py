@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from rich.table import Table
 
-from modnorm.analysis.answers import AnswerFilter, AnswerRecord
+from modnorm.analysis.answers import BASE_INDEX, AnswerFilter, AnswerRecord
 from modnorm.analysis.finished_run import FinishedRun
 from modnorm.cli.console import stdout
 from modnorm.cli.records_output import (
@@ -91,7 +91,7 @@ def _show_answer(answer: AnswerRecord) -> None:
     console = stdout()
     verdict = "right" if answer.correct else "wrong"
     cut = ", cut off by the cap" if answer.truncated else ""
-    who = "base" if answer.candidate == -1 else f"candidate {answer.candidate}"
+    who = "base" if answer.candidate == BASE_INDEX else f"candidate {answer.candidate}"
     measured = f"reward {answer.reward:.4f}, {answer.tokens} tokens{cut}"
     lines = (
         f"{who}, {answer.split} row {answer.row}: {verdict}, {measured}",

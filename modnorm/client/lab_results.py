@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, partial
 
-from modnorm.analysis.answers import BASE, SPLITS, AnswerFilter, AnswerRecord
+from modnorm.analysis.answers import BASE_INDEX, SPLITS, AnswerFilter, AnswerRecord
 from modnorm.analysis.run_data import BaseRow, CandidateRow, EnsembleRow
 from modnorm.arguments import require_type
 from modnorm.client.calls import Call, Page, get_artifact, list_answers
@@ -66,7 +66,7 @@ class LabResults(ABC):
     @cached_property
     def candidates(self) -> Sequence[CandidateRow]:
         """The population in candidate order, without the base."""
-        return tuple(candidate_row(each) for each in self.messages if each.index != BASE)
+        return tuple(candidate_row(each) for each in self.messages if each.index != BASE_INDEX)
 
     @cached_property
     def ensembles(self) -> Sequence[EnsembleRow]:
@@ -96,8 +96,8 @@ class LabResults(ABC):
             )
         }
         for state in self.experiment.states:
-            counts[BASE - state.updates, "heldout"] = state.heldout_answers
-            counts[BASE - state.updates, "development"] = state.development_answers
+            counts[BASE_INDEX - state.updates, "heldout"] = state.heldout_answers
+            counts[BASE_INDEX - state.updates, "development"] = state.development_answers
         stored = [sheet for sheet, count in counts.items() if count and wanted.wants_sheet(*sheet)]
         return sorted(stored, key=lambda sheet: (sheet[0], SPLITS.index(sheet[1])))
 

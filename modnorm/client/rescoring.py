@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from itertools import groupby
 from operator import attrgetter
 
-from modnorm.analysis.answers import BASE, AnswerRecord
+from modnorm.analysis.answers import BASE_INDEX, AnswerRecord
 from modnorm.analysis.finished_run import FinishedRun
 from modnorm.analysis.run_data import BaseRow, CandidateRow
 from modnorm.errors import InvalidInputError, PreconditionError
@@ -94,7 +94,7 @@ def rescore_run(
         for split, answers in groupby(sheets, key=attrgetter("split")):
             judging.judge(candidate, split, tuple(answers))
         on_progress(len(judging.models), total)
-    base = judging.model(BASE, run.base)
+    base = judging.model(BASE_INDEX, run.base)
     candidates = [judging.model(each.index, each) for each in run.candidates]
     if len(judging.models) < total:
         on_progress(total, total)  # those whose scoring failed have no answers

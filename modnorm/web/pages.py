@@ -7,7 +7,7 @@ from threading import Lock
 
 from starlette.requests import Request
 
-from modnorm.analysis.answers import BASE, AnswerFilter, AnswerRecord
+from modnorm.analysis.answers import BASE_INDEX, AnswerFilter, AnswerRecord
 from modnorm.analysis.document import EnsembleEntry
 from modnorm.analysis.drawing import follow_theme
 from modnorm.analysis.plots import PlotData, draw_plot, plot_names
@@ -156,7 +156,7 @@ class Pages:
                 field="row",
                 remedy=f"held-out rows are 0 to {chosen['rows'] - 1}",
             )
-        answers = run.answers_of([BASE, *vote.experts], vote.row)
+        answers = run.answers_of([BASE_INDEX, *vote.experts], vote.row)
         return render(
             request.scope,
             "question.html",
@@ -164,7 +164,7 @@ class Pages:
             chosen=chosen,
             votes=votes,
             vote=vote,
-            base=answers.get(BASE),
+            base=answers.get(BASE_INDEX),
             experts=_experts(vote, answers),
             prompt=next((each.prompt for each in answers.values()), None),
         )

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from google.protobuf import json_format
 from google.protobuf.message import Message
 
-from modnorm.analysis.answers import BASE
+from modnorm.analysis.answers import BASE_INDEX
 from modnorm.analysis.run_data import (
     BaseRow,
     CandidateRow,
@@ -119,7 +119,7 @@ def base_row(
     message: experiments.BaseResult, candidates: Sequence[experiments.Candidate]
 ) -> BaseRow:
     """Return the unperturbed model."""
-    jobs = next((each for each in candidates if each.index == BASE), experiments.Candidate())
+    jobs = next((each for each in candidates if each.index == BASE_INDEX), experiments.Candidate())
     return BaseRow(
         selection_reward=_known(message, "selection_reward"),
         heldout_metric=_known(message, "heldout_metric"),
