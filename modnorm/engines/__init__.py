@@ -77,9 +77,12 @@ def load_engine(
         PreconditionError: this process runs vLLM with other numerics.
         EngineError: the infrastructure failed.
     """
-    if is_vllm(name):
-        return _load_vllm(checkpoint, settings or EngineSettings())
     settings = settings or EngineSettings()
+    if is_vllm(name):
+        import_engine(_VLLM, settings)
+        from modnorm.engines.vllm.engine import VllmEngine  # noqa: PLC0415 - imported by now
+
+        return VllmEngine(checkpoint, settings)
     _require_default_features(settings)
     from modnorm.engines.transformers_engine import (  # noqa: PLC0415 - loads transformers
         TransformersEngine,
@@ -154,13 +157,6 @@ def make_adapter_engine(
             AdapterEngine,
         )
     return AdapterEngine(checkpoint, rank, adapters, settings)
-
-
-def _load_vllm(checkpoint: Checkpoint, settings: EngineSettings) -> Engine:
-    import_engine(_VLLM, settings)
-    from modnorm.engines.vllm.engine import VllmEngine  # noqa: PLC0415 - imported by now
-
-    return VllmEngine(checkpoint, settings)
 
 
 @contextmanager

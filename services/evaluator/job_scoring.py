@@ -52,7 +52,7 @@ class _Request:
     numbers: Sequence[int]
     """Rows that need an answer, by their numbers in the whole split."""
     stop: EarlyStop | None
-    turn: ParkingPolicy | None
+    parking: ParkingPolicy | None
 
 
 class JobScorer:
@@ -111,8 +111,9 @@ class JobScorer:
             canary = model.replay(task, job, poll)
             reached = self._states.reach(job, model.engine, poll)
             stop = early_stop(job, task, threshold)
-            used_turn = turn if stop and job.may_stop else None
-            parking = used_turn and ParkingTurn(used_turn, self._watchdog, lease)
+            parking = None
+            if turn and stop and job.may_stop:
+                parking = ParkingTurn(turn, self._watchdog, lease)
             request = _Request(task, rows, stop, parking)
             answered = self._answer(job, request, model, lease, reached.descriptor)
         environment = {**model.engine.environment, **isolation, **canary}
@@ -197,7 +198,7 @@ class JobScorer:
             judges=self._judges,
             on_progress=partial(self._progress, lease),
             stop=request.stop,
-            parking=request.turn,
+            parking=request.parking,
         )
         model.drafts.answered(job)
         return pending

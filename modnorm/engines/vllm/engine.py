@@ -70,11 +70,12 @@ class VllmEngine:
         self._checkpoint = checkpoint
         self._settings = settings or EngineSettings()
         self._encoder = PromptEncoder(checkpoint)
-        self._layout = stored.layout
-        self._dtype = stored.dtype
+        self._layout, self._dtype = stored.layout, stored.dtype
         self._candidate: tuple[Descriptor, ScaleMap] | None = None
         self._requests = 0
+        """Prompts submitted so far, which number the requests of vLLM."""
         self._waiting: dict[str, int] = {}
+        """Position of each unfinished prompt by its request's id; parking replaces it."""
         self._unchecked = False
         """Whether some logits of the candidate were not checked."""
         started = start_vllm(checkpoint, stored.layout, stored.dtype, self._settings, overrides)
@@ -348,7 +349,7 @@ class VllmEngine:
         )
 
     def _abort(self, waiting: dict[str, int]) -> None:
-        """Drop the unfinished answers of a request."""
+        """Drop unfinished answers; keep other outputs if a parked candidate owns them."""
         names = list(waiting)
         waiting.clear()
         if names:
