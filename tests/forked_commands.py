@@ -3,6 +3,7 @@
 import os
 import signal
 import subprocess
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -11,8 +12,22 @@ import pytest
 
 from modnorm.training import child_process
 from verification.labs.fork_server import Launch
-from verification.labs.forked import ForkServer, Process
+from verification.labs.forked import ForkServer, Process, running_fork_server
 from verification.labs.waiting import HANG_SECONDS, wait_until
+
+FORK_SERVER = "fork_server"
+_RUNNING = pytest.StashKey[ForkServer]()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node):
+    """Start one fork server for all workers; it imports nothing before the first request."""
+    config = node.config
+    if _RUNNING not in config.stash:
+        stack = ExitStack()
+        config.stash[_RUNNING] = stack.enter_context(running_fork_server(dict(os.environ)))
+        config.add_cleanup(stack.close)
+    node.workerinput[FORK_SERVER] = config.stash[_RUNNING].address
 
 
 @dataclass(frozen=True)
@@ -57,9 +72,11 @@ class Command:
 
 
 @pytest.fixture(scope="session")
-def forks():
-    """Start processes that need not import torch again."""
-    with ForkServer(dict(os.environ)) as server:
+def forks(request):
+    """Start processes that need not import torch again; all workers of a session share it."""
+    address = getattr(request.config, "workerinput", {}).get(FORK_SERVER)
+    own = running_fork_server(dict(os.environ))
+    with nullcontext(ForkServer(address)) if address else own as server:
         yield server
 
 

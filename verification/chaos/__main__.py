@@ -17,7 +17,7 @@ from verification.chaos.campaign import Campaign
 from verification.chaos.chaos_lab import inherited, working_folder
 from verification.chaos.fault_schedule import SEARCH_FAULTS, Fault
 from verification.chaos.planted import find_planted_bug
-from verification.labs.forked import ForkServer
+from verification.labs.forked import running_fork_server
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -28,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         tuple(Fault(name) for name in asked.faults.split(",")) if asked.faults else SEARCH_FAULTS
     )
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    with working_folder(asked.logs) as folder, ForkServer(inherited()) as forks:
+    with working_folder(asked.logs) as folder, running_fork_server(inherited()) as forks:
         campaign = Campaign(forks, folder, faults)
         try:
             campaign.search(range(seed, seed + asked.schedules))

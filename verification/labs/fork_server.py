@@ -1,8 +1,8 @@
 """A process that has imported services and commands, and starts them by fork.
 
-Importing torch takes seconds, a fork takes milliseconds. The parent only imports modules: it has
-no Python thread, no connection and no model. A child has its own session and environment and runs
-a module like `python -m`.
+Importing torch takes seconds, a fork takes milliseconds. The parent only imports modules, at the
+first request: it has no Python thread, no connection and no model. A child has its own session and
+environment and runs a module like `python -m`.
 
 Each connection to its socket requests one process by a JSON line and receives the process id.
 `verification.labs.forked_command` also sends its standard descriptors and stays connected. It
@@ -27,6 +27,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from ctypes import CDLL, get_errno
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -99,17 +100,7 @@ def main() -> None:
     clock = MovableClock()
     # Before any import, since default arguments keep the present function.
     time.time = clock
-    for module in MODULES:
-        importlib.import_module(module)
-    if threading.active_count() > 1:
-        raise SystemExit("an import started a thread, which a fork would not copy")
-    warnings.filterwarnings("ignore", category=RuntimeWarning, module="runpy")
-    # Else each child looks at all objects of the imports, half a second for each full collection.
-    gc.collect()
-    gc.freeze()
     listener = socket.socket(fileno=int(sys.argv[1]))
-    training: Any = importlib.import_module("modnorm.training.child_process")
-    training.COMMAND = command(listener.getsockname(), training.MODULE)
     children: dict[int, socket.socket | None] = {}
     while True:
         commands = [connection for connection in children.values() if connection]
@@ -123,7 +114,28 @@ def main() -> None:
                 signal.pidfd_send_signal(process, signal.SIGKILL)
                 children[process] = None
         if listener in ready:
+            _prepare(listener.getsockname())
             _fork(listener, clock, children)
+
+
+def import_modules() -> None:
+    """Import what services and commands import."""
+    for module in MODULES:
+        importlib.import_module(module)
+
+
+@cache
+def _prepare(address: str) -> None:
+    """Import the modules of all forks, once."""
+    import_modules()
+    if threading.active_count() > 1:
+        raise SystemExit("an import started a thread, which a fork would not copy")
+    warnings.filterwarnings("ignore", category=RuntimeWarning, module="runpy")
+    training: Any = importlib.import_module("modnorm.training.child_process")
+    training.COMMAND = command(address, training.MODULE)
+    # Else each child looks at all objects of the imports, half a second for each full collection.
+    gc.collect()
+    gc.freeze()
 
 
 def _reap(process: int, connection: socket.socket | None) -> None:

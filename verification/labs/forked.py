@@ -8,12 +8,10 @@ import socket
 import subprocess
 import sys
 import weakref
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import TracebackType
-from typing import Self
 
 from verification.labs.fork_server import Launch, command
 from verification.labs.waiting import HANG_SECONDS
@@ -99,39 +97,16 @@ def session_of(leader: int) -> list[int]:
 
 
 class ForkServer:
-    """Starts a process that has imported the services, and forks processes from it."""
+    """A process that has imported the services, and from which processes fork."""
 
-    def __init__(self, environment: Mapping[str, str]) -> None:
-        self._folder = TemporaryDirectory(prefix="modnorm-forks-")
-        self._address = str(Path(self._folder.name, "socket"))
-        with socket.socket(socket.AF_UNIX) as listener:
-            listener.bind(self._address)
-            listener.listen()
-            self._parent = subprocess.Popen(
-                [sys.executable, "-m", "verification.labs.fork_server", str(listener.fileno())],
-                env={**environment, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-                stdin=subprocess.PIPE,
-                pass_fds=[listener.fileno()],
-            )
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._parent.terminate()
-        self._parent.communicate()
-        self._folder.cleanup()
+    def __init__(self, address: str) -> None:
+        self.address = address
 
     def launch(self, launch: Launch) -> Process:
         """Start a process."""
         with socket.socket(socket.AF_UNIX) as connection:
             try:
-                connection.connect(self._address)
+                connection.connect(self.address)
                 connection.sendall(launch.to_line().encode())
                 with connection.makefile() as answers:
                     answer = answers.readline()
@@ -143,4 +118,28 @@ class ForkServer:
 
     def command(self, module: str) -> Sequence[str]:
         """Return a command line that runs a module as `python -m` does, by a fork."""
-        return command(self._address, module)
+        return command(self.address, module)
+
+
+@contextmanager
+def running_fork_server(environment: Mapping[str, str]) -> Iterator[ForkServer]:
+    """Run a fork server inside the context; its end kills all processes that it has started."""
+    with (
+        TemporaryDirectory(prefix="modnorm-forks-") as folder,
+        socket.socket(socket.AF_UNIX) as listener,
+    ):
+        address = str(Path(folder, "socket"))
+        listener.bind(address)
+        listener.listen()
+        parent = subprocess.Popen(
+            [sys.executable, "-m", "verification.labs.fork_server", str(listener.fileno())],
+            env={**environment, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            stdin=subprocess.PIPE,
+            pass_fds=[listener.fileno()],
+        )
+        listener.close()
+        try:
+            yield ForkServer(address)
+        finally:
+            parent.terminate()
+            parent.communicate()
