@@ -54,8 +54,10 @@ $(VENV)/.setup-docs: $(VENV)/.setup
 	$(PIP) -c constraints.txt -e '.[docs]'
 	@touch $@
 
+# The last line compiles what tests import: else several processes of them do so at once.
 $(VENV)/.setup-dev: $(VENV)/.setup
 	$(PIP) -c constraints.txt -e '.[services,data,dev]'
+	$(BIN)/python -c 'from verification.labs import fork_server; fork_server.import_modules()'
 	@touch $@
 
 setup: $(VENV)/.setup  ## Make the virtual environment that runs modnorm
@@ -71,6 +73,7 @@ $(VLLM)/.setup: tests/engines/vllm/requirements.txt
 ifeq ($(LEFT_OUT),)
 setup-vllm: $(VLLM)/.setup
 test-vllm: test-vllm-processes test-vllm-shared test-vllm-own
+FIRST_OF_VLLM := test-vllm-processes
 else
 setup-vllm test-vllm:
 	@echo "$@ is left out: $(LEFT_OUT)"
@@ -87,12 +90,11 @@ demo: setup  ## Search, select and vote with the bundled model: both methods, a 
 test: setup-dev  ## Run every test: test-main beside test-vllm and test-avx2
 	$(MAKE) --jobs=2 --output-sync=line test-main test-vllm test-avx2
 
-# Files start in the order of their names: sorted by their number of tests, the longest ones would
-# start last.
+# Files start in this order: what takes longest must not start last.
 test-main: setup-dev  ## Install Postgres, Redis and Chromium where missing; run all tests but those of vLLM
 	scripts/ensure-servers
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS) --maxprocesses 4 \
-		--dist loadfile --no-loadscope-reorder
+		--dist loadfile --no-loadscope-reorder tests/verification tests/training tests/web tests
 
 # Without AVX-512 this CPU is such a machine, and test-main ran there.
 test-avx2: setup-dev  ## Run the engine tests and a small run as on a CPU with AVX2 alone
@@ -159,7 +161,10 @@ $(RELEASE)/.setup: scripts/release-requirements.txt
 release-check: setup $(RELEASE)/.setup  ## Build sdist, wheel and SBOM into dist/, install the wheel and run a small demo
 	$(BIN)/python -m scripts.release_check --tools $(RELEASE) --torch '$(TORCH)'
 
-check: lint typecheck proto-check test  ## Everything that CI runs
+# The types and the first tests of vLLM take a core each; then the other tests start.
+check: proto-check  ## Everything that CI runs
+	$(MAKE) --jobs=2 --output-sync=line lint typecheck $(FIRST_OF_VLLM) \
+		test-main test-vllm test-avx2
 
 clean:  ## Remove the environment, caches and runs
 	rm -rf $(VENV) $(VLLM) $(RELEASE) runs build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
