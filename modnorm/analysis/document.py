@@ -199,10 +199,13 @@ def describe_overlap(document: ResultsDocument) -> str | None:
 
 
 def describe_lost_search(document: ResultsDocument) -> str | None:
-    """Say that no candidate scored above the base; None if one did, or nothing was perturbed."""
+    """Say that no candidate scored above the base; None if one did, or nothing was perturbed.
+
+    Method `base` perturbs nothing: its radius is 0.
+    """
     base, experts = document["base"]["selection_reward"], document["experts"]
     method = document["spec"].get("method")
-    has_radius = isinstance(method, Mapping) and method.get("radius") is not None
+    has_radius = isinstance(method, Mapping) and bool(method.get("radius"))
     if document["iterative"] or not experts or base is None or not has_radius:
         return None
     best = max(expert["selection_reward"] for expert in experts)

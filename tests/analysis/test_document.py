@@ -102,5 +102,5 @@ def test_a_search_without_a_better_candidate_is_told(run):
 def test_a_method_without_a_radius_is_no_lost_search(run):
     document = results_document(run)
     document["base"]["selection_reward"] = 2.0
-    document["spec"] = {"method": {"name": "base"}}
+    document["spec"] = {"method": {"name": "base", "radius": 0.0}}
     assert describe_lost_search(document) is None
