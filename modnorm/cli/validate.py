@@ -78,7 +78,7 @@ def _show(entry: dict[str, object]) -> None:
         return
     absent = entry["unchecked"]
     names = ", ".join(map(str, absent)) if isinstance(absent, list) else ""
-    rest = f"; not on this machine, so the run checks: {names}" if names else ""
+    rest = f"; not on this machine, so the run downloads and checks: {names}" if names else ""
     typer.echo(visible(f"{entry['file']}: valid{rest}"))
     if entry["overlap"]:
         note = f"note: {entry['overlap']} held-out rows have the prompts of selection rows"

@@ -1,5 +1,6 @@
 """Checks of an experiment's end, before its results are read."""
 
+from modnorm.client.watch import TERMINAL_STATES
 from modnorm.errors import InvalidInputError, PreconditionError
 from modnorm.v1 import experiment_pb2 as experiments
 from modnorm.wire.conversions import state_name
@@ -19,7 +20,9 @@ def check_succeeded(experiment: experiments.Experiment) -> None:
         "only an experiment that succeeded has results, and this one is "
         f"{state_name(experiment.state)}{reason}",
         field="run",
-        remedy="`modnorm run` resumes an interrupted run, `modnorm watch` follows one in a lab",
+        remedy="its spec, run or submitted again, reuses the finished work"
+        if experiment.state in TERMINAL_STATES
+        else "`modnorm watch` follows it to its end",
     )
 
 

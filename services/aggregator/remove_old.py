@@ -54,20 +54,25 @@ def _remove(
 ) -> None:
     with database.read() as session:
         experiments = ended_before(session, limit)
+    removed = 0
     for experiment in experiments:
         fields = {"experiment": experiment.id, "state": str(experiment.state)}
         if dry_run:
             logger.info("experiment would be removed", extra=fields)
             continue
         with database.write() as session:
-            removed = remove_ended(session, experiment.id, limit)
-        if removed:
+            is_removed = remove_ended(session, experiment.id, limit)
+        if is_removed:
             logger.info("experiment removed", extra=fields)
-    if not dry_run:
-        with database.write() as session:
-            artifacts = remove_unused_artifacts(session)
-        students = remove_unused_students(database, Students(settings.students))
-        logger.info("removed", extra={"artifacts": artifacts, "students": students})
+            removed += 1
+    if dry_run:
+        logger.info("would be removed", extra={"experiments": len(experiments)})
+        return
+    with database.write() as session:
+        artifacts = remove_unused_artifacts(session)
+    students = remove_unused_students(database, Students(settings.students))
+    counts = {"experiments": removed, "artifacts": artifacts, "students": students}
+    logger.info("removed", extra=counts)
 
 
 if __name__ == "__main__":

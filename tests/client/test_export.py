@@ -205,9 +205,12 @@ def test_phases_are_timed_by_the_events(client, experiment):
     assert phases == {"selecting": 4.0, "voting": 1.0}
 
 
-def test_an_unfinished_experiment_has_no_results(client, experiment):
-    experiment.state = experiments.EXPERIMENT_STATE_SELECTING
-    with pytest.raises(PreconditionError, match="this one is selecting"):
+@pytest.mark.parametrize(
+    ("state", "remedy"), [("selecting", "watch"), ("cancelled", "again"), ("failed", "again")]
+)
+def test_an_unfinished_experiment_has_no_results(client, experiment, state, remedy):
+    experiment.state = experiments.ExperimentState.Value(f"EXPERIMENT_STATE_{state.upper()}")
+    with pytest.raises(PreconditionError, match=f"this one is {state} .*{remedy}"):
         fetch_run(client, experiment)
 
 

@@ -1,5 +1,6 @@
 """Removal of old experiments, with everything of theirs and nothing else."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -305,11 +306,15 @@ def old_experiment(world, database_url, monkeypatch):
 
 def test_the_program_removes_what_it_listed(old_experiment, world, capsys):
     remove_old.main(["--days", "90", "--dry-run"])
-    assert "would be removed" in capsys.readouterr().err
+    listed = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert [line["experiment"] for line in listed if "experiment" in line] == [old_experiment]
+    assert (listed[-1]["event"], listed[-1]["experiments"]) == ("would be removed", 1)
     assert world.state(old_experiment) == ExperimentState.SUCCEEDED
     remove_old.main(["--days", "90"])
     assert f'"experiment": "{old_experiment}"' in capsys.readouterr().err
     assert rows(world.database) == set()
+    remove_old.main(["--days", "90"])
+    assert json.loads(capsys.readouterr().err.splitlines()[-1])["experiments"] == 0
 
 
 @pytest.mark.parametrize("days", ["-1", "nan", "soon"])
