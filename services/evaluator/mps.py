@@ -99,6 +99,7 @@ def start_mps(inherited: Mapping[str, str], folder: Path) -> Mps:
         raise _unusable(f"NVIDIA's MPS does not start: {error}") from error
     daemon = Mps(environment, is_ours=True)
     if not daemon.accepts("get_server_list"):
+        daemon.close()
         raise _unusable("NVIDIA's MPS was started but does not answer")
     logger.info("started an MPS daemon", extra={"pipes": str(pipes)})
     return daemon

@@ -76,6 +76,14 @@ def test_a_daemon_that_does_not_start_is_an_error(script, inherited, tmp_path):
         start_mps(inherited, tmp_path)
 
 
+def test_a_daemon_that_starts_but_does_not_answer_is_ended(inherited, tmp_path):
+    tool = tmp_path / "bin" / CONTROL
+    tool.write_text(tool.read_text().replace("echo 7", "exit 1"))
+    with error_at("mps", kind=UnavailableError):
+        start_mps(inherited, tmp_path)
+    assert not (tmp_path / "mps" / "control").exists()
+
+
 @pytest.mark.skipif(
     not torch.cuda.is_available() or shutil.which(CONTROL) is None,
     reason="there is no GPU here, or its driver's programs are not on the path",
