@@ -4,6 +4,7 @@ import errno
 import hashlib
 import json
 import os
+import re
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -14,6 +15,7 @@ from modnorm.errors import InvalidInputError, ModnormError, UnavailableError
 
 MAX_YAML_BYTES = 2**18
 """Size limit of a spec, a suite file or a token file; reading this much YAML takes a second."""
+_DIGEST = re.compile("[0-9a-f]{64}")
 _PATH_ERRORS = frozenset(
     {
         *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.EEXIST),
@@ -122,6 +124,11 @@ def canonical_json(content: object) -> str:
 def json_digest(content: object) -> str:
     """Return the SHA-256 of the canonical JSON of content."""
     return hashlib.sha256(canonical_json(content).encode()).hexdigest()
+
+
+def is_digest(text: str) -> bool:
+    """Return whether a text is a SHA-256 in the form of `json_digest`."""
+    return _DIGEST.fullmatch(text) is not None
 
 
 def encode_json(document: Mapping[str, object]) -> bytes:

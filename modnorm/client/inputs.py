@@ -1,12 +1,12 @@
 """Check that the files of a spec are unchanged since its experiment started."""
 
-import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from modnorm.calibration.profile import Profile
 from modnorm.checkpoint.reference import bundled_models, resolve_checkpoint
 from modnorm.errors import ConflictError
+from modnorm.files import is_digest
 from modnorm.spec import ExperimentSpec
 from modnorm.spec_checks import development_of, task_of
 from modnorm.tasks.row_loading import load_rows
@@ -14,8 +14,6 @@ from modnorm.tasks.rows import prompts_digest, rows_digest
 from modnorm.tasks.sources import is_dataset
 from modnorm.tasks.task_errors import render_prompts
 from modnorm.v1.experiment_pb2 import Provenance
-
-_DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 def check_inputs(
@@ -67,6 +65,6 @@ def _digests(
     model, profile = spec.model.name, spec.method.profile
     if model in bundled_models() or Path(model).expanduser().is_dir():
         yield "model", resolve_checkpoint(model).digest, provenance.model_digest
-    if profile is not None and not _DIGEST.fullmatch(profile):
+    if profile is not None and not is_digest(profile):
         path = Path(profile).expanduser()
         yield "method.profile", Profile.load(path).digest, provenance.profile_digest

@@ -1,6 +1,5 @@
 """From a spec to a functional matching on this machine."""
 
-import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -10,7 +9,7 @@ from modnorm.checkpoint.prompts import PromptEncoder
 from modnorm.checkpoint.reference import Checkpoint, resolve_checkpoint
 from modnorm.client.settings import ClientSettings
 from modnorm.errors import InvalidInputError
-from modnorm.files import json_digest, write_file
+from modnorm.files import is_digest, json_digest, write_file
 from modnorm.perturbation.methods import needs_profile
 from modnorm.radius.artifact_schema import MatchingSettings
 from modnorm.radius.functional_matching import MatchingPlan
@@ -21,8 +20,6 @@ from modnorm.spec_checks import task_of
 from modnorm.tasks.row_files import resolve_file
 from modnorm.tasks.row_loading import load_rows
 from modnorm.tasks.task_errors import render_prompts
-
-_DIGEST = re.compile("[0-9a-f]{64}")
 
 CalibrationProgress = Callable[[int, int], None]
 
@@ -94,7 +91,7 @@ def _profile(  # noqa: PLR0913, PLR0917 - all of these identify a profile
 
 def _profile_file(name: str, cache: Path) -> Path:
     """Return the file of a profile by its name in a spec: a digest is one calibrated here."""
-    if not _DIGEST.fullmatch(name):
+    if not is_digest(name):
         return resolve_file(name, "method.profile", None)
     path = cache / "profiles" / f"{name}.json"
     if not path.is_file():

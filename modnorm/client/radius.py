@@ -1,17 +1,15 @@
 """Radii that specs name by an artifact: read where the spec is read, so that labs get numbers."""
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 
 from modnorm.errors import InvalidInputError
-from modnorm.files import write_file
+from modnorm.files import is_digest, write_file
 from modnorm.radius.artifact import RadiusArtifact
 from modnorm.radius.artifact_schema import GridDocument
 from modnorm.spec import ExperimentSpec
 from modnorm.tasks.row_files import resolve_file
 
-_DIGEST = re.compile("[0-9a-f]{64}")
 _FIELD = "method.radius"
 
 
@@ -63,7 +61,7 @@ def keep_artifact(artifact: RadiusArtifact, cache: Path) -> None:
 
 
 def _find(name: str, cache: Path | None) -> RadiusArtifact:
-    if not _DIGEST.fullmatch(name):
+    if not is_digest(name):
         return RadiusArtifact.load(resolve_file(name, _FIELD, None))
     path = None if cache is None else radius_folder(cache) / f"{name}.json"
     if path is None or not path.is_file():

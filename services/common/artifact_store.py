@@ -18,10 +18,9 @@ from pathlib import Path
 from uuid import uuid4
 
 from modnorm.errors import UnavailableError
-from modnorm.files import replaced_file
+from modnorm.files import is_digest, replaced_file
 from services.common.file_lock import hold
 
-_DIGEST = re.compile("[0-9a-f]{64}")
 _KEY_CONTENT = re.compile(b"[0-9a-f]{64}")
 
 logger = logging.getLogger(__name__)
@@ -35,7 +34,7 @@ class ArtifactStore:
 
     def get(self, digest: str) -> str | None:
         """Return an artifact by its digest or a unique prefix of it."""
-        if _DIGEST.fullmatch(digest):
+        if is_digest(digest):
             return self._read(digest)
         digests = [path.stem for path in self._root.glob(f"{digest}*.json")]
         return self._read(digests[0]) if len(digests) == 1 else None

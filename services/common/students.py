@@ -24,9 +24,8 @@ from uuid import uuid4
 from modnorm.checkpoint.checkpoint_files import file_digest
 from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.errors import InvalidInputError, NotFoundError, PreconditionError, UnavailableError
-from modnorm.files import replaced_file
+from modnorm.files import is_digest, replaced_file
 
-_DIGEST = re.compile("[0-9a-f]{64}")
 _FILE = re.compile(r"((adapter|additional_chat_templates)/)?[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 ABANDONED_SECONDS = 14 * 86_400.0
 """Age of an untouched upload, or of a student that nothing names, that is removed: its
@@ -137,7 +136,7 @@ class Students:
         for directory in self.root.glob("*"):
             # Another process may remove it.
             with suppress(FileNotFoundError):
-                if _DIGEST.fullmatch(directory.name) and directory.stat().st_mtime < limit:
+                if is_digest(directory.name) and directory.stat().st_mtime < limit:
                     yield directory.name
 
     def clean_up(self) -> None:
@@ -230,7 +229,7 @@ def _is(place: Path, file: StudentFile) -> bool:
 
 
 def _check_digest(digest: str) -> None:
-    if not _DIGEST.fullmatch(digest):
+    if not is_digest(digest):
         raise InvalidInputError(
             f"{digest[:64]!r} is not a digest",
             field="digest",

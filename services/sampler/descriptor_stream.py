@@ -1,11 +1,11 @@
 """The descriptors of a population, drawn in order and batched for the wire."""
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 
 from modnorm.errors import InvalidInputError
+from modnorm.files import is_digest
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.methods import check_rank, needs_profile
 from modnorm.perturbation.sampling import sample_descriptors
@@ -15,7 +15,6 @@ from modnorm.wire.conversions import descriptor_to_proto, method_from_proto
 
 BATCH = 512
 """Most descriptors in one message."""
-_DIGEST = re.compile("[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +43,7 @@ def draw(request: sampling_pb2.SampleDescriptorsRequest) -> Iterator[Descriptor]
         field="population",
     )
     check_rank(method, population.noise)
-    if not _DIGEST.fullmatch(request.scale_map_digest):
+    if not is_digest(request.scale_map_digest):
         raise InvalidInputError(
             f"{request.scale_map_digest!r} is not a digest",
             field="scale_map_digest",
