@@ -28,12 +28,14 @@ BATCH = 256
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Job:
     question: Question
     on_tokens: Callable[[Sequence[int]], object]
     """Called in the engine's thread if the question streams."""
     answer: Future[Prediction] = field(default_factory=Future)
+    sent: int = 0
+    """Tokens that `on_tokens` got."""
 
 
 class SwitchingAnswers:
@@ -197,10 +199,14 @@ class SwitchingAnswers:
         capped = replace(model, task=replace(model.task, max_tokens=questions[0].max_tokens))
         experts = VotingExperts(engine, capped, self._task)
         asked = Questions([each.row for each in questions], [each.prompt for each in questions])
+        counts = [0] * len(batch)
 
         def pass_on(row: int, tokens: Sequence[int]) -> None:
-            if questions[row].streams:
-                batch[row].on_tokens(tokens)
+            job = batch[row]
+            counts[row] += len(tokens)
+            if job.question.streams and counts[row] > job.sent:  # `_isolate` answers again
+                job.on_tokens(tokens[job.sent - counts[row] :])
+                job.sent = counts[row]
 
         try:
             streams = any(each.streams for each in questions)

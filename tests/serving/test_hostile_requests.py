@@ -12,6 +12,7 @@ from modnorm.errors import EngineError, InvalidInputError
 from modnorm.serving.api_keys import read_keys
 from modnorm.serving.app import MAX_BODY
 from tests.faults import error_at
+from tests.serving.conftest import SCRIPT
 from verification.labs.waiting import wait_until
 
 CHAT = "/v1/chat/completions"
@@ -195,7 +196,9 @@ def test_an_engine_that_cannot_be_loaded_again_fails_the_probes(serve, engine):
     assert call(address, CHAT, QUESTION)[0] == 503
 
 
-def test_a_request_that_the_task_refuses_fails_alone(serve, engine, ensemble, monkeypatch):
+@pytest.fixture
+def refusing(ensemble, monkeypatch):
+    """Make the votes of the task fail on hostile questions."""
     vote = type(ensemble.task).vote
 
     def refuse(task, row, completion):
@@ -203,9 +206,13 @@ def test_a_request_that_the_task_refuses_fails_alone(serve, engine, ensemble, mo
             raise ValueError("what is this?")
         return vote(task, row, completion)
 
+    monkeypatch.setattr(type(ensemble.task), "vote", refuse)
+
+
+@pytest.mark.usefixtures("refusing")
+def test_a_request_that_the_task_refuses_fails_alone(serve, engine):
     address = serve()
     engine.gate.clear()
-    monkeypatch.setattr(type(ensemble.task), "vote", refuse)
     hostile = {"model": "ensemble", "row": {"question": "hostile"}}
     with ThreadPoolExecutor() as threads:
         first = threads.submit(call, address, CHAT, QUESTION)
@@ -219,6 +226,29 @@ def test_a_request_that_the_task_refuses_fails_alone(serve, engine, ensemble, mo
     assert (bad[0], bad[1]["error"]["type"]) == (400, "invalid_request_error")
     assert "what is this?" in bad[1]["error"]["message"]
     assert 2 in [size for _, size, _ in engine.batches]
+
+
+@pytest.mark.usefixtures("refusing")
+def test_a_stream_beside_a_request_that_the_task_refuses_repeats_no_text(serve, engine):
+    address = serve()
+    engine.gate.clear()
+    streamed = QUESTION | {"model": "expert-1", "stream": True}
+    hostile = {"model": "expert-1", "row": {"question": "hostile"}}
+    with ThreadPoolExecutor() as threads:
+        first = threads.submit(call, address, CHAT, QUESTION)
+        wait_until(lambda: engine.held, "the first call is answered")
+        waiting = []
+        for body in (streamed, hostile):
+            waiting.append(threads.submit(call, address, CHAT, body))
+            wait_until(lambda: engine.waiting == len(waiting), "the call waits")
+        engine.gate.set()
+        assert first.result()[0] == 200
+        (status, events), bad = (each.result() for each in waiting)
+    assert (status, bad[0]) == (200, 400)
+    assert 2 in [size for _, size, _ in engine.batches]
+    pieces = [json.loads(line[6:]) for line in events.split("\n") if line.startswith("data: {")]
+    texts = [each["choices"][0]["delta"].get("content", "") for each in pieces]
+    assert "".join(texts) == SCRIPT[3]
 
 
 def test_a_defect_shows_no_details_and_is_counted(serve, playing, way):
