@@ -11,10 +11,12 @@ from types import MappingProxyType
 from services.common.healthcheck import check
 from services.common.settings import inherited_environment
 from verification.labs.servers import free_port
-from verification.labs.waiting import HANG_SECONDS, wait_until
+from verification.labs.waiting import wait_until
 
 DATABASE = {"shared_buffers": "512MB", "max_wal_size": "4GB"}
 """Settings of the database for the load; the others have defaults."""
+STOP_SECONDS = 60.0
+"""Time that a service has to stop, after which it is killed and the benchmark fails."""
 
 
 @contextmanager
@@ -53,7 +55,11 @@ def service(
             yield target, process.pid
         finally:
             process.terminate()
-            process.wait(timeout=HANG_SECONDS)
+            try:
+                process.wait(timeout=STOP_SECONDS)
+            finally:
+                process.kill()
+                process.wait()
             _show_warnings(Path(log.name))
 
 
