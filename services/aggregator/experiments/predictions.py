@@ -164,7 +164,12 @@ def _id_of(ensemble: Ensemble, questions_digest: str, *, ask_all: bool) -> str:
 def _store(
     session: Session, source: Experiment, prediction: Prediction, rows: int, now: float
 ) -> Experiment:
-    """Store a prediction with its work, a copy of the experiment that only votes."""
+    """Store a prediction with its work, a copy of the experiment that only votes.
+
+    Raises:
+        NotFoundError: the experiment was removed meanwhile.
+    """
+    lock_experiment(session, source.id)
     experiment = Experiment(
         id=prediction.id,
         tenant=source.tenant,

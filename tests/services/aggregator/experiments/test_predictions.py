@@ -7,7 +7,9 @@ from sqlalchemy import text
 
 from modnorm.errors import NotFoundError, PreconditionError
 from modnorm.prediction.ranked_votes import ExpertAnswer, Prediction, RankedVotes
+from services.aggregator.experiments import predictions
 from services.aggregator.experiments.predictions import KEPT_SECONDS, AskedQuestions
+from services.aggregator.experiments.removal import remove_ended
 from services.aggregator.storage.lab_counts import LabCountStore
 from services.aggregator.storage.states import ExperimentState, FailureKind, JobState, Split
 from services.aggregator.web.run_queries import list_experiments
@@ -223,3 +225,15 @@ def test_what_cannot_be_predicted_is_refused(world, ask):
     wrong = AskedQuestions(ask().experiment_id, None, None, [("row 0", {"target": 1})], False)
     with error_at("questions", "row 0, column 'question'"):
         store.open(wrong)
+
+
+def test_an_experiment_that_is_removed_meanwhile_gets_no_prediction(world, ask, monkeypatch):
+    def remove(*_):
+        """Remove the experiment between its reading and the storing of the prediction."""
+        with world.database.write() as session:
+            assert remove_ended(session, ask().experiment_id, world.now + 1)
+
+    monkeypatch.setattr(predictions, "require_equal_prompts", remove)
+    with pytest.raises(NotFoundError):
+        world.stores.predictions.open(ask())
+    assert not any(contents(world).values())
