@@ -1,7 +1,7 @@
 """The Python client of a lab for asyncio: the methods and results of `Client`."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
 from pathlib import Path
@@ -58,9 +58,11 @@ class AsyncClient(AsyncConnection):
         """Return all experiments, newest first, without their results."""
         return AsyncListing(ExperimentSummary, self._summaries)
 
-    async def watch(self, experiment_id: str, cursor: int = 0) -> AsyncIterator[Event]:
+    def watch(self, experiment_id: str, cursor: int = 0) -> AsyncIterator[Event]:
         """Yield events after `cursor` until the experiment ends, as `Client.watch` does."""
-        watch = watching.Watch(experiment_id, cursor, self.patience)
+        return self._events(watching.Watch(experiment_id, cursor, self.patience))
+
+    async def _events(self, watch: watching.Watch) -> AsyncIterator[Event]:
         while True:
             try:
                 async with aclosing(self.stream(watch.call(), watching.STREAM_SECONDS)) as events:
@@ -91,7 +93,7 @@ class AsyncClient(AsyncConnection):
         candidates = [each async for each in self.pages(partial(list_candidates, experiment_id))]
         return AsyncLabRun(self, experiment, candidates).run
 
-    async def predict(  # noqa: PLR0913 - what is asked, and how
+    def predict(  # noqa: PLR0913 - what is asked, and how
         self,
         experiment_id: str,
         questions: Iterable[Mapping[str, object]],
@@ -103,7 +105,12 @@ class AsyncClient(AsyncConnection):
     ) -> AsyncIterator[Prediction]:
         """Yield an ensemble's answers, with the arguments and errors of `Client.predict`."""
         asked = AskedEnsemble(experiment_id, population, ensemble_size, ask_all, on_progress)
-        for stream in prediction_streams(asked, questions, self.patience):
+        return self._all_predictions(prediction_streams(asked, questions, self.patience))
+
+    async def _all_predictions(
+        self, streams: Sequence[PredictionStream]
+    ) -> AsyncIterator[Prediction]:
+        for stream in streams:
             async with aclosing(self._predictions(stream)) as predictions:
                 async for prediction in predictions:
                     yield prediction

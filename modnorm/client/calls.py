@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 
 from google.protobuf.message import Message
 
-from modnorm.arguments import require_index, require_text
+from modnorm.arguments import require_text
 from modnorm.client.radius import carry_radius
 from modnorm.client.settings import ClientSettings
 from modnorm.spec import ExperimentSpec, load_spec
@@ -116,8 +116,6 @@ def cancel_experiment(experiment_id: str) -> Call[experiments.Experiment]:
 
 def watch_experiment(experiment_id: str, cursor: int) -> Call[experiments.WatchExperimentResponse]:
     """Stream the events after a cursor; `modnorm.client.watch.Watch` says when to open it anew."""
-    require_text(experiment_id, "experiment_id")
-    require_index(cursor, "cursor")
     return Call(
         "WatchExperiment",
         experiments.WatchExperimentRequest(id=experiment_id, cursor=cursor),

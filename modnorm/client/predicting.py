@@ -4,6 +4,7 @@ import json
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from modnorm.arguments import (
     require_flag,
@@ -118,11 +119,11 @@ class PredictionStream(Reconnection):
 
 def prediction_streams(
     asked: AskedEnsemble, questions: Iterable[Question], patience: float
-) -> Iterator[PredictionStream]:
-    """Yield one stream for each batch of questions, in order.
+) -> list[PredictionStream]:
+    """Return one stream for each batch of questions, in order.
 
     Raises:
-        InvalidInputError: there is no question, or one cannot be sent; no stream is yielded.
+        InvalidInputError: there is no question, or one cannot be sent.
     """
     require_several(questions, "questions", "rows")
     texts = [_encoded(number, question) for number, question in enumerate(questions)]
@@ -130,17 +131,23 @@ def prediction_streams(
         raise InvalidInputError(
             "there are no questions", field="questions", remedy="give one row at least"
         )
-    first_row = 0
-    for batch in list(_batches(texts)):
-        yield PredictionStream(asked, batch, first_row, len(texts), patience)
-        first_row += len(batch)
+    batches = list(_batches(texts))
+    starts = accumulate(map(len, batches), initial=0)
+    return [
+        PredictionStream(asked, batch, first_row, len(texts), patience)
+        for first_row, batch in zip(starts, batches, strict=False)
+    ]
 
 
 def predict_in_lab(
     client: Connection, asked: AskedEnsemble, questions: Iterable[Question]
 ) -> Iterator[Prediction]:
-    """Yield the predictions of `Client.predict`."""
-    for stream in prediction_streams(asked, questions, client.patience):
+    """Return the predictions of `Client.predict`; the questions are checked at once."""
+    return _all_followed(client, prediction_streams(asked, questions, client.patience))
+
+
+def _all_followed(client: Connection, streams: Sequence[PredictionStream]) -> Iterator[Prediction]:
+    for stream in streams:
         yield from _followed(client, stream)
 
 

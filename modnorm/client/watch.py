@@ -4,6 +4,7 @@ import random
 import time
 from collections.abc import Iterator
 
+from modnorm.arguments import require_index, require_text
 from modnorm.client.calls import Call, watch_experiment
 from modnorm.client.connection import Connection
 from modnorm.errors import CancelledError, ModnormError, UnauthenticatedError, UnavailableError
@@ -82,10 +83,15 @@ class Watch(Reconnection):
         experiment_id: The experiment.
         cursor: Events after this one are wanted.
         patience: Seconds without any connection after which to give up.
+
+    Raises:
+        InvalidInputError: the experiment or the cursor has the wrong type.
     """
 
     def __init__(self, experiment_id: str, cursor: int, patience: float) -> None:
         super().__init__(patience)
+        require_text(experiment_id, "experiment_id")
+        require_index(cursor, "cursor")
         self._experiment_id = experiment_id
         self._cursor = cursor
         self._last: _Event | None = None
@@ -111,8 +117,11 @@ class Watch(Reconnection):
 
 
 def watch_messages(client: Connection, experiment_id: str, cursor: int = 0) -> Iterator[_Event]:
-    """Yield the messages of `Client.watch`."""
-    watch = Watch(experiment_id, cursor, client.patience)
+    """Return the messages of `Client.watch`; the arguments are checked at once."""
+    return _followed(client, Watch(experiment_id, cursor, client.patience))
+
+
+def _followed(client: Connection, watch: Watch) -> Iterator[_Event]:
     while True:
         try:
             for event in client.stream(watch.call(), STREAM_SECONDS):
