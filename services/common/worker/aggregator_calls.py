@@ -10,6 +10,7 @@ from typing import TypeVar
 import grpc
 from google.rpc import status_pb2
 from tenacity import (
+    RetryCallState,
     Retrying,
     retry_if_exception_type,
     sleep_using_event,
@@ -44,6 +45,8 @@ FAILURE_PATIENCE = 30.0
 """Seconds for which a failure is sent again; afterwards the lease expires."""
 LAST_SECONDS = 5.0
 """Deadline of a call after the grace period."""
+_LOGGED_CLAIM = 5
+"""A claim that waits logs each fifth failure: the first after about 3 s, later ones every 12 s."""
 _CREDENTIALS_FIELD = "MODNORM_TOKEN_FILE"
 
 ResultT = TypeVar("ResultT")
@@ -85,6 +88,7 @@ class AggregatorCalls:
             lambda: self._call(messages.Call(claim=request), CALL_SECONDS).claim,
             stop_when_event_set(self._shutdown.requested),
             sleep_using_event(self._shutdown.requested),
+            before_sleep=_log_waiting_claim,
         )
 
     def heartbeats(
@@ -187,6 +191,7 @@ class AggregatorCalls:
         sleep: Callable[[float], None],
         *,
         passing: tuple[type[ModnormError], ...] = (UnavailableError,),
+        before_sleep: Callable[[RetryCallState], None] | None = None,
     ) -> ResultT:
         """Repeat a call while it fails with an error that passes; it may take effect twice."""
 
@@ -199,6 +204,7 @@ class AggregatorCalls:
             wait=wait_random_exponential(multiplier=0.2, max=5),
             stop=stop,
             sleep=sleep,
+            before_sleep=before_sleep,
             reraise=True,
         )
         return retrying(attempt)
@@ -215,6 +221,12 @@ def claim_or_log(claim: Callable[[str], JobT | None], job_id: str) -> JobT | Non
         if job is None:
             logger.info("nothing to do")
         return job
+
+
+def _log_waiting_claim(state: RetryCallState) -> None:
+    """Say why a claim waits, since an idle worker sends no heartbeat that would."""
+    if state.outcome is not None and state.attempt_number % _LOGGED_CLAIM == 0:
+        logger.warning("not claimed: %s; trying again", state.outcome.exception())
 
 
 def _error_of(reply: messages.Reply) -> ModnormError | None:
