@@ -1,6 +1,6 @@
 """Errors that name the task, the row and the source line if a task's code is at fault."""
 
-import math
+import sys
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -123,7 +123,7 @@ def _is_judgement(judgement: object) -> bool:
     return (
         isinstance(judgement, Judgement)
         and isinstance(judgement.reward, Real)
-        and math.isfinite(judgement.reward)
+        and abs(judgement.reward) <= sys.float_info.max
         and isinstance(judgement.vote, str | None)
         and isinstance(judgement.correct, bool)
     )

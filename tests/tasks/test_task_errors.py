@@ -70,7 +70,13 @@ def test_a_judge_that_returns_no_judgement_is_named() -> None:
 
 @pytest.mark.parametrize(
     ("reward", "vote", "correct"),
-    [(math.nan, "1", True), ("1", "1", True), (1.0, 1, True), (1.0, None, None)],
+    [
+        (math.nan, "1", True),
+        pytest.param(10**400, "1", True, id="huge"),
+        ("1", "1", True),
+        (1.0, 1, True),
+        (1.0, None, None),
+    ],
 )
 def test_a_malformed_judgement_is_named(reward: Any, vote: Any, correct: Any) -> None:
     class Malformed(Gsm8k):

@@ -66,7 +66,7 @@ def _storable(part: str | float) -> bool:
     """Return whether a database can store it: a finite 32-bit number, no surrogate character."""
     if isinstance(part, str):
         return part.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in part)
-    return math.isfinite(part) and (isinstance(part, float) or abs(part) <= _LARGEST)
+    return math.isfinite(part) if isinstance(part, float) else abs(part) <= _LARGEST
 
 
 def _bad_token() -> InvalidInputError:

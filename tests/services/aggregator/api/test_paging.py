@@ -27,6 +27,7 @@ def test_no_token_is_the_start():
         encode_token("list", (True,)),
         encode_token("list", (1, 2)),
         encode_token("list", (2**40,)),
+        encode_token("list", (10**400,)),
         base64.urlsafe_b64encode(b'{"a": 1}').decode(),
         base64.urlsafe_b64encode(b"[" * 5000).decode(),
         "not base64",
