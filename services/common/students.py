@@ -80,14 +80,14 @@ class Students:
 
         Raises:
             InvalidInputError: the name is not allowed, or the content differs from size or digest.
-            UnavailableError: the disk is full, for example.
+            UnavailableError: the disk is full, or another process completes the student.
         """
         _check_digest(digest)
         _check_name(file.name)
         place = self._upload(digest) / file.name
-        if self.path(digest) is not None or (place.is_file() and _is(place, file)):
-            return
         with _outages(self.root):
+            if self.path(digest) is not None or (place.is_file() and _is(place, file)):
+                return
             for folder in (place.parent, self._drafts(digest)):
                 folder.mkdir(parents=True, exist_ok=True)
             stored = {path for path in self._upload(digest).rglob("*") if path.is_file()}
@@ -105,11 +105,11 @@ class Students:
         upload, target = self._upload(digest), self.root / digest
         if self.path(digest) is not None:
             return target
-        _check_checkpoint(upload, digest)
         with _outages(self.root):
             try:
+                _check_checkpoint(upload, digest)
                 upload.rename(target)
-            except OSError:
+            except (OSError, PreconditionError):
                 if not target.is_dir():  # another process may have completed it
                     raise
                 shutil.rmtree(upload, ignore_errors=True)

@@ -228,6 +228,42 @@ def test_a_slow_second_upload_leaves_nothing_in_a_complete_student(trained, dige
     assert served.files(digest) == files
 
 
+@pytest.fixture
+def complete_at(trained, digest, served, monkeypatch):
+    """Upload a student; another trainer completes it once a function of the module is called."""
+    for file in list_files(trained):
+        served.write(digest, file, [(trained / file.name).read_bytes()])
+
+    def arm(name):
+        original = getattr(students, name)
+
+        def call(place):
+            monkeypatch.setattr(students, name, original)
+            served.complete(digest)
+            return original(place)
+
+        monkeypatch.setattr(students, name, call)
+
+    return arm
+
+
+def test_a_student_that_another_trainer_completes_during_the_check_is_complete(
+    digest, served, complete_at
+):
+    complete_at("resolve_checkpoint")
+    assert served.complete(digest) == served.require(digest)
+
+
+def test_a_file_sent_while_another_trainer_completes_the_student_can_be_sent_again(
+    trained, digest, served, complete_at
+):
+    file = list_files(trained)[0]
+    complete_at("file_digest")
+    with pytest.raises(UnavailableError):
+        served.write(digest, file, [])
+    served.write(digest, file, [])
+
+
 @pytest.mark.parametrize("offset", [-1, 2**40, 2**63 - 1])
 def test_an_offset_outside_the_file_is_refused(trained, digest, stub, offset):
     send_student(stub, trained, digest)
