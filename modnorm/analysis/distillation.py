@@ -9,13 +9,12 @@ from modnorm.analysis.comparison import conditions_of, differing_conditions, loa
 from modnorm.analysis.document import ResultsDocument
 from modnorm.analysis.parquet_files import count_answers
 from modnorm.analysis.run_data import BaseRow, CandidateRow, EnsembleRow
+from modnorm.analysis.run_files import DISTILLATION
 from modnorm.analysis.uncertainty import ConfidenceInterval, accuracy_interval
 from modnorm.errors import InvalidInputError
 from modnorm.files import read_fault
 
 SCHEMA: Literal["modnorm-distillation-1"] = "modnorm-distillation-1"
-FILE = "distillation.json"
-"""Name of the document in the directory of a distillation; written last."""
 
 
 class Accuracy(TypedDict):
@@ -154,7 +153,7 @@ def search_entry(run: FinishedSearch, model: str, size: int) -> SearchEntry:
 
 def is_distillation(directory: Path) -> bool:
     """Return whether a directory holds a finished distillation."""
-    return (directory / FILE).is_file()
+    return (directory / DISTILLATION).is_file()
 
 
 def round_directory(directory: Path, round_number: int) -> Path:
@@ -168,7 +167,7 @@ def load_distillation(directory: Path) -> DistillationDocument:
     Raises:
         InvalidInputError: there is none, or not one of this schema.
     """
-    path = directory / FILE
+    path = directory / DISTILLATION
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:

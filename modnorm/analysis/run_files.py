@@ -12,6 +12,8 @@ from modnorm.errors import InvalidInputError
 
 SPEC, RESULTS = "spec.json", "results.json"
 """Names of the first and of the last file of a run directory."""
+DISTILLATION = "distillation.json"
+"""Name of the last file of a distillation's directory."""
 REWRITE = (
     "copy the whole directory; where the run was made, the same `modnorm run` or `modnorm show "
     "--out` writes its files again and repeats no work"

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from modnorm.analysis.run_files import RESULTS, SPEC
+from modnorm.analysis.run_files import DISTILLATION, RESULTS, SPEC
 from modnorm.errors import InvalidInputError
 
 _STATE = "state"
@@ -44,7 +44,9 @@ def finished_runs(paths: Iterable[Path], note: Callable[[str], None]) -> list[Pa
             done = [run for run in inside if (run / RESULTS).is_file()]
             found += done
             for run in sorted(set(inside) - set(done)):
-                note(f"{run} is left out: it has not finished")
+                finished = (run / DISTILLATION).is_file()
+                state = "is a distillation" if finished else "has not finished"
+                note(f"{run} is left out: it {state}")
             for folder in sorted(set(path.glob("*/")) - set(inside)):
                 if runs_inside(folder):
                     note(f"{folder} is left out: it is a folder with runs; name it too")

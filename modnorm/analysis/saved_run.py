@@ -12,7 +12,7 @@ from modnorm.analysis.document import ResultsDocument
 from modnorm.analysis.parquet_files import read_answers, read_votes
 from modnorm.analysis.records import LINEAGE, PROFILE, SCALE_MAP, rows_file
 from modnorm.analysis.run_data import BaseRow, CandidateRow, EnsembleRow
-from modnorm.analysis.run_files import RESULTS, SPEC, unreadable
+from modnorm.analysis.run_files import DISTILLATION, RESULTS, SPEC, unreadable
 from modnorm.analysis.votes import ALL as ALL_VOTES
 from modnorm.analysis.votes import VoteFilter, VoteRecord
 from modnorm.analysis.wanted import require_candidate
@@ -52,8 +52,15 @@ class SavedRun:
         """The content of `results.json`.
 
         Raises:
-            PreconditionError: the run has not finished.
+            PreconditionError: the run has not finished, or is a distillation.
         """
+        if (self.path / DISTILLATION).is_file():
+            raise PreconditionError(
+                f"{self.path} is a distillation, not a search",
+                field=_FIELD,
+                remedy=f"name one of its searches, {self.path / 'rounds' / '1'}; `modnorm export` "
+                "writes its student",
+            )
         if not (self.path / RESULTS).is_file():
             raise PreconditionError(
                 f"only an experiment that succeeded has results, and {self.path} has none",

@@ -18,6 +18,7 @@ from modnorm.analysis.run_tables import tabulate_runs
 from modnorm.analysis.table_files import write_table
 from modnorm.cli.console import amount, emit_json, stderr, stdout, table
 from modnorm.errors import InvalidInputError
+from modnorm.files import write_fault
 
 _INTERVALS = (
     "lower and upper: 95 % interval; Wilson for one seed, else a bootstrap over seeds and rows"
@@ -45,9 +46,12 @@ def analyze_directories(
             field="run",
             remedy="analyze it alone",
         )
-    written = write_analysis(out, analysis)
-    if len(check):
-        write_table(out, "published-check", check)
+    try:
+        written = write_analysis(out, analysis)
+        if len(check):
+            write_table(out, "published-check", check)
+    except OSError as error:
+        raise write_fault(out, error) from error
     if as_json:
         emit_json(_document(analysis, written, check))
     else:

@@ -122,6 +122,7 @@ def show(
             raise
         raise UnreachableError(
             f"there is no directory {run}; as for an experiment, {error.message}",
+            field="run",
             remedy=error.remedy,
         ) from error
 

@@ -95,6 +95,10 @@ def predict_file(
     """
     if output.file is not None:
         check_writable(output.file)
+        if output.file.exists() and questions.exists() and output.file.samefile(questions):
+            raise InvalidInputError(
+                f"{output.file} holds the questions", field="out", remedy="name another file"
+            )
     answered = _answered_here if choice.lab is None else _answered_in_lab
     with (
         interruptible("stopped; no file was written"),

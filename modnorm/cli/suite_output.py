@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from modnorm.cli.console import emit_json, stderr, stdout, table
 from modnorm.cli.options import connect
+from modnorm.files import write_fault
 
 if TYPE_CHECKING:
     from modnorm.suites import Cell, LoadedSuite
@@ -109,7 +110,10 @@ def draw(outcomes: "SuiteOutcomes", place: Path) -> None:
     from modnorm.analysis.run_tables import tabulate_runs
 
     runs = load_all_results([each.directory for each in outcomes.finished.values()])
-    names = write_figures(place, analyze(tabulate_runs(runs))) if runs else ()
+    try:
+        names = write_figures(place, analyze(tabulate_runs(runs))) if runs else ()
+    except OSError as error:
+        raise write_fault(place, error, "plots") from error
     if not names:
         stderr().print("no plots: no finished cell has results that figures show")
     for name in names:

@@ -78,6 +78,12 @@ def load_spec(path: str | PathLike[str]) -> ExperimentSpec:
         raise InvalidInputError(
             f"{path} {kind}", field=_FILE, remedy="`modnorm init` writes a spec to start from"
         )
+    if {"axes", "seeds"} <= data.keys():
+        raise InvalidInputError(
+            f"{path} is a suite of experiments",
+            field=_FILE,
+            remedy="run it with `modnorm suite run`",
+        )
     with located(path):
         return parse_spec(data)
 

@@ -86,7 +86,7 @@ class ArtifactStore:
             raise UnavailableError(
                 f"cannot write below {self._root}: {error.strerror}",
                 field="cache_dir",
-                remedy="free disk space, or give the service write permission there",
+                remedy="free disk space, allow writing there, or set MODNORM_CACHE_DIR",
             ) from error
 
     def _read(self, digest: str) -> str | None:

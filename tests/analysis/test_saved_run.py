@@ -27,6 +27,14 @@ def test_an_unfinished_run_has_a_spec_and_nothing_else(claim, spec, tmp_path):
         assert "--server" in str(raised.value.remedy)
 
 
+def test_a_distillation_names_its_searches(claim, tmp_path):
+    run = SavedRun(claim(tmp_path / "run"))
+    (tmp_path / "run" / "distillation.json").write_text("{}")
+    with pytest.raises(PreconditionError, match="is a distillation, not a search") as raised:
+        run.answers()
+    assert f"{tmp_path / 'run' / 'rounds' / '1'};" in str(raised.value.remedy)
+
+
 def test_a_directory_of_several_runs_is_refused_with_their_names(claim, tmp_path):
     for name in ("small", "large"):
         claim(tmp_path / "runs" / name)

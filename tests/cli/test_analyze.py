@@ -66,6 +66,17 @@ def test_runs_on_other_rows_are_told(modnorm, make_run, runs, tmp_path):
     assert "not comparable: other differs from modular_norm-42 in held-out rows" in err
 
 
+@pytest.mark.parametrize("blocked", ["", "tables", "figures"])
+def test_an_output_that_cannot_be_written_is_named(refusal, runs, tmp_path, blocked):
+    out = tmp_path / "out"
+    path = out / blocked
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("a file where a directory belongs")
+    err = refusal("analyze", runs[0], "--out", out)
+    assert err.startswith(f"error: out: cannot write {out}: ")
+    assert "(name another path, or make it writable)" in err
+
+
 def test_what_is_no_run_is_refused(refusal, tmp_path):
     err = refusal("analyze", tmp_path, "--out", tmp_path / "out")
     assert "is not a run directory" in err

@@ -132,6 +132,10 @@ def test_a_folder_stands_for_its_finished_runs(modnorm, refusal, runs, tmp_path)
     code, out, err = modnorm("compare", folder)
     assert (code, out) == (0, expected)
     assert err == f"note: {folder / 'later'} is left out: it has not finished\n"
+    (folder / "later" / "distillation.json").write_text("{}")
+    err = modnorm("compare", folder)[2]
+    assert err == f"note: {folder / 'later'} is left out: it is a distillation\n"
+    shutil.rmtree(folder / "later")
     code, out, err = modnorm("compare", folder / "good", folder / "state", folder / "wrong")
     assert (code, out) == (0, expected)
     assert err == f"note: {folder / 'state'} is left out: it is the database of a lab\n"

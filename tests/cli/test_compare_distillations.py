@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from modnorm.analysis.distillation import FILE, compared_entries
+from modnorm.analysis.distillation import compared_entries
+from modnorm.analysis.run_files import DISTILLATION
 from tests.analysis.distillations import make_document
 
 
@@ -15,7 +16,7 @@ def write(tmp_path):
         document["provenance"] = {**document["provenance"], **provenance}
         directory = tmp_path / name
         directory.mkdir()
-        (directory / FILE).write_text(json.dumps(document))
+        (directory / DISTILLATION).write_text(json.dumps(document))
         return directory
 
     return write

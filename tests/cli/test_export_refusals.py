@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from modnorm.analysis.distillation import FILE
+from modnorm.analysis.run_files import DISTILLATION
 from modnorm.spec import parse_spec
 from tests.analysis.distillations import make_document
 
@@ -73,7 +73,7 @@ def test_an_ensemble_is_named_for_manifests_and_adapters_only(
     ],
 )
 def test_a_distillation_has_students_only(refusal, tmp_path, field, words):
-    (tmp_path / FILE).write_text(json.dumps(make_document(0.2, [0.5], [0.4])))
+    (tmp_path / DISTILLATION).write_text(json.dumps(make_document(0.2, [0.5], [0.4])))
     err = refusal("export", tmp_path, *words, "--out", tmp_path / "out")
     assert err.startswith(f"error: {field}: ")
     assert "--round" in err

@@ -74,7 +74,7 @@ def test_a_directory_that_is_not_there_is_named_before_the_lab(modnorm, monkeypa
     monkeypatch.setenv("MODNORM_SERVER", free_address)
     code, _, err = modnorm("show", "first-run")
     assert code == 1
-    assert err.startswith("error: there is no directory first-run; as for an experiment, ")
+    assert err.startswith("error: run: there is no directory first-run; as for an experiment, ")
     assert free_address in err
 
 

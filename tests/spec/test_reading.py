@@ -148,3 +148,8 @@ def test_a_missing_file_is_guessed_by_its_name_without_suffix(tmp_path, written,
         load_spec(tmp_path / written)
     guess = f"did you mean {meant}?" if meant else "`modnorm init` writes a spec to start from"
     assert caught.value.remedy == guess
+
+
+def test_a_suite_is_no_spec():
+    with error_at("spec", "is a suite of experiments .run it with `modnorm suite run`"):
+        load_spec("examples/tiny/ablations.yaml")
