@@ -254,5 +254,5 @@ def _outages(root: Path) -> Iterator[None]:
         raise UnavailableError(
             f"cannot write below {root}: {error.strerror}",
             field="student_dir",
-            remedy="free disk space, or give the service write permission there",
+            remedy="free disk space, allow writing there, or set MODNORM_STUDENT_DIR",
         ) from error
