@@ -73,7 +73,6 @@ $(VLLM)/.setup: tests/engines/vllm/requirements.txt
 ifeq ($(LEFT_OUT),)
 setup-vllm: $(VLLM)/.setup
 test-vllm: test-vllm-processes test-vllm-shared test-vllm-own
-FIRST_OF_VLLM := test-vllm-processes
 else
 setup-vllm test-vllm:
 	@echo "$@ is left out: $(LEFT_OUT)"
@@ -161,10 +160,14 @@ $(RELEASE)/.setup: scripts/release-requirements.txt
 release-check: setup $(RELEASE)/.setup  ## Build sdist, wheel and SBOM into dist/, install the wheel and run a small demo
 	$(BIN)/python -m scripts.release_check --tools $(RELEASE) --torch '$(TORCH)'
 
-# The types and the first tests of vLLM take a core each; then the other tests start.
-check: proto-check  ## Everything that CI runs
-	$(MAKE) --jobs=2 --output-sync=line lint typecheck $(FIRST_OF_VLLM) \
-		test-main test-vllm test-avx2
+# One core sets up, checks and runs test-main; the other one starts with vLLM and its tests.
+check:  ## Everything that CI runs
+	$(MAKE) --jobs=2 --output-sync=line proto-check lint typecheck test-main test-vllm test-avx2
+
+# Among such goals, code is generated before it is read, and vLLM's parts follow one another.
+lint typecheck test-main test-avx2: | $(filter proto-check,$(MAKECMDGOALS))
+test-vllm-shared: | $(if $(filter test-vllm,$(MAKECMDGOALS)),test-vllm-processes)
+test-vllm-own: | $(if $(filter test-vllm,$(MAKECMDGOALS)),test-vllm-shared)
 
 clean:  ## Remove the environment, caches and runs
 	rm -rf $(VENV) $(VLLM) $(RELEASE) runs build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
