@@ -17,7 +17,7 @@ from modnorm.errors import InvalidInputError, ModnormError, NotFoundError
 from modnorm.web import parameters
 from modnorm.web.population import PAGE_LINES, STATES
 from modnorm.web.rendering import render
-from modnorm.web.sources import Catalog, Run
+from modnorm.web.sources import Catalog, ViewedRun
 
 _COMPARED = 6
 """Runs that fit side by side."""
@@ -190,11 +190,11 @@ class Pages:
         """Render an error with its remedy."""
         return render(request.scope, "error.html", error=error)
 
-    def _run(self, request: Request) -> Run:
+    def _run(self, request: Request) -> ViewedRun:
         return self._catalog.run(request.path_params["name"])
 
 
-def _largest_votes(run: Run) -> Sequence[VoteRecord]:
+def _largest_votes(run: ViewedRun) -> Sequence[VoteRecord]:
     """Return the votes of the largest N and K."""
     largest = run.document["ensembles"][-1]
     return list(run.votes(_votes_of(largest)))
@@ -204,7 +204,7 @@ def _candidate(request: Request) -> int:
     return parameters.place(request.path_params, "candidate", least=-(2**31))
 
 
-def _ensemble(run: Run, request: Request) -> EnsembleEntry:
+def _ensemble(run: ViewedRun, request: Request) -> EnsembleEntry:
     """Return the ensemble that an address names; by default the largest."""
     ensembles = run.document["ensembles"]
     n = parameters.integer(request.query_params, "n", least=1)

@@ -54,7 +54,7 @@ def unknown_progress(_path: Path) -> Unfinished:
 
 
 class DirectoryRun:
-    """A run directory; implements `modnorm.web.sources.Run`.
+    """A run directory; implements `modnorm.web.sources.ViewedRun`.
 
     Args:
         path: The directory.

@@ -94,8 +94,8 @@ class RoundLine:
     """Whether its student is the best so far on development rows."""
 
 
-class Run(Protocol):
-    """A run, finished or not. What stands below `rounds` needs a finished search."""
+class ViewedRun(Protocol):
+    """A run on a page, finished or not. What stands below `rounds` needs a finished search."""
 
     @property
     def name(self) -> str:
@@ -161,7 +161,7 @@ class Run(Protocol):
 class RunPage:
     """One page of the list of runs."""
 
-    runs: Sequence[Run]
+    runs: Sequence[ViewedRun]
     page: int
     more: bool
     """Whether there is a next page."""
@@ -173,7 +173,7 @@ class Catalog(Protocol):
     def runs(self, page: int) -> RunPage:
         """Return one page of the list, from 1."""
 
-    def run(self, name: str) -> Run:
+    def run(self, name: str) -> ViewedRun:
         """Return a run.
 
         Raises:

@@ -37,7 +37,7 @@ _STATE_WORDS = {ExperimentState.SUCCEEDED: "finished"}
 
 
 class CatalogRun:
-    """An experiment; implements `modnorm.web.sources.Run`."""
+    """An experiment; implements `modnorm.web.sources.ViewedRun`."""
 
     def __init__(
         self,
