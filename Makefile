@@ -23,7 +23,7 @@ unexport PYTHONDONTWRITEBYTECODE
 VLLM      ?= .venv-vllm
 TEST_VLLM := OMP_NUM_THREADS=1 VLLM_CACHE_ROOT="$(abspath $(VLLM))/cache" \
 	VLLM_CONFIG_ROOT="$(abspath $(VLLM))/config" \
-	$(VLLM)/bin/python -m pytest -q --confcutdir=tests/engines -o filterwarnings=
+	$(VLLM)/bin/python -m pytest -q -p tests.garbage --confcutdir=tests/engines -o filterwarnings=
 
 # Why vLLM cannot run here; nothing where it can.
 LEFT_OUT  := $(shell $(PYTHON) scripts/check_python.py --vllm 2>&1)

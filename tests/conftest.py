@@ -1,11 +1,10 @@
 """Real servers for the tests that need them: one Postgres and one Redis a worker process."""
 
 import asyncio
-import gc
 import inspect
 import os
 import uuid
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -26,17 +25,12 @@ if not Path("/dev/nvidiactl").exists():
 for name in [name for name in os.environ if name.startswith(("MODNORM_", "OTEL_"))]:
     del os.environ[name]
 
-pytest_plugins = ["tests.both_clients", "tests.forked_commands", "tests.scripted_services"]
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Generator[None, object, object]:
-    """Collect the tests without garbage collection: modules and tests stay until the end."""
-    gc.disable()
-    try:
-        return (yield)
-    finally:
-        gc.enable()
+pytest_plugins = [
+    "tests.both_clients",
+    "tests.forked_commands",
+    "tests.garbage",
+    "tests.scripted_services",
+]
 
 
 @pytest.hookimpl(tryfirst=True)

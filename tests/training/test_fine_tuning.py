@@ -1,6 +1,5 @@
 """Training by the real TRL and PEFT on the bundled model: students, resumption, cancellation."""
 
-import gc
 import json
 import socket
 from functools import cache
@@ -26,14 +25,6 @@ from tests.faults import error_at
 from tests.training.conftest import SHORT, write_dataset
 
 FULL = TrainingSpec(method="full", batch_size=4, epochs=2, checkpoint_steps=2, learning_rate=1e-4)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _frozen():
-    """Freeze the objects of all other tests: each training collects garbage explicitly."""
-    gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 def train_until(job, step):
