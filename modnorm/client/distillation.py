@@ -12,7 +12,6 @@ from pathlib import Path
 from google.protobuf import json_format
 
 from modnorm.analysis.distillation import (
-    FILE,
     SCHEMA,
     BudgetOfRound,
     DistillationDocument,
@@ -23,6 +22,7 @@ from modnorm.analysis.distillation import (
     search_entry,
 )
 from modnorm.analysis.distillation_report import REPORT, render_distillation
+from modnorm.analysis.run_files import DISTILLATION
 from modnorm.client.calls import get_artifact, get_experiment
 from modnorm.client.connection import Connection
 from modnorm.client.export import save_run
@@ -57,7 +57,7 @@ def save_distillation(
             _save_search(client, experiment, result, round_directory(directory, result.round))
     document = distillation_document(client, experiment)
     write_file(directory / REPORT, render_distillation(document).encode())
-    write_file(directory / FILE, encode_json(dict(document)))
+    write_file(directory / DISTILLATION, encode_json(dict(document)))
     return document
 
 

@@ -13,7 +13,7 @@ from sqlmodel import SQLModel, col, select
 
 from modnorm.errors import NotFoundError
 from services.aggregator import remove_old
-from services.aggregator.experiments import distillations
+from services.aggregator.experiments import distillations, lifecycle
 from services.aggregator.experiments.removal import (
     ended_before,
     remove_ended,
@@ -129,13 +129,11 @@ def test_removal_waits_for_a_distillation_that_adopts_a_part(lab, monkeypatch):
     lab.run(first)
     second = lab.create("again", rounds=1)
     removal = threading.Thread(target=remove, args=(world.database, world.now + DAY))
-    move = distillations.move
-
     def move_late(*given):
         removal.start()
         removal.join(0.3)
         assert removal.is_alive()
-        move(*given)
+        lifecycle.move(*given)
 
     monkeypatch.setattr(distillations, "move", move_late)
     world.stores.distillations.begin(second)
