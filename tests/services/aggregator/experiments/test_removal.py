@@ -129,6 +129,7 @@ def test_removal_waits_for_a_distillation_that_adopts_a_part(lab, monkeypatch):
     lab.run(first)
     second = lab.create("again", rounds=1)
     removal = threading.Thread(target=remove, args=(world.database, world.now + DAY))
+
     def move_late(*given):
         removal.start()
         removal.join(0.3)
