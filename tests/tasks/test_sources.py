@@ -100,18 +100,18 @@ def test_a_malformed_line_of_a_folder_is_named(tmp_path):
 @pytest.mark.parametrize(
     ("line", "fault"),
     [
-        (b"[1]", "not a JSON object"),
-        (b"{", "not valid JSON"),
-        (b'{"a": NaN}', "not valid JSON"),
-        (b'{"a": "\xff"}', "not valid JSON"),
-        (b"[" * 100_000, "not valid JSON"),
-        (b'{"a": ' + b"9" * 5000 + b"}", "not valid JSON"),
+        (b"[1]", ": not a JSON object"),
+        (b"{", ": not valid JSON"),
+        (b'{"a": NaN}', ": not valid JSON"),
+        (b'{"a": "\xff"}', " is no UTF-8 text"),
+        (b"[" * 100_000, ": not valid JSON"),
+        (b'{"a": ' + b"9" * 5000 + b"}", ": not valid JSON"),
     ],
 )
 def test_a_malformed_line_is_named(tmp_path, line, fault):
     path = tmp_path / "rows.jsonl"
     path.write_bytes(b'{"a": 1}\n' * 16 + line + b"\n")
-    with error_at(FIELD, f"line 17: {fault}"):
+    with error_at(FIELD, f"line 17{fault}"):
         read(path)
 
 

@@ -249,10 +249,10 @@ async def test_reports_out_of_shape_are_refused(start_lab, spec):
             await lab.fail(evaluation_pb2.Lease(), "UNSPECIFIED")
 
 
-async def test_the_settings_of_the_engine_go_with_every_job(start_lab, spec):
+@pytest.mark.parametrize("changed", [{"drafts": "population"}, {"numerics": "batch_invariant"}])
+async def test_the_settings_of_the_engine_go_with_every_job(start_lab, spec, changed):
     async with start_lab() as lab:
-        asked = {"name": "vllm", "max_num_seqs": 64, "drafts": "population"}
-        asked["numerics"] = "batch_invariant"
+        asked = {"name": "vllm", "max_num_seqs": 64, **changed}
         await lab.create(spec(engine=asked))
         job = await lab.worker().claim_next()
         assert job.engine == json_format.ParseDict(asked, common_pb2.EngineSpec())
