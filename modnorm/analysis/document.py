@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict
+from functools import partial
 from typing import Literal, TypedDict
 
 from modnorm.analysis.environments import environments_of, mixed_settings
@@ -124,7 +125,7 @@ def results_document(run: RunData) -> ResultsDocument:
         ],
         ensembles=[_ensemble(run, ensemble) for ensemble in sorted(run.ensembles, key=_size)],
         budget=run_budget(run),
-        iterative=iterative_entry(run),
+        iterative=iterative_entry(run, partial(_heldout_interval, run)),
         mixed_environments=mixed_settings(environments_of(run)),
     )
 

@@ -1,11 +1,11 @@
 """An iterative run: its evaluated states and its cost."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import TypedDict
 
 from modnorm.analysis.run_data import RunData, StateRow
-from modnorm.analysis.uncertainty import accuracy_interval
+from modnorm.analysis.uncertainty import ConfidenceInterval
 from modnorm.baselines.ledger import Ledger, Purpose
 
 
@@ -29,22 +29,26 @@ _FIGURES = (
 )  # fmt: skip
 
 
-def iterative_entry(run: RunData) -> IterativeEntry | None:
-    """Return the entry of an iterative run; None for another run."""
+def iterative_entry(
+    run: RunData, heldout_interval: Callable[[float | None], ConfidenceInterval | None]
+) -> IterativeEntry | None:
+    """Return the entry of an iterative run; None for another run.
+
+    `heldout_interval` returns the interval of a state's held-out metric.
+    """
     if not run.states:
         return None
     ledger = ledger_of(run)
     return IterativeEntry(
-        states=[_state(state) for state in run.states],
+        states=[
+            {name: getattr(state, name) for name in _FIGURES}
+            | {"heldout_interval": heldout_interval(state.heldout_metric)}
+            for state in run.states
+        ],
         reported=next(state.updates for state in run.states if state.reported),
         ledger={str(purpose): asdict(ledger[purpose]) for purpose in Purpose},
         main_run=ledger.main_run,
     )
-
-
-def _state(state: StateRow) -> dict[str, object]:
-    interval = accuracy_interval(state.heldout_metric, state.heldout_answers)
-    return {name: getattr(state, name) for name in _FIGURES} | {"heldout_interval": interval}
 
 
 def ledger_of(run: RunData) -> Ledger:

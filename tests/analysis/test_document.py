@@ -10,6 +10,8 @@ from modnorm.analysis.document import (
 )
 from modnorm.analysis.export import write_run
 from modnorm.analysis.report import report_parts
+from modnorm.analysis.run_data import StateRow
+from modnorm.analysis.uncertainty import accuracy_interval
 
 
 def test_the_document_holds_every_ensemble_with_its_agreement(run):
@@ -104,3 +106,16 @@ def test_a_method_without_a_radius_is_no_lost_search(run):
     document["base"]["selection_reward"] = 2.0
     document["spec"] = {"method": {"name": "base", "radius": 0.0}}
     assert describe_lost_search(document) is None
+
+
+def test_a_state_whose_metric_is_no_share_of_rows_has_no_interval(make_run):
+    run = make_run(prefixes=(12,), sizes=(1,))
+    state = StateRow(3, "a" * 64, reported=True, heldout_metric=0.5, heldout_answers=60)
+    accurate = replace(run.ensembles[0], metric=0.5, correct=30)
+    balanced = replace(accurate, correct=20)
+    intervals = []
+    for ensemble in (accurate, balanced):
+        entry = results_document(replace(run, ensembles=[ensemble], states=[state]))["iterative"]
+        assert entry is not None
+        intervals += [each["heldout_interval"] for each in entry["states"]]
+    assert intervals == [accuracy_interval(0.5, 60), None]
