@@ -159,5 +159,24 @@ def test_an_event_that_is_news_is_passed_on_before_the_next_one_comes():
     assert next(stream).progress.jobs_done == 3
 
 
+def test_an_ended_distillation_tells_each_state_once():
+    distilling = experiments.EXPERIMENT_STATE_DISTILLING
+    events = [
+        event(PENDING, 0, 0),
+        *(event(distilling, count, 3) for count in range(4)),
+        event(SUCCEEDED, 3, 3),
+    ]
+    now = experiments.Experiment(
+        state=SUCCEEDED, progress=experiments.Progress(jobs_done=3, jobs_total=3)
+    )
+    told = [(each.state, each.progress.jobs_done) for each in catch_up(events, now)]
+    assert told == [(PENDING, 0), (distilling, 3), (SUCCEEDED, 3)]
+
+
+def test_every_state_has_its_place():
+    for state in experiments.ExperimentState.values():
+        assert list(catch_up([event(state, 0, 0)], experiments.Experiment(state=SELECTING)))
+
+
 def test_a_stream_without_events_tells_nothing():
     assert list(catch_up([], experiments.Experiment(state=SELECTING))) == []
