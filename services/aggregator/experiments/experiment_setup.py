@@ -13,6 +13,7 @@ import time
 import uuid
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
+from functools import partial
 
 from modnorm.checkpoint.students import student_digest
 from modnorm.errors import CancelledError, EngineError, ModnormError, UnavailableError
@@ -199,6 +200,7 @@ class Conductor:
         self._retry_seconds = retry_seconds
         self._outage_seconds = outage_seconds
         self._driven: dict[str, asyncio.Task[None]] = {}
+        self._woken: set[str] = set()
 
     async def drive_all(self) -> None:
         """Start to drive every experiment in setup, and every distillation, not driven yet."""
@@ -206,11 +208,22 @@ class Conductor:
             self.drive(experiment_id)
 
     def drive(self, experiment_id: str) -> None:
-        """Drive one experiment in a background task, unless it is driven already."""
-        if experiment_id not in self._driven:
+        """Drive one experiment in a background task.
+
+        An experiment that is driven already takes another step after its present one, which may
+        have read the database before the caller's change.
+        """
+        self._woken.add(experiment_id)
+        task = self._driven.get(experiment_id)
+        if task is None or task.done():
             task = asyncio.create_task(self._drive(experiment_id))
             self._driven[experiment_id] = task
-            task.add_done_callback(lambda _: self._driven.pop(experiment_id, None))
+            task.add_done_callback(partial(self._forget, experiment_id))
+
+    def _forget(self, experiment_id: str, task: "asyncio.Task[None]") -> None:
+        if self._driven.get(experiment_id) is task:
+            del self._driven[experiment_id]
+            self._woken.discard(experiment_id)
 
     def drop(self, experiment_id: str) -> None:
         """Stop driving an experiment that has ended, even during a call."""
@@ -243,8 +256,10 @@ class Conductor:
         """
         names = {"experiment": experiment_id}
         try:
-            while await self._take_step(experiment_id):
-                pass
+            while experiment_id in self._woken:
+                self._woken.discard(experiment_id)
+                while await self._take_step(experiment_id):
+                    pass
         except UnavailableError:
             raise
         except Exception:
