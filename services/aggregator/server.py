@@ -124,6 +124,7 @@ class Aggregator:
         self._calls = CallMetrics(self._registry)
         self._database = Database(settings.database_url, on_fault=on_fault)
         self._students = Students(settings.students)
+        self._models = ModelServicer(self._students)
         self._stores = self._make_stores()
         self._counts = LabCountStore(self._database, lease_seconds=settings.lease_seconds)
         self._workers = Workers()
@@ -206,6 +207,7 @@ class Aggregator:
         if self._server is not None:
             await self._server.stop(self._settings.stop_grace)
         self._admissions.close()
+        self._models.close()
         await self._tasks.settle()
         for task in self._background:
             task.cancel()
@@ -304,7 +306,7 @@ class Aggregator:
         evaluation_pb2_grpc.add_JobServiceServicer_to_server(self._jobs, server)
         prediction_pb2_grpc.add_PredictionServiceServicer_to_server(self._predictions, server)
         radius_pb2_grpc.add_RadiusServiceServicer_to_server(self._radii, server)
-        models_pb2_grpc.add_ModelServiceServicer_to_server(ModelServicer(self._students), server)
+        models_pb2_grpc.add_ModelServiceServicer_to_server(self._models, server)
         status_pb2_grpc.add_StatusServiceServicer_to_server(self._status(), server)
         services = (experiment_servicer, job_servicer, prediction_servicer, radius_servicer)
         return (*(service.SERVICE for service in services), MODELS, STATUS)

@@ -20,15 +20,19 @@ from services.common.students import Students
 def build(settings: CalibratorSettings, registry: CollectorRegistry | None = None) -> GrpcService:
     """Return the service, not yet started, with its metrics in a registry."""
     servicer = CalibrationServicer(settings)
+    models = ModelServicer(Students(settings.students))
 
     def register(server: grpc.aio.Server) -> Sequence[str]:
         calibration_pb2_grpc.add_CalibrationServiceServicer_to_server(servicer, server)
-        models = ModelServicer(Students(settings.students))
         models_pb2_grpc.add_ModelServiceServicer_to_server(models, server)
         status_pb2_grpc.add_StatusServiceServicer_to_server(StatusServicer(), server)
         return SERVICE, MODELS, STATUS
 
-    return GrpcService(settings, register, registry, close=servicer.close)
+    def close() -> None:
+        servicer.close()
+        models.close()
+
+    return GrpcService(settings, register, registry, close=close)
 
 
 def main() -> None:

@@ -12,9 +12,9 @@ ResultT = TypeVar("ResultT")
 
 
 class SlowThreads:
-    """A few threads for calls that wait for downloads.
+    """A few threads for calls that wait for downloads or uploads.
 
-    `asyncio.to_thread` has few threads for all calls, and downloads would block them. Work that
+    `asyncio.to_thread` has few threads for all calls, and transfers would block them. Work that
     has begun finishes even if its caller is cancelled.
     """
 

@@ -8,12 +8,15 @@ from typing_extensions import override
 
 from modnorm.errors import InvalidInputError, NotFoundError
 from modnorm.v1 import models_pb2, models_pb2_grpc
+from services.common.slow_threads import SlowThreads
 from services.common.student_transfer import CHUNK_BYTES, read_chunks
 from services.common.students import StudentFile, Students
 
 SERVICE = "modnorm.v1.ModelService"
 _AHEAD = 4
 """Chunks of an upload in memory."""
+_UPLOADS = 8
+"""Files written concurrently; each holds a thread for as long as its client sends."""
 
 
 class ModelServicer(models_pb2_grpc.ModelServiceServicer):
@@ -21,6 +24,11 @@ class ModelServicer(models_pb2_grpc.ModelServiceServicer):
 
     def __init__(self, students: Students) -> None:
         self._students = students
+        self._uploads = SlowThreads(_UPLOADS, "upload")
+
+    def close(self) -> None:
+        """Stop the threads after the last call."""
+        self._uploads.close()
 
     @override
     async def DescribeModel(
@@ -50,7 +58,7 @@ class ModelServicer(models_pb2_grpc.ModelServiceServicer):
         file = StudentFile(message.name, message.size, message.sha256)
         chunks: queue.Queue[bytes | None] = queue.Queue(_AHEAD)
         writing = asyncio.create_task(
-            asyncio.to_thread(
+            self._uploads.run(
                 self._students.write, first.header.model_digest, file, _until_none(chunks)
             )
         )

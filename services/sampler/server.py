@@ -20,15 +20,19 @@ from services.sampler.servicer import SERVICE, SamplingServicer
 def build(settings: SamplerSettings, registry: CollectorRegistry | None = None) -> GrpcService:
     """Return the service, not yet started, with its metrics in a registry."""
     servicer = SamplingServicer(settings)
+    models = ModelServicer(Students(settings.students))
 
     def register(server: grpc.aio.Server) -> Sequence[str]:
         sampling_pb2_grpc.add_SamplingServiceServicer_to_server(servicer, server)
-        models = ModelServicer(Students(settings.students))
         models_pb2_grpc.add_ModelServiceServicer_to_server(models, server)
         status_pb2_grpc.add_StatusServiceServicer_to_server(StatusServicer(), server)
         return SERVICE, MODELS, STATUS
 
-    return GrpcService(settings, register, registry, close=servicer.close)
+    def close() -> None:
+        servicer.close()
+        models.close()
+
+    return GrpcService(settings, register, registry, close=close)
 
 
 def main() -> None:

@@ -4,6 +4,7 @@ import os
 import shutil
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import grpc
 import pytest
@@ -121,6 +122,31 @@ def test_a_student_of_another_digest_is_refused(trained, served, stub):
     with pytest.raises(PreconditionError, match="have digest"):
         send_student(stub, trained, "a" * 64)
     assert served.path("a" * 64) is None
+
+
+async def test_a_slow_upload_leaves_the_default_threads_free(served):
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+    content, sends = b"content", asyncio.Event()
+    file = models_pb2.ModelFile(
+        name="config.json", size=len(content), sha256=hashlib.sha256(content).hexdigest()
+    )
+
+    async def parts():
+        header = models_pb2.UploadHeader(model_digest="a" * 64, file=file)
+        yield models_pb2.UploadModelFileRequest(header=header)
+        await sends.wait()
+        yield models_pb2.UploadModelFileRequest(chunk=content)
+
+    servicer = ModelServicer(served)
+    upload = asyncio.create_task(servicer.UploadModelFile(parts(), None))
+    await asyncio.sleep(0)
+    call = asyncio.create_task(asyncio.to_thread(threading.get_ident))
+    done, _ = await asyncio.wait([call], timeout=5)
+    sends.set()
+    await asyncio.gather(upload, call)
+    servicer.close()
+    assert done
+    assert (served.root / "uploads" / ("a" * 64) / "config.json").read_bytes() == content
 
 
 def test_an_interrupted_upload_leaves_no_file(trained, digest, served, stub):
