@@ -289,7 +289,7 @@ def find_generator(name: str, roots: Sequence[Path] | None) -> GeneratorFile:
         raise unusable_generator(f"cannot read {path.name}: {error}") from error
 
 
-def is_digest(profile: str) -> bool:
+def names_stored_profile(profile: str) -> bool:
     """Return whether a spec names a stored profile instead of a file."""
     return _DIGEST.fullmatch(profile) is not None
 
@@ -359,7 +359,7 @@ def check_search_locally(spec: ExperimentSpec, *, folders: Sequence[Path]) -> in
         check_offline(spec.model.name, spec.model.revision)
     else:
         _check_local_model(spec, checkpoint, rows)
-    if spec.method.profile is not None and not is_digest(spec.method.profile):
+    if spec.method.profile is not None and not names_stored_profile(spec.method.profile):
         read_profile(spec.method.profile, None)
     return rows
 

@@ -19,8 +19,8 @@ from modnorm.spec_checks import (
     check_resolved,
     development_of,
     find_generator,
-    is_digest,
     load_splits,
+    names_stored_profile,
     read_profile,
 )
 from modnorm.tasks import Row, check_sandbox
@@ -178,7 +178,7 @@ class Admissions:
         if name is None:
             return None
         refuse_unused_profile(spec.method, needed=needed)
-        if is_digest(name):
+        if names_stored_profile(name):
             profile = await self._by_digest(name)
         else:
             profile = _stored(await self._threads.run(read_profile, name, self._data_roots))
