@@ -113,10 +113,10 @@ def plain_words(fault: ErrorDetails) -> str:
     """Describe in plain words the fault of a value, and a right value."""
     kind, context = fault["type"], fault.get("ctx", {})
     if kind in _WANTED:
-        return f"{_WANTED[kind]}, not {_brief(fault['input'])}"
+        return f"{_WANTED[kind]}, not {brief(fault['input'])}"
     if kind == "literal_error":
         names = ", ".join(_names(context["expected"]))
-        return f"there is no {_brief(fault['input'])} here, only {names}"
+        return f"there is no {brief(fault['input'])} here, only {names}"
     if kind == "union_tag_invalid":
         context = {**context, "expected_tags": ", ".join(_names(context["expected_tags"]))}
     if kind in _WORDS:
@@ -146,7 +146,7 @@ def _words(kind: type[BaseModel], fault: ErrorDetails) -> tuple[str, str | None]
     return plain_words(fault), None
 
 
-def _brief(value: object) -> str:
+def brief(value: object) -> str:
     """Return a wrong value as messages repeat it."""
     text = repr(value)
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."

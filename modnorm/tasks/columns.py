@@ -1,10 +1,19 @@
 """Checks of the columns of raw rows, shared by the tasks."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
 from modnorm.errors import InvalidInputError
+
+_SHOWN = 200
+"""Longest list of column names in errors, in characters."""
+
+
+def quoted(columns: Iterable[str]) -> str:
+    """Return column names for an error, cut if they are many."""
+    names = ", ".join(map(repr, columns))
+    return names if len(names) <= _SHOWN else f"{names[:_SHOWN]}..."
 
 
 def text(raw: Mapping[str, object], column: str) -> str:

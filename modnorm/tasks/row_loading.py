@@ -7,13 +7,11 @@ from pathlib import Path
 
 from modnorm.errors import InvalidInputError
 from modnorm.spec import DataSpec
+from modnorm.tasks.columns import quoted
 from modnorm.tasks.protocol import Row, Task
 from modnorm.tasks.row_files import Raw, RawRow
 from modnorm.tasks.sources import open_source
 from modnorm.tasks.task_errors import attribute_to_task
-
-_SHOWN = 200
-"""Longest list of column names in errors, in characters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,9 +103,7 @@ def _placed(error: InvalidInputError, columns: Raw, place: str, field: str) -> I
     if column is None or column in columns:
         message = f"{place}, column {column!r}: {error.message}"
         return InvalidInputError(message, field=field, remedy=error.remedy)
-    names = ", ".join(map(repr, columns))
-    shown = names if len(names) <= _SHOWN else f"{names[:_SHOWN]}..."
-    there = f"the row has only {shown}" if columns else "the row has no columns"
+    there = f"the row has only {quoted(columns)}" if columns else "the row has no columns"
     return InvalidInputError(
         f"{place}, column {column!r}: is missing; {error.message}",
         field=field,

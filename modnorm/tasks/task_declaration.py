@@ -28,10 +28,11 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from modnorm.errors import InvalidInputError
 from modnorm.files import read_fault
 from modnorm.spec import MAX_DECLARATION, compose_yaml, read_yaml
-from modnorm.spec.fault_messages import plain_faults
+from modnorm.spec.fault_messages import brief, plain_faults
 from modnorm.spec.section import field_fault
 from modnorm.spec.yaml_text import line_of
 from modnorm.tasks.catalogue import DATASETS
+from modnorm.tasks.columns import quoted
 
 _SUFFIXES = (".yaml", ".yml")
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,63}")
@@ -67,7 +68,7 @@ def _compiles(pattern: str) -> str:
 def _is_free(name: str) -> str:
     if not _NAME.fullmatch(name):
         raise ValueError(
-            f"{name!r} must be up to 64 of a-z, 0-9, - and _, the first a letter (capitals-2)"
+            f"{brief(name)} must be up to 64 of a-z, 0-9, - and _, the first a letter (capitals-2)"
         )
     if name in DATASETS:
         raise ValueError(f"{name} is a task of the paper; take another name")
@@ -121,7 +122,7 @@ class Declaration(_Section):
         for field, names in named.items():
             for name in sorted(names - set(self.columns)):
                 raise field_fault(
-                    field, f"{name!r} is not one of the columns: {', '.join(self.columns)}"
+                    field, f"{brief(name)} is not one of the columns: {quoted(self.columns)}"
                 )
         return self
 
@@ -145,7 +146,7 @@ def _columns_of(template: str) -> set[str]:
         raise ValueError(f"{error}; write braces as {{{{ and }}}}") from error
     for _, name, form, conversion in parts:
         if form or conversion:
-            raise ValueError(f"write {{{name}}} without ! or :")
+            raise ValueError(f"write the column {brief(name)} without ! or :")
         if name == "":
             raise ValueError("{} names no column; write braces as {{ and }}")
         if name is not None:

@@ -140,7 +140,7 @@ def test_a_long_completion_is_searched_at_the_relevant_end(declare, match, seen)
     [
         ({"name": "My Task"}, "name: 'My Task' must be up to 64 of a-z"),
         ({"max_tokens": 0}, "max_tokens"),
-        ({"answer": "city"}, "answer: 'city' is not one of the columns: country, capital"),
+        ({"answer": "city"}, "answer: 'city' is not one of the columns: 'country', 'capital'"),
         ({"prompt": {"user": "{town}"}}, "prompt.user: 'town' is not one of the columns"),
         ({"prompt": {"user": "{country.__class__}"}}, "is not one of the columns"),
         (
@@ -148,6 +148,9 @@ def test_a_long_completion_is_searched_at_the_relevant_end(declare, match, seen)
             "prompt.user: Single '{' encountered in format string; write",
         ),
         ({"prompt": {"user": "{}"}}, "names no column"),
+        ({"name": "a" * 1000}, "name: 'aa.{,60}[.]{3} must be up to 64"),
+        ({"answer": "c" * 1000}, "answer: 'cc.{,60}[.]{3} is not one of the columns"),
+        ({"columns": [f"column-{index}" for index in range(100)]}, "columns: .{200}[.]{3}$"),
         ({"extract": {"regex": "("}}, "no regular expression"),
         ({"extract": {"regex": "(a)(b)"}}, "one group"),
         ({"extract": {"regex": "(?=a)b"}}, "no look-around"),
