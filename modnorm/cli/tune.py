@@ -64,8 +64,8 @@ def tune(  # noqa: PLR0913 - each argument is an option of the command
         )
         if server is None:
             check_spec(specs[0], spec_file)
-    home = home_of(spec_file, "tune", out)
-    with held(home):
-        from modnorm.cli.tune_work import try_all
+        home = home_of(spec_file, "tune", out)
+        with held(home):
+            from modnorm.cli.tune_work import try_all
 
-        try_all(specs, home, server, quiet=quiet, as_json=as_json)
+            try_all(specs, home, server, quiet=quiet, as_json=as_json)

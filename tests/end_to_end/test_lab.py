@@ -220,7 +220,8 @@ def test_a_grid_is_submitted_at_once_and_found_again(lab, client, modnorm, write
         population={"size": 1, "ensemble_sizes": [1]},
     )
     rows = ("--heldout", f"{{source: {WORD_PROBLEMS}, offset: 8, limit: 2}}")
-    grid = ("--radii", "0.004,0.008", "--seeds", "39", *rows, "--server", lab.server, "--json")
+    radii = ("--radii", "0.004,0.008", "--seeds", "39", "--server", lab.server, "--json")
+    grid = (*radii, *rows)
 
     def trials():
         known = client.pages(list_experiments)
@@ -232,6 +233,8 @@ def test_a_grid_is_submitted_at_once_and_found_again(lab, client, modnorm, write
         again = modnorm("tune", spec_file, *grid, "--out", tmp_path / "elsewhere")
     assert json.loads(again.stdout) == first
     assert trials() == known
+    wrong = modnorm("tune", spec_file, *radii, "--heldout", "absent.jsonl", check=False)
+    assert json.loads(wrong.stderr)["field"] == "heldout.source"
     few = ("--radii", "0.02", "--prompts", "1", "--candidates", "1", "--server", lab.server)
     matched = modnorm("match", spec_file, *few, "--out", tmp_path / "match", "--json")
     assert json.loads(matched.stdout)["artifact"]["radius"] == 0.02
