@@ -87,7 +87,7 @@ def trial_spec(
     return parse_spec(
         {
             **data,
-            "name": f"{spec.name or spec.method.name} scale {radius:g} seed {seed}",
+            "name": f"{spec.name or spec.method.name} radius {radius:g} seed {seed}",
             "task": {**data["task"], "heldout": heldout.model_dump(mode="json")},
             "method": {**data["method"], "radius": radius, "radius_source": None},
             "population": {

@@ -102,9 +102,9 @@ def from_rpc_error(error: grpc.RpcError, *, late: str = LATE) -> errors.ModnormE
 
 
 def from_neighbour(error: grpc.RpcError, name: str) -> errors.ModnormError:
-    """Return the error of a call to a service that the own caller has not addressed.
+    """Return the error of a call that a service makes to another one for its own caller.
 
-    The error names an unreachable service, since the caller does not know its address.
+    The error names an unreachable service, since that caller does not know its address.
     """
     met = from_rpc_error(error)
     if not isinstance(met, errors.UnreachableError):

@@ -46,7 +46,7 @@ FAILURE_PATIENCE = 30.0
 LAST_SECONDS = 5.0
 """Deadline of a call after the grace period."""
 _LOGGED_CLAIM = 5
-"""A claim that waits logs each fifth failure: the first after about 3 s, later ones every 12 s."""
+"""A claim that waits logs each fifth failure: the first within 3 s, then about every 12 s."""
 _CREDENTIALS_FIELD = "MODNORM_TOKEN_FILE"
 
 ResultT = TypeVar("ResultT")

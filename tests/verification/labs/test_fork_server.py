@@ -92,4 +92,4 @@ def test_a_command_forwards_the_request_to_stop(start_probe):
         process.stderr.readline()
         process.terminate()
         process.communicate()
-    assert process.returncode == -signal.SIGKILL  # of the signal, its process has no exit code
+    assert process.returncode == -signal.SIGKILL  # SIGTERM ended its process without an exit code
