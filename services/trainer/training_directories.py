@@ -1,9 +1,12 @@
 """The directories of unfinished trainings, by content: a training goes on under any job id."""
 
+import fcntl
 import hashlib
+import os
 import shutil
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from modnorm.files import encode_json
@@ -14,21 +17,29 @@ KEPT_SECONDS = 14 * 86_400.0
 
 
 class TrainingDirectories:
-    """A folder with a directory for each unfinished training."""
+    """A folder with a directory for each unfinished training, shared by the trainers of a host.
+
+    Trainers of two distillations with equal trainings share a directory. Each holds a shared lock
+    of it, and a directory is removed only under an exclusive lock.
+    """
 
     def __init__(self, root: Path) -> None:
         self._root = root
 
-    def open(self, job: messages.TrainJob) -> Path:
-        """Return the directory of a job, created if absent."""
+    @contextmanager
+    def open(self, job: messages.TrainJob) -> Iterator[Path]:
+        """Yield the directory of a job, created if absent and kept inside the context."""
         directory = self._root / _key(job)
-        directory.mkdir(parents=True, exist_ok=True)
-        directory.touch()
-        return directory
+        descriptor = _lock_shared(directory)
+        try:
+            directory.touch()
+            yield directory
+        finally:
+            os.close(descriptor)
 
     def remove(self, job: messages.TrainJob) -> None:
-        """Remove the directory of a job that is reported, or that nobody needs."""
-        shutil.rmtree(self._root / _key(job), ignore_errors=True)
+        """Remove the directory of a reported or cancelled job, unless a trainer uses it."""
+        _remove_unused(self._root / _key(job))
 
     def remove_old(self) -> None:
         """Remove directories that no training used for a long time.
@@ -39,7 +50,34 @@ class TrainingDirectories:
         for directory in self._root.glob("*"):
             with suppress(FileNotFoundError):
                 if directory.stat().st_mtime < limit:
-                    shutil.rmtree(directory, ignore_errors=True)
+                    _remove_unused(directory)
+
+
+def _lock_shared(directory: Path) -> int:
+    """Make a directory; return a descriptor that holds its shared lock."""
+    while True:
+        directory.mkdir(parents=True, exist_ok=True)
+        with suppress(FileNotFoundError):  # removed meanwhile
+            descriptor = os.open(directory, os.O_RDONLY)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_SH)
+                if os.path.samestat(os.fstat(descriptor), directory.stat()):
+                    return descriptor
+            except BaseException:
+                os.close(descriptor)
+                raise
+            os.close(descriptor)
+
+
+def _remove_unused(directory: Path) -> None:
+    """Remove a directory unless it is locked or gone."""
+    with suppress(OSError):
+        descriptor = os.open(directory, os.O_RDONLY)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(directory, ignore_errors=True)
+        finally:
+            os.close(descriptor)
 
 
 def _key(job: messages.TrainJob) -> str:

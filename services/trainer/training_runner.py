@@ -112,8 +112,7 @@ class TrainingRunner:
             self._shutdown,
             stall_seconds=self._settings.train_stall_seconds,
         )
-        with lease:
-            directory = self._directories.open(job)
+        with lease, self._directories.open(job) as directory:
             student = train_in_child(
                 self._training_job(job, directory),
                 on_progress=lease.progress,
