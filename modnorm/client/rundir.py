@@ -142,10 +142,11 @@ def hold(path: Path) -> Iterator[None]:
 
 def is_held(directory: Path) -> bool:
     """Return whether a process works on a directory, which may be read-only here."""
-    path = lock_file(directory)
-    if not path.exists():
+    try:
+        file = lock_file(directory).open("rb")
+    except FileNotFoundError:
         return False
-    with path.open("rb") as file:
+    with file:
         try:
             # A process that works on the directory holds the exclusive lock.
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -1,4 +1,5 @@
 import os
+from pathlib import Path
 
 import pytest
 
@@ -144,3 +145,9 @@ def test_a_lock_is_read_in_a_read_only_directory(tmp_path, monkeypatch):
         patched.setattr(os, "open", refuse)
         assert is_held(tmp_path)
     assert not is_held(tmp_path)
+
+
+def test_a_lock_that_goes_while_it_is_read_is_not_held(tmp_path, monkeypatch):
+    """Like the lock of a new directory that another process leaves empty."""
+    monkeypatch.setattr(Path, "exists", lambda _: True)
+    assert not is_held(tmp_path / "gone")
