@@ -116,8 +116,10 @@ class PredictionStore:
             old = session.exec(query).all()
         for prediction_id in old:
             with self._database.write() as session:
-                experiment = lock_experiment(session, prediction_id)
-                if experiment.end_time is not None and experiment.end_time < limit:
+                # Another aggregator may have removed it.
+                experiment = session.get(Experiment, prediction_id, with_for_update=True)
+                end_time = experiment.end_time if experiment else None
+                if end_time is not None and end_time < limit:
                     remove_experiment(session, prediction_id)
 
     def _open(self, source: Experiment, prediction: Prediction, rows: int) -> Change:

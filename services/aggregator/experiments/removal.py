@@ -6,6 +6,7 @@ from sqlalchemy import ColumnElement, Subquery, delete, literal, union
 from sqlalchemy import select as select_columns
 from sqlmodel import Session, SQLModel, col, select
 
+from modnorm.errors import NotFoundError
 from services.aggregator.storage.database import Database
 from services.aggregator.storage.dialects import insert_if_absent, lock_table
 from services.aggregator.storage.lookups import is_submitted, lock_experiment
@@ -36,12 +37,15 @@ def ended_before(session: Session, limit: float) -> Sequence[Experiment]:
 
 
 def remove_ended(session: Session, experiment_id: str, limit: float) -> bool:
-    """Remove an experiment with its parts; return whether it did end before a time.
+    """Remove an experiment with its parts; return whether it did end before a time and was here.
 
     A part whose results another distillation uses becomes a part of that one. The students that it
     trained become obsolete; `remove_unused_students` removes their files.
     """
-    lock_experiment(session, experiment_id)
+    try:
+        lock_experiment(session, experiment_id)
+    except NotFoundError:  # another process has removed it
+        return False
     # Another experiment may be copying its results, and would find only some of them.
     lock_table(session, Job)
     query = select(Experiment.id).where(Experiment.id == experiment_id, _has_ended(limit))

@@ -9,7 +9,7 @@ from modnorm.errors import NotFoundError, PreconditionError
 from modnorm.prediction.ranked_votes import ExpertAnswer, Prediction, RankedVotes
 from services.aggregator.experiments import predictions
 from services.aggregator.experiments.predictions import KEPT_SECONDS, AskedQuestions
-from services.aggregator.experiments.removal import remove_ended
+from services.aggregator.experiments.removal import remove_ended, remove_experiment
 from services.aggregator.storage.lab_counts import LabCountStore
 from services.aggregator.storage.states import ExperimentState, FailureKind, JobState, Split
 from services.aggregator.web.run_queries import list_experiments
@@ -211,6 +211,25 @@ def test_old_predictions_are_removed(world, ask):
     world.now += KEPT_SECONDS + 1
     store.remove_old()
     assert contents(world) == before
+
+
+def test_a_prediction_that_another_aggregator_removes_stops_no_removal(world, ask, monkeypatch):
+    store = world.stores.predictions
+    opened = [store.open(ask(size)).experiment_id for size in (1, 2)]
+    for one in opened:
+        store.pause(one)
+    world.now += KEPT_SECONDS + 1
+    removed = []
+
+    def remove_both(session, _):
+        """Remove the other one too, as another aggregator could between two transactions."""
+        for one in opened:
+            remove_experiment(session, one)
+            removed.append(one)
+
+    monkeypatch.setattr(predictions, "remove_experiment", remove_both)
+    store.remove_old()
+    assert removed == opened
 
 
 def test_what_cannot_be_predicted_is_refused(world, ask):

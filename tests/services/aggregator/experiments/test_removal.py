@@ -87,6 +87,16 @@ def test_an_experiment_that_runs_again_is_not_removed(world):
     assert world.state(created) == "SELECTING"
 
 
+def test_two_removals_at_once_both_end_well(world):
+    old = world.select("old")
+    world.work(old)
+    removed = []
+    for _ in range(2):
+        with world.database.write() as session:
+            removed.append(remove_ended(session, old, world.now + DAY))
+    assert removed == [True, False]
+
+
 def test_a_distillation_is_removed_with_its_parts_and_students(lab):
     world = lab.world
     before = rows(world.database)
