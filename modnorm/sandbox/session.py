@@ -61,6 +61,7 @@ class ProgramSession:
         )
         self._limits = limits
         self._pid = 0
+        self._waited = 0.0
         self._deadline = self._end = 0.0
         self._channel, self._control = zygote.request(bounds)
         self._channel.settimeout(0)
@@ -168,8 +169,12 @@ class ProgramSession:
             raise StoppedError(None, "the program ended")
 
     def _now(self) -> float:
-        """Return the time on a clock that stops while the program waits for a core."""
-        return time.monotonic() - cpu_wait_seconds(self._pid)
+        """Return the time on a clock that stops while the program waits for a core.
+
+        The kernel's count goes with the process. Then the clock must not jump to a deadline.
+        """
+        self._waited = max(self._waited, cpu_wait_seconds(self._pid))
+        return time.monotonic() - self._waited
 
     def _remaining(self, deadline: float) -> float:
         """Return the longest wait in seconds before the next check.

@@ -4,7 +4,7 @@ import textwrap
 
 import pytest
 
-from modnorm.sandbox import Limits, Program, Verdict
+from modnorm.sandbox import Limits, Program, Verdict, session
 from modnorm.sandbox.execution import _verdict_of_end
 from modnorm.sandbox.jail.jail_messages import EndReason, WardenReport
 from tests.faults import error_at
@@ -212,3 +212,13 @@ def test_a_program_ended_by_a_signal_without_a_name_has_failed():
     report = WardenReport(EndReason.SIGNAL, 40, cpu_seconds=0.0, printed="")
     verdict, detail = _verdict_of_end(report, Limits(), "")
     assert (verdict, detail) == (Verdict.FAILED, "the program was ended by signal 40")
+
+
+def test_a_program_that_ends_after_a_wait_for_a_core_did_not_take_too_long(sandbox, monkeypatch):
+    """The kernel's count of its wait goes with the process."""
+    counted = iter([100.0])
+    monkeypatch.setattr(session, "cpu_wait_seconds", lambda _: next(counted, 0.0))
+    program = Program(["import time, os\ntime.sleep(0.3)\nos._exit(3)"], ["assert f() == 1"])
+    outcome = sandbox.execute(program)
+    assert outcome.verdict is Verdict.FAILED
+    assert outcome.detail == "the program ended itself with exit code 3"
