@@ -5,6 +5,7 @@ All functions work inside a caller's write transaction that has locked the disti
 
 import uuid
 
+from sqlalchemy.orm import aliased
 from sqlmodel import Session, col, select
 
 from modnorm.distillation.sampling_seeds import harvest_seed, round_seed
@@ -183,15 +184,15 @@ def _adopted(
 
     The earlier distillation failed or was cancelled, and its spec was submitted again.
     """
-    conditions = {name: getattr(child, name) for name in _CONDITIONS}
+    conditions = (getattr(Experiment, name) == getattr(child, name) for name in _CONDITIONS)
+    owner = aliased(Experiment)
     query = (
-        select(Experiment)
-        .where(Experiment.state == ExperimentState.SUCCEEDED, col(Experiment.parent_id) != "")
-        .filter_by(**conditions)
+        select(Experiment, owner)  # in one statement, since a removal may come between two
+        .where(Experiment.state == ExperimentState.SUCCEEDED, *conditions)
+        .join(owner, col(owner.id) == col(Experiment.parent_id))
         .order_by(col(Experiment.create_time), col(Experiment.id))
     )
-    for other in session.exec(query):
-        earlier = session.get_one(Experiment, other.parent_id)
+    for other, earlier in session.exec(query):
         if (
             other.spec.work == child.spec.work
             and _has_equal_inputs(session, other, child, part)

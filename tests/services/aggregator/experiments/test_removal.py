@@ -9,6 +9,7 @@ import time
 from signal import SIGKILL
 
 import pytest
+from sqlalchemy import event
 from sqlmodel import SQLModel, col, select
 
 from modnorm.errors import NotFoundError
@@ -150,6 +151,27 @@ def test_removal_waits_for_a_distillation_that_adopts_a_part(lab, monkeypatch):
     world.stores.distillations.begin(second)
     removal.join(HANG_SECONDS)
     assert [one.heldout is None for one in lab.get(second).rounds] == [False]
+    lab.run(second)
+    assert world.state(second) == "SUCCEEDED"
+
+
+def test_a_removal_while_a_distillation_looks_for_parts_is_survived(lab):
+    world = lab.world
+    first = lab.create(rounds=1)
+    lab.run(first)
+    second = lab.create("again", rounds=1)
+    removal = threading.Thread(target=remove, args=(world.database, world.now + DAY))
+
+    def remove_after(_connection, _cursor, statement, *_):
+        # SQLite has one writer, so the removal waits there.
+        if "experiments.purpose = " in statement and not removal.ident:
+            removal.start()
+            removal.join(0.5)
+
+    event.listen(world.database._engine, "after_cursor_execute", remove_after)
+    world.stores.distillations.begin(second)
+    removal.join(HANG_SECONDS)
+    assert removal.ident
     lab.run(second)
     assert world.state(second) == "SUCCEEDED"
 
