@@ -22,6 +22,7 @@ import httpx
 from sqlmodel import Session, select, update
 from starlette.types import ASGIApp
 
+from modnorm.analysis.answers import BASE_INDEX
 from modnorm.analysis.export import write_run
 from modnorm.files import encode_json, write_file
 from modnorm.geometry.scale_map import Norm, ScaleMap, TensorScale
@@ -35,7 +36,7 @@ from services.aggregator.experiments.experiment_store import ExperimentStore
 from services.aggregator.experiments.result_store import ResultStore
 from services.aggregator.storage.database import Database
 from services.aggregator.storage.result_tables import Ensemble, Vote
-from services.aggregator.storage.states import BASE_INDEX, ExperimentState, JobState, Split
+from services.aggregator.storage.states import ExperimentState, JobState, Split
 from services.aggregator.storage.stored_artifacts import StoredText
 from services.aggregator.storage.table_statistics import insert_rows
 from services.aggregator.storage.tables import Experiment, Job

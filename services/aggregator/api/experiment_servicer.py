@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 
 from typing_extensions import override
 
+from modnorm.analysis.answers import BASE_INDEX
 from modnorm.errors import InvalidInputError, NotFoundError
 from modnorm.v1 import evaluation_pb2, experiment_pb2, experiment_pb2_grpc
 from modnorm.wire.conversions import answer_to_proto, spec_from_proto
@@ -23,7 +24,7 @@ from services.aggregator.experiments.experiment_setup import Conductor
 from services.aggregator.experiments.experiment_store import ExperimentStore
 from services.aggregator.experiments.records import ExperimentRecord
 from services.aggregator.experiments.result_store import EventStore, ResultStore
-from services.aggregator.storage.states import BASE_INDEX, ArtifactKind, Split
+from services.aggregator.storage.states import ArtifactKind, Split
 from services.aggregator.storage.tables import Experiment
 from services.common.access import current_caller
 from services.common.shielded_tasks import ShieldedTasks

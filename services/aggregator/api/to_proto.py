@@ -5,6 +5,7 @@ from functools import lru_cache
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
+from modnorm.analysis.answers import BASE_INDEX
 from modnorm.distillation.sampling_seeds import sample_seed
 from modnorm.search.stopping import Threshold
 from modnorm.v1 import common_pb2, evaluation_pb2, experiment_pb2
@@ -18,7 +19,7 @@ from services.aggregator.experiments.records import (
 from services.aggregator.jobs.worker_requests import Claim
 from services.aggregator.storage.codec import unpack_coefficients
 from services.aggregator.storage.result_tables import Ensemble, Vote
-from services.aggregator.storage.states import BASE_INDEX, ExperimentState, JobState, Split
+from services.aggregator.storage.states import ExperimentState, JobState, Split
 from services.aggregator.storage.tables import (
     Candidate,
     Event,

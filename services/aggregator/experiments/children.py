@@ -8,6 +8,7 @@ import uuid
 from sqlalchemy.orm import aliased
 from sqlmodel import Session, col, select
 
+from modnorm.analysis.answers import BASE_INDEX
 from modnorm.distillation.sampling_seeds import harvest_seed, round_seed
 from modnorm.spec import ExperimentSpec, ModelSpec
 from services.aggregator.experiments.expert_selection import harvest_experts
@@ -15,7 +16,6 @@ from services.aggregator.experiments.lifecycle import add_jobs, end, record
 from services.aggregator.experiments.reuse import reuse_results
 from services.aggregator.storage.lookups import lock_experiment
 from services.aggregator.storage.states import (
-    BASE_INDEX,
     TERMINAL,
     ExperimentState,
     Purpose,

@@ -14,10 +14,11 @@ from threading import Lock
 from sqlalchemy import Select, select
 from sqlmodel import Session, col
 
+from modnorm.analysis.answers import BASE_INDEX
 from modnorm.search.settled_votes import SettledVotes
 from modnorm.search.stopping import Threshold, Thresholds
 from services.aggregator.experiments.expert_selection import ballots_of, selection_of
-from services.aggregator.storage.states import BASE_INDEX, JobState, Split
+from services.aggregator.storage.states import JobState, Split
 from services.aggregator.storage.tables import Experiment, Job, Prediction
 from services.common.bounded_dict import BoundedDict
 

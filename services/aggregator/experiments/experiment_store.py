@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from sqlalchemy.exc import IntegrityError
 from sqlmodel import Session, col, select, tuple_
 
+from modnorm.analysis.answers import BASE_INDEX
 from modnorm.errors import ConflictError
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
@@ -37,7 +38,6 @@ from services.aggregator.storage.lookups import (
 )
 from services.aggregator.storage.result_tables import Ensemble
 from services.aggregator.storage.states import (
-    BASE_INDEX,
     DRIVEN,
     TERMINAL,
     ArtifactKind,

@@ -4,13 +4,14 @@ from collections.abc import Collection, Iterator
 
 from sqlmodel import Session, col, select
 
+from modnorm.analysis.answers import BASE_INDEX
 from modnorm.errors import NotFoundError
 from modnorm.search.answer import Answer
 from modnorm.search.ranking import Selection, select_experts
 from modnorm.search.voting import Ballot
 from services.aggregator.storage.codec import unpack_answers
 from services.aggregator.storage.result_tables import AnswerSheet
-from services.aggregator.storage.states import BASE_INDEX, JobState, Split
+from services.aggregator.storage.states import JobState, Split
 from services.aggregator.storage.tables import Experiment, Job
 
 _SHEETS = 64

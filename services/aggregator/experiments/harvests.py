@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from sqlmodel import Session, select
 
+from modnorm.analysis.answers import BASE_INDEX
 from modnorm.distillation.dataset import encode_examples, merged_lines
 from modnorm.distillation.examples import HarvestedAnswer, choose_examples, rows_of
 from modnorm.search.voting import count_votes
@@ -14,7 +15,7 @@ from services.aggregator.experiments.expert_selection import (
     harvest_experts,
     sheets_of,
 )
-from services.aggregator.storage.states import BASE_INDEX, ArtifactKind, Split
+from services.aggregator.storage.states import ArtifactKind, Split
 from services.aggregator.storage.stored_artifacts import load_rows, load_text
 from services.aggregator.storage.tables import Experiment, Job, Round
 

@@ -13,6 +13,7 @@ from math import fsum
 
 from sqlmodel import Session, col, select
 
+from modnorm.analysis.answers import BASE_INDEX
 from modnorm.baselines.es import es_seeds, es_step
 from modnorm.baselines.mezo import mezo_step, step_seed
 from modnorm.baselines.state_selection import DevelopmentResult, best_state
@@ -26,7 +27,6 @@ from services.aggregator.experiments.lifecycle import Batch, add_candidates
 from services.aggregator.storage.codec import unpack_answers, unpack_coefficients
 from services.aggregator.storage.result_tables import AnswerSheet
 from services.aggregator.storage.states import (
-    BASE_INDEX,
     ExperimentState,
     JobState,
     Split,

@@ -12,11 +12,11 @@ from typing import Self
 from sqlalchemy import update
 from sqlmodel import Session, col, func, select
 
+from modnorm.analysis.answers import BASE_INDEX
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.v1 import experiment_pb2
 from services.aggregator.storage.codec import pack_coefficients
 from services.aggregator.storage.states import (
-    BASE_INDEX,
     OPEN,
     TERMINAL,
     ExperimentState,

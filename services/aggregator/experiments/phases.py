@@ -9,6 +9,7 @@ from dataclasses import asdict
 
 from sqlmodel import Session, func, select
 
+from modnorm.analysis.answers import BASE_INDEX
 from modnorm.errors import IncompatibleError, InvalidInputError, PreconditionError
 from modnorm.search.ranking import Selection, expert_union
 from modnorm.search.voting import Ballot, RowVote, count_votes
@@ -35,7 +36,6 @@ from services.aggregator.experiments.reuse import reuse_results
 from services.aggregator.storage.lookups import pending_jobs
 from services.aggregator.storage.result_tables import Ensemble, Vote
 from services.aggregator.storage.states import (
-    BASE_INDEX,
     TERMINAL,
     ExperimentState,
     JobState,

@@ -7,6 +7,7 @@ from threading import Lock
 
 from sqlmodel import Session, col, select
 
+from modnorm.analysis.answers import BASE_INDEX
 from modnorm.baselines.state_selection import DevelopmentResult
 from modnorm.perturbation.lineage import Step
 from services.aggregator.experiments.iterative_updates import (
@@ -17,7 +18,6 @@ from services.aggregator.experiments.iterative_updates import (
 )
 from services.aggregator.experiments.records import StateRecord
 from services.aggregator.storage.states import (
-    BASE_INDEX,
     ExperimentState,
     JobState,
     Split,

@@ -2,6 +2,8 @@
 
 from enum import StrEnum
 
+from modnorm.analysis.answers import BASE_INDEX
+
 
 class ExperimentState(StrEnum):
     """State of an experiment; the last three are final."""
@@ -94,10 +96,6 @@ class RoundPhase(StrEnum):
     TRAINING = "TRAINING"
     EVALUATING = "EVALUATING"
     DONE = "DONE"
-
-
-BASE_INDEX = -1
-"""Candidate index of the unperturbed model."""
 
 
 def state_index(updates: int) -> int:

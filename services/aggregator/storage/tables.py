@@ -13,13 +13,13 @@ from sqlalchemy import (
 )
 from sqlmodel import Field, SQLModel
 
+from modnorm.analysis.answers import BASE_INDEX
 from modnorm.errors import InvalidInputError, PreconditionError
 from modnorm.spec import DistillationSpec, ExperimentSpec
 from modnorm.tasks import Task, get_stored_task
 from modnorm.wire.tokens import DEFAULT_TENANT
 from services.aggregator.storage.column_types import NO_AUTOINCREMENT, Text, enum_text
 from services.aggregator.storage.states import (
-    BASE_INDEX,
     ArtifactKind,
     ExperimentState,
     JobState,

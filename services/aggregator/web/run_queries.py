@@ -5,13 +5,14 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from sqlalchemy import func
 from sqlmodel import Session, col, select
 
+from modnorm.analysis.answers import BASE_INDEX
 from modnorm.analysis.uncertainty import accuracy_interval
 from modnorm.search.answer import Answer
 from modnorm.web.sources import BusyWorker, Headline
 from services.aggregator.storage.codec import unpack_answers
 from services.aggregator.storage.lookups import is_submitted
 from services.aggregator.storage.result_tables import AnswerSheet, Ensemble, Vote
-from services.aggregator.storage.states import BASE_INDEX, JobState, Split
+from services.aggregator.storage.states import JobState, Split
 from services.aggregator.storage.tables import Event, Experiment, Job
 
 

@@ -7,7 +7,7 @@ from threading import Lock
 
 import pyarrow as pa
 
-from modnorm.analysis.answers import AnswerFilter, AnswerRecord
+from modnorm.analysis.answers import BASE_INDEX, AnswerFilter, AnswerRecord
 from modnorm.analysis.document import ResultsDocument, results_document
 from modnorm.analysis.environments import Environment, environments_of
 from modnorm.analysis.run_data import CandidateRow, EnsembleRow, RunData, VoteRow
@@ -29,7 +29,7 @@ from services.aggregator.api.to_proto import candidate_message, experiment_messa
 from services.aggregator.experiments.experiment_store import ExperimentStore
 from services.aggregator.experiments.result_store import ResultStore
 from services.aggregator.storage.database import Database
-from services.aggregator.storage.states import BASE_INDEX, ArtifactKind, Split
+from services.aggregator.storage.states import ArtifactKind, Split
 from services.aggregator.storage.tables import Experiment
 from services.aggregator.web import run_queries
 from services.aggregator.web.candidate_queries import candidate_rows, candidate_table
