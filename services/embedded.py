@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypedDict
 
-import torch
 from pydantic import SecretStr
 from typing_extensions import override
 
@@ -44,6 +43,7 @@ from services.trainer.worker import is_available
 _BROKER = "memory://localhost/"
 _LOG = "lab.log"
 _TOKENS = "tokens.yaml"
+_LOAD_LOCK = "engine-load.lock"
 _STUDENTS = "students"
 _GRACE_SECONDS = 1.0
 """Short, since a user waits in the foreground: the current job is released unfinished."""
@@ -121,10 +121,10 @@ def _make_workers(
     evaluator = EvaluatorSettings(
         aggregator_target=lab.target,
         broker_url=_BROKER,
+        load_lock=_load_lock(common["cache_dir"]),
         **common,
     )
-    locked = evaluator.model_copy(update={"load_locks": _load_locks(evaluator)})
-    workers: list[QueueWorker] = [Worker(locked, sandbox=sandbox, load=load)]
+    workers: list[QueueWorker] = [Worker(evaluator, sandbox=sandbox, load=load)]
     if is_available():
         trainer = TrainerSettings(aggregator_target=lab.target, broker_url=_BROKER, **common)
         workers.append(Trainer(trainer))
@@ -139,28 +139,18 @@ def _work(worker: QueueWorker, leaving: threading.Event, log: Path) -> None:
         raise EngineError(f"the {name} ended", remedy=f"the reason is in {log}")
 
 
-def _load_locks(settings: EvaluatorSettings) -> tuple[Path, ...]:
-    """Return the files that labs with one cache lock while an engine loads, one for each GPU.
+def _load_lock(cache: Path) -> Path | None:
+    """Return the file that labs with this cache lock while an engine loads.
 
-    vLLM would count the memory of an engine that loads on the same GPU as its own. Labs that see
-    other GPUs load at the same time. Empty if the cache cannot be written.
+    vLLM would count the memory of an engine that loads on the same GPU as its own. On different
+    GPUs too, engines of one user write the same folder of compiled kernels, which vLLM does not
+    guard. None if the cache cannot be written.
     """
-    cache = settings.cache_dir
     try:
         cache.mkdir(parents=True, exist_ok=True)
     except OSError:
-        return ()
-    if not os.access(cache, os.W_OK):
-        return ()
-    devices = _device_names(settings.visible_devices)
-    return tuple(cache / f"engine-load-{device}.lock" for device in devices)
-
-
-def _device_names(visible: str | None) -> Sequence[str]:
-    """Return the sorted names of the GPUs that this process sees; of a host without, `cpu`."""
-    names = visible.split(",") if visible else map(str, range(torch.cuda.device_count()))
-    # Old names of a GPU's parts have the form MIG-GPU-UUID/1/0.
-    return sorted({name.strip().replace("/", "-") for name in names}) or ["cpu"]
+        return None
+    return cache / _LOAD_LOCK if os.access(cache, os.W_OK) else None
 
 
 class _Common(TypedDict):

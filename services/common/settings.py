@@ -147,11 +147,8 @@ class EvaluatorSettings(WorkerSettings):
     stall_seconds: float = Field(default=600.0, gt=0)
     """Seconds without a decode step or a step of a lineage after which an engine hangs: its
     process ends, and the supervisor restarts it. A load may take three times as long."""
-    load_locks: Annotated[tuple[Path, ...], NoDecode, BeforeValidator(split_paths)] = ()
-    """Files that a worker locks while it loads, separated as in PATH: engines measure free memory,
-    so the workers of one GPU share a file."""
-    visible_devices: str | None = Field(default=None, validation_alias="CUDA_VISIBLE_DEVICES")
-    """The GPUs that CUDA shows to the process; None for all of the host."""
+    load_lock: GivenPath | None = None
+    """File that the workers of one GPU lock while they load: engines measure free memory."""
     may_make_room: bool = False
     """Whether to end if a model does not fit its share, so that fewer workers use the GPU."""
     supervised: bool = False
@@ -182,6 +179,8 @@ class SupervisorSettings(EvaluatorSettings):
 
     devices: str = ""
     """GPUs with a worker each: `all` or a list such as `0,1`; empty for one worker on the CPU."""
+    visible_devices: str | None = Field(default=None, validation_alias="CUDA_VISIBLE_DEVICES")
+    """The GPUs of `all`, if the variable is set."""
     engines_per_gpu: Literal["auto", "1", "2", "3", "4"] = "auto"
     """Workers that share a GPU and its memory. `auto` is one without NVIDIA's MPS. With it `auto`
     is as many as fit the memory, up to a measured number (docs/gpu-sharing.md)."""

@@ -110,7 +110,7 @@ def _loading(settings: EvaluatorSettings, load: LoadEngine, models: ModelService
     return Loading(
         roots=settings.model_roots,
         share=settings.gpu_memory_utilization,
-        locks=settings.load_locks,
+        lock=settings.load_lock,
         may_make_room=settings.may_make_room,
         load=load,
         fetch=lambda digest: fetch_student(models, digest, students),

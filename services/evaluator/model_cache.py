@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -45,9 +45,8 @@ class Loading:
     """Directories that must contain local models; None allows any directory."""
     share: float = EngineSettings().gpu_memory_utilization
     """Share of a GPU's memory that an engine may take."""
-    locks: Sequence[Path] = ()
-    """Files to lock while a model loads: vLLM measures free memory, so the workers of one GPU
-    share a file. Workers that share several have them in the same order."""
+    lock: Path | None = None
+    """File that the workers of one GPU lock while they load: vLLM measures free memory."""
     may_make_room: bool = False
     """Whether the worker ends when a model does not fit its share."""
     load: LoadEngine = load_engine
@@ -203,7 +202,9 @@ class ModelCache:
     @contextmanager
     def _exclusive(self, poll: Callable[[], None]) -> Iterator[None]:
         """Let the workers of one GPU load one after the other."""
-        with ExitStack() as held:
-            for path in self._loading.locks:
-                held.callback(hold(path, poll).release)
+        lock = hold(self._loading.lock, poll) if self._loading.lock else None
+        try:
             yield
+        finally:
+            if lock is not None:
+                lock.release()

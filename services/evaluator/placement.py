@@ -131,7 +131,7 @@ def environment_of(
         changes |= _on_gpu(place, settings, inherited)
     if place.engines > 1:
         changes |= {
-            "MODNORM_LOAD_LOCKS": str(folder / f"{place.number - place.slot}.lock"),
+            "MODNORM_LOAD_LOCK": str(folder / f"{place.number - place.slot}.lock"),
             "MODNORM_MAY_MAKE_ROOM": str(settings.engines_per_gpu == "auto"),
         }
     return {**inherited, **changes}

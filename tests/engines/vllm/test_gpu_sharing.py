@@ -53,7 +53,7 @@ scale_map = build_scale_map("randopt", checkpoint)
 
 def load(**changes):
     share = float(os.environ.get("MODNORM_GPU_MEMORY_UTILIZATION", "0.3"))
-    lock = os.environ.get("MODNORM_LOAD_LOCKS")
+    lock = os.environ.get("MODNORM_LOAD_LOCK")
     told = EngineSettings(
         max_model_len=1024, max_num_seqs=64, gpu_memory_utilization=share, **changes
     )

@@ -104,17 +104,17 @@ def test_workers_of_a_gpu_share_its_memory_and_nothing_else():
     ]
     assert found[1]["TRITON_CACHE_DIR"] == "/triton/4"
     assert sum(float(one["MODNORM_GPU_MEMORY_UTILIZATION"]) for one in found) == pytest.approx(0.9)
-    for name in ("CUDA_VISIBLE_DEVICES", "MODNORM_LOAD_LOCKS", "HOME"):
+    for name in ("CUDA_VISIBLE_DEVICES", "MODNORM_LOAD_LOCK", "HOME"):
         assert len({environment[name] for environment in found}) == 1, name
     neighbour = environment_of(Place(6, "GPU-8", 0, 3), settings, given, Path("/run"))
-    assert neighbour["MODNORM_LOAD_LOCKS"] != found[0]["MODNORM_LOAD_LOCKS"]
+    assert neighbour["MODNORM_LOAD_LOCK"] != found[0]["MODNORM_LOAD_LOCK"]
 
 
 def test_a_worker_with_a_whole_gpu_has_no_lock_and_keeps_its_name():
     settings = SupervisorSettings(worker_name="host")
     alone = environment_of(Place(1, "1", 0, 1), settings, {}, Path("/run"))
     assert alone["MODNORM_WORKER_NAME"] == "host-1"
-    assert "MODNORM_LOAD_LOCKS" not in alone
+    assert "MODNORM_LOAD_LOCK" not in alone
     assert "CUDA_VISIBLE_DEVICES" not in environment_of(
         Place(0, "", 0, 1), settings, {}, Path("/run")
     )
