@@ -83,7 +83,10 @@ def test_validate_states_what_only_a_run_can_check(
     rows = '"bundled:countdown-heldout", limit: 50'
     file.write_text(text.replace(rows, "owner/rows, split: test, limit: 50"))
     out = printed("validate", file)
-    assert out.endswith("the run checks: model (owner/model), task.heldout (owner/rows)\n")
+    assert out.endswith(
+        "not on this machine, so the run downloads and checks: "
+        "model (owner/model), task.heldout (owner/rows)\n"
+    )
     entry = modnorm_json("validate", file)[0]
     assert entry["valid"]
     assert entry["overlap"] is None
