@@ -1,5 +1,6 @@
 """The directories of unfinished trainings, by content: a training goes on under any job id."""
 
+import errno
 import fcntl
 import hashlib
 import os
@@ -14,6 +15,8 @@ from modnorm.v1 import evaluation_pb2 as messages
 
 KEPT_SECONDS = 14 * 86_400.0
 """Age of an untouched training that is removed: its distillation was cancelled, for example."""
+_NO_LOCKS = frozenset({errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK, errno.EBADF})
+"""Errors of file systems that lock no directories. NFS locks only what is open for writing."""
 
 
 class TrainingDirectories:
@@ -60,7 +63,7 @@ def _lock_shared(directory: Path) -> int:
         with suppress(FileNotFoundError):  # removed meanwhile
             descriptor = os.open(directory, os.O_RDONLY)
             try:
-                fcntl.flock(descriptor, fcntl.LOCK_SH)
+                _lock(descriptor, fcntl.LOCK_SH)
                 if os.path.samestat(os.fstat(descriptor), directory.stat()):
                     return descriptor
             except BaseException:
@@ -69,12 +72,21 @@ def _lock_shared(directory: Path) -> int:
             os.close(descriptor)
 
 
+def _lock(descriptor: int, operation: int) -> None:
+    """Lock a directory; a file system without such locks excludes nobody."""
+    try:
+        fcntl.flock(descriptor, operation)
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+
+
 def _remove_unused(directory: Path) -> None:
     """Remove a directory unless it is locked or gone."""
     with suppress(OSError):
         descriptor = os.open(directory, os.O_RDONLY)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(directory, ignore_errors=True)
         finally:
             os.close(descriptor)

@@ -1,5 +1,6 @@
 """Directories of trainings that several trainers of a host share."""
 
+import errno
 import fcntl
 import os
 import time
@@ -51,6 +52,19 @@ def test_a_directory_that_another_trainer_uses_stays(tmp_path):
         ours.remove_old()
         assert (directory / "checkpoint").exists()
     theirs.remove(job)
+    assert not directory.exists()
+
+
+@pytest.mark.parametrize("missing", [errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK, errno.EBADF])
+def test_a_file_system_without_locks_holds_trainings_too(tmp_path, monkeypatch, missing):
+    def refuse(*_):
+        raise OSError(missing, os.strerror(missing))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    directories, job = TrainingDirectories(tmp_path), messages.TrainJob(seed=1)
+    with directories.open(job) as directory:
+        assert directory.is_dir()
+    directories.remove(job)
     assert not directory.exists()
 
 
