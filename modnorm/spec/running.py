@@ -40,7 +40,7 @@ class EngineSpec(Section):
         return self
 
     @model_validator(mode="after")
-    def _keeps_answers_apart(self) -> Self:
+    def _has_fast_drafts(self) -> Self:
         if self.numerics == "batch_invariant" and self.drafts == "population":
             raise field_fault(
                 "drafts",

@@ -176,7 +176,7 @@ async def test_without_the_sampler_nothing_is_created(start_lab, spec):
     async with start_lab(sampler_target="127.0.0.1:1") as lab:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await lab.create(spec())
-        # A client would take an unreachable server for the one that it calls.
+        # A caller would take an UnreachableError for one of the aggregator itself.
         assert type(error := from_rpc_error(caught.value)) is UnavailableError
         assert "the sampler cannot be reached: cannot connect to 127.0.0.1:1" in error.message
         assert not (await lab.list()).experiments
