@@ -251,7 +251,8 @@ def engine_arguments(
         "trust_remote_code": False,
     }
     if settings.drafts is Drafts.POPULATION:
-        arguments |= draft_arguments(sequences)
+        parameters = sum(tensor.numel for tensor in layout) // settings.tensor_parallel_size
+        arguments |= draft_arguments(sequences, parameters)
     if _has_windows(checkpoint):
         # vLLM refuses more sequences than tokens of a step.
         arguments["max_num_batched_tokens"] = max(_WINDOWED_STEP_TOKENS, sequences)

@@ -19,7 +19,13 @@ from modnorm.checkpoint.reference import Checkpoint
 from modnorm.engines import Completion, Drafts, EngineSettings, GenerationLimits
 from modnorm.engines.protocol import Finish
 from modnorm.engines.vllm.engine import VllmEngine
-from modnorm.engines.vllm.internals.drafting import sample_in_vocabulary
+from modnorm.engines.vllm.internals.drafting import (
+    LONG,
+    SHORT,
+    draft_schedule,
+    graph_sizes,
+    sample_in_vocabulary,
+)
 from modnorm.engines.vllm.start import _require_drafts
 from modnorm.errors import CancelledError, CandidateError, IncompatibleError
 from modnorm.geometry.scale_map import ScaleMap
@@ -216,3 +222,28 @@ def test_tokens_outside_the_vocabulary_become_tokens_of_it() -> None:
     sampled, *others = runner.sample(None, None, None)
     assert sampled.sampled_token_ids.tolist() == [[3, 9, 9], [0, 9, 0]]
     assert others == list(counts)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "schedule"),
+    [
+        (6_000_000, ((1, 4096, LONG),)),
+        (105_000_000, ((1, 476, LONG), (477, 4096, SHORT))),
+        (1_540_000_000, ((1, 32, LONG), (33, 4096, SHORT))),
+        (70_000_000_000, ((1, 4096, SHORT),)),
+    ],
+)
+def test_larger_models_have_shorter_drafts(
+    parameters: int, schedule: tuple[tuple[int, int, int], ...]
+) -> None:
+    assert draft_schedule(parameters) == schedule
+
+
+@given(st.integers(10**6, 10**12), st.integers(1, 4096))
+def test_graphs_cover_the_steps_of_up_to_256_sequences(parameters: int, sequences: int) -> None:
+    schedule = draft_schedule(parameters)
+    sizes = graph_sizes(schedule, sequences)
+    for first, last, tokens in schedule:
+        most = min(last, sequences, 256)
+        assert most < first or most * (1 + tokens) <= max(sizes)
+        assert all(size % (1 + tokens) == 0 for size in sizes)

@@ -9,6 +9,7 @@ switches asynchronous scheduling off.
 """
 
 import sys
+from bisect import bisect_left
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -23,11 +24,19 @@ from modnorm.engines.vllm.speculator import PopulationProposer, PopulationSpecul
 if TYPE_CHECKING:
     from modnorm.engines.drafts.answer_table import AnswerTable
 
-SCHEDULE = ((1, 32, 7), (33, 4096, 3))
-"""Draft tokens of each sequence by the sequences of the step: first, last, tokens. Few sequences
-leave room for long drafts in a step that mainly reads the weights."""
-CAPTURE_SIZES = (*range(16, 129, 16), *range(160, 513, 32), *range(576, 1025, 64))
+Schedule = tuple[tuple[int, int, int], ...]
+"""First and last number of sequences of a step, and the draft tokens of each of them."""
+LONG, SHORT = 7, 3
+"""Draft tokens of a sequence."""
+_LONG_STEP = 4e11
+"""Most tokens that a step with long drafts verifies, times the parameters of a rank. Up to here a
+step takes little longer than one that only reads the weights."""
+_MOST_SEQUENCES = 4096
+_GRAPH_SIZES = (
+    *range(16, 129, 16), *range(160, 513, 32), *range(576, 1025, 64), *range(1152, 2049, 128)
+)  # fmt: skip
 """Tokens of a step for which vLLM captures CUDA graphs, multiples of each `1 + tokens`."""
+_LEAST_GRAPHS = 1024
 _STEP_TOKENS = 4096
 """Most tokens of a step. At its start vLLM samples as many sequences as fit into it, each with the
 longest draft; the logits of 16,384 tokens would not fit beside the cache."""
@@ -43,27 +52,58 @@ _REMEDY = "use drafts: none"
 _VERSIONS = "0.26 on a GPU; 0.32, CPU builds"
 
 
-def draft_arguments(sequences: int) -> Mapping[str, object]:
+def draft_arguments(sequences: int, parameters: int) -> Mapping[str, object]:
     """Return vLLM's engine arguments for drafts.
 
     Args:
         sequences: Most sequences of the engine, which bound the tokens of a step from below.
+        parameters: Parameters of the model on a rank.
     """
     if current_platform.is_cpu():
         cpu = {"method": _CPU_METHOD, "model": _PROPOSER, "num_speculative_tokens": _CPU_TOKENS}
         return {"speculative_config": cpu}
+    schedule = draft_schedule(parameters)
     gpu = {
         "method": _GPU_METHOD,
-        "num_speculative_tokens": max(tokens for _, _, tokens in SCHEDULE),
-        "num_speculative_tokens_per_batch_size": list(SCHEDULE),
+        "num_speculative_tokens": max(tokens for _, _, tokens in schedule),
+        "num_speculative_tokens_per_batch_size": list(schedule),
         "prompt_lookup_min": 1,
         "prompt_lookup_max": 1,
     }
     return {
         "speculative_config": gpu,
-        "cudagraph_capture_sizes": list(CAPTURE_SIZES),
+        "cudagraph_capture_sizes": graph_sizes(schedule, sequences),
         "max_num_batched_tokens": max(_STEP_TOKENS, sequences),
     }
+
+
+def draft_schedule(parameters: int) -> Schedule:
+    """Return the draft tokens of each sequence by the sequences of a step.
+
+    Few sequences, or a small model, leave room for long drafts in a step that mainly reads the
+    weights or waits for the host.
+
+    Args:
+        parameters: Parameters of the model on a rank.
+    """
+    last = int(_LONG_STEP / parameters / (1 + LONG))
+    if last >= _MOST_SEQUENCES:
+        return ((1, _MOST_SEQUENCES, LONG),)
+    if last < 1:
+        return ((1, _MOST_SEQUENCES, SHORT),)
+    return (1, last, LONG), (last + 1, _MOST_SEQUENCES, SHORT)
+
+
+def graph_sizes(schedule: Schedule, sequences: int) -> list[int]:
+    """Return the tokens of a step for which vLLM captures CUDA graphs.
+
+    Args:
+        schedule: Draft tokens by the sequences of a step.
+        sequences: Most sequences of the engine.
+    """
+    largest = max(min(last, sequences) * (1 + tokens) for _, last, tokens in schedule)
+    needed = bisect_left(_GRAPH_SIZES, max(largest, _LEAST_GRAPHS))
+    return list(_GRAPH_SIZES[: needed + 1])
 
 
 def install_speculator() -> None:
