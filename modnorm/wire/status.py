@@ -31,13 +31,13 @@ CODES: dict[type[errors.ModnormError], grpc.StatusCode] = {
     errors.RateLimitedError: grpc.StatusCode.RESOURCE_EXHAUSTED,
     errors.UnavailableError: grpc.StatusCode.UNAVAILABLE,
     errors.CancelledError: grpc.StatusCode.CANCELLED,
-    errors.EvaluationError: grpc.StatusCode.INTERNAL,
     errors.ModnormError: grpc.StatusCode.INTERNAL,
 }
 _BY_NAME: dict[str, type[errors.ModnormError]] = {
     kind.__name__: kind
     for kind in (
         *CODES,
+        errors.EvaluationError,
         errors.EngineError,
         errors.CandidateError,
         errors.IncompatibleError,

@@ -3,7 +3,7 @@
 import grpc
 import pytest
 
-from modnorm.errors import UnavailableError, UnreachableError
+from modnorm.errors import ModnormError, UnavailableError, UnreachableError
 from modnorm.wire.status import code_of, from_rpc_error, from_status, to_status
 
 REFUSED = (
@@ -61,6 +61,11 @@ def test_other_words_of_grpc_stay():
     error = from_rpc_error(Ended("Socket closed"))
     assert type(error) is UnavailableError
     assert error.message == "Socket closed"
+
+
+def test_an_internal_error_of_grpc_is_no_verdict_on_a_candidate():
+    error = from_rpc_error(Ended("Received RST_STREAM", grpc.StatusCode.INTERNAL))
+    assert type(error) is ModnormError
 
 
 def test_an_unreachable_server_stays_so_over_another_hop():
