@@ -41,7 +41,7 @@ def read_vote_lines(directory: Path) -> pd.DataFrame:
     try:
         with path.open(encoding="utf-8") as lines:
             votes = [[vote[name] for name in _VOTE_COLUMNS] for vote in map(json.loads, lines)]
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, KeyError, TypeError, ValueError) as error:
         raise unreadable(path, error) from error
     return pd.DataFrame(votes, columns=_VOTE_COLUMNS)
 

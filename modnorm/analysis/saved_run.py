@@ -89,7 +89,7 @@ class SavedRun:
         try:
             with path.open(newline="", encoding="utf-8") as file:
                 return tuple(map(_candidate, csv.DictReader(file)))
-        except (OSError, KeyError, ValueError) as error:
+        except (OSError, KeyError, TypeError, ValueError, csv.Error) as error:
             raise unreadable(path, error) from error
 
     @property
@@ -151,7 +151,10 @@ class SavedRun:
         """Return the text of a file of the finished run; None if there is no such file."""
         _ = self.document
         path = self.path / name
-        return path.read_text(encoding="utf-8") if path.is_file() else None
+        try:
+            return path.read_text(encoding="utf-8") if path.is_file() else None
+        except (OSError, ValueError) as error:
+            raise unreadable(path, error) from error
 
 
 def _candidate(row: Mapping[str, str]) -> CandidateRow:

@@ -2,6 +2,8 @@ import json
 
 import pytest
 
+from modnorm.analysis.export import write_run
+from modnorm.analysis.run_files import read_vote_lines
 from modnorm.analysis.saved_run import SavedRun
 from modnorm.errors import InvalidInputError, PreconditionError
 
@@ -50,3 +52,26 @@ def test_what_is_no_run_is_refused_and_left_alone(name, fault, tmp_path):
     with pytest.raises(InvalidInputError, match=fault):
         SavedRun(tmp_path / name)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "damage", "read"),
+    [
+        ("candidates.csv", b"0,1", lambda run: run.candidates),
+        ("candidates.csv", b"\xff", lambda run: run.candidates),
+        ("votes.jsonl", b"7", lambda run: read_vote_lines(run.path)),
+        ("votes.jsonl", b'{"row": ', lambda run: read_vote_lines(run.path)),
+        ("votes.jsonl", b"\xff", lambda run: read_vote_lines(run.path)),
+        ("profile.json", b"\xff", lambda run: run.profile()),
+        ("rows/heldout.jsonl", b"\xff", lambda run: run.rows("heldout")),
+    ],
+)
+def test_a_damaged_file_is_refused_by_name(claim, run, tmp_path, name, damage, read):
+    saved = SavedRun(claim(tmp_path / "run"))
+    write_run(saved.path, run)
+    (saved.path / "rows").mkdir(exist_ok=True)
+    with (saved.path / name).open("ab") as file:
+        file.write(damage)
+    with pytest.raises(InvalidInputError, match=f"cannot read {saved.path / name}: ") as raised:
+        read(saved)
+    assert raised.value.field == "run"
