@@ -18,7 +18,7 @@ from modnorm.checkpoint.config import positive
 from modnorm.checkpoint.families import physical_layout
 from modnorm.checkpoint.reference import Checkpoint, check_offline, find_local_checkpoint
 from modnorm.errors import InvalidInputError
-from modnorm.files import canonical_json, read_text
+from modnorm.files import canonical_json, read_fault, read_text
 from modnorm.hints import one_of
 from modnorm.noise import check_scheme
 from modnorm.perturbation.methods import (
@@ -268,7 +268,7 @@ def read_profile(name: str, roots: Sequence[Path] | None) -> str:
         return canonical_json(content)
     except (OSError, ValueError, RecursionError) as error:
         raise InvalidInputError(
-            f"cannot read {name}: {error}",
+            f"cannot read {name}: {read_fault(error)}",
             field="method.profile",
             remedy="use a profile file or the digest of a stored profile, or remove the field",
         ) from error
@@ -286,7 +286,7 @@ def find_generator(name: str, roots: Sequence[Path] | None) -> GeneratorFile:
     try:
         return read_generator(read_text(path, most=MAX_GENERATOR_BYTES))
     except (OSError, ValueError) as error:
-        raise unusable_generator(f"cannot read {path.name}: {error}") from error
+        raise unusable_generator(f"cannot read {path.name}: {read_fault(error)}") from error
 
 
 def names_stored_profile(profile: str) -> bool:

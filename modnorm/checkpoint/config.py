@@ -6,7 +6,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from modnorm.errors import InvalidInputError
-from modnorm.files import read_text
+from modnorm.files import read_fault, read_text
 
 Config = Mapping[str, object]
 """A model's `config.json`."""
@@ -56,9 +56,8 @@ def load_json(file: Path, *, field: str = "model.name") -> object:
     try:
         return json.loads(read_text(file, most=MAX_JSON_BYTES))
     except (OSError, ValueError, RecursionError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
         raise InvalidInputError(
-            f"cannot read {file}: {reason}",
+            f"cannot read {file}: {read_fault(error)}",
             field=field,
             remedy="use a complete Hugging Face checkpoint",
         ) from error

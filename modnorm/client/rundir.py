@@ -10,7 +10,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from modnorm.errors import ConflictError, PreconditionError
-from modnorm.files import encode_json, partial_path, write_fault, write_file
+from modnorm.files import encode_json, partial_path, read_fault, write_fault, write_file
 from modnorm.spec import ExperimentSpec
 from modnorm.spec.differences import differences
 
@@ -166,7 +166,7 @@ def _read(path: Path) -> Mapping[str, object]:
     try:
         found = json.loads(path.read_text())
     except (OSError, ValueError) as error:
-        raise ConflictError(f"cannot read {path}: {error}", field="out") from error
+        raise ConflictError(f"cannot read {path}: {read_fault(error)}", field="out") from error
     if not isinstance(found, dict):
         raise ConflictError(f"{path} is not a spec", field="out")
     return found

@@ -12,6 +12,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from modnorm.errors import InvalidInputError
+from modnorm.files import read_fault
 from modnorm.tasks.protocol import Message
 
 
@@ -40,7 +41,7 @@ def read_examples(path: Path) -> tuple[TrainingExample, ...]:
         # A JSON text may hold U+2028 and U+0085, at which `splitlines` would cut it.
         lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
     except (OSError, ValueError) as error:
-        raise _unusable(f"cannot read {path}: {error}") from error
+        raise _unusable(f"cannot read {path}: {read_fault(error)}") from error
     if lines == [""]:
         raise _unusable(f"{path} has no examples")
     return tuple(_example(path, number, line) for number, line in enumerate(lines, 1))

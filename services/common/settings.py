@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from modnorm.errors import InvalidInputError
+from modnorm.files import read_fault
 from modnorm.wire.connection import ConnectionSettings, GivenPath, split_paths
 
 Roots = Annotated[tuple[Path, ...] | None, NoDecode, BeforeValidator(split_paths)]
@@ -282,7 +283,7 @@ def _read_password(file: Path, field: str) -> str:
         password = file.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidInputError(
-            f"{file} cannot be read: {error}",
+            f"{file} cannot be read: {read_fault(error)}",
             field=field,
             remedy="name a file that this user can read",
         ) from error

@@ -8,7 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from modnorm.errors import ConflictError
-from modnorm.files import encode_json, write_file
+from modnorm.files import encode_json, read_fault, write_file
 from modnorm.suites.suite_file import Fragment
 
 FILE = "suite.json"
@@ -124,7 +124,9 @@ class Journal:
         try:
             content = json.loads(self._file.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
-            raise ConflictError(f"cannot read {self._file}: {error}", field="out") from error
+            raise ConflictError(
+                f"cannot read {self._file}: {read_fault(error)}", field="out"
+            ) from error
         if not isinstance(content, dict) or content.get("schema") != SCHEMA:
             raise ConflictError(f"{self._file} does not have the schema {SCHEMA}", field="out")
         if content.get("suite") != self._suite:

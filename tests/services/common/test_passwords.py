@@ -40,7 +40,7 @@ def test_a_password_in_the_url_as_well_is_refused(file):
 
 
 def test_an_absent_and_an_empty_file_are_refused(tmp_path):
-    with pytest.raises(InvalidInputError, match="cannot be read"):
+    with pytest.raises(InvalidInputError, match="absent cannot be read: No such file"):
         add_password("redis://h/0", tmp_path / "absent", field="f")
     (tmp_path / "empty").write_text("\n")
     with pytest.raises(InvalidInputError, match="is empty"):
