@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TypedDict
 
 from pydantic import SecretStr
+from sqlalchemy import URL
 from typing_extensions import override
 
 from modnorm.engines import engine_names, load_engine
@@ -212,13 +213,14 @@ class _Services(ServiceThread[str]):
     async def _start(self, stack: AsyncExitStack) -> str:
         common = self._common
         calibrator = build_calibrator(CalibratorSettings(bind_address=ANY_PORT, **common))
+        database = URL.create("sqlite", database=str((self._state / DATABASE).resolve()))
         sampler = build_sampler(SamplerSettings(bind_address=ANY_PORT, **common))
         aggregator = Aggregator(
             AggregatorSettings(
                 bind_address=ANY_PORT,
                 calibrator_target=await start_service(calibrator, stack),
                 sampler_target=await start_service(sampler, stack),
-                database_url=f"sqlite:///{(self._state / DATABASE).resolve()}",
+                database_url=database.render_as_string(),
                 broker_url=_BROKER,
                 release_leases_on_start=True,
                 outage_seconds=_OUTAGE_SECONDS,

@@ -4,6 +4,7 @@ from contextlib import closing
 from pathlib import Path
 from urllib.parse import quote
 
+from sqlalchemy import URL
 from sqlmodel import col, select
 
 from modnorm.web.sources import Unfinished
@@ -31,7 +32,9 @@ def read_unfinished(state: Path, spec_digest: str) -> Unfinished | None:
     path = (state / DATABASE).resolve()
     if not path.is_file():
         return None
-    with closing(Database(f"sqlite:///file:{quote(str(path))}?mode=ro&uri=true")) as database:
+    options = {"mode": "ro", "uri": "true"}
+    url = URL.create("sqlite", database=f"file:{quote(str(path))}", query=options)
+    with closing(Database(url.render_as_string())) as database:
         database.check_schema()
         experiment = _newest(database, spec_digest)
         return None if experiment is None else _state(database, experiment)

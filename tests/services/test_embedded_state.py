@@ -47,6 +47,13 @@ def test_a_run_tells_its_phase_and_its_jobs(tmp_path):
     assert (found.progress.unit, found.progress.done, found.progress.total) == ("jobs", 0, 4)
 
 
+def test_a_directory_may_have_any_name(tmp_path):
+    home = tmp_path / "why? 100% #1"
+    with lab(home):
+        assert read_unfinished(home / "first").state == "selecting"
+    assert not (tmp_path / "why").exists()
+
+
 def test_each_run_of_a_lab_has_its_own_state(tmp_path):
     home = tmp_path / "home"
     with lab(home) as client:
