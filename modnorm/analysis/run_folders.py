@@ -3,11 +3,22 @@
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from modnorm.analysis.descriptors import DESCRIPTORS
+from modnorm.analysis.parquet_files import ANSWERS, VOTES
+from modnorm.analysis.records import LINEAGE, PROFILE, SCALE_MAP
 from modnorm.analysis.run_files import DISTILLATION, RESULTS, SPEC
 from modnorm.errors import InvalidInputError
 
 _STATE = "state"
 """Folder in which `modnorm run` keeps the database of several runs, beside them."""
+_FILES = frozenset(
+    {
+        *(SPEC, RESULTS, DISTILLATION, ANSWERS, VOTES, DESCRIPTORS, SCALE_MAP, PROFILE, LINEAGE),
+        *("candidates.csv", "votes.jsonl", "timings.json", "report.html", ".lock"),
+    }
+)
+_FOLDERS = frozenset({"plots", "rows", "rounds", _STATE})
+"""What a run writes into its directory."""
 
 
 def runs_inside(path: Path) -> list[Path]:
@@ -51,6 +62,20 @@ def finished_runs(paths: Iterable[Path], note: Callable[[str], None]) -> list[Pa
                 if runs_inside(folder):
                     note(f"{folder} is left out: it is a folder with runs; name it too")
     return found
+
+
+def run_that_owns(path: Path) -> Path | None:
+    """Return the run directory that keeps a file of its own at a path; None without one.
+
+    The file need not exist: a run that has not finished writes it later. Other files, such as a
+    user's notes, may lie in the directory.
+    """
+    target = path.resolve()
+    for folder in filter(_is_run, target.parents):
+        name = target.relative_to(folder).parts[0]
+        if name in _FOLDERS or (target == folder / name and name in _FILES):
+            return folder
+    return None
 
 
 def _is_run(path: Path) -> bool:

@@ -10,7 +10,8 @@ from modnorm.cli.console import emit_json, stderr
 from modnorm.cli.interruption import interruptible
 from modnorm.cli.options import Json, Quiet
 from modnorm.cli.options import settings as client_settings
-from modnorm.files import check_writable, write_file
+from modnorm.cli.output_file import check_output_file
+from modnorm.files import write_file
 
 if TYPE_CHECKING:
     from modnorm.calibration.profile import Profile
@@ -52,7 +53,7 @@ def calibrate(  # noqa: PLR0913 - each argument is an option of the command
         CalibrationSpec, {"examples": examples, "seed": seed, "maps": maps}, field="calibration"
     )
     rows = parse_section(DataSpec, {"source": data}, field="data")
-    check_writable(out)
+    check_output_file(out, Path(data))
     with interruptible("stopped; nothing was written, the same command starts again"):
         profile = _measure(model, revision, task, rows, settings, quiet=quiet)
     write_file(out, profile.to_json().encode())

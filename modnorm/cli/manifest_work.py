@@ -7,9 +7,10 @@ import typer
 
 from modnorm.cli.console import emit_json
 from modnorm.cli.export_work import warn_of_tokenizer
+from modnorm.cli.output_file import check_output_file
 from modnorm.cli.predict_work import EnsembleChoice
 from modnorm.cli.runs import opened_run
-from modnorm.files import check_writable, write_file
+from modnorm.files import write_file
 from modnorm.prediction.base_model import BasePlace
 from modnorm.prediction.ensemble_definition import define_ensemble
 from modnorm.prediction.expert_cards import check_example
@@ -29,7 +30,7 @@ def write_manifest(choice: EnsembleChoice, place: BasePlace, out: Path, *, as_js
     Raises:
         InvalidInputError: the run trained one model.
     """
-    check_writable(out)
+    check_output_file(out)
     with opened_run(choice.source, choice.server) as run:
         ensemble = define_ensemble(run, choice.population, choice.size)
         example = json.loads(run.rows("heldout")[0])

@@ -12,9 +12,10 @@ from modnorm.cli.console import amount, emit_json, stderr
 from modnorm.cli.counts import counted
 from modnorm.cli.interruption import interruptible
 from modnorm.cli.options import in_lab, lab_of
+from modnorm.cli.output_file import check_output_file
 from modnorm.cli.runs import opened_run
 from modnorm.errors import InvalidInputError
-from modnorm.files import check_writable, replaced_file
+from modnorm.files import replaced_file
 from modnorm.prediction.ensemble_definition import (
     EnsembleDefinition,
     define_ensemble,
@@ -94,11 +95,7 @@ def predict_file(
         output: Where the answers go.
     """
     if output.file is not None:
-        check_writable(output.file)
-        if output.file.exists() and questions.exists() and output.file.samefile(questions):
-            raise InvalidInputError(
-                f"{output.file} holds the questions", field="out", remedy="name another file"
-            )
+        check_output_file(output.file, questions, Path(choice.source))
     answered = _answered_here if choice.lab is None else _answered_in_lab
     with (
         interruptible("stopped; no file was written"),

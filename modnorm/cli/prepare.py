@@ -10,7 +10,8 @@ import typer
 from modnorm.cli.console import emit_json, stderr
 from modnorm.cli.interruption import interruptible
 from modnorm.cli.options import Json, Quiet, settings
-from modnorm.files import check_writable, write_file
+from modnorm.cli.output_file import check_output_file
+from modnorm.files import write_file
 from modnorm.spec_limits import MAX_TWO_SIDED_SEED
 
 Model = Annotated[str, typer.Option("--model", metavar="NAME|DIR", help="The model.")]
@@ -45,7 +46,7 @@ def prepare(  # noqa: PLR0913 - each argument is an option of the command
     from modnorm.spec import DataSpec, parse_section
 
     rows = parse_section(DataSpec, {"source": data, "limit": limit}, field="data")
-    check_writable(out)
+    check_output_file(out, Path(data))
     from modnorm.baselines.preparation import PreparationSettings
     from modnorm.cli.counts import counting
     from modnorm.client.preparing import prepare_generator

@@ -11,9 +11,10 @@ from modnorm.analysis.saved_run import SavedRun
 from modnorm.cli.console import emit_json, percent, stderr, stdout, table
 from modnorm.cli.counts import counted
 from modnorm.cli.interruption import interruptible
+from modnorm.cli.output_file import check_output_file
 from modnorm.cli.runs import opened_run
 from modnorm.client.rescoring import check_has_votes, rescore_run, rescored_document
-from modnorm.files import check_writable, encode_json, write_file
+from modnorm.files import encode_json, write_file
 from modnorm.sandbox import Sandbox
 from modnorm.spec import TaskSpec
 from modnorm.tasks import check_sandbox, get_task, runs_programs
@@ -50,7 +51,7 @@ def rescore_and_show(  # noqa: PLR0913 - each argument is an option of the comma
             task = _task(named, scorer, runner)
             target = out or _place(found, task.scorer)
             if target is not None:
-                check_writable(target)
+                check_output_file(target)
             with counted("judging", quiet=quiet) as on_progress:
                 rescored = rescore_run(found, task, judges=judges, on_progress=on_progress)
     document = rescored_document(found, rescored)

@@ -9,9 +9,10 @@ import typer
 from modnorm.cli.command_help import HelpedCommand
 from modnorm.cli.interruption import interruptible
 from modnorm.cli.options import Json, Quiet, check_spec, settings
+from modnorm.cli.output_file import check_output_file
 from modnorm.cli.suite_output import draw, show_plan, show_status, written
 from modnorm.errors import InvalidInputError, ModnormError
-from modnorm.files import check_writable, write_file
+from modnorm.files import write_file
 from modnorm.hints import one_of
 
 if TYPE_CHECKING:
@@ -92,9 +93,10 @@ def run(  # noqa: PLR0913 - each argument is an option of the command
     if dry_run:
         show_plan(loaded, cells, as_json=as_json)
         return
-    from modnorm.client.rundir import hold
+    from modnorm.client.rundir import RunDirectory, hold
 
     directory = _directory(out, loaded)
+    RunDirectory(directory).check_holds_no_run()
     if server is None:
         _check_any(cells)
     with interruptible("stopped; the same command resumes here"), hold(directory):
@@ -169,7 +171,7 @@ def tables(  # noqa: PLR0913 - each argument is an option of the command
     if write is None:
         typer.echo(text, nl=False)
     else:
-        check_writable(write)
+        check_output_file(write, suite_file, field="write")
         write_file(write, text.encode())
     if plots is not None:
         draw(outcomes, plots)

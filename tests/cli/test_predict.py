@@ -32,16 +32,6 @@ def test_a_trained_model_has_no_ensemble(refusal, trained, tmp_path):
         assert not out.exists()
 
 
-def test_answers_do_not_replace_their_questions(refusal, trained, tmp_path):
-    questions, link = tmp_path / "questions.jsonl", tmp_path / "link.jsonl"
-    questions.write_text('{"numbers": [1, 2], "target": 3}\n')
-    link.symlink_to(questions)
-    for out in (questions, link):
-        err = refusal("predict", trained, "--input", questions, "--out", out)
-        assert err == f"error: out: {out} holds the questions (name another file)\n"
-    assert questions.read_text() == '{"numbers": [1, 2], "target": 3}\n'
-
-
 def test_evaluators_of_a_lab_have_the_base_and_the_engine(refusal, tmp_path):
     asked = ("predict", "4be12f0c", "--server", "127.0.0.1:1", "--input", tmp_path / "questions")
     options = (("engine", "vllm"), ("model", "tiny-thicket"), ("revision", "abc"))

@@ -10,6 +10,7 @@ import yaml
 from filelock import FileLock
 from starlette.testclient import TestClient
 
+from modnorm.analysis.run_folders import run_that_owns
 from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.web.app import build_app
 from modnorm.web.run_directories import DirectoryCatalog
@@ -60,6 +61,11 @@ def content_of(directory):
     """Return the fields of each round that depend on its spec alone."""
     names = ("dataset", "student", "heldout", "development")
     return [{name: each[name] for name in names} for each in document_of(directory)["rounds"]]
+
+
+def test_a_distillation_owns_all_files_of_its_directory(distilled):
+    files = [path for path in distilled.rglob("*") if path.is_file()]
+    assert all(run_that_owns(path) for path in files)
 
 
 def test_two_rounds_train_two_students(distilled):

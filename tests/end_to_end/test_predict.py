@@ -5,6 +5,7 @@ import json
 import pytest
 
 from modnorm import load_run
+from modnorm.analysis.run_folders import run_that_owns
 from modnorm.errors import ConflictError, InvalidInputError, NotFoundError
 from modnorm.prediction.base_model import BasePlace
 from modnorm.prediction.predictor import PredictionSettings
@@ -49,6 +50,17 @@ def test_the_short_circuit_changes_no_answer_and_the_file_is_written(
     assert out.read_text().startswith('{"row": 0, "answer": ')
     votes = load_run(finished).ensemble(6, 2).votes
     assert [each["answer"] for each in lines(out.read_text())] == [vote.answer for vote in votes]
+
+
+def test_answers_replace_no_file_that_the_run_wrote(modnorm, finished, questions):
+    written = [path for path in finished.rglob("*") if path.is_file()]
+    assert {run_that_owns(path) for path in written} == {finished}
+    results = finished / "results.json"
+    before = results.read_bytes()
+    ended = modnorm("predict", finished, "--input", questions, "--out", results, check=False)
+    assert ended.returncode == 2
+    assert ended.stderr.startswith(f"error: out: {results} is a file of the run in {finished} (")
+    assert results.read_bytes() == before
 
 
 def test_an_ensemble_predicts_in_python(finished, questions):
