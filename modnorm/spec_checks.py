@@ -17,6 +17,7 @@ from modnorm.calibration.profile_schema import MAX_PROFILE_BYTES
 from modnorm.checkpoint.config import positive
 from modnorm.checkpoint.families import physical_layout
 from modnorm.checkpoint.reference import Checkpoint, check_offline, find_local_checkpoint
+from modnorm.checkpoint.tokenizer_files import check_tokenizer_files
 from modnorm.errors import InvalidInputError
 from modnorm.files import canonical_json, read_fault, read_text
 from modnorm.hints import one_of
@@ -380,6 +381,7 @@ def _check_local_model(
     spec: ExperimentSpec, checkpoint: Checkpoint, selection_rows: int | None
 ) -> None:
     config, method = checkpoint.config, spec.method
+    check_tokenizer_files(checkpoint)
     require_usable(
         method.name,
         config=config,

@@ -8,6 +8,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedToken
 
 from modnorm.checkpoint.config import load_json, positive
 from modnorm.checkpoint.reference import Checkpoint
+from modnorm.checkpoint.tokenizer_files import no_template, unusable_tokenizer, vocabulary_file
 from modnorm.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -17,7 +18,6 @@ DATE = "11 Aug 2026"
 """The date in templates that print today's date, so that prompts do not change overnight."""
 _DAY = date(2026, 8, 11)
 """That date, for templates that format it themselves."""
-_VOCABULARIES = ("tokenizer.json", "vocab.json", "tokenizer.model")
 
 
 class PromptEncoder:
@@ -175,31 +175,17 @@ def _load_tokenizer(checkpoint: Checkpoint) -> PreTrainedTokenizerBase:
     `tokenizer.json` is used unchanged. For some families (Qwen2) `AutoTokenizer` would replace the
     file's splitting rule by the family's.
     """
-    present = [name for name in _VOCABULARIES if (checkpoint.directory / name).is_file()]
-    if not present:
-        raise _unusable_tokenizer(checkpoint, f"none of {', '.join(_VOCABULARIES)} exists")
-    loader = PreTrainedTokenizerFast if present[0] == "tokenizer.json" else AutoTokenizer
+    is_whole = vocabulary_file(checkpoint) == "tokenizer.json"
+    loader = PreTrainedTokenizerFast if is_whole else AutoTokenizer
     try:
         tokenizer: PreTrainedTokenizerBase = loader.from_pretrained(
             checkpoint.directory, local_files_only=True, trust_remote_code=False
         )
     except Exception as error:  # the parser of tokenizer.json raises plain Exception
-        raise _unusable_tokenizer(checkpoint, str(error)) from error
+        raise unusable_tokenizer(checkpoint, str(error)) from error
     if not tokenizer.chat_template:
-        raise InvalidInputError(
-            f"{checkpoint.name} has no chat template",
-            field="model.name",
-            remedy="use an instruction-tuned checkpoint",
-        )
+        raise no_template(checkpoint)
     return tokenizer
-
-
-def _unusable_tokenizer(checkpoint: Checkpoint, reason: str) -> InvalidInputError:
-    return InvalidInputError(
-        f"{checkpoint.name} has no usable tokenizer: {reason}",
-        field="model.name",
-        remedy="put the tokenizer's files next to the weights",
-    )
 
 
 def _stop_ids(checkpoint: Checkpoint, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:

@@ -7,8 +7,8 @@ import typer
 
 from modnorm.cli.console import emit_json
 from modnorm.cli.escaping import visible
-from modnorm.cli.options import Json, check_spec, read_spec, settings
-from modnorm.errors import ModnormError
+from modnorm.cli.options import Json, check_model, check_spec, read_spec, settings
+from modnorm.errors import ModnormError, UnavailableError
 
 if TYPE_CHECKING:
     from modnorm.spec import ExperimentSpec
@@ -22,8 +22,9 @@ def validate(spec_files: SpecFiles, *, as_json: Json = False) -> None:
     """Check specs without running them.
 
     Checks syntax, fields, names, rows, profile and model as far as they are on this machine, as
-    `modnorm run` does before it starts. Nothing is downloaded and no weights are read. Names the
-    inputs that only a run can check. Every file is checked; exit code 2 if one is refused.
+    `modnorm run` does before it starts. It asks the Hugging Face Hub whether it has the model;
+    nothing is downloaded and no weights are read. Names the inputs that only a run can check.
+    Every file is checked; exit code 2 if one is refused.
     """
     checked = [_check(path) for path in spec_files]
     if as_json:
@@ -42,11 +43,27 @@ def _check(path: Path) -> dict[str, object]:
     try:
         spec = read_spec(path)
         check_spec(spec, path)
+        unreachable = _ask_hub(spec)
         overlap = count_overlap(spec, folders=settings().split_folders)
     except ModnormError as error:
         fault = {"message": error.message, "field": error.field, "remedy": error.remedy}
         return {"file": str(path), "valid": False, "error": str(error), **fault}
-    return {"file": str(path), "valid": True, "unchecked": _unchecked(spec), "overlap": overlap}
+    return {
+        "file": str(path),
+        "valid": True,
+        "unchecked": _unchecked(spec),
+        "unreachable": unreachable,
+        "overlap": overlap,
+    }
+
+
+def _ask_hub(spec: "ExperimentSpec") -> str | None:
+    """Refuse a model that the Hugging Face Hub does not have; return why it cannot be asked."""
+    try:
+        check_model(spec)
+    except UnavailableError as error:
+        return error.message
+    return None
 
 
 def _unchecked(spec: "ExperimentSpec") -> list[str]:
@@ -80,6 +97,9 @@ def _show(entry: dict[str, object]) -> None:
     names = ", ".join(map(str, absent)) if isinstance(absent, list) else ""
     rest = f"; not on this machine, so the run downloads and checks: {names}" if names else ""
     typer.echo(visible(f"{entry['file']}: valid{rest}"))
+    if entry["unreachable"]:
+        note = f"note: {entry['unreachable']}; a run on this machine would fail"
+        typer.echo(visible(note), err=True)
     if entry["overlap"]:
         note = f"note: {entry['overlap']} held-out rows have the prompts of selection rows"
         typer.echo(f"{note}: they do not test the selection", err=True)

@@ -77,6 +77,7 @@ def test_validate_states_what_only_a_run_can_check(
     modnorm, printed, modnorm_json, tmp_path, monkeypatch
 ):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    monkeypatch.setattr("modnorm.checkpoint.hub.check_repository", lambda *_: None)
     file = tmp_path / "spec.yaml"
     assert modnorm("init", file)[0] == 0
     text = file.read_text().replace("model: tiny-thicket", "model: owner/model", 1)

@@ -1,0 +1,63 @@
+"""The files of a tokenizer, checked by name before a library reads them."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from modnorm.checkpoint.config import load_json
+from modnorm.checkpoint.reference import Checkpoint
+from modnorm.errors import InvalidInputError
+
+_VOCABULARIES = ("tokenizer.json", "vocab.json", "tokenizer.model")
+_TEMPLATES = ("chat_template*", "additional_chat_templates/*.jinja")
+_SETTINGS = "tokenizer_config.json"
+
+
+def vocabulary_file(checkpoint: Checkpoint) -> str:
+    """Return the name of the file from which the tokenizer of a checkpoint is read.
+
+    Raises:
+        InvalidInputError: there is none.
+    """
+    for name in _VOCABULARIES:
+        if (checkpoint.directory / name).is_file():
+            return name
+    raise unusable_tokenizer(checkpoint, f"none of {', '.join(_VOCABULARIES)} exists")
+
+
+def check_tokenizer_files(checkpoint: Checkpoint) -> None:
+    """Refuse a checkpoint without a vocabulary or without any chat template.
+
+    It parses no vocabulary: `PromptEncoder` may still refuse the files.
+
+    Raises:
+        InvalidInputError: a file is missing, or the tokenizer's settings are no JSON.
+    """
+    vocabulary_file(checkpoint)
+    if not _has_template(checkpoint.directory):
+        raise no_template(checkpoint)
+
+
+def _has_template(directory: Path) -> bool:
+    if any(any(directory.glob(pattern)) for pattern in _TEMPLATES):
+        return True
+    file = directory / _SETTINGS
+    settings = load_json(file) if file.is_file() else None
+    return isinstance(settings, Mapping) and bool(settings.get("chat_template"))
+
+
+def unusable_tokenizer(checkpoint: Checkpoint, reason: str) -> InvalidInputError:
+    """Return the error for a tokenizer that cannot be read."""
+    return InvalidInputError(
+        f"{checkpoint.name} has no usable tokenizer: {reason}",
+        field="model.name",
+        remedy="put the tokenizer's files next to the weights",
+    )
+
+
+def no_template(checkpoint: Checkpoint) -> InvalidInputError:
+    """Return the error for a tokenizer without a chat template."""
+    return InvalidInputError(
+        f"{checkpoint.name} has no chat template",
+        field="model.name",
+        remedy="use an instruction-tuned checkpoint",
+    )

@@ -1,0 +1,78 @@
+"""What `validate` finds out about a model, as `run` does before it starts."""
+
+import shutil
+
+import httpx
+import pytest
+from huggingface_hub import constants
+from huggingface_hub.errors import RepositoryNotFoundError
+
+from modnorm.checkpoint.reference import resolve_checkpoint
+
+
+@pytest.fixture
+def spec(modnorm, tmp_path):
+    """Write a spec of a model; returns its file."""
+
+    def write(model):
+        file = tmp_path / "spec.yaml"
+        if not file.exists():
+            assert modnorm("init", file)[0] == 0
+        text = file.read_text()
+        file.write_text(text.replace("model: tiny-thicket", f"model: {model}", 1))
+        return file
+
+    return write
+
+
+@pytest.fixture
+def hub(monkeypatch, tmp_path):
+    """Let the Hub answer by an error, or accept the model; the cache is empty."""
+
+    def answer(error=None):
+        def metadata(url, **_):
+            if error is not None:
+                raise error
+            return url
+
+        monkeypatch.setattr("modnorm.checkpoint.hub.get_hf_file_metadata", metadata)
+
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    return answer
+
+
+def test_a_local_model_needs_a_tokenizer_and_a_template(refusal, printed, spec, tmp_path):
+    model = tmp_path / "model"
+    shutil.copytree(resolve_checkpoint("tiny-thicket").directory, model)
+    file = spec(model)
+    assert printed("validate", file) == f"{file}: valid\n"
+    (model / "chat_template.jinja").unlink()
+    assert f"model.name: {model} has no chat template (" in refusal("validate", file)
+    (model / "tokenizer.json").unlink()
+    assert f"model.name: {model} has no usable tokenizer: none of" in refusal("validate", file)
+
+
+def test_a_model_that_the_hub_lacks_is_refused(refusal, spec, hub):
+    response = httpx.Response(404, request=httpx.Request("HEAD", "https://huggingface.co"))
+    hub(RepositoryNotFoundError("not there", response=response))
+    file = spec("some/absent")
+    for command in ("validate", "run"):
+        assert "model.name: the Hugging Face Hub refuses some/absent" in refusal(command, file)
+
+
+def test_a_hub_out_of_reach_is_no_fault_of_the_spec(modnorm, modnorm_json, spec, hub):
+    hub(httpx.ConnectError("no network"))
+    file = spec("some/model")
+    reason = "cannot fetch some/model from the Hugging Face Hub: no network"
+    code, _, err = modnorm("validate", file)
+    assert (code, err) == (0, f"note: {reason}; a run on this machine would fail\n")
+    assert modnorm_json("validate", file)[0]["unreachable"] == reason
+
+
+def test_a_model_that_the_hub_has_is_left_to_the_run(modnorm, modnorm_json, spec, hub):
+    hub()
+    file = spec("some/model")
+    assert modnorm("validate", file)[2] == ""
+    entry = modnorm_json("validate", file)[0]
+    assert (entry["unchecked"], entry["unreachable"]) == (["model (some/model)"], None)
