@@ -3,9 +3,13 @@
 import json
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from types import MappingProxyType
 
 from modnorm.errors import InvalidInputError
 
+_FLAGS: Mapping[str, bool] = MappingProxyType(
+    {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False, "": False}
+)
 _SHOWN = 200
 """Longest list of column names in errors, in characters."""
 
@@ -59,6 +63,22 @@ def texts(raw: Mapping[str, object], column: str) -> list[str]:
     if not isinstance(value, list) or not value:
         raise InvalidInputError("must be a list of texts", field=column)
     return [text({column: item}, column) for item in value]
+
+
+def flag(raw: Mapping[str, object], column: str) -> bool:
+    """Return a truth value, or the one that a text such as `True` or `0` spells, as in CSV files.
+
+    It is False if the column is missing or blank.
+
+    Raises:
+        InvalidInputError: the column is neither.
+    """
+    value = raw.get(column, False)
+    if isinstance(value, str):
+        value = _FLAGS.get(value.strip().lower())
+    if not isinstance(value, bool):
+        raise InvalidInputError("must be true or false", field=column)
+    return value
 
 
 def _encodable(value: str, column: str) -> str:

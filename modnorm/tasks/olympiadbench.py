@@ -7,7 +7,6 @@ answers by boxes and closing phrases only.
 
 from collections.abc import Mapping, Sequence
 
-from modnorm.errors import InvalidInputError
 from modnorm.tasks import columns
 from modnorm.tasks.mathematics.answer_extraction import final_answer
 from modnorm.tasks.mathematics.canonical import canonical
@@ -40,12 +39,15 @@ class OlympiadBench:
         return {
             "question": columns.text(raw, "question"),
             "final_answer": columns.texts(raw, "final_answer")[:1],
-            "is_multiple_answer": _multiple(raw),
+            "is_multiple_answer": columns.flag(raw, "is_multiple_answer"),
         }
 
     def parse_question(self, raw: Mapping[str, object]) -> Row:
         """Check the columns `question` and `is_multiple_answer`; drop the rest."""
-        return {"question": columns.text(raw, "question"), "is_multiple_answer": _multiple(raw)}
+        return {
+            "question": columns.text(raw, "question"),
+            "is_multiple_answer": columns.flag(raw, "is_multiple_answer"),
+        }
 
     def read_prompt(self, prompt: str) -> Row:  # noqa: ARG002 - as in the protocol
         """Return a question with one answer: the prompt does not say how many there are."""
@@ -92,13 +94,6 @@ def truth(row: Row) -> str:
     answers = row["final_answer"]
     answer = str(answers[0] if isinstance(answers, list) else answers).strip()
     return answer.removeprefix("$").removesuffix("$").strip()
-
-
-def _multiple(raw: Mapping[str, object]) -> bool:
-    multiple = raw.get("is_multiple_answer", False)
-    if not isinstance(multiple, bool):
-        raise InvalidInputError("must be true or false", field="is_multiple_answer")
-    return multiple
 
 
 def _form(row: Row, answer: str) -> str:

@@ -4,6 +4,7 @@ from pyarrow.parquet import write_table
 
 from modnorm.errors import InvalidInputError
 from modnorm.tasks import columns, get_task
+from modnorm.tasks.questions import parse_question
 from modnorm.tasks.row_files import read_file
 from tests.faults import error_at
 
@@ -94,3 +95,26 @@ def test_lists_in_csv_are_those_of_json(tmp_path):
     assert columns.texts({"tests": '["assert a", "b"]'}, "tests") == ["assert a", "b"]
     with error_at("tests", "must be a list of texts"):
         columns.texts({"tests": "assert a"}, "tests")
+
+
+@pytest.mark.parametrize(
+    ("cell", "is_multiple"),
+    [
+        *(("True", True), ("true", True), ("1", True), ("yes", True)),
+        *(("FALSE", False), (" false ", False), ("0", False), ("No", False), ("", False)),
+    ],
+)
+def test_truth_values_in_csv_are_those_of_json(tmp_path, cell, is_multiple):
+    path = tmp_path / "rows.csv"
+    path.write_text(f'question,final_answer,is_multiple_answer\nq,"[""5""]",{cell}\n')
+    ((_, raw),) = read(path)
+    task = get_task("olympiadbench")
+    of_json = {"question": "q", "final_answer": ["5"], "is_multiple_answer": is_multiple}
+    assert task.parse(raw) == task.parse(of_json) == of_json
+    assert parse_question(task, raw, "row 1")["is_multiple_answer"] is is_multiple
+
+
+@pytest.mark.parametrize("value", ["maybe", "2", 1, 0, None, ["true"]])
+def test_other_values_are_no_truth_values(value):
+    with error_at("is_multiple_answer", "must be true or false"):
+        columns.flag({"is_multiple_answer": value}, "is_multiple_answer")
