@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 Like = Annotated[
     Path | None,
     typer.Option(
-        "--like", metavar="RUN", help="Finished run of the same model; its speed is used."
+        "--like",
+        metavar="RUN",
+        help="Finished run of the same model; its speed is used, also that of its trainings.",
     ),
 ]
 Workers = Annotated[
@@ -48,7 +50,7 @@ def plan(
         return
     _show(estimate, workers)
     if spec.distillation is not None:
-        typer.echo("Trainings come on top.")
+        _line("trainings, at most", _training_time(estimate))
 
 
 def _show(estimate: "CostEstimate", workers: int) -> None:
@@ -66,7 +68,17 @@ def _show(estimate: "CostEstimate", workers: int) -> None:
         "time": hours,
     }
     for name, figure in rows.items():
-        typer.echo(f"{name:22}{figure}")
+        _line(name, figure)
+
+
+def _training_time(estimate: "CostEstimate") -> str:
+    if estimate.training_hours is None:
+        return "on top, not known: name a finished distillation with --like"
+    return f"about {rough_time(estimate.training_hours)} on top, from {estimate.basis}"
+
+
+def _line(name: str, figure: str) -> None:
+    typer.echo(f"{name:22}{figure}")
 
 
 def rough_time(hours: float) -> str:

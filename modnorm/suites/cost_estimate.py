@@ -6,6 +6,12 @@ from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 
+from modnorm.analysis.distillation import (
+    is_distillation,
+    load_distillation,
+    round_directory,
+    total_budget,
+)
 from modnorm.checkpoint.families import physical_layout
 from modnorm.checkpoint.reference import find_local_checkpoint
 from modnorm.errors import InvalidInputError
@@ -30,6 +36,8 @@ class Rate:
     seconds: float
     basis: str
     """Description of the measured machine or run."""
+    training_seconds: float | None = None
+    """Seconds of one example in one epoch of a training; None if no training was measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +55,9 @@ class CostEstimate:
     """Hours of one worker, without calibration; None if no rate is known."""
     basis: str | None
     """Description of the measurement that the hours are scaled from."""
+    training_hours: float | None = None
+    """Hours of all trainings of a distillation on one trainer, if every answer that may be kept
+    is; None if no training was measured."""
 
 
 def estimate_cost(spec: ExperimentSpec, rate: Rate | None = None) -> CostEstimate:
@@ -82,7 +93,7 @@ def estimate_cost(spec: ExperimentSpec, rate: Rate | None = None) -> CostEstimat
 def _distillation_cost(
     spec: ExperimentSpec, settings: DistillationSpec, rate: Rate | None
 ) -> CostEstimate:
-    """Estimate the evaluations of all rounds; the trainings are not counted."""
+    """Estimate the evaluations and the trainings of all rounds."""
     search = estimate_cost(spec.model_copy(update={"distillation": None}), rate)
     task, rounds = task_of(spec), settings.rounds
     training, development = (
@@ -101,6 +112,8 @@ def _distillation_cost(
     )
     cap = spec.task.max_tokens or task.max_tokens
     rate = rate or _scaled_rate(spec)
+    measured = None if rate is None else rate.training_seconds
+    examples = _most_examples(settings, training, experts) * settings.training.epochs
     return CostEstimate(
         candidates=rounds * search.candidates,
         jobs=rounds * (search.jobs + harvest_jobs + 1) + 2 * (rounds + 1),
@@ -108,7 +121,15 @@ def _distillation_cost(
         tokens=evaluations * cap,
         hours=None if rate is None else evaluations * rate.seconds / 3600,
         basis=None if rate is None else rate.basis,
+        training_hours=None if measured is None else examples * measured / 3600,
     )
+
+
+def _most_examples(settings: DistillationSpec, rows: int, experts: int) -> int:
+    """Return the number of examples of all trainings, if every answer that may be kept is."""
+    harvest, rounds = settings.harvest, settings.rounds
+    kept = rows * min(harvest.keep, experts * harvest.samples)
+    return kept * (rounds * (rounds + 1) // 2 if harvest.accumulate else rounds)
 
 
 def _rows_of(rows: DataSpec, field: str) -> int:
@@ -130,24 +151,46 @@ def _rows_of(rows: DataSpec, field: str) -> int:
 def rate_of_run(directory: Path) -> Rate:
     """Return the mean time of an evaluation in a finished run.
 
+    Of a distillation, the first search and all trainings count.
+
     Raises:
         InvalidInputError: it is no directory of a finished run, or no candidate was scored.
     """
     try:
-        timings = json.loads(read_text(directory / "timings.json", most=_MAX_BYTES))
-        results = json.loads(read_text(directory / "results.json", most=_MAX_BYTES))
-        stopped = set(results["candidates"]["stopped"])
-        rows = int(results["data"]["selection"]["rows"])
-        seconds = _whole_scores(timings["candidates"], stopped)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        if is_distillation(directory):
+            return _rate_of_distillation(directory)
+        return Rate(_evaluation_seconds(directory), str(directory))
+    except (OSError, ValueError, KeyError, TypeError, ZeroDivisionError) as error:
         raise InvalidInputError(
             f"{directory} is no finished run: {error}",
             field="like",
             remedy="name a directory that `modnorm run` wrote",
         ) from error
+
+
+def _rate_of_distillation(directory: Path) -> Rate:
+    """Return the rates of the first search and of all trainings."""
+    document = load_distillation(directory)
+    spec = DistillationSpec.model_validate(document["spec"]["distillation"])
+    trainings = [each["training"] for each in document["rounds"] if each["training"]]
+    examples = sum(int(str(training["examples"])) for training in trainings)
+    seconds = total_budget(document["rounds"])["training_seconds"]
+    return Rate(
+        _evaluation_seconds(round_directory(directory, 1)),
+        str(directory),
+        seconds / (examples * spec.training.epochs),
+    )
+
+
+def _evaluation_seconds(directory: Path) -> float:
+    timings = json.loads(read_text(directory / "timings.json", most=_MAX_BYTES))
+    results = json.loads(read_text(directory / "results.json", most=_MAX_BYTES))
+    stopped = set(results["candidates"]["stopped"])
+    rows = int(results["data"]["selection"]["rows"])
+    seconds = _whole_scores(timings["candidates"], stopped)
     if not seconds or rows < 1:
         raise InvalidInputError(f"no candidate of {directory} was scored", field="like")
-    return Rate(sum(seconds) / len(seconds) / rows, str(directory))
+    return sum(seconds) / len(seconds) / rows
 
 
 def _whole_scores(candidates: Iterable[dict[str, float]], stopped: set[int]) -> list[float]:

@@ -60,7 +60,7 @@ def _round(number: int, heldout: float, search: SearchEntry | None) -> RoundEntr
         student="f" * 64 if trained else None,
         development=accuracy_of(0.5 - 0.1 * number if trained else 0.2, ROWS),
         heldout=accuracy_of(heldout, ROWS),
-        training={"steps": 2, "losses": losses} if trained else None,
+        training={"steps": 2, "examples": 800 * number, "losses": losses} if trained else None,
         budget=BudgetOfRound(
             answers=2500,
             tokens=100_000,
