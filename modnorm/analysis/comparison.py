@@ -2,9 +2,11 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol, TypedDict, cast
+
+import pandas as pd
 
 from modnorm.analysis.document import SCHEMA, ResultsDocument, describe_overlap
 from modnorm.analysis.environments import (
@@ -17,9 +19,9 @@ from modnorm.analysis.pairing import (
     Verdicts,
     describe_pairs,
     pair_ensembles,
-    read_verdicts,
+    verdicts_of,
 )
-from modnorm.analysis.run_files import RESULTS, SPEC, read_environments
+from modnorm.analysis.run_files import RESULTS, SPEC, read_environments, read_vote_lines
 from modnorm.analysis.run_folders import not_a_run
 from modnorm.analysis.uncertainty import ConfidenceInterval
 from modnorm.arguments import require_path, require_several
@@ -67,15 +69,25 @@ class Results:
     document: ResultsDocument
     label: str = ""
     """Name in a comparison, if the name of the directory does not suffice."""
+    added_votes: pd.DataFrame = field(default_factory=pd.DataFrame, repr=False, compare=False)
+    """Vote lines of ensembles that `modnorm.analysis.smaller_ensembles` added."""
 
     @property
     def name(self) -> str:
         """The label, or the name of the directory."""
         return self.label or self.directory.name
 
+    def vote_lines(self) -> pd.DataFrame:
+        """Read the votes, one line for each (N, K) and held-out row, in this order."""
+        written = read_vote_lines(self.directory)
+        if not len(self.added_votes):
+            return written
+        lines = pd.concat([written, self.added_votes[written.columns]])
+        return lines.sort_values(["population", "ensemble_size", "row"], ignore_index=True)
+
     def verdicts(self) -> Verdicts:
         """Read whether each vote is right."""
-        return read_verdicts(self.directory)
+        return verdicts_of(self.vote_lines())
 
     def environments(self) -> Sequence[Environment]:
         """Read the environments in which the answers were given."""

@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TypedDict
 
+import pandas as pd
+
 from modnorm.analysis.run_files import read_vote_lines
 from modnorm.analysis.uncertainty import (
     LEVEL,
@@ -53,7 +55,11 @@ def read_verdicts(directory: Path) -> Verdicts:
     Raises:
         InvalidInputError: the file is missing or damaged.
     """
-    votes = read_vote_lines(directory)
+    return verdicts_of(read_vote_lines(directory))
+
+
+def verdicts_of(votes: pd.DataFrame) -> Verdicts:
+    """Return whether each vote is right, from the lines of `votes.jsonl`."""
     verdicts: dict[tuple[int, int], list[bool]] = {}
     for population, size, correct in zip(
         votes["population"], votes["ensemble_size"], votes["correct"], strict=True

@@ -9,7 +9,7 @@ import pandas as pd
 from modnorm.analysis.comparison import Results
 from modnorm.analysis.costs import cost_rows, time_row
 from modnorm.analysis.parquet_files import ANSWERS, answers_frame
-from modnorm.analysis.run_files import read_candidate_rows, read_timings, read_vote_lines
+from modnorm.analysis.run_files import read_candidate_rows, read_timings
 from modnorm.analysis.tail import gains
 from modnorm.errors import InvalidInputError
 
@@ -123,13 +123,13 @@ def _candidates(run: Results, candidates: pd.DataFrame) -> _Rows:
 
 def _verdicts(run: Results, name: Mapping[str, object]) -> pd.DataFrame:
     columns = {"population": "N", "ensemble_size": "K"}
-    votes = read_vote_lines(run.directory).rename(columns=columns)
+    votes = run.vote_lines().rename(columns=columns)
     return pd.DataFrame([name]).merge(votes[["N", "K", "row", "correct"]], how="cross")
 
 
 def _votes(run: Results, name: Mapping[str, object]) -> pd.DataFrame:
     columns = {"population": "N", "ensemble_size": "K", "correct_support": "right_experts"}
-    votes = read_vote_lines(run.directory).rename(columns=columns)
+    votes = run.vote_lines().rename(columns=columns)
     skipped = votes.groupby(["N", "K"])["skipped"].transform("sum")
     whole = votes[skipped == 0].drop(columns="skipped")
     return pd.DataFrame([name]).merge(whole, how="cross")

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from modnorm.cli.options import Json
+from modnorm.cli.options import Experts, Json
 
 Runs = Annotated[
     list[Path],
@@ -29,6 +29,7 @@ def analyze(
     *,
     out: Out = Path("analysis"),
     reference: Reference = None,
+    experts: Experts = None,
     as_json: Json = False,
 ) -> None:
     """Write tables and figures of finished runs: scaling, tails, support, agreement, costs.
@@ -39,4 +40,4 @@ def analyze(
     """
     from modnorm.cli.analyze_work import analyze_directories
 
-    analyze_directories(runs, out, reference, as_json=as_json)
+    analyze_directories(runs, out, reference, experts, as_json=as_json)

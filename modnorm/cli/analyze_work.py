@@ -9,14 +9,15 @@ from rich.table import Table
 
 from modnorm.analysis.analyses import Analysis, analyze
 from modnorm.analysis.analysis_files import WrittenAnalysis, write_analysis
-from modnorm.analysis.comparison import describe_differences, load_all_results
+from modnorm.analysis.comparison import describe_differences
 from modnorm.analysis.document import describe_overlap
 from modnorm.analysis.published import is_published
 from modnorm.analysis.published_analysis import analyze_published
-from modnorm.analysis.run_folders import finished_runs
 from modnorm.analysis.run_tables import tabulate_runs
 from modnorm.analysis.table_files import write_table
 from modnorm.cli.console import amount, emit_json, stderr, stdout, table
+from modnorm.cli.options import refuse_given
+from modnorm.cli.runs import load_runs, note
 from modnorm.errors import InvalidInputError
 from modnorm.files import write_fault
 
@@ -26,7 +27,12 @@ _INTERVALS = (
 
 
 def analyze_directories(
-    directories: Sequence[Path], out: Path, reference: str | None, *, as_json: bool
+    directories: Sequence[Path],
+    out: Path,
+    reference: str | None,
+    experts: str | None,
+    *,
+    as_json: bool,
 ) -> None:
     """Analyze finished runs, or the published results; write the files and show the main table.
 
@@ -37,8 +43,9 @@ def analyze_directories(
     check = pd.DataFrame()
     published = [directory for directory in directories if is_published(directory)]
     if not published:
-        analysis = _analyze_runs(directories, reference)
+        analysis = _analyze_runs(directories, reference, experts)
     elif len(directories) == 1:
+        refuse_given({"experts": experts}, "published results hold no answers", "leave it out")
         analysis, check = analyze_published(directories[0])
     else:
         raise InvalidInputError(
@@ -58,18 +65,16 @@ def analyze_directories(
         _show(analysis, written, check, out)
 
 
-def _analyze_runs(directories: Sequence[Path], reference: str | None) -> Analysis:
-    runs = load_all_results(finished_runs(directories, _note))
+def _analyze_runs(
+    directories: Sequence[Path], reference: str | None, experts: str | None
+) -> Analysis:
+    runs = load_runs(directories, experts)
     for run in runs:
         if overlap := describe_overlap(run.document):
-            _note(f"{run.name}: {overlap}")
+            note(f"{run.name}: {overlap}")
     for difference in describe_differences(runs):
         stderr().print(difference, soft_wrap=True)
     return analyze(tabulate_runs(runs), reference)
-
-
-def _note(text: str) -> None:
-    stderr().print(f"note: {text}", soft_wrap=True)
 
 
 def _document(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from modnorm.cli.console import emit_json, interval, percent, stderr, stdout, table
-from modnorm.cli.options import Json
+from modnorm.cli.options import Experts, Json, refuse_given
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -24,7 +24,7 @@ _ROWS = 20
 """Rows listed of each run."""
 
 
-def compare(directories: Directories, *, as_json: Json = False) -> None:
+def compare(directories: Directories, *, experts: Experts = None, as_json: Json = False) -> None:
     """Show finished runs side by side, with the differences that prevent a comparison.
 
     The first run is paired with each other run by held-out row, at every (N, K) of both. McNemar's
@@ -34,15 +34,21 @@ def compare(directories: Directories, *, as_json: Json = False) -> None:
     Brackets are 95 % Wilson intervals over the held-out rows. A line `K=5` is the vote of 5 at the
     largest N of a run. Of distillations, the base, the best expert, the vote and the student of
     the best round by development rows are shown.
+
+    --experts adds sizes that the runs do not report: the experts of a smaller K are the best of
+    those whose answers are stored. Each adds a test.
     """
-    from modnorm.analysis.comparison import compare_runs, load_all_results
+    from modnorm.analysis.comparison import compare_runs
     from modnorm.analysis.distillation import is_distillation
-    from modnorm.analysis.run_folders import finished_runs
+    from modnorm.cli.runs import load_runs
 
     if any(is_distillation(directory) for directory in directories):
+        refuse_given(
+            {"experts": experts}, "distillations are compared by one vote", "remove --experts"
+        )
         _compare_students(directories, as_json=as_json)
         return
-    rows = compare_runs(load_all_results(finished_runs(directories, _note)))
+    rows = compare_runs(load_runs(directories, experts))
     if as_json:
         emit_json(rows)
         return
@@ -52,10 +58,6 @@ def compare(directories: Directories, *, as_json: Json = False) -> None:
         _show_pairs(row, rows[0]["run"])
     for row in rows:
         _warn(row, rows[0]["run"])
-
-
-def _note(text: str) -> None:
-    stderr().print(f"note: {text}", soft_wrap=True)
 
 
 def _compare_students(directories: Sequence[Path], *, as_json: bool) -> None:

@@ -47,6 +47,14 @@ Size = Annotated[
     int | None,
     typer.Option("--k", metavar="K", min=1, help="Experts that vote [default: the largest K]."),
 ]
+Experts = Annotated[
+    str | None,
+    typer.Option(
+        "--experts",
+        metavar="K,K,...",
+        help="Also count the votes of the K best experts, at every N.",
+    ),
+]
 BaseModel = Annotated[
     str | None,
     typer.Option(

@@ -58,6 +58,11 @@ def test_published_results_stand_alone(refusal, runs):
     assert "analyze it alone" in err
 
 
+def test_published_results_hold_no_answers_of_experts(refusal, tmp_path):
+    err = refusal("analyze", EXCERPTS, "--experts", "2", "--out", tmp_path)
+    assert err == "error: experts: published results hold no answers (leave it out)\n"
+
+
 def test_runs_on_other_rows_are_told(modnorm, make_run, runs, tmp_path):
     run = make_run(method="frobenius")
     provenance = {**run.provenance, "heldout_digest": "cd" * 32}
