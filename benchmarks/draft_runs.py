@@ -45,7 +45,8 @@ def main() -> int:
     """Tune, run and compare."""
     options = _options()
     options.out.mkdir(parents=True, exist_ok=True)
-    scales = options.scales or _in_child(_tune, options)
+    given = options.scales or _in_child(_tune, options)
+    scales = {method: given[method] for method in options.methods}
     _in_child(_run_all, options, NONE, scales)
     for method in options.methods:
         # A new engine: its table has no answers of another run.
