@@ -15,9 +15,9 @@ from modnorm.analysis.published import is_published
 from modnorm.analysis.published_analysis import analyze_published
 from modnorm.analysis.run_tables import tabulate_runs
 from modnorm.analysis.table_files import write_table
-from modnorm.cli.console import amount, emit_json, stderr, stdout, table
+from modnorm.cli.console import amount, emit_json, note, say, stdout, table
 from modnorm.cli.options import refuse_given
-from modnorm.cli.runs import load_runs, note
+from modnorm.cli.runs import load_runs
 from modnorm.errors import InvalidInputError
 from modnorm.files import write_fault
 
@@ -73,7 +73,7 @@ def _analyze_runs(
         if overlap := describe_overlap(run.document):
             note(f"{run.name}: {overlap}")
     for difference in describe_differences(runs):
-        stderr().print(difference, soft_wrap=True)
+        say(difference)
     return analyze(tabulate_runs(runs), reference)
 
 
@@ -94,12 +94,12 @@ def _show(analysis: Analysis, written: WrittenAnalysis, check: pd.DataFrame, out
         columns = ["model", "task", "method", "N", "K", "seeds", "mean", "sd", "lower", "upper"]
         stdout().print(_table(scaling, columns))
         if not len(check):  # few of the published results have rows
-            stderr().print(_INTERVALS, soft_wrap=True)
+            say(_INTERVALS)
     if len(check):
         stdout().print()
         stdout().print(_table(check, list(check.columns)))
     counts = f"{amount(len(written.tables), 'table')} and {amount(len(written.figures), 'figure')}"
-    stderr().print(f"{counts} written to {out}", soft_wrap=True)
+    say(f"{counts} written to {out}")
 
 
 def _table(frame: pd.DataFrame, columns: Sequence[str]) -> Table:

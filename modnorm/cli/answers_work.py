@@ -60,12 +60,8 @@ def _no_answer(run: FinishedRun, wanted: AnswerFilter) -> NotFoundError:
         "no stored answer matches",
         field="candidate",
         remedy=f"candidates are 0 to {len(run.candidates) - 1}, the base is -1; only the base and "
-        f"experts ({_list([*named, *more])}) answered held-out rows",
+        f"experts ({', '.join([*named, *more])}) answered held-out rows",
     )
-
-
-def _list(names: Iterable[str]) -> str:
-    return ", ".join(names)
 
 
 def _table(answers: Iterable[AnswerRecord]) -> Table:

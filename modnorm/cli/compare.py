@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from modnorm.cli.console import emit_json, interval, percent, stderr, stdout, table
+from modnorm.cli.console import emit_json, interval, percent, say, stdout, table
 from modnorm.cli.options import Experts, Json, refuse_given
 
 if TYPE_CHECKING:
@@ -145,8 +145,7 @@ def _p(value: float) -> str:
 
 def _warn_of_conditions(run: str, differs: Sequence[str], first: str) -> None:
     if differs:
-        note = f"not comparable: {run} differs from {first} in {', '.join(differs)}"
-        stderr().print(note, soft_wrap=True)
+        say(f"not comparable: {run} differs from {first} in {', '.join(differs)}")
 
 
 def _warn(row: "ComparisonRow", first: str) -> None:
@@ -154,11 +153,10 @@ def _warn(row: "ComparisonRow", first: str) -> None:
 
     _warn_of_conditions(row["run"], row["differs"], first)
     if not row["prompts_recorded"]:
-        note = f"the prompts of {row['run']} are not recorded, so they are not compared"
-        stderr().print(note, soft_wrap=True)
+        say(f"the prompts of {row['run']} are not recorded, so they are not compared")
     if row["overlap"]:
-        stderr().print(f"{row['run']}: {row['overlap']}", soft_wrap=True)
+        say(f"{row['run']}: {row['overlap']}")
     if mixed := describe_mixed(row["mixed_environments"]):
-        stderr().print(f"{row['run']}: {mixed}", soft_wrap=True)
+        say(f"{row['run']}: {mixed}")
     if other := describe_differing(row["other_environment"], first, row["run"]):
-        stderr().print(other, soft_wrap=True)
+        say(other)

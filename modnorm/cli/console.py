@@ -25,9 +25,19 @@ def stderr() -> "Console":
     return _console(stderr=True)
 
 
+def say(text: str) -> None:
+    """Print a remark to stderr; a narrow terminal does not break it into lines."""
+    stderr().print(text, soft_wrap=True)
+
+
+def note(text: str) -> None:
+    """Print a remark that readers of a result should know."""
+    say(f"note: {text}")
+
+
 def warn(text: str) -> None:
-    """Print a warning of one line to stderr."""
-    stderr().print(f"warning: {text}", soft_wrap=True)
+    """Print a warning."""
+    say(f"warning: {text}")
 
 
 def _console(*, stderr: bool = False, width: int | None = None) -> "Console":

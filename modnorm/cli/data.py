@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from modnorm.cli.command_help import HelpedCommand
-from modnorm.cli.console import emit_json, stderr
+from modnorm.cli.console import emit_json, say
 from modnorm.cli.interruption import interruptible
 from modnorm.cli.options import Json, settings
 from modnorm.errors import InvalidInputError, ModnormError, NotFoundError
@@ -60,7 +60,7 @@ def list_splits(*, folder: Folder = None, as_json: Json = False) -> None:
         for entry in entries:
             name = f"split:{entry['split']}"
             typer.echo(f"  {name:29}{entry['rows']:>6,} rows  {entry['state']:8}{entry['rule']}")
-    stderr().print(f"folder: {place}", soft_wrap=True)
+    say(f"folder: {place}")
 
 
 @app.command("fetch", cls=HelpedCommand)
@@ -132,7 +132,7 @@ def _check(task: str, place: Path, *, every: bool, quiet: bool) -> dict[str, obj
     except ModnormError as error:
         absent = every and isinstance(error, NotFoundError)
         if not quiet:
-            stderr().print(f"{task}: absent" if absent else f"error: {error}", soft_wrap=True)
+            say(f"{task}: absent" if absent else f"error: {error}")
         return None if absent else {"task": task, "sound": False, "error": str(error)}
     if not quiet:
         how = f"fetched from {_origin(checked.manifest.origin)}"
@@ -165,9 +165,9 @@ def _fetchable(place: Path, source: Path | None) -> list[str]:
     names = []
     for task, data in DATASETS.items():
         if source is not None and not (source / task).is_dir():
-            stderr().print(f"{task}: left out, not in {source}", soft_wrap=True)
+            say(f"{task}: left out, not in {source}")
         elif source is None and not data.is_public and not (place / task).is_dir():
-            stderr().print(f"{task}: left out, not public; {remedy(data)}", soft_wrap=True)
+            say(f"{task}: left out, not public; {remedy(data)}")
         else:
             names.append(task)
     if not names:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from modnorm.cli.console import stderr
+from modnorm.cli.console import say, stderr
 from modnorm.cli.escaping import on_one_line
 from modnorm.cli.options import settings
 from modnorm.cli.progress import catch_up, display, follow
@@ -87,7 +87,7 @@ def show_remarks(client: Client, experiment_id: str) -> None:
     """Print the remarks of the first event: the sandbox that is used, rows that occur twice."""
     beginning = next(watch_messages(client, experiment_id)).message
     if beginning != _NO_REMARK:
-        stderr().print(beginning, soft_wrap=True)
+        say(beginning)
 
 
 def _base_reward(client: Client, experiment_id: str) -> Callable[[], float | None]:

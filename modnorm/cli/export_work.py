@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from modnorm.checkpoint.writing import require_new
-from modnorm.cli.console import emit_json, stderr
+from modnorm.cli.console import emit_json, warn
 from modnorm.cli.runs import opened_run
 from modnorm.prediction.base_model import BasePlace
 
@@ -91,4 +91,4 @@ def _export_candidate(
 def warn_of_tokenizer(finding: "TokenizerFinding") -> None:
     """Print a warning unless `AutoTokenizer` reproduces the checked prompts."""
     if not finding.holds:
-        stderr().print(f"warning: {finding.sentence}", soft_wrap=True)
+        warn(finding.sentence)

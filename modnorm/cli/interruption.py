@@ -10,7 +10,7 @@ from typing import NoReturn
 
 import typer
 
-from modnorm.cli.console import stderr
+from modnorm.cli.console import say
 
 EXIT_CODE = 130
 """The exit code of shells for Ctrl-C."""
@@ -22,7 +22,7 @@ def interruptible(remark: str) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt as error:
-        stderr().print(f"\n{remark}", soft_wrap=True)
+        say(f"\n{remark}")
         raise typer.Exit(EXIT_CODE) from error
 
 

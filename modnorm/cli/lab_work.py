@@ -5,7 +5,7 @@ from pathlib import Path
 
 import typer
 
-from modnorm.cli.console import as_dict, emit_json, stderr, stdout, warn
+from modnorm.cli.console import as_dict, emit_json, say, stdout, warn
 from modnorm.cli.experiment import check_end, follow_to_end, show_remarks
 from modnorm.cli.interruption import interruptible
 from modnorm.cli.lab_output import experiments_table, show_experiment
@@ -63,7 +63,7 @@ def submit_spec(  # noqa: PLR0913 - each argument is an option of the command
         return
     typer.echo(experiment.id)
     if experiment.state != experiments.EXPERIMENT_STATE_PENDING and not quiet:
-        stderr().print(f"it is {state_name(experiment.state)}")
+        say(f"it is {state_name(experiment.state)}")
 
 
 def _join(client: Client, spec: ExperimentSpec) -> experiments.Experiment:
@@ -71,7 +71,7 @@ def _join(client: Client, spec: ExperimentSpec) -> experiments.Experiment:
     joined = join_or_submit(client, spec, _PREFIX)
     if joined.is_found:
         remark = "an experiment of this spec is already running; --again starts another"
-        stderr().print(remark, soft_wrap=True)
+        say(remark)
     return joined.experiment
 
 
@@ -120,7 +120,7 @@ def show_stored(
         report = _write(client, experiment, RunDirectory(out)) if out else None
     show_experiment(experiment, as_json=as_json)
     if report:
-        stderr().print(f"report: {report}", soft_wrap=True)
+        say(f"report: {report}")
 
 
 def list_all(server: str | None, *, as_json: bool) -> None:

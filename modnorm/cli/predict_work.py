@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from modnorm.checkpoint.reference import Checkpoint
-from modnorm.cli.console import amount, emit_json, stderr
+from modnorm.cli.console import amount, emit_json, say
 from modnorm.cli.counts import counted
 from modnorm.cli.interruption import interruptible
 from modnorm.cli.options import in_lab, lab_of
@@ -105,7 +105,7 @@ def predict_file(
     if output.file is not None and output.as_json:
         emit_json({"answers": count, "file": str(output.file)})
     elif output.file is not None and not output.quiet:
-        stderr().print(f"{amount(count, 'answer')} written to {output.file}", soft_wrap=True)
+        say(f"{amount(count, 'answer')} written to {output.file}")
 
 
 def _answered_here(

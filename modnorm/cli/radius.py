@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from modnorm.cli.console import emit_json, stderr, stdout
+from modnorm.cli.console import emit_json, note, say, stdout
 from modnorm.cli.options import settings
 from modnorm.files import write_file
 
@@ -61,9 +61,9 @@ def conclude(
         return
     stdout().print(shown)
     stdout().print(f"radius {document.radius:g}  {artifact.digest}")
-    stderr().print(f"written to {file}", soft_wrap=True)
-    if note := _edge(document):
-        stderr().print(f"note: {note}", soft_wrap=True)
+    say(f"written to {file}")
+    if edge := _edge(document):
+        note(edge)
 
 
 def _edge(document: "GridDocument | MatchingDocument") -> str | None:

@@ -16,7 +16,7 @@ from rich.text import Text
 from modnorm.analysis.answers import AnswerRecord
 from modnorm.analysis.candidate_records import CandidateRecord
 from modnorm.analysis.votes import VoteRecord
-from modnorm.cli.console import stderr, stdout, table
+from modnorm.cli.console import say, stdout, table
 from modnorm.cli.escaping import on_one_line, visible
 
 RecordT = TypeVar("RecordT", AnswerRecord, VoteRecord, CandidateRecord)
@@ -69,7 +69,7 @@ def show_table(listed: Table, rest: int) -> None:
     stdout().print(listed)
     if rest:
         remark = f"{rest} more lines; --limit shows more, --csv and --json all"
-        stderr().print(remark, soft_wrap=True)
+        say(remark)
 
 
 def peeked(records: Iterator[RecordT]) -> tuple[bool, Iterator[RecordT]]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from modnorm.analysis.saved_run import SavedRun
-from modnorm.cli.console import emit_json, percent, stderr, stdout, table
+from modnorm.cli.console import emit_json, percent, say, stdout, table
 from modnorm.cli.counts import counted
 from modnorm.cli.interruption import interruptible
 from modnorm.cli.output_file import check_output_file
@@ -62,7 +62,7 @@ def rescore_and_show(  # noqa: PLR0913 - each argument is an option of the comma
         return
     _show(rescored)
     if target is not None:
-        stderr().print(f"written to {target}", soft_wrap=True)
+        say(f"written to {target}")
 
 
 def _place(run: "FinishedRun", scorer: str) -> Path | None:
@@ -95,7 +95,7 @@ def _show(rescored: "Rescored") -> None:
     missing = {index for ensemble in rescored.ensembles for index in ensemble.reselected.missing}
     if missing:
         names = ", ".join(map(str, sorted(missing)))
-        stderr().print(f"selected anew, but without held-out answers: {names}", soft_wrap=True)
+        say(f"selected anew, but without held-out answers: {names}")
 
 
 def _table(rescored: "Rescored") -> "Table":

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from modnorm.cli.console import emit_json, interval, percent, stderr, stdout, table
+from modnorm.cli.console import emit_json, interval, note, percent, stdout, table
 from modnorm.client.client import Client
 from modnorm.client.rundir import RunDirectory, spec_file
 from modnorm.errors import InvalidInputError
@@ -42,9 +42,8 @@ def write_results(
         describe_mixed(document["mixed_environments"]),
         _describe_unknown_task(experiment.spec.task),
     )
-    for note in notes:
-        if note:
-            stderr().print(f"note: {note}", soft_wrap=True)
+    for each in filter(None, notes):
+        note(each)
     return directory.path / "report.html"
 
 
@@ -121,7 +120,7 @@ def show_directory(directory: Path, *, as_json: bool) -> None:
             results = read_results(RunDirectory(run))
             console.print(results_table(results))
             if overlap := describe_overlap(results):
-                stderr().print(f"note: {overlap}", soft_wrap=True)
+                note(overlap)
         else:
             console.print(
                 f"{run}  not finished; the command that started it resumes it", soft_wrap=True

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from modnorm.cli.console import stderr
+from modnorm.cli.console import say
 from modnorm.cli.options import check_model, check_spec, read_spec, seeded
 from modnorm.client.rundir import RunDirectory
 from modnorm.errors import InvalidInputError, ModnormError
@@ -67,7 +67,7 @@ def check_runs(runs: Sequence[PlannedRun]) -> list[PlannedRun]:
 
 def report_failure(planned: PlannedRun, error: ModnormError) -> None:
     """Print the name of a run that failed, and the reason."""
-    stderr().print(f"failed: {planned.directory.path.name}: {error}", soft_wrap=True)
+    say(f"failed: {planned.directory.path.name}: {error}")
 
 
 def _fault(planned: PlannedRun) -> ModnormError | None:

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from modnorm.cli.console import emit_json, stderr, stdout, warn
+from modnorm.cli.console import emit_json, note, say, stdout, warn
 from modnorm.cli.experiment import run_experiment
 from modnorm.cli.options import settings
 from modnorm.cli.results import read_results, results_table, write_results
@@ -69,10 +69,9 @@ def _with_results(wanted: Sequence[PlannedRun], options: RunOptions) -> list[Pla
         return []
     found = [planned for planned in wanted if planned.directory.has_results_of(planned.spec)]
     for planned in found:
-        stderr().print(
-            f"note: {planned.directory.path} has the results of this spec, so nothing is run; "
-            "another --out runs it again",
-            soft_wrap=True,
+        note(
+            f"{planned.directory.path} has the results of this spec, so nothing is run; "
+            "another --out runs it again"
         )
         if not options.as_json:
             _print_results(planned)
@@ -112,7 +111,7 @@ def _carry_out(client: Client, planned: PlannedRun, options: RunOptions) -> None
         tracking.finish(_figures_of(planned), planned.directory.path)
     if not options.as_json:
         _print_results(planned)
-    stderr().print(f"report: {report}", soft_wrap=True)
+    say(f"report: {report}")
 
 
 def _figures_of(planned: PlannedRun) -> Mapping[str, float]:

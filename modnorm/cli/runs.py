@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from modnorm.cli.console import stderr
+from modnorm.cli.console import note
 from modnorm.cli.options import in_lab, lab_of, numbers
 
 if TYPE_CHECKING:
@@ -56,8 +56,3 @@ def load_runs(directories: Sequence[Path], experts: str | None) -> "list[Results
     from modnorm.analysis.smaller_ensembles import add_ensembles
 
     return [add_ensembles(run, sizes) for run in runs]
-
-
-def note(text: str) -> None:
-    """Print a remark on stderr."""
-    stderr().print(f"note: {text}", soft_wrap=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 import typer
 import uvicorn
 
-from modnorm.cli.console import emit_json, stderr, stdout
+from modnorm.cli.console import emit_json, say, stdout
 from modnorm.cli.interruption import EXIT_CODE
 from modnorm.cli.listening import listen
 from modnorm.cli.predict_work import EnsembleChoice
@@ -107,7 +107,7 @@ def _announce(listening: Listening, port: int, ensemble: ServedEnsemble) -> None
         emit_json({"url": url, "models": list(ensemble.models)})
         return
     stdout().print(url, soft_wrap=True)
-    stderr().print(f"models: {', '.join(ensemble.models)}; Ctrl-C ends", soft_wrap=True)
+    say(f"models: {', '.join(ensemble.models)}; Ctrl-C ends")
 
 
 async def _listen(server: Server, listener: socket.socket) -> None:

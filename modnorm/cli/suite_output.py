@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from modnorm.cli.console import emit_json, stderr, stdout, table
+from modnorm.cli.console import emit_json, say, stdout, table
 from modnorm.cli.options import connect
 from modnorm.files import write_fault
 
@@ -37,7 +37,7 @@ def show_plan(loaded: "LoadedSuite", cells: Sequence["Cell"], *, as_json: bool) 
     ]
     stdout().print(table((loaded.suite.name, ""), rows))
     if plan.uncounted:
-        stderr().print(f"{plan.uncounted} cells have rows that are not counted here")
+        say(f"{plan.uncounted} cells have rows that are not counted here")
 
 
 def show_status(  # noqa: PLR0913 - all except the first three are keywords
@@ -115,6 +115,6 @@ def draw(outcomes: "SuiteOutcomes", place: Path) -> None:
     except OSError as error:
         raise write_fault(place, error, "plots") from error
     if not names:
-        stderr().print("no plots: no finished cell has results that figures show")
+        say("no plots: no finished cell has results that figures show")
     for name in names:
-        stderr().print(f"{place / name}.png", soft_wrap=True)
+        say(f"{place / name}.png")

@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from functools import partial
 from pathlib import Path
 
-from modnorm.cli.console import stderr
+from modnorm.cli.console import say
 from modnorm.cli.options import connect, settings
 from modnorm.cli.results import write_results
 from modnorm.client.client import Client
@@ -92,7 +92,7 @@ class _ProgressLines:
         text = record.error or (record.phase if record.state == "submitted" else "")
         waiting = f", waiting: {record.waits_for}" if record.waits_for else ""
         line = f"{cell.id}: {record.state} {text}".rstrip() + waiting
-        stderr().print(line, soft_wrap=True)
+        say(line)
 
 
 def _ignore(_cell: Cell, _record: CellRecord) -> None:

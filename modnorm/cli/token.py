@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from modnorm.cli.command_help import HelpedCommand
-from modnorm.cli.console import emit_json, stderr, stdout, table
+from modnorm.cli.console import emit_json, say, stdout, table
 from modnorm.cli.options import Json
 from modnorm.errors import InvalidInputError
 from modnorm.wire.roles import DEFAULT_TENANT, Role
@@ -63,7 +63,7 @@ def create(  # noqa: PLR0913 - each argument is an option of the command
         emit_json({"token": text, **_entry(kept)})
         return
     typer.echo(text)
-    stderr().print(f"kept as a hash in {file}; the token is not shown again", soft_wrap=True)
+    say(f"kept as a hash in {file}; the token is not shown again")
 
 
 @app.command("list", cls=HelpedCommand)
@@ -88,7 +88,7 @@ def revoke(name: Name, *, file: TokenFile, as_json: Json = False) -> None:
     if as_json:
         emit_json({"name": name, "state": "revoked"})
         return
-    stderr().print(f"revoked: {name}", soft_wrap=True)
+    say(f"revoked: {name}")
 
 
 def _in(days: float | None) -> datetime | None:

@@ -7,16 +7,14 @@ from pathlib import Path
 import typer
 import uvicorn
 
-from modnorm.cli.console import emit_json, stderr, stdout
+from modnorm.cli.console import emit_json, say, stdout
+from modnorm.cli.interruption import EXIT_CODE
 from modnorm.cli.listening import listen
 from modnorm.client.unfinished_runs import read_unfinished
 from modnorm.errors import InvalidInputError
 from modnorm.web.app import build_app
 from modnorm.web.guard import LOOPBACK
 from modnorm.web.run_directories import DirectoryCatalog
-
-_INTERRUPTED = 130
-"""Exit code after Ctrl-C."""
 
 
 def serve_directories(runs: Sequence[Path], host: str, port: int, *, as_json: bool) -> None:
@@ -40,12 +38,12 @@ def serve_directories(runs: Sequence[Path], host: str, port: int, *, as_json: bo
             emit_json({"url": url})
         else:
             stdout().print(url, soft_wrap=True)
-            stderr().print("Open the address in a browser. Ctrl-C ends the page.", soft_wrap=True)
+            say("Open the address in a browser. Ctrl-C ends the page.")
         if host not in LOOPBACK:
-            stderr().print(f"everybody who reaches {name} can read these runs", soft_wrap=True)
+            say(f"everybody who reaches {name} can read these runs")
         config = uvicorn.Config(app, log_level="warning", server_header=False, lifespan="off")
         uvicorn.Server(config).run(sockets=[listener])
-    raise typer.Exit(_INTERRUPTED)  # uvicorn returns after Ctrl-C
+    raise typer.Exit(EXIT_CODE)  # uvicorn returns after Ctrl-C
 
 
 def _is_wildcard(host: str) -> bool:
