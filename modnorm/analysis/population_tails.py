@@ -73,12 +73,12 @@ def solution_density(candidates: pd.DataFrame) -> pd.DataFrame:
         values = lines["percent"].tolist()
         if len(places) == 1:
             interval = accuracy_interval(values[0] / 100, len(pools[places[0]]))
-            return interval and ConfidenceInterval(100 * interval.lower, 100 * interval.upper)
+            return interval and interval.percent
         least = lines["threshold"].iloc[0] - ROUNDING
         return mean_bounds(values, [100.0 * (pools[place] >= least) for place in places])
 
     keys = [*_POOL, "threshold"]
-    return with_bounds(over_seeds(found, keys, "percent"), found.groupby(keys, sort=False), bounds)
+    return with_bounds(over_seeds(found, keys, "percent"), found, bounds)
 
 
 def required_populations(candidates: pd.DataFrame) -> pd.DataFrame:

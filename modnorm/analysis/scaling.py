@@ -1,12 +1,10 @@
 """Accuracy against population, and accuracy differences across budgets."""
 
-from collections.abc import Iterator
-
 import pandas as pd
 
 from modnorm.analysis.resampling import Array, Rows, mean_bounds, values_by_row
 from modnorm.analysis.run_tables import GROUP
-from modnorm.analysis.seeds import REFERENCE, over_seeds, paired, with_bounds
+from modnorm.analysis.seeds import REFERENCE, over_seeds, paired, places, with_bounds
 from modnorm.analysis.uncertainty import ConfidenceInterval, accuracy_interval
 
 _PLACE = [*GROUP, "N", "K"]
@@ -32,17 +30,14 @@ def population_scaling(ensembles: pd.DataFrame, verdicts: pd.DataFrame = _NO_ROW
     def bounds(lines: pd.DataFrame) -> ConfidenceInterval | None:
         values = lines["accuracy"].tolist()
         if len(values) == 1:
-            right = next(rows.get(place) for place in _places(lines))
+            right = next(rows.get(place) for place in places(lines))
             correct = None if right is None else int(right.sum())
             count = int(lines["rows"].iloc[0])
-            return _percent(accuracy_interval(values[0] / 100, count, correct))
-        return mean_bounds(values, [_of(rows, place) for place in _places(lines)])
+            interval = accuracy_interval(values[0] / 100, count, correct)
+            return interval and interval.percent
+        return mean_bounds(values, [_of(rows, place) for place in places(lines)])
 
-    summary = with_bounds(
-        over_seeds(ensembles, _PLACE, "accuracy"),
-        ensembles.groupby(_PLACE, sort=False, dropna=False),
-        bounds,
-    )
+    summary = with_bounds(over_seeds(ensembles, _PLACE, "accuracy"), ensembles, bounds)
     return summary.sort_values(_PLACE, ignore_index=True)
 
 
@@ -71,32 +66,21 @@ def budget_differences(
     rows = values_by_row(verdicts, "correct")
 
     def bounds(lines: pd.DataFrame) -> ConfidenceInterval | None:
-        mine = [_of(rows, place) for place in _places(lines)]
-        theirs = [_of(rows, place) for place in _places(lines, REFERENCE)]
+        mine = [_of(rows, place) for place in places(lines)]
+        theirs = [_of(rows, place) for place in places(lines, REFERENCE)]
         gaps = [
             None if one is None or other is None or len(one) != len(other) else one - other
             for one, other in zip(mine, theirs, strict=True)
         ]
         return mean_bounds(lines["difference"].tolist(), gaps)
 
-    groups = pairs.groupby(keys, sort=False, dropna=False)
-    summary = with_bounds(over_seeds(pairs, keys, "difference"), groups, bounds)
+    summary = with_bounds(over_seeds(pairs, keys, "difference"), pairs, bounds)
     return summary.sort_values(keys, ignore_index=True)
-
-
-def _places(lines: pd.DataFrame, prefix: str = "") -> Iterator[tuple[object, ...]]:
-    """Yield the columns of `RUN`, N and K of each line; of the reference with its prefix."""
-    names = ["model", "task", f"{prefix}method", "seed", f"{prefix}N", "K"]
-    yield from lines[names].itertuples(index=False, name=None)
 
 
 def _of(rows: Rows, place: tuple[object, ...]) -> Array | None:
     found = rows.get(place)
     return None if found is None else 100 * found
-
-
-def _percent(interval: ConfidenceInterval | None) -> ConfidenceInterval | None:
-    return interval and ConfidenceInterval(100 * interval.lower, 100 * interval.upper)
 
 
 def observed_reduction(scaling: pd.DataFrame, reference: str | None, size: int) -> pd.DataFrame:

@@ -1,7 +1,7 @@
 """Statistics over seeds, and pairs of a method with the reference method by seed."""
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import pandas as pd
 
@@ -36,30 +36,33 @@ def with_intervals(summary: pd.DataFrame, table: pd.DataFrame, value: str) -> pd
         table: The table that it summarised.
         value: The column that it summarised.
     """
-    keys = list(summary.columns[: summary.columns.get_loc("seeds")])
-    groups = table.groupby(keys, sort=False, dropna=False)[value]
-    bounds = [mean_interval(values.tolist()) or (math.nan, math.nan) for _, values in groups]
-    return summary.assign(
-        lower=[lower for lower, _ in bounds], upper=[upper for _, upper in bounds]
-    )
+    return with_bounds(summary, table, lambda lines: mean_interval(lines[value].tolist()))
 
 
 def with_bounds(
     summary: pd.DataFrame,
-    groups: Iterable[tuple[object, pd.DataFrame]],
+    table: pd.DataFrame,
     bounds: Callable[[pd.DataFrame], ConfidenceInterval | None],
 ) -> pd.DataFrame:
     """Add `lower` and `upper` to a summary.
 
     Args:
         summary: What `over_seeds` returned.
-        groups: The lines that each of its rows summarises, in their order.
-        bounds: Returns the interval of a row from its lines.
+        table: The table that it summarised.
+        bounds: Returns the interval of a row from the lines that it summarises.
     """
+    keys = list(summary.columns[: summary.columns.get_loc("seeds")])
+    groups = table.groupby(keys, sort=False, dropna=False)
     found = [bounds(lines) or (math.nan, math.nan) for _, lines in groups]
     return summary.assign(
         lower=[float(lower) for lower, _ in found], upper=[float(upper) for _, upper in found]
     )
+
+
+def places(lines: pd.DataFrame, prefix: str = "") -> Iterator[tuple[object, ...]]:
+    """Yield the columns of `RUN`, N and K of each line; of the reference with its prefix."""
+    names = ["model", "task", f"{prefix}method", "seed", f"{prefix}N", "K"]
+    yield from lines[names].itertuples(index=False, name=None)
 
 
 def choose_reference(table: pd.DataFrame, named: str | None) -> str | None:

@@ -7,7 +7,14 @@ import pandas as pd
 
 from modnorm.analysis.resampling import Votes, term_intervals, values_by_row
 from modnorm.analysis.run_tables import GROUP, RUN
-from modnorm.analysis.seeds import REFERENCE, over_seeds, paired, with_bounds, with_intervals
+from modnorm.analysis.seeds import (
+    REFERENCE,
+    over_seeds,
+    paired,
+    places,
+    with_bounds,
+    with_intervals,
+)
 from modnorm.analysis.support import Support, bin_name, decompose, support_bins
 from modnorm.analysis.uncertainty import ConfidenceInterval
 
@@ -126,13 +133,13 @@ def decomposition_means(by_seed: pd.DataFrame, votes: pd.DataFrame = _NO_VOTES) 
     if not len(by_seed):
         return by_seed
     keys = [*GROUP, "N", "reference_method", "reference_N", "K"]
-    groups = by_seed.groupby(keys, sort=False)
     known = _votes_by_place(votes)
+    groups = by_seed.groupby(keys, sort=False)
     bounds = {place: _term_bounds(lines, known) for place, lines in groups}
     parts = [
         with_bounds(
             over_seeds(by_seed, keys, term).assign(term=term),
-            groups,
+            by_seed,
             lambda lines, term=term: bounds[tuple(lines.iloc[0][keys])].get(term),  # type: ignore[misc]
         )
         for term in TERMS
@@ -156,26 +163,11 @@ def _term_bounds(
 ) -> Mapping[str, ConfidenceInterval]:
     """Return the intervals of the terms in points; none unless both ensembles have equal rows."""
     pairs = []
-    for line in lines.to_dict("records"):
-        mine, theirs = (
-            known.get(
-                (
-                    line["model"],
-                    line["task"],
-                    line[f"{prefix}method"],
-                    line["seed"],
-                    line[f"{prefix}N"],
-                    line["K"],
-                )
-            )
-            for prefix in ("", REFERENCE)
-        )
+    for place, other in zip(places(lines), places(lines, REFERENCE), strict=True):
+        mine, theirs = known.get(place), known.get(other)
         if mine is None or theirs is None or len(mine.correct) != len(theirs.correct):
             return {}
         pairs.append((mine, theirs))
     if len({len(mine.correct) for mine, _ in pairs}) > 1:
         return {}
-    return {
-        name: ConfidenceInterval(100 * found.lower, 100 * found.upper)
-        for name, found in term_intervals(pairs).items()
-    }
+    return {name: found.percent for name, found in term_intervals(pairs).items()}

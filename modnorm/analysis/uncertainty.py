@@ -21,6 +21,11 @@ class ConfidenceInterval(NamedTuple):
     lower: float
     upper: float
 
+    @property
+    def percent(self) -> "ConfidenceInterval":
+        """The interval of a fraction in percent."""
+        return ConfidenceInterval(100 * self.lower, 100 * self.upper)
+
 
 def accuracy_interval(
     accuracy: float | None, rows: int, correct: int | None = None
