@@ -54,6 +54,18 @@ _CLOSED = (
     "callers must have a certificate"
 )
 """Remedy if a server closes a connection at once, as one does that expects TLS."""
+_UNTRUSTED = (
+    "see that the server's certificate is signed by MODNORM_TLS_CA, has not expired and names the "
+    "host of this address"
+)
+_REMEDIES = {
+    "Socket closed": _CLOSED,
+    "Connection reset by peer": _CLOSED,
+    "CERTIFICATE_VERIFY_FAILED": _UNTRUSTED,
+    "Hostname Verification Check failed": _UNTRUSTED,
+    "WRONG_VERSION_NUMBER": "if the server uses no TLS, unset MODNORM_TLS_CA",
+}
+"""Remedies by words of gRPC on a connection that was not made."""
 _BARE: dict[type[errors.ModnormError], tuple[str | None, str]] = {
     errors.UnavailableError: (None, _RUNNING),
     errors.TooLargeError: ("message", "send or ask for less at a time: fewer or shorter rows"),
@@ -61,7 +73,9 @@ _BARE: dict[type[errors.ModnormError], tuple[str | None, str]] = {
 """Field and remedy of errors of gRPC itself, which carry no details."""
 _NO_ADDRESS = re.compile(
     r"failed to connect to all addresses; last error: \w+: (?:ipv[46]:|unix:)?(?P<address>[^:]*"
-    r"(?::\d+)?): (?:Failed to connect to remote host: )?(?:connect: )?(?P<reason>[^(]*[^( ])"
+    r"(?::\d+)?): (?:Failed to connect to remote host: )?(?:connect: )?"
+    r"(?:Tls handshake failed \(\w+\): SSL_ERROR_SSL: error:\w+:SSL routines:OPENSSL_internal:"
+    r"|Custom verification check failed with error: UNAUTHENTICATED: )?(?P<reason>[^(]*[^( ])"
 )
 _NO_HOST = re.compile(r"DNS resolution failed for (?P<target>[^:]*(?::\d+)?):")
 LATE = "it may be busy, or out of reach: try again later, or allow more time"
@@ -144,8 +158,8 @@ def _from_bare(error: grpc.RpcError, late: str) -> errors.ModnormError:
     kind = _BY_CODE.get(error.code(), errors.ModnormError)
     details = error.details() or error.code().name.lower()
     if kind is errors.UnavailableError and (words := _unreachable(details)):
-        is_closed = words.endswith(("Socket closed", "Connection reset by peer"))
-        return errors.UnreachableError(words, remedy=_CLOSED if is_closed else _RUNNING)
+        remedies = (remedy for reason, remedy in _REMEDIES.items() if reason in words)
+        return errors.UnreachableError(words, remedy=next(remedies, _RUNNING))
     field, remedy = _BARE.get(kind, (None, None))
     return kind(details, field=field, remedy=remedy)
 

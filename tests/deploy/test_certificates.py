@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from modnorm.client.doctor.lab import check_lab
 from modnorm.wire.channel import Credentials
 from services.common.healthcheck import check
 from verification.labs.waiting import wait_until
@@ -58,6 +59,14 @@ def test_only_those_with_a_certificate_of_the_lab_get_an_answer(folder, target, 
     subprocess.run([SCRIPT, tmp_path], check=True, capture_output=True)
     stranger = client(tmp_path, tls_ca=folder / "tls_ca")
     assert check(target, credentials=stranger) == "UNAVAILABLE"
+
+
+def test_doctor_tells_that_a_certificate_is_of_another_authority(folder, target, tmp_path):
+    wait_until(lambda: check(target, credentials=client(folder)) == "SERVING", "it serves")
+    subprocess.run([SCRIPT, tmp_path], check=True, capture_output=True)
+    found = next(check_lab(target, client(folder, tls_ca=tmp_path / "tls_ca")))
+    assert "CERTIFICATE_VERIFY_FAILED" in found.detail
+    assert "renew the certificate" in found.remedy
 
 
 def test_the_authority_stays_and_its_key_is_for_the_owner_alone(tmp_path):

@@ -6,10 +6,13 @@ import pytest
 from modnorm.errors import ModnormError, UnavailableError, UnreachableError
 from modnorm.wire.status import code_of, from_rpc_error, from_status, to_status
 
-REFUSED = (
-    "failed to connect to all addresses; last error: UNKNOWN: ipv4:127.0.0.1:9: "
-    "Failed to connect to remote host: connect: Connection refused (111)"
+UNREACHED = "failed to connect to all addresses; last error: UNKNOWN: ipv4:127.0.0.1:9: "
+REFUSED = f"{UNREACHED}Failed to connect to remote host: connect: Connection refused (111)"
+TLS = (
+    "Tls handshake failed (TSI_PROTOCOL_FAILURE): SSL_ERROR_SSL: error:1000007d:SSL routines:"
+    "OPENSSL_internal:"
 )
+HOST = "Custom verification check failed with error: UNAUTHENTICATED: "
 
 
 class Ended(grpc.RpcError, grpc.Call):
@@ -49,6 +52,20 @@ def test_a_connection_that_was_not_made_is_told_in_our_words(details, words):
     assert isinstance(error, UnreachableError)
     assert error.message == words
     assert error.remedy == "is a server running at that address?"
+
+
+@pytest.mark.parametrize(
+    ("kind", "words", "remedy"),
+    [
+        (TLS, "CERTIFICATE_VERIFY_FAILED: certificate has expired", "has not expired"),
+        (TLS, "WRONG_VERSION_NUMBER: Invalid certificate", "unset MODNORM_TLS_CA"),
+        (HOST, "Hostname Verification Check failed.", "names the host"),
+    ],
+)
+def test_a_failed_handshake_is_told_with_its_cause_and_remedy(kind, words, remedy):
+    error = from_rpc_error(Ended(f"{UNREACHED}{kind}{words}"))
+    assert error.message == f"cannot connect to 127.0.0.1:9: {words}"
+    assert remedy in (error.remedy or "")
 
 
 def test_a_connection_that_the_server_closes_may_lack_tls():
