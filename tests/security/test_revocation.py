@@ -16,10 +16,12 @@ from modnorm.v1 import evaluation_pb2, evaluation_pb2_grpc
 from modnorm.wire.channel import Credentials
 from modnorm.wire.remote_sandbox import RemoteSandbox
 from modnorm.wire.tokens import Role, add_token, make_token, revoke_token
+from services.common.worker.aggregator_calls import claim_or_log
 from services.common.worker.shutdown import Shutdown
 from services.evaluator.aggregator_client import AggregatorClient
 from services.evaluator.task_cache import TaskCache, UnfitError
 from verification.labs.secured_lab import secured_lab
+from verification.labs.waiting import HANG_SECONDS, wait_until
 
 
 def test_a_revoked_token_is_refused_soon(lab, client, exhaust):
@@ -53,18 +55,45 @@ def test_a_worker_waits_while_its_token_file_is_missing(lab, channel, tmp_path):
         client.scale_map("0" * 64)
 
 
+@pytest.mark.parametrize("fault", ["forbidden", "revoked"])
+def test_a_claim_waits_for_a_token_that_is_accepted(
+    lab, channel, tmp_path, write_token, fault, caplog
+):
+    """A worker that passed over refused jobs would empty the queue of all workers."""
+    file, name = tmp_path / "token", f"claimer-{fault}"
+    write_token(file, name, Role.READ if fault == "forbidden" else Role.WORKER)
+    if fault == "revoked":
+        revoke_token(lab.accepted, name)
+    shutdown = Shutdown(0.0)
+    stub = evaluation_pb2_grpc.JobServiceStub(channel(Credentials(token_file=file)))
+    client = AggregatorClient(stub, worker="claimer", shutdown=shutdown)
+    claim = threading.Thread(target=claim_or_log, args=(client.claim, "nobody"))
+    claim.start()
+    try:
+        wait_until(lambda: f"not claimed: the token '{name}'" in caplog.text, "it is refused")
+        assert claim.is_alive()
+        write_token(file, f"{name}-after", Role.WORKER)
+        claim.join(HANG_SECONDS)
+        assert not claim.is_alive()
+    finally:
+        shutdown.request()
+        claim.join(HANG_SECONDS)
+
+
 def test_an_outcome_waits_for_the_token_that_replaces_a_revoked_one(
-    lab, channel, tmp_path, exhaust, write_token
+    lab, channel, tmp_path, write_token
 ):
     file = tmp_path / "token"
     write_token(file, "rotated-before", Role.WORKER)
     stub = evaluation_pb2_grpc.JobServiceStub(channel(Credentials(token_file=file)))
     client = AggregatorClient(stub, worker="rotated", shutdown=Shutdown(0.0))
     revoke_token(lab.accepted, "rotated-before")
-    with pytest.raises(UnauthenticatedError, match="revoked"):
-        exhaust(client.claim("nobody") or () for _ in range(10_000))
-    threading.Timer(2.0, write_token, [file, "rotated-after", Role.WORKER]).start()
     lease = evaluation_pb2.Lease(job_id="nobody", token=1)
+    beat = evaluation_pb2.Call(heartbeat=evaluation_pb2.HeartbeatRequest(lease=lease))
+    wait_until(
+        lambda: isinstance(client.heartbeats([beat])[0], UnauthenticatedError), "it is refused"
+    )
+    threading.Timer(2.0, write_token, [file, "rotated-after", Role.WORKER]).start()
     with pytest.raises(NotFoundError):
         client.fail(lease, evaluation_pb2.FAILURE_KIND_INFRASTRUCTURE, "a reason")
 

@@ -22,6 +22,7 @@ from tenacity.stop import StopBaseT
 
 from modnorm.errors import (
     CancelledError,
+    ForbiddenError,
     InvalidInputError,
     ModnormError,
     UnauthenticatedError,
@@ -74,12 +75,14 @@ class AggregatorCalls:
         self._shutdown = shutdown
 
     def _claim(self, job_id: str, *, trains: bool = False) -> messages.ClaimJobResponse:
-        """Lease a job; the response is empty if it needs no work. Waits for an aggregator.
+        """Lease a job; the response is empty if it needs no work.
 
+        Waits for an aggregator that is down and for a token that it accepts. A worker that tried
+        one job after another instead would take the messages of all workers.
         If the response to a claim is lost, the job stays leased until the lease expires.
 
         Raises:
-            UnavailableError: the worker is stopping.
+            UnavailableError, UnauthenticatedError, ForbiddenError: the worker is stopping.
         """
         request = messages.ClaimJobRequest(
             job_id=job_id, worker=self.worker, version=self._version, trains=trains
@@ -88,6 +91,7 @@ class AggregatorCalls:
             lambda: self._call(messages.Call(claim=request), CALL_SECONDS).claim,
             stop_when_event_set(self._shutdown.requested),
             sleep_using_event(self._shutdown.requested),
+            passing=(UnavailableError, UnauthenticatedError, ForbiddenError),
             before_sleep=_log_waiting_claim,
         )
 
