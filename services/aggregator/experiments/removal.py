@@ -46,6 +46,8 @@ def remove_ended(session: Session, experiment_id: str, limit: float) -> bool:
         lock_experiment(session, experiment_id)
     except NotFoundError:  # another process has removed it
         return False
+    parts = select(Experiment.id).where(Experiment.parent_id == experiment_id)
+    session.exec(parts.order_by(col(Experiment.id)).with_for_update()).all()
     # Another experiment may be copying its results, and would find only some of them.
     lock_table(session, Job)
     query = select(Experiment.id).where(Experiment.id == experiment_id, _has_ended(limit))
@@ -55,7 +57,7 @@ def remove_ended(session: Session, experiment_id: str, limit: float) -> bool:
         Round.experiment_id == experiment_id, Round.student_digest != ""
     )
     trained = session.exec(students.distinct()).all()
-    parts = select(Experiment.id).where(Experiment.parent_id == experiment_id)
+    # Listed again: another removal may have handed a part over.
     for part_id in session.exec(parts.order_by(col(Experiment.id))).all():
         if not _hand_over(session, part_id):
             remove_experiment(session, part_id)

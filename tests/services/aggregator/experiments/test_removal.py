@@ -14,7 +14,8 @@ from sqlmodel import SQLModel, col, select
 
 from modnorm.errors import NotFoundError
 from services.aggregator import remove_old
-from services.aggregator.experiments import distillations, lifecycle
+from services.aggregator.experiments import distillations, lifecycle, predictions
+from services.aggregator.experiments.predictions import AskedQuestions
 from services.aggregator.experiments.removal import (
     ended_before,
     remove_ended,
@@ -153,6 +154,32 @@ def test_removal_waits_for_a_distillation_that_adopts_a_part(lab, monkeypatch):
     assert [one.heldout is None for one in lab.get(second).rounds] == [False]
     lab.run(second)
     assert world.state(second) == "SUCCEEDED"
+
+
+def test_a_removal_waits_for_a_prediction_of_a_part_without_a_deadlock(lab, monkeypatch):
+    world = lab.world
+    parent = lab.create(rounds=1)
+    lab.run(parent)
+    (search,) = lab.children(parent, Purpose.SEARCH)
+    asked = AskedQuestions(search.id, None, None, [("row 0", {"question": "Say 0."})], False)
+    removed = []
+
+    def remove_parent():
+        with world.database.write() as session:
+            removed.append(remove_ended(session, parent, world.now + DAY))
+
+    removal = threading.Thread(target=remove_parent)
+
+    def add_late(*given):
+        removal.start()
+        removal.join(0.3)
+        assert removal.is_alive()
+        lifecycle.add_jobs(*given)
+
+    monkeypatch.setattr(predictions, "add_jobs", add_late)
+    assert world.stores.predictions.open(asked).pending
+    removal.join(HANG_SECONDS)
+    assert removed == [True]
 
 
 def test_a_removal_while_a_distillation_looks_for_parts_is_survived(lab):
