@@ -279,6 +279,7 @@ class Aggregator:
             admissions=self._admissions,
             conductor=self._conductor,
             notifier=self._notifier,
+            follow_up=self._follow_up,
             watch_seconds=self._settings.watch_seconds,
             tasks=self._tasks,
         )

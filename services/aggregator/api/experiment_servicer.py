@@ -2,7 +2,7 @@
 
 import asyncio
 import unicodedata
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 
 from typing_extensions import override
 
@@ -22,6 +22,7 @@ from services.aggregator.experiments.admission import Admission, Admissions
 from services.aggregator.experiments.change_notifier import Notifier
 from services.aggregator.experiments.experiment_setup import Conductor
 from services.aggregator.experiments.experiment_store import ExperimentStore
+from services.aggregator.experiments.lifecycle import Change
 from services.aggregator.experiments.records import ExperimentRecord
 from services.aggregator.experiments.result_store import EventStore, ResultStore
 from services.aggregator.storage.states import ArtifactKind, Split
@@ -55,6 +56,7 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         admissions: Admissions,
         conductor: Conductor,
         notifier: Notifier,
+        follow_up: Callable[[Change], None],
         watch_seconds: float,
         tasks: ShieldedTasks,
     ) -> None:
@@ -64,6 +66,7 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         self._admissions = admissions
         self._conductor = conductor
         self._notifier = notifier
+        self._follow_up = follow_up
         self._watch_seconds = watch_seconds
         self._tasks = tasks
 
@@ -247,10 +250,10 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         return record
 
     async def _cancel(self, experiment_id: str) -> ExperimentRecord:
-        """Store a cancellation and wake watchers."""
+        """Store a cancellation; wake watchers and the distillation that it is a part of."""
         record = await asyncio.to_thread(self._experiments.cancel, experiment_id)
         self._conductor.drop(experiment_id)
-        self._notifier.notify(experiment_id)
+        self._follow_up(Change(experiment_id, experiment=record.experiment))
         return record
 
     async def _check_visible(self, experiment_id: str) -> None:

@@ -100,8 +100,8 @@ class SetupSteps:
 
     async def fail(self, experiment_id: str, reason: str, remedy: str = "") -> None:
         """End an experiment that cannot continue."""
-        await asyncio.to_thread(self._experiments.fail, experiment_id, reason, remedy)
-        self._follow_up(Change(experiment_id))
+        fail = self._experiments.fail
+        self._follow_up(await asyncio.to_thread(fail, experiment_id, reason, remedy))
 
     async def _distil(self, experiment_id: str) -> bool:
         change = await asyncio.to_thread(self._distillations.advance, experiment_id)

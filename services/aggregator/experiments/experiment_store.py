@@ -160,12 +160,13 @@ class ExperimentStore:
             end_children(session, experiment_id, self._clock())
         return self.get(experiment_id)
 
-    def fail(self, experiment_id: str, reason: str, remedy: str = "") -> None:
-        """Fail an experiment unless it has ended."""
+    def fail(self, experiment_id: str, reason: str, remedy: str = "") -> Change:
+        """Fail an experiment unless it has ended; return the change."""
         with self._database.write() as session:
             experiment = lock_experiment(session, experiment_id)
             fail(session, experiment, reason, self._clock(), remedy=remedy)
             end_children(session, experiment_id, self._clock())
+            return Change(experiment_id, experiment=experiment)
 
     def wait_for(self, experiment_id: str, reason: str) -> None:
         """Record that the next step of an experiment waits for a service, unless it has ended."""

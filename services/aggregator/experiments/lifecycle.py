@@ -43,7 +43,7 @@ class Change:
     job: Job | None = None
     """The job whose attempt ended, in its new state; None if no job changed."""
     experiment: Experiment | None = None
-    """The experiment of the job in its new state."""
+    """The experiment in its new state, if a job of it or the experiment itself may have ended."""
     kind: FailureKind | None = None
     """How the attempt failed, if its lease expired."""
     training: tuple[str, ...] = ()
