@@ -7,7 +7,7 @@ from functools import partial
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyarrow import dataset
@@ -92,18 +92,19 @@ def write_votes(directory: Path, votes: Iterable[VoteRecord]) -> None:
 
 
 def read_answers(directory: Path | str, wanted: AnswerFilter = ALL) -> Iterator[AnswerRecord]:
-    """Yield the answers of a run directory, in the order of the file.
+    """Return an iterator over the answers of a run directory, in the order of the file.
 
     Raises:
-        InvalidInputError: the directory has no `answers.parquet` of this version.
+        InvalidInputError: an argument has the wrong type, or the directory has no
+            `answers.parquet` of this version.
     """
     require_type(wanted, AnswerFilter, "wanted")
     conditions = equal(candidate=wanted.candidate, split=wanted.split, row=wanted.row)
     if wanted.wrong:
         conditions.append(~dataset.field("correct"))
     path = require_path(directory, "directory") / ANSWERS
-    for line in read_lines(path, ANSWER_SCHEMA, conditions=conditions):
-        yield AnswerRecord(**line)
+    lines = read_lines(path, ANSWER_SCHEMA, conditions=conditions)
+    return (AnswerRecord(**line) for line in lines)
 
 
 def read_ballots(directory: Path, rows: int) -> tuple[Mapping[int, Ballot], list[str | None]]:
@@ -136,18 +137,22 @@ def read_ballots(directory: Path, rows: int) -> tuple[Mapping[int, Ballot], list
 
 
 def read_votes(directory: Path | str, wanted: VoteFilter = ALL_VOTES) -> Iterator[VoteRecord]:
-    """Yield the votes of a run directory, in the order of the file.
+    """Return an iterator over the votes of a run directory, in the order of the file.
 
     Raises:
-        InvalidInputError: the directory has no `votes.parquet` of this version.
+        InvalidInputError: an argument has the wrong type, or the directory has no
+            `votes.parquet` of this version.
     """
     require_type(wanted, VoteFilter, "wanted")
     conditions = equal(**asdict(wanted))
     path = require_path(directory, "directory") / VOTES
-    for line in read_lines(path, VOTE_SCHEMA, conditions=conditions):
-        counts = tuple(AnswerCount(**count) for count in line.pop("counts"))
-        lists = {name: tuple(value) for name, value in line.items() if isinstance(value, list)}
-        yield VoteRecord(**{**line, **lists, "counts": counts})
+    return map(_vote_record, read_lines(path, VOTE_SCHEMA, conditions=conditions))
+
+
+def _vote_record(line: dict[str, Any]) -> VoteRecord:
+    counts = tuple(AnswerCount(**count) for count in line.pop("counts"))
+    lists = {name: tuple(value) for name, value in line.items() if isinstance(value, list)}
+    return VoteRecord(**{**line, **lists, "counts": counts})
 
 
 def answers_frame(directory: Path | str, columns: Sequence[str] | None = None) -> "pd.DataFrame":

@@ -60,7 +60,7 @@ def read_lines(
     columns: Sequence[str] | None = None,
     conditions: Sequence[dataset.Expression] = (),
 ) -> Iterator[dict[str, Any]]:
-    """Yield the lines that meet all conditions, in the order of the file.
+    """Return an iterator over the lines that meet all conditions, in the order of the file.
 
     Row groups without such lines are not decoded.
 
@@ -69,8 +69,8 @@ def read_lines(
     """
     check_columns(path, schema)
     chosen = reduce(and_, conditions) if conditions else None
-    for batch in dataset.dataset(path).to_batches(columns=columns, filter=chosen):
-        yield from batch.to_pylist()
+    batches = dataset.dataset(path).to_batches(columns=columns, filter=chosen)
+    return (line for batch in batches for line in batch.to_pylist())
 
 
 def equal(**values: int | str | None) -> list[dataset.Expression]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property, partial
+from itertools import chain
 
 from modnorm.analysis.answers import ALL, AnswerFilter, AnswerRecord, require_split
 from modnorm.analysis.run_data import EnsembleRow, VoteRow
@@ -53,13 +54,16 @@ class LabRun(LabResults):
         return self._rows[split]
 
     def answers(self, wanted: AnswerFilter = ALL) -> Iterator[AnswerRecord]:
-        """Yield answers by candidate, then split, then row; one page is fetched at a time."""
-        for sheet in self.sheets(wanted):
-            yield from filter(wanted.wants, self._sheet(sheet))
+        """Return answers by candidate, then split, then row; one page is fetched at a time."""
+        sheets = map(self._sheet, self.sheets(wanted))
+        return filter(wanted.wants, chain.from_iterable(sheets))
 
     def votes(self, wanted: VoteFilter = ALL_VOTES) -> Iterator[VoteRecord]:
-        """Yield votes by N, then K, then row."""
+        """Return votes by N, then K, then row."""
         require_type(wanted, VoteFilter, "wanted")
+        return self._vote_records(wanted)
+
+    def _vote_records(self, wanted: VoteFilter) -> Iterator[VoteRecord]:
         ensembles = list(filter(wanted.wants_ensemble, self.ensembles))
         experts = {expert for ensemble in ensembles for expert in ensemble.experts}
         ballots = {expert: self._ballot(expert) for expert in sorted(experts)}
@@ -75,11 +79,10 @@ class LabRun(LabResults):
         return tuple(map(vote_row, self._client.pages(page)))
 
     def descriptors(self, candidate: int | None = None) -> Iterator[tuple[int, Descriptor]]:
-        """Yield index and resolved descriptor of each candidate, the base first, or of one."""
+        """Return index and resolved descriptor of each candidate, the base first, or of one."""
         require_candidate(candidate, self.candidates, self.spec)
-        for message in self.messages:
-            if candidate in {None, message.index}:
-                yield message.index, descriptor_from_proto(message.descriptor)
+        chosen = (each for each in self.messages if candidate in {None, each.index})
+        return ((each.index, descriptor_from_proto(each.descriptor)) for each in chosen)
 
     def scale_map(self) -> ScaleMap | None:
         """Return the scale map that the candidates were drawn with."""
