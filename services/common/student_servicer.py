@@ -6,7 +6,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Iterator
 
 from typing_extensions import override
 
-from modnorm.errors import InvalidInputError, NotFoundError
+from modnorm.errors import InvalidInputError, NotFoundError, UnavailableError
 from modnorm.v1 import models_pb2, models_pb2_grpc
 from services.common.slow_threads import SlowThreads
 from services.common.student_transfer import CHUNK_BYTES, read_chunks
@@ -15,6 +15,8 @@ from services.common.students import StudentFile, Students
 SERVICE = "modnorm.v1.ModelService"
 _AHEAD = 4
 """Chunks of an upload in memory."""
+IDLE_SECONDS = 60.0
+"""Seconds without a message after which an upload ends. The trainer sends it again."""
 _UPLOADS = 8
 """Files written concurrently; each holds a thread for as long as its client sends."""
 
@@ -50,7 +52,7 @@ class ModelServicer(models_pb2_grpc.ModelServiceServicer):
         context: object,
     ) -> models_pb2.UploadModelFileResponse:
         """Store one file."""
-        parts = aiter(request_iterator)
+        parts = _in_time(request_iterator)
         first = await anext(parts, None)
         if first is None or first.WhichOneof("part") != "header":
             raise InvalidInputError("an upload must begin with its header", field="header")
@@ -90,6 +92,28 @@ class ModelServicer(models_pb2_grpc.ModelServiceServicer):
         chunks = read_chunks(directory / request.name, request.offset)
         while (chunk := await asyncio.to_thread(next, chunks, None)) is not None:
             yield models_pb2.DownloadModelFileResponse(chunk=chunk)
+
+
+async def _in_time(
+    requests: AsyncIterable[models_pb2.UploadModelFileRequest],
+) -> AsyncIterator[models_pb2.UploadModelFileRequest]:
+    """Yield the messages of an upload.
+
+    Raises:
+        UnavailableError: the next one does not come.
+    """
+    parts = aiter(requests)
+    while True:
+        try:
+            async with asyncio.timeout(IDLE_SECONDS):
+                part = await anext(parts, None)
+        except TimeoutError:
+            raise UnavailableError(
+                f"the upload stalled for {IDLE_SECONDS:g} s", remedy="send the file again"
+            ) from None
+        if part is None:
+            return
+        yield part
 
 
 async def _pass_on(

@@ -12,7 +12,7 @@ import pytest
 from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.errors import InvalidInputError, NotFoundError, PreconditionError, UnavailableError
 from modnorm.v1 import models_pb2, models_pb2_grpc
-from services.common import students
+from services.common import student_servicer, students
 from services.common.channels import open_service_channel
 from services.common.student_servicer import SERVICE, ModelServicer
 from services.common.student_transfer import (
@@ -23,6 +23,7 @@ from services.common.student_transfer import (
 )
 from services.common.students import StudentFile, Students, list_files
 from tests.services.loopback import in_thread
+from verification.labs.waiting import HANG_SECONDS
 
 
 @pytest.fixture
@@ -147,6 +148,29 @@ async def test_a_slow_upload_leaves_the_default_threads_free(served):
     servicer.close()
     assert done
     assert (served.root / "uploads" / ("a" * 64) / "config.json").read_bytes() == content
+
+
+def test_stalled_uploads_end_and_make_room_for_others(trained, digest, served, stub, monkeypatch):
+    monkeypatch.setattr(student_servicer, "IDLE_SECONDS", 0.5)
+    file = models_pb2.ModelFile(name="config.json", size=10, sha256="0" * 64)
+    header = models_pb2.UploadHeader(model_digest="a" * 64, file=file)
+    beginnings = [[], [models_pb2.UploadModelFileRequest(header=header)]] * 9
+    ended = threading.Event()
+
+    def stalled(beginning):
+        yield from beginning
+        ended.wait()
+
+    calls = [
+        stub.UploadModelFile.future(stalled(each), timeout=HANG_SECONDS) for each in beginnings
+    ]
+    send_student(stub, trained, digest)
+    refusals = [call.exception() for call in calls]
+    ended.set()
+    assert served.path(digest) is not None
+    assert {each.code() for each in refusals} == {grpc.StatusCode.UNAVAILABLE}
+    assert {each.details() for each in refusals} == {"the upload stalled for 0.5 s"}
+    assert not list((served.root / "drafts" / ("a" * 64)).iterdir())
 
 
 def test_an_interrupted_upload_leaves_no_file(trained, digest, served, stub):
