@@ -12,10 +12,20 @@ import structlog
 from structlog.typing import EventDict, WrappedLogger
 from typing_extensions import override
 
+
+def _add_module(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
+    """Add the logger's name; `python -m MODULE` logs as MODULE, not as `__main__`."""
+    event = structlog.stdlib.add_logger_name(logger, method, event)
+    spec = sys.modules["__main__"].__spec__
+    if event["logger"] == "__main__" and spec is not None:
+        event["logger"] = spec.name
+    return event
+
+
 _SHARED: tuple[structlog.typing.Processor, ...] = (
     structlog.contextvars.merge_contextvars,
     structlog.stdlib.add_log_level,
-    structlog.stdlib.add_logger_name,
+    _add_module,
     structlog.stdlib.ExtraAdder(),
     structlog.processors.TimeStamper(fmt="iso", utc=True),
 )

@@ -32,7 +32,10 @@ def test_the_migration_program_migrates_and_ends(run, database_url):
             database.check_schema()
         assert run(MIGRATE, MODNORM_DATABASE_URL=database_url)[0] == 0
         database.check_schema()
-    assert run(MIGRATE, MODNORM_DATABASE_URL=database_url)[0] == 0
+    code, log = run(MIGRATE, MODNORM_DATABASE_URL=database_url)
+    assert code == 0
+    last = json.loads(log.splitlines()[-1])
+    assert (last["event"], last["logger"]) == ("the schema is up to date", MIGRATE)
 
 
 def test_a_database_that_does_not_answer_ends_it_with_an_error(run):
