@@ -78,18 +78,11 @@ def catch_up(events: Iterable[Event], now: experiments.Experiment) -> Iterator[E
         if held is not None and held.state != event.state:
             yield held
         held = event
-        if _has_reached(event, now):
+        if event.cursor >= now.last_cursor:
             break
     if held is not None:
         yield held
     yield from stream
-
-
-def _has_reached(event: Event, now: experiments.Experiment) -> bool:
-    """Whether an event is at least as late as an experiment."""
-    if event.state != now.state:
-        return _ORDER.index(event.state) > _ORDER.index(now.state)
-    return extent(event)[0] >= extent(now)[0]
 
 
 class LineDisplay(Display):
@@ -194,18 +187,6 @@ class _Phases:
         return pace
 
 
-_ORDER = (
-    experiments.EXPERIMENT_STATE_UNSPECIFIED,
-    experiments.EXPERIMENT_STATE_PENDING,
-    experiments.EXPERIMENT_STATE_CALIBRATING,
-    experiments.EXPERIMENT_STATE_SAMPLING,
-    experiments.EXPERIMENT_STATE_SELECTING,
-    experiments.EXPERIMENT_STATE_VOTING,
-    experiments.EXPERIMENT_STATE_DISTILLING,
-    experiments.EXPERIMENT_STATE_SUCCEEDED,
-    experiments.EXPERIMENT_STATE_FAILED,
-    experiments.EXPERIMENT_STATE_CANCELLED,
-)
 _WORKING = frozenset(
     {
         experiments.EXPERIMENT_STATE_CALIBRATING,

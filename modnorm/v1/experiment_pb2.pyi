@@ -768,6 +768,7 @@ class Experiment(google.protobuf.message.Message):
     REMEDY_FIELD_NUMBER: builtins.int
     ROUNDS_FIELD_NUMBER: builtins.int
     PARENT_ID_FIELD_NUMBER: builtins.int
+    LAST_CURSOR_FIELD_NUMBER: builtins.int
     id: builtins.str
     """Id assigned by the server."""
     request_id: builtins.str
@@ -782,6 +783,8 @@ class Experiment(google.protobuf.message.Message):
     """How to fix the cause of its failure, if known."""
     parent_id: builtins.str
     """The distillation that this experiment is a part of; empty for others."""
+    last_cursor: builtins.int
+    """Cursor of its last event."""
     @property
     def spec(self) -> Global___ExperimentSpec:
         """The submitted spec with defaults filled in."""
@@ -837,10 +840,11 @@ class Experiment(google.protobuf.message.Message):
         remedy: builtins.str = ...,
         rounds: collections.abc.Iterable[Global___RoundResult] | None = ...,
         parent_id: builtins.str = ...,
+        last_cursor: builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_base", b"_base", "base", b"base", "create_time", b"create_time", "end_time", b"end_time", "progress", b"progress", "provenance", b"provenance", "spec", b"spec"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_base", b"_base", "base", b"base", "create_time", b"create_time", "end_time", b"end_time", "ensembles", b"ensembles", "error", b"error", "id", b"id", "parent_id", b"parent_id", "progress", b"progress", "provenance", b"provenance", "remedy", b"remedy", "request_id", b"request_id", "rounds", b"rounds", "spec", b"spec", "state", b"state", "states", b"states", "waits_for", b"waits_for"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_base", b"_base", "base", b"base", "create_time", b"create_time", "end_time", b"end_time", "ensembles", b"ensembles", "error", b"error", "id", b"id", "last_cursor", b"last_cursor", "parent_id", b"parent_id", "progress", b"progress", "provenance", b"provenance", "remedy", b"remedy", "request_id", b"request_id", "rounds", b"rounds", "spec", b"spec", "state", b"state", "states", b"states", "waits_for", b"waits_for"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__base: typing_extensions.TypeAlias = typing.Literal["base"]
     _WhichOneofArgType__base: typing_extensions.TypeAlias = typing.Literal["_base", b"_base"]

@@ -121,62 +121,58 @@ def test_the_base_is_asked_for_until_it_is_known(known_at):
     assert len(asked) == known_at + 1
 
 
-PENDING, SELECTING, VOTING, SUCCEEDED = (
+PENDING, SELECTING, VOTING, DISTILLING, SUCCEEDED = (
     experiments.EXPERIMENT_STATE_PENDING,
     experiments.EXPERIMENT_STATE_SELECTING,
     experiments.EXPERIMENT_STATE_VOTING,
+    experiments.EXPERIMENT_STATE_DISTILLING,
     experiments.EXPERIMENT_STATE_SUCCEEDED,
 )
 
 
+def numbered(*events):
+    for cursor, each in enumerate(events, start=1):
+        each.cursor = cursor
+    return events
+
+
 @pytest.mark.parametrize(
-    ("state", "done", "shown_first"),
+    ("last", "shown"),
     [
-        (PENDING, 0, [(PENDING, 0), (SELECTING, 0), (SELECTING, 1)]),
-        (SELECTING, 2, [(PENDING, 0), (SELECTING, 2), (SELECTING, 3), (VOTING, 0)]),
-        (SELECTING, 9, [(PENDING, 0), (SELECTING, 3), (VOTING, 0), (VOTING, 1)]),
-        (VOTING, 1, [(PENDING, 0), (SELECTING, 3), (VOTING, 1), (SUCCEEDED, 1)]),
-        (SUCCEEDED, 1, [(PENDING, 0), (SELECTING, 3), (VOTING, 1), (SUCCEEDED, 1)]),
+        (1, [1, 2, 3, 4, 5, 6, 7]),
+        (3, [1, 3, 4, 5, 6, 7]),
+        (4, [1, 4, 5, 6, 7]),
+        (6, [1, 4, 6, 7]),
+        (7, [1, 4, 6, 7]),
     ],
 )
-def test_what_was_overtaken_before_anybody_looked_is_not_told_again(state, done, shown_first):
-    events = [
+def test_what_was_overtaken_before_anybody_looked_is_not_told_again(last, shown):
+    events = numbered(
         event(PENDING, 0, 0),
-        *(event(SELECTING, count, 3) for count in range(4)),
+        *(event(SELECTING, count, 2) for count in range(3)),
         *(event(VOTING, count, 1) for count in range(2)),
         event(SUCCEEDED, 1, 1),
-    ]
-    now = experiments.Experiment(state=state, progress=experiments.Progress(jobs_done=done))
-    told = [(each.state, each.progress.jobs_done) for each in catch_up(events, now)]
-    assert told[: len(shown_first)] == shown_first
-    assert told[-1] == (SUCCEEDED, 1)
+    )
+    now = experiments.Experiment(last_cursor=last)
+    assert [each.cursor for each in catch_up(events, now)] == shown
+
+
+def test_the_earlier_rounds_of_a_distillation_are_not_told_again():
+    """The jobs of each part of a round are counted anew."""
+    events = numbered(
+        event(PENDING, 0, 0),
+        *(event(DISTILLING, count, 3) for _ in range(2) for count in range(4)),
+    )
+    now = experiments.Experiment(state=DISTILLING, last_cursor=7)
+    now.progress.jobs_done = 1
+    assert [each.cursor for each in catch_up(events, now)] == [1, 7, 8, 9]
 
 
 def test_an_event_that_is_news_is_passed_on_before_the_next_one_comes():
-    stream = (each for each in [event(SELECTING, 2, 3), event(SELECTING, 3, 3)])
-    now = experiments.Experiment(state=SELECTING, progress=experiments.Progress(jobs_done=2))
-    assert next(catch_up(stream, now)).progress.jobs_done == 2
-    assert next(stream).progress.jobs_done == 3
-
-
-def test_an_ended_distillation_tells_each_state_once():
-    distilling = experiments.EXPERIMENT_STATE_DISTILLING
-    events = [
-        event(PENDING, 0, 0),
-        *(event(distilling, count, 3) for count in range(4)),
-        event(SUCCEEDED, 3, 3),
-    ]
-    now = experiments.Experiment(
-        state=SUCCEEDED, progress=experiments.Progress(jobs_done=3, jobs_total=3)
-    )
-    told = [(each.state, each.progress.jobs_done) for each in catch_up(events, now)]
-    assert told == [(PENDING, 0), (distilling, 3), (SUCCEEDED, 3)]
-
-
-def test_every_state_has_its_place():
-    for state in experiments.ExperimentState.values():
-        assert list(catch_up([event(state, 0, 0)], experiments.Experiment(state=SELECTING)))
+    stream = iter(numbered(event(SELECTING, 2, 3), event(SELECTING, 3, 3)))
+    assert next(catch_up(stream, experiments.Experiment(last_cursor=1))).cursor == 1
+    assert next(stream).cursor == 2
 
 
 def test_a_stream_without_events_tells_nothing():
-    assert list(catch_up([], experiments.Experiment(state=SELECTING))) == []
+    assert list(catch_up([], experiments.Experiment(last_cursor=1))) == []

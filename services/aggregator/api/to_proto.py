@@ -78,6 +78,7 @@ def experiment_summary(
         progress=progress,
         provenance=_provenance(experiment),
         parent_id=experiment.parent_id,
+        last_cursor=experiment.last_cursor,
     )
     if experiment.end_time is not None:
         message.end_time.CopyFrom(_timestamp(experiment.end_time))

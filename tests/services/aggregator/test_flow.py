@@ -35,7 +35,7 @@ async def test_an_experiment_from_its_creation_to_its_votes(start_lab, spec, dat
         assert experiment.state == SUCCEEDED
         await lab.check_results(experiment)
         assert [event.cursor for event in events] == list(range(1, len(events) + 1))
-        assert events[-1].state == SUCCEEDED
+        assert (events[-1].state, events[-1].cursor) == (SUCCEEDED, experiment.last_cursor)
         assert len(worker.reports) == len(set(worker.reports))
         await check_resuming(lab, created.id, events)
         await check_reading(lab, experiment)
