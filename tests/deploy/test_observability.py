@@ -17,6 +17,7 @@ import yaml
 from prometheus_client import CollectorRegistry
 
 from modnorm.serving.metrics import ServerMetrics
+from modnorm.v1 import evaluation_pb2, experiment_pb2
 from services.aggregator.metrics import AggregatorMetrics, LabCollector
 from services.aggregator.storage.database import Database
 from services.aggregator.storage.lab_counts import LabCountStore
@@ -113,6 +114,20 @@ def test_labels_of_expressions_exist():
             assert set(names.split(", ")) <= known, text
         for name in re.findall(r"[{,]\s*(\w+)\s*[!=]", text):
             assert name in known, text
+
+
+def test_call_times_leave_out_streams_that_last_as_long_as_their_caller():
+    (text,) = (one for one in expressions() if "modnorm_grpc_call_seconds" in one)
+    (left_out,) = re.findall(r'method!~"([^"]+)"', text)
+    lasting = [
+        method.name
+        for file in (evaluation_pb2, experiment_pb2)
+        for service in file.DESCRIPTOR.services_by_name.values()
+        for method in service.methods
+        if re.match("Watch|Work", method.name)
+    ]
+    assert set(lasting) >= {"Work", "WatchExperiment"}
+    assert all(re.fullmatch(left_out, name) for name in lasting)
 
 
 def test_panels_lie_side_by_side():
