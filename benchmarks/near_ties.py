@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from modnorm.analysis.answers import AnswerRecord
+from modnorm.analysis.answers import BASE_INDEX, AnswerRecord
 from modnorm.analysis.descriptors import read_descriptors
 from modnorm.checkpoint.pretrained import best_device
 from modnorm.checkpoint.prompts import PromptEncoder
@@ -22,7 +22,6 @@ from modnorm.tasks import get_task
 from modnorm.tasks.row_loading import load_rows
 from verification.candidate_logits import CandidateLogits, common_length
 
-BASE = -1
 Key = tuple[int, str, int]
 """Candidate, split and row of an answer."""
 Answers = Mapping[Key, AnswerRecord]
@@ -58,7 +57,7 @@ def gaps(
     prompts = {split: _prompts(spec, split, encoder) for split in {key[1] for key in keys}}
     for candidate, group in groupby(keys, key=lambda key: key[0]):
         for model in models:
-            model.become(None if candidate == BASE else (descriptors[candidate], scale_map))
+            model.become(None if candidate == BASE_INDEX else (descriptors[candidate], scale_map))
         for key in group:
             first, second = (_tokens(answers[key], encoder) for answers in said)
             if first is None or second is None:

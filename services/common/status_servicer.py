@@ -50,7 +50,7 @@ def now() -> Timestamp:
 def timestamp(seconds: float) -> Timestamp:
     """Return a time in seconds since the epoch as a message."""
     message = Timestamp()
-    message.FromNanoseconds(int(seconds * 1e9))
+    message.FromMicroseconds(round(seconds * 1e6))
     return message
 
 

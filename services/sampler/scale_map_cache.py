@@ -6,7 +6,6 @@ from pathlib import Path
 from modnorm.calibration.profile import Profile
 from modnorm.checkpoint.checkpoint_files import require_unchanged
 from modnorm.checkpoint.reference import Checkpoint
-from modnorm.errors import InvalidInputError
 from modnorm.files import json_digest
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.methods import build_scale_map, needs_profile, require_usable
@@ -50,6 +49,7 @@ class ScaleMaps:
             digest=request.model_digest,
             students=self._students,
         )
+        profile = None
         if needed:
             require_usable(
                 method.name,
@@ -58,7 +58,9 @@ class ScaleMaps:
                 rank=method.rank,
                 target_modules=method.target_modules,
             )
-        profile = _profile(request, checkpoint) if needed else None
+            if request.HasField("profile_json"):
+                profile = Profile.from_json(request.profile_json)
+                profile.check_matches(checkpoint)
         key = _key(checkpoint, method, profile)
         stored = self._store.find(key)
         if stored is not None:
@@ -67,18 +69,6 @@ class ScaleMaps:
         require_unchanged(checkpoint.directory, checkpoint.digest)
         self._store.put(key, scale_map.to_json())
         return scale_map
-
-
-def _profile(request: sampling_pb2.BuildScaleMapRequest, checkpoint: Checkpoint) -> Profile:
-    if not request.HasField("profile_json"):
-        raise InvalidInputError(
-            f"{request.method.name} needs a sensitivity profile",
-            field="method.profile",
-            remedy="calibrate the model, or give its profile",
-        )
-    profile = Profile.from_json(request.profile_json)
-    profile.check_matches(checkpoint)
-    return profile
 
 
 def _key(checkpoint: Checkpoint, method: MethodSpec, profile: Profile | None) -> str:

@@ -43,16 +43,17 @@ def _answer_until(
 ) -> Sequence[str]:
     deadline = time.monotonic() + HANG_SECONDS
     while time.monotonic() < deadline:
-        if found := _ids(lab, query, experiment_id):
+        if found := find_ids(lab, query, experiment_id):
             return found
-        for job_id in _ids(lab, _PENDING, experiment_id):
+        for job_id in find_ids(lab, _PENDING, experiment_id):
             if (job := claimed(channel, job_id)) is not None:
                 reported(channel, report_of(channel, job, right=True))
         time.sleep(0.05)
     raise TimeoutError(f"experiment {experiment_id} does not go on")
 
 
-def _ids(lab: SecuredLab, query: str, experiment_id: str) -> Sequence[str]:
+def find_ids(lab: SecuredLab, query: str, experiment_id: str) -> Sequence[str]:
+    """Return the ids that a query of the database finds by the id of an experiment."""
     engine = create_engine(lab.database_url)
     with engine.connect() as connection:
         found = [str(row[0]) for row in connection.execute(text(query), {"id": experiment_id})]

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import grpc
-from sqlalchemy import Select, Table, create_engine, text
+from sqlalchemy import Select, Table, create_engine
 
 from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.client.calls import get_experiment
@@ -32,6 +32,7 @@ from services.common.student_transfer import send_student
 from verification.fuzz.finished import (
     answer_until_finished,
     answer_until_training,
+    find_ids,
     training_calls,
 )
 from verification.labs.bundled_tasks import bundled_task
@@ -40,6 +41,7 @@ from verification.labs.secured_worker import leased, reply_to, report_of
 from verification.labs.waiting import HANG_SECONDS
 
 Contents = Mapping[str, Sequence[str]]
+_JOBS = "SELECT id FROM jobs WHERE experiment_id = :id ORDER BY candidate"
 
 
 def small_spec(**sections: object) -> ExperimentSpec:
@@ -124,7 +126,7 @@ def await_jobs(lab: SecuredLab, experiment_id: str) -> Sequence[str]:
     """Wait until an experiment has jobs; return their ids."""
     deadline = time.monotonic() + HANG_SECONDS
     while time.monotonic() < deadline:
-        if jobs := _job_ids(lab, experiment_id):
+        if jobs := find_ids(lab, _JOBS, experiment_id):
             return jobs
         time.sleep(0.05)
     raise TimeoutError(f"experiment {experiment_id} has no jobs")
@@ -164,15 +166,6 @@ def unasked(before: Contents, after: Contents, accepted: Mapping[str, int]) -> I
         for name in before:
             if before[name] != after[name]:
                 yield f"the table {name} has changed"
-
-
-def _job_ids(lab: SecuredLab, experiment_id: str) -> Sequence[str]:
-    engine = create_engine(lab.database_url)
-    query = text("SELECT id FROM jobs WHERE experiment_id = :id ORDER BY candidate")
-    with engine.connect() as connection:
-        job_ids = [str(row[0]) for row in connection.execute(query, {"id": experiment_id})]
-    engine.dispose()
-    return job_ids
 
 
 def _valid(

@@ -3,8 +3,6 @@
 import json
 from functools import lru_cache
 
-from google.protobuf.timestamp_pb2 import Timestamp
-
 from modnorm.analysis.answers import BASE_INDEX
 from modnorm.distillation.sampling_seeds import sample_seed
 from modnorm.search.stopping import Threshold
@@ -28,6 +26,7 @@ from services.aggregator.storage.tables import (
     Round,
     parsed_spec,
 )
+from services.common.status_servicer import timestamp
 
 _SPLITS = {
     Split.SELECTION: evaluation_pb2.SPLIT_SELECTION,
@@ -74,14 +73,14 @@ def experiment_summary(
         error=experiment.error,
         remedy=experiment.remedy,
         waits_for=experiment.waits_for,
-        create_time=_timestamp(experiment.create_time),
+        create_time=timestamp(experiment.create_time),
         progress=progress,
         provenance=_provenance(experiment),
         parent_id=experiment.parent_id,
         last_cursor=experiment.last_cursor,
     )
     if experiment.end_time is not None:
-        message.end_time.CopyFrom(_timestamp(experiment.end_time))
+        message.end_time.CopyFrom(timestamp(experiment.end_time))
     return message
 
 
@@ -89,7 +88,7 @@ def event_message(event: Event) -> experiment_pb2.WatchExperimentResponse:
     """Return one event."""
     return experiment_pb2.WatchExperimentResponse(
         cursor=event.cursor,
-        time=_timestamp(event.time),
+        time=timestamp(event.time),
         message=event.message,
         waits_for=event.waits_for,
         state=_state(event.state),
@@ -295,9 +294,3 @@ def _provenance(experiment: Experiment) -> experiment_pb2.Provenance:
 
 def _state(state: ExperimentState) -> experiment_pb2.ExperimentState.ValueType:
     return experiment_pb2.ExperimentState.Value(f"EXPERIMENT_STATE_{state}")
-
-
-def _timestamp(seconds: float) -> Timestamp:
-    timestamp = Timestamp()
-    timestamp.FromMicroseconds(round(seconds * 1_000_000))
-    return timestamp

@@ -23,6 +23,7 @@ from modnorm.web.sources import Headline, Progress, RoundLine, RunPage, unknown_
 from modnorm.wire.run_messages import extent
 from services.aggregator.api.round_messages import best_round
 from services.aggregator.api.to_proto import event_message
+from services.aggregator.experiments.lifecycle import with_remedy
 from services.aggregator.experiments.records import RoundRecord
 from services.aggregator.experiments.round_records import round_records
 from services.aggregator.storage.states import TERMINAL, ExperimentState
@@ -78,8 +79,7 @@ class CatalogRun:
     @property
     def error(self) -> str:
         """Why it failed, and the remedy; empty if it did not fail."""
-        error, remedy = self._experiment.error, self._experiment.remedy
-        return f"{error} ({remedy})" if remedy else error
+        return with_remedy(self._experiment.error, self._experiment.remedy)
 
     @cached_property
     def spec(self) -> Mapping[str, object]:
