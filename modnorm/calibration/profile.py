@@ -10,7 +10,12 @@ from types import MappingProxyType
 from typing import Self
 
 from modnorm.calibration.maps import layer_maps
-from modnorm.calibration.profile_schema import MAX_PROFILE_BYTES, Document, parse_document
+from modnorm.calibration.profile_schema import (
+    MAX_PROFILE_BYTES,
+    Document,
+    parse_document,
+    unusable_profile,
+)
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.errors import InvalidInputError
 from modnorm.files import canonical_json, read_fault, read_text
@@ -36,7 +41,7 @@ class Profile:
         try:
             return cls.from_content(json.loads(text))
         except (ValueError, RecursionError) as error:
-            raise _fault(f"not JSON: {error}") from error
+            raise unusable_profile(f"not JSON: {error}") from error
 
     @classmethod
     def from_content(cls, content: object) -> Self:
@@ -49,7 +54,7 @@ class Profile:
         try:
             return cls(canonical_json(content))
         except ValueError as error:
-            raise _fault(f"a number in it is not finite: {error}") from error
+            raise unusable_profile(f"a number in it is not finite: {error}") from error
 
     @classmethod
     def load(cls, path: Path) -> Self:
@@ -61,7 +66,7 @@ class Profile:
         try:
             text = read_text(path, most=MAX_PROFILE_BYTES)
         except (OSError, ValueError) as error:
-            raise _fault(f"cannot read {path}: {read_fault(error)}") from error
+            raise unusable_profile(f"cannot read {path}: {read_fault(error)}") from error
         return cls.from_json(text)
 
     def to_json(self) -> str:
@@ -138,12 +143,4 @@ def _mismatch(reason: str) -> InvalidInputError:
         f"the profile belongs to another model: {reason}",
         field="method.profile",
         remedy="set the profile of this model, or omit it to calibrate one",
-    )
-
-
-def _fault(message: str) -> InvalidInputError:
-    return InvalidInputError(
-        message,
-        field="method.profile",
-        remedy="use a profile in the published schema, version 2 or 3",
     )

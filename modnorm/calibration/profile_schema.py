@@ -118,8 +118,13 @@ def parse_document(data: object) -> Document:
         fault = error.errors(include_url=False, include_input=False)[0]
         path = ".".join(str(step) for step in fault["loc"])
         reason = fault["msg"].removeprefix("Value error, ")
-        raise InvalidInputError(
-            f"not a profile: {path + ': ' if path else ''}{reason}",
-            field="method.profile",
-            remedy="use a profile in the published schema, version 2 or 3",
-        ) from error
+        raise unusable_profile(f"not a profile: {path + ': ' if path else ''}{reason}") from error
+
+
+def unusable_profile(message: str) -> InvalidInputError:
+    """Return the error for a file or a text that is no profile."""
+    return InvalidInputError(
+        message,
+        field="method.profile",
+        remedy="use a profile in the published schema, version 2 or 3",
+    )

@@ -78,7 +78,7 @@ class RunDirectory:
         """Return whether the directory holds the results of exactly this spec."""
         if not self._has_results() or not self._spec.exists():
             return False
-        return not list(differences(_read(self._spec), spec.model_dump(mode="json")))
+        return not differences(_read(self._spec), spec.model_dump(mode="json"))
 
     def _has_results(self) -> bool:
         return any((self.path / name).exists() for name in _RESULTS)

@@ -196,7 +196,7 @@ def _facts(document: DistillationDocument, entry: RoundEntry) -> dict[str, str]:
             f"the student of round {start['round']}" if start else "the base model"
         )
         facts[f"{name}: student"] = each["student"] or ""
-    for name in ("development", "heldout"):
-        metric = entry["development" if name == "development" else "heldout"]["metric"]
+    for name, result in (("development", entry["development"]), ("heldout", entry["heldout"])):
+        metric = result["metric"]
         facts[f"{name} metric"] = "" if metric is None else f"{metric:.4f}"
     return facts

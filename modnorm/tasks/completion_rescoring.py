@@ -15,7 +15,7 @@ _ATTEMPTS = 3
 
 
 class StoredCompletion(Protocol):
-    """A stored completion of one row, for instance `modnorm.search.scoring.Answer`."""
+    """A stored completion of one row, for instance `modnorm.search.answer.Answer`."""
 
     @property
     def row(self) -> int:
