@@ -98,6 +98,7 @@ def show_directory(directory: Path, *, as_json: bool) -> None:
     """
     from modnorm.analysis.distillation import is_distillation, load_distillation
     from modnorm.analysis.document import describe_overlap
+    from modnorm.analysis.environments import describe_mixed
     from modnorm.cli.distillation_output import print_distillation
 
     if is_distillation(directory):
@@ -119,8 +120,9 @@ def show_directory(directory: Path, *, as_json: bool) -> None:
             console.print(f"{run}  finished", soft_wrap=True)
             results = read_results(RunDirectory(run))
             console.print(results_table(results))
-            if overlap := describe_overlap(results):
-                note(overlap)
+            mixed = results.get("mixed_environments", {})
+            for remark in filter(None, (describe_overlap(results), describe_mixed(mixed))):
+                note(remark)
         else:
             console.print(
                 f"{run}  not finished; the command that started it resumes it", soft_wrap=True
