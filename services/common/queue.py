@@ -131,10 +131,10 @@ def queued(app: Celery, queue: str = QUEUE) -> int:
 
 @contextmanager
 def _outages(app: Celery) -> Iterator[None]:
-    lost = app.connection_for_write().recoverable_connection_errors
+    broker = app.connection_for_write()
     try:
         yield
-    except (KombuError, OSError, *lost) as error:
+    except (KombuError, OSError, *broker.connection_errors, *broker.channel_errors) as error:
         raise UnavailableError(
             f"the broker cannot be reached: {error}",
             remedy="pending jobs are published again once it is back",

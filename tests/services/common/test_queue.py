@@ -4,7 +4,9 @@ from contextlib import closing
 
 import pytest
 import redis
+from amqp.exceptions import AccessRefused, NotAllowed, PreconditionFailed
 from kombu.transport.memory import Channel
+from kombu.transport.pyamqp import Transport
 
 from modnorm.errors import UnavailableError
 from services.common.queue import (
@@ -72,6 +74,17 @@ def test_a_broker_that_does_not_answer_is_unavailable(monkeypatch):
         app = make_celery(f"redis://127.0.0.1:{silent.getsockname()[1]}/0")
         with pytest.raises(UnavailableError):
             publish(app, "job-1")
+
+
+@pytest.mark.parametrize("call", [queued, lambda app: publish(app, "job-1")])
+@pytest.mark.parametrize("refusal", [AccessRefused, NotAllowed, PreconditionFailed])
+def test_a_broker_that_refuses_a_login_or_a_queue_is_unavailable(monkeypatch, refusal, call):
+    def refuse(_transport):
+        raise refusal
+
+    monkeypatch.setattr(Transport, "establish_connection", refuse)
+    with pytest.raises(UnavailableError, match="broker"):
+        call(make_celery("amqp://user:password@127.0.0.1//"))
 
 
 def test_jobs_of_a_dead_worker_are_redone_and_no_lease_remains():
