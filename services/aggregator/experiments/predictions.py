@@ -80,7 +80,7 @@ class PredictionStore:
         require_equal_prompts(task, heldout, source.prompts_digest)
         rows = [_parsed(task, place, raw) for place, raw in asked.questions]
         prediction = Prediction(
-            id=_id_of(ensemble, rows_digest(rows), ask_all=asked.ask_all),
+            id=_id_of(source, ensemble, rows_digest(rows), ask_all=asked.ask_all),
             experts=ensemble.experts,
             ask_all=asked.ask_all,
             questions_digest=rows_digest(rows),
@@ -157,10 +157,10 @@ def _parsed(task: Task, place: str, raw: Raw) -> Row:
         raise InvalidInputError(error.message, field="questions", remedy=error.remedy) from error
 
 
-def _id_of(ensemble: Ensemble, questions_digest: str, *, ask_all: bool) -> str:
+def _id_of(source: Experiment, ensemble: Ensemble, questions_digest: str, *, ask_all: bool) -> str:
     """Return the id of a prediction, a function of its request."""
-    asked = (ensemble.experiment_id, ensemble.population, ensemble.ensemble_size, ask_all)
-    return str(uuid.uuid5(_NAMESPACE, json.dumps([*asked, questions_digest])))
+    voters = (*source.key, ensemble.population, ensemble.ensemble_size)
+    return str(uuid.uuid5(_NAMESPACE, json.dumps([*voters, ask_all, questions_digest])))
 
 
 def _store(

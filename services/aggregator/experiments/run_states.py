@@ -46,7 +46,7 @@ class RunStates:
     """Reads states of iterative runs and caches their past; used by several threads."""
 
     def __init__(self) -> None:
-        self._pasts: BoundedDict[str, _Past] = BoundedDict(KEPT)
+        self._pasts: BoundedDict[tuple[str, float], _Past] = BoundedDict(KEPT)
         self._lock = Lock()
 
     def states(self, session: Session, experiment: Experiment) -> list[StateRecord]:
@@ -74,7 +74,7 @@ class RunStates:
 
     def _past(self, session: Session, experiment: Experiment) -> _Past:
         """Return the cached past of a run, extended by its newer updates."""
-        known = self._pasts.get(experiment.id, _Past())
+        known = self._pasts.get(experiment.key, _Past())
         steps = session.exec(
             select(Update.digest, Update.step)
             .where(Update.experiment_id == experiment.id, col(Update.index) >= len(known.digests))
@@ -87,7 +87,7 @@ class RunStates:
             (*known.rewards, *(_mean(Step.from_json(text).scores) for _, text in steps)),
         )
         with self._lock:
-            self._pasts[experiment.id] = past
+            self._pasts[experiment.key] = past
         return past
 
 

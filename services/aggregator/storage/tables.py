@@ -127,6 +127,11 @@ class Experiment(SQLModel, table=True):
     """Seed of the answers of a harvest."""
 
     @property
+    def key(self) -> tuple[str, float]:
+        """Id and time: one that was removed and is submitted again has the same id."""
+        return self.id, self.create_time
+
+    @property
     def spec(self) -> ExperimentSpec:
         """The parsed spec."""
         return parsed_spec(self.spec_json)

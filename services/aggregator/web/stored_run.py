@@ -185,14 +185,14 @@ class StoredRuns:
 
     def __init__(self, stored: PageStores) -> None:
         self._stored = stored
-        self._runs: BoundedDict[str, StoredRun] = BoundedDict(_CACHED_RUNS)
+        self._runs: BoundedDict[tuple[str, float], StoredRun] = BoundedDict(_CACHED_RUNS)
         self._lock = Lock()
 
     def of(self, experiment: Experiment) -> StoredRun:
         """Return the cached results of a finished experiment; only a succeeded one has them."""
         with self._lock:
-            run = self._runs.get(experiment.id)
+            run = self._runs.get(experiment.key)
             if run is None:
                 run = StoredRun(self._stored, experiment)
-            self._runs[experiment.id] = run
+            self._runs[experiment.key] = run
             return run

@@ -256,3 +256,20 @@ def test_an_experiment_that_is_removed_meanwhile_gets_no_prediction(world, ask, 
     with pytest.raises(NotFoundError):
         world.stores.predictions.open(ask())
     assert not any(contents(world).values())
+
+
+def test_an_experiment_that_was_removed_and_submitted_again_predicts_anew(
+    world, experiment_id, ask
+):
+    change = world.stores.predictions.open(ask())
+    for claim in jobs_of(world, change):
+        world.jobs.report(world.report_of(claim))
+    assert world.state(change.experiment_id) == "SUCCEEDED"
+    with world.database.write() as session:
+        assert remove_ended(session, experiment_id, world.now + 1)
+    world.now += 1
+    assert world.select() == experiment_id
+    world.work(experiment_id)
+    again = world.stores.predictions.open(ask())
+    assert len(again.pending) == 3
+    assert world.state(again.experiment_id) == "VOTING"

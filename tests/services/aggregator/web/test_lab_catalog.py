@@ -11,6 +11,7 @@ from modnorm.errors import ModnormError, NotFoundError, PreconditionError
 from modnorm.v1 import experiment_pb2 as experiments
 from modnorm.web.population import PAGE_LINES, CandidateQuery
 from modnorm.wire.tokens import Role
+from services.aggregator.experiments.removal import remove_ended
 from services.aggregator.storage.result_tables import Ensemble
 from services.aggregator.storage.states import Split
 from services.aggregator.storage.tables import Job
@@ -57,6 +58,18 @@ def test_a_finished_experiment_has_its_results(world, catalog, finished):
     assert best.rank == 1
     base = document["base"]["selection_reward"]
     assert best.gain == pytest.approx(best.selection_reward - base)
+
+
+def test_an_experiment_that_was_removed_and_submitted_again_has_its_own_results(
+    world, catalog, finished
+):
+    assert catalog.run(finished).document["candidates"]["total"] == 4
+    with world.database.write() as session:
+        assert remove_ended(session, finished, world.now + 1)
+    world.now += 1
+    assert world.select(size=5) == finished
+    world.work(finished)
+    assert catalog.run(finished).document["candidates"]["total"] == 5
 
 
 @pytest.mark.parametrize(("bounds", "known"), [((-9.0, -8.0), 3), ((-9.0, 9.0), 0)])

@@ -1,6 +1,7 @@
 """The states of iterative runs, as they are listed and fetched."""
 
 import threading
+import time
 from contextlib import contextmanager
 
 from sqlalchemy import Engine, event
@@ -10,6 +11,7 @@ from modnorm.perturbation.lineage import Lineage
 from modnorm.v1 import evaluation_pb2
 from services.aggregator.api.to_proto import experiment_message
 from services.aggregator.experiments.experiment_store import ExperimentStore
+from services.aggregator.experiments.removal import remove_ended
 
 
 @contextmanager
@@ -71,3 +73,18 @@ async def test_states_are_identified_by_their_digests(start_lab, spec, iterative
             await anext(aiter(lab.jobs.FetchLineage(request)))
         async with lab.raises(NotFoundError, "digest"):
             await lab.lineage(plain.id)
+
+
+async def test_a_run_that_was_removed_and_submitted_again_shows_its_own_states(
+    start_lab, iterative_spec, worked
+):
+    async with start_lab() as lab, worked(lab):
+        created = await lab.create(iterative_spec("es"))
+        await lab.finish(created.id)
+        await lab.get(created.id)
+        with lab.aggregator._database.write() as session:
+            assert remove_ended(session, created.id, time.time() + 1)
+        assert await lab.create(iterative_spec("es", population__seed=6)) != created
+        await lab.finish(created.id)
+        last = (await lab.get(created.id)).states[-1]
+        assert last.lineage_digest == (await lab.lineage(created.id)).digest
