@@ -6,7 +6,14 @@ from pathlib import Path
 import pytest
 import yaml
 
-from services.common.settings import TrainerSettings
+from services.common.settings import (
+    AggregatorSettings,
+    CalibratorSettings,
+    SamplerSettings,
+    SandboxSettings,
+    SupervisorSettings,
+    TrainerSettings,
+)
 from services.evaluator.supervisor import STOP_SECONDS
 from tests.deploy.serve_command import parsed
 
@@ -14,6 +21,16 @@ ROOT = Path(__file__).parents[2]
 EXAMPLE = (ROOT / ".env.example").read_text()
 SERVERS = {"postgres", "redis", "rabbitmq"}
 ONE_SHOTS = {"migrate"}
+SETTINGS = {
+    "migrate": AggregatorSettings,
+    "aggregator": AggregatorSettings,
+    "calibrator": CalibratorSettings,
+    "sampler": SamplerSettings,
+    "sandbox": SandboxSettings,
+    "evaluator": SupervisorSettings,
+    "trainer": TrainerSettings,
+}
+"""What each container reads from its environment."""
 INTERNAL = {"control", "database", "queue", "sandbox"}
 VARIABLE = re.compile(r"\$\{(\w+)(?:(:?[-?])([^}]*))?\}")
 
@@ -185,7 +202,7 @@ def test_services_start_when_what_they_need_is_healthy():
 
 
 def test_services_may_finish_before_they_are_killed():
-    for name in set(SERVICES) - SERVERS - ONE_SHOTS:
+    for name in SETTINGS.keys() - ONE_SHOTS:
         period = with_defaults(SERVICES[name]["stop_grace_period"])
         grace = with_defaults(SERVICES[name]["environment"]["MODNORM_STOP_GRACE"])
         assert int(period.removesuffix("s")) >= int(grace) + STOP_SECONDS, name
@@ -196,6 +213,14 @@ def test_the_queue_keeps_what_it_has():
     configuration = SERVICES["redis"]["command"][0]
     for line in ("appendonly yes", "maxmemory-policy noeviction", "requirepass "):
         assert f"\n{line}" in f"\n{configuration}"
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_a_container_is_given_settings_that_it_reads(file):
+    for name, service in load(file)["services"].items():
+        given = {key for key in service.get("environment", {}) if key.startswith("MODNORM_")}
+        fields = SETTINGS[name].model_fields if name in SETTINGS else ()
+        assert given <= {f"MODNORM_{field.upper()}" for field in fields}, name
 
 
 @pytest.mark.parametrize("file", FILES)
