@@ -16,6 +16,7 @@ FOREIGN = {"Couldn't ack", "CUDA out of memory", "No space left on device"}
 COMPOSED = {"attempt candidate: ", "attempt infrastructure: ", "attempt fatal: "} | {
     "attempt released: ",
     "experiment is FAILED",
+    " could not answer the held-out rows: ",
 }
 """Composed of a stored value and a text in the code."""
 SOURCE = "\n".join(
@@ -24,15 +25,18 @@ SOURCE = "\n".join(
     for path in sorted((ROOT / folder).rglob("*.py"))
 )
 LOG = re.compile(r"^- log, (?:[^\n]|\n  )*", re.MULTILINE)
+CELL = re.compile(r"^\| (?=`)[^|]*", re.MULTILINE)
+"""The first cell of a row that begins with a quotation."""
 SETTING = re.compile(r"MODNORM_([A-Z_]+)")
 OUTSIDE = {"GRAFANA_PUBLISH", "KILL_AFTER", "THREADS"}
 """Variables of the compose files."""
 
 
 def quoted(page):
-    """Yield the constant parts of the log lines that a page quotes."""
-    for bullet in LOG.findall(page.read_text()):
-        for text in re.findall(r"`([^`]+)`", bullet.replace("\n  ", " ")):
+    """Yield the constant parts of the log lines and reasons that a page quotes."""
+    content = page.read_text()
+    for place in [*LOG.findall(content), *CELL.findall(content)]:
+        for text in re.findall(r"`([^`]+)`", place.replace("\n  ", " ")):
             if " " in text:
                 yield from (part for part in re.split(r"\.\.\.|NAME", text) if len(part) > 6)
 
@@ -42,7 +46,7 @@ def test_quotations_are_found():
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_every_log_line_is_written_by_the_code(page):
+def test_every_quotation_is_written_by_the_code(page):
     for text in set(quoted(page)) - FOREIGN - COMPOSED:
         words = [word for word in re.split(r"', |'", text) if len(word) > 6]
         assert all(word.strip(" ,;:") in SOURCE for word in words), text
