@@ -36,10 +36,14 @@ def home_of(spec_file: Path, command: str, out: Path | None) -> Path:
 
 @contextmanager
 def held(out: Path) -> Iterator[None]:
-    """Lock the directory of an artifact, which must not be a run directory."""
+    """Lock the directory of an artifact, which must not be a run directory.
+
+    The cache directory, which keeps the artifact too, must be writable.
+    """
     from modnorm.client.rundir import RunDirectory, hold
 
     RunDirectory(out).check_holds_no_run()
+    settings().check_cache()
     with hold(out):
         yield
 

@@ -8,7 +8,7 @@ import typer
 from modnorm.cli.console import emit_json
 from modnorm.cli.escaping import visible
 from modnorm.cli.options import Json, check_model, check_spec, read_spec, settings
-from modnorm.errors import ModnormError, UnavailableError
+from modnorm.errors import InvalidInputError, ModnormError, UnavailableError
 
 if TYPE_CHECKING:
     from modnorm.spec import ExperimentSpec
@@ -43,7 +43,7 @@ def _check(path: Path) -> dict[str, object]:
     try:
         spec = read_spec(path)
         check_spec(spec, path)
-        unreachable = _ask_hub(spec)
+        obstacles = _obstacles(spec)
         overlap = count_overlap(spec, folders=settings().split_folders)
     except ModnormError as error:
         fault = {"message": error.message, "field": error.field, "remedy": error.remedy}
@@ -52,18 +52,27 @@ def _check(path: Path) -> dict[str, object]:
         "file": str(path),
         "valid": True,
         "unchecked": _unchecked(spec),
-        "unreachable": unreachable,
+        "obstacles": obstacles,
         "overlap": overlap,
     }
 
 
-def _ask_hub(spec: "ExperimentSpec") -> str | None:
-    """Refuse a model that the Hugging Face Hub does not have; return why it cannot be asked."""
+def _obstacles(spec: "ExperimentSpec") -> list[str]:
+    """Return why a run on this machine would fail through no fault of the spec.
+
+    Raises:
+        InvalidInputError: the Hugging Face Hub does not have the model.
+    """
+    found = []
     try:
         check_model(spec)
     except UnavailableError as error:
-        return error.message
-    return None
+        found.append(error.message)
+    try:
+        settings().check_cache()
+    except InvalidInputError as error:
+        found.append(error.reason)
+    return found
 
 
 def _unchecked(spec: "ExperimentSpec") -> list[str]:
@@ -97,9 +106,9 @@ def _show(entry: dict[str, object]) -> None:
     names = ", ".join(map(str, absent)) if isinstance(absent, list) else ""
     rest = f"; not on this machine, so the run downloads and checks: {names}" if names else ""
     typer.echo(visible(f"{entry['file']}: valid{rest}"))
-    if entry["unreachable"]:
-        note = f"note: {entry['unreachable']}; a run on this machine would fail"
-        typer.echo(visible(note), err=True)
+    obstacles = entry["obstacles"]
+    for obstacle in obstacles if isinstance(obstacles, list) else ():
+        typer.echo(visible(f"note: {obstacle}; a run on this machine would fail"), err=True)
     if entry["overlap"]:
         note = f"note: {entry['overlap']} held-out rows have the prompts of selection rows"
         typer.echo(f"{note}: they do not test the selection", err=True)

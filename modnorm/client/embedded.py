@@ -89,7 +89,12 @@ def embedded_client(
     If a new lab refuses its first request, the directory stays empty.
 
     The caller has locked `home`. Without `evaluate` stored jobs wait.
+
+    Raises:
+        InvalidInputError: the cache directory cannot be written.
+        PreconditionError: no lab is installed, or it lacks a dependency.
     """
+    settings.check_cache()
     start = find_embedded()
     state, cache, data = state_directory(home), settings.cache_dir, settings.data_roots
     is_new, is_unused = not state.exists(), False

@@ -7,6 +7,7 @@ from typing import Annotated
 from pydantic import BeforeValidator, Field
 from pydantic_settings import NoDecode
 
+from modnorm.errors import InvalidInputError
 from modnorm.wire.connection import ConnectionSettings, GivenPath, split_paths
 
 MAX_TIMEOUT = 86_400.0
@@ -29,6 +30,27 @@ class ClientSettings(ConnectionSettings):
     def fetched_folder(self) -> Path:
         """Folder of fetched data."""
         return self.cache_dir / "data"
+
+    def check_cache(self) -> None:
+        """Refuse a cache directory that cannot be written; this check writes nothing.
+
+        Raises:
+            InvalidInputError: it or its nearest existing parent is no directory, or is protected.
+        """
+        there = next(
+            each
+            for each in (self.cache_dir, *self.cache_dir.absolute().parents)
+            if os.path.lexists(each)
+        )
+        is_folder = there.is_dir()
+        if is_folder and os.access(there, os.W_OK | os.X_OK):
+            return
+        raise InvalidInputError(
+            f"cannot write {self.cache_dir}: {there} "
+            f"{'is protected against writing' if is_folder else 'is no directory'}",
+            field="MODNORM_CACHE_DIR",
+            remedy="set it to a directory that can be written",
+        )
 
     @property
     def split_folders(self) -> tuple[Path, ...]:

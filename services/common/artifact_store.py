@@ -43,7 +43,7 @@ class ArtifactStore:
         """Return the artifact of a key."""
         try:
             content = (self._root / "keys" / key).read_bytes()
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
         # Matched as bytes, since a damaged file need not be text.
         return self._read(content.decode()) if _KEY_CONTENT.fullmatch(content) else None
@@ -93,7 +93,7 @@ class ArtifactStore:
         path = self._root / f"{digest}.json"
         try:
             content = path.read_bytes()
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
         if hashlib.sha256(content).hexdigest() != digest:
             logger.warning("damaged artifact", extra={"path": str(path)})

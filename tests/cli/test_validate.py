@@ -8,6 +8,8 @@ from huggingface_hub import constants
 from huggingface_hub.errors import RepositoryNotFoundError
 
 from modnorm.checkpoint.reference import resolve_checkpoint
+from modnorm.client.settings import ClientSettings
+from modnorm.errors import InvalidInputError
 
 
 @pytest.fixture
@@ -67,7 +69,7 @@ def test_a_hub_out_of_reach_is_no_fault_of_the_spec(modnorm, modnorm_json, spec,
     reason = "cannot fetch some/model from the Hugging Face Hub: no network"
     code, _, err = modnorm("validate", file)
     assert (code, err) == (0, f"note: {reason}; a run on this machine would fail\n")
-    assert modnorm_json("validate", file)[0]["unreachable"] == reason
+    assert modnorm_json("validate", file)[0]["obstacles"] == [reason]
 
 
 def test_a_model_that_the_hub_has_is_left_to_the_run(modnorm, modnorm_json, spec, hub):
@@ -75,4 +77,39 @@ def test_a_model_that_the_hub_has_is_left_to_the_run(modnorm, modnorm_json, spec
     file = spec("some/model")
     assert modnorm("validate", file)[2] == ""
     entry = modnorm_json("validate", file)[0]
-    assert (entry["unchecked"], entry["unreachable"]) == (["model (some/model)"], None)
+    assert (entry["unchecked"], entry["obstacles"]) == (["model (some/model)"], [])
+
+
+@pytest.mark.parametrize("name", ["file", "file/inside/cache", "link"])
+def test_a_cache_that_cannot_be_written_is_found_before_any_work(
+    modnorm, modnorm_json, refusal, spec, tmp_path, monkeypatch, name
+):
+    (tmp_path / "file").write_text("")
+    (tmp_path / "link").symlink_to(tmp_path / "absent")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MODNORM_CACHE_DIR", str(tmp_path / name))
+    place = tmp_path / name.partition("/")[0]
+    fault = f"MODNORM_CACHE_DIR: cannot write {tmp_path / name}: {place} is no directory"
+    file = spec("tiny-thicket")
+    code, _, err = modnorm("validate", file)
+    assert (code, err) == (0, f"note: {fault}; a run on this machine would fail\n")
+    assert modnorm_json("validate", file)[0]["obstacles"] == [fault]
+    heldout = ("--heldout", "bundled:countdown-development")
+    for words in (("run",), ("match",), ("tune", "--radii", "0.1", *heldout)):
+        err = refusal(words[0], file, *words[1:])
+        assert err == f"error: {fault} (set it to a directory that can be written)\n"
+    assert not list(tmp_path.glob("runs/*"))
+
+
+def test_a_protected_cache_is_found(tmp_path, monkeypatch):
+    settings = ClientSettings(cache_dir=tmp_path / "absent")
+    settings.check_cache()
+    monkeypatch.setattr("os.access", lambda *_: False)  # root may write anywhere
+    with pytest.raises(InvalidInputError, match=f"{tmp_path} is protected against writing"):
+        settings.check_cache()
+
+
+def test_a_cache_is_made_when_it_is_needed(modnorm_json, spec, tmp_path, monkeypatch):
+    monkeypatch.setenv("MODNORM_CACHE_DIR", str(tmp_path / "new" / "cache"))
+    assert modnorm_json("validate", spec("tiny-thicket"))[0]["obstacles"] == []
+    assert not (tmp_path / "new").exists()

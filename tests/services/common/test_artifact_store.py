@@ -48,6 +48,8 @@ def test_a_full_disk_is_an_outage(store):
 def test_a_disk_that_cannot_be_written_is_an_outage(tmp_path):
     (tmp_path / "file").write_text("no directory")
     store = ArtifactStore(tmp_path / "file")
+    assert store.find("k" * 64) is None
+    assert store.get("0" * 64) is None
     with pytest.raises(UnavailableError, match="cannot write"), store.lock("k" * 64, go_on):
         pass
 
