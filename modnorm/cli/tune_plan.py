@@ -20,14 +20,18 @@ _OPTIONS = {
 
 @contextmanager
 def naming_options() -> Iterator[None]:
-    """Name the option instead of the spec's field in the error of a trial."""
+    """Raise the error of a trial anew where an option set its field; the new one names the option.
+
+    It names no line of the spec.
+    """
     try:
         yield
     except ModnormError as error:
-        for field, option in _OPTIONS.items():
-            if f"{error.field}.".startswith(f"{field}."):
-                error.field = f"{option}{(error.field or '').removeprefix(field)}"
-                error.place = None
+        field = error.field or ""
+        for name, option in _OPTIONS.items():
+            if f"{field}.".startswith(f"{name}."):
+                named = f"{option}{field.removeprefix(name)}"
+                raise type(error)(error.message, field=named, remedy=error.remedy) from error
         raise
 
 

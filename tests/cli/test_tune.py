@@ -4,6 +4,8 @@ import pytest
 import yaml
 
 from modnorm.cli.radius import home_of
+from modnorm.cli.tune_plan import naming_options
+from modnorm.errors import ConflictError
 
 ROWS = "bundled:countdown-development"
 
@@ -70,3 +72,20 @@ def test_the_artifact_is_beside_the_run_of_the_spec_where_no_directory_is_named(
     spec_file = Path("somewhere/mine.yaml")
     assert home_of(spec_file, "tune", None) == Path("runs/mine-tune")
     assert home_of(spec_file, "tune", Path("here")) == Path("here")
+
+
+@pytest.mark.parametrize(
+    ("field", "option"),
+    [("method.radius", "radii"), ("task.heldout.limit", "heldout.limit"), ("task.name", None)],
+)
+def test_an_error_that_names_an_option_is_a_new_one(field, option):
+    made = ConflictError("no", field=field, remedy="yes")
+    made.place = "spec.yaml:3"
+    with pytest.raises(ConflictError) as raised, naming_options():
+        raise made
+    assert (made.field, made.place) == (field, "spec.yaml:3")
+    if option is None:
+        assert raised.value is made
+        return
+    assert raised.value.__cause__ is made
+    assert str(raised.value) == f"{option}: no (yes)"
