@@ -1,6 +1,6 @@
 """The files of a finished run, written and shown."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -109,24 +109,40 @@ def show_directory(directory: Path, *, as_json: bool) -> None:
         print_distillation(document)
         return
     runs = _runs_of(directory)
-    finished = [run for run in runs if (run / "results.json").is_file()]
+    found = _read_all(runs)
     if as_json:
-        documents = [read_results(RunDirectory(run)) for run in finished]
+        documents = list(found.values())
         emit_json(documents[0] if runs == [directory] and documents else documents)
         return
     console = stdout()
     for run in runs:
-        if run in finished:
+        if results := found.get(run):
             console.print(f"{run}  finished", soft_wrap=True)
-            results = read_results(RunDirectory(run))
             console.print(results_table(results))
             mixed = results.get("mixed_environments", {})
             for remark in filter(None, (describe_overlap(results), describe_mixed(mixed))):
                 note(remark)
-        else:
+        elif not _is_finished(run):
             console.print(
                 f"{run}  not finished; the command that started it resumes it", soft_wrap=True
             )
+
+
+def _read_all(runs: Sequence[Path]) -> "dict[Path, ResultsDocument]":
+    """Return the results of finished runs; of several, damaged ones are left out with a note."""
+    found = {}
+    for run in filter(_is_finished, runs):
+        try:
+            found[run] = read_results(RunDirectory(run))
+        except InvalidInputError as error:
+            if len(runs) == 1:
+                raise
+            note(f"{run} is left out: {error.message}")
+    return found
+
+
+def _is_finished(run: Path) -> bool:
+    return (run / "results.json").is_file()
 
 
 def _runs_of(directory: Path) -> list[Path]:

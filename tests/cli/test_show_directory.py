@@ -73,6 +73,18 @@ def test_the_runs_inside_a_directory_are_shown_one_after_another(printed, modnor
     assert len(modnorm_json("show", tmp_path)) == 1
 
 
+def test_a_damaged_run_hides_no_other(modnorm, refusal, modnorm_json, tmp_path):
+    for name in "abc":
+        finish_run(tmp_path / name)
+    damaged = tmp_path / "b"
+    (damaged / "results.json").write_text("{")
+    code, out, err = modnorm("show", tmp_path)
+    assert (code, out.count("75.0 %"), str(damaged) in out) == (0, 2, False)
+    assert err.startswith(f"note: {damaged} is left out: cannot read {damaged}/results.json: ")
+    assert len(modnorm_json("show", tmp_path)) == 2
+    assert refusal("show", damaged).startswith("error: directory: cannot read ")
+
+
 def test_a_path_is_no_id(modnorm, refusal, tmp_path):
     err = refusal("watch", tmp_path)
     assert f"error: id: {tmp_path} is a directory" in err
