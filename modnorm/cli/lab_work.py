@@ -26,7 +26,7 @@ from modnorm.client.watch import watch_messages
 from modnorm.spec import ExperimentSpec
 from modnorm.tracking.registry import StartTracker
 from modnorm.v1 import experiment_pb2 as experiments
-from modnorm.wire.conversions import spec_from_proto, state_name
+from modnorm.wire.conversions import state_name, stored_spec_from_proto
 
 _PREFIX = "submit"
 
@@ -141,7 +141,7 @@ def stop_experiment(experiment_id: str, server: str | None, *, as_json: bool) ->
 
 
 def _write(client: Client, experiment: experiments.Experiment, directory: RunDirectory) -> Path:
-    spec = spec_from_proto(experiment.spec)
+    spec = stored_spec_from_proto(experiment.spec)
     check_succeeded(experiment)
     with hold(directory.path):
         directory.check(spec)

@@ -15,7 +15,7 @@ from modnorm.tasks import Task, get_stored_task
 from modnorm.tasks.readable_rows import ReadableRow, readable_rows
 from modnorm.v1 import evaluation_pb2 as evaluation
 from modnorm.v1 import experiment_pb2 as experiments
-from modnorm.wire.conversions import answer_from_proto, spec_from_proto
+from modnorm.wire.conversions import answer_from_proto, stored_spec_from_proto
 from modnorm.wire.run_messages import base_row, candidate_row, ensemble_row, provenance
 
 _SPLITS = {
@@ -51,7 +51,7 @@ class LabResults(ABC):
     @cached_property
     def spec(self) -> ExperimentSpec:
         """The experiment's spec."""
-        return spec_from_proto(self.experiment.spec)
+        return stored_spec_from_proto(self.experiment.spec)
 
     @cached_property
     def provenance(self) -> Mapping[str, object]:

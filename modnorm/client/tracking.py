@@ -18,7 +18,7 @@ from modnorm.tracking.background import BackgroundTracker
 from modnorm.tracking.registry import StartTracker
 from modnorm.tracking.tracker import Point, RunStatus, TrackedRun
 from modnorm.v1 import experiment_pb2 as experiments
-from modnorm.wire.conversions import spec_from_proto, state_name
+from modnorm.wire.conversions import state_name, stored_spec_from_proto
 from modnorm.wire.run_messages import extent
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ class RunTracking(Tracking):
     @override
     def begin(self, experiment: experiments.Experiment, title: str) -> None:
         """Start the tracker's run with the parameters of the spec."""
-        spec = spec_from_proto(experiment.spec)
+        spec = stored_spec_from_proto(experiment.spec)
         self._tracker.start(TrackedRun(experiment.id, spec.name or title, parameters(spec)))
 
     @override

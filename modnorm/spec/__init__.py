@@ -17,8 +17,16 @@ from modnorm.spec.method import (
     TargetModules,
 )
 from modnorm.spec.population import MAX_POPULATION, PopulationSpec
-from modnorm.spec.reading import load_spec, located, parse_section, parse_spec
+from modnorm.spec.reading import (
+    load_spec,
+    load_stored_spec,
+    located,
+    parse_section,
+    parse_spec,
+    parse_stored_spec,
+)
 from modnorm.spec.running import EngineSpec, FailureSpec
+from modnorm.spec.section import STORED
 from modnorm.spec.task import MAX_DECLARATION, DataSpec, ModelSpec, TaskSpec
 from modnorm.spec.training import MAX_BATCH, TrainingSpec
 from modnorm.spec.yaml_text import compose_yaml, read_yaml
@@ -29,6 +37,7 @@ __all__ = [
     "MAX_POPULATION",
     "MAX_RADIUS",
     "MIN_RADIUS",
+    "STORED",
     "CalibrationSpec",
     "DataSpec",
     "DistillationSpec",
@@ -47,8 +56,10 @@ __all__ = [
     "TrainingSpec",
     "compose_yaml",
     "load_spec",
+    "load_stored_spec",
     "located",
     "parse_section",
     "parse_spec",
+    "parse_stored_spec",
     "read_yaml",
 ]

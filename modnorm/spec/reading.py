@@ -1,6 +1,6 @@
 """Reading specs: all faults become one error, which names the first field."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
@@ -14,7 +14,7 @@ from modnorm.files import MAX_YAML_BYTES, read_text
 from modnorm.hints import nearest
 from modnorm.spec.experiment import ExperimentSpec
 from modnorm.spec.fault_messages import first_fault
-from modnorm.spec.section import Section
+from modnorm.spec.section import STORED, Section
 from modnorm.spec.yaml_text import YamlError, compose_yaml, line_of, read_yaml
 
 _FILE = "spec"
@@ -32,6 +32,18 @@ def parse_spec(data: Mapping[str, object]) -> ExperimentSpec:
         InvalidInputError: names the first field at fault; the message lists all of them.
     """
     return parse_section(ExperimentSpec, data)
+
+
+def parse_stored_spec(data: Mapping[str, object]) -> ExperimentSpec:
+    """Return a spec that was accepted earlier, although a later rule may forbid it.
+
+    Raises:
+        InvalidInputError: names the first field that this version does not know or bounds.
+    """
+    try:
+        return ExperimentSpec.model_validate(data, context=STORED)
+    except ValidationError as error:
+        raise first_fault(ExperimentSpec, error, (), whole=_FILE) from error
 
 
 def parse_section(kind: type[SectionT], data: object, *, field: str | None = None) -> SectionT:
@@ -58,6 +70,21 @@ def load_spec(path: str | PathLike[str]) -> ExperimentSpec:
     Raises:
         InvalidInputError: the file is missing, is not YAML, has a key twice, or breaks the schema.
     """
+    return _load(path, parse_spec)
+
+
+def load_stored_spec(path: str | PathLike[str]) -> ExperimentSpec:
+    """Read the spec of a run directory, which was accepted earlier; see `parse_stored_spec`.
+
+    Raises:
+        InvalidInputError: as `load_spec`.
+    """
+    return _load(path, parse_stored_spec)
+
+
+def _load(
+    path: str | PathLike[str], parse: Callable[[Mapping[str, object]], ExperimentSpec]
+) -> ExperimentSpec:
     place = require_path(path, _FILE)
     try:
         data = read_yaml(read_text(place, most=MAX_YAML_BYTES))
@@ -85,7 +112,7 @@ def load_spec(path: str | PathLike[str]) -> ExperimentSpec:
             remedy="run it with `modnorm suite run`",
         )
     with located(path):
-        return parse_spec(data)
+        return parse(data)
 
 
 def _not_yaml(path: str | PathLike[str], error: YamlError) -> InvalidInputError:

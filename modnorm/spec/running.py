@@ -4,7 +4,7 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from modnorm.spec.section import Int, Section, field_fault
+from modnorm.spec.section import Int, Section, added_rule, field_fault
 from modnorm.spec_limits import MAX_COUNT
 
 MAX_MODEL_LEN, MAX_SEQUENCES, MAX_RANKS = 2**20, 4096, 64
@@ -39,15 +39,14 @@ class EngineSpec(Section):
                 raise field_fault(field, "the transformers engine has no such setting; use vllm")
         return self
 
-    @model_validator(mode="after")
-    def _has_fast_drafts(self) -> Self:
+    @added_rule
+    def _has_fast_drafts(self) -> None:
         if self.numerics == "batch_invariant" and self.drafts == "population":
             raise field_fault(
                 "drafts",
                 "rounding then depends on earlier answers, so it needs `numerics: fast`; "
                 "or set `none`",
             )
-        return self
 
 
 class FailureSpec(Section):

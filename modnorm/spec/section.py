@@ -1,8 +1,8 @@
 """The base class of all sections of a spec, and its field types."""
 
 import unicodedata
-from collections.abc import Mapping
-from typing import Annotated, ClassVar
+from collections.abc import Callable, Mapping
+from typing import Annotated, ClassVar, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -10,18 +10,42 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     SerializerFunctionWrapHandler,
+    ValidationInfo,
     model_serializer,
+    model_validator,
 )
 from pydantic_core import PydanticCustomError
 
 FIELD_FAULT = "field_fault"
+STORED = "stored"
+"""Validation context of specs that were accepted earlier."""
 _INVISIBLE = frozenset({"Cc", "Cf", "Zl", "Zp"})
 """Unicode categories: control, format (zero width, direction), line and paragraph separators."""
+
+SectionT = TypeVar("SectionT", bound="Section")
 
 
 def field_fault(field: str, message: str) -> PydanticCustomError:
     """Return the error of one field, by its path, for a rule about several fields of a section."""
     return PydanticCustomError(FIELD_FAULT, "{message}", {"message": message, "field": field})
+
+
+def added_rule(check: Callable[[SectionT], None]) -> object:
+    """Return a rule about several fields that was added after the first version.
+
+    Specs that were stored before the rule still have to be listed, shown and compared, so stored
+    specs are read without it.
+
+    Args:
+        check: Method that raises a `field_fault`.
+    """
+
+    def apply(section: SectionT, info: ValidationInfo) -> SectionT:
+        if info.context != STORED:
+            check(section)
+        return section
+
+    return model_validator(mode="after")(apply)
 
 
 def _refuse_bool(value: object) -> object:

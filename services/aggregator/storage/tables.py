@@ -15,7 +15,7 @@ from sqlmodel import Field, SQLModel
 
 from modnorm.analysis.answers import BASE_INDEX
 from modnorm.errors import InvalidInputError, PreconditionError
-from modnorm.spec import DistillationSpec, ExperimentSpec
+from modnorm.spec import STORED, DistillationSpec, ExperimentSpec
 from modnorm.tasks import Task, get_stored_task
 from modnorm.wire.tokens import DEFAULT_TENANT
 from services.aggregator.storage.column_types import NO_AUTOINCREMENT, Text, enum_text
@@ -38,8 +38,8 @@ _ArtifactKindText = enum_text(ArtifactKind)
 
 @lru_cache(maxsize=64)
 def parsed_spec(spec_json: str) -> ExperimentSpec:
-    """Return the spec of a JSON text, cached since specs never change."""
-    return ExperimentSpec.model_validate_json(spec_json)
+    """Return the stored spec of a JSON text, cached since specs never change."""
+    return ExperimentSpec.model_validate_json(spec_json, context=STORED)
 
 
 class Artifact(SQLModel, table=True):
