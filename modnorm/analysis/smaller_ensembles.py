@@ -117,7 +117,7 @@ def _metric(run: Results, right: Sequence[bool]) -> float:
     saved = SavedRun(run.directory)
     named = saved.spec.task
     task = get_stored_task(named.name, scorer=named.scorer, declaration=named.declaration)
-    rows = [task.parse(json.loads(row)) for row in saved.rows("heldout")]
+    rows = [json.loads(row) for row in saved.rows("heldout")]
     return metric(task, rows, right, InvalidInputError)
 
 

@@ -104,7 +104,7 @@ def runs(make_run, tmp_path):
                 tmp_path / name / "run",
                 reporting(run, ballots, sizes, metric),
                 ballots,
-                rows,
+                parsed,
                 task,
                 left_out(run),
             )
@@ -132,6 +132,12 @@ def test_the_metric_is_that_of_the_task(runs):
     expected = [each for each in whole.document["ensembles"] if each["ensemble_size"] in {2, 10}]
     assert entries == expected
     assert any(each["metric"] != each["correct"] / each["rows"] for each in entries)
+
+
+def test_stored_rows_are_not_parsed_again(runs, monkeypatch):
+    whole, few = runs()
+    monkeypatch.setattr(type(get_task("countdown")), "parse", None)
+    assert add_ensembles(few, SIZES[:-1]).document == whole.document
 
 
 def test_reported_sizes_change_nothing(runs):
