@@ -2,7 +2,7 @@
 
 from sqlmodel import Session, col, exists, select
 
-from services.aggregator.storage.lookups import is_training, last_event_time, pending_jobs
+from services.aggregator.storage.lookups import has_recent_event, is_training, pending_jobs
 from services.aggregator.storage.states import JobState
 from services.aggregator.storage.tables import Experiment, Job
 
@@ -26,7 +26,7 @@ def reason_to_wait(
         return child.waits_for
     if not pending_jobs(session, parent.id, trains=True, limit=1):
         return ""
-    if not parent.waits_for and now - last_event_time(session, parent) < TRAINER_SECONDS:
+    if not parent.waits_for and has_recent_event(session, parent, now, TRAINER_SECONDS):
         return ""
     query = select(exists().where(col(Job.state) == JobState.LEASED, is_training()))
     if session.exec(query).one():

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from sqlmodel import Session, col, exists, select
 
 from services.aggregator.experiments.lifecycle import record
-from services.aggregator.storage.lookups import last_event_time
+from services.aggregator.storage.lookups import has_recent_event
 from services.aggregator.storage.states import TERMINAL, JobState
 from services.aggregator.storage.tables import Experiment, Job
 
@@ -21,7 +21,7 @@ def record_unfit(session: Session, experiment: Experiment, reason: str, now: flo
     reason = f"an evaluator released its jobs: {reason}"
     if experiment.state in TERMINAL or reason == experiment.waits_for:
         return
-    if now - last_event_time(session, experiment) < UNFIT_SECONDS:
+    if has_recent_event(session, experiment, now, UNFIT_SECONDS):
         return
     leased = exists().where(
         col(Job.experiment_id) == experiment.id, col(Job.state) == JobState.LEASED

@@ -88,9 +88,13 @@ def rounds_of(session: Session, experiment_id: str) -> Sequence[Round]:
     return session.exec(query).all()
 
 
-def last_event_time(session: Session, experiment: Experiment) -> float:
-    """Return the time of an experiment's last event."""
-    return session.get_one(Event, (experiment.id, experiment.last_cursor)).time
+def has_recent_event(session: Session, experiment: Experiment, now: float, seconds: float) -> bool:
+    """Return whether the last event of an experiment is younger than some seconds.
+
+    An event of a later time is not recent: the clock was put back since.
+    """
+    last = session.get_one(Event, (experiment.id, experiment.last_cursor))
+    return abs(now - last.time) < seconds
 
 
 def unknown_experiment(experiment_id: str) -> NotFoundError:

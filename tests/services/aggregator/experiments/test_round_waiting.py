@@ -40,6 +40,13 @@ def test_a_training_that_no_trainer_claims_says_so_once(lab):
     assert events(lab, parent)[-1] == "round 1: no longer waiting"
 
 
+def test_a_training_says_that_it_waits_after_the_clock_was_put_back(lab):
+    parent = lab.create(rounds=1)
+    until_training(lab, parent)
+    lab.world.now -= 3_600.0
+    assert "no trainer" in wait(lab, parent)
+
+
 def test_a_training_whose_trainer_is_gone_says_so(lab):
     parent = lab.create(rounds=1)
     lab.claim_training(until_training(lab, parent))

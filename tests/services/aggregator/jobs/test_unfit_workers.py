@@ -42,6 +42,12 @@ def test_an_experiment_waits_once_no_evaluator_does_its_jobs(world, selecting):
     assert world.job_of(selecting, -1).attempts == 0
 
 
+def test_an_experiment_waits_also_after_the_clock_was_put_back(world, selecting):
+    world.now -= 3_600.0
+    release(world, world.claim_next(selecting))
+    assert waits_for(world, selecting) == WAITS
+
+
 def test_the_same_reason_is_recorded_once(world, selecting):
     release(world, world.claim_next(selecting))
     cursor = world.stores.experiments.get(selecting).experiment.last_cursor
