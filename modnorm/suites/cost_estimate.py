@@ -3,7 +3,6 @@
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
-from math import prod
 from pathlib import Path
 
 from modnorm.analysis.distillation import (
@@ -95,14 +94,9 @@ def _distillation_cost(
 ) -> CostEstimate:
     """Estimate the evaluations and the trainings of all rounds."""
     search = estimate_cost(spec.model_copy(update={"distillation": None}), rate)
-    task, rounds = task_of(spec), settings.rounds
-    training, development = (
-        _rows_of(rows, field)
-        for rows, field in (
-            (settings.rows, "distillation.rows"),
-            (settings.development, "distillation.development"),
-        )
-    )
+    rounds = settings.rounds
+    training = _rows_of(settings.rows, "distillation.rows")
+    development = _rows_of(settings.development, "distillation.development")
     heldout = _rows_of(spec.task.heldout, "task.heldout")
     harvest = settings.harvest
     experts = harvest.experts or spec.population.ensemble_sizes[-1]
@@ -110,7 +104,7 @@ def _distillation_cost(
     evaluations = rounds * (search.evaluations + harvest_jobs * training) + (rounds + 1) * (
         development + heldout
     )
-    cap = spec.task.max_tokens or task.max_tokens
+    cap = spec.task.max_tokens or task_of(spec).max_tokens
     rate = rate or _scaled_rate(spec)
     measured = None if rate is None else rate.training_seconds
     examples = _most_examples(settings, training, experts) * settings.training.epochs
@@ -223,6 +217,6 @@ def _scaled_rate(spec: ExperimentSpec) -> Rate | None:
     checkpoint = find_local_checkpoint(spec.model.name, spec.model.revision)
     if checkpoint is None:
         return None
-    weights = sum(prod(tensor.shape) for tensor in physical_layout(checkpoint.config))
+    weights = sum(tensor.numel for tensor in physical_layout(checkpoint.config))
     device = _GPU if _NVIDIA.exists() else _CPU
     return Rate(_MEASURED[device] * weights / 1e9, f"measurements on {device}")
