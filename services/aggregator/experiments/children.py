@@ -39,7 +39,6 @@ _CONDITIONS = (
     "sampling_seed",
 )
 """Columns that are equal in two parts with equal results."""
-_NAMESPACE = uuid.UUID("5d1f3f0a-8a5e-5b43-9a53-0d1c7f5f6f0e")
 
 
 def child_spec(spec: ExperimentSpec, model: str, round_number: int) -> ExperimentSpec:
@@ -147,7 +146,8 @@ def _child(  # noqa: PLR0913, PLR0917 - the child's place and model
     model_digest: str,
     now: float,
 ) -> Experiment:
-    child_id = str(uuid.uuid5(_NAMESPACE, f"{parent.id}/{part.index}/{purpose}"))
+    # A part may outlive its distillation, and the distillation's id may come again.
+    child_id = str(uuid.uuid4())
     spec = child_spec(parent.spec, model, part.index)
     if purpose is Purpose.HARVEST:
         # With drafts, vLLM would use the random numbers of a request in another order.

@@ -44,14 +44,13 @@ class Lab:
         made = self.world.spec(size=4, ensemble_sizes=[1, 3], failures=failures or {})
         plain = made.model_dump(mode="json")
         spec = parse_spec({**plain, "distillation": settings})
-        admission = replace(
-            self.world.admission(spec),
-            training=rows_text(TRAINING_ROWS),
-            training_rows=TRAINING_ROWS,
-            development=rows_text(DEVELOPMENT_ROWS),
-            development_rows=DEVELOPMENT_ROWS,
-            **(admitted or {}),
-        )
+        rows = {
+            "training": rows_text(TRAINING_ROWS),
+            "training_rows": TRAINING_ROWS,
+            "development": rows_text(DEVELOPMENT_ROWS),
+            "development_rows": DEVELOPMENT_ROWS,
+        }
+        admission = replace(self.world.admission(spec), **{**rows, **(admitted or {})})
         return self.world.stores.experiments.create(request_id, admission).experiment.id
 
     def get(self, experiment_id):

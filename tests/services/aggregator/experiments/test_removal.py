@@ -25,6 +25,8 @@ from services.aggregator.experiments.removal import (
 from services.aggregator.storage.states import ExperimentState, Purpose, Split
 from services.aggregator.storage.tables import Artifact, Experiment, Job, ObsoleteStudent, Round
 from services.common.students import ABANDONED_SECONDS
+from tests.services.aggregator.experiments.conftest import TRAINING_ROWS
+from tests.services.aggregator.world import rows_text
 from verification.labs.waiting import HANG_SECONDS
 
 DAY = 86_400.0
@@ -133,6 +135,24 @@ def test_a_part_that_another_distillation_uses_stays_with_it(lab):
     assert all(one.answers and one.heldout for one in rounds)
     assert remove(world.database, world.now + DAY) == [second]
     assert not any({first, second} & set(row) for _, row in rows(world.database))
+
+
+def test_a_removed_distillation_can_be_submitted_again_with_other_rows(lab):
+    """The other distillation keeps the parts of the removed one, which has the same id."""
+    world = lab.world
+    first = lab.create(rounds=1)
+    lab.run(first)
+    second = lab.create("again", rounds=1)
+    lab.run(second)
+    assert not lab.children(second)
+    with world.database.write() as session:
+        assert remove_ended(session, first, world.now + DAY)
+    assert len(lab.children(second)) > 2
+    world.now += 1
+    other = {"training": rows_text(TRAINING_ROWS - 1), "training_rows": TRAINING_ROWS - 1}
+    assert lab.create(rounds=1, admitted=other) == first
+    lab.run(first)
+    assert world.state(first) == "SUCCEEDED"
 
 
 def test_removal_waits_for_a_distillation_that_adopts_a_part(lab, monkeypatch):
