@@ -48,8 +48,15 @@ def plan_trials(
     The default ensemble size is the largest of the spec.
 
     Raises:
-        InvalidInputError: a trial is invalid, or a development row is a held-out row.
+        InvalidInputError: a trial is invalid or moves nothing, or a development row is a held-out
+            row.
     """
+    if 0 in radii:  # for a spec that is a radius which was not given
+        raise InvalidInputError(
+            "0 moves nothing, so every candidate is the base",
+            field="radii",
+            remedy="name positive numbers, for instance 0.08,0.16,0.32",
+        )
     rows = _development(spec, heldout)
     size = ensemble_size or max(spec.population.ensemble_sizes)
     return [

@@ -42,6 +42,7 @@ def test_development_rows_at_fault_are_named(refused):
     ("options", "fault"),
     [
         (("--radii", "-0.1,0.3"), "radii: must be from "),
+        (("--radii", "0,0.3"), "radii: 0 moves nothing, so every candidate is the base"),
         (("--radii", "1", "--seeds", "-4"), "seeds: "),
         (("--radii", "1", "--ensemble-size", 9), "ensemble-size: K = 9 is greater than "),
         (("--radii", "1", "--heldout", "absent.jsonl"), "heldout.source: there is no file "),
