@@ -14,7 +14,7 @@ from modnorm.analysis.distillation import (
 from modnorm.checkpoint.families import physical_layout
 from modnorm.checkpoint.reference import find_local_checkpoint
 from modnorm.errors import InvalidInputError
-from modnorm.files import read_text
+from modnorm.files import read_fault, read_text
 from modnorm.spec import DataSpec, DistillationSpec, ExperimentSpec
 from modnorm.spec_checks import task_of
 from modnorm.suites.cells import Cell
@@ -156,10 +156,17 @@ def rate_of_run(directory: Path) -> Rate:
         return Rate(_evaluation_seconds(directory), str(directory))
     except (OSError, ValueError, KeyError, TypeError, ZeroDivisionError) as error:
         raise InvalidInputError(
-            f"{directory} is no finished run: {error}",
+            f"{directory} is no finished run: {_fault(error)}",
             field="like",
             remedy="name a directory that `modnorm run` wrote",
         ) from error
+
+
+def _fault(error: Exception) -> str:
+    """Return what is wrong with a file of a run."""
+    if isinstance(error, FileNotFoundError):
+        return f"it has no {Path(error.filename).name}"
+    return read_fault(error)
 
 
 def _rate_of_distillation(directory: Path) -> Rate:

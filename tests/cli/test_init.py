@@ -144,6 +144,13 @@ def test_plan_takes_the_speed_of_a_finished_run(modnorm, modnorm_json, tmp_path)
     assert estimate["basis"] == str(run)
 
 
+def test_plan_names_the_file_that_a_run_lacks(modnorm, refusal, tmp_path):
+    file = tmp_path / "spec.yaml"
+    assert modnorm("init", file)[0] == 0
+    err = refusal("plan", file, "--like", tmp_path)
+    assert err.startswith(f"error: like: {tmp_path} is no finished run: it has no timings.json (")
+
+
 def test_plan_asks_for_a_limit_where_rows_cannot_be_counted(modnorm, refusal, tmp_path):
     file = tmp_path / "spec.yaml"
     assert modnorm("init", file)[0] == 0
