@@ -51,7 +51,7 @@ class TrainingStore:
     def report(self, report: evaluation_pb2.TrainReport) -> Change:
         """Store the result of a training; a repeated report changes nothing.
 
-        The student of a training that was cancelled becomes obsolete.
+        The student of a training that was cancelled, or whose lease was lost, becomes obsolete.
 
         Raises:
             NotFoundError: there is no such job, or the student is not stored.
@@ -61,12 +61,11 @@ class TrainingStore:
         _check(report)
         with self._database.write() as session:
             job, experiment = lock_job(session, report.lease.job_id)
-            if job.split is not Split.TRAINING or report.lease.token != job.token:
-                raise stale(job)
-            if job.state is JobState.DONE:
-                return Change(experiment.id)
-            if job.state in {JobState.LEASED, JobState.PENDING}:
-                return self._store(session, experiment, job, report)
+            if job.split is Split.TRAINING and report.lease.token == job.token:
+                if job.state is JobState.DONE:
+                    return Change(experiment.id)
+                if job.state in {JobState.LEASED, JobState.PENDING}:
+                    return self._store(session, experiment, job, report)
             if self._students.path(report.student_digest) is not None:
                 insert_if_absent(session, ObsoleteStudent, {"digest": report.student_digest})
         raise stale(job)

@@ -209,6 +209,26 @@ def test_the_student_of_a_cancelled_training_is_removed_as_obsolete(lab):
     assert lab.world.students.path(report.student_digest) is None
 
 
+def test_the_student_of_a_lost_lease_is_removed_as_obsolete(lab):
+    """Two trainings of one job may round differently."""
+    parent = lab.create(rounds=1)
+    lab.run(parent, until=lambda: lab.world.stores.jobs.pending(parent, trains=True))
+    (job_id,) = lab.world.stores.jobs.pending(parent, trains=True)
+    late = lab.report_of(lab.claim_training(job_id))
+    student = lab.world.students.root / late.student_digest
+    late.student_digest = "e" * 64
+    student.rename(student.with_name(late.student_digest))
+    lab.world.now += LEASE_SECONDS + 1
+    lab.world.jobs.reap(job_id)
+    report = lab.report_of(lab.claim_training(job_id, "other"))
+    with pytest.raises(StaleLeaseError):
+        lab.trainings.report(late)
+    lab.trainings.report(report)
+    assert remove_unused_students(lab.world.database, lab.world.students) == 1
+    assert lab.world.students.path(late.student_digest) is None
+    assert lab.world.students.path(report.student_digest) is not None
+
+
 def test_a_report_without_its_student_is_refused(lab):
     parent = lab.create(rounds=1)
     lab.run(parent, until=lambda: lab.world.stores.jobs.pending(parent, trains=True))
