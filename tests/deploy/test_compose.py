@@ -11,6 +11,7 @@ from services.common.settings import (
     CalibratorSettings,
     SamplerSettings,
     SandboxSettings,
+    ServiceSettings,
     SupervisorSettings,
     TrainerSettings,
 )
@@ -21,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 EXAMPLE = (ROOT / ".env.example").read_text()
 SERVERS = {"postgres", "redis", "rabbitmq"}
 ONE_SHOTS = {"migrate"}
-SETTINGS = {
+SETTINGS: dict[str, type[ServiceSettings]] = {
     "migrate": AggregatorSettings,
     "aggregator": AggregatorSettings,
     "calibrator": CalibratorSettings,
