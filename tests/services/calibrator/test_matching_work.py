@@ -53,7 +53,7 @@ async def test_progress_then_the_artifact_of_the_library_computed_once(
 async def test_an_interrupted_matching_resumes_and_another_grid_reuses_measurements(
     serve, settings, measure_request, caplog
 ):
-    many = measure_request(candidates=12)
+    many = measure_request(candidates=6)
     async with asyncio.timeout(HANG_SECONDS), serve(settings) as stub:
         call = stub.MeasureRadius(many, timeout=HANG_SECONDS)
         while (await call.read()).progress.candidates_done < 2:
@@ -62,12 +62,12 @@ async def test_an_interrupted_matching_resumes_and_another_grid_reuses_measureme
         kept = journal(settings)
         _, artifact = await collect(stub.MeasureRadius(many, timeout=HANG_SECONDS))
         whole = journal(settings)
-        fewer = measure_request(candidates=12, radii=[0.16])
+        fewer = measure_request(candidates=6, radii=[0.16])
         await collect(stub.MeasureRadius(fewer, timeout=HANG_SECONDS))
     assert "matching ended without a result" in caplog.messages
-    assert 1 + 2 <= len(kept.splitlines()) < 1 + 36
+    assert 1 + 2 <= len(kept.splitlines()) < 1 + 18
     assert whole.startswith(kept)
-    assert len(whole.splitlines()) == 1 + 36
+    assert len(whole.splitlines()) == 1 + 18
     assert journal(settings) == whole
     assert len(RadiusArtifact.from_json(artifact.json).document.radii) == 2
 
@@ -76,7 +76,7 @@ async def test_a_long_matching_yields_and_resumes(
     serve, settings, measure_request, request_for, caplog, monkeypatch
 ):
     monkeypatch.setattr("services.calibrator.computations.TURN_SECONDS", 0.0)
-    many = measure_request(candidates=12)
+    many = measure_request(candidates=6)
     async with asyncio.timeout(HANG_SECONDS), serve(settings) as stub:
         call = aiter(stub.MeasureRadius(many, timeout=HANG_SECONDS))
         while (await anext(call)).progress.candidates_done < 2:
@@ -85,10 +85,10 @@ async def test_a_long_matching_yields_and_resumes(
         assert "matching done" not in caplog.messages
         assert calibrated[-1].profile.digest
         progress, artifact = await collect(call)
-    assert [done for done, _ in progress] == list(range(3, 37))
+    assert [done for done, _ in progress] == list(range(3, 19))
     assert len(RadiusArtifact.from_json(artifact.json).document.radii) == 2
     assert "matching yields to another computation" in caplog.messages
-    assert len(journal(settings).splitlines()) == 1 + 36
+    assert len(journal(settings).splitlines()) == 1 + 18
 
 
 @pytest.mark.parametrize(
