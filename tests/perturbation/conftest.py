@@ -163,7 +163,7 @@ def low_rank(request: pytest.FixtureRequest) -> TinyModel:
     return TinyModel(scale_map_of(request.param, low_rank_rows(norms), rank=3))
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def model_of() -> Callable[..., TinyModel]:
     """Return a function that makes a model of other tensors: method, rows, perhaps a rank."""
     return lambda *arguments: TinyModel(scale_map_of(*arguments))

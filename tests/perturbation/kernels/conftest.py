@@ -20,12 +20,12 @@ if EXPECTED or find_spec("triton"):
     from modnorm.perturbation.kernels.launch_sizes import LaunchSizes
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def device() -> torch.device:
     return torch.device("cuda" if ON_GPU else "cpu")
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def small() -> "LaunchSizes":
     """Return launch sizes so small that each tensor has several programs, one not full.
 
