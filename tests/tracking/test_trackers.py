@@ -1,6 +1,7 @@
 """Runs as the real libraries store them: MLflow in SQLite, Weights & Biases offline."""
 
 import json
+import shutil
 
 import pytest
 
@@ -43,10 +44,21 @@ def track(gsm8k_lab, gsm8k_experiment, event, warnings):
     return track
 
 
+@pytest.fixture(scope="module")
+def mlflow_database(tmp_path_factory):
+    """An empty database of MLflow, whose migrations take a second."""
+    from mlflow.tracking import MlflowClient  # noqa: PLC0415 - a second for every worker
+
+    path = tmp_path_factory.mktemp("mlflow") / "empty.db"
+    MlflowClient(f"sqlite:///{path}").search_experiments()
+    return path
+
+
 @pytest.fixture
-def mlflow_runs(monkeypatch, tmp_path):
+def mlflow_runs(monkeypatch, tmp_path, mlflow_database):
     """Let MLflow store runs in this directory; returns all of them."""
     monkeypatch.chdir(tmp_path)
+    shutil.copy(mlflow_database, "runs.db")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/runs.db")
 
     def runs():
