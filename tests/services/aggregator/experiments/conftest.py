@@ -1,6 +1,7 @@
 """A world with a trainer, for tests of distillations."""
 
 import hashlib
+import logging
 from dataclasses import dataclass, replace
 
 import pytest
@@ -24,6 +25,17 @@ from tests.services.aggregator.world import (
 
 TRAINING_ROWS, DEVELOPMENT_ROWS = 12, 5
 TERMINAL = {"SUCCEEDED", "FAILED", "CANCELLED"}
+
+
+@pytest.fixture
+def own_logging():
+    """Undo what a program configures: its handler writes to a stream that ends with the test."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    logging.captureWarnings(capture=False)
 
 
 @dataclass

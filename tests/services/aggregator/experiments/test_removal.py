@@ -29,6 +29,8 @@ from tests.services.aggregator.experiments.conftest import TRAINING_ROWS
 from tests.services.aggregator.world import rows_text
 from verification.labs.waiting import HANG_SECONDS
 
+pytestmark = pytest.mark.usefixtures("own_logging")
+
 DAY = 86_400.0
 
 
