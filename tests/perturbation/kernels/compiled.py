@@ -53,7 +53,7 @@ def compiled(kernel, warps, options=None, **constants):
     )
     options = {"num_warps": warps, **(options or {})}
     binary = triton.compile(source, target=TARGET, options=options).asm["cubin"]
-    code, usage = _tool("nvdisasm", "-c", binary), _tool("cuobjdump", "-res-usage", binary)
+    code, usage = _tool("nvdisasm", "-c -ndf", binary), _tool("cuobjdump", "-res-usage", binary)
     return {
         "registers": int(re.findall(r"REG:(\d+)", usage)[0]),
         "stack": int(re.findall(r"STACK:(\d+)", usage)[0]),
@@ -61,12 +61,12 @@ def compiled(kernel, warps, options=None, **constants):
     }
 
 
-def _tool(name, option, binary):
+def _tool(name, options, binary):
     program = Path(triton.__file__).parent / "backends/nvidia/bin" / name
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(binary)
         file.flush()
-        command = [program, option, file.name]
+        command = [program, *options.split(), file.name]
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 

@@ -92,6 +92,12 @@ class Lab:
         self.jobs = evaluation_pb2_grpc.JobServiceStub(channel)
         self.predictions = prediction_pb2_grpc.PredictionServiceStub(channel)
 
+    @asynccontextmanager
+    async def without_retries(self):
+        """The lab for calls that fail: each would repeat all retries of the aggregator's own."""
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{self.aggregator.port}") as channel:
+            yield Lab(self.aggregator, self.settings, self.app, channel)
+
     async def create(self, message, request_id="request"):
         request = experiment_pb2.CreateExperimentRequest(request_id=request_id, spec=message)
         return (await self.experiments.CreateExperiment(request, timeout=HANG_SECONDS)).experiment

@@ -173,7 +173,10 @@ async def test_a_service_outage_delays_an_experiment_visibly(start_lab, spec):
 
 
 async def test_without_the_sampler_nothing_is_created(start_lab, spec):
-    async with start_lab(sampler_target="127.0.0.1:1") as lab:
+    async with (
+        start_lab(sampler_target="127.0.0.1:1") as patient,
+        patient.without_retries() as lab,
+    ):
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await lab.create(spec())
         # A caller would take an UnreachableError for one of the aggregator itself.

@@ -107,7 +107,10 @@ async def test_a_task_that_runs_programs_needs_a_sandbox_before_anything_is_stor
         async with lab.raises(PreconditionError, "task.name"):
             await lab.create(spec(**changes))
         assert not (await lab.list()).experiments
-    async with start_lab(sandbox_target="127.0.0.1:1") as lab:
+    async with (
+        start_lab(sandbox_target="127.0.0.1:1") as patient,
+        patient.without_retries() as lab,
+    ):
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await lab.create(spec(**changes))
         assert type(error := from_rpc_error(caught.value)) is UnavailableError
