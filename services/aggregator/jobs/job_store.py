@@ -161,16 +161,16 @@ class JobStore:
             return tuple(session.exec(query).all())
 
     def forget_ended(self) -> None:
-        """Drop experiments that have ended from the caches."""
+        """Drop experiments that have ended, or were removed, from the caches."""
         cached = self._early_stop.cached_experiments()
         if not cached:
             return
         query = select(Experiment.id).where(
-            col(Experiment.id).in_(cached), col(Experiment.state).in_(TERMINAL)
+            col(Experiment.id).in_(cached), col(Experiment.state).not_in(TERMINAL)
         )
         with self._database.read() as session:
-            ended = session.exec(query).all()
-        for experiment_id in ended:
+            active = session.exec(query).all()
+        for experiment_id in cached.difference(active):
             self._early_stop.forget(experiment_id)
 
     def reap(self, job_id: str) -> Change | None:

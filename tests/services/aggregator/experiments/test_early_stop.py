@@ -10,6 +10,7 @@ from modnorm.errors import InvalidInputError
 from modnorm.search.answer import Answer
 from modnorm.search.stopping import EarlyStop, Threshold
 from modnorm.tasks import RewardBounds
+from services.aggregator.experiments.removal import remove_ended
 from services.aggregator.jobs.report_checks import Report
 from services.aggregator.jobs.worker_requests import Claim
 from services.aggregator.storage.states import FailureKind, JobState, Split
@@ -363,7 +364,7 @@ def test_an_ended_experiment_is_removed_from_the_cache(world):
     assert not shortcuts._votes
 
 
-@pytest.mark.parametrize("end", ["cancelled", "failed", "elsewhere"])
+@pytest.mark.parametrize("end", ["cancelled", "failed", "elsewhere", "removed"])
 def test_cached_votes_are_dropped_at_every_end_of_an_experiment(world, end):
     voting, other = world.select("voting", **SIZES), world.select("other", **SIZES)
     jobs = world.stores.jobs
@@ -378,6 +379,10 @@ def test_cached_votes_are_dropped_at_every_end_of_an_experiment(world, end):
         world.stores.experiments.cancel(other)
     elif end == "failed":
         jobs.fail(claim.job.id, claim.job.token, FailureKind.FATAL, "no such task")
+    elif end == "removed":  # the same request, sent again, is an experiment of the same id
+        world.stores.experiments.cancel(other)
+        with world.database.write() as session:
+            assert remove_ended(session, other, world.now + 1)
     else:
         restarted(world).report(world.report_of(claim))
         elsewhere = restarted(world)
