@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Protocol, TypedDict, cast
 
 import pandas as pd
+from pydantic import TypeAdapter, ValidationError
 
 from modnorm.analysis.document import SCHEMA, ResultsDocument, describe_overlap
 from modnorm.analysis.environments import (
@@ -27,9 +28,12 @@ from modnorm.analysis.uncertainty import ConfidenceInterval
 from modnorm.arguments import require_path, require_several
 from modnorm.errors import InvalidInputError
 from modnorm.files import read_fault
+from modnorm.spec.fault_messages import plain_words
 from modnorm.tasks.registry import get_stored_task
 
 _PROFILE, _PROMPTS, _HELDOUT = "profile", "prompts", "held-out rows"
+_CHECK = TypeAdapter(ResultsDocument)
+"""Checks the JSON of `results.json`, and ignores fields of newer versions."""
 _OPTIONAL = frozenset({_PROFILE, _PROMPTS})
 """Conditions that differ only if both runs record them: a method may need no profile."""
 _UNPAIRED = frozenset({"task", "scorer", _HELDOUT})
@@ -138,15 +142,16 @@ def load_results(directory: Path | str) -> Results:
     """Read the results of a run directory.
 
     Raises:
-        InvalidInputError: there is no `results.json`, or not one of this schema.
+        InvalidInputError: there is no `results.json`, or not one of this schema; names the field.
     """
     directory = require_path(directory, "directory")
     path = directory / RESULTS
     if not path.exists():
         raise _no_results(directory)
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        text = path.read_text(encoding="utf-8")
+        document = json.loads(text)
+    except (OSError, RecursionError, ValueError) as error:
         raise InvalidInputError(
             f"cannot read {path}: {read_fault(error)}",
             field="directory",
@@ -155,6 +160,17 @@ def load_results(directory: Path | str) -> Results:
         ) from error
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
         raise InvalidInputError(f"{path} does not have the schema {SCHEMA}", field="directory")
+    try:
+        _CHECK.validate_json(text, strict=True)
+    except ValidationError as error:
+        fault = error.errors(include_url=False)[0]
+        place = ".".join(map(str, fault["loc"]))
+        raise InvalidInputError(
+            f"{path} is damaged: {place}: {plain_words(fault)}",
+            field="directory",
+            remedy="copy the directory again; where the run was made, delete this file, and the "
+            "same `modnorm run` writes it again",
+        ) from error
     return Results(directory, cast("ResultsDocument", document))
 
 
@@ -261,15 +277,15 @@ def _row(
         seed=_section(spec, "population").get("seed"),
         population=largest,
         base=base["heldout_metric"],
-        base_interval=base.get("heldout_interval"),
+        base_interval=base["heldout_interval"],
         rank_1=rank_1 and rank_1["heldout_metric"],
-        rank_1_interval=rank_1 and rank_1.get("heldout_interval"),
+        rank_1_interval=rank_1 and rank_1["heldout_interval"],
         ensembles={each["ensemble_size"]: each["metric"] for each in ensembles},
-        intervals={each["ensemble_size"]: each.get("interval") for each in ensembles},
+        intervals={each["ensemble_size"]: each["interval"] for each in ensembles},
         differs=differing_conditions(found, expected),
         prompts_recorded=bool(found[_PROMPTS]),
         overlap=describe_overlap(document),
-        mixed_environments=document.get("mixed_environments", {}),
+        mixed_environments=document["mixed_environments"],
         other_environment=differing_settings(environments, result.environments()),
         paired=[],
         verdict=None,

@@ -280,19 +280,21 @@ def _distilled_entry(
 
 
 def _searched_entry(directory: Path, found: ResultsDocument, differs: list[str]) -> ComparedEntry:
-    vote = max(found["ensembles"], key=lambda each: (each["population"], each["ensemble_size"]))
-    base, best = found["base"], found["experts"][0]
+    votes, experts = found["ensembles"], found["experts"]
+    vote = max(votes, key=lambda each: (each["population"], each["ensemble_size"]), default=None)
+    base, best = found["base"], next(iter(experts), None)  # an iterative run has no experts
     budget = found["budget"]
     answers, tokens = count_answers(directory) or (
-        budget["total"] + sum(budget["base"].values()),
+        budget["total"] + budget["base"]["selection"] + budget["base"]["heldout"],
         None,
     )
     return ComparedEntry(
         run=directory.name,
         best_round=None,
         base=Accuracy(metric=base["heldout_metric"], interval=base["heldout_interval"]),
-        best_expert=Accuracy(metric=best["heldout_metric"], interval=best["heldout_interval"]),
-        vote=Accuracy(metric=vote["metric"], interval=vote["interval"]),
+        best_expert=best
+        and Accuracy(metric=best["heldout_metric"], interval=best["heldout_interval"]),
+        vote=vote and Accuracy(metric=vote["metric"], interval=vote["interval"]),
         student=None,
         answers=answers,
         tokens=tokens,

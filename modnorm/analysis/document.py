@@ -3,16 +3,53 @@
 from collections.abc import Mapping
 from dataclasses import asdict
 from functools import partial
-from typing import Literal, TypedDict
+from typing import Annotated, Literal, NotRequired
+
+from pydantic import GetPydanticSchema
+from typing_extensions import TypedDict
 
 from modnorm.analysis.environments import environments_of, mixed_settings
-from modnorm.analysis.evaluations import BudgetEntry, ensemble_cost, run_budget
-from modnorm.analysis.run_data import EnsembleRow, RunData
-from modnorm.analysis.statistics import prefix_statistics, vote_agreement
+from modnorm.analysis.evaluations import BudgetEntry, CostEntry, ensemble_cost, run_budget
+from modnorm.analysis.run_data import EnsembleRow, RowsRecord, RunData
+from modnorm.analysis.statistics import (
+    PrefixStatistics,
+    VoteAgreement,
+    prefix_statistics,
+    vote_agreement,
+)
 from modnorm.analysis.trajectory import IterativeEntry, iterative_entry
 from modnorm.analysis.uncertainty import ConfidenceInterval, accuracy_interval
 
 SCHEMA: Literal["modnorm-results-1"] = "modnorm-results-1"
+
+
+def _fields_of(kind: type) -> GetPydanticSchema:
+    """Return the annotation of a mapping that is checked for the fields of a class when read."""
+    return GetPydanticSchema(lambda _source, handler: handler(kind))
+
+
+class _NamedSection(TypedDict):
+    name: str
+    radius: NotRequired[float | None]
+
+
+class _PopulationSection(TypedDict):
+    seed: NotRequired[int]
+
+
+class _SpecFields(TypedDict):
+    """The fields of the spec that readers of results use."""
+
+    name: str
+    model: _NamedSection
+    task: _NamedSection
+    method: _NamedSection
+    population: _PopulationSection
+
+
+class _DataFields(TypedDict):
+    selection: RowsRecord
+    heldout: RowsRecord
 
 
 class BaseEntry(TypedDict):
@@ -50,11 +87,11 @@ class EnsembleEntry(TypedDict):
     """Wilson interval of the metric; None if the metric is not a fraction of the rows."""
     correct: int
     rows: int
-    agreement: dict[str, object] | None
+    agreement: Annotated[dict[str, object], _fields_of(VoteAgreement)] | None
     """None if the counts of some votes are partial."""
     partial_votes: int
     """Rows on which some experts did not answer, since the vote was settled."""
-    budget: dict[str, int]
+    budget: Annotated[dict[str, int], _fields_of(CostEntry)]
     """Model-prompt evaluations of this (N, K) alone: answers that are stored."""
 
 
@@ -72,16 +109,16 @@ class ResultsDocument(TypedDict):
     """Content of `results.json`."""
 
     schema: str
-    spec: Mapping[str, object]
+    spec: Annotated[Mapping[str, object], _fields_of(_SpecFields)]
     provenance: Mapping[str, object]
-    data: Mapping[str, Mapping[str, object]]
+    data: Annotated[Mapping[str, Mapping[str, object]], _fields_of(_DataFields)]
     """Manifest of the rows: `selection` and `heldout`, each a `RowsRecord`."""
     overlap: int
     """Held-out rows that have the prompt of a selection row: they do not test the selection."""
     base: BaseEntry
     candidates: CandidatesEntry
     experts: list[ExpertEntry]
-    statistics: list[dict[str, object]]
+    statistics: list[Annotated[dict[str, object], _fields_of(PrefixStatistics)]]
     ensembles: list[EnsembleEntry]
     budget: BudgetEntry
     iterative: IterativeEntry | None
@@ -172,11 +209,11 @@ def _ensemble(run: RunData, ensemble: EnsembleRow) -> EnsembleEntry:
 def describe_shortcuts(document: ResultsDocument) -> str | None:
     """Describe the skipped work, which changes no expert and no vote; None if none was skipped."""
     candidates, remarks = document["candidates"], []
-    if candidates.get("stopped"):
+    if candidates["stopped"]:
         remarks.append(
             f"{len(candidates['stopped'])} of {candidates['total']} candidates were stopped early"
         )
-    partial = max((each.get("partial_votes", 0) for each in document["ensembles"]), default=0)
+    partial = max((each["partial_votes"] for each in document["ensembles"]), default=0)
     if partial:
         remarks.append(f"on up to {partial} held-out rows the vote was settled before all voted")
     if not remarks:
@@ -189,7 +226,7 @@ def describe_shortcuts(document: ResultsDocument) -> str | None:
 
 def describe_overlap(document: ResultsDocument) -> str | None:
     """Say how many held-out rows have the prompts of selection rows; None if there are none."""
-    count = document.get("overlap", 0)
+    count = document["overlap"]
     if not count:
         return None
     rows = document["data"]["heldout"]["rows"]

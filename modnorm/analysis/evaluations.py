@@ -6,14 +6,15 @@ counted; `repeated_attempts` counts the latter.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TypedDict
+
+from typing_extensions import TypedDict
 
 from modnorm.analysis.run_data import CandidateRow, EnsembleRow, RunData
 from modnorm.search.budgets import Budget
 
 
-class BudgetEntry(TypedDict):
-    """Evaluations of a whole run."""
+class CostEntry(TypedDict):
+    """Evaluations by purpose."""
 
     search: int
     """Candidates on the selection rows."""
@@ -21,8 +22,20 @@ class BudgetEntry(TypedDict):
     final: int
     """Experts of any (N, K) on the held-out rows, each once."""
     total: int
-    base: dict[str, int]
-    """The unperturbed model, outside the main run: `selection` and `heldout`."""
+
+
+class BaseCost(TypedDict):
+    """Evaluations of the unperturbed model, by split."""
+
+    selection: int
+    heldout: int
+
+
+class BudgetEntry(CostEntry):
+    """Evaluations of a whole run."""
+
+    base: BaseCost
+    """The unperturbed model, outside the main run."""
 
 
 def run_budget(run: RunData) -> BudgetEntry:

@@ -81,7 +81,7 @@ def report_parts(document: ResultsDocument) -> dict[str, object]:
         "overlap": describe_overlap(document),
         "lost": describe_lost_search(document),
         "shortcuts": describe_shortcuts(document),
-        "mixed": describe_mixed(document.get("mixed_environments", {})),
+        "mixed": describe_mixed(document["mixed_environments"]),
     }
 
 

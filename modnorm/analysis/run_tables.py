@@ -104,11 +104,11 @@ def _ensembles(run: Results) -> _Rows:
 
 def _candidates(run: Results, candidates: pd.DataFrame) -> _Rows:
     base = run.document["base"]
-    if run.document["candidates"].get("stopped") or base["selection_reward"] is None:
+    if run.document["candidates"]["stopped"] or base["selection_reward"] is None:
         return []
     scored = candidates[candidates["selection_reward"].notna()]
     accuracies = scored["selection_correct"] / scored["selection_answers"]
-    base_accuracy = base.get("selection_accuracy")
+    base_accuracy = base["selection_accuracy"]
     found = zip(
         scored["index"],
         gains(scored["selection_reward"].tolist(), base["selection_reward"]),

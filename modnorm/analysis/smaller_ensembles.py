@@ -42,7 +42,7 @@ def add_ensembles(run: Results, sizes: Sequence[int]) -> Results:
     entries = run.document["ensembles"]
     largest = {each["population"]: each for each in entries}  # sorted by N, then by K
     reported = {each["ensemble_size"] for each in entries}
-    _check(run, sizes, max(reported))
+    _check(run, sizes, max(reported, default=0))
     missing = sorted(set(sizes) - reported)
     if not missing:
         return run

@@ -2,31 +2,37 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
-from typing import TypedDict
+
+from typing_extensions import TypedDict
 
 from modnorm.analysis.run_data import RunData, StateRow
 from modnorm.analysis.uncertainty import ConfidenceInterval
 from modnorm.baselines.ledger import Ledger, Purpose
 
 
+class StateEntry(TypedDict):
+    """An evaluated state: a `StateRow` without its counts."""
+
+    updates: int
+    lineage: str
+    mean_reward: float | None
+    development_metric: float | None
+    development_reward: float | None
+    heldout_metric: float | None
+    heldout_interval: ConfidenceInterval | None
+
+
 class IterativeEntry(TypedDict):
     """The entry of an iterative run in `results.json`."""
 
-    states: list[dict[str, object]]
-    """States that were evaluated, in order, each a `StateRow` without its counts, with the
-    interval of its held-out metric."""
+    states: list[StateEntry]
+    """States that were evaluated, in order."""
     reported: int
     """Updates of the one that the held-out figures are of."""
     ledger: dict[str, dict[str, int]]
     """By purpose: models attempted and completed, model-prompt pairs, tokens."""
     main_run: int
     """Model-prompt pairs of search, development and final evaluation together."""
-
-
-_FIGURES = (
-    "updates", "lineage", "mean_reward", "development_metric", "development_reward",
-    "heldout_metric",
-)  # fmt: skip
 
 
 def iterative_entry(
@@ -41,8 +47,15 @@ def iterative_entry(
     ledger = ledger_of(run)
     return IterativeEntry(
         states=[
-            {name: getattr(state, name) for name in _FIGURES}
-            | {"heldout_interval": heldout_interval(state.heldout_metric)}
+            StateEntry(
+                updates=state.updates,
+                lineage=state.lineage,
+                mean_reward=state.mean_reward,
+                development_metric=state.development_metric,
+                development_reward=state.development_reward,
+                heldout_metric=state.heldout_metric,
+                heldout_interval=heldout_interval(state.heldout_metric),
+            )
             for state in run.states
         ],
         reported=next(state.updates for state in run.states if state.reported),

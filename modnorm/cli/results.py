@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from modnorm.analysis.document import BaseEntry, ExpertEntry, ResultsDocument
-    from modnorm.analysis.trajectory import IterativeEntry
+    from modnorm.analysis.trajectory import IterativeEntry, StateEntry
 
 
 def write_results(
@@ -71,7 +71,7 @@ def read_results(directory: RunDirectory) -> "ResultsDocument":
 
 def results_table(document: "ResultsDocument") -> "Table":
     """Return the held-out figures of a run: base, rank 1 by selection, every ensemble."""
-    if iterative := document.get("iterative"):
+    if iterative := document["iterative"]:
         rows = [(_state_name(state, iterative), *_figures(state)) for state in iterative["states"]]
         headings = ("reward around", "development", "held-out", "95 % Wilson")
         return table((_title(document["spec"]), *headings), rows)
@@ -83,7 +83,7 @@ def results_table(document: "ResultsDocument") -> "Table":
         (
             f"N={found['population']} K={found['ensemble_size']}",
             percent(found["metric"]),
-            interval(found.get("interval")),
+            interval(found["interval"]),
         )
         for found in ensembles
     ]
@@ -119,7 +119,7 @@ def show_directory(directory: Path, *, as_json: bool) -> None:
         if results := found.get(run):
             console.print(f"{run}  finished", soft_wrap=True)
             console.print(results_table(results))
-            mixed = results.get("mixed_environments", {})
+            mixed = results["mixed_environments"]
             for remark in filter(None, (describe_overlap(results), describe_mixed(mixed))):
                 note(remark)
         elif not _is_finished(run):
@@ -162,24 +162,22 @@ def _runs_of(directory: Path) -> list[Path]:
 
 
 def _model_row(name: str, model: "BaseEntry | ExpertEntry") -> tuple[str, str, str]:
-    return name, percent(model["heldout_metric"]), interval(model.get("heldout_interval"))
+    return name, percent(model["heldout_metric"]), interval(model["heldout_interval"])
 
 
-def _state_name(state: Mapping[str, object], iterative: "IterativeEntry") -> str:
+def _state_name(state: "StateEntry", iterative: "IterativeEntry") -> str:
     """Return the name of a state; a star marks the reported one."""
     name = f"after {state['updates']} updates" if state["updates"] else "base"
     return f"{name} *" if state["updates"] == iterative["reported"] else name
 
 
-def _figures(state: Mapping[str, object]) -> tuple[str, ...]:
+def _figures(state: "StateEntry") -> tuple[str, ...]:
     reward = state["mean_reward"]
-    shown = f"{reward:.4f}" if isinstance(reward, float) else "-"
-    metrics = (state["development_metric"], state["heldout_metric"])
-    bounds = state.get("heldout_interval")
     return (
-        shown,
-        *(percent(one if isinstance(one, float) else None) for one in metrics),
-        interval(bounds if isinstance(bounds, list | tuple) else None),
+        "-" if reward is None else f"{reward:.4f}",
+        percent(state["development_metric"]),
+        percent(state["heldout_metric"]),
+        interval(state["heldout_interval"]),
     )
 
 

@@ -245,7 +245,7 @@ def _suite_notes(loaded: LoadedSuite, outcomes: SuiteOutcomes) -> tuple[str, ...
     mixed = [
         cell.id
         for cell in loaded.cells
-        if (outcome := outcomes.of(cell)) and outcome.document.get("mixed_environments")
+        if (outcome := outcomes.of(cell)) and outcome.document["mixed_environments"]
     ]
     if mixed:
         notes.append(f"answered on machines that round differently: {', '.join(mixed)}")

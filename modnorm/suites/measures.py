@@ -45,8 +45,7 @@ def _metrics(outcome: CellOutcome) -> Iterator[tuple[object, ...]]:
 
 def _evaluations(outcome: CellOutcome) -> Iterator[tuple[object, ...]]:
     for entry in outcome.document["ensembles"]:
-        if budget := entry.get("budget"):
-            yield entry["population"], entry["ensemble_size"], budget["total"]
+        yield entry["population"], entry["ensemble_size"], entry["budget"]["total"]
 
 
 def _base(outcome: CellOutcome) -> Iterator[tuple[object, ...]]:
@@ -66,7 +65,7 @@ def _reward_gains(outcome: CellOutcome) -> Iterator[tuple[object, ...]]:
 
 
 def _accuracy_gains(outcome: CellOutcome) -> Iterator[tuple[object, ...]]:
-    base = outcome.document["base"].get("selection_accuracy")
+    base = outcome.document["base"]["selection_accuracy"]
     scored = _scored_candidates(outcome)
     if base is None or not scored["selection_answers"].all():
         raise InvalidInputError(
@@ -121,7 +120,7 @@ def _states(outcome: CellOutcome) -> Iterator[tuple[object, ...]]:
         )
     yield 0, 100 * first
     for state in entry["states"]:
-        if isinstance(accuracy := state["heldout_metric"], float):
+        if (accuracy := state["heldout_metric"]) is not None:
             yield state["updates"], 100 * accuracy
 
 

@@ -147,9 +147,9 @@ class DirectoryRun:
         base = self.document["base"]
         return Headline(
             base=base["heldout_metric"],
-            base_interval=base.get("heldout_interval"),
+            base_interval=base["heldout_interval"],
             vote=last and last["metric"],
-            interval=last and last.get("interval"),
+            interval=last and last["interval"],
         )
 
     @property

@@ -3,6 +3,7 @@
 import json
 
 from modnorm.spec import parse_spec
+from tests.small_results import small_results
 
 
 def start_run(path):
@@ -23,16 +24,7 @@ def start_run(path):
 
 def finish_run(path):
     spec = start_run(path)
-    document = {
-        "schema": "modnorm-results-1",
-        "spec": spec,
-        "base": {"heldout_metric": 0.25},
-        "experts": [{"heldout_metric": 0.5}],
-        "ensembles": [
-            {"population": 4, "ensemble_size": 1, "metric": 0.75, "correct": 3, "rows": 4}
-        ],
-    }
-    (path / "results.json").write_text(json.dumps(document))
+    (path / "results.json").write_text(json.dumps(small_results(spec)))
 
 
 def test_a_finished_run_is_shown_with_its_results(printed, modnorm_json, tmp_path):
@@ -41,13 +33,13 @@ def test_a_finished_run_is_shown_with_its_results(printed, modnorm_json, tmp_pat
     assert f"{tmp_path / 'run'}  finished" in out
     assert "95 % Wilson" in out
     assert "75.0 %" in out
-    assert modnorm_json("show", tmp_path / "run")["base"]["heldout_metric"] == 0.25
+    assert modnorm_json("show", tmp_path / "run")["base"]["heldout_metric"] == 0.5
 
 
 def test_a_shown_run_states_the_held_out_rows_that_select(modnorm, tmp_path):
     finish_run(tmp_path / "run")
     path = tmp_path / "run" / "results.json"
-    document = json.loads(path.read_text()) | {"overlap": 3, "data": {"heldout": {"rows": 4}}}
+    document = json.loads(path.read_text()) | {"overlap": 3}
     path.write_text(json.dumps(document))
     told = (
         "note: 3 of 4 held-out rows have the prompts of selection rows: they do not test the "

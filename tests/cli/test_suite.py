@@ -6,10 +6,10 @@ import yaml
 
 from modnorm.suites import load_suite
 from modnorm.v1 import experiment_pb2 as experiments
+from tests.small_results import small_results
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PAPER = EXAMPLES / "paper" / "ablations.yaml"
-RESULTS = {"schema": "modnorm-results-1", "provenance": {}, "base": {"heldout_metric": 0.5}}
 
 
 def test_a_plan_counts_what_would_run(printed, modnorm_json):
@@ -60,8 +60,7 @@ def test_settings_of_a_run_are_those_of_its_tables(modnorm_json, tmp_path):
     cell.mkdir()
     by_id = {each.id: each for each in load_suite(PAPER, settings).cells}
     spec = by_id[cell.name].spec.model_dump(mode="json")
-    entry = {"population": 100, "ensemble_size": 25, "metric": 0.25}
-    results = {**RESULTS, "spec": spec, "ensembles": [entry]}
+    results = small_results(spec, population=100, ensemble_size=25, metric=0.25)
     (cell / "results.json").write_text(json.dumps(results))
     (table,) = modnorm_json("suite", "table", PAPER, "--out", tmp_path)
     found = {row["labels"][0]: row["figures"][0] for row in table["rows"]}

@@ -16,6 +16,7 @@ from modnorm.suites.running.suite_status import INTERRUPTED, count_states, suite
 from modnorm.suites.suite_file import Suite
 from modnorm.v1 import experiment_pb2 as experiments
 from tests.faults import error_at
+from tests.small_results import small_results
 
 PENDING = experiments.EXPERIMENT_STATE_PENDING
 SELECTING = experiments.EXPERIMENT_STATE_SELECTING
@@ -142,11 +143,8 @@ def run(client, tmp_path, monkeypatch):
         def finish(experiment, place):
             spoil(place.path.name)
             written.append(place.path.name)
-            results = {
-                "schema": "modnorm-results-1",
-                "spec": json.loads((place.path / "spec.json").read_text()),
-                "provenance": {"profile_digest": experiment.provenance.profile_digest},
-            }
+            results = small_results(json.loads((place.path / "spec.json").read_text()))
+            results["provenance"] = {"profile_digest": experiment.provenance.profile_digest}
             (place.path / "results.json").write_text(json.dumps(results))
 
         journal = Journal(tmp_path, SUITE.name)

@@ -1,0 +1,31 @@
+"""A whole `results.json` of a run with one expert."""
+
+from collections.abc import Mapping
+
+
+def small_results(spec: Mapping[str, object], **vote: object) -> dict[str, object]:
+    """Return the document, with some fields of the vote changed; the base alone has 0.5."""
+    rows = {"source": "a.jsonl", "config": None, "split": None, "revision": None, "offset": 0}
+    rows |= {"rows": 4, "digest": "ab" * 32}
+    cost = {"search": 16, "development": 0, "final": 4, "total": 20}
+    expert = {"rank": 1, "index": 0, "seed": 7, "selection_reward": 0.5}
+    votes = {"population": 4, "ensemble_size": 1, "experts": [0], "correct": 3, "rows": 4}
+    alone = {"heldout_metric": 0.5, "heldout_interval": None}
+    return {
+        "schema": "modnorm-results-1",
+        "spec": spec,
+        "provenance": {},
+        "data": {"selection": rows, "heldout": rows},
+        "overlap": 0,
+        "base": {"selection_reward": 0.1, "selection_accuracy": 0.1, **alone},
+        "candidates": {"total": 4, "scored": 4, "stopped": [], "failed": []},
+        "experts": [{**expert, **alone}],
+        "statistics": [],
+        "ensembles": [
+            {**votes, "metric": 0.75, "interval": None, "agreement": None, "partial_votes": 0}
+            | {"budget": cost, **vote}
+        ],
+        "budget": {**cost, "base": {"selection": 4, "heldout": 4}},
+        "iterative": None,
+        "mixed_environments": {},
+    }
