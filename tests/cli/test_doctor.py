@@ -222,6 +222,7 @@ def test_another_version_here_is_a_warning():
         (ForbiddenError("not yours"), "operate"),
         (UnavailableError("starting"), "start the aggregator"),
         (UnavailableError("SSL: CERTIFICATE_VERIFY_FAILED: expired"), "renew the certificate"),
+        (UnavailableError("Hostname Verification Check failed."), "correct the address"),
     ],
 )
 def test_a_lab_that_refuses_says_what_to_do(error, remedy):

@@ -19,8 +19,8 @@ _REMEDIES: Sequence[tuple[type[ModnormError], str]] = (
     (UnauthenticatedError, "set MODNORM_TOKEN_FILE to a token that the lab accepts"),
     (ForbiddenError, "use a token with the role `read` or `operate`"),
 )
-_CERTIFICATE = "CERTIFICATE_VERIFY_FAILED"
-"""Part of the message of a TLS handshake that failed for its certificate."""
+_CERTIFICATE = ("CERTIFICATE_VERIFY_FAILED", "Hostname Verification Check failed")
+"""Parts of the message of a TLS handshake that failed for its certificate."""
 
 
 def check_lab(target: str, credentials: Credentials) -> Iterator[Finding]:
@@ -50,10 +50,11 @@ def check_lab(target: str, credentials: Credentials) -> Iterator[Finding]:
 
 
 def _unreachable(target: str, error: ModnormError) -> Finding:
-    if _CERTIFICATE in error.message:
+    if any(words in error.message for words in _CERTIFICATE):
         remedy = (
-            "renew the certificate that the aggregator shows and restart it, or correct "
-            "MODNORM_TLS_CA here: `openssl x509 -enddate -issuer -noout -in FILE` shows both"
+            "renew the certificate that the aggregator shows and restart it, or correct the "
+            "address or MODNORM_TLS_CA here: `openssl x509 -enddate -issuer -ext subjectAltName "
+            "-noout -in FILE` shows end, authority and hosts of a certificate"
         )
         return broken("lab", f"{target}: {error.message}", remedy)
     remedies = (remedy for kind, remedy in _REMEDIES if isinstance(error, kind))
