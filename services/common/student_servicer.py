@@ -52,7 +52,7 @@ class ModelServicer(models_pb2_grpc.ModelServiceServicer):
         context: object,
     ) -> models_pb2.UploadModelFileResponse:
         """Store one file."""
-        parts = _in_time(request_iterator)
+        parts = _with_idle_limit(request_iterator)
         first = await anext(parts, None)
         if first is None or first.WhichOneof("part") != "header":
             raise InvalidInputError("an upload must begin with its header", field="header")
@@ -94,13 +94,13 @@ class ModelServicer(models_pb2_grpc.ModelServiceServicer):
             yield models_pb2.DownloadModelFileResponse(chunk=chunk)
 
 
-async def _in_time(
+async def _with_idle_limit(
     requests: AsyncIterable[models_pb2.UploadModelFileRequest],
 ) -> AsyncIterator[models_pb2.UploadModelFileRequest]:
     """Yield the messages of an upload.
 
     Raises:
-        UnavailableError: the next one does not come.
+        UnavailableError: no message came for `IDLE_SECONDS`.
     """
     parts = aiter(requests)
     while True:
