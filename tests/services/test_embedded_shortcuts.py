@@ -20,7 +20,7 @@ def spec(statistics):
         {
             "name": statistics,
             "model": "tiny-thicket",
-            "task": bundled_task("gsm8k", selection=10, heldout=8, max_tokens=96),
+            "task": bundled_task("gsm8k", selection=10, heldout=8, max_tokens=40),
             "method": {"name": "randopt", "sigma": 0.02},
             "population": {
                 "size": 10,
