@@ -1,0 +1,161 @@
+"""Removal of old experiments beside work that needs a part of them."""
+
+import threading
+
+from sqlalchemy import event
+from sqlmodel import select
+
+from modnorm.errors import NotFoundError
+from services.aggregator.experiments import distillations, lifecycle, predictions
+from services.aggregator.experiments.predictions import AskedQuestions
+from services.aggregator.experiments.removal import remove_ended, remove_unused_students
+from services.aggregator.storage.states import Purpose, Split
+from services.aggregator.storage.tables import Job, ObsoleteStudent, Round
+from tests.services.aggregator.experiments.removing import DAY, remove, rows
+from verification.labs.waiting import HANG_SECONDS
+
+
+def test_two_removals_at_once_both_end_well(world):
+    old = world.select("old")
+    world.work(old)
+    removed = []
+    for _ in range(2):
+        with world.database.write() as session:
+            removed.append(remove_ended(session, old, world.now + DAY))
+    assert removed == [True, False]
+
+
+def test_removal_waits_for_a_distillation_that_adopts_a_part(lab, monkeypatch):
+    world = lab.world
+    first = lab.create(rounds=1)
+    lab.run(first)
+    second = lab.create("again", rounds=1)
+    removal = threading.Thread(target=remove, args=(world.database, world.now + DAY))
+
+    def move_late(*given):
+        removal.start()
+        removal.join(0.3)
+        assert removal.is_alive()
+        lifecycle.move(*given)
+
+    monkeypatch.setattr(distillations, "move", move_late)
+    world.stores.distillations.begin(second)
+    removal.join(HANG_SECONDS)
+    assert [one.heldout is None for one in lab.get(second).rounds] == [False]
+    lab.run(second)
+    assert world.state(second) == "SUCCEEDED"
+
+
+def test_a_removal_waits_for_a_prediction_of_a_part_without_a_deadlock(lab, monkeypatch):
+    world = lab.world
+    parent = lab.create(rounds=1)
+    lab.run(parent)
+    (search,) = lab.children(parent, Purpose.SEARCH)
+    asked = AskedQuestions(search.id, None, None, [("row 0", {"question": "Say 0."})], False)
+    removed = []
+
+    def remove_parent():
+        with world.database.write() as session:
+            removed.append(remove_ended(session, parent, world.now + DAY))
+
+    removal = threading.Thread(target=remove_parent)
+
+    def add_late(*given):
+        removal.start()
+        removal.join(0.3)
+        assert removal.is_alive()
+        lifecycle.add_jobs(*given)
+
+    monkeypatch.setattr(predictions, "add_jobs", add_late)
+    assert world.stores.predictions.open(asked).pending
+    removal.join(HANG_SECONDS)
+    assert removed == [True]
+
+
+def test_a_removal_while_a_distillation_looks_for_parts_is_survived(lab):
+    world = lab.world
+    first = lab.create(rounds=1)
+    lab.run(first)
+    second = lab.create("again", rounds=1)
+    removal = threading.Thread(target=remove, args=(world.database, world.now + DAY))
+
+    def remove_after(_connection, _cursor, statement, *_):
+        # SQLite has one writer, so the removal waits there.
+        if "experiments.purpose = " in statement and not removal.ident:
+            removal.start()
+            removal.join(0.5)
+
+    event.listen(world.database._engine, "after_cursor_execute", remove_after)
+    world.stores.distillations.begin(second)
+    removal.join(HANG_SECONDS)
+    assert removal.ident
+    lab.run(second)
+    assert world.state(second) == "SUCCEEDED"
+
+
+def test_removal_waits_for_a_round_that_is_being_stored(lab):
+    world = lab.world
+    parent = lab.create(rounds=1)
+    lab.run(parent, until=lambda: lab.is_trained(parent))
+    with world.database.write() as session:
+        part = session.get_one(Round, (parent, 1))
+        digest, part.student_digest = part.student_digest, ""
+        session.add(ObsoleteStudent(digest=digest))
+    removal = threading.Thread(
+        target=remove_unused_students, args=(world.database, world.students)
+    )
+    with world.database.write() as session:
+        session.get_one(Round, (parent, 1)).student_digest = digest
+        session.flush()
+        removal.start()
+        removal.join(0.3)
+        assert removal.is_alive()
+    removal.join(HANG_SECONDS)
+    assert world.students.path(digest) is not None
+
+
+def test_a_report_waits_for_the_removal_of_its_student_and_is_refused(lab, monkeypatch):
+    world = lab.world
+    parent = lab.create(rounds=1)
+    lab.run(parent, until=lambda: world.stores.jobs.pending(parent, trains=True))
+    (job_id,) = world.stores.jobs.pending(parent, trains=True)
+    report = lab.report_of(lab.claim_training(job_id))
+    with world.database.write() as session:
+        session.add(ObsoleteStudent(digest=report.student_digest))
+    refused = []
+
+    def send():
+        try:
+            lab.trainings.report(report)
+        except NotFoundError as error:
+            refused.append(error)
+
+    reporting = threading.Thread(target=send)
+    remove_files = world.students.remove
+
+    def remove_late(digest):
+        reporting.start()
+        reporting.join(0.3)
+        remove_files(digest)
+
+    monkeypatch.setattr(world.students, "remove", remove_late)
+    assert remove_unused_students(world.database, world.students) == 1
+    reporting.join(HANG_SECONDS)
+    assert len(refused) == 1
+    assert not lab.is_trained(parent)
+
+
+def test_removal_waits_for_a_transaction_that_copies_results(world):
+    old = world.select()
+    world.work(old)
+    removal = threading.Thread(target=remove, args=(world.database, world.now + DAY))
+    with world.database.write() as session:
+        session.add(Job(id="other", experiment_id=old, candidate=-1, split=Split.DEVELOPMENT))
+        session.flush()
+        removal.start()
+        removal.join(0.3)
+        jobs = session.exec(select(Job.id).where(Job.experiment_id == old)).all()
+        assert len(jobs) > 1
+        session.rollback()
+    removal.join(HANG_SECONDS)
+    assert not any(old in row for _, row in rows(world.database))
