@@ -15,7 +15,7 @@ def check_output_file(out: Path, *inputs: Path, field: str = "out") -> None:
         field: Name of the option, for errors.
 
     Raises:
-        InvalidInputError: the file cannot be written, is an input, or is one that a run wrote.
+        InvalidInputError: the file cannot be written, is an input, or belongs to a run.
         UnavailableError: the disk is full or broken.
     """
     from modnorm.analysis.run_folders import run_that_owns

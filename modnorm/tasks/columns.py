@@ -66,7 +66,7 @@ def texts(raw: Mapping[str, object], column: str) -> list[str]:
 
 
 def flag(raw: Mapping[str, object], column: str) -> bool:
-    """Return a truth value, or the one that a text such as `True` or `0` spells, as in CSV files.
+    """Return a truth value; texts of CSV files, such as `True` or `0`, are read as one.
 
     It is False if the column is missing or blank.
 

@@ -128,7 +128,7 @@ class Experiment(SQLModel, table=True):
 
     @property
     def key(self) -> tuple[str, float]:
-        """Id and time: one that was removed and is submitted again has the same id."""
+        """Id and time of creation: a removed experiment that is submitted again has its old id."""
         return self.id, self.create_time
 
     @property
