@@ -86,9 +86,7 @@ def draft_schedule(parameters: int) -> Schedule:
     Args:
         parameters: Parameters of the model on a rank.
     """
-    last = int(_LONG_STEP / parameters / (1 + LONG))
-    if last >= _MOST_SEQUENCES:
-        return ((1, _MOST_SEQUENCES, LONG),)
+    last = int(min(_LONG_STEP / parameters, _STEP_TOKENS) / (1 + LONG))
     if last < 1:
         return ((1, _MOST_SEQUENCES, SHORT),)
     return (1, last, LONG), (last + 1, _MOST_SEQUENCES, SHORT)
