@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from modnorm.analysis.run import Ensemble, Run, load_run
-    from modnorm.client.async_client import AsyncClient
     from modnorm.client.client import Client
 
-__all__ = ["AsyncClient", "Client", "Ensemble", "Run", "load_run"]
+__all__ = ["Client", "Ensemble", "Run", "load_run"]
 __version__ = "0.1.0"
 
 _PLACES = {
-    "AsyncClient": "modnorm.client.async_client:AsyncClient",
     "Client": "modnorm.client.client:Client",
     "Ensemble": "modnorm.analysis.run:Ensemble",
     "Run": "modnorm.analysis.run:Run",

@@ -26,7 +26,6 @@ for name in [name for name in os.environ if name.startswith(("MODNORM_", "OTEL_"
     del os.environ[name]
 
 pytest_plugins = [
-    "tests.both_clients",
     "tests.forked_commands",
     "tests.garbage",
     "tests.scripted_services",

@@ -8,7 +8,8 @@ from dataclasses import asdict
 import grpc
 import pytest
 
-from modnorm.client.lab_connection import CHANNEL_OPTIONS, LabConnection
+from modnorm import Client
+from modnorm.client.connection import _CHANNEL_OPTIONS, Connection
 from modnorm.search.voting import Ballot, count_votes
 from modnorm.spec import parse_spec
 from modnorm.tasks import get_task
@@ -63,14 +64,20 @@ def serve():
 
 
 @pytest.fixture
+def connect():
+    """Open a client; the arguments are those of `Client`."""
+    with ExitStack() as stack:
+        yield lambda target, **options: stack.enter_context(Client(target, **options))
+
+
+@pytest.fixture
 def quick_retries(monkeypatch):
     """Retry calls as often as ever, but at once; give up a watch after half a second."""
-    config = str(dict(CHANNEL_OPTIONS)["grpc.service_config"])
+    config = str(dict(_CHANNEL_OPTIONS)["grpc.service_config"])
     quick = config.replace('"0.1s"', '"0.002s"').replace('"2s"', '"0.03s"')
-    options = {**dict(CHANNEL_OPTIONS), "grpc.service_config": quick}
-    for module in ("connection", "async_connection"):
-        monkeypatch.setattr(f"modnorm.client.{module}.CHANNEL_OPTIONS", tuple(options.items()))
-    monkeypatch.setitem(LabConnection.__init__.__kwdefaults__, "patience", 0.5)
+    options = {**dict(_CHANNEL_OPTIONS), "grpc.service_config": quick}
+    monkeypatch.setattr("modnorm.client.connection._CHANNEL_OPTIONS", tuple(options.items()))
+    monkeypatch.setitem(Connection.__init__.__kwdefaults__, "patience", 0.5)
 
 
 @pytest.fixture

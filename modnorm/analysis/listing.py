@@ -1,6 +1,6 @@
 """Sequences of results that are read page by page, during iteration."""
 
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import Field, dataclass, fields
 from itertools import islice
 from typing import TYPE_CHECKING, Generic, TypeVar
@@ -33,7 +33,11 @@ class Listing(Generic[ItemT]):
 
     def to_pandas(self) -> "pd.DataFrame":
         """Return a table with one line for each result. It holds all results in memory."""
-        return _table(self.kind, self)
+        import pandas as pd  # noqa: PLC0415 - slow to import
+
+        columns = [column.name for column in fields(self.kind) if column.repr]
+        rows = [[getattr(item, name) for name in columns] for item in self]
+        return pd.DataFrame(rows, columns=columns)
 
     def _repr_html_(self) -> str:
         """Return the first lines as HTML for a notebook, without lists and unknown figures."""
@@ -43,34 +47,6 @@ class Listing(Generic[ItemT]):
         names = [column.name for column in columns if _is_readable(column, shown)]
         rows = [[getattr(item, name) for name in names] for item in shown]
         return html_table(names, rows, _note(len(items), [each.name for each in columns], names))
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class AsyncListing(Generic[ItemT]):
-    """Results of one type. An `async for` fetches page after page, each from the first."""
-
-    kind: type[ItemT]
-    """Type of the results; its fields are the columns of the table."""
-    fetch: Callable[[], AsyncIterator[ItemT]]
-    """Returns an iterator over the results from the first on."""
-
-    def __repr__(self) -> str:
-        return f"AsyncListing of {self.kind.__name__}: loop over it, or await to_pandas()"
-
-    def __aiter__(self) -> AsyncIterator[ItemT]:
-        return self.fetch()
-
-    async def to_pandas(self) -> "pd.DataFrame":
-        """Return a table with one line for each result. It holds all results in memory."""
-        return _table(self.kind, [item async for item in self])
-
-
-def _table(kind: type[ItemT], items: Iterable[ItemT]) -> "pd.DataFrame":
-    import pandas as pd  # noqa: PLC0415 - slow to import
-
-    columns = [column.name for column in fields(kind) if column.repr]
-    rows = [[getattr(item, name) for name in columns] for item in items]
-    return pd.DataFrame(rows, columns=columns)
 
 
 def _is_readable(column: "Field[object]", items: Iterable[object]) -> bool:

@@ -1,4 +1,4 @@
-"""The calls of a lab, each described once for `Client` and `AsyncClient`.
+"""The calls of a lab, each described once.
 
 A call that returns one page of a list takes the token of the page as its last argument.
 """
@@ -115,7 +115,7 @@ def cancel_experiment(experiment_id: str) -> Call[experiments.Experiment]:
 
 
 def watch_experiment(experiment_id: str, cursor: int) -> Call[experiments.WatchExperimentResponse]:
-    """Stream the events after a cursor; `modnorm.client.watch.Watch` says when to open it anew."""
+    """Stream the events after a cursor."""
     return Call(
         "WatchExperiment",
         experiments.WatchExperimentRequest(id=experiment_id, cursor=cursor),

@@ -1,21 +1,56 @@
-"""A blocking connection to a lab."""
+"""A connection to a lab: deadlines, errors, retries."""
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from operator import methodcaller
 from typing import Self
 
-from tenacity import Retrying, retry_if_exception_type, stop_before_delay
+import grpc
+from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_before_delay
 
-from modnorm.client.calls import Call, ItemT, Page, ResultT
-from modnorm.client.lab_connection import CHANNEL_OPTIONS, SERIALIZE, LabConnection, limit_pause
-from modnorm.errors import RateLimitedError
-from modnorm.wire.channel import open_channel
+from modnorm.arguments import require_seconds, require_type
+from modnorm.client.calls import SERVICE, Call, ItemT, Page, ResultT
+from modnorm.errors import InvalidInputError, RateLimitedError
+from modnorm.wire.channel import Credentials, channel_options, closed_connection, open_channel
+from modnorm.wire.connection import ConnectionSettings
+from modnorm.wire.status import from_rpc_error
+
+# Every method may be repeated: creation carries a request id, the rest read or absorb.
+_CHANNEL_OPTIONS = channel_options([{"service": SERVICE}], most_bytes=64 * 2**20)
+_SERIALIZE = methodcaller("SerializeToString")
 
 
-class Connection(LabConnection):
-    """Makes the calls of `modnorm.client.calls`; threads may share it."""
+class Connection:
+    """A connection to an aggregator; threads may share it. Methods raise `modnorm.errors`.
 
-    def _open(self) -> None:
-        self._channel = open_channel(self._target, self._credentials, CHANNEL_OPTIONS)
+    Args:
+        target: `HOST:PORT` of the aggregator.
+        timeout: Seconds that one call may take, retries included.
+        patience: Seconds that `watch` retries a server that went away; infinity is no limit.
+        credentials: Token and certificates; those of the environment when absent.
+
+    Raises:
+        InvalidInputError: the target is no address, or an argument has the wrong type.
+    """
+
+    def __init__(
+        self,
+        target: str,
+        *,
+        timeout: float = 30.0,
+        patience: float = 120.0,
+        credentials: Credentials | None = None,
+    ) -> None:
+        require_seconds(timeout, "timeout")
+        require_seconds(patience, "patience", endless=True)
+        shown = ConnectionSettings().credentials if credentials is None else credentials
+        require_type(shown, Credentials, "credentials")
+        shown.require_authorities()
+        _require_address(target)
+        self._timeout = timeout
+        self.patience = patience
+        self._is_closed = False
+        self._channel = open_channel(target, shown, _CHANNEL_OPTIONS)
 
     def __enter__(self) -> Self:
         return self
@@ -30,7 +65,7 @@ class Connection(LabConnection):
 
     def call(self, call: Call[ResultT]) -> ResultT:
         """Make a call; repeat it after the pause of a rate limit, if the deadline allows."""
-        method = self._channel.unary_unary(call.path, SERIALIZE, call.read)
+        method = self._channel.unary_unary(call.path, _SERIALIZE, call.read)
 
         def attempt() -> ResultT:
             with self._faults(call):
@@ -41,7 +76,7 @@ class Connection(LabConnection):
 
     def stream(self, call: Call[ResultT], seconds: float | None = None) -> Iterator[ResultT]:
         """Yield the responses of a call; they end after `seconds` at the latest."""
-        method = self._channel.unary_stream(call.path, SERIALIZE, call.read)
+        method = self._channel.unary_stream(call.path, _SERIALIZE, call.read)
         responses = method(call.request, timeout=seconds or self._seconds(call))
         try:
             with self._faults(call):
@@ -67,13 +102,47 @@ class Connection(LabConnection):
             if not token:
                 return
 
+    def _seconds(self, call: Call[ResultT]) -> float:
+        """Return the deadline of a call."""
+        return max(self._timeout, call.least_seconds)
+
+    @contextmanager
+    def _faults(self, call: Call[ResultT]) -> Iterator[None]:
+        """Raise this project's errors; whatever a closed connection broke off says so."""
+        try:
+            yield
+        except grpc.RpcError as error:
+            if self._is_closed:
+                raise closed_connection() from error
+            raise from_rpc_error(error, late=call.late) from error
+
 
 def _admitted(attempt: Callable[[], ResultT], seconds: float) -> ResultT:
     """Make attempts until no rate limit refuses one, or its pause would exceed the deadline."""
     retrying = Retrying(
         retry=retry_if_exception_type(RateLimitedError),
-        wait=limit_pause,
+        wait=_limit_pause,
         stop=stop_before_delay(seconds),
         reraise=True,
     )
     return retrying(attempt)
+
+
+def _require_address(target: str) -> None:
+    """Refuse a target that gRPC would try in vain until the deadline."""
+    if isinstance(target, str):
+        port = target.rpartition(":")[2]
+        is_web = target.startswith(("http://", "https://"))
+        if target and not is_web and (not port.isdecimal() or 0 < int(port) < 2**16):
+            return
+    raise InvalidInputError(
+        f"{target!r} is no address of a lab",
+        field="server",
+        remedy="give HOST:PORT, for example aggregator.example:50051",
+    )
+
+
+def _limit_pause(state: RetryCallState) -> float:
+    """Return the pause that a rate limit asked for."""
+    error = state.outcome.exception() if state.outcome else None
+    return error.wait if isinstance(error, RateLimitedError) else 0.0

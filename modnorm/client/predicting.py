@@ -4,7 +4,7 @@ import json
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, chain
 
 from modnorm.arguments import (
     require_flag,
@@ -55,72 +55,22 @@ class AskedEnsemble:
         require_flag(self.ask_all, "ask_all")
         require_function(self.on_progress, "on_progress")
 
-
-class PredictionStream(Reconnection):
-    """The position of one request for predictions.
-
-    Args:
-        asked: The ensemble.
-        questions: The questions of this request, as JSON.
-        first_row: Number of the questions before them.
-        rows: Number of all questions.
-        patience: Seconds without any connection after which to give up.
-    """
-
-    def __init__(
-        self,
-        asked: AskedEnsemble,
-        questions: Sequence[str],
-        first_row: int,
-        rows: int,
-        patience: float,
-    ) -> None:
-        super().__init__(patience)
-        self._asked = asked
-        self._questions = questions
-        self._first_row = first_row
-        self._rows = rows
-        self._received = 0
-
-    def call(self) -> calls.Call[messages.PredictResponse]:
-        """Return the call that streams the predictions still missing."""
-        self.opened()
-        request = messages.PredictRequest(
-            experiment_id=self._asked.experiment_id,
-            population=self._asked.population,
-            ensemble_size=self._asked.ensemble_size,
-            questions=self._questions,
-            ask_all=self._asked.ask_all,
-            after=self._received,
+    def request(self, questions: Sequence[str], received: int) -> messages.PredictRequest:
+        """Return the request for the predictions that follow the received ones."""
+        return messages.PredictRequest(
+            experiment_id=self.experiment_id,
+            population=self.population,
+            ensemble_size=self.ensemble_size,
+            questions=questions,
+            ask_all=self.ask_all,
+            after=received,
         )
-        return calls.predict(request)
-
-    def note(self, response: messages.PredictResponse) -> Prediction | None:
-        """Take note of a message; return its prediction, if it has one."""
-        self.heard()
-        if response.WhichOneof("result") == "prediction":
-            self._received += 1
-            return prediction_from_proto(response.prediction, self._first_row)
-        progress, count = response.progress, len(self._questions)
-        size = progress.answers_total // count
-        done = self._first_row * size + progress.answers_done
-        self._asked.on_progress(done, self._rows * size)
-        return None
-
-    def check_end(self) -> None:
-        """Check that a stream ended after its last prediction.
-
-        Raises:
-            UnavailableError: it broke off.
-        """
-        if self._received < len(self._questions):
-            raise UnavailableError("the stream of predictions ended before the last one")
 
 
-def prediction_streams(
-    asked: AskedEnsemble, questions: Iterable[Question], patience: float
-) -> list[PredictionStream]:
-    """Return one stream for each batch of questions, in order.
+def predict_in_lab(
+    client: Connection, asked: AskedEnsemble, questions: Iterable[Question]
+) -> Iterator[Prediction]:
+    """Return the predictions of `Client.predict`; the questions are checked at once.
 
     Raises:
         InvalidInputError: there is no question, or one cannot be sent.
@@ -133,33 +83,34 @@ def prediction_streams(
         )
     batches = list(_batches(texts))
     starts = accumulate(map(len, batches), initial=0)
-    return [
-        PredictionStream(asked, batch, first_row, len(texts), patience)
+    return chain.from_iterable(
+        _followed(client, asked, batch, first_row, len(texts))
         for first_row, batch in zip(starts, batches, strict=False)
-    ]
+    )
 
 
-def predict_in_lab(
-    client: Connection, asked: AskedEnsemble, questions: Iterable[Question]
+def _followed(
+    client: Connection, asked: AskedEnsemble, batch: Sequence[str], first_row: int, rows: int
 ) -> Iterator[Prediction]:
-    """Return the predictions of `Client.predict`; the questions are checked at once."""
-    return _all_followed(client, prediction_streams(asked, questions, client.patience))
-
-
-def _all_followed(client: Connection, streams: Sequence[PredictionStream]) -> Iterator[Prediction]:
-    for stream in streams:
-        yield from _followed(client, stream)
-
-
-def _followed(client: Connection, stream: PredictionStream) -> Iterator[Prediction]:
+    """Yield the predictions of one request; open its stream again after it broke."""
+    connection = Reconnection(client.patience)
+    received = 0
     while True:
         try:
-            for response in client.stream(stream.call()):
-                if (prediction := stream.note(response)) is not None:
-                    yield prediction
-            stream.check_end()
+            connection.opened()
+            for response in client.stream(calls.predict(asked.request(batch, received))):
+                connection.heard()
+                if response.WhichOneof("result") == "prediction":
+                    received += 1
+                    yield prediction_from_proto(response.prediction, first_row)
+                else:
+                    size = response.progress.answers_total // len(batch)
+                    done = first_row * size + response.progress.answers_done
+                    asked.on_progress(done, rows * size)
+            if received < len(batch):
+                raise UnavailableError("the stream of predictions ended before the last one")
         except ModnormError as error:
-            pause = stream.pause(error)
+            pause = connection.pause(error)
         else:
             return
         time.sleep(pause)

@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterator
 
 from modnorm.arguments import require_index, require_text
-from modnorm.client.calls import Call, watch_experiment
+from modnorm.client.calls import watch_experiment
 from modnorm.client.connection import Connection
 from modnorm.errors import CancelledError, ModnormError, UnauthenticatedError, UnavailableError
 from modnorm.v1 import experiment_pb2 as experiments
@@ -76,60 +76,27 @@ class Reconnection:
         return is_renewed or isinstance(error, UnavailableError | CancelledError)
 
 
-class Watch(Reconnection):
-    """The position of a stream of events.
-
-    Args:
-        experiment_id: The experiment.
-        cursor: Events after this one are wanted.
-        patience: Seconds without any connection after which to give up.
-
-    Raises:
-        InvalidInputError: the experiment or the cursor has the wrong type.
-    """
-
-    def __init__(self, experiment_id: str, cursor: int, patience: float) -> None:
-        super().__init__(patience)
-        require_text(experiment_id, "experiment_id")
-        require_index(cursor, "cursor")
-        self._experiment_id = experiment_id
-        self._cursor = cursor
-        self._last: _Event | None = None
-
-    def call(self) -> Call[_Event]:
-        """Return the call that streams the events still missing."""
-        self.opened()
-        return watch_experiment(self._experiment_id, self._cursor)
-
-    def note(self, event: _Event) -> None:
-        """Take note of an event."""
-        self._last, self._cursor = event, event.cursor
-        self.heard()
-
-    def check_end(self) -> None:
-        """Check that a stream ended because the experiment did.
-
-        Raises:
-            UnavailableError: it broke off.
-        """
-        if self._last is not None and self._last.state not in TERMINAL_STATES:
-            raise UnavailableError("the stream of events ended before the experiment did")
-
-
 def watch_messages(client: Connection, experiment_id: str, cursor: int = 0) -> Iterator[_Event]:
     """Return the messages of `Client.watch`; the arguments are checked at once."""
-    return _followed(client, Watch(experiment_id, cursor, client.patience))
+    require_text(experiment_id, "experiment_id")
+    require_index(cursor, "cursor")
+    return _followed(client, experiment_id, cursor)
 
 
-def _followed(client: Connection, watch: Watch) -> Iterator[_Event]:
+def _followed(client: Connection, experiment_id: str, cursor: int) -> Iterator[_Event]:
+    connection = Reconnection(client.patience)
+    last: _Event | None = None
     while True:
         try:
-            for event in client.stream(watch.call(), STREAM_SECONDS):
-                watch.note(event)
+            connection.opened()
+            for event in client.stream(watch_experiment(experiment_id, cursor), STREAM_SECONDS):
+                connection.heard()
+                last, cursor = event, event.cursor
                 yield event
-            watch.check_end()
+            if last is not None and last.state not in TERMINAL_STATES:
+                raise UnavailableError("the stream of events ended before the experiment did")
         except ModnormError as error:
-            pause = watch.pause(error)
+            pause = connection.pause(error)
         else:
             return
         time.sleep(pause)

@@ -9,14 +9,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from modnorm import AsyncClient, Client, Ensemble, Run, load_run
+from modnorm import Client, Ensemble, Run, load_run
 from modnorm.analysis.answers import AnswerFilter
 from modnorm.analysis.comparison import load_all_results, load_results
 from modnorm.analysis.finished_run import FinishedRun
 from modnorm.analysis.parquet_files import answers_frame, read_answers, read_votes, votes_frame
 from modnorm.analysis.saved_run import SavedRun
 from modnorm.analysis.votes import VoteFilter
-from modnorm.client.async_run import AsyncRun
 from modnorm.errors import InvalidInputError
 from modnorm.prediction.predictor import PredictionSettings
 from modnorm.spec import load_spec
@@ -52,7 +51,6 @@ FUNCTIONS = (
     PredictionSettings,
     SavedRun,
     Client,
-    AsyncClient,
 )
 
 
@@ -114,16 +112,8 @@ def test_only_patience_may_be_endless():
 @pytest.mark.parametrize("name", methods(Client))
 @few()
 @given(st.data())
-def test_both_clients_refuse_wrong_types_at_the_call(connect, gsm8k_lab, name, data):
+def test_clients_refuse_wrong_types_at_the_call(connect, gsm8k_lab, name, data):
     check(getattr(connect(gsm8k_lab), name), parameters_of(getattr(Client, name)), data)
-
-
-@pytest.mark.parametrize("name", methods(AsyncRun))
-@few()
-@given(st.data())
-def test_runs_of_both_clients_refuse_wrong_types(connect, gsm8k_lab, name, data):
-    run = connect(gsm8k_lab).run("e1")
-    check(getattr(run, name), parameters_of(getattr(AsyncRun, name)), data)
 
 
 PARTS = {

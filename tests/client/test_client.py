@@ -1,5 +1,6 @@
-"""The blocking and the asynchronous client, against a service that the test plays."""
+"""The client, against a service that the test plays."""
 
+import asyncio
 import inspect
 import math
 import threading
@@ -11,11 +12,10 @@ import grpc
 import pytest
 from grpc_status import rpc_status
 
-from modnorm import AsyncClient, Client, Ensemble, Run, errors
+from modnorm import Client, Ensemble, Run, errors
 from modnorm.analysis.listing import Listing
 from modnorm.client import calls
 from modnorm.client import watch as watching
-from modnorm.client.async_run import AsyncRun
 from modnorm.client.calls import get_artifact, list_answers, list_votes
 from modnorm.client.experiments import Event, Experiment, ExperimentState, ExperimentSummary
 from modnorm.v1 import evaluation_pb2 as evaluation
@@ -168,6 +168,30 @@ def test_a_server_that_is_slow_is_not_called_absent(connect, serve, servicer):
     given_up.set()
     assert "busy" in str(raised.value)
     assert "running" not in str(raised.value)
+
+
+def test_threads_share_a_client(client, stored):
+    together = threading.Barrier(3, timeout=HANG_SECONDS)
+
+    def answer(request, context):
+        together.wait()
+        return experiments.GetExperimentResponse(experiment=stored(id=request.id))
+
+    def events(request, context):
+        together.wait()
+        yield event(1, experiments.EXPERIMENT_STATE_SUCCEEDED)
+
+    connected = client(GetExperiment=answer, WatchExperiment=events)
+
+    async def all_at_a_time():
+        return await asyncio.gather(
+            asyncio.to_thread(connected.get, "e1"),
+            asyncio.to_thread(connected.get, "e2"),
+            asyncio.to_thread(lambda: list(connected.watch("e3"))),
+        )
+
+    first, second, seen = asyncio.run(all_at_a_time())
+    assert (first.id, second.id, [each.cursor for each in seen]) == ("e1", "e2", [1])
 
 
 def test_a_closed_client_says_so(client, stored):
@@ -371,7 +395,7 @@ def test_endless_patience_outlasts_any_outage():
     assert 4 < max(pauses) <= 5
 
 
-@pytest.mark.parametrize("kind", [Client, AsyncClient, Run, Ensemble, AsyncRun, Listing])
+@pytest.mark.parametrize("kind", [Client, Run, Ensemble, Listing])
 def test_public_signatures_name_no_message_and_no_any(kind):
     for name, member in inspect.getmembers(kind):
         function = member.fget if isinstance(member, property) else member

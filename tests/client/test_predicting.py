@@ -1,4 +1,4 @@
-"""Predictions through both clients: batches, progress, connections that break, errors."""
+"""Predictions of a lab: batches, progress, connections that break, errors."""
 
 import json
 

@@ -73,7 +73,7 @@ def test_a_lab_runs_a_spec_and_gives_its_results(
 ):
     with find_embedded()(tmp_path / "state", cache=cache_dir) as lab:
         monkeypatch.setattr(
-            "modnorm.client.lab_connection.ConnectionSettings",
+            "modnorm.client.connection.ConnectionSettings",
             lambda: type("Settings", (), {"credentials": lab.credentials}),
         )
         start("submit_and_watch.py", lab.target, write_spec("small"), tmp_path / "out")

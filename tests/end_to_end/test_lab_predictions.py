@@ -1,6 +1,5 @@
 """Predictions by the evaluators of a lab: separate processes, real Postgres, real Redis."""
 
-import asyncio
 import json
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
@@ -9,7 +8,6 @@ import psycopg
 import pytest
 import redis
 
-from modnorm import AsyncClient
 from verification.labs.waiting import wait_until
 
 pytestmark = pytest.mark.integration
@@ -72,20 +70,16 @@ def test_predictions_on_the_held_out_rows_are_the_stored_votes(lab, client, expe
 
 
 def test_a_lab_predicts_what_one_local_engine_does(
-    lab, modnorm, experiment_id, questions, rows, expected, tmp_path
+    lab, client, modnorm, experiment_id, questions, rows, expected, tmp_path
 ):
     asked = ("predict", experiment_id, "--server", lab.server, "--input", questions)
     all_local = modnorm(*asked, "--ask-all", "--local").stdout
     out = tmp_path / "answers.jsonl"
 
-    async def predicted():
-        async with AsyncClient(lab.server) as client:
-            return [each async for each in client.predict(experiment_id, rows, ask_all=True)]
-
     with lab.evaluator("one"), lab.evaluator("two"):
         modnorm(*asked, "--out", out)
         assert out.read_text() == expected
-        assert lines(asyncio.run(predicted())) == all_local
+        assert lines(list(client.predict(experiment_id, rows, ask_all=True))) == all_local
     assert json.loads(all_local.splitlines()[0])["skipped"] == 0
 
 
