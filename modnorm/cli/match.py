@@ -10,8 +10,9 @@ from modnorm.cli.radius import RESUMES, Out, held, home_of
 from modnorm.spec_limits import MAX_SEED
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from modnorm.spec import ExperimentSpec
-    from modnorm.wire.radius_conversions import Matching
 
 Radii = Annotated[str, typer.Option("--radii", metavar="R,R,...", help="Radii to try.")]
 Sigma = Annotated[float, typer.Option("--sigma", help="Isotropic noise to match.")]
@@ -24,14 +25,6 @@ Candidates = Annotated[
 Seed = Annotated[
     int, typer.Option("--seed", min=0, max=MAX_SEED, help="Population seed of the candidates.")
 ]
-MatchServer = Annotated[
-    str | None,
-    typer.Option(
-        "--server",
-        metavar="HOST:PORT",
-        help="Measure on the calibrator of this lab instead of this machine.",
-    ),
-]
 
 
 def match(  # noqa: PLR0913 - each argument is an option of the command
@@ -43,7 +36,6 @@ def match(  # noqa: PLR0913 - each argument is an option of the command
     prompts: Prompts = 64,
     candidates: Candidates = 25,
     seed: Seed = 42,
-    server: MatchServer = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -57,7 +49,6 @@ def match(  # noqa: PLR0913 - each argument is an option of the command
     """
     from modnorm.radius.artifact_schema import MatchingSettings
     from modnorm.spec import located
-    from modnorm.wire.radius_conversions import Matching
 
     spec = read_unsettled_spec(spec_file)
     tried = numbers(radii, "radii", float)
@@ -68,18 +59,16 @@ def match(  # noqa: PLR0913 - each argument is an option of the command
         pool=spec.population.pool,
         noise=spec.population.noise,
     )
-    wanted = Matching(tried, sigma, how)
-    if server is None:
-        with located(spec_file):
-            _check(spec, wanted)
+    with located(spec_file):
+        _check(spec, tried, sigma, prompts)
     home = home_of(spec_file, "match", out)
     with interruptible(RESUMES), held(home):
         from modnorm.cli.match_work import match_all
 
-        match_all(spec, wanted, home, server, quiet=quiet, as_json=as_json)
+        match_all(spec, tried, sigma, how, home, quiet=quiet, as_json=as_json)
 
 
-def _check(spec: "ExperimentSpec", wanted: "Matching") -> None:
+def _check(spec: "ExperimentSpec", radii: "Sequence[float]", sigma: float, prompts: int) -> None:
     """Check a matching on this machine, before a model is loaded.
 
     Raises:
@@ -89,7 +78,7 @@ def _check(spec: "ExperimentSpec", wanted: "Matching") -> None:
     from modnorm.radius.matching_checks import check_count, check_method
     from modnorm.spec_checks import check_search_locally
 
-    check_method(spec.method, wanted.radii, wanted.sigma)
+    check_method(spec.method, radii, sigma)
     rows = check_search_locally(spec, folders=settings().split_folders)
     if rows is not None:
-        check_count(rows, wanted.settings.prompts)
+        check_count(rows, prompts)

@@ -18,18 +18,16 @@ from modnorm.spec import ExperimentSpec, load_spec
 from modnorm.tasks.declared_task import carry_declaration
 from modnorm.v1 import evaluation_pb2 as evaluation
 from modnorm.v1 import experiment_pb2 as experiments
-from modnorm.v1 import models_pb2, prediction_pb2, radius_pb2
+from modnorm.v1 import models_pb2, prediction_pb2
 from modnorm.wire.conversions import spec_to_proto
 from modnorm.wire.status import LATE
 
 SERVICE = experiments.DESCRIPTOR.services_by_name["ExperimentService"].full_name
 _PREDICTION_SERVICE = prediction_pb2.DESCRIPTOR.services_by_name["PredictionService"].full_name
 _MODEL_SERVICE = models_pb2.DESCRIPTOR.services_by_name["ModelService"].full_name
-_RADIUS_SERVICE = radius_pb2.DESCRIPTOR.services_by_name["RadiusService"].full_name
 _SUBMIT_SECONDS = 2_400.0
 """A submission downloads and hashes a model that the lab has not seen yet, for which the lab
 itself allows half an hour; data and an answer come on top."""
-_MATCHING_SECONDS = 24 * 3600.0
 _PREDICTION_SECONDS = 24 * 3600.0
 _DOWNLOAD_SECONDS = 3_600.0
 _PAGE = 500
@@ -239,19 +237,4 @@ def predict(request: prediction_pb2.PredictRequest) -> Call[prediction_pb2.Predi
         service=_PREDICTION_SERVICE,
         least_seconds=_PREDICTION_SECONDS,
         late="the same questions again resume the prediction",
-    )
-
-
-def match_radius(request: radius_pb2.MatchRadiusRequest) -> Call[radius_pb2.MatchRadiusResponse]:
-    """Stream the progress of a functional matching, then its artifact.
-
-    `modnorm.client.lab_matching.match_in_lab` makes the request and reads the answer.
-    """
-    return Call(
-        "MatchRadius",
-        request,
-        radius_pb2.MatchRadiusResponse.FromString,
-        service=_RADIUS_SERVICE,
-        least_seconds=_MATCHING_SECONDS,
-        late="the lab may still be measuring: the same request resumes it",
     )

@@ -1,4 +1,4 @@
-"""Checks of a matching that need no model; client, aggregator and calibrator share them."""
+"""Checks of a matching that need no model."""
 
 from collections.abc import Sequence
 

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from modnorm.v1 import common_pb2 as modnorm_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1cmodnorm/v1/calibration.proto\x12\nmodnorm.v1\x1a\x17modnorm/v1/common.proto\"\xaf\x01\n\x10\x43\x61librateRequest\x12#\n\x05model\x18\x01 \x01(\x0b\x32\x14.modnorm.v1.ModelRef\x12\x14\n\x0cmodel_digest\x18\x02 \x01(\t\x12#\n\x07prompts\x18\x03 \x03(\x0b\x32\x12.modnorm.v1.Prompt\x12\x0c\n\x04task\x18\x04 \x01(\t\x12-\n\x08settings\x18\x05 \x01(\x0b\x32\x1b.modnorm.v1.CalibrationSpec\"z\n\x11\x43\x61librateResponse\x12\x33\n\x08progress\x18\x01 \x01(\x0b\x32\x1f.modnorm.v1.CalibrationProgressH\x00\x12&\n\x07profile\x18\x02 \x01(\x0b\x32\x13.modnorm.v1.ProfileH\x00\x42\x08\n\x06result\"D\n\x13\x43\x61librationProgress\x12\x15\n\rexamples_done\x18\x01 \x01(\x05\x12\x16\n\x0e\x65xamples_total\x18\x02 \x01(\x05\"\'\n\x07Profile\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\x12\x0c\n\x04json\x18\x02 \x01(\t\"#\n\x11GetProfileRequest\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\":\n\x12GetProfileResponse\x12$\n\x07profile\x18\x01 \x01(\x0b\x32\x13.modnorm.v1.Profile\"|\n\x0cMatchingSpec\x12\r\n\x05radii\x18\x01 \x03(\x01\x12\r\n\x05sigma\x18\x02 \x01(\x01\x12\x0f\n\x07prompts\x18\x03 \x01(\x05\x12\x12\n\ncandidates\x18\x04 \x01(\x05\x12\x0c\n\x04seed\x18\x05 \x01(\x03\x12\x0c\n\x04pool\x18\x06 \x01(\t\x12\r\n\x05noise\x18\x07 \x01(\t\"\x84\x02\n\x14MeasureRadiusRequest\x12#\n\x05model\x18\x01 \x01(\x0b\x32\x14.modnorm.v1.ModelRef\x12\x14\n\x0cmodel_digest\x18\x02 \x01(\t\x12#\n\x07prompts\x18\x03 \x03(\x0b\x32\x12.modnorm.v1.Prompt\x12\x0c\n\x04task\x18\x04 \x01(\t\x12&\n\x06method\x18\x05 \x01(\x0b\x32\x16.modnorm.v1.MethodSpec\x12\x19\n\x0cprofile_json\x18\x06 \x01(\tH\x00\x88\x01\x01\x12*\n\x08matching\x18\x07 \x01(\x0b\x32\x18.modnorm.v1.MatchingSpecB\x0f\n\r_profile_json\"\x83\x01\n\x15MeasureRadiusResponse\x12\x30\n\x08progress\x18\x01 \x01(\x0b\x32\x1c.modnorm.v1.MatchingProgressH\x00\x12.\n\x08\x61rtifact\x18\x02 \x01(\x0b\x32\x1a.modnorm.v1.RadiusArtifactH\x00\x42\x08\n\x06result\"E\n\x10MatchingProgress\x12\x17\n\x0f\x63\x61ndidates_done\x18\x01 \x01(\x05\x12\x18\n\x10\x63\x61ndidates_total\x18\x02 \x01(\x05\".\n\x0eRadiusArtifact\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\x12\x0c\n\x04json\x18\x02 \x01(\t2\x85\x02\n\x12\x43\x61librationService\x12J\n\tCalibrate\x12\x1c.modnorm.v1.CalibrateRequest\x1a\x1d.modnorm.v1.CalibrateResponse0\x01\x12V\n\rMeasureRadius\x12 .modnorm.v1.MeasureRadiusRequest\x1a!.modnorm.v1.MeasureRadiusResponse0\x01\x12K\n\nGetProfile\x12\x1d.modnorm.v1.GetProfileRequest\x1a\x1e.modnorm.v1.GetProfileResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1cmodnorm/v1/calibration.proto\x12\nmodnorm.v1\x1a\x17modnorm/v1/common.proto\"\xaf\x01\n\x10\x43\x61librateRequest\x12#\n\x05model\x18\x01 \x01(\x0b\x32\x14.modnorm.v1.ModelRef\x12\x14\n\x0cmodel_digest\x18\x02 \x01(\t\x12#\n\x07prompts\x18\x03 \x03(\x0b\x32\x12.modnorm.v1.Prompt\x12\x0c\n\x04task\x18\x04 \x01(\t\x12-\n\x08settings\x18\x05 \x01(\x0b\x32\x1b.modnorm.v1.CalibrationSpec\"z\n\x11\x43\x61librateResponse\x12\x33\n\x08progress\x18\x01 \x01(\x0b\x32\x1f.modnorm.v1.CalibrationProgressH\x00\x12&\n\x07profile\x18\x02 \x01(\x0b\x32\x13.modnorm.v1.ProfileH\x00\x42\x08\n\x06result\"D\n\x13\x43\x61librationProgress\x12\x15\n\rexamples_done\x18\x01 \x01(\x05\x12\x16\n\x0e\x65xamples_total\x18\x02 \x01(\x05\"\'\n\x07Profile\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\x12\x0c\n\x04json\x18\x02 \x01(\t\"#\n\x11GetProfileRequest\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\":\n\x12GetProfileResponse\x12$\n\x07profile\x18\x01 \x01(\x0b\x32\x13.modnorm.v1.Profile2\xad\x01\n\x12\x43\x61librationService\x12J\n\tCalibrate\x12\x1c.modnorm.v1.CalibrateRequest\x1a\x1d.modnorm.v1.CalibrateResponse0\x01\x12K\n\nGetProfile\x12\x1d.modnorm.v1.GetProfileRequest\x1a\x1e.modnorm.v1.GetProfileResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -44,16 +44,6 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GETPROFILEREQUEST']._serialized_end=517
   _globals['_GETPROFILERESPONSE']._serialized_start=519
   _globals['_GETPROFILERESPONSE']._serialized_end=577
-  _globals['_MATCHINGSPEC']._serialized_start=579
-  _globals['_MATCHINGSPEC']._serialized_end=703
-  _globals['_MEASURERADIUSREQUEST']._serialized_start=706
-  _globals['_MEASURERADIUSREQUEST']._serialized_end=966
-  _globals['_MEASURERADIUSRESPONSE']._serialized_start=969
-  _globals['_MEASURERADIUSRESPONSE']._serialized_end=1100
-  _globals['_MATCHINGPROGRESS']._serialized_start=1102
-  _globals['_MATCHINGPROGRESS']._serialized_end=1171
-  _globals['_RADIUSARTIFACT']._serialized_start=1173
-  _globals['_RADIUSARTIFACT']._serialized_end=1219
-  _globals['_CALIBRATIONSERVICE']._serialized_start=1222
-  _globals['_CALIBRATIONSERVICE']._serialized_end=1483
+  _globals['_CALIBRATIONSERVICE']._serialized_start=580
+  _globals['_CALIBRATIONSERVICE']._serialized_end=753
 # @@protoc_insertion_point(module_scope)

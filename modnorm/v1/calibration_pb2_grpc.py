@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class CalibrationServiceStub(object):
-    """Computes profile artifacts, the calibrated sensitivities of one model, and radius artifacts.
+    """Computes profile artifacts, the calibrated sensitivities of one model.
     """
 
     def __init__(self, channel):
@@ -40,11 +40,6 @@ class CalibrationServiceStub(object):
                 request_serializer=modnorm_dot_v1_dot_calibration__pb2.CalibrateRequest.SerializeToString,
                 response_deserializer=modnorm_dot_v1_dot_calibration__pb2.CalibrateResponse.FromString,
                 _registered_method=True)
-        self.MeasureRadius = channel.unary_stream(
-                '/modnorm.v1.CalibrationService/MeasureRadius',
-                request_serializer=modnorm_dot_v1_dot_calibration__pb2.MeasureRadiusRequest.SerializeToString,
-                response_deserializer=modnorm_dot_v1_dot_calibration__pb2.MeasureRadiusResponse.FromString,
-                _registered_method=True)
         self.GetProfile = channel.unary_unary(
                 '/modnorm.v1.CalibrationService/GetProfile',
                 request_serializer=modnorm_dot_v1_dot_calibration__pb2.GetProfileRequest.SerializeToString,
@@ -53,19 +48,11 @@ class CalibrationServiceStub(object):
 
 
 class CalibrationServiceServicer(object):
-    """Computes profile artifacts, the calibrated sensitivities of one model, and radius artifacts.
+    """Computes profile artifacts, the calibrated sensitivities of one model.
     """
 
     def Calibrate(self, request, context):
         """Returns the profile of a model, computed once and cached by content; streams progress first.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def MeasureRadius(self, request, context):
-        """Measures a method's functional displacement and that of isotropic noise on some prompts, and
-        returns the artifact, computed once and cached by content; streams progress first.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -86,11 +73,6 @@ def add_CalibrationServiceServicer_to_server(servicer, server):
                     request_deserializer=modnorm_dot_v1_dot_calibration__pb2.CalibrateRequest.FromString,
                     response_serializer=modnorm_dot_v1_dot_calibration__pb2.CalibrateResponse.SerializeToString,
             ),
-            'MeasureRadius': grpc.unary_stream_rpc_method_handler(
-                    servicer.MeasureRadius,
-                    request_deserializer=modnorm_dot_v1_dot_calibration__pb2.MeasureRadiusRequest.FromString,
-                    response_serializer=modnorm_dot_v1_dot_calibration__pb2.MeasureRadiusResponse.SerializeToString,
-            ),
             'GetProfile': grpc.unary_unary_rpc_method_handler(
                     servicer.GetProfile,
                     request_deserializer=modnorm_dot_v1_dot_calibration__pb2.GetProfileRequest.FromString,
@@ -105,7 +87,7 @@ def add_CalibrationServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class CalibrationService(object):
-    """Computes profile artifacts, the calibrated sensitivities of one model, and radius artifacts.
+    """Computes profile artifacts, the calibrated sensitivities of one model.
     """
 
     @staticmethod
@@ -125,33 +107,6 @@ class CalibrationService(object):
             '/modnorm.v1.CalibrationService/Calibrate',
             modnorm_dot_v1_dot_calibration__pb2.CalibrateRequest.SerializeToString,
             modnorm_dot_v1_dot_calibration__pb2.CalibrateResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def MeasureRadius(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_stream(
-            request,
-            target,
-            '/modnorm.v1.CalibrationService/MeasureRadius',
-            modnorm_dot_v1_dot_calibration__pb2.MeasureRadiusRequest.SerializeToString,
-            modnorm_dot_v1_dot_calibration__pb2.MeasureRadiusResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -21,7 +21,7 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class CalibrationServiceStub:
-    """Computes profile artifacts, the calibrated sensitivities of one model, and radius artifacts."""
+    """Computes profile artifacts, the calibrated sensitivities of one model."""
 
     @typing.overload
     def __new__(cls, channel: grpc.Channel) -> CalibrationServiceStub: ...
@@ -29,29 +29,21 @@ class CalibrationServiceStub:
     def __new__(cls, channel: grpc.aio.Channel) -> CalibrationServiceAsyncStub: ...
     Calibrate: grpc.UnaryStreamMultiCallable[modnorm.v1.calibration_pb2.CalibrateRequest, modnorm.v1.calibration_pb2.CalibrateResponse]
     """Returns the profile of a model, computed once and cached by content; streams progress first."""
-    MeasureRadius: grpc.UnaryStreamMultiCallable[modnorm.v1.calibration_pb2.MeasureRadiusRequest, modnorm.v1.calibration_pb2.MeasureRadiusResponse]
-    """Measures a method's functional displacement and that of isotropic noise on some prompts, and
-    returns the artifact, computed once and cached by content; streams progress first.
-    """
     GetProfile: grpc.UnaryUnaryMultiCallable[modnorm.v1.calibration_pb2.GetProfileRequest, modnorm.v1.calibration_pb2.GetProfileResponse]
     """Returns a stored profile by digest."""
 
 @typing.type_check_only
 class CalibrationServiceAsyncStub(CalibrationServiceStub):
-    """Computes profile artifacts, the calibrated sensitivities of one model, and radius artifacts."""
+    """Computes profile artifacts, the calibrated sensitivities of one model."""
 
     def __init__(self, channel: grpc.aio.Channel) -> None: ...
     Calibrate: grpc.aio.UnaryStreamMultiCallable[modnorm.v1.calibration_pb2.CalibrateRequest, modnorm.v1.calibration_pb2.CalibrateResponse]  # type: ignore[assignment]
     """Returns the profile of a model, computed once and cached by content; streams progress first."""
-    MeasureRadius: grpc.aio.UnaryStreamMultiCallable[modnorm.v1.calibration_pb2.MeasureRadiusRequest, modnorm.v1.calibration_pb2.MeasureRadiusResponse]  # type: ignore[assignment]
-    """Measures a method's functional displacement and that of isotropic noise on some prompts, and
-    returns the artifact, computed once and cached by content; streams progress first.
-    """
     GetProfile: grpc.aio.UnaryUnaryMultiCallable[modnorm.v1.calibration_pb2.GetProfileRequest, modnorm.v1.calibration_pb2.GetProfileResponse]  # type: ignore[assignment]
     """Returns a stored profile by digest."""
 
 class CalibrationServiceServicer(metaclass=abc.ABCMeta):
-    """Computes profile artifacts, the calibrated sensitivities of one model, and radius artifacts."""
+    """Computes profile artifacts, the calibrated sensitivities of one model."""
 
     @abc.abstractmethod
     def Calibrate(
@@ -60,16 +52,6 @@ class CalibrationServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[collections.abc.Iterator[modnorm.v1.calibration_pb2.CalibrateResponse], collections.abc.AsyncIterator[modnorm.v1.calibration_pb2.CalibrateResponse]]:
         """Returns the profile of a model, computed once and cached by content; streams progress first."""
-
-    @abc.abstractmethod
-    def MeasureRadius(
-        self,
-        request: modnorm.v1.calibration_pb2.MeasureRadiusRequest,
-        context: _ServicerContext,
-    ) -> typing.Union[collections.abc.Iterator[modnorm.v1.calibration_pb2.MeasureRadiusResponse], collections.abc.AsyncIterator[modnorm.v1.calibration_pb2.MeasureRadiusResponse]]:
-        """Measures a method's functional displacement and that of isotropic noise on some prompts, and
-        returns the artifact, computed once and cached by content; streams progress first.
-        """
 
     @abc.abstractmethod
     def GetProfile(

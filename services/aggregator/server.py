@@ -21,7 +21,6 @@ from modnorm.v1 import (
     experiment_pb2_grpc,
     models_pb2_grpc,
     prediction_pb2_grpc,
-    radius_pb2_grpc,
     status_pb2_grpc,
 )
 from modnorm.wire.remote_sandbox import sandbox_at
@@ -29,12 +28,10 @@ from services.aggregator.api import (
     experiment_servicer,
     job_servicer,
     prediction_servicer,
-    radius_servicer,
 )
 from services.aggregator.api.experiment_servicer import ExperimentServicer
 from services.aggregator.api.job_servicer import JobServicer
 from services.aggregator.api.prediction_servicer import PredictionServicer
-from services.aggregator.api.radius_servicer import RadiusServicer
 from services.aggregator.experiments.admission import Admissions
 from services.aggregator.experiments.change_notifier import Notifier
 from services.aggregator.experiments.distillations import DistillationStore
@@ -143,7 +140,6 @@ class Aggregator:
             engines=engines,
             can_train=can_train,
         )
-        self._radii = RadiusServicer(self._admissions, calibrator)
         self._conductor = self._make_conductor(sampler, calibrator)
         self._experiments = self._make_experiment_servicer()
         self._predictions = PredictionServicer(
@@ -306,10 +302,9 @@ class Aggregator:
         experiment_pb2_grpc.add_ExperimentServiceServicer_to_server(self._experiments, server)
         evaluation_pb2_grpc.add_JobServiceServicer_to_server(self._jobs, server)
         prediction_pb2_grpc.add_PredictionServiceServicer_to_server(self._predictions, server)
-        radius_pb2_grpc.add_RadiusServiceServicer_to_server(self._radii, server)
         models_pb2_grpc.add_ModelServiceServicer_to_server(self._models, server)
         status_pb2_grpc.add_StatusServiceServicer_to_server(self._status(), server)
-        services = (experiment_servicer, job_servicer, prediction_servicer, radius_servicer)
+        services = (experiment_servicer, job_servicer, prediction_servicer)
         return (*(service.SERVICE for service in services), MODELS, STATUS)
 
     async def _remove_predictions(self) -> None:

@@ -1,1 +1,1 @@
-"""Service that computes profiles and radius artifacts."""
+"""Service that computes profiles."""

@@ -1,10 +1,9 @@
 """The computation of a calibration request, checked and resolved."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar
 
 from modnorm.calibration.calibrate import VERSION, calibrate, calibration_prompts
 from modnorm.calibration.frozen_model import calibration_precision
@@ -16,7 +15,6 @@ from modnorm.files import json_digest
 from modnorm.spec import CalibrationSpec
 from modnorm.v1 import calibration_pb2
 from modnorm.wire.conversions import calibration_from_proto, prompts_from_proto
-from services.calibrator.computations import Report
 from services.common.model_resolution import resolve_model
 from services.common.students import Students
 
@@ -30,8 +28,6 @@ class CalibrationWork:
     """Token ids of the measured prompts."""
     settings: CalibrationSpec
     task: str
-    name: ClassVar[str] = "calibration"
-    is_resumable: ClassVar[bool] = False
 
     @cached_property
     def key(self) -> str:
@@ -52,7 +48,7 @@ class CalibrationWork:
         """Number of prompts."""
         return len(self.prompts)
 
-    def compute(self, report: Report) -> str:
+    def compute(self, report: Callable[[int, int], None]) -> str:
         """Return the profile as canonical JSON."""
         profile = calibrate(
             self.checkpoint, self.prompts, self.settings, task=self.task, on_progress=report

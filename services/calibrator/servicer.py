@@ -1,4 +1,4 @@
-"""CalibrationService: profiles and radius artifacts, cached by their inputs."""
+"""CalibrationService: profiles cached by their inputs."""
 
 import asyncio
 import re
@@ -9,12 +9,9 @@ from typing_extensions import override
 
 from modnorm.calibration.profile import FINGERPRINT_DIGITS, Profile
 from modnorm.errors import InvalidInputError, NotFoundError
-from modnorm.radius.artifact import RadiusArtifact
 from modnorm.v1 import calibration_pb2, calibration_pb2_grpc
-from modnorm.wire.radius_conversions import artifact_to_proto
 from services.calibrator.calibration_work import CalibrationWork, make_calibration
-from services.calibrator.computations import Computations, Progress, Turns
-from services.calibrator.matching_work import make_matching
+from services.calibrator.computations import Computations, Progress
 from services.common.artifact_store import ArtifactStore
 from services.common.settings import ServiceSettings
 from services.common.slow_threads import SlowThreads
@@ -27,17 +24,13 @@ _RESOLUTIONS = 8
 
 
 class CalibrationServicer(calibration_pb2_grpc.CalibrationServiceServicer):
-    """Computes profiles and radius artifacts, stored under `profiles` and `radii`."""
+    """Computes profiles, which are stored under `profiles`."""
 
     def __init__(self, settings: ServiceSettings) -> None:
         self._roots = settings.model_roots
         self._students = Students(settings.students)
         self._store = ArtifactStore(settings.cache_dir / "profiles")
-        radii = settings.cache_dir / "radii"
-        self._measurements = radii / "measurements"
-        turns = Turns()
-        self._calibrations = Computations(self._store, turns)
-        self._matchings = Computations(ArtifactStore(radii), turns)
+        self._calibrations = Computations(self._store)
         self._resolutions = SlowThreads(_RESOLUTIONS, "resolution")
 
     def close(self) -> None:
@@ -57,16 +50,6 @@ class CalibrationServicer(calibration_pb2_grpc.CalibrationServiceServicer):
         async with aclosing(self._calibrations.follow(plan)) as results:
             async for result in results:
                 yield _response(result)
-
-    @override
-    async def MeasureRadius(
-        self, request: calibration_pb2.MeasureRadiusRequest, context: object
-    ) -> AsyncIterator[calibration_pb2.MeasureRadiusResponse]:
-        """Stream progress, then the radius artifact."""
-        work = await self._resolutions.run(make_matching, request, self._roots, self._measurements)
-        async with aclosing(self._matchings.follow(work)) as results:
-            async for result in results:
-                yield _measured(result)
 
     @override
     async def GetProfile(
@@ -97,16 +80,6 @@ def _response(result: Progress | Profile | str) -> calibration_pb2.CalibrateResp
     done, total = result
     return calibration_pb2.CalibrateResponse(
         progress=calibration_pb2.CalibrationProgress(examples_done=done, examples_total=total)
-    )
-
-
-def _measured(result: Progress | str) -> calibration_pb2.MeasureRadiusResponse:
-    if isinstance(result, str):
-        artifact = artifact_to_proto(RadiusArtifact.from_json(result))
-        return calibration_pb2.MeasureRadiusResponse(artifact=artifact)
-    done, total = result
-    return calibration_pb2.MeasureRadiusResponse(
-        progress=calibration_pb2.MatchingProgress(candidates_done=done, candidates_total=total)
     )
 
 

@@ -7,9 +7,8 @@ from google.protobuf.descriptor_pool import Default
 from modnorm.client import calls
 from modnorm.spec import ExperimentSpec
 from modnorm.v1.prediction_pb2 import PredictRequest
-from modnorm.v1.radius_pb2 import MatchRadiusRequest
 
-REQUESTS = {"predict": PredictRequest(), "match_radius": MatchRadiusRequest()}
+REQUESTS = {"predict": PredictRequest()}
 """Requests of the calls that take a whole one, by the call's name."""
 
 

@@ -15,12 +15,10 @@ from modnorm.client.calls import get_experiment
 from modnorm.client.client import Client
 from modnorm.spec import ExperimentSpec, parse_spec
 from modnorm.v1 import (
-    calibration_pb2,
     evaluation_pb2,
     experiment_pb2,
     models_pb2,
     prediction_pb2,
-    radius_pb2,
     sampling_pb2,
 )
 from modnorm.v1.models_pb2_grpc import ModelServiceStub
@@ -188,18 +186,6 @@ def _valid(
         f"{jobs}FindJobs": evaluation_pb2.FindJobsRequest(model_digest=job.model_digest),
         f"{jobs}GetScaleMap": evaluation_pb2.GetScaleMapRequest(
             digest=job.descriptor.scale_map_digest
-        ),
-        # More prompts than the spec has rows: admitted, then refused before any measurement.
-        "/modnorm.v1.RadiusService/MatchRadius": radius_pb2.MatchRadiusRequest(
-            spec=created,
-            matching=calibration_pb2.MatchingSpec(
-                radii=(0.1,),
-                sigma=0.01,
-                prompts=7,
-                candidates=1,
-                pool="nested",
-                noise="portable-v1",
-            ),
         ),
         f"{sampling}InspectModel": sampling_pb2.InspectModelRequest(model=job.model),
     }

@@ -184,37 +184,6 @@ class Calibrator:
             async for response in stream:
                 yield response
 
-    async def measure(
-        self,
-        spec: ExperimentSpec,
-        model_digest: str,
-        *,
-        prompts: Prompts,
-        profile_json: str | None,
-        matching: calibration_pb2.MatchingSpec,
-    ) -> AsyncIterator[calibration_pb2.MeasureRadiusResponse]:
-        """Yield progress, then the radius artifact of the model and method of a spec.
-
-        Raises:
-            InvalidInputError: the matching does not fit the model or the method.
-        """
-        message: experiment_pb2.ExperimentSpec = spec_to_proto(spec)
-        request = calibration_pb2.MeasureRadiusRequest(
-            model=message.model,
-            model_digest=model_digest,
-            prompts=[prompt_to_proto(messages) for messages in prompts],
-            task=spec.task.name,
-            method=message.method,
-            profile_json=profile_json,
-            matching=matching,
-        )
-        with _errors("calibrator"):
-            stream = self._stub.MeasureRadius(
-                request, timeout=CALIBRATION_SECONDS, metadata=_metadata(self._credentials)
-            )
-            async for response in stream:
-                yield response
-
 
 @contextmanager
 def _errors(name: str) -> Iterator[None]:

@@ -42,12 +42,7 @@ _SERVICES: Mapping[str, Mapping[str, AbstractSet[Role]]] = {
         "DownloadModelFile": _SEE | _WORK,
     },
     "modnorm.v1.PredictionService": {"Predict": {Role.SUBMIT}},
-    "modnorm.v1.RadiusService": {"MatchRadius": {Role.SUBMIT}},
-    "modnorm.v1.CalibrationService": {
-        "Calibrate": _INSIDE,
-        "MeasureRadius": _INSIDE,
-        "GetProfile": _INSIDE,
-    },
+    "modnorm.v1.CalibrationService": {"Calibrate": _INSIDE, "GetProfile": _INSIDE},
     "modnorm.v1.SamplingService": {
         "InspectModel": _INSIDE,
         "BuildScaleMap": _INSIDE,

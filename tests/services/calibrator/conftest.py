@@ -8,8 +8,6 @@ from services.calibrator.servicer import SERVICE, CalibrationServicer
 from services.common.settings import CalibratorSettings
 from tests.services.loopback import on_loopback
 
-MATCHING = {field.name for field in pb.MatchingSpec.DESCRIPTOR.fields}
-
 
 def prompt(index):
     text = f"Using the numbers [{index + 3}, 7, 25], make {2 * index + 20}."
@@ -34,33 +32,6 @@ def request_for():
             "settings": settings,
         }
         return pb.CalibrateRequest(**{**values, **fields})
-
-    return build
-
-
-@pytest.fixture
-def measure_request(request_for):
-    """Return a small request for the bundled model, with fields replaced."""
-
-    def build(prompts=3, **fields):
-        matching = {
-            "radii": [0.16, 0.04],
-            "sigma": 0.004,
-            "prompts": 3,
-            "candidates": 2,
-            "seed": 42,
-            "pool": "nested",
-            "noise": "portable-v1",
-            **{name: fields.pop(name) for name in list(fields) if name in MATCHING},
-        }
-        values = {
-            "model": common_pb2.ModelRef(name="tiny-thicket"),
-            "prompts": request_for(prompts=prompts).prompts,
-            "task": "countdown",
-            "method": common_pb2.MethodSpec(name="no_sensitivity", radius=1.0),
-            "matching": pb.MatchingSpec(**matching),
-        }
-        return pb.MeasureRadiusRequest(**{**values, **fields})
 
     return build
 

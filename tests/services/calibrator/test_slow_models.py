@@ -10,7 +10,7 @@ import pytest
 from modnorm.errors import UnavailableError
 from modnorm.v1 import calibration_pb2 as pb
 from modnorm.v1 import common_pb2
-from services.calibrator import calibration_work, matching_work
+from services.calibrator import calibration_work
 from services.common.model_resolution import resolve_model
 from verification.labs.waiting import HANG_SECONDS
 
@@ -41,8 +41,7 @@ class Downloads:
 @pytest.fixture
 def downloads(monkeypatch):
     made = Downloads()
-    for module in (calibration_work, matching_work):
-        monkeypatch.setattr(module, "resolve_model", made.resolve)
+    monkeypatch.setattr(calibration_work, "resolve_model", made.resolve)
     yield made
     made.go_on.set()
 
@@ -51,8 +50,7 @@ def downloads(monkeypatch):
 async def slow_calls(stub, downloads, requests):
     """Make calls that need the blocked model; continue when six wait for it."""
     downloads.loop = asyncio.get_running_loop()
-    rpcs = {pb.CalibrateRequest: stub.Calibrate, pb.MeasureRadiusRequest: stub.MeasureRadius}
-    calls = [rpcs[type(request)](request, timeout=HANG_SECONDS) for request in requests]
+    calls = [stub.Calibrate(request, timeout=HANG_SECONDS) for request in requests]
     try:
         async with asyncio.timeout(HANG_SECONDS / 2):
             for _ in range(FEW):
@@ -70,11 +68,8 @@ async def profile_of(call):
     return last.profile
 
 
-@pytest.mark.parametrize("kind", ["calibrate", "measure"])
-async def test_slow_models_keep_no_stored_profile_waiting(
-    serve, settings, downloads, request_for, measure_request, kind
-):
-    slow = {"calibrate": request_for, "measure": measure_request}[kind](model=SLOW)
+async def test_slow_models_keep_no_stored_profile_waiting(serve, settings, downloads, request_for):
+    slow = request_for(model=SLOW)
     async with serve(settings) as stub:
         made = await profile_of(stub.Calibrate(request_for(), timeout=HANG_SECONDS))
         async with slow_calls(stub, downloads, [slow] * MANY):
@@ -82,10 +77,8 @@ async def test_slow_models_keep_no_stored_profile_waiting(
             assert (await stub.GetProfile(asked, timeout=HANG_SECONDS / 2)).profile == made
 
 
-async def test_slow_models_delay_no_other_calibration(
-    serve, settings, downloads, request_for, measure_request
-):
-    slow = [request_for(model=SLOW), measure_request(model=SLOW)] * (FEW // 2)
+async def test_slow_models_delay_no_other_calibration(serve, settings, downloads, request_for):
+    slow = [request_for(model=SLOW)] * FEW
     async with serve(settings) as stub, slow_calls(stub, downloads, slow):
         made = await profile_of(stub.Calibrate(request_for(), timeout=HANG_SECONDS / 2))
         assert made.digest
