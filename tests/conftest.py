@@ -15,6 +15,7 @@ import pytest
 # thread that fails at times: Python 3.11 counts the depth of all threads' syntax trees together.
 from anyio import open_file  # noqa: F401 - imported in this thread
 
+from modnorm.host import exempt_loopback
 from verification.labs import servers
 
 # Triton decides when it is imported, which torch may do anywhere, whether its interpreter runs
@@ -24,6 +25,7 @@ if not Path("/dev/nvidiactl").exists():
 # What the shell has for a lab of its own is none of the tests' business, nor of their processes'.
 for name in [name for name in os.environ if name.startswith(("MODNORM_", "OTEL_"))]:
     del os.environ[name]
+exempt_loopback()
 
 pytest_plugins = [
     "tests.forked_commands",

@@ -12,6 +12,7 @@ from modnorm.cli.commands import COMMANDS, CommandGroup
 from modnorm.cli.escaping import on_one_line, visible
 from modnorm.cli.options import Json
 from modnorm.files import file_fault
+from modnorm.host import exempt_loopback
 
 _CALLER_ERRORS = (
     errors.InvalidInputError,
@@ -74,6 +75,7 @@ def main() -> None:
     line on stderr (JSON with `--json`). Any other exception is a defect and keeps its traceback.
     """
     as_json = "--json" in sys.argv
+    exempt_loopback()
     try:
         sys.exit(build_app()(prog_name="modnorm", standalone_mode=False) or 0)
     except typer.TyperException as error:

@@ -11,6 +11,7 @@ from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_bef
 from modnorm.arguments import require_seconds, require_type
 from modnorm.client.calls import SERVICE, Call, ItemT, Page, ResultT
 from modnorm.errors import InvalidInputError, RateLimitedError
+from modnorm.wire.addresses import is_target
 from modnorm.wire.channel import Credentials, channel_options, closed_connection, open_channel
 from modnorm.wire.connection import ConnectionSettings
 from modnorm.wire.status import from_rpc_error
@@ -130,11 +131,8 @@ def _admitted(attempt: Callable[[], ResultT], seconds: float) -> ResultT:
 
 def _require_address(target: str) -> None:
     """Refuse a target that gRPC would try in vain until the deadline."""
-    if isinstance(target, str):
-        port = target.rpartition(":")[2]
-        is_web = target.startswith(("http://", "https://"))
-        if target and not is_web and (not port.isdecimal() or 0 < int(port) < 2**16):
-            return
+    if isinstance(target, str) and is_target(target):
+        return
     raise InvalidInputError(
         f"{target!r} is no address of a lab",
         field="server",

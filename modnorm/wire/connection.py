@@ -1,14 +1,17 @@
 """Settings of a caller's connection, from the environment."""
 
 import os
+import re
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BeforeValidator, SecretStr
+from pydantic import AfterValidator, BeforeValidator, SecretStr
 from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from modnorm.wire.credentials import Credentials
+
+_PROXY = re.compile(r"http://([^@/\s]+@)?(\[[0-9a-fA-F:.]+\]|[^:@/\s]+)(:\d{1,5})?/?")
 
 
 def split_paths(value: object) -> object:
@@ -23,6 +26,14 @@ def _refuse_empty(value: object) -> object:
     if value == "":
         raise PydanticCustomError("empty_path", "is empty: name a path, or leave it unset")
     return value
+
+
+def _check_proxy(proxy: SecretStr) -> SecretStr:
+    """Refuse what gRPC would ignore, and so call directly."""
+    url = proxy.get_secret_value()
+    if url and not _PROXY.fullmatch(url):
+        raise PydanticCustomError("proxy", "is not http://HOST:PORT")
+    return proxy
 
 
 GivenPath = Annotated[Path, BeforeValidator(_refuse_empty)]
@@ -48,6 +59,9 @@ class ConnectionSettings(BaseSettings):
     """Own certificate chain, PEM."""
     tls_key: GivenPath | None = None
     """Private key of `tls_cert`, PEM."""
+    proxy: Annotated[SecretStr, AfterValidator(_check_proxy)] = SecretStr("")
+    """`http://[USER:PASSWORD@]HOST:PORT`, the proxy of calls to other machines. `http_proxy` does
+    not count: it is for downloads."""
 
     @property
     def credentials(self) -> Credentials:
@@ -58,4 +72,5 @@ class ConnectionSettings(BaseSettings):
             tls_ca=self.tls_ca,
             tls_cert=self.tls_cert,
             tls_key=self.tls_key,
+            proxy=self.proxy,
         )

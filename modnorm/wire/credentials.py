@@ -1,4 +1,4 @@
-"""Credentials of a caller: token, certificate, both or none. Needs no grpc to be read."""
+"""Credentials of a caller: token, certificate, proxy. Needs no grpc to be read."""
 
 import re
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ _SENDABLE = re.compile(r"[\x20-\x7e]+")
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """Token and certificate of a caller; each may be absent."""
+    """Token, certificate and proxy of a caller; each may be absent."""
 
     token: SecretStr = field(default_factory=lambda: SecretStr(""))
     token_file: Path | None = None
@@ -30,6 +30,8 @@ class Credentials:
     """Authorities that must have signed the server's certificate; None for plain text."""
     tls_cert: Path | None = None
     tls_key: Path | None = None
+    proxy: SecretStr = field(default_factory=lambda: SecretStr(""))
+    """`http://[USER:PASSWORD@]HOST:PORT` to other machines; empty to call them directly."""
 
     def require_authorities(self) -> None:
         """Refuse a certificate without authorities: the token would travel in plain text.

@@ -16,7 +16,8 @@ import grpc
 import grpc.aio
 from prometheus_client import CollectorRegistry, Counter, Histogram, start_http_server
 
-from modnorm.errors import InvalidInputError, UnavailableError
+from modnorm.errors import UnavailableError
+from modnorm.wire.addresses import split_address
 from services.common.interceptor import Interceptor, surrounded
 
 if TYPE_CHECKING:
@@ -42,22 +43,17 @@ def exposed(address: str, registry: CollectorRegistry) -> Iterator[int]:
         registry: The metrics.
 
     Raises:
-        InvalidInputError: the address is malformed.
         UnavailableError: the address is not available.
     """
     if not address:
         yield 0
         return
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdecimal():
-        raise InvalidInputError(
-            f"{address!r} is not HOST:PORT", field="metrics_address", remedy=_REMEDY
-        )
+    host, port = split_address(address)
     try:
-        server, thread = start_http_server(int(port), host.strip("[]"), registry)
-    except (OSError, OverflowError) as error:
+        server, thread = start_http_server(port, host, registry)
+    except OSError as error:
         raise UnavailableError(
-            f"cannot listen on {address}: {error}", field="metrics_address", remedy=_REMEDY
+            f"cannot listen on {address}: {error}", field="MODNORM_METRICS_ADDRESS", remedy=_REMEDY
         ) from error
     try:
         yield server.server_port

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from pydantic_settings import BaseSettings
 
 from modnorm.errors import ModnormError, PreconditionError
+from modnorm.host import exempt_loopback
 from services.common.logging import configure_logging
 from services.common.metrics import exposed
 from services.common.settings import ServiceSettings, TracingSettings
@@ -77,6 +78,7 @@ def _variable(kind: type[BaseSettings], place: tuple[int | str, ...]) -> str:
 def run_service(settings: ServiceSettings, build: Callable[[CollectorRegistry], Service]) -> None:
     """Run a service until SIGTERM or SIGINT, then stop it; a second signal ends the grace."""
     configure_logging(settings.log_level)
+    exempt_loopback()
     registry = CollectorRegistry()
     name = type(settings).__name__.removesuffix("Settings").lower()
     try:

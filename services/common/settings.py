@@ -11,6 +11,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from modnorm.errors import InvalidInputError
 from modnorm.files import read_fault
+from modnorm.wire.addresses import Address, Target, WebAddress
 from modnorm.wire.connection import ConnectionSettings, GivenPath, split_paths
 
 Roots = Annotated[tuple[Path, ...] | None, NoDecode, BeforeValidator(split_paths)]
@@ -34,10 +35,10 @@ class ServiceSettings(ConnectionSettings):
     the token to the services that it calls.
     """
 
-    bind_address: str = "127.0.0.1:50051"
+    bind_address: Address = "127.0.0.1:50051"
     """HOST:PORT to listen on; port 0 takes a free one."""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
-    metrics_address: str = ""
+    metrics_address: WebAddress = ""
     """HOST:PORT of Prometheus metrics; empty switches them off."""
     accepted_tokens: GivenPath | None = None
     """File of accepted tokens, from `modnorm token create`; without it callers need none."""
@@ -89,7 +90,7 @@ class TracingSettings(BaseSettings):
 class SandboxSettings(ServiceSettings):
     """Settings of the sandbox."""
 
-    bind_address: str = "127.0.0.1:50055"
+    bind_address: Address = "127.0.0.1:50055"
     concurrency: int = Field(default_factory=lambda: len(os.sched_getaffinity(0)), ge=1, le=256)
     """Programs that run concurrently; others wait. One per core by default."""
 
@@ -97,13 +98,13 @@ class SandboxSettings(ServiceSettings):
 class CalibratorSettings(ServiceSettings):
     """Settings of the calibrator."""
 
-    bind_address: str = "127.0.0.1:50052"
+    bind_address: Address = "127.0.0.1:50052"
 
 
 class SamplerSettings(ServiceSettings):
     """Settings of the sampler."""
 
-    bind_address: str = "127.0.0.1:50053"
+    bind_address: Address = "127.0.0.1:50053"
 
 
 class QueueSettings(ServiceSettings):
@@ -123,7 +124,7 @@ class QueueSettings(ServiceSettings):
 class WorkerSettings(QueueSettings):
     """Settings of every worker, which listens for health checks only."""
 
-    aggregator_target: str = "127.0.0.1:50051"
+    aggregator_target: Target = "127.0.0.1:50051"
     heartbeat_seconds: float = Field(default=5.0, gt=0)
     """Seconds between two heartbeats; well below the aggregator's `lease_seconds`."""
     worker_name: str = ""
@@ -135,8 +136,8 @@ class WorkerSettings(QueueSettings):
 class EvaluatorSettings(WorkerSettings):
     """Settings of an evaluator."""
 
-    bind_address: str = "127.0.0.1:50054"
-    sandbox_target: str = ""
+    bind_address: Address = "127.0.0.1:50054"
+    sandbox_target: Target = ""
     """HOST:PORT of a sandbox service; empty if no task runs programs."""
     gpu_memory_utilization: float = Field(default=0.9, gt=0, le=1)
     """Share of a GPU's memory for all vLLM engines on it."""
@@ -159,7 +160,7 @@ class EvaluatorSettings(WorkerSettings):
 class TrainerSettings(WorkerSettings):
     """Settings of a trainer."""
 
-    bind_address: str = "127.0.0.1:50056"
+    bind_address: Address = "127.0.0.1:50056"
     train_device: str = ""
     """Device of torch, `cuda:1` or `cpu` for instance; empty for the first GPU, or else the
     CPU."""
@@ -217,9 +218,9 @@ class AggregatorSettings(DatabaseSettings, QueueSettings):
     """Directories of named splits, besides `data` of the cache directory and the data roots."""
     migrate_on_start: bool = True
     """Whether to migrate the schema at the start; otherwise it must be up to date."""
-    calibrator_target: str = "127.0.0.1:50052"
-    sampler_target: str = "127.0.0.1:50053"
-    sandbox_target: str = ""
+    calibrator_target: Target = "127.0.0.1:50052"
+    sampler_target: Target = "127.0.0.1:50053"
+    sandbox_target: Target = ""
     """HOST:PORT of a sandbox service; empty if no task runs programs."""
     lease_seconds: float = Field(default=60.0, gt=0)
     """Seconds without a heartbeat after which a lease expires."""
@@ -236,7 +237,7 @@ class AggregatorSettings(DatabaseSettings, QueueSettings):
     outage_seconds: float = Field(default=math.inf, gt=0, allow_inf_nan=True)
     """Seconds of outages after which an experiment in setup fails: only for labs in which
     no operator repairs services."""
-    page_address: str = ""
+    page_address: WebAddress = ""
     """HOST:PORT of the web page; empty switches it off, port 0 takes a free one."""
     page_hosts: Names = ()
     """Host names, separated by commas, that browsers may use besides loopback where the page

@@ -23,6 +23,7 @@ LAYOUT = "a path inside the images: what lies there comes from a volume or a hos
 TOKENS = "for services without tokens, which a lab requires"
 NOT_FOR_ENV = {
     "MODNORM_ALLOW_ANONYMOUS": TOKENS,
+    "MODNORM_PROXY": CLIENT,
     "MODNORM_SERVER": CLIENT,
     "MODNORM_TIMEOUT": CLIENT,
     "MODNORM_TOKEN": CLIENT,

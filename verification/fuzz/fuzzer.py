@@ -236,7 +236,7 @@ def fuzz(lab: SecuredLab, requests: int, seed: int) -> FuzzResults:
 
 
 def _channel(target: str) -> grpc.Channel:
-    options = [("grpc.max_receive_message_length", -1)]
+    options = [("grpc.max_receive_message_length", -1), ("grpc.enable_http_proxy", 0)]
     return grpc.insecure_channel(target, options=options)
 
 

@@ -14,9 +14,10 @@ from modnorm.errors import InvalidInputError, UnavailableError
 from modnorm.web.app import build_app
 from modnorm.web.guard import LOOPBACK
 from modnorm.web.sources import Catalog
+from modnorm.wire.addresses import is_loopback, split_address
 from modnorm.wire.channel import read_pair
 from services.aggregator.web.sign_in import SignIn
-from services.common.access.exposure import is_loopback, require_protection
+from services.common.access.exposure import require_protection
 from services.common.access.token_gate import TokenGate
 from services.common.settings import AggregatorSettings
 
@@ -33,12 +34,12 @@ class PageServer:
 
     Raises:
         PreconditionError: the address is reachable, and no token is required.
-        InvalidInputError: the address is malformed, or a file of the settings cannot be read.
+        InvalidInputError: a file of the settings cannot be read.
     """
 
     def __init__(self, settings: AggregatorSettings, catalog: Catalog) -> None:
         self._settings = settings
-        self._host, self._port = _split(settings.page_address)
+        self._host, self._port = split_address(settings.page_address)
         require_protection(settings.page_address, settings)
         self._server = uvicorn.Server(_config(_application(settings, catalog), settings))
         self._thread: threading.Thread | None = None
@@ -58,7 +59,7 @@ class PageServer:
         family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
         try:
             listener = socket.create_server((self._host, self._port), family=family)
-        except (OSError, OverflowError) as error:
+        except OSError as error:
             raise UnavailableError(
                 f"cannot listen on {address}: {error}",
                 field="MODNORM_PAGE_ADDRESS",
@@ -129,19 +130,3 @@ def _config(app: ASGIApp, settings: AggregatorSettings) -> uvicorn.Config:
             remedy="name a certificate in PEM with its key",
         ) from error
     return config
-
-
-def _split(address: str) -> tuple[str, int]:
-    """Return host and port.
-
-    Raises:
-        InvalidInputError: the address is malformed.
-    """
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdecimal():
-        raise InvalidInputError(
-            f"{address!r} is not HOST:PORT",
-            field="MODNORM_PAGE_ADDRESS",
-            remedy="set a free HOST:PORT, or leave it empty",
-        )
-    return host.strip("[]"), int(port)

@@ -1,12 +1,12 @@
 """The port of a server, protected by loopback, tokens or TLS."""
 
-import ipaddress
 import logging
 
 import grpc
 import grpc.aio
 
 from modnorm.errors import InvalidInputError, PreconditionError
+from modnorm.wire.addresses import is_loopback, is_socket
 from modnorm.wire.channel import read_pair, read_pem
 from services.common.settings import ServiceSettings
 
@@ -23,28 +23,11 @@ def open_port(server: grpc.aio.Server, address: str, settings: ServiceSettings) 
     """
     require_protection(address, settings)
     credentials = _server_credentials(settings)
-    if credentials is not None and not _is_socket(address):
+    if credentials is not None and not is_socket(address):
         return server.add_secure_port(address, credentials)
     if not is_loopback(address):
         logger.warning("no TLS: calls are not encrypted", extra={"address": address})
     return server.add_insecure_port(address)
-
-
-def is_loopback(address: str) -> bool:
-    """Return whether an address is reachable from this machine only."""
-    if _is_socket(address):
-        return True
-    host = address.rpartition(":")[0].strip("[]")
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-def _is_socket(address: str) -> bool:
-    return address.startswith("unix:")
 
 
 def require_protection(address: str, settings: ServiceSettings) -> None:

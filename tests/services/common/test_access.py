@@ -13,6 +13,7 @@ from modnorm.errors import (
     RateLimitedError,
     UnauthenticatedError,
 )
+from modnorm.wire.addresses import is_loopback
 from modnorm.wire.tokens import (
     Role,
     TokenTable,
@@ -23,7 +24,6 @@ from modnorm.wire.tokens import (
     write_tokens,
 )
 from services.common.access.callers import Caller, current_caller
-from services.common.access.exposure import is_loopback
 from services.common.access.rate_limits import BURST_SECONDS, RateLimits, StreamLimits
 from services.common.access.token_gate import CHECK_SECONDS, TokenFile
 from tests.faults import error_at

@@ -42,9 +42,27 @@ def test_intervals_are_positive(monkeypatch, name):
         AggregatorSettings()
 
 
+@pytest.mark.parametrize("name", ["bind_address", "metrics_address", "page_address"])
+@pytest.mark.parametrize("value", ["9464", ":9464", "h:", "h:http", "h:65536", "h:-1", "h:\u0661"])
+def test_an_address_to_listen_on_is_host_and_port(name, value):
+    with pytest.raises(ValidationError, match=f"(?s){name}.*is not HOST:PORT"):
+        AggregatorSettings(**{name: value})
+
+
+@pytest.mark.parametrize("value", ["h:0", "h:65536", "http://h:1"])
+def test_an_address_to_call_is_one_of_grpc(value):
+    with pytest.raises(ValidationError, match=r"(?s)sampler_target.*is no HOST:PORT"):
+        AggregatorSettings(sampler_target=value)
+
+
 @pytest.mark.parametrize(
     ("name", "value", "said"),
     [
+        (
+            "BIND_ADDRESS",
+            "127.0.0.1:99999",
+            "MODNORM_BIND_ADDRESS: '127.0.0.1:99999' is not",
+        ),
         ("LOG_LEVEL", "loud", "MODNORM_LOG_LEVEL: Input should be "),
         ("CACHE_DIR", "", "MODNORM_CACHE_DIR: is empty: name a path, or leave it unset"),
         ("ACCEPTED_TOKENS", "", "MODNORM_ACCEPTED_TOKENS: is empty: "),
