@@ -1,21 +1,15 @@
-"""The table of served ensembles."""
+"""The table of a served ensemble."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from benchmarks.serving.load import Answer, Speed
 from benchmarks.serving.measured_server import ServingPlan
-from modnorm.perturbation.adapters import write_adapter
 
 _LABELS = {
-    ("base", "ensemble"): "base alone",
-    ("adapters", "ensemble"): "vote of {experts} adapters, rank {rank}",
-    ("adapters", "expert-1"): "one of those adapters",
-    ("full", "ensemble"): "vote of {experts} full-rank experts, switched",
-    ("full", "expert-1"): "one of those experts",
-    ("merged", "ensemble"): "vote of the adapters' experts, switched",
+    "ensemble": "vote of {experts} experts, in turns",
+    "expert-1": "one of those experts",
 }
 _HEAD = (
     "answered by", "requests/s", "tokens/s", "median s", "95 % s", "skipped", "GPU GiB", "start s",
@@ -26,7 +20,6 @@ _HEAD = (
 class Row:
     """One measurement."""
 
-    way: str
     model: str
     gpu_bytes: int | None
     """Memory of the GPU that the server took, after the requests."""
@@ -45,36 +38,16 @@ def print_table(rows: Sequence[Row], asked: ServingPlan) -> None:
     print(f"|---|{'---:|' * (len(_HEAD) - 1)}")
     for row in rows:
         print(f"| {' | '.join(_cells(row, asked))} |")
-    voted = {row.way: row.answers for row in rows if row.model == "ensemble"}
-    if {"adapters", "merged"} <= voted.keys():
-        print(f"\n{_agreement(voted['adapters'], voted['merged'])}")
     weights = sum(each.stat().st_size for each in _weights(asked))
-    adapter = _adapter_bytes(asked)
     print(
-        f"\nOn disk: an expert as an adapter {_mib(adapter)} MiB, as a checkpoint "
-        f"{_mib(weights)} MiB. {asked.experts} checkpoints held at once would take "
-        f"{asked.experts * weights / 2**30:.2f} GiB for weights alone. "
-        f"Key-value cache of each server: {asked.cache_gib:g} GiB."
-    )
-
-
-def _agreement(adapters: Sequence[Answer], merged: Sequence[Answer]) -> str:
-    """Compare the answers that the same experts gave as adapters and as merged weights."""
-    pairs = list(zip(adapters, merged, strict=True))
-    equal = [
-        one.completions[expert] == other.completions[expert]
-        for one, other in pairs
-        for expert in one.completions.keys() & other.completions.keys()
-    ]
-    votes = [one.vote == other.vote for one, other in pairs]
-    return (
-        f"Adapters and merged weights: {sum(votes)} of {len(votes)} votes and {sum(equal)} of "
-        f"{len(equal)} completions are equal."
+        f"\nOn disk a checkpoint has {weights / 2**20:.1f} MiB. "
+        f"{asked.experts} held at once would take {asked.experts * weights / 2**30:.2f} GiB. "
+        f"Key-value cache: {asked.cache_gib:g} GiB."
     )
 
 
 def _cells(row: Row, asked: ServingPlan) -> Sequence[str]:
-    label = _LABELS[row.way, row.model].format(experts=asked.experts, rank=asked.rank)
+    label = _LABELS[row.model].format(experts=asked.experts)
     speed = row.speed
     return (
         label,
@@ -90,16 +63,3 @@ def _cells(row: Row, asked: ServingPlan) -> Sequence[str]:
 
 def _weights(asked: ServingPlan) -> Sequence[Path]:
     return list(asked.checkpoint().directory.glob("*.safetensors"))
-
-
-def _adapter_bytes(asked: ServingPlan) -> int:
-    ensemble = asked.ensemble(asked.rank, 1)
-    with TemporaryDirectory() as scratch:
-        folder = Path(scratch) / "adapter"
-        descriptor = ensemble.experts[0].descriptor
-        write_adapter(asked.checkpoint(), descriptor, ensemble.scale_map, folder)
-        return sum(path.stat().st_size for path in folder.iterdir())
-
-
-def _mib(size: int) -> str:
-    return f"{size / 2**20:.1f}"

@@ -18,17 +18,15 @@ _FREEING_SECONDS = 2
 
 
 class ServerProcess:
-    """Runs the server of one way to answer, with the options of this process.
+    """Runs the server with the options of this process.
 
     Args:
-        way: The way.
         folder: Gets the server's log and its address.
     """
 
-    def __init__(self, way: str, folder: Path) -> None:
-        self._way = way
+    def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._ready = folder / f"{way}.json"
+        self._ready = folder / "server.json"
         self.url = ""
         self.started_seconds = 0.0
 
@@ -36,8 +34,8 @@ class ServerProcess:
         """Start the server and wait until it answers."""
         self._ready.unlink(missing_ok=True)
         self._before, begun = _gpu_bytes(), time.monotonic()
-        command = [sys.executable, "-m", "benchmarks.serving", *sys.argv[1:], "--serve", self._way]
-        with (self._folder / f"{self._way}.log").open("w") as log:
+        command = [sys.executable, "-m", "benchmarks.serving", *sys.argv[1:], "--serve"]
+        with (self._folder / "server.log").open("w") as log:
             # A session of its own: its processes end with it.
             self._process = subprocess.Popen(
                 command, stdout=log, stderr=subprocess.STDOUT, start_new_session=True

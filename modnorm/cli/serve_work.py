@@ -4,24 +4,27 @@ import asyncio
 import socket
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import typer
 import uvicorn
 
+from modnorm.checkpoint.prompts import PromptEncoder
 from modnorm.cli.console import emit_json, say, stdout
 from modnorm.cli.interruption import EXIT_CODE
 from modnorm.cli.listening import listen
 from modnorm.cli.predict_work import EnsembleChoice
+from modnorm.engines import EngineSettings, load_engine
 from modnorm.errors import EngineError, InvalidInputError
 from modnorm.prediction.predictor import PredictionSettings
-from modnorm.serving.answering import Answering, choose_answering
 from modnorm.serving.api_errors import ApiError
 from modnorm.serving.api_keys import ApiKeys, read_keys
 from modnorm.serving.app import Server, build_app
 from modnorm.serving.metrics import ServerMetrics
 from modnorm.serving.request_limit import RequestLimit
 from modnorm.serving.served_ensemble import ServedEnsemble
+from modnorm.serving.switching_answers import SwitchingAnswers
 from modnorm.web.guard import LOOPBACK, Guard
 
 _SHUTDOWN_SECONDS = 30
@@ -79,7 +82,14 @@ def serve_ensemble(
     choice.check_example(definition, base)
     most = listening.max_length or base.max_position
     ensemble, metrics = ServedEnsemble(definition, base, most), ServerMetrics()
-    answering = choose_answering(ensemble, settings.engine, metrics)
+    limits = EngineSettings(max_model_len=ensemble.most_tokens)
+    answering = SwitchingAnswers(
+        partial(load_engine, settings.engine, base, limits),
+        ensemble.models,
+        ensemble.task,
+        metrics,
+        PromptEncoder(base),  # that of the ensemble is used by another thread
+    )
     limit = RequestLimit(listening.max_requests, metrics)
     server = Server(ensemble, answering, limit, metrics, keys, int(time.time()))
     with listen(listening.host, listening.port) as listener:
@@ -135,7 +145,7 @@ async def _listen(server: Server, listener: socket.socket) -> None:
         )
 
 
-async def _stop_without_engine(serving: uvicorn.Server, answering: Answering) -> None:
+async def _stop_without_engine(serving: uvicorn.Server, answering: SwitchingAnswers) -> None:
     """Stop a server whose engine has failed for good; a restart policy starts another."""
     while answering.is_alive:  # noqa: ASYNC110 - polls an engine
         await asyncio.sleep(_LOOK_SECONDS)

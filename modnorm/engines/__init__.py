@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
 
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.engines.protocol import Completion, Engine, Finish, GenerationLimits, Sampling
@@ -11,9 +10,6 @@ from modnorm.engines.settings import Drafts, EngineSettings, Numerics
 from modnorm.engines.vllm.numerics import choose_numerics
 from modnorm.errors import IncompatibleError, InvalidInputError
 from modnorm.hints import one_of
-
-if TYPE_CHECKING:
-    from modnorm.engines.vllm.adapter_engine import AdapterEngine
 
 __all__ = [
     "Completion",
@@ -28,8 +24,6 @@ __all__ = [
     "import_engine",
     "is_vllm",
     "load_engine",
-    "make_adapter_engine",
-    "runs_adapters",
 ]
 
 _VLLM = "vllm"
@@ -121,44 +115,6 @@ def _require_default_features(settings: EngineSettings) -> None:
         )
 
 
-def runs_adapters(name: str, checkpoint: Checkpoint) -> bool:
-    """Return whether an engine runs adapters of a base in one batch.
-
-    Only vLLM does. Its kernels of adapters on a GPU know no float32.
-
-    Args:
-        name: Engine by name.
-        checkpoint: The base.
-
-    Raises:
-        InvalidInputError: there is no such engine.
-    """
-    return is_vllm(name) and not (_has_gpu() and _is_float32(checkpoint))
-
-
-def make_adapter_engine(
-    checkpoint: Checkpoint, rank: int, adapters: int, settings: EngineSettings
-) -> "AdapterEngine":
-    """Return vLLM for a base and its adapters; its `start` loads them.
-
-    Args:
-        checkpoint: The base.
-        rank: Largest rank of an adapter, one of vLLM's.
-        adapters: Number of adapters.
-        settings: Settings of the engine.
-
-    Raises:
-        IncompatibleError: vLLM cannot be imported.
-        PreconditionError: this process runs vLLM with other numerics.
-    """
-    choose_numerics(settings.numerics)
-    with _imports_of_vllm():
-        from modnorm.engines.vllm.adapter_engine import (  # noqa: PLC0415 - an optional package
-            AdapterEngine,
-        )
-    return AdapterEngine(checkpoint, rank, adapters, settings)
-
-
 @contextmanager
 def _imports_of_vllm() -> Iterator[None]:
     try:
@@ -169,14 +125,6 @@ def _imports_of_vllm() -> Iterator[None]:
             field="engine.name",
             remedy="fix the installation, or name the transformers engine",
         ) from error
-
-
-def _is_float32(checkpoint: Checkpoint) -> bool:
-    import torch  # noqa: PLC0415 - slow to import, not needed for names
-
-    from modnorm.checkpoint.weights import CheckpointWeights  # noqa: PLC0415 - loads torch
-
-    return CheckpointWeights(checkpoint).dtype == torch.float32
 
 
 def _has_gpu() -> bool:

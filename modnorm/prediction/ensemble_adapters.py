@@ -61,18 +61,14 @@ def serving_command(
     Raises:
         InvalidInputError: the candidates cannot be adapters.
     """
-    rank = vllm_rank(require_adapters(scale_map))
+    rank = require_adapters(scale_map)
+    largest = next(each for each in _VLLM_RANKS if each >= rank)
     revision = () if base.revision is None else ("--revision", base.revision)
     return (
         *("vllm", "serve", base.location, *revision, "--enable-lora"),
-        *("--max-loras", str(len(names)), "--max-lora-rank", str(rank)),
+        *("--max-loras", str(len(names)), "--max-lora-rank", str(largest)),
         *("--lora-modules", *(f"{name}={folder / name}" for name in names)),
     )
-
-
-def vllm_rank(rank: int) -> int:
-    """Return the smallest `--max-lora-rank` of vLLM for adapters of a rank."""
-    return next(each for each in _VLLM_RANKS if each >= rank)
 
 
 def _card(

@@ -17,7 +17,6 @@ from starlette.routing import Route
 
 from modnorm.errors import ModnormError
 from modnorm.prediction.ranked_votes import Prediction
-from modnorm.serving.answering import Answering
 from modnorm.serving.api_errors import ApiError, from_library, invalid, unavailable
 from modnorm.serving.api_keys import ApiKeys
 from modnorm.serving.metrics import ServerMetrics
@@ -25,6 +24,7 @@ from modnorm.serving.replies import Reply, server_event
 from modnorm.serving.request_bodies import Body, ChatBody, CompletionBody, parse_body
 from modnorm.serving.request_limit import RequestLimit
 from modnorm.serving.served_ensemble import Question, ServedEnsemble
+from modnorm.serving.switching_answers import SwitchingAnswers
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ class Server:
     """The parts of the application."""
 
     ensemble: ServedEnsemble
-    answering: Answering
+    answering: SwitchingAnswers
     limit: RequestLimit
     metrics: ServerMetrics
     keys: ApiKeys

@@ -74,7 +74,12 @@ class SwitchingAnswers:
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
 
     async def start(self) -> None:
-        """Start the thread and wait until it has loaded the engine."""
+        """Start the thread and wait until it has loaded the engine.
+
+        Raises:
+            IncompatibleError: the engine cannot run the model.
+            EngineError: the infrastructure failed.
+        """
         self._loading.set_running_or_notify_cancel()  # a cancelled start must not cancel it
         self._thread.start()
         await asyncio.wrap_future(self._loading)
@@ -96,7 +101,15 @@ class SwitchingAnswers:
         return self._thread.is_alive() and (self._reloading or not self._loading.done())
 
     async def answer(self, question: Question) -> AsyncGenerator[str | Prediction]:
-        """Yield pieces and the prediction; closing it drops the question while it waits."""
+        """Yield pieces of the text if the question streams, then the prediction.
+
+        Closing the generator drops the question while it waits.
+
+        Raises:
+            ApiError: nothing is answered now.
+            InvalidInputError: the task's code raised.
+            EngineError: the infrastructure failed.
+        """
         loop, tokens = asyncio.get_running_loop(), asyncio.Queue[Sequence[int] | None]()
         job = _Job(question, lambda ids: loop.call_soon_threadsafe(tokens.put_nowait, ids))
         self._queue(job)

@@ -1,4 +1,4 @@
-"""A server of three experts on loopback, with engines that play a script."""
+"""A server of three experts on loopback, with an engine that plays a script."""
 
 import asyncio
 import socket
@@ -15,7 +15,6 @@ from modnorm.errors import EngineError
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.prediction.ensemble_definition import EnsembleDefinition, Expert, TaskIdentity
-from modnorm.serving.adapter_answers import AdapterAnswers
 from modnorm.serving.api_keys import ApiKeys
 from modnorm.serving.app import Server, build_app
 from modnorm.serving.metrics import ServerMetrics
@@ -88,83 +87,11 @@ class ScriptedEngine:
         return len(self.answers._waiting) if self.answers else 0
 
 
-class ScriptedAdapters:
-    """Answers each adapter's requests as the script says; `gate` and `slow` hold them back."""
-
-    def __init__(self):
-        self.gate = threading.Event()
-        self.gate.set()
-        self.slow = threading.Event()
-        """Holds the best expert back while it is set."""
-        self.failure: Exception | None = None
-        self.folders: list[str] = []
-        self.asked: list[tuple[int, int, bool]] = []
-        self.aborted: list[int] = []
-        self.is_alive = True
-        self.is_loading = False
-        self.load_failure: Exception | None = None
-        self.loads = 0
-
-    def load(self):
-        self.folders = []
-        return self
-
-    async def start(self):
-        if self.load_failure is not None:
-            raise self.load_failure
-        self.loads, self.is_alive = self.loads + 1, True
-
-    async def add(self, adapter, folder):
-        assert adapter == len(self.folders) + 1
-        self.folders.append(folder.read_text())
-
-    def stop(self):
-        self.is_alive = False
-
-    async def generate(self, adapter, prompt, limits, *, streams):
-        self.asked.append((adapter, limits.max_tokens, streams))
-        text = list(SCRIPT.values())[adapter - 1]
-        try:
-            while not self.gate.is_set() or (  # noqa: ASYNC110 - a test sets it in a thread
-                adapter == 1 and self.slow.is_set()
-            ):
-                await asyncio.sleep(0.01)
-            if self.failure is not None:
-                raise self.failure
-            if streams:
-                yield text[:2]
-                yield text[2:]
-            yield Completion(0, text, 5, Finish.STOP)
-        except asyncio.CancelledError:
-            self.aborted.append(adapter)
-            raise
-
-
 @pytest.fixture
 def engine():
     engine = ScriptedEngine()
     yield engine
     engine.gate.set()
-
-
-@pytest.fixture
-def adapters():
-    adapters = ScriptedAdapters()
-    yield adapters
-    adapters.gate.set()
-    adapters.slow.clear()
-
-
-@pytest.fixture(params=["switching", "adapters"])
-def way(request):
-    """Both ways to answer, for the tests that hold for both."""
-    return request.param
-
-
-@pytest.fixture
-def playing(way, engine, adapters):
-    """The scripted engine of the way."""
-    return engine if way == "switching" else adapters
 
 
 @pytest.fixture
@@ -191,27 +118,16 @@ def ensemble(task_name):
 
 
 @pytest.fixture
-def serve(ensemble, engine, adapters):
-    """Serve with keys and a limit, in one of the ways to answer; returns the address."""
+def serve(ensemble, engine):
+    """Serve with keys and a limit; returns the address."""
     with ending_servers() as ended:
 
-        def start(keys=(), limit=256, way="switching"):
+        def start(keys=(), limit=256):
             metrics = ServerMetrics()
-            answering = (
-                SwitchingAnswers(
-                    engine.load, ensemble.models, ensemble.task, metrics, ensemble.encoder
-                )
-                if way == "switching"
-                else AdapterAnswers(
-                    adapters.load,
-                    ensemble.models,
-                    ensemble.definition,
-                    ensemble.task,
-                    lambda expert, folder: folder.write_text(str(expert.index)),
-                )
+            answering = SwitchingAnswers(
+                engine.load, ensemble.models, ensemble.task, metrics, ensemble.encoder
             )
-            if way == "switching":
-                engine.answers = answering
+            engine.answers = answering
             parts = Server(
                 ensemble,
                 answering,

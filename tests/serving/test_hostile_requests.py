@@ -75,20 +75,19 @@ def is_open(address, count):
     ],
 )
 def test_what_cannot_be_answered_is_refused_in_the_form_of_openai(
-    serve, engine, adapters, way, change, status, param, message
+    serve, engine, change, status, param, message
 ):
-    answered, content = call(serve(way=way), CHAT, QUESTION | change)
+    answered, content = call(serve(), CHAT, QUESTION | change)
     assert answered == status
     assert content["error"].keys() == {"message", "type", "param", "code"}
     assert content["error"]["type"] == "invalid_request_error"
     assert content["error"]["param"] == param
     assert message in content["error"]["message"]
     assert engine.batches == []
-    assert adapters.asked == []
 
 
-def test_probes_are_answered_while_a_prompt_is_encoded(serve, ensemble, monkeypatch, way):
-    address, encode = serve(way=way, limit=2), ensemble.encoder.encode
+def test_probes_are_answered_while_a_prompt_is_encoded(serve, ensemble, monkeypatch):
+    address, encode = serve(limit=2), ensemble.encoder.encode
     begun, gate = threading.Event(), threading.Event()
 
     def slow(messages):
@@ -107,14 +106,14 @@ def test_probes_are_answered_while_a_prompt_is_encoded(serve, ensemble, monkeypa
         assert [each.result()[0] for each in calls] == [200, 200]
 
 
-def test_values_without_effect_are_accepted(serve, way):
+def test_values_without_effect_are_accepted(serve):
     neutral = {"temperature": 0, "top_p": 1, "n": 1, "presence_penalty": 0, "stop": []}
     neutral |= {"frequency_penalty": 0, "logprobs": False, "seed": 7, "user": "me"}
-    assert call(serve(way=way), CHAT, QUESTION | neutral)[0] == 200
+    assert call(serve(), CHAT, QUESTION | neutral)[0] == 200
 
 
-def test_malformed_and_oversized_bodies_are_refused(serve, way):
-    address = serve(way=way)
+def test_malformed_and_oversized_bodies_are_refused(serve):
+    address = serve()
     for body in ("{", "[]", "nul", '{"model": "\\ud800"}', "[" * 100_000):
         status, content = call(address, CHAT, body)
         assert (status, content["error"]["type"]) == (400, "invalid_request_error")
@@ -136,15 +135,13 @@ def test_unknown_addresses_and_methods_are_refused(serve):
         assert content["error"]["type"] == "invalid_request_error"
 
 
-def test_of_a_thousand_requests_at_once_each_is_answered_or_told_to_wait(
-    serve, engine, playing, way
-):
-    address = serve(limit=40, way=way)
-    playing.gate.clear()
+def test_of_a_thousand_requests_at_once_each_is_answered_or_told_to_wait(serve, engine):
+    address = serve(limit=40)
+    engine.gate.clear()
     with ThreadPoolExecutor(1000) as threads:
         calls = [threads.submit(call, address, CHAT, QUESTION) for _ in range(1000)]
         wait_until(lambda: sum(each.done() for each in calls) == 960, "960 calls were refused")
-        playing.gate.set()
+        engine.gate.set()
         answers = [each.result() for each in calls]
     refused = [content for status, content in answers if status == 429]
     assert len(refused) == 960
@@ -159,12 +156,12 @@ def test_of_a_thousand_requests_at_once_each_is_answered_or_told_to_wait(
     assert f'modnorm_serve_requests_total{{route="{CHAT}",status="429"}} 960.0' in metrics
 
 
-def test_a_failed_answer_is_an_error_and_the_next_one_is_answered(serve, playing, way):
-    address = serve(way=way)
-    playing.failure = EngineError("the GPU is gone")
+def test_a_failed_answer_is_an_error_and_the_next_one_is_answered(serve, engine):
+    address = serve()
+    engine.failure = EngineError("the GPU is gone")
     status, content = call(address, CHAT, QUESTION)
     assert (status, content["error"]["type"]) == (500, "server_error")
-    playing.failure = None
+    engine.failure = None
     assert call(address, CHAT, QUESTION)[0] == 200
 
 
@@ -251,10 +248,10 @@ def test_a_stream_beside_a_request_that_the_task_refuses_repeats_no_text(serve, 
     assert "".join(texts) == SCRIPT[3]
 
 
-def test_a_defect_shows_no_details_and_is_counted(serve, playing, way):
+def test_a_defect_shows_no_details_and_is_counted(serve, engine):
     """An alert is raised for requests that fail, so defects count among them."""
-    address = serve(way=way)
-    playing.failure = RuntimeError("secret")
+    address = serve()
+    engine.failure = RuntimeError("secret")
     status, content = call(address, CHAT, QUESTION)
     assert (status, content["error"]["message"]) == (500, "the server failed")
     counted = f'modnorm_serve_requests_total{{route="{CHAT}",status="500"}} 1.0'
@@ -277,43 +274,10 @@ def test_a_waiting_request_whose_client_left_is_dropped(serve, engine):
     assert [seed for seed, _, _ in engine.batches] == [3, 1, 2]
 
 
-def test_probes_follow_the_engine(serve, way):
-    address = serve(keys=("0123456789abcdef",), way=way)
+def test_probes_follow_the_engine(serve):
+    address = serve(keys=("0123456789abcdef",))
     assert call(address, "/healthz") == (200, {"status": "ok"})
     assert call(address, "/readyz") == (200, {"status": "ok"})
-
-
-def test_a_dead_engine_of_adapters_is_loaded_again(serve, adapters):
-    address = serve(way="adapters")
-    adapters.is_alive = False
-    status, content = call(address, CHAT, QUESTION)
-    assert (status, content["error"]["code"]) == (503, "unavailable")
-    assert call(address, "/readyz")[0] == 503
-    wait_until(lambda: call(address, "/readyz")[0] == 200, "the server is ready again")
-    assert (adapters.loads, adapters.folders) == (2, ["30", "10", "20"])
-    assert call(address, CHAT, QUESTION)[1]["modnorm"]["answer"] == "8"
-
-
-def test_an_engine_of_adapters_that_cannot_be_loaded_again_fails_the_probes(serve, adapters):
-    address = serve(way="adapters")
-    adapters.is_alive, adapters.load_failure = False, EngineError("the GPU is gone")
-    wait_until(lambda: call(address, "/healthz")[0] == 503, "the server is not alive")
-    assert call(address, "/readyz")[0] == 503
-    status, content = call(address, CHAT, QUESTION)
-    assert (status, content["error"]["code"]) == (503, "unavailable")
-
-
-@pytest.mark.parametrize("stream", [False, True])
-def test_an_expert_whose_client_left_is_aborted(serve, adapters, stream):
-    address = serve(way="adapters")
-    adapters.gate.clear()
-    gone = http.client.HTTPConnection(urlsplit(address).netloc)
-    asked = QUESTION | {"model": "expert-2", "stream": stream}
-    gone.request("POST", CHAT, json.dumps(asked), JSON)
-    wait_until(lambda: adapters.asked, "the expert answers")
-    gone.close()
-    wait_until(lambda: adapters.aborted == [2], "the expert is aborted")
-    assert is_open(address, "0.0")
 
 
 def test_a_file_without_usable_keys_is_refused(tmp_path):

@@ -8,23 +8,20 @@ import pytest
 
 from modnorm.cli.serve_work import _listen
 from modnorm.errors import EngineError
-from modnorm.serving.adapter_answers import AdapterAnswers
 from modnorm.serving.api_keys import ApiKeys
 from modnorm.serving.app import Server
 from modnorm.serving.metrics import ServerMetrics
 from modnorm.serving.request_limit import RequestLimit
+from modnorm.serving.served_ensemble import Question
+from modnorm.serving.switching_answers import SwitchingAnswers
 
 
 @pytest.fixture
-def server(ensemble, adapters):
-    answering = AdapterAnswers(
-        adapters.load,
-        ensemble.models,
-        ensemble.definition,
-        ensemble.task,
-        lambda expert, folder: folder.write_text(str(expert.index)),
-    )
+def server(ensemble, engine):
     metrics = ServerMetrics()
+    answering = SwitchingAnswers(
+        engine.load, ensemble.models, ensemble.task, metrics, ensemble.encoder
+    )
     return Server(ensemble, answering, RequestLimit(8, metrics), metrics, ApiKeys(), 0)
 
 
@@ -37,17 +34,24 @@ def handlers():
         signal.signal(number, handler)
 
 
-def test_a_server_without_an_engine_ends_with_an_error(server, adapters):
+async def ask(answering):
+    return [piece async for piece in answering.answer(Question("expert-1", None, [1], 8))]
+
+
+def test_a_server_without_an_engine_ends_with_an_error(server, engine):
     """A restart policy then starts another. A server that stayed would refuse every request."""
 
     async def serve():
         await server.answering.start()
-        adapters.is_alive, adapters.load_failure = False, EngineError("the GPU is gone")
+        engine.left, engine.load_failure = 0, EngineError("the GPU is gone")
+        asking = asyncio.create_task(ask(server.answering))
         await _listen(server, listener)
+        with pytest.raises(EngineError, match="has ended"):
+            await asking
 
     with (
         socket.create_server(("127.0.0.1", 0)) as listener,
         pytest.raises(EngineError, match="could not be loaded again"),
     ):
         asyncio.run(serve())
-    assert adapters.loads == 1
+    assert engine.loads == 1

@@ -26,7 +26,6 @@ from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.prediction.ensemble_definition import EnsembleDefinition, Expert, TaskIdentity
 from modnorm.prediction.predictor import PredictionSettings
-from modnorm.serving import answering
 from modnorm.spec import ModelSpec
 
 def load(*_):
@@ -38,7 +37,7 @@ def load(*_):
 if __name__ == "__main__":
     # A shell's background jobs ignore SIGINT, and their children inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    answering.load_engine = load
+    serve_work.load_engine = load
     base = resolve_checkpoint("tiny-thicket")
     expert = Expert(0, Descriptor("portable-v1", 1, "randopt", 0.1, "m", ()))
     definition = EnsembleDefinition(

@@ -87,10 +87,9 @@ class Served:
         process = self.service.process
         if process is None or not process.alive:
             return False
-        victims = process.children() if self.in_vllm else [process.pid]
-        for pid in victims:
+        for pid in (self.in_vllm and process.children()) or [process.pid]:
             Process(pid).kill()
-        return bool(victims)
+        return True
 
     def memory(self) -> int:
         """Return the resident bytes of all processes of the server."""
@@ -139,9 +138,8 @@ def open_server(forks: ForkServer, folder: Path) -> Iterator[Served]:
 
 
 def _search(forks: ForkServer, environment: Mapping[str, str], folder: Path) -> None:
-    """Write the run of an ensemble whose experts can be adapters."""
+    """Write the run of an ensemble."""
     spec = make_experiment(PREDICTED).model_dump(mode="json", exclude_unset=True)
-    spec["method"] |= {"rank": 4}
     spec["model"] = {"name": "tiny-thicket"}
     (folder / "spec.json").write_text(json.dumps(spec))
     arguments = ["run", "spec.json", "--out", "run"]
