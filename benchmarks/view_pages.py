@@ -232,7 +232,7 @@ def _admission(count: int) -> Admission:
     return Admission(
         spec=_spec(count),
         model_digest="0" * 64,
-        scorer="countdown-v1",
+        scorer="countdown-v2",
         max_tokens=128,
         selection=rows,
         selection_rows=ROWS,

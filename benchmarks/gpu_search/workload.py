@@ -121,7 +121,7 @@ class DrawnTask:
     """Countdown with its real scorer, on texts with drawn endings."""
 
     name = "countdown"
-    scorer = "countdown-v1"
+    scorer = "countdown-v2"
     reward_bounds = Countdown.reward_bounds
 
     def __init__(self, max_tokens: int) -> None:

@@ -61,7 +61,7 @@ class ServingPlan:
         return EnsembleDefinition(
             ModelSpec(name=self.model),
             base.digest,
-            TaskIdentity("countdown", "countdown-v1", None, self.max_tokens),
+            TaskIdentity("countdown", "countdown-v2", None, self.max_tokens),
             scale_map,
             self.experts,
             tuple(Expert(index, descriptor) for index, descriptor in enumerate(resolved)),

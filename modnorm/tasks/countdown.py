@@ -1,8 +1,7 @@
 """Countdown: reach a target with every number used exactly once.
 
-Scorer `countdown-v1` (paper, table "Task-specific data, generation, and scoring protocol": legal
-answer + format bonus). A legal answer uses only the numbers and operators that the prompt allows,
-in at most `arithmetic.MAX_EXPRESSION` characters.
+Scorer `countdown-v2` (paper, table "Task-specific data, generation, and scoring protocol": legal
+answer + format bonus). `modnorm.tasks.countdown_equation` says which answers are legal.
 
 Scorer `countdown-reference-v1` gives the published scores. `**` and `//` are legal. A newline
 before the expression inside its tag costs the reward but not the vote. A number over 1,000 costs
@@ -16,15 +15,8 @@ from typing import cast
 
 from modnorm.errors import InvalidInputError
 from modnorm.tasks import columns
-from modnorm.tasks.arithmetic import (
-    BASIC,
-    PYTHON,
-    Grammar,
-    Number,
-    evaluate,
-    has_legal_characters,
-    literals,
-)
+from modnorm.tasks.arithmetic import PYTHON, Number, evaluate
+from modnorm.tasks.countdown_equation import TOLERANCE, answer_value, uses
 from modnorm.tasks.protocol import Judgement, Message, RewardBounds, Row
 from modnorm.tasks.single_answer import accuracy
 from modnorm.tasks.tags import last_answer, stated_answer
@@ -43,7 +35,6 @@ USER = (
 MAX_NUMBER = 10**9
 """Largest number and largest absolute target of a row."""
 
-_TARGET_TOLERANCE = 1e-5
 _INTEGER_TOLERANCE = 1e-9
 _LARGEST_VOTED_LITERAL = 1000
 _PROMPT = re.compile(
@@ -57,7 +48,7 @@ class Countdown:
     """The Countdown task; rows are `{"numbers": [44, 19, 35], "target": 98}`."""
 
     name = "countdown"
-    scorer = "countdown-v1"
+    scorer = "countdown-v2"
     max_tokens = 1024
     reward_bounds = RewardBounds(0.0, 0.1 + 1.0)
 
@@ -115,7 +106,7 @@ class Countdown:
 
     def vote(self, row: Row, completion: str) -> str | None:
         """Return the vote key of a completion."""
-        return vote_key((stated_answer(completion) or "").strip(), _numbers(row))
+        return vote_key(answer_value(stated_answer(completion) or "", _numbers(row)))
 
     def _answers(self, row: Row, completion: str) -> bool:
         """Whether the completion's answer is legal and equals the target."""
@@ -132,13 +123,13 @@ class PublishedCountdown(Countdown):
         numbers = _numbers(row)
         if max(numbers) > _LARGEST_VOTED_LITERAL:
             return None
-        return vote_key((last_answer(completion) or "").strip(), numbers, PYTHON)
+        return vote_key(_published_value((last_answer(completion) or "").strip(), numbers))
 
     def _answers(self, row: Row, completion: str) -> bool:
         """Whether the answer, without one final newline, is legal and equals the target."""
         expression = (last_answer(completion) or "").removesuffix("\n")
-        value = evaluate(expression, PYTHON) if _uses(expression, _numbers(row)) else None
-        return value is not None and abs(value - _target_of(row)) < _TARGET_TOLERANCE
+        value = _published_value(expression, _numbers(row))
+        return value is not None and abs(value - _target_of(row)) < TOLERANCE
 
 
 def format_score(completion: str) -> float:
@@ -156,25 +147,21 @@ def format_score(completion: str) -> float:
     return 0.1 * thinks + 0.5 * answers
 
 
-def vote_key(expression: str, numbers: Sequence[int], grammar: Grammar = BASIC) -> str | None:
-    """Return the value of a legal expression as text: an integer's digits, else the float.
-
-    None if the expression is illegal, does not use exactly the numbers, or has no value.
-    """
-    value = evaluate(expression, grammar) if _uses(expression, numbers) else None
+def vote_key(value: Number | None) -> str | None:
+    """Return a value as text: an integer's digits, else the float; None without a value."""
     if value is None:
         return None
     nearest = round(value)
     return str(nearest) if abs(value - nearest) < _INTEGER_TOLERANCE else str(float(value))
 
 
+def _published_value(expression: str, numbers: Sequence[int]) -> Number | None:
+    return evaluate(expression, PYTHON) if uses(expression, numbers) else None
+
+
 def _hits(row: Row, vote: str | None) -> bool:
     """Whether the voted value is the target, within 1e-5."""
-    return vote is not None and abs(float(vote) - _target_of(row)) < _TARGET_TOLERANCE
-
-
-def _uses(expression: str, numbers: Sequence[int]) -> bool:
-    return has_legal_characters(expression) and sorted(literals(expression)) == sorted(numbers)
+    return vote is not None and abs(float(vote) - _target_of(row)) < TOLERANCE
 
 
 def _numbers(row: Row) -> list[int]:

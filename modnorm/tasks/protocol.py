@@ -85,7 +85,7 @@ class Task(Protocol):
 
     @property
     def scorer(self) -> str:
-        """Name and version of the scorer, recorded with each result: `countdown-v1`."""
+        """Name and version of the scorer, recorded with each result: `countdown-v2`."""
 
     @property
     def max_tokens(self) -> int:

@@ -56,7 +56,7 @@ def _provenance() -> dict[str, object]:
         "selection_digest": digest,
         "heldout_digest": digest,
         "prompts_digest": digest,
-        "scorer": "countdown-v1",
+        "scorer": "countdown-v2",
     }
 
 

@@ -78,7 +78,7 @@ def test_failed_candidates_are_told(make_run):
 
 def test_provenance_and_settings_are_shown(run):
     page = render(run)
-    assert "scorer countdown-v1" in page.words
+    assert "scorer countdown-v2" in page.words
     assert "profile digest \u2013" in page.words
     assert re.search(r"noise: portable-v1", page.words)
 

@@ -105,6 +105,6 @@ def test_a_run_keeps_its_files_also_behind_links(run, tmp_path):
 
 
 def test_other_files_of_its_directory_are_the_users(run, tmp_path):
-    for name in ("predictions.jsonl", "rescored-countdown-v1.json", "notes/results.json"):
+    for name in ("predictions.jsonl", "rescored-countdown-v2.json", "notes/results.json"):
         assert run_that_owns(run / name) is None
     assert run_that_owns(tmp_path / "results.json") is None

@@ -16,7 +16,7 @@ def artifact(spec):
         scale_map_digest="b" * 64,
         selection_digest="c" * 64,
         heldout_digest="d" * 64,
-        scorer="countdown-v1",
+        scorer="countdown-v2",
     )
     trials = [Trial(0.004, 39, 0.25, provenance), Trial(0.008, 39, 0.5, provenance)]
     return RadiusArtifact.of(grid_document(spec, trials))

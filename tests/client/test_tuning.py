@@ -18,7 +18,7 @@ PROVENANCE = {
     "selection_digest": "c" * 64,
     "heldout_digest": "d" * 64,
     "prompts_digest": "f" * 64,
-    "scorer": "countdown-v1",
+    "scorer": "countdown-v2",
 }
 
 

@@ -76,7 +76,7 @@ def make_grid():
                 seeds=seeds,
                 pool="nested",
                 noise="portable-v1",
-                scorer="countdown-v1",
+                scorer="countdown-v2",
                 max_tokens=None,
                 engine=EngineSpec(),
                 selection=DataSpec(source="s.jsonl"),

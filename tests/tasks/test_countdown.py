@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from modnorm.tasks import get_task
 from modnorm.tasks.countdown import format_score, vote_key
+from modnorm.tasks.countdown_equation import answer_value
 from tests.faults import error_at
 
 TASK = get_task("countdown")
@@ -55,7 +56,7 @@ def test_the_prompt_is_the_papers():
         ("<answer>44+54</answer>", 0.05, None),
         ("<answer>44+44+19+35</answer>", 0.05, None),
         ("<answer>98</answer>", 0.05, None),
-        ("<answer>44+19+35=98</answer>", 0.05, None),
+        ("<answer>44+19+35=98</answer>", 1.05, "98"),
         ("<answer>x=44+19+35</answer>", 0.05, None),
         # Not legal arithmetic.
         ("<answer>44**19**35</answer>", 0.05, None),
@@ -74,10 +75,85 @@ def test_reward_and_vote(completion, reward, vote):
     assert judgement.correct == (vote == "98")
 
 
+@pytest.mark.parametrize(
+    ("answer", "vote"),
+    [
+        # One side uses all numbers, and all sides are equal.
+        ("44 + 19 + 35 = 98", "98"),
+        ("98 = 44 + 19 + 35", "98"),
+        ("44 + 19 + 35 = 98.0", "98"),
+        ("44 + 19 + 35 = 98.", "98"),
+        ("44 + 19 + 35 == 98", "98"),
+        ("44 + 19 + 35\n= 98", "98"),
+        ("44 + 19 + 35 = 63 + 35 = 98", "98"),
+        ("44 + 19 + 35 = 35 + (44 + 19)", "98"),
+        ("44 + 19 - 35 = 28", "28"),
+        ("44 - 19 / 35 = 43.457142857", str(44 - 19 / 35)),
+        # A false or unfinished equation, or one without all numbers.
+        ("44 + 19 + 35 = 99", None),
+        ("44 + 19 - 35 = 98", None),
+        ("98 = 98", None),
+        ("44 + 19 = 63", None),
+        ("44 + 19 = 70", None),
+        ("44 + 19 = 63 + 35 = 98", None),
+        ("44 + 19 + 35 = 98 = 99", None),
+        ("44 + 19 + 35 =", None),
+        ("= 44 + 19 + 35", None),
+        ("44 + 19 + 35 98", None),
+        ("44.0 + 19 + 35", None),
+        ("x = 44 + 19 + 35", None),
+        ("The equation is 44 + 19 + 35 = 98", None),
+        # Notation.
+        ("44 \u00d7 19 \u2212 35 = 801", "801"),
+        ("44 x 19 - 35", "801"),
+        ("44X19-35", "801"),
+        ("44 \u00b7 19 - 35", "801"),
+        (r"44 \times 19 - 35", "801"),
+        (r"44 \cdot 19 - 35", "801"),
+        (r"44 \ast 19 - 35", "801"),
+        ("44 \u00f7 (35 - 19)", "2.75"),
+        (r"44 \div (35 - 19)", "2.75"),
+        ("44 \u2215 (35 - 19)", "2.75"),
+        (r"\frac{44}{35 - 19}", "2.75"),
+        (r"44 \div \frac{35}{19}", str(44 / (35 / 19))),
+        (r"\dfrac{44 + \tfrac{19}{1}}{35}", None),
+        (r"\frac{\frac{44}{19}}{35}", str(44 / 19 / 35)),
+        ("[44 + 19] + {35}", "98"),
+        (r"\left[ \left( 44 + 19 \right) + 35 \right] = 98", "98"),
+        (r"\{44 + 19\} + 35", "98"),
+        ("$44 + 19 + 35 = 98$", "98"),
+        ("$$44 + 19 + 35$$ = $98$", "98"),
+        (r"\(44 + 19 + 35\)", "98"),
+        (r"\[44 + 19 + 35 = 98\]", "98"),
+        (r"$\boxed{44 + 19 + 35 = 98}$", "98"),
+        (r"\boxed{44 + 19 + 35}", "98"),
+        ("**44 + 19 + 35 = 98**", "98"),
+        ("`44+19+35`", "98"),
+        (r"44\,+\;19 + 35", "98"),
+        ("44\u2009+\u00a019 + 35", "98"),
+        ("\uff14\uff14\uff0b19\uff0b35\uff1d98", "98"),
+        # Other operations.
+        ("44^19 + 35", None),
+        (r"\sqrt{44} + 19 + 35", None),
+        ("44! + 19 + 35", None),
+        ("(44)(19) + 35", None),
+        (r"\frac{44}19 + 35", None),
+        (r"\frac{44}{19", None),
+        ("44\u00b2 + 19 + 35", None),
+    ],
+)
+def test_an_equation_counts_if_it_is_true_and_a_side_uses_all_numbers(answer, vote):
+    judgement = TASK.judge(ROW, f"<answer>{answer}</answer>")
+    assert judgement.vote == vote
+    assert judgement.reward == pytest.approx(1.05 if vote == "98" else 0.05)
+    assert PUBLISHED.judge(ROW, f"<answer>{answer}</answer>").vote is None
+
+
 def test_large_numbers_give_reward_and_vote():
     row = TASK.parse({"numbers": [1001, 2], "target": 999})
-    judgement = TASK.judge(row, "<answer>1001-2</answer>")
-    assert (judgement.reward, judgement.vote) == (1.05, "999")
+    for answer in ("1001-2", "1,001 - 2 = 999", r"1{,}001 - 2"):
+        judgement = TASK.judge(row, f"<answer>{answer}</answer>")
+        assert (judgement.reward, judgement.vote) == (1.05, "999")
 
 
 def test_division_by_zero_is_neither_reward_nor_vote():
@@ -87,9 +163,9 @@ def test_division_by_zero_is_neither_reward_nor_vote():
 
 
 def test_values_near_an_integer_vote_for_it():
-    assert vote_key("1/3*3", [1, 3, 3]) == "1"
-    assert vote_key("2/3", [2, 3]) == str(2 / 3)
-    assert vote_key("0-5", [0, 5]) == "-5"
+    assert vote_key(answer_value("1/3*3", [1, 3, 3])) == "1"
+    assert vote_key(answer_value("2/3", [2, 3])) == str(2 / 3)
+    assert vote_key(answer_value("0-5", [0, 5])) == "-5"
 
 
 def test_a_fractional_target_is_met_within_tolerance():

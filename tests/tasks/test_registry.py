@@ -14,7 +14,7 @@ CAPS = {
     "rocstories": 64,
     "uspto50k": 64,
 }
-VERSIONS = {"gsm8k": 2, "math500": 2, "olympiadbench": 2, "uspto50k": 2}
+VERSIONS = {"countdown": 2, "gsm8k": 2, "math500": 2, "olympiadbench": 2, "uspto50k": 2}
 """Default scorers that judged some answers otherwise in an earlier version."""
 
 

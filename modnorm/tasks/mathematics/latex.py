@@ -60,11 +60,16 @@ _COMMAS = re.compile(
 )
 
 
-def clean(answer: str) -> str:
-    """Return an answer without notation that carries no value."""
-    text = answer
+def plain_notation(text: str) -> str:
+    """Return a text without spacing, sizes and dollar signs, with one form of each operator."""
     for pattern, replacement in _REPLACED:
         text = pattern.sub(replacement, text)
+    return text
+
+
+def clean(answer: str) -> str:
+    """Return an answer without notation that carries no value."""
+    text = plain_notation(answer)
     angle = r"\\frac{\\pi}{180}" if _TRIGONOMETRY.search(text) else ""
     text = _DEGREES.sub(angle, text)
     text = " ".join(text.split()).rstrip(" .")
