@@ -1,8 +1,15 @@
-"""Checks of the columns of raw rows, shared by the tasks."""
+"""Checks of the columns of raw rows, shared by the tasks.
+
+Values take one form, whichever file they come from: 98, 98.0 and a decimal of Parquet are one
+number, and in a text column all are `98`.
+"""
 
 import json
+import math
+import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from decimal import Decimal
 from types import MappingProxyType
 
 from modnorm.errors import InvalidInputError
@@ -10,6 +17,7 @@ from modnorm.errors import InvalidInputError
 _FLAGS: Mapping[str, bool] = MappingProxyType(
     {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False, "": False}
 )
+_DECIMAL = re.compile(r"-?[0-9]{1,20}(\.[0-9]{1,20})?")
 _SHOWN = 200
 """Longest list of column names in errors, in characters."""
 
@@ -20,28 +28,54 @@ def quoted(columns: Iterable[str]) -> str:
     return names if len(names) <= _SHOWN else f"{names[:_SHOWN]}..."
 
 
+def whole(value: object) -> object:
+    """Return a number without a fraction, such as 98.0, as an integer; other values unchanged."""
+    if not isinstance(value, float | Decimal) or not math.isfinite(value):
+        return value
+    return int(value) if value == int(value) else float(value)
+
+
+def number(value: object) -> object:
+    """Return `whole` of a number or of its decimal text; other values unchanged."""
+    is_decimal = isinstance(value, str) and _DECIMAL.fullmatch(value.strip())
+    return whole(Decimal(str(value).strip()) if is_decimal else value)
+
+
+def number_text(value: float | Decimal) -> str:
+    """Return a finite number's decimal text, without an exponent and trailing zeros."""
+    text = format(Decimal(repr(value)) if isinstance(value, float) else value, "f")
+    text = text.rstrip("0").rstrip(".") if "." in text else text
+    return "0" if text == "-0" else text
+
+
 def text(raw: Mapping[str, object], column: str) -> str:
-    """Return a text column that a tokenizer can encode.
+    """Return a text column that a tokenizer can encode; a number as its text.
 
     Raises:
         InvalidInputError: the column is missing, blank or no text, or holds half a surrogate pair.
     """
-    value = raw.get(column)
-    if not isinstance(value, str):
+    if _is_missing(raw.get(column)):
         raise InvalidInputError("must be text", field=column)
+    value = optional_text(raw, column)
     if not value.strip():
         raise InvalidInputError("is empty; it must hold text", field=column)
-    return _encodable(value, column)
+    return value
 
 
 def optional_text(raw: Mapping[str, object], column: str) -> str:
-    """Return a text column; "" if it is missing or blank."""
+    """Return a text column, a number as its text; "" if it is missing or blank."""
     value = raw.get(column)
-    if value is None:
+    if _is_missing(value):
         return ""
+    if isinstance(value, int | float | Decimal) and type(value) is not bool:
+        if not math.isfinite(value):
+            raise InvalidInputError("must be finite", field=column)
+        return number_text(value)
     if not isinstance(value, str):
         raise InvalidInputError("must be text", field=column)
-    return _encodable(value, column)
+    if any("\ud800" <= character <= "\udfff" for character in value):
+        raise InvalidInputError("holds half a surrogate pair", field=column)
+    return value
 
 
 def listed(raw: Mapping[str, object], column: str) -> object:
@@ -66,22 +100,20 @@ def texts(raw: Mapping[str, object], column: str) -> list[str]:
 
 
 def flag(raw: Mapping[str, object], column: str) -> bool:
-    """Return a truth value; texts of CSV files, such as `True` or `0`, are read as one.
+    """Return a truth value; 0, 1 and texts of CSV files, such as `True` or `no`, are read as one.
 
     It is False if the column is missing or blank.
 
     Raises:
         InvalidInputError: the column is neither.
     """
-    value = raw.get(column, False)
-    if isinstance(value, str):
-        value = _FLAGS.get(value.strip().lower())
-    if not isinstance(value, bool):
+    value = raw.get(column)
+    key = "" if _is_missing(value) else str(whole(value)).strip().lower()
+    if key not in _FLAGS:
         raise InvalidInputError("must be true or false", field=column)
-    return value
+    return _FLAGS[key]
 
 
-def _encodable(value: str, column: str) -> str:
-    if any("\ud800" <= character <= "\udfff" for character in value):
-        raise InvalidInputError("holds half a surrogate pair", field=column)
-    return value
+def _is_missing(value: object) -> bool:
+    """Whether a value is null; tables write NaN for it."""
+    return value is None or (isinstance(value, float | Decimal) and math.isnan(value))

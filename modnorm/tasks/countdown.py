@@ -41,7 +41,6 @@ _PROMPT = re.compile(
     r"Using the numbers \[(?P<numbers>\d{1,10}(?:, \d{1,10}){0,63})\], "
     r"create an equation that equals (?P<target>-?\d{1,20}(?:\.\d{1,20})?)\. "
 )
-_DECIMAL = re.compile(r"-?[0-9]{1,20}(\.[0-9]{1,20})?")
 
 
 class Countdown:
@@ -58,12 +57,13 @@ class Countdown:
         Raises:
             InvalidInputError: a column is missing or malformed.
         """
-        numbers = columns.listed(raw, "numbers")
-        if not isinstance(numbers, list) or not numbers or not all(map(_is_number, numbers)):
+        listed = columns.listed(raw, "numbers")
+        numbers = list(map(columns.whole, listed)) if isinstance(listed, list) else []
+        if not numbers or not all(map(_is_number, numbers)):
             raise InvalidInputError(
                 f"must be a list of integers from 0 to {MAX_NUMBER}", field="numbers"
             )
-        return {"numbers": list(numbers), "target": _target(raw.get("target"))}
+        return {"numbers": numbers, "target": _target(raw.get("target"))}
 
     def parse_question(self, raw: Mapping[str, object]) -> Row:
         """Check the columns of `parse`: the target is part of the question."""
@@ -87,7 +87,8 @@ class Countdown:
 
     def messages(self, row: Row) -> tuple[Message, ...]:
         """Return the paper's prompt (app. "Prompt Templates")."""
-        text = USER.format(numbers=_numbers(row), target=row["target"])
+        target = columns.number_text(_target_of(row))
+        text = USER.format(numbers=_numbers(row), target=target)
         return Message("system", SYSTEM), Message("user", text)
 
     def judge(self, row: Row, completion: str) -> Judgement:
@@ -98,7 +99,7 @@ class Countdown:
 
     def gold(self, row: Row) -> str:
         """Return the target."""
-        return str(row["target"])
+        return columns.number_text(_target_of(row))
 
     def metric(self, rows: Sequence[Row], correct: Sequence[bool]) -> float:
         """Numeric-answer accuracy."""
@@ -177,8 +178,7 @@ def _is_number(value: object) -> bool:
 
 
 def _target(value: object) -> Number:
-    if isinstance(value, str) and _DECIMAL.fullmatch(value):
-        value = float(value) if "." in value else int(value)
+    value = columns.number(value)
     if type(value) not in {int, float} or not abs(cast("Number", value)) <= MAX_NUMBER:
         raise InvalidInputError(
             f"must be a number of at most {MAX_NUMBER} in absolute value", field="target"

@@ -7,10 +7,8 @@ results.
 
 import hashlib
 import json
-import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from decimal import Decimal
 from pathlib import Path
 from types import MappingProxyType
 
@@ -179,8 +177,4 @@ def carry_declaration(spec: ExperimentSpec) -> ExperimentSpec:
 
 def _cell(raw: Mapping[str, object], column: str) -> str:
     value = raw.get(column)
-    if type(value) is int:
-        return str(value)
-    if type(value) is float and math.isfinite(value):
-        return format(Decimal(repr(value)), "f")
-    return columns.text(raw, column)
+    return str(value) if isinstance(value, bool) else columns.text(raw, column)

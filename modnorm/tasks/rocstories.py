@@ -82,13 +82,14 @@ class RocStories:
         if "sentence1" in raw:
             return _shuffled(raw)
         sentences = _sentences(raw)
-        order = columns.listed(raw, "gold_order")
-        if not isinstance(order, list) or not _is_order(order):
+        listed = columns.listed(raw, "gold_order")
+        order = list(map(columns.whole, listed)) if isinstance(listed, list) else []
+        if not _is_order(order):
             raise InvalidInputError("must be the numbers 0 to 4 in some order", field="gold_order")
         return {
             "title": columns.optional_text(raw, "title"),
             "shuffled_sentences": sentences,
-            "gold_order": list(order),
+            "gold_order": order,
         }
 
     def parse_question(self, raw: Mapping[str, object]) -> Row:

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -11,6 +12,7 @@ from types import MappingProxyType
 from typing import NoReturn, cast
 
 from modnorm.errors import InvalidInputError
+from modnorm.tasks.columns import number_text
 
 Raw = Mapping[str, object]
 RawRow = tuple[str, Raw]
@@ -164,14 +166,15 @@ def decode_row(text: str | bytes, place: str, *, field: str) -> Raw:
     Raises:
         InvalidInputError: the text is no JSON object; the message names the place.
     """
-    remedy = "write each row as one JSON object"
-    return _columns(_decode(text, place, field, remedy), place, field)
+    remedy = "write each row as one JSON object in a line; a file of one list is named .json"
+    return _columns(_decode(text, place, field, remedy), place, field, remedy)
 
 
 def _read_json(path: Path, source: str, field: str) -> Iterator[RawRow]:
-    rows = _decode(path.read_bytes(), source, field)
+    remedy = "write one list of rows; a file with one row a line is named .jsonl"
+    rows = _decode(path.read_bytes(), source, field, remedy)
     if not isinstance(rows, list):
-        raise InvalidInputError(f"{source} is not a JSON list of rows", field=field)
+        raise InvalidInputError(f"{source} is not a JSON list of rows", field=field, remedy=remedy)
     for number, row in enumerate(rows, 1):
         place = f"row {number}"
         yield place, _columns(row, f"{source}, {place}", field)
@@ -194,7 +197,10 @@ def _read_parquet(path: Path, source: str, field: str) -> Iterator[RawRow]:
 
 
 def _read_csv(path: Path, source: str, field: str) -> Iterator[RawRow]:
-    """Yield one row a record; the first line names the columns, which are texts."""
+    """Yield one row a record; the first line names the columns, which are texts.
+
+    A column of floats writes 98 as `98.0`; it becomes `98`, as other formats' numbers do.
+    """
     try:
         with path.open(encoding="utf-8-sig", newline="") as lines:
             reader = csv.DictReader(lines, strict=True)
@@ -205,7 +211,7 @@ def _read_csv(path: Path, source: str, field: str) -> Iterator[RawRow]:
                     raise InvalidInputError(
                         f"{source}, {place}: not as many columns as the first line", field=field
                     )
-                yield place, cast("Raw", row)
+                yield place, {name: _cell(value) for name, value in row.items()}
     except UnicodeDecodeError as error:
         raise InvalidInputError(
             f"{source} is no UTF-8 text: {error}", field=field, remedy="save it as UTF-8"
@@ -214,6 +220,15 @@ def _read_csv(path: Path, source: str, field: str) -> Iterator[RawRow]:
         raise InvalidInputError(
             f"{source} is no readable CSV file: {error}", field=field
         ) from error
+
+
+def _cell(text: str) -> str:
+    """Return a cell; a text that a float would be written as, in the form of numbers."""
+    with suppress(ValueError):
+        value = float(text)
+        if math.isfinite(value) and repr(value) == text:
+            return number_text(value)
+    return text
 
 
 def _check_heading(names: Sequence[str], source: str, field: str) -> None:
@@ -253,9 +268,9 @@ def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no JSON value")
 
 
-def _columns(row: object, place: str, field: str) -> Raw:
+def _columns(row: object, place: str, field: str, remedy: str | None = None) -> Raw:
     if not isinstance(row, dict):
-        raise InvalidInputError(f"{place}: not a JSON object", field=field)
+        raise InvalidInputError(f"{place}: not a JSON object", field=field, remedy=remedy)
     return cast("dict[str, object]", row)
 
 

@@ -148,7 +148,7 @@ def _reaction(raw: Mapping[str, object]) -> str:
 
 
 def _class(value: object) -> int:
-    number = int(value) if isinstance(value, str) and re.fullmatch(r"\d{1,2}", value) else value
+    number = columns.number(value)
     if type(number) is not int or not 1 <= number <= CLASSES:
         raise InvalidInputError(f"must be a class from 1 to {CLASSES}", field="class")
     return number

@@ -1,4 +1,6 @@
+import json
 import re
+from decimal import Decimal
 
 import pytest
 from hypothesis import given
@@ -7,6 +9,7 @@ from hypothesis import strategies as st
 from modnorm.tasks import get_task
 from modnorm.tasks.countdown import format_score, vote_key
 from modnorm.tasks.countdown_equation import answer_value
+from modnorm.tasks.questions import prompt_question
 from tests.faults import error_at
 
 TASK = get_task("countdown")
@@ -225,6 +228,7 @@ def test_hostile_completions_get_no_vote(completion):
         ({"numbers": [44, "19"], "target": 98}, "numbers"),
         ({"numbers": [44, True], "target": 98}, "numbers"),
         ({"numbers": [44, -1], "target": 98}, "numbers"),
+        ({"numbers": [44, 1.5], "target": 98}, "numbers"),
         ({"numbers": [44, 10**10], "target": 98}, "numbers"),
         ({"numbers": [44]}, "target"),
         ({"numbers": [44], "target": "many"}, "target"),
@@ -238,6 +242,22 @@ def test_hostile_completions_get_no_vote(completion):
 def test_malformed_rows_name_their_column(raw, column):
     with error_at(column):
         TASK.parse(raw)
+
+
+@pytest.mark.parametrize(
+    ("target", "number", "shown"),
+    [
+        *((98.0, 98, "98"), ("98.0", 98, "98"), (" 98", 98, "98"), (Decimal("98.00"), 98, "98")),
+        *(("27.40", 27.4, "27.4"), (Decimal("27.40"), 27.4, "27.4"), (-0.0, 0, "0")),
+        (1e-5, 1e-5, "0.00001"),
+    ],
+)
+def test_a_target_has_one_form_in_row_and_prompt(target, number, shown):
+    row = TASK.parse({"numbers": [44.0, Decimal(19)], "target": target})
+    assert json.dumps(row) == json.dumps({"numbers": [44, 19], "target": number})
+    prompt = TASK.messages(row)[1].content
+    assert f"numbers [44, 19], create an equation that equals {shown}. " in prompt
+    assert prompt_question(TASK, prompt) == row
 
 
 def test_a_parsed_row_parses_to_itself():

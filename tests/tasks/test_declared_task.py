@@ -91,7 +91,7 @@ def test_numbers_in_columns_become_text(declare):
 
 
 @pytest.mark.parametrize(
-    ("number", "text"), [(5.0, "5.0"), (0.00001, "0.00001"), (-1e16, "-10000000000000000")]
+    ("number", "text"), [(5.0, "5"), (0.00001, "0.00001"), (-1e16, "-10000000000000000")]
 )
 def test_a_number_is_written_without_an_exponent(declare, number, text):
     task = load_task(declare(compare="number"))

@@ -109,7 +109,8 @@ def test_the_metric_is_accuracy():
         ({"question": " ", "answer": "#### 1"}, "question"),
         ({"question": "\ud800?", "answer": "#### 1"}, "question"),
         ({"question": "How many?"}, "answer"),
-        ({"question": "How many?", "answer": 18}, "answer"),
+        ({"question": "How many?", "answer": None}, "answer"),
+        ({"question": "How many?", "answer": True}, "answer"),
         ({"question": "How many?", "answer": "many"}, "answer"),
     ],
 )

@@ -118,13 +118,13 @@ def test_the_metric_is_accuracy(name):
     ("name", "raw", "column"),
     [
         ("math500", {"answer": "5"}, "problem"),
-        ("math500", {"problem": "p", "answer": 5}, "answer"),
+        ("math500", {"problem": "p", "answer": [5]}, "answer"),
         ("olympiadbench", {"final_answer": ["5"]}, "question"),
         ("olympiadbench", {"question": "q", "final_answer": []}, "final_answer"),
         ("olympiadbench", {"question": "q", "final_answer": "5"}, "final_answer"),
         (
             "olympiadbench",
-            {"question": "q", "final_answer": ["5"], "is_multiple_answer": 1},
+            {"question": "q", "final_answer": ["5"], "is_multiple_answer": 2},
             "is_multiple_answer",
         ),
     ],

@@ -49,6 +49,13 @@ def test_a_question_with_another_right_answer_is_shared():
     assert count_shared_prompts(TASK, choosing, heldout) == 1
 
 
+def test_rows_of_a_spreadsheet_are_shared_with_those_of_json():
+    task = get_task("countdown")
+    sheet = task.parse({"numbers": "[44.0, 19.0, 35.0]", "target": "98.0"})
+    row = task.parse({"numbers": [44, 19, 35], "target": 98})
+    assert count_shared_prompts(task, [sheet], [row]) == 1
+
+
 def test_a_task_that_raises_is_named():
     with pytest.raises(InvalidInputError, match="task gsm8k, row 0: KeyError"):
         count_shared_prompts(TASK, [{}], [{}])

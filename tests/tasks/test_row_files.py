@@ -1,3 +1,7 @@
+import csv
+import json
+from pathlib import Path
+
 import pyarrow as pa
 import pytest
 from pyarrow.parquet import write_table
@@ -6,6 +10,7 @@ from modnorm.errors import InvalidInputError
 from modnorm.tasks import columns, get_task
 from modnorm.tasks.questions import parse_question
 from modnorm.tasks.row_files import read_file
+from modnorm.tasks.rows import rows_digest
 from tests.faults import error_at
 
 
@@ -44,6 +49,10 @@ def test_broken_csv_is_refused_by_line(tmp_path, content, fault):
     [
         ("rows.jsonl", '{"a": 1}\n{"a": 2\n', "line 2: .*: Expecting ',' delimiter: column 8"),
         ("rows.json", '[{"a": 1},\n{"a": 2]', "Expecting ',' delimiter: line 2 column 8"),
+        ("rows.json", '{"a": 1}\n{"a": 2}', r"Extra data.*one row a line is named \.jsonl"),
+        ("rows.json", '{"a": 1}', r"not a JSON list.*one row a line is named \.jsonl"),
+        ("rows.jsonl", '[{"a": 1}]', r"line 1: not a JSON object.*one list is named \.json"),
+        ("rows.jsonl", '[\n{"a": 1}\n]', r"line 1: .*one list is named \.json"),
     ],
 )
 def test_broken_json_is_refused_at_one_place(tmp_path, name, content, fault):
@@ -87,6 +96,104 @@ def test_json_of_another_encoding_is_refused_like_csv(tmp_path, encoding, name):
     assert [row for _, row in read(path)] == [{"a": 1}]
 
 
+CAPITALS = Path(__file__).parents[2] / "examples" / "my-task.yaml"
+
+
+def write(path, rows):
+    """Write rows as the libraries of each format do."""
+    if path.suffix == ".csv":
+        cells = [{key: _cell(value) for key, value in row.items()} for row in rows]
+        with path.open("w", newline="") as file:
+            writer = csv.DictWriter(file, rows[0])
+            writer.writeheader()
+            writer.writerows(cells)
+    elif path.suffix == ".parquet":
+        write_table(pa.Table.from_pylist(rows), path)
+    else:
+        lines = list(map(json.dumps, rows))
+        path.write_text("\n".join(lines) if path.suffix == ".jsonl" else f"[{','.join(lines)}]")
+
+
+def _cell(value):
+    return json.dumps(value) if isinstance(value, list) else "" if value is None else str(value)
+
+
+@pytest.mark.parametrize("name", ["rows.jsonl", "rows.json", "rows.csv", "rows.parquet"])
+@pytest.mark.parametrize(
+    ("task", "written", "parsed"),
+    [
+        (
+            "countdown",
+            {"numbers": [44.0, 19.0, 35.0], "target": 98.0},
+            {"numbers": [44, 19, 35], "target": 98},
+        ),
+        (
+            "countdown",
+            {"numbers": [98, 47], "target": 27.4},
+            {"numbers": [98, 47], "target": 27.4},
+        ),
+        ("gsm8k", {"question": "q", "answer": 18}, {"question": "q", "answer": "18"}),
+        ("gsm8k", {"question": "q", "answer": 18.0}, {"question": "q", "answer": "18"}),
+        ("math500", {"problem": "p", "answer": 18}, {"problem": "p", "answer": "18"}),
+        ("math500", {"problem": "p", "answer": 18.0}, {"problem": "p", "answer": "18"}),
+        ("math500", {"problem": "p", "answer": 2.5}, {"problem": "p", "answer": "2.5"}),
+        (
+            "olympiadbench",
+            {"question": "q", "final_answer": [18.0], "is_multiple_answer": None},
+            {"question": "q", "final_answer": ["18"], "is_multiple_answer": False},
+        ),
+        (
+            "olympiadbench",
+            {"question": "q", "final_answer": [18], "is_multiple_answer": 1.0},
+            {"question": "q", "final_answer": ["18"], "is_multiple_answer": True},
+        ),
+        ("uspto50k", {"rxn_smiles": "C>>N", "class": 8.0}, {"rxn_smiles": "C>>N", "class": 8}),
+        (
+            "rocstories",
+            {
+                "title": 1984.0,
+                "shuffled_sentences": list("abcde"),
+                "gold_order": [1.0, 0.0, 4.0, 2.0, 3.0],
+            },
+            {
+                "title": "1984",
+                "shuffled_sentences": list("abcde"),
+                "gold_order": [1, 0, 4, 2, 3],
+            },
+        ),
+        (str(CAPITALS), {"country": 98.0, "capital": 5}, {"country": "98", "capital": "5"}),
+        (
+            str(CAPITALS),
+            {"country": 1e-7, "capital": True},
+            {"country": "0.0000001", "capital": "True"},
+        ),
+    ],
+)
+def test_values_take_one_form_in_every_format(tmp_path, task, written, parsed, name):
+    path = tmp_path / name
+    write(path, [written])
+    ((_, raw),) = read(path)
+    row = get_task(task).parse(raw)
+    assert rows_digest([row]) == rows_digest([parsed])
+
+
+def test_a_story_is_shuffled_alike_whatever_the_form_of_its_id():
+    story = {"storytitle": "t", **{f"sentence{place}": str(place) for place in range(1, 6)}}
+    parse = get_task("rocstories").parse
+    assert (
+        parse({**story, "storyid": 7.0})
+        == parse({**story, "storyid": 7})
+        == parse({**story, "storyid": "7"})
+    )
+
+
+@pytest.mark.parametrize("cell", ["98", "007", "3.10", "1e5", "nan", "1_0.0", " 2.0", "-"])
+def test_a_text_that_no_float_is_written_as_stays(tmp_path, cell):
+    path = tmp_path / "rows.csv"
+    path.write_text(f"a,b\n{cell},x\n")
+    assert read(path) == [("line 2", {"a": cell, "b": "x"})]
+
+
 def test_lists_in_csv_are_those_of_json(tmp_path):
     path = tmp_path / "rows.csv"
     path.write_text('numbers,target\n"[44, 19, 35]",98\n', encoding="utf-8")
@@ -114,7 +221,14 @@ def test_truth_values_in_csv_are_those_of_json(tmp_path, cell, is_multiple):
     assert parse_question(task, raw, "row 1")["is_multiple_answer"] is is_multiple
 
 
-@pytest.mark.parametrize("value", ["maybe", "2", 1, 0, None, ["true"]])
+@pytest.mark.parametrize(
+    ("value", "is_multiple"), [(1, True), (0.0, False), (None, False), (float("nan"), False)]
+)
+def test_truth_values_may_be_numbers_or_null(value, is_multiple):
+    assert columns.flag({"is_multiple_answer": value}, "is_multiple_answer") is is_multiple
+
+
+@pytest.mark.parametrize("value", ["maybe", "2", 2, 0.5, ["true"]])
 def test_other_values_are_no_truth_values(value):
     with error_at("is_multiple_answer", "must be true or false"):
         columns.flag({"is_multiple_answer": value}, "is_multiple_answer")
