@@ -19,7 +19,7 @@ _DIGEST = re.compile("[0-9a-f]{64}")
 _PATH_ERRORS = frozenset(
     {
         *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.EEXIST),
-        *(errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG),
+        *(errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOLCK),
     }
 )
 """Errors that another path does not have."""

@@ -1,16 +1,15 @@
 """The directory of a run: its lock, and the spec that it belongs to."""
 
-import fcntl
 import hashlib
 import json
+import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
-from modnorm.errors import ConflictError, PreconditionError
+from modnorm.errors import ConflictError, InvalidInputError, PreconditionError
 from modnorm.files import encode_json, partial_path, read_fault, write_fault, write_file
+from modnorm.locks import is_locked, locked, require_locks
 from modnorm.spec import ExperimentSpec
 from modnorm.spec.differences import differences
 
@@ -117,42 +116,37 @@ def hold(path: Path) -> Iterator[None]:
     """Make a directory and keep it for this process; remove it if it was new and stays empty.
 
     Raises:
-        InvalidInputError: it cannot be written.
+        InvalidInputError: it cannot be written or locked.
         UnavailableError: the disk is full or broken.
         PreconditionError: another process works there.
     """
-    is_new = not path.exists()
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(lock_file(path), timeout=_LOCK_SECONDS)
-        lock.acquire()
-    except Timeout as error:
-        raise PreconditionError(
-            f"another process works on {path}", field="out", remedy="wait for it to end"
-        ) from error
-    except OSError as error:
-        raise write_fault(path, error) from error
-    try:
-        yield
-    finally:
+    is_new, began = not path.exists(), time.monotonic()
+
+    def poll() -> None:
+        if time.monotonic() - began > _LOCK_SECONDS:
+            raise PreconditionError(
+                f"another process works on {path}", field="out", remedy="wait for it to end"
+            )
+
+    with ExitStack() as stack:
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            require_locks(path, "out")
+            stack.enter_context(locked(lock_file(path), poll))
+        except OSError as error:
+            raise write_fault(path, error) from error
+        except InvalidInputError:
+            if is_new:
+                path.rmdir()
+            raise
         if is_new:
-            _remove_empty(path)
-        lock.release()
+            stack.callback(_remove_empty, path)
+        yield
 
 
 def is_held(directory: Path) -> bool:
     """Return whether a process works on a directory, which may be read-only here."""
-    try:
-        file = lock_file(directory).open("rb")
-    except FileNotFoundError:
-        return False
-    with file:
-        try:
-            # A process that works on the directory holds the exclusive lock.
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-    return False
+    return is_locked(lock_file(directory))
 
 
 def _remove_empty(path: Path) -> None:

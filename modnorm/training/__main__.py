@@ -8,9 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TextIO
 
-from filelock import FileLock
-
 from modnorm.errors import ModnormError
+from modnorm.locks import locked
 from modnorm.training.job import LOCK, TrainingJob, TrainingProgress
 
 
@@ -32,7 +31,7 @@ def main() -> None:
             torch.set_num_threads(job.threads)
         job.directory.mkdir(parents=True, exist_ok=True)
         # The child of a killed trainer may not have ended yet.
-        with FileLock(job.directory / LOCK):
+        with locked(job.directory / LOCK):
             outcome = train(job, on_progress=lambda progress: _send_progress(pipe, progress))
     except Exception as error:
         _send(pipe, {"error": _fault(error)})

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Annotated, Self
 
 import yaml
-from filelock import FileLock
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from modnorm.errors import (
@@ -27,6 +26,7 @@ from modnorm.errors import (
     UnauthenticatedError,
 )
 from modnorm.files import MAX_YAML_BYTES, read_text, replaced_file
+from modnorm.locks import locked
 from modnorm.spec import read_yaml
 from modnorm.spec.fault_messages import plain_words
 from modnorm.wire.roles import DEFAULT_TENANT, Role
@@ -219,7 +219,7 @@ def revoke_token(path: Path, name: str) -> None:
 def _changing(path: Path) -> Iterator[None]:
     """Lock a file for one process at a time."""
     try:
-        with FileLock(path.with_name(f".{path.name}.lock")):
+        with locked(path.with_name(f".{path.name}.lock")):
             yield
     except OSError as error:
         raise _bad_file(path, error.strerror or "cannot be written") from error

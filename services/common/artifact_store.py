@@ -13,13 +13,13 @@ import logging
 import os
 import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from uuid import uuid4
 
 from modnorm.errors import UnavailableError
 from modnorm.files import is_digest, replaced_file
-from services.common.file_lock import hold
+from modnorm.locks import locked
 
 _KEY_CONTENT = re.compile(b"[0-9a-f]{64}")
 
@@ -70,13 +70,11 @@ class ArtifactStore:
             UnavailableError: the disk is full, for example.
         """
         path = self._root / "locks" / key
-        with self._outages():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            lock = hold(path, check)
-        try:
+        with ExitStack() as stack:
+            with self._outages():
+                path.parent.mkdir(parents=True, exist_ok=True)
+                stack.enter_context(locked(path, check))
             yield
-        finally:
-            lock.release()
 
     @contextmanager
     def _outages(self) -> Iterator[None]:

@@ -9,11 +9,11 @@ import grpc
 import grpc.aio
 
 from modnorm.errors import InvalidInputError, NotFoundError, UnavailableError
+from modnorm.locks import locked
 from modnorm.v1 import models_pb2
 from modnorm.v1.models_pb2_grpc import ModelServiceStub
 from modnorm.wire.channel import Metadata
 from modnorm.wire.status import from_rpc_error
-from services.common.file_lock import hold
 from services.common.students import StudentFile, Students, list_files
 
 CHUNK_BYTES = 2**20
@@ -32,11 +32,8 @@ def fetch_student(stub: ModelServiceStub, digest: str, students: Students) -> Pa
     present = students.path(digest)
     if present is not None:
         return present
-    lock = hold(students.lock_file(digest), _no_poll)
-    try:
+    with locked(students.lock_file(digest)):
         return students.path(digest) or _download(stub, digest, students)
-    finally:
-        lock.release()
 
 
 def send_student(stub: ModelServiceStub, directory: Path, digest: str) -> None:
@@ -135,10 +132,6 @@ async def _upload_async(
     parts = _upload(digest, file, path)
     while (part := await asyncio.to_thread(next, parts, None)) is not None:
         yield part
-
-
-def _no_poll() -> None:
-    """Wait for the lock without a limit: the other download ends by itself."""
 
 
 @contextmanager

@@ -1,8 +1,8 @@
 """Cache of the one loaded model, kept between jobs and experiments."""
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,11 +18,11 @@ from modnorm.engines import (
     load_engine,
 )
 from modnorm.errors import IncompatibleError, ModnormError
+from modnorm.locks import locked
 from modnorm.tasks import Task
 from modnorm.tasks.task_errors import render_prompts
 from modnorm.v1 import evaluation_pb2 as messages
 from services.common.bounded_dict import BoundedDict
-from services.common.file_lock import hold
 from services.evaluator.artifact_cache import KEPT, ArtifactCache
 from services.evaluator.draft_sources import DraftSources
 from services.evaluator.replay_canary import replay
@@ -152,7 +152,9 @@ class ModelCache:
             self.close()
             logger.info("loading a model", extra=names)
             import_engine(job.engine.name, key.settings)
-            with self._exclusive(poll):
+            # The workers of one GPU load one after the other.
+            lock = self._loading.lock
+            with locked(lock, poll) if lock else nullcontext():
                 engine = self._loading.load(job.engine.name, checkpoint, key.settings)
         self._loaded = LoadedModel(key, checkpoint, engine, self._artifacts)
         return self._loaded
@@ -198,13 +200,3 @@ class ModelCache:
                 remedy="give evaluators the model files that the experiment was submitted with",
             )
         return checkpoint
-
-    @contextmanager
-    def _exclusive(self, poll: Callable[[], None]) -> Iterator[None]:
-        """Let the workers of one GPU load one after the other."""
-        lock = hold(self._loading.lock, poll) if self._loading.lock else None
-        try:
-            yield
-        finally:
-            if lock is not None:
-                lock.release()

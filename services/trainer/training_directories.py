@@ -11,11 +11,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from modnorm.files import encode_json
+from modnorm.locks import UNSUPPORTED
 from modnorm.v1 import evaluation_pb2 as messages
 
 KEPT_SECONDS = 14 * 86_400.0
 """Age of an untouched training that is removed: its distillation was cancelled, for example."""
-_NO_LOCKS = frozenset({errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK, errno.EBADF})
+_NO_LOCKS = UNSUPPORTED | {errno.EBADF}
 """Errors of file systems that lock no directories. NFS locks only what is open for writing."""
 
 
