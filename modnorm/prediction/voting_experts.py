@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from modnorm.engines.protocol import Completion, Engine, Finish, GenerationLimits, OnTokens
 from modnorm.prediction.ensemble_definition import EnsembleDefinition, Expert
@@ -19,6 +19,8 @@ class Questions:
     """None where no vote is wanted."""
     prompts: Sequence[Sequence[int]]
     """Token ids of each prompt."""
+    stops: Sequence[Sequence[str]] = ()
+    """Texts that end the completion of each question; none without an entry."""
 
 
 class VotingExperts:
@@ -89,7 +91,23 @@ class VotingExperts:
         ):
             for completion in completions:
                 row = asked[completion.index]
-                yield row, expert_answer(expert, self._task, questions.rows[row], completion)
+                stops = questions.stops[row] if questions.stops else ()
+                stopped = stop_at(completion, stops)
+                yield row, expert_answer(expert, self._task, questions.rows[row], stopped)
+
+
+def stop_at(completion: Completion, stops: Sequence[str]) -> Completion:
+    """Return a completion up to the first of some texts; its tokens are those generated."""
+    text = text_before(completion.text, stops)
+    if text == completion.text:
+        return completion
+    return replace(completion, text=text, finish=Finish.STOP)
+
+
+def text_before(text: str, stops: Sequence[str]) -> str:
+    """Return a text up to the first of some texts; the whole text without one."""
+    places = [place for place in map(text.find, stops) if place >= 0]
+    return text[: min(places)] if places else text
 
 
 def expert_answer(

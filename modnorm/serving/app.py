@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -37,8 +37,9 @@ _POLL_SECONDS = 1.0
 _PLAIN = "text/plain; version=0.0.4"
 
 T = TypeVar("T")
-Pieces = AsyncGenerator[str | Prediction]
-"""Pieces of a text that streams, then the prediction."""
+Piece = tuple[int, str | Prediction]
+"""Index of a question, and a piece of its text or at the end the prediction."""
+Pieces = AsyncGenerator[Piece]
 Handler = Callable[[Request], Awaitable[Response]]
 
 
@@ -134,29 +135,46 @@ class _Endpoints:
 
     async def _answer(self, request: Request, kind: type[Body]) -> Response:
         body = parse_body(kind, await _read_body(request))
-        question = await self._question(body)
-        reply, pieces = Reply(body, question), self._pieces(question)
+        questions = await self._questions(body)
+        reply = Reply(body, questions)
         if not body.stream:
-            return JSONResponse(
-                reply.document(await _while_connected(request, _prediction(pieces)))
-            )
+            answers = await _while_connected(request, self._predictions(questions))
+            return JSONResponse(reply.document(answers))
+        pieces = self._pieces(questions)
         first = await _while_connected(request, anext(pieces))
         return StreamingResponse(_events(reply, first, pieces), media_type="text/event-stream")
 
-    async def _question(self, body: Body) -> Question:
-        """Return the question of a request, encoded within the limit of the server."""
+    async def _questions(self, body: Body) -> Sequence[Question]:
+        """Return the questions of a request, encoded within the limit of the server."""
         loop, ensemble = asyncio.get_running_loop(), self._server.ensemble
         with self._server.limit.place():
-            return await loop.run_in_executor(self._encoding, ensemble.question, body)
+            return await loop.run_in_executor(self._encoding, ensemble.questions, body)
 
-    async def _pieces(self, question: Question) -> Pieces:
-        """Yield the answer's pieces within the limit of the server."""
+    async def _predictions(self, questions: Sequence[Question]) -> Sequence[Prediction]:
+        """Return the answers to questions that wait together, within the limit of the server."""
         with self._server.limit.place():
-            async with aclosing(self._server.answering.answer(question)) as pieces:
-                async for piece in pieces:
-                    if isinstance(piece, Prediction):
-                        self._server.metrics.count_answer(piece)
-                    yield piece
+            asking = [asyncio.ensure_future(_last(self._answers(each))) for each in questions]
+            try:
+                return [await each for each in asking]
+            finally:
+                for each in asking:
+                    each.cancel()
+
+    async def _pieces(self, questions: Sequence[Question]) -> Pieces:
+        """Yield the pieces of one answer after another within the limit of the server."""
+        with self._server.limit.place():
+            for index, question in enumerate(questions):
+                async with aclosing(self._answers(question)) as pieces:
+                    async for piece in pieces:
+                        yield index, piece
+
+    async def _answers(self, question: Question) -> AsyncGenerator[str | Prediction]:
+        """Yield the pieces of an answer, and count it."""
+        async with aclosing(self._server.answering.answer(question)) as pieces:
+            async for piece in pieces:
+                if isinstance(piece, Prediction):
+                    self._server.metrics.count_answer(piece)
+                yield piece
 
     def _model(self, name: str) -> dict[str, object]:
         experts = self._server.ensemble.models[name].indices
@@ -211,22 +229,22 @@ async def _while_connected(request: Request, work: Awaitable[T]) -> T:
         task.cancel()
 
 
-async def _prediction(pieces: Pieces) -> Prediction:
-    """Return the last piece."""
+async def _last(pieces: AsyncGenerator[str | Prediction]) -> Prediction:
+    """Return the last piece of an answer."""
     async with aclosing(pieces):
         while not isinstance(piece := await anext(pieces), Prediction):
             pass
     return piece
 
 
-async def _events(reply: Reply, first: str | Prediction, pieces: Pieces) -> AsyncGenerator[bytes]:
+async def _events(reply: Reply, first: Piece, pieces: Pieces) -> AsyncGenerator[bytes]:
     """Yield the events of a stream; an error becomes its last event."""
-    for event in reply.events(first):
+    for event in reply.events(*first):
         yield event
     async with aclosing(pieces):
         try:
             async for piece in pieces:
-                for event in reply.events(piece):
+                for event in reply.events(*piece):
                     yield event
         except ModnormError as error:
             logger.warning("a stream failed: %s", error)

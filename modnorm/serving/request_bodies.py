@@ -1,31 +1,75 @@
-"""Bodies of requests, as OpenAI's API defines them."""
+"""Bodies of requests, as OpenAI's API defines them.
+
+The fields below are the table of what is accepted. A field without effect on a greedy answer takes
+any value of its type. A field whose effect is not supported takes only its neutral values, and is
+refused by name otherwise.
+"""
 
 import json
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Literal, TypeGuard, TypeVar
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    ValidationError,
+    model_validator,
+)
 
 from modnorm.serving.api_errors import invalid
 from modnorm.spec.fault_messages import plain_faults
+from modnorm.spec.section import field_fault
 
-_GREEDY = "decoding is greedy: leave it out, or set it to {}"
-_UNSUPPORTED = "is not supported: leave it out, or set it to {}"
+MOST_PROMPTS = 256
+"""Most prompts of one request."""
+_GREEDY = "decoding is greedy: leave it out, or set it to"
+_UNSUPPORTED = "is not supported: leave it out, or set it to"
 BodyT = TypeVar("BodyT", bound="Body")
+Prompt = str | list[int]
+"""A text or token ids."""
 
 
-def _only(neutral: float, reason: str = _GREEDY) -> AfterValidator:
-    def check(value: float | None) -> float | None:
-        if value not in {None, neutral}:
-            raise ValueError(reason.format(json.dumps(neutral)))
-        return value
+def _only(*neutral: object, reason: str = _UNSUPPORTED) -> AfterValidator:
+    """Return a validator of a field that is null or has a value without effect."""
+
+    def check(value: object) -> object:
+        # 0 and false are equal in Python.
+        same = [each for each in neutral if each == value and type(each) is not bool]
+        if value is None or same or any(value is each for each in neutral):
+            return value
+        raise ValueError(f"{reason} {json.dumps(neutral[0] if neutral else None)}")
 
     return AfterValidator(check)
 
 
-def _none_or_empty(value: object) -> object:
-    if value:
-        raise ValueError(_UNSUPPORTED.format("null"))
-    return value
+def _off() -> AfterValidator:
+    return _only(False)  # noqa: FBT003 - the neutral value itself
+
+
+def _as_stops(value: object) -> tuple[str, ...]:
+    stops = [value] if isinstance(value, str) else [] if value is None else value
+    if not isinstance(stops, list) or not all(isinstance(each, str) for each in stops):
+        raise ValueError("must be a text or a list of texts")
+    return tuple(filter(None, stops))
+
+
+def _as_prompts(value: object) -> list[Prompt]:
+    if value is None:
+        return []
+    given = value if isinstance(value, list) and not _is_tokens(value) else [value]
+    prompts: list[Prompt] = [each for each in given if isinstance(each, str) or _is_tokens(each)]
+    if len(prompts) < len(given):
+        raise ValueError("must be a text, token ids, or a list of texts or of token ids")
+    if len(prompts) > MOST_PROMPTS:
+        raise ValueError(f"must have at most {MOST_PROMPTS} prompts")
+    return prompts
+
+
+def _is_tokens(value: object) -> TypeGuard[list[int]]:
+    return isinstance(value, list) and bool(value) and all(type(each) is int for each in value)
 
 
 class TextPart(BaseModel):
@@ -44,7 +88,7 @@ def _as_parts(content: object) -> object:
 
 
 class ChatMessage(BaseModel):
-    """One message of a conversation."""
+    """One message of a conversation, also one that a server sent."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -52,11 +96,26 @@ class ChatMessage(BaseModel):
     content: Annotated[list[TextPart], BeforeValidator(_as_parts)]
     """A text comes as one part."""
     name: str | None = None
+    """Without effect: chat templates know no names."""
+    refusal: Annotated[object, _only()] = None
+    annotations: Annotated[object, _only([])] = None
+    audio: Annotated[object, _only()] = None
+    tool_calls: Annotated[object, _only([])] = None
+    function_call: Annotated[object, _only()] = None
 
     @property
     def text(self) -> str:
         """The text of all parts."""
         return "".join(part.text for part in self.content)
+
+
+class StreamOptions(BaseModel):
+    """What a stream holds beside its text."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    include_usage: bool | None = None
+    include_obfuscation: Annotated[bool | None, _off()] = None
 
 
 class Body(BaseModel):
@@ -67,18 +126,29 @@ class Body(BaseModel):
     model: str
     max_tokens: int | None = Field(default=None, ge=1)
     stream: bool | None = None
-    stream_options: dict[str, object] | None = None
-    temperature: Annotated[float | None, _only(0)] = None
-    top_p: Annotated[float | None, _only(1)] = None
-    n: Annotated[int | None, _only(1)] = None
-    presence_penalty: Annotated[float | None, _only(0, _UNSUPPORTED)] = None
-    frequency_penalty: Annotated[float | None, _only(0, _UNSUPPORTED)] = None
-    stop: Annotated[object, AfterValidator(_none_or_empty)] = None
-    seed: int | None = None
-    """Without effect: greedy decoding draws nothing."""
-    user: str | None = None
+    stream_options: StreamOptions | None = None
+    stop: Annotated[tuple[str, ...], PlainValidator(_as_stops)] = ()
+    """Texts that end a completion; they are not part of it."""
     row: dict[str, object] | None = None
     """Extension: a question in the task's columns. The task's prompt replaces that of the body."""
+
+    # Without effect on a greedy answer.
+    seed: int | None = None
+    user: str | None = None
+
+    temperature: Annotated[float | None, _only(0, reason=_GREEDY)] = None
+    top_p: float | None = Field(default=None, ge=0, le=1)
+    n: Annotated[int | None, _only(1, reason=_GREEDY)] = None
+    presence_penalty: Annotated[float | None, _only(0)] = None
+    frequency_penalty: Annotated[float | None, _only(0)] = None
+    logit_bias: Annotated[object, _only({})] = None
+
+    @model_validator(mode="after")
+    def _greedy(self) -> "Body":
+        """Refuse `top_p`, unless the request itself sets a temperature of 0."""
+        if self.temperature is None and self.top_p not in {None, 1}:
+            raise field_fault("top_p", f"{_GREEDY} 1")
+        return self
 
     @property
     def cap(self) -> int | None:
@@ -89,9 +159,31 @@ class Body(BaseModel):
 class ChatBody(Body):
     """A request to `/v1/chat/completions`."""
 
-    logprobs: Annotated[bool | None, _only(neutral=False, reason=_UNSUPPORTED)] = None
     messages: list[ChatMessage] = Field(default_factory=list, max_length=256)
     max_completion_tokens: int | None = Field(default=None, ge=1)
+
+    # Without effect on a greedy answer.
+    metadata: dict[str, object] | None = None
+    parallel_tool_calls: bool | None = None
+    prediction: dict[str, object] | None = None
+    prompt_cache_key: str | None = None
+    prompt_cache_retention: str | None = None
+    safety_identifier: str | None = None
+
+    audio: Annotated[object, _only()] = None
+    function_call: Annotated[object, _only("none", "auto")] = None
+    functions: Annotated[object, _only([])] = None
+    logprobs: Annotated[object, _off()] = None
+    modalities: Annotated[object, _only(["text"])] = None
+    reasoning_effort: Annotated[object, _only("none")] = None
+    response_format: Annotated[object, _only({"type": "text"})] = None
+    service_tier: Annotated[object, _only("auto", "default")] = None
+    store: Annotated[object, _off()] = None
+    tool_choice: Annotated[object, _only("none", "auto")] = None
+    tools: Annotated[object, _only([])] = None
+    top_logprobs: Annotated[object, _only(0)] = None
+    verbosity: Annotated[object, _only("medium")] = None
+    web_search_options: Annotated[object, _only()] = None
 
     @property
     def cap(self) -> int | None:
@@ -102,9 +194,12 @@ class ChatBody(Body):
 class CompletionBody(Body):
     """A request to `/v1/completions`."""
 
-    prompt: str = ""
-    logprobs: Annotated[int | None, AfterValidator(_none_or_empty)] = None
-    echo: Annotated[bool | None, _only(neutral=False, reason=_UNSUPPORTED)] = None
+    prompt: Annotated[list[Prompt], PlainValidator(_as_prompts)] = Field(default_factory=list)
+    """One prompt comes as a list of one."""
+    best_of: Annotated[int | None, _only(1, reason=_GREEDY)] = None
+    echo: Annotated[object, _off()] = None
+    logprobs: Annotated[object, _off()] = None
+    suffix: Annotated[object, _only("")] = None
 
 
 def parse_body(kind: type[BodyT], content: bytes) -> BodyT:

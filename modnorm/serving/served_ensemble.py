@@ -1,6 +1,6 @@
 """The models of a server, and the way from a request to a question."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from modnorm.checkpoint.prompts import PromptEncoder, check_fit
@@ -26,6 +26,8 @@ class Question:
     prompt: Sequence[int]
     """Token ids."""
     max_tokens: int
+    stop: tuple[str, ...] = ()
+    """Texts that end the completion."""
     streams: bool = False
     """Whether pieces of the text are wanted as they come."""
 
@@ -53,20 +55,23 @@ class ServedEnsemble:
         self.models: dict[str, EnsembleDefinition] = {ENSEMBLE: definition, **experts}
         """The definition behind each model's name."""
 
-    def question(self, body: Body) -> Question:
-        """Return the question of a request.
+    def questions(self, body: Body) -> list[Question]:
+        """Return the questions of a request, one for each prompt.
 
         Raises:
-            ApiError: there is no such model, the prompt does not fit, or nothing can vote on it.
+            ApiError: there is no such model, a prompt does not fit, or nothing can vote on it.
         """
         self.require_model(body.model)
         if body.stream and body.model == ENSEMBLE:
             raise invalid("only a single expert streams: a vote needs whole answers", "stream")
         try:
-            row, prompt = self._prompt(body)
+            questions = list(self._questions(body))
         except InvalidInputError as error:
             raise from_library(error) from error
-        return Question(body.model, row, prompt, self._cap(body, prompt), bool(body.stream))
+        if not questions:
+            name = _field(body)
+            raise invalid(f"there is no {name.removesuffix('s')} and no row", name)
+        return questions
 
     def require_model(self, name: str) -> None:
         """Refuse a name that is no model.
@@ -82,30 +87,33 @@ class ServedEnsemble:
                 param="model",
             )
 
-    def _prompt(self, body: Body) -> tuple[Row | None, list[int]]:
+    def _questions(self, body: Body) -> Iterator[Question]:
         if body.row is not None:
             row = parse_question(self.task, body.row, "row")
-            return row, self.encoder.encode(self.task.messages(row))
-        if isinstance(body, ChatBody):
+            yield self._question(body, self.encoder.encode(self.task.messages(row)), row=row)
+        elif isinstance(body, CompletionBody) and all(body.prompt):
+            for prompt in body.prompt:
+                if isinstance(prompt, str):
+                    yield self._question(body, self.encoder.encode_text(prompt), text=prompt)
+                else:
+                    yield self._question(body, prompt)
+        elif isinstance(body, ChatBody) and body.messages:
             messages = [_message(turn.role, turn.text) for turn in body.messages]
-            if not messages:
-                raise invalid("there is no message and no row", "messages")
             asked = next((each.content for each in reversed(messages) if each.role == "user"), "")
-            return self._row(body, asked), self.encoder.encode(messages)
-        text = body.prompt if isinstance(body, CompletionBody) else ""
-        if not text:
-            raise invalid("there is no prompt and no row", "prompt")
-        return self._row(body, text), self.encoder.encode_text(text)
+            yield self._question(body, self.encoder.encode(messages), text=asked)
 
-    def _row(self, body: Body, prompt: str) -> Row | None:
+    def _question(
+        self, body: Body, ids: Sequence[int], *, row: Row | None = None, text: str | None = None
+    ) -> Question:
         """Return the question of a prompt; an expert that is asked alone casts no vote."""
-        if body.model != ENSEMBLE:
-            return None
-        return prompt_question(self.task, prompt)
+        cap = self._cap(body, ids)
+        if row is None and body.model == ENSEMBLE:
+            row = prompt_question(self.task, self.encoder.decode(ids) if text is None else text)
+        return Question(body.model, row, ids, cap, body.stop, bool(body.stream))
 
     def _cap(self, body: Body, prompt: Sequence[int]) -> int:
+        field = _field(body)
         cap = min(body.cap or self.definition.task.max_tokens, self.definition.task.max_tokens)
-        field = "messages" if isinstance(body, ChatBody) else "prompt"
         if len(prompt) + cap > self.most_tokens:
             raise invalid(
                 f"{len(prompt)} prompt tokens and {cap} completion tokens do not fit the "
@@ -118,6 +126,10 @@ class ServedEnsemble:
         except InvalidInputError as error:
             raise invalid(error.message, field) from error
         return cap
+
+
+def _field(body: Body) -> str:
+    return "messages" if isinstance(body, ChatBody) else "prompt"
 
 
 def _message(role: str, text: str) -> Message:

@@ -211,7 +211,11 @@ class SwitchingAnswers:
         model = self._models[questions[0].model]
         capped = replace(model, task=replace(model.task, max_tokens=questions[0].max_tokens))
         experts = VotingExperts(engine, capped, self._task)
-        asked = Questions([each.row for each in questions], [each.prompt for each in questions])
+        asked = Questions(
+            [each.row for each in questions],
+            [each.prompt for each in questions],
+            [each.stop for each in questions],
+        )
         counts = [0] * len(batch)
 
         def pass_on(row: int, tokens: Sequence[int]) -> None:
