@@ -1,7 +1,10 @@
-"""The surroundings of a process: proxies of the environment."""
+"""The surroundings of a process: its home, and the proxies of its environment."""
 
 import os
+from pathlib import Path
 from urllib.request import getproxies_environment
+
+from modnorm.errors import InvalidInputError
 
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
@@ -17,3 +20,36 @@ def exempt_loopback() -> None:
     if proxies and exempt != "*":
         names = dict.fromkeys([*filter(None, exempt.split(",")), *_LOOPBACK])
         os.environ["no_proxy"] = os.environ["NO_PROXY"] = ",".join(names)
+
+
+def default_cache() -> Path:
+    """Return the cache directory of a user who sets none.
+
+    Raises:
+        InvalidInputError: the user has no home, as in some containers.
+    """
+    try:
+        return Path.home() / ".cache" / "modnorm"
+    except RuntimeError as error:
+        raise InvalidInputError(
+            "it is not set, and this user has no home directory",
+            field="MODNORM_CACHE_DIR",
+            remedy="set it to a directory that can be written",
+        ) from error
+
+
+def expand_home(path: Path, field: str) -> Path:
+    """Return a path with `~` or `~user` at its start replaced by the home directory.
+
+    Raises:
+        InvalidInputError: there is no such home.
+    """
+    try:
+        return path.expanduser()
+    except RuntimeError as error:
+        home = path.parts[0]
+        raise InvalidInputError(
+            f"{path}: there is no home directory {home}",
+            field=field,
+            remedy="name a directory that does not start with ~",
+        ) from error

@@ -11,6 +11,7 @@ from modnorm.cli.console import emit_json, say
 from modnorm.cli.interruption import interruptible
 from modnorm.cli.options import Json, settings
 from modnorm.errors import InvalidInputError, ModnormError, NotFoundError
+from modnorm.host import expand_home
 
 if TYPE_CHECKING:
     from modnorm.tasks.catalogue import Dataset
@@ -81,7 +82,7 @@ def fetch_splits(
     from modnorm.tasks.data_fetch import fetch
 
     place = _folder(to)
-    source = source.expanduser() if source is not None else None
+    source = expand_home(source, "from") if source is not None else None
     names = _fetchable(place, source) if every and not tasks else _named(tasks, every=every)
     documents = []
     with interruptible("stopped; no file is half written, the same command resumes here"):
@@ -142,7 +143,7 @@ def _check(task: str, place: Path, *, every: bool, quiet: bool) -> dict[str, obj
 
 
 def _folder(path: Path | None) -> Path:
-    return settings().fetched_folder if path is None else path.expanduser()
+    return settings().fetched_folder if path is None else expand_home(path, "to")
 
 
 def _named(tasks: Sequence[str] | None, *, every: bool) -> list[str]:

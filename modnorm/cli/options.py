@@ -110,10 +110,11 @@ def read_spec(path: Path) -> "ExperimentSpec":
     from modnorm.client.radius import carry_radius
     from modnorm.spec import located
 
-    found = settings()
-    spec = read_unsettled_spec(path)
+    spec, found = read_unsettled_spec(path), settings()
+    if spec.method.is_resolved:
+        return spec
     with located(path):
-        return carry_radius(spec, found.cache_dir, folders=found.split_folders)
+        return carry_radius(spec, found.cache, folders=found.split_folders)
 
 
 def read_unsettled_spec(path: Path) -> "ExperimentSpec":

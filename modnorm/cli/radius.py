@@ -59,7 +59,7 @@ def conclude(
     artifact, file = RadiusArtifact.of(document), out / "radius.json"
     write_file(file, artifact.to_json().encode())
     write_file(out / "radius.png", draw_radius(document))
-    keep_artifact(artifact, settings().cache_dir)
+    keep_artifact(artifact, settings().cache)
     if as_json:
         emit_json({"digest": artifact.digest, "artifact": json.loads(artifact.to_json())})
         return

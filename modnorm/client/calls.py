@@ -80,7 +80,7 @@ def create_experiment(
     whole = carry_declaration(spec if isinstance(spec, ExperimentSpec) else load_spec(spec))
     if not whole.method.is_resolved:
         found = ClientSettings()
-        whole = carry_radius(whole, found.cache_dir, folders=found.split_folders)
+        whole = carry_radius(whole, found.cache, folders=found.split_folders)
     request_id = request_id or str(uuid.uuid4())
     return Call(
         "CreateExperiment",

@@ -96,7 +96,7 @@ def embedded_client(
     """
     settings.check_cache()
     start = find_embedded()
-    state, cache, data = state_directory(home), settings.cache_dir, settings.data_roots
+    state, cache, data = state_directory(home), settings.cache, settings.data_roots
     is_new, is_unused = not state.exists(), False
     try:
         with (

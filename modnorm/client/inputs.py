@@ -4,9 +4,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from modnorm.calibration.profile import Profile
-from modnorm.checkpoint.reference import bundled_models, resolve_checkpoint
+from modnorm.checkpoint.reference import find_local_checkpoint
 from modnorm.errors import ConflictError
 from modnorm.files import is_digest
+from modnorm.host import expand_home
 from modnorm.spec import ExperimentSpec
 from modnorm.spec_checks import development_of, task_of
 from modnorm.tasks.row_loading import load_rows
@@ -62,9 +63,9 @@ def _digests(
             if field == "task.heldout" and provenance.prompts_digest:
                 prompts = render_prompts(task, rows, "heldout row")
                 yield "task", prompts_digest(prompts), provenance.prompts_digest
-    model, profile = spec.model.name, spec.method.profile
-    if model in bundled_models() or Path(model).expanduser().is_dir():
-        yield "model", resolve_checkpoint(model).digest, provenance.model_digest
+    model, profile = find_local_checkpoint(spec.model.name), spec.method.profile
+    if model is not None:
+        yield "model", model.digest, provenance.model_digest
     if profile is not None and not is_digest(profile):
-        path = Path(profile).expanduser()
+        path = expand_home(Path(profile), "method.profile")
         yield "method.profile", Profile.load(path).digest, provenance.profile_digest

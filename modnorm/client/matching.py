@@ -86,7 +86,7 @@ def _profile(  # noqa: PLR0913, PLR0917 - all of these identify a profile
         return None
     if named is None:
         return _calibrated(spec, checkpoint, prompts, folder, on_progress)
-    return Profile.load(_profile_file(named, client.cache_dir))
+    return Profile.load(_profile_file(named, client.cache))
 
 
 def _profile_file(name: str, cache: Path) -> Path:

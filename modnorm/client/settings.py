@@ -8,6 +8,7 @@ from pydantic import BeforeValidator, Field
 from pydantic_settings import NoDecode
 
 from modnorm.errors import InvalidInputError
+from modnorm.host import default_cache
 from modnorm.wire.connection import ConnectionSettings, GivenPath, split_paths
 
 MAX_TIMEOUT = 86_400.0
@@ -21,15 +22,24 @@ class ClientSettings(ConnectionSettings):
     """Address of the aggregator, for commands that talk to a lab."""
     timeout: float = Field(default=30.0, gt=0, le=MAX_TIMEOUT, allow_inf_nan=False)
     """Seconds that one call may take."""
-    cache_dir: GivenPath = Path.home() / ".cache" / "modnorm"
-    """Cache of profiles and fetched data, shared by embedded runs."""
+    cache_dir: GivenPath | None = None
+    """Profiles and fetched data, shared by embedded runs; by default in `~/.cache/modnorm`."""
     data_roots: Annotated[tuple[Path, ...], NoDecode, BeforeValidator(split_paths)] = ()
     """Further folders of named splits, separated as in PATH."""
 
     @property
+    def cache(self) -> Path:
+        """Cache directory, given or the default.
+
+        Raises:
+            InvalidInputError: none is given, and there is no home.
+        """
+        return self.cache_dir or default_cache()
+
+    @property
     def fetched_folder(self) -> Path:
         """Folder of fetched data."""
-        return self.cache_dir / "data"
+        return self.cache / "data"
 
     def check_cache(self) -> None:
         """Refuse a cache directory that cannot be written; this check writes nothing.
@@ -37,16 +47,13 @@ class ClientSettings(ConnectionSettings):
         Raises:
             InvalidInputError: it or its nearest existing parent is no directory, or is protected.
         """
-        there = next(
-            each
-            for each in (self.cache_dir, *self.cache_dir.absolute().parents)
-            if os.path.lexists(each)
-        )
+        cache = self.cache
+        there = next(each for each in (cache, *cache.absolute().parents) if os.path.lexists(each))
         is_folder = there.is_dir()
         if is_folder and os.access(there, os.W_OK | os.X_OK):
             return
         raise InvalidInputError(
-            f"cannot write {self.cache_dir}: {there} "
+            f"cannot write {cache}: {there} "
             f"{'is protected against writing' if is_folder else 'is no directory'}",
             field="MODNORM_CACHE_DIR",
             remedy="set it to a directory that can be written",
@@ -54,8 +61,11 @@ class ClientSettings(ConnectionSettings):
 
     @property
     def split_folders(self) -> tuple[Path, ...]:
-        """Folders of named splits, in order of search."""
-        return (self.fetched_folder, *self.data_roots)
+        """Folders of named splits, in order of search; without a home none of fetched data."""
+        try:
+            return (self.fetched_folder, *self.data_roots)
+        except InvalidInputError:
+            return self.data_roots
 
 
 def calm_threads() -> None:

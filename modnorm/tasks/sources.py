@@ -9,6 +9,7 @@ from pathlib import Path
 
 from modnorm.errors import InvalidInputError
 from modnorm.hints import one_of
+from modnorm.host import default_cache
 from modnorm.spec import DataSpec
 from modnorm.tasks.catalogue import find_split
 from modnorm.tasks.hub_dataset import read_dataset
@@ -20,7 +21,7 @@ from modnorm.tasks.row_files import (
     resolve_in_folder,
     row_files,
 )
-from modnorm.tasks.splits import DEFAULT_FOLDER, is_in_folder, open_split
+from modnorm.tasks.splits import is_in_folder, open_split
 
 BUNDLED = Path(__file__).parents[1] / "bundled" / "data"
 _BUNDLED_SCHEME = "bundled:"
@@ -90,7 +91,7 @@ def open_source(
     if source.startswith(_SPLIT_SCHEME):
         _refuse_options(spec, field)
         if folders is None:
-            folders = (DEFAULT_FOLDER,) if roots is None else roots
+            folders = (default_cache() / "data",) if roots is None else roots
         return _open_split(source.removeprefix(_SPLIT_SCHEME), field, folders)
     if _names_file(source):
         return OpenedSource(_open_file(spec, field, roots))

@@ -21,9 +21,6 @@ from modnorm.tasks.manifest import FOLDER, DataManifest, Origin, SplitRecord, re
 from modnorm.tasks.row_files import RawRow, find_file, read_file
 from modnorm.tasks.split_verification import verify
 
-DEFAULT_FOLDER = Path.home() / ".cache" / "modnorm" / "data"
-"""The default folder of splits: `data` in the default cache directory."""
-
 _SHUFFLE_SEED = 42
 
 _T = TypeVar("_T")

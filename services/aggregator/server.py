@@ -341,7 +341,7 @@ class Aggregator:
 def _split_folders(settings: AggregatorSettings) -> tuple[Path, ...]:
     """Return the folders of named splits: those of fetched data first."""
     return (
-        settings.cache_dir / "data",
+        settings.cache / "data",
         *(settings.data_roots or ()),
         *(settings.split_folders or ()),
     )

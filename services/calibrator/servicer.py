@@ -29,7 +29,7 @@ class CalibrationServicer(calibration_pb2_grpc.CalibrationServiceServicer):
     def __init__(self, settings: ServiceSettings) -> None:
         self._roots = settings.model_roots
         self._students = Students(settings.students)
-        self._store = ArtifactStore(settings.cache_dir / "profiles")
+        self._store = ArtifactStore(settings.cache / "profiles")
         self._calibrations = Computations(self._store)
         self._resolutions = SlowThreads(_RESOLUTIONS, "resolution")
 

@@ -11,6 +11,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from modnorm.errors import InvalidInputError
 from modnorm.files import read_fault
+from modnorm.host import default_cache
 from modnorm.wire.addresses import Address, Target, WebAddress
 from modnorm.wire.connection import ConnectionSettings, GivenPath, split_paths
 
@@ -59,14 +60,24 @@ class ServiceSettings(ConnectionSettings):
     """Directories that may contain local models, separated as in PATH."""
     data_roots: Roots = ()
     """Directories that may contain local data and profile files, separated as in PATH."""
-    cache_dir: GivenPath = Path.home() / ".cache" / "modnorm"
+    cache_dir: GivenPath | None = None
+    """Directory of profiles, scale maps and fetched data; by default `~/.cache/modnorm`."""
     student_dir: GivenPath | None = None
     """Directory of the students that distillations train; by default `students` of `cache_dir`."""
 
     @property
+    def cache(self) -> Path:
+        """Cache directory, given or the default.
+
+        Raises:
+            InvalidInputError: none is given, and there is no home.
+        """
+        return self.cache_dir or default_cache()
+
+    @property
     def students(self) -> Path:
         """Directory of the students that distillations train."""
-        return self.student_dir or self.cache_dir / "students"
+        return self.student_dir or self.cache / "students"
 
 
 class TracingSettings(BaseSettings):
@@ -173,7 +184,7 @@ class TrainerSettings(WorkerSettings):
     @property
     def trainings(self) -> Path:
         """Directory of unfinished trainings."""
-        return self.train_dir or self.cache_dir / "trainings"
+        return self.train_dir or self.cache / "trainings"
 
 
 class SupervisorSettings(EvaluatorSettings):

@@ -147,7 +147,7 @@ def _on_gpu(
 ) -> dict[str, str]:
     number = str(place.number)
     caches = {
-        name: str(Path(inherited.get(name) or settings.cache_dir / name.lower()) / number)
+        name: str(Path(inherited.get(name) or settings.cache / name.lower()) / number)
         for name in COMPILE_CACHES
     }
     changes = {

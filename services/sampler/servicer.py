@@ -31,7 +31,7 @@ class SamplingServicer(sampling_pb2_grpc.SamplingServiceServicer):
 
     def __init__(self, settings: ServiceSettings) -> None:
         self._roots = settings.model_roots
-        store = ArtifactStore(settings.cache_dir / "scale_maps")
+        store = ArtifactStore(settings.cache / "scale_maps")
         self._students = Students(settings.students)
         self._scale_maps = ScaleMaps(store, settings.model_roots, self._students)
         self._encoders = EncoderCache()

@@ -13,6 +13,7 @@ from packaging.requirements import Requirement
 
 from modnorm.checkpoint.reference import bundled_models, resolve_checkpoint
 from modnorm.client.doctor.findings import Finding, broken, examine, ok, warning
+from modnorm.host import default_cache
 
 MODEL_DIGESTS = {
     "tiny-thicket": "c404745383921b34e9ef889eb08cadddf4c202966526a7286bb9c4eb28613be9",
@@ -24,11 +25,11 @@ _NVIDIA = Path("/proc/driver/nvidia/version")
 _SHOWN = ("modnorm", "torch", "transformers", "grpcio")
 
 
-def check_machine(cache: Path, *, driver: Path = _NVIDIA) -> Iterator[Finding]:
+def check_machine(cache: Path | None, *, driver: Path = _NVIDIA) -> Iterator[Finding]:
     """Yield the findings about this machine.
 
     Args:
-        cache: Directory that runs share.
+        cache: Directory that runs share; None for the default.
         driver: File that exists if there is an NVIDIA driver.
     """
     yield from examine(
@@ -92,8 +93,9 @@ def _check_device(driver: Path) -> Finding:
     )
 
 
-def _check_disk(cache: Path) -> Finding:
+def _check_disk(given: Path | None) -> Finding:
     """Write to the cache directory, and check the free space."""
+    cache = given or default_cache()
     remedy = "set MODNORM_CACHE_DIR to a directory of yours with room"
     try:
         cache.mkdir(parents=True, exist_ok=True)
