@@ -19,6 +19,7 @@ from typing_extensions import override
 
 from modnorm.engines import engine_names, load_engine
 from modnorm.errors import EngineError
+from modnorm.process_output import LAB_LOG
 from modnorm.sandbox import Runner, Sandbox
 from modnorm.wire.channel import Credentials
 from modnorm.wire.tokens import Role, TokenTable, make_token, write_tokens
@@ -42,7 +43,6 @@ from services.trainer.worker import Worker as Trainer
 from services.trainer.worker import is_available
 
 _BROKER = "memory://localhost/"
-_LOG = "lab.log"
 _TOKENS = "tokens.yaml"
 _LOAD_LOCK = "engine-load.lock"
 _STUDENTS = "students"
@@ -87,7 +87,7 @@ def start(
         load: Loads engines.
     """
     state.mkdir(parents=True, exist_ok=True)
-    log, leaving = state / _LOG, threading.Event()
+    log, leaving = state / LAB_LOG, threading.Event()
     with (
         logging_to(log, named=True),
         Sandbox() as sandbox,

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from typing_extensions import TypedDict
 
+from modnorm.analysis.phase_times import STARTING
 from modnorm.analysis.run_data import CandidateRow, EnsembleRow, RunData
 from modnorm.search.budgets import Budget
 
@@ -68,7 +69,8 @@ def timing_scope(run: RunData, phases: Mapping[str, float]) -> dict[str, object]
     """Split the time of a run as the paper does (app. "Timing scope"), in seconds.
 
     Search is the scale map, and writing, answering, scoring and restoring each candidate. End to
-    end adds setup and the vote. Calibration and the unperturbed model are outside.
+    end adds setup, the engine's start included, and the vote. Calibration and the unperturbed
+    model are outside.
 
     Args:
         run: The run.
@@ -86,7 +88,7 @@ def timing_scope(run: RunData, phases: Mapping[str, float]) -> dict[str, object]
         "base": base,
     }
     wall = {
-        "setup": phases.get("pending", 0.0),
+        "setup": phases.get("pending", 0.0) + phases.get(STARTING, 0.0),
         "search": phases.get("sampling", 0.0) + phases.get("selecting", 0.0),
         "final": phases.get("voting", 0.0),
     }

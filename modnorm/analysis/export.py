@@ -16,6 +16,7 @@ Every file is a function of the run's data and is written whole or not at all:
 import csv
 import io
 import json
+import time
 from collections.abc import Iterator
 from dataclasses import asdict, astuple
 from pathlib import Path
@@ -24,14 +25,22 @@ from modnorm.analysis.candidate_records import COLUMNS, candidate_records
 from modnorm.analysis.document import ResultsDocument, results_document
 from modnorm.analysis.environments import environments_of, places
 from modnorm.analysis.evaluations import repeated_attempts, timing_scope
+from modnorm.analysis.phase_times import REPORTING
 from modnorm.analysis.plots import draw_plots, plot_data
 from modnorm.analysis.report import render_report
 from modnorm.analysis.run_data import RunData
+from modnorm.analysis.run_files import TIMINGS
 from modnorm.files import encode_json, write_file
 
 
-def write_run(directory: Path, run: RunData) -> ResultsDocument:
+def write_run(directory: Path, run: RunData, *, started: float | None = None) -> ResultsDocument:
     """Write a run's files into a directory, made where absent; older ones are replaced.
+
+    Args:
+        directory: The directory.
+        run: The run.
+        started: When the work on the files began, by `time.monotonic`, for the seconds of the
+            report.
 
     Returns:
         The content of `results.json`.
@@ -46,8 +55,9 @@ def write_run(directory: Path, run: RunData) -> ResultsDocument:
         write_file(directory / "plots" / f"{name}.png", image)
     write_file(directory / "candidates.csv", _candidates_csv(run).encode())
     write_file(directory / "votes.jsonl", "".join(_vote_lines(run)).encode())
-    write_file(directory / "timings.json", encode_json(_timings(run)))
     write_file(directory / "report.html", render_report(document, plots).encode())
+    timings = _timings(run, None if started is None else time.monotonic() - started)
+    write_file(directory / TIMINGS, encode_json(timings))
     write_file(directory / "results.json", encode_json(document))
     return document
 
@@ -67,8 +77,8 @@ def _vote_lines(run: RunData) -> Iterator[str]:
             yield f"{json.dumps(line, sort_keys=True)}\n"
 
 
-def _timings(run: RunData) -> dict[str, object]:
-    known = environments_of(run)
+def _timings(run: RunData, report_seconds: float | None) -> dict[str, object]:
+    known, phases = environments_of(run), _phases(run)
     candidates = [
         {
             "index": candidate.index,
@@ -84,7 +94,8 @@ def _timings(run: RunData) -> dict[str, object]:
     ]
     return {
         **run.timings,
-        "scope": timing_scope(run, _phases(run)),
+        "phases": phases if report_seconds is None else {**phases, REPORTING: report_seconds},
+        "scope": timing_scope(run, phases),
         "repeated_attempts": repeated_attempts(run),
         "environments": [dict(sorted(environment.items())) for environment in known],
         "base": places(run.base, known),

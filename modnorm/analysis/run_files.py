@@ -10,8 +10,8 @@ import pandas as pd
 from modnorm.analysis.environments import Environment
 from modnorm.errors import InvalidInputError
 
-SPEC, RESULTS = "spec.json", "results.json"
-"""Names of the first and of the last file of a run directory."""
+SPEC, TIMINGS, RESULTS = "spec.json", "timings.json", "results.json"
+"""Names of the first, of the last but one and of the last file of a run directory."""
 DISTILLATION = "distillation.json"
 """Name of the last file of a distillation's directory."""
 REWRITE = (
@@ -67,7 +67,7 @@ def read_timings(directory: Path) -> Mapping[str, object]:
     Raises:
         InvalidInputError: the file is missing or damaged.
     """
-    path = directory / "timings.json"
+    path = directory / TIMINGS
     try:
         timings = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from modnorm.process_output import own_stream
+
 if TYPE_CHECKING:
     from google.protobuf.message import Message
     from rich.console import Console
@@ -43,12 +45,12 @@ def warn(text: str) -> None:
 def _console(*, stderr: bool = False, width: int | None = None) -> "Console":
     from modnorm.cli.plain_console import PlainConsole
 
-    return PlainConsole(stderr=stderr, width=width)
+    return PlainConsole(own_stream("stderr" if stderr else "stdout"), width=width)
 
 
 def emit_json(value: object) -> None:
     """Write one JSON document to stdout."""
-    typer.echo(json.dumps(value, indent=2))
+    typer.echo(json.dumps(value, indent=2), file=own_stream("stdout"))
 
 
 def as_dict(message: "Message") -> dict[str, object]:

@@ -83,7 +83,7 @@ class _Lines(Counts):
         """Print a line when a phase begins or ends, and when the last line is old."""
         now = time.monotonic()
         began = phase not in self._paces
-        pace = self._paces.setdefault(phase, Pace(now, base=done))
+        pace = self._paces.setdefault(phase, Pace(now, now, done, done))
         pace.count(done, now)
         if not began and done < total and now - self._printed < _LINE_SECONDS:
             return

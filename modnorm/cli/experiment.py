@@ -1,6 +1,8 @@
 """Submit one experiment and follow it to its end."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 from modnorm.cli.console import say, stderr
 from modnorm.cli.escaping import on_one_line
@@ -8,16 +10,28 @@ from modnorm.cli.options import settings
 from modnorm.cli.progress import catch_up, display, follow
 from modnorm.client.calls import get_experiment
 from modnorm.client.client import Client
+from modnorm.client.embedded import embedded_client
 from modnorm.client.resumption import resume_or_submit
+from modnorm.client.rundir import state_directory
 from modnorm.client.tracking import Tracking
 from modnorm.client.watch import watch_messages
 from modnorm.errors import CancelledError, EvaluationError, UnavailableError
+from modnorm.process_output import LAB_LOG
 from modnorm.spec import ExperimentSpec
 from modnorm.v1 import experiment_pb2 as experiments
 
 SAME_COMMAND = "the same command resumes here"
 SUBMIT_AGAIN = "submit it again: finished results are reused"
 _NO_REMARK = "created"
+
+
+@contextmanager
+def lab_here(home: Path, *, quiet: bool) -> Iterator[Client]:
+    """Start a lab that works in a directory; all but this command's own output goes to its log."""
+    with embedded_client(home, settings(), log_output=True) as client:
+        if not quiet:
+            say(f"log: {state_directory(home) / LAB_LOG}")
+        yield client
 
 
 def follow_to_end(  # noqa: PLR0913 - most have defaults

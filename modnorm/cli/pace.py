@@ -5,13 +5,16 @@ from dataclasses import dataclass
 
 @dataclass
 class Pace:
-    """Rate of one phase since this process started to watch it.
+    """Rate of one phase from the first item on that finishes while this process watches.
 
-    Items finished earlier (before a resumed run, in replayed events) do not count.
+    The time before that item may be the start of an engine. Items finished earlier (before a
+    resumed run, in replayed events) do not count.
     """
 
-    started: float
-    """Time in seconds at which counting started."""
+    opened: float
+    """Time in seconds from which this process watches."""
+    started: float = 0.0
+    """Time at which counting started."""
     base: int = 0
     """Items finished by then."""
     done: int = 0
@@ -20,11 +23,13 @@ class Pace:
     """Time of the last counted item."""
 
     def count(self, done: int, at: float) -> None:
-        """Record `done` items at time `at`; items before the start are not counted."""
-        if at < self.started:
+        """Record `done` items at time `at`."""
+        if done == self.done:
+            return
+        if not self.started or at < self.opened:
             self.base = done
-        if done != self.done:
-            self.done, self.at = done, at
+            self.started = at if at >= self.opened else 0.0
+        self.done, self.at = done, at
 
     @property
     def rate(self) -> float | None:

@@ -1,5 +1,7 @@
 """A console that prints texts as they are."""
 
+from typing import TextIO
+
 from rich.console import Console
 from rich.text import Text
 from typing_extensions import override
@@ -10,8 +12,8 @@ from modnorm.cli.escaping import visible
 class PlainConsole(Console):
     """No markup, since a name may look like it, and no control characters."""
 
-    def __init__(self, *, stderr: bool, width: int | None) -> None:
-        super().__init__(stderr=stderr, width=width, highlight=False, markup=False, emoji=False)
+    def __init__(self, file: TextIO | None, *, width: int | None) -> None:
+        super().__init__(file=file, width=width, highlight=False, markup=False, emoji=False)
 
     @override
     def render_str(self, text: str, **options: object) -> Text:

@@ -7,20 +7,23 @@ from typing import Protocol, Self
 
 from rich.console import Console, Group
 from rich.live import Live
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, Task, TaskID, TextColumn
 from rich.text import Text
 from typing_extensions import override
 
+from modnorm.analysis.phase_times import STARTING, phase_name
 from modnorm.cli.escaping import visible
 from modnorm.cli.pace import Pace, speed
 from modnorm.v1 import experiment_pb2 as experiments
 from modnorm.wire.conversions import state_name
-from modnorm.wire.run_messages import extent
+from modnorm.wire.run_messages import extent, phase_of
 
 Event = experiments.WatchExperimentResponse
 
 _LINE_SECONDS = 5.0
 """Least time between plain lines of one phase."""
+_LEAST_SECONDS = 0.05
+"""Least time of a phase whose seconds are shown at its end."""
 
 
 class EventObserver(Protocol):
@@ -103,11 +106,11 @@ class LineDisplay(Display):
     @override
     def show(self, event: Event, base: float | None) -> None:
         """Print a line if the phase or the reason to wait changed, or the last line is old."""
-        pace = self._phases.observe(event)
+        ended, pace = self._phases.observe(event)
         now = time.monotonic()
         waiting = _waiting(event)
         phase = _phase(event)
-        is_new = phase != self._phase or (waiting and waiting != self._reason)
+        is_new = phase != self._phase or ended or (waiting and waiting != self._reason)
         if not is_new and now - self._printed < _LINE_SECONDS:
             return
         self._reason = waiting or ("" if phase != self._phase else self._reason)
@@ -116,32 +119,39 @@ class LineDisplay(Display):
         parts = [f"{self._title}: {state_name(event.state)}"]
         if total:
             parts += [f"{done}/{total}", *speed(pace, total)]
+        parts += [f"{phase_name(ended)} took {self._phases.seconds(ended):.1f} s"] if ended else []
         parts += _figures(event.progress, base, self._ensemble_size)
         parts += [waiting] if waiting else []
+        if self._phases.name == STARTING:
+            parts.append(f"{self._phases.seconds(STARTING):.0f} s")
         if event.state == experiments.EXPERIMENT_STATE_DISTILLING:
             parts = [f"{self._title}: {visible(event.message)}"]
         self._console.print(", ".join(parts), soft_wrap=True, markup=False)
 
 
 class LiveDisplay(Display):
-    """A bar per phase, a line with the best rewards so far, and the reason to wait."""
+    """A bar with seconds per phase, a line with the best rewards, and the reason to wait."""
 
     def __init__(self, console: Console, title: str, ensemble_size: int) -> None:
         self._ensemble_size = ensemble_size
         self._phases = _Phases()
-        self._tasks: dict[int, TaskID] = {}
+        self._tasks: dict[str, TaskID] = {}
         self._figures = Text()
         self._waiting = Text()
         self._bars = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=28),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[speed]}"),
+            _Seconds(self._phases),
+            TextColumn("{task.fields[speed]}", markup=False),
             console=console,
         )
         self._live = Live(
             Group(Text(visible(title), style="bold"), self._bars, self._figures, self._waiting),
             console=console,
+            # Other output of this process is no part of the display.
+            redirect_stdout=False,
+            redirect_stderr=False,
         )
 
     @override
@@ -156,35 +166,71 @@ class LiveDisplay(Display):
     @override
     def show(self, event: Event, base: float | None) -> None:
         """Redraw."""
-        pace = self._phases.observe(event)
+        _, pace = self._phases.observe(event)
         done, total = extent(event)
-        if event.state in _WORKING and total:
+        if self._phases.name == STARTING:
+            self._bars.update(self._task(STARTING), speed=visible(event.progress.engine_stage))
+        elif event.state in _WORKING and total:
             shown = "  ".join(speed(pace, total))
-            task = self._task(event.state)
+            task = self._task(self._phases.name)
             self._bars.update(task, completed=done, total=total, speed=shown)
         self._figures.plain = "   ".join(_figures(event.progress, base, self._ensemble_size))
         distils = event.state == experiments.EXPERIMENT_STATE_DISTILLING
         self._waiting.plain = visible(event.message if distils else _waiting(event))
 
-    def _task(self, state: "experiments.ExperimentState.ValueType") -> TaskID:
-        if state not in self._tasks:
-            self._tasks[state] = self._bars.add_task(state_name(state), total=None, speed="")
-        return self._tasks[state]
+    def _task(self, phase: str) -> TaskID:
+        if phase not in self._tasks:
+            self._tasks[phase] = self._bars.add_task(phase, total=None, speed="")
+        return self._tasks[phase]
 
 
 class _Phases:
-    """The pace of each phase so far."""
+    """The pace and the seconds of each phase so far."""
 
     def __init__(self) -> None:
+        self.name = ""
+        """The present phase."""
+        self._state = 0
         self._opened = time.time()
         self._paces: dict[int, Pace] = {}
+        self._seconds: dict[str, float] = {}
+        self._since = 0.0
 
-    def observe(self, event: Event) -> Pace:
+    def observe(self, event: Event) -> tuple[str, Pace]:
+        """Return the phase that the event ended if it took noticeable time, and the pace."""
         at = event.time.ToMicroseconds() / 1e6
+        before, state = self.name, self._state
+        if before:
+            self._seconds[before] = self.seconds(before) + at - self._since
+        self.name, self._state, self._since = phase_of(event), event.state, at
+        # A phase goes on after the start of an engine.
+        has_ended = before != self.name and (before == STARTING or state != event.state)
+        is_timed = has_ended and self.seconds(before) >= _LEAST_SECONDS
         done, _ = extent(event)
-        pace = self._paces.setdefault(event.state, Pace(max(self._opened, at)))
+        pace = self._paces.setdefault(event.state, Pace(self._opened))
         pace.count(done, at)
-        return pace
+        return before if is_timed else "", pace
+
+    def seconds(self, phase: str) -> float:
+        """Return the seconds of a phase until the last event."""
+        return self._seconds.get(phase, 0.0)
+
+    def seconds_now(self, phase: str) -> float:
+        """Return the seconds of a phase until now."""
+        running = time.time() - self._since if phase == self.name else 0.0
+        return self.seconds(phase) + max(0.0, running)
+
+
+class _Seconds(TextColumn):
+    """The seconds of a phase, which go on between events."""
+
+    def __init__(self, phases: _Phases) -> None:
+        super().__init__("")
+        self._phases = phases
+
+    @override
+    def render(self, task: Task) -> Text:
+        return Text(f"{self._phases.seconds_now(task.description):.0f} s")
 
 
 _WORKING = frozenset(

@@ -69,6 +69,18 @@ def read_results(directory: RunDirectory) -> "ResultsDocument":
     return load_results(directory.path).document
 
 
+def print_results(directory: Path, document: "ResultsDocument") -> None:
+    """Print the figures and the seconds of a finished run."""
+    from modnorm.analysis.phase_times import describe_seconds
+    from modnorm.analysis.run_files import TIMINGS, read_timings
+
+    console = stdout()
+    console.print(results_table(document))
+    timings = read_timings(directory) if (directory / TIMINGS).is_file() else {}
+    if seconds := describe_seconds(timings):
+        console.print(seconds, soft_wrap=True)
+
+
 def results_table(document: "ResultsDocument") -> "Table":
     """Return the held-out figures of a run: base, rank 1 by selection, every ensemble."""
     if iterative := document["iterative"]:
@@ -118,7 +130,7 @@ def show_directory(directory: Path, *, as_json: bool) -> None:
     for run in runs:
         if results := found.get(run):
             console.print(f"{run}  finished", soft_wrap=True)
-            console.print(results_table(results))
+            print_results(run, results)
             mixed = results["mixed_environments"]
             for remark in filter(None, (describe_overlap(results), describe_mixed(mixed))):
                 note(remark)

@@ -4,13 +4,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from modnorm.cli.console import emit_json, note, say, stdout, warn
-from modnorm.cli.experiment import run_experiment
-from modnorm.cli.options import settings
-from modnorm.cli.results import read_results, results_table, write_results
+from modnorm.cli.console import emit_json, note, say, warn
+from modnorm.cli.experiment import lab_here, run_experiment
+from modnorm.cli.results import print_results, read_results, write_results
 from modnorm.cli.run_plan import PlannedRun, report_failure
 from modnorm.client.client import Client
-from modnorm.client.embedded import embedded_client
 from modnorm.client.rundir import state_directory
 from modnorm.client.tracking import distillation_figures, figures, open_tracking
 from modnorm.errors import EvaluationError, ModnormError, UnavailableError
@@ -49,7 +47,7 @@ def run_all(
     copied = [] if state_directory(home).exists() else _with_results(wanted, options)
     failed_now = []
     if left := [planned for planned in wanted if planned not in copied]:
-        with embedded_client(home, settings()) as client:
+        with lab_here(home, quiet=options.quiet) as client:
             failed_now = _run_each(client, left, len(runs), options)
     failed = [*refused, *failed_now]
     if options.as_json:
@@ -125,7 +123,7 @@ def _figures_of(planned: PlannedRun) -> Mapping[str, float]:
 
 def _print_results(planned: PlannedRun) -> None:
     if planned.spec.distillation is None:
-        stdout().print(results_table(read_results(planned.directory)))
+        print_results(planned.directory.path, read_results(planned.directory))
         return
     from modnorm.analysis.distillation import load_distillation
     from modnorm.cli.distillation_output import print_distillation

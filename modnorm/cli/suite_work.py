@@ -5,10 +5,10 @@ from functools import partial
 from pathlib import Path
 
 from modnorm.cli.console import say
+from modnorm.cli.experiment import lab_here
 from modnorm.cli.options import connect, settings
 from modnorm.cli.results import write_results
 from modnorm.client.client import Client
-from modnorm.client.embedded import embedded_client
 from modnorm.client.inputs import check_inputs
 from modnorm.client.resumption import resume_or_submit, resume_or_submit_shared
 from modnorm.spec import ExperimentSpec
@@ -46,7 +46,7 @@ def run_suite(  # noqa: PLR0913 - a run depends on all of them
     journal.check(loaded.settings)
     journal.begin(loaded.settings)
     embedded = server is None
-    with embedded_client(directory, settings()) if embedded else connect(server) as client:
+    with lab_here(directory, quiet=quiet) if embedded else connect(server) as client:
         runner = SuiteRunner(
             client=client,
             cells=cells,

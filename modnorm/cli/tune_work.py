@@ -5,11 +5,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from modnorm.cli.console import percent, table
-from modnorm.cli.experiment import SAME_COMMAND, follow_to_end, run_experiment
+from modnorm.cli.experiment import SAME_COMMAND, follow_to_end, lab_here, run_experiment
 from modnorm.cli.interruption import interruptible
-from modnorm.cli.options import connect, settings
+from modnorm.cli.options import connect
 from modnorm.cli.radius import RESUMES, conclude
-from modnorm.client.embedded import embedded_client
 from modnorm.client.resumption import resume_or_submit_shared
 from modnorm.client.tuning import Trial, grid_document
 from modnorm.errors import EvaluationError
@@ -45,7 +44,7 @@ def try_all(
 def _embedded(specs: Sequence[ExperimentSpec], out: Path, *, quiet: bool) -> list[Trial]:
     with (
         interruptible(RESUMES),
-        embedded_client(out, settings()) as client,
+        lab_here(out, quiet=quiet) as client,
     ):
         return [trial_of(spec, run_experiment(client, spec, quiet=quiet)) for spec in specs]
 

@@ -2,7 +2,7 @@
 
 import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Protocol, cast
@@ -11,6 +11,7 @@ from modnorm.client.client import Client
 from modnorm.client.rundir import state_directory
 from modnorm.client.settings import ClientSettings, calm_threads
 from modnorm.errors import InvalidInputError, PreconditionError
+from modnorm.process_output import LAB_LOG, output_to
 from modnorm.wire.channel import Credentials
 
 GROUP = "modnorm.embedded"
@@ -82,13 +83,18 @@ def load_service(group: str) -> object:
 
 @contextmanager
 def embedded_client(
-    home: Path, settings: ClientSettings, *, evaluate: bool = True
+    home: Path,
+    settings: ClientSettings,
+    *,
+    evaluate: bool = True,
+    log_output: bool = False,
 ) -> Iterator[Client]:
     """Start a lab that works in a directory and connect to it.
 
     If a new lab refuses its first request, the directory stays empty.
 
-    The caller has locked `home`. Without `evaluate` stored jobs wait.
+    The caller has locked `home`. Without `evaluate` stored jobs wait. With `log_output` all output
+    of this process and its engine goes to the lab's log, but that of `modnorm.process_output`.
 
     Raises:
         InvalidInputError: the cache directory cannot be written.
@@ -100,6 +106,7 @@ def embedded_client(
     is_new, is_unused = not state.exists(), False
     try:
         with (
+            output_to(state / LAB_LOG) if log_output else nullcontext(),
             start(state, cache=cache, data=data, evaluate=evaluate) as lab,
             Client(
                 lab.target,

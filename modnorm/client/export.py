@@ -1,5 +1,6 @@
 """A finished experiment, fetched from its lab and written as a run directory."""
 
+import time
 from pathlib import Path
 
 from modnorm.analysis.document import ResultsDocument
@@ -27,10 +28,11 @@ def save_run(
         PreconditionError: it has not succeeded.
         OSError: the directory cannot be written.
     """
+    started = time.monotonic()
     found = LabRun(client, experiment)
     run = _run_data(client, found)
     write_records(directory, found, run.votes)
-    return write_run(directory, run)
+    return write_run(directory, run, started=started)
 
 
 def fetch_run(client: Connection, experiment: experiments.Experiment) -> RunData:

@@ -599,6 +599,7 @@ class HeartbeatRequest(google.protobuf.message.Message):
     CANDIDATE_FIELD_NUMBER: builtins.int
     PARKED_FIELD_NUMBER: builtins.int
     TRAINING_FIELD_NUMBER: builtins.int
+    ENGINE_STAGE_FIELD_NUMBER: builtins.int
     answers_done: builtins.int
     """Number of finished answers."""
     answers_total: builtins.int
@@ -609,6 +610,8 @@ class HeartbeatRequest(google.protobuf.message.Message):
     """Index of the candidate."""
     parked: builtins.bool
     """Whether the job is parked, not at the engine, while others go first."""
+    engine_stage: builtins.str
+    """What the start of the worker's engine does now; empty once the engine is ready."""
     @property
     def lease(self) -> Global___Lease:
         """The lease to extend."""
@@ -627,10 +630,11 @@ class HeartbeatRequest(google.protobuf.message.Message):
         candidate: builtins.int = ...,
         parked: builtins.bool = ...,
         training: Global___TrainProgress | None = ...,
+        engine_stage: builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_training", b"_training", "lease", b"lease", "training", b"training"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_training", b"_training", "answers_done", b"answers_done", "answers_total", b"answers_total", "candidate", b"candidate", "experiment_id", b"experiment_id", "lease", b"lease", "parked", b"parked", "training", b"training"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_training", b"_training", "answers_done", b"answers_done", "answers_total", b"answers_total", "candidate", b"candidate", "engine_stage", b"engine_stage", "experiment_id", b"experiment_id", "lease", b"lease", "parked", b"parked", "training", b"training"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__training: typing_extensions.TypeAlias = typing.Literal["training"]
     _WhichOneofArgType__training: typing_extensions.TypeAlias = typing.Literal["_training", b"_training"]

@@ -1034,6 +1034,7 @@ class Progress(google.protobuf.message.Message):
     CANDIDATES_STOPPED_FIELD_NUMBER: builtins.int
     UPDATES_DONE_FIELD_NUMBER: builtins.int
     UPDATES_TOTAL_FIELD_NUMBER: builtins.int
+    ENGINE_STAGE_FIELD_NUMBER: builtins.int
     jobs_done: builtins.int
     """Jobs done in the present phase."""
     jobs_total: builtins.int
@@ -1056,6 +1057,8 @@ class Progress(google.protobuf.message.Message):
     """Finished updates of an iterative run."""
     updates_total: builtins.int
     """Number of updates."""
+    engine_stage: builtins.str
+    """What the start of an engine does while the experiment waits for it; empty otherwise."""
     def __init__(
         self,
         *,
@@ -1070,10 +1073,11 @@ class Progress(google.protobuf.message.Message):
         candidates_stopped: builtins.int = ...,
         updates_done: builtins.int = ...,
         updates_total: builtins.int = ...,
+        engine_stage: builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_best_reward", b"_best_reward", "_threshold_reward", b"_threshold_reward", "best_reward", b"best_reward", "threshold_reward", b"threshold_reward"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_best_reward", b"_best_reward", "_threshold_reward", b"_threshold_reward", "best_reward", b"best_reward", "candidates_stopped", b"candidates_stopped", "examples_done", b"examples_done", "examples_total", b"examples_total", "jobs_done", b"jobs_done", "jobs_failed", b"jobs_failed", "jobs_running", b"jobs_running", "jobs_total", b"jobs_total", "threshold_reward", b"threshold_reward", "updates_done", b"updates_done", "updates_total", b"updates_total"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_best_reward", b"_best_reward", "_threshold_reward", b"_threshold_reward", "best_reward", b"best_reward", "candidates_stopped", b"candidates_stopped", "engine_stage", b"engine_stage", "examples_done", b"examples_done", "examples_total", b"examples_total", "jobs_done", b"jobs_done", "jobs_failed", b"jobs_failed", "jobs_running", b"jobs_running", "jobs_total", b"jobs_total", "threshold_reward", b"threshold_reward", "updates_done", b"updates_done", "updates_total", b"updates_total"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__best_reward: typing_extensions.TypeAlias = typing.Literal["best_reward"]
     _WhichOneofArgType__best_reward: typing_extensions.TypeAlias = typing.Literal["_best_reward", b"_best_reward"]
@@ -1221,6 +1225,8 @@ class StateResult(google.protobuf.message.Message):
     HELDOUT_ANSWERS_FIELD_NUMBER: builtins.int
     HELDOUT_TOKENS_FIELD_NUMBER: builtins.int
     HELDOUT_ATTEMPTS_FIELD_NUMBER: builtins.int
+    HELDOUT_VALID_FIELD_NUMBER: builtins.int
+    HELDOUT_TRUNCATED_FIELD_NUMBER: builtins.int
     updates: builtins.int
     """Number of updates that lead to it."""
     lineage_digest: builtins.str
@@ -1247,6 +1253,10 @@ class StateResult(google.protobuf.message.Message):
     """Tokens generated for these answers."""
     heldout_attempts: builtins.int
     """Attempts at these answers."""
+    heldout_valid: builtins.int
+    """Number of these answers that give a vote."""
+    heldout_truncated: builtins.int
+    """Number of these answers that the completion cap ended."""
     def __init__(
         self,
         *,
@@ -1263,10 +1273,12 @@ class StateResult(google.protobuf.message.Message):
         heldout_answers: builtins.int = ...,
         heldout_tokens: builtins.int = ...,
         heldout_attempts: builtins.int = ...,
+        heldout_valid: builtins.int = ...,
+        heldout_truncated: builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_development_metric", b"_development_metric", "_development_reward", b"_development_reward", "_heldout_metric", b"_heldout_metric", "_mean_reward", b"_mean_reward", "development_metric", b"development_metric", "development_reward", b"development_reward", "heldout_metric", b"heldout_metric", "mean_reward", b"mean_reward"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_development_metric", b"_development_metric", "_development_reward", b"_development_reward", "_heldout_metric", b"_heldout_metric", "_mean_reward", b"_mean_reward", "development_answers", b"development_answers", "development_attempts", b"development_attempts", "development_metric", b"development_metric", "development_reward", b"development_reward", "development_tokens", b"development_tokens", "heldout_answers", b"heldout_answers", "heldout_attempts", b"heldout_attempts", "heldout_metric", b"heldout_metric", "heldout_tokens", b"heldout_tokens", "lineage_digest", b"lineage_digest", "mean_reward", b"mean_reward", "reported", b"reported", "updates", b"updates"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_development_metric", b"_development_metric", "_development_reward", b"_development_reward", "_heldout_metric", b"_heldout_metric", "_mean_reward", b"_mean_reward", "development_answers", b"development_answers", "development_attempts", b"development_attempts", "development_metric", b"development_metric", "development_reward", b"development_reward", "development_tokens", b"development_tokens", "heldout_answers", b"heldout_answers", "heldout_attempts", b"heldout_attempts", "heldout_metric", b"heldout_metric", "heldout_tokens", b"heldout_tokens", "heldout_truncated", b"heldout_truncated", "heldout_valid", b"heldout_valid", "lineage_digest", b"lineage_digest", "mean_reward", b"mean_reward", "reported", b"reported", "updates", b"updates"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__development_metric: typing_extensions.TypeAlias = typing.Literal["development_metric"]
     _WhichOneofArgType__development_metric: typing_extensions.TypeAlias = typing.Literal["_development_metric", b"_development_metric"]
@@ -1389,6 +1401,10 @@ class Candidate(google.protobuf.message.Message):
     REWARD_LOWER_FIELD_NUMBER: builtins.int
     REWARD_UPPER_FIELD_NUMBER: builtins.int
     REMEDY_FIELD_NUMBER: builtins.int
+    SELECTION_VALID_FIELD_NUMBER: builtins.int
+    SELECTION_TRUNCATED_FIELD_NUMBER: builtins.int
+    HELDOUT_VALID_FIELD_NUMBER: builtins.int
+    HELDOUT_TRUNCATED_FIELD_NUMBER: builtins.int
     index: builtins.int
     """Index in the population; -1 is the unperturbed base."""
     state: Global___CandidateState.ValueType
@@ -1425,6 +1441,14 @@ class Candidate(google.protobuf.message.Message):
     """Upper bound of a stopped candidate's mean selection reward."""
     remedy: builtins.str
     """How to fix the cause of its failure, if known."""
+    selection_valid: builtins.int
+    """Number of stored answers on the selection rows that give a vote."""
+    selection_truncated: builtins.int
+    """Number of stored answers on the selection rows that the completion cap ended."""
+    heldout_valid: builtins.int
+    """Number of stored answers on the held-out rows that give a vote."""
+    heldout_truncated: builtins.int
+    """Number of stored answers on the held-out rows that the completion cap ended."""
     @property
     def descriptor(self) -> modnorm.v1.common_pb2.Descriptor:
         """Its descriptor."""
@@ -1461,10 +1485,14 @@ class Candidate(google.protobuf.message.Message):
         reward_lower: builtins.float | None = ...,
         reward_upper: builtins.float | None = ...,
         remedy: builtins.str = ...,
+        selection_valid: builtins.int = ...,
+        selection_truncated: builtins.int = ...,
+        heldout_valid: builtins.int = ...,
+        heldout_truncated: builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_heldout_metric", b"_heldout_metric", "_reward_lower", b"_reward_lower", "_reward_upper", b"_reward_upper", "_selection_reward", b"_selection_reward", "descriptor", b"descriptor", "heldout_metric", b"heldout_metric", "reward_lower", b"reward_lower", "reward_upper", b"reward_upper", "selection_reward", b"selection_reward"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_heldout_metric", b"_heldout_metric", "_reward_lower", b"_reward_lower", "_reward_upper", b"_reward_upper", "_selection_reward", b"_selection_reward", "attempts", b"attempts", "descriptor", b"descriptor", "environment", b"environment", "error", b"error", "heldout_answers", b"heldout_answers", "heldout_attempts", b"heldout_attempts", "heldout_environment", b"heldout_environment", "heldout_metric", b"heldout_metric", "heldout_seconds", b"heldout_seconds", "heldout_tokens", b"heldout_tokens", "index", b"index", "remedy", b"remedy", "reward_lower", b"reward_lower", "reward_upper", b"reward_upper", "seconds", b"seconds", "selection_answers", b"selection_answers", "selection_correct", b"selection_correct", "selection_reward", b"selection_reward", "selection_tokens", b"selection_tokens", "state", b"state", "worker", b"worker"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_heldout_metric", b"_heldout_metric", "_reward_lower", b"_reward_lower", "_reward_upper", b"_reward_upper", "_selection_reward", b"_selection_reward", "attempts", b"attempts", "descriptor", b"descriptor", "environment", b"environment", "error", b"error", "heldout_answers", b"heldout_answers", "heldout_attempts", b"heldout_attempts", "heldout_environment", b"heldout_environment", "heldout_metric", b"heldout_metric", "heldout_seconds", b"heldout_seconds", "heldout_tokens", b"heldout_tokens", "heldout_truncated", b"heldout_truncated", "heldout_valid", b"heldout_valid", "index", b"index", "remedy", b"remedy", "reward_lower", b"reward_lower", "reward_upper", b"reward_upper", "seconds", b"seconds", "selection_answers", b"selection_answers", "selection_correct", b"selection_correct", "selection_reward", b"selection_reward", "selection_tokens", b"selection_tokens", "selection_truncated", b"selection_truncated", "selection_valid", b"selection_valid", "state", b"state", "worker", b"worker"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__heldout_metric: typing_extensions.TypeAlias = typing.Literal["heldout_metric"]
     _WhichOneofArgType__heldout_metric: typing_extensions.TypeAlias = typing.Literal["_heldout_metric", b"_heldout_metric"]

@@ -7,6 +7,7 @@ from google.protobuf import json_format
 from google.protobuf.message import Message
 
 from modnorm.analysis.answers import BASE_INDEX
+from modnorm.analysis.phase_times import STARTING
 from modnorm.analysis.run_data import (
     BaseRow,
     CandidateRow,
@@ -186,12 +187,12 @@ def vote_row(message: experiments.Vote) -> VoteRow:
 def timings(
     experiment: experiments.Experiment, events: Iterable[experiments.WatchExperimentResponse]
 ) -> dict[str, object]:
-    """Return ids and times; `phases` are the seconds spent in each state."""
+    """Return ids and times; `phases` are the seconds in each state, and those of engine starts."""
     phases: dict[str, float] = {}
     previous: experiments.WatchExperimentResponse | None = None
     for event in events:
         if previous is not None:
-            name = state_name(previous.state)
+            name = phase_of(previous)
             seconds = (event.time.ToMicroseconds() - previous.time.ToMicroseconds()) / 1e6
             phases[name] = phases.get(name, 0.0) + seconds
         previous = event
@@ -202,6 +203,11 @@ def timings(
         "ended": experiment.end_time.ToJsonString(),
         "phases": phases,
     }
+
+
+def phase_of(event: experiments.WatchExperimentResponse) -> str:
+    """Return what an experiment does after an event: its state, or the start of an engine."""
+    return STARTING if event.progress.engine_stage else state_name(event.state)
 
 
 def extent(

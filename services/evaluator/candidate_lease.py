@@ -6,6 +6,7 @@ from contextlib import contextmanager
 
 from typing_extensions import override
 
+from modnorm.engines.start_stage import STAGE
 from modnorm.v1 import evaluation_pb2 as messages
 from services.common.worker.lease import (
     MIN_SILENCE_SECONDS,
@@ -63,6 +64,10 @@ class CandidateLease(HeldLease):
         self._done = done
         self.check()
 
+    def send_soon(self) -> None:
+        """Make the next heartbeat due now; return without a wait for it."""
+        self._heartbeats.send_soon()
+
     @property
     def is_stopping(self) -> bool:
         """Whether the worker is stopping and parks no job any more."""
@@ -76,7 +81,7 @@ class CandidateLease(HeldLease):
         loses an attempt. The end waits for the response, which may raise the threshold or cancel.
         """
         self._last_progress, self._is_parked = float("inf"), True
-        self._heartbeats.send_soon()
+        self.send_soon()
         try:
             yield
             self._is_parked = False
@@ -95,6 +100,7 @@ class CandidateLease(HeldLease):
             experiment_id=experiment_id,
             candidate=candidate,
             parked=self._is_parked,
+            engine_stage=STAGE.text,
         )
 
     @override

@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.distillation.sampling_seeds import row_seed
 from modnorm.engines import Engine, EngineSettings, GenerationLimits, Sampling
+from modnorm.engines.start_stage import STAGE
 from modnorm.errors import (
     DoesNotFitError,
     EngineError,
@@ -105,7 +106,7 @@ class JobScorer:
         rows = open_rows(job, len(self._artifacts.rows(job.rows_digest)))
         if not rows:
             return partial(self._report, job, _empty_result(job), {})
-        with self._watchdog.loading():
+        with self._watchdog.loading(), STAGE.observed(lease.send_soon):
             model = self._load(job, poll)
         with self._watchdog.working():
             canary = model.replay(task, job, poll)

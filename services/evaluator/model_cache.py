@@ -17,6 +17,7 @@ from modnorm.engines import (
     import_engine,
     load_engine,
 )
+from modnorm.engines.start_stage import STAGE
 from modnorm.errors import IncompatibleError, ModnormError
 from modnorm.locks import locked
 from modnorm.tasks import Task
@@ -145,17 +146,21 @@ class ModelCache:
             return self._loaded
         checkpoint = self._checkpoint(job)
         names = {"model": job.model.name, "engine": job.engine.name}
-        engine = self._replace_model(key, checkpoint)
-        if engine is not None:
-            logger.info("replaced the model of the engine", extra=names)
-        else:
-            self.close()
-            logger.info("loading a model", extra=names)
-            import_engine(job.engine.name, key.settings)
-            # The workers of one GPU load one after the other.
-            lock = self._loading.lock
-            with locked(lock, poll) if lock else nullcontext():
-                engine = self._loading.load(job.engine.name, checkpoint, key.settings)
+        with STAGE.starting():
+            engine = self._replace_model(key, checkpoint)
+            if engine is not None:
+                logger.info("replaced the model of the engine", extra=names)
+            else:
+                self.close()
+                logger.info("loading a model", extra=names)
+                STAGE.enter("importing its library")
+                import_engine(job.engine.name, key.settings)
+                STAGE.enter("waiting for other engines that start")
+                # The workers of one GPU load one after the other.
+                lock = self._loading.lock
+                with locked(lock, poll) if lock else nullcontext():
+                    STAGE.enter("loading the weights")
+                    engine = self._loading.load(job.engine.name, checkpoint, key.settings)
         self._loaded = LoadedModel(key, checkpoint, engine, self._artifacts)
         return self._loaded
 

@@ -22,6 +22,7 @@ from modnorm.checkpoint.layout import Layout
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.engines.protocol import Finish
 from modnorm.engines.settings import Drafts, EngineSettings
+from modnorm.engines.start_stage import STAGE
 from modnorm.engines.vllm.internals.block_allocation import (
     BLOCK_ALLOCATION,
     allocate_at_block_ends,
@@ -117,6 +118,7 @@ def start_vllm(
                 discard_preempted(engine.engine_core.engine_core)
             if BLOCK_ALLOCATION.name in used:
                 allocate_at_block_ends(manager_of(engine))
+            STAGE.enter("copying the weights")
     return StartedEngine(engine, used)
 
 
@@ -145,6 +147,14 @@ def _executor_of(config: VllmConfig) -> Iterator[type]:
         def __init__(self, *arguments: object, **named: object) -> None:
             super().__init__(*arguments, **named)
             executors.append(self)
+
+        def determine_available_memory(self) -> list[int]:
+            STAGE.enter("compiling and measuring memory")
+            return super().determine_available_memory()  # type: ignore[no-any-return]
+
+        def initialize_from_config(self, *arguments: object) -> object:
+            STAGE.enter("capturing graphs")
+            return super().initialize_from_config(*arguments)
 
     try:
         yield Recorded

@@ -52,6 +52,8 @@ __all__ = ["SERVICE", "JobServicer"]
 BATCH_BYTES = 512 * 1024
 MAX_FOUND = 32
 """Most job ids in a response to FindJobs; as many workers may search at once."""
+MAX_STAGE = 100
+"""Characters of the stage of an engine's start."""
 MAX_REASON = 2000
 """Characters of a failure's reason and of its remedy, which are stored, sent and logged."""
 
@@ -100,6 +102,8 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
         self._claims: Batcher[_QueuedClaim, Claim | None] = Batcher(self._leasing, self._claim_all)
         self._heartbeats: Batcher[Heartbeat, bool] = Batcher(self._leasing, jobs.heartbeat_all)
         self._reports: Batcher[Report, Change] = Batcher(self._reporting, jobs.report_all)
+        self._stages: dict[str, str] = {}
+        """The last stage of each engine that starts, by the job that it starts for."""
         self._streams = WorkStreams(self._answer, self._undelivered, measured, tasks)
 
     def end_streams(self) -> None:
@@ -293,9 +297,19 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
             progress = self._trainings.progress
             distillation = await asyncio.to_thread(progress, lease, request.training)
             self._changed(Change(distillation))
+        if request.engine_stage != self._stages.get(lease.job_id, "") and not response.cancel:
+            await self._record_start(lease, request.engine_stage[:MAX_STAGE])
         threshold = self._jobs.cached_threshold(request.experiment_id, request.candidate)
         if threshold is not None:
             fill_threshold(response.threshold, threshold)
+
+    async def _record_start(self, lease: Lease, stage: str) -> None:
+        """Store what the start of an engine does now; the empty stage is its end."""
+        self._stages[lease.job_id] = stage
+        if not stage:
+            del self._stages[lease.job_id]
+        change = await asyncio.to_thread(self._jobs.record_start, lease.job_id, lease.token, stage)
+        self._changed(change)
 
     async def _report(self, report: Report) -> None:
         """Store the result of a job and follow it up.
@@ -339,6 +353,7 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
         lease = request.lease
         reason = request.reason[:MAX_REASON] or "no reason given"
         remedy = request.remedy[:MAX_REASON]
+        self._stages.pop(lease.job_id, None)
         change = await asyncio.to_thread(
             self._jobs.fail,
             lease.job_id,

@@ -110,28 +110,34 @@ def record(  # noqa: PLR0913 - an event and its columns
     progress: PhaseProgress | None = None,
     *,
     waits_for: str = "",
+    engine_stage: str = "",
 ) -> None:
     """Store the next event of a locked experiment with its state and progress.
 
     The progress of the phase is read from the database if not passed. `waits_for` states why the
-    experiment waits, if it does.
+    experiment waits, if it does, and `engine_stage` what the engine does whose start it awaits.
     """
     progress = progress or PhaseProgress.of(session, experiment)
-    row = next_event(experiment, message, now, progress, waits_for=waits_for)
+    row = next_event(
+        experiment, message, now, progress, waits_for=waits_for, engine_stage=engine_stage
+    )
     insert_rows(session, Event, [row])
 
 
-def next_event(
+def next_event(  # noqa: PLR0913 - an event and its columns
     experiment: Experiment,
     message: str,
     now: float,
     progress: PhaseProgress,
     *,
     waits_for: str = "",
+    engine_stage: str = "",
 ) -> Mapping[str, object]:
     """Return the row of the next event of a locked experiment, for `insert_rows`."""
     experiment.last_cursor += 1
     experiment.waits_for = waits_for
+    shown = progress.message(experiment)
+    shown.engine_stage = engine_stage
     return {
         "experiment_id": experiment.id,
         "cursor": experiment.last_cursor,
@@ -139,7 +145,7 @@ def next_event(
         "message": message,
         "waits_for": waits_for,
         "state": experiment.state,
-        "progress": progress.message(experiment).SerializeToString(deterministic=True),
+        "progress": shown.SerializeToString(deterministic=True),
     }
 
 

@@ -25,7 +25,12 @@ from services.aggregator.jobs.leases import extend_leases, extend_locked_lease, 
 from services.aggregator.jobs.report_checks import Report, ReportChecks
 from services.aggregator.jobs.reporting import PackedReport, Reporting
 from services.aggregator.jobs.shared_transaction import run_in_one_transaction
-from services.aggregator.jobs.unfit_workers import end_wait, record_unfit, waits_that_ended
+from services.aggregator.jobs.unfit_workers import (
+    end_wait,
+    record_start,
+    record_unfit,
+    waits_that_ended,
+)
 from services.aggregator.jobs.worker_requests import Claim, ClaimRequest, Heartbeat, stale
 from services.aggregator.storage.database import Database
 from services.aggregator.storage.dialects import database_time
@@ -132,6 +137,23 @@ class JobStore:
             if unfit:
                 record_unfit(session, experiment, reason, now)
             return change
+
+    def record_start(self, job_id: str, token: int, stage: str) -> Change:
+        """Record what the start of a worker's engine does, unless other workers answer by now.
+
+        Args:
+            job_id: The job that the worker has leased.
+            token: The fencing token of the lease.
+            stage: The stage of the start; empty once the engine is ready.
+
+        Raises:
+            NotFoundError: there is no such job.
+        """
+        with self._database.write() as session:
+            job, experiment = lock_job(session, job_id)
+            if job.state is JobState.LEASED and job.token == token:
+                record_start(session, experiment, stage, self._clock())
+        return Change(experiment.id)
 
     def end_waits(self) -> tuple[Change, ...]:
         """Record which experiments no longer wait, since a fit evaluator answers their rows."""
@@ -280,7 +302,7 @@ def _end_attempt(  # noqa: PLR0913, PLR0917 - the failure and its place
     message = f"{job.title}: attempt {job.attempts} of {limit} failed: {failed}"
     if kind is FailureKind.INFRASTRUCTURE and job.attempts < limit:
         job.state = JobState.PENDING
-        record(session, experiment, message, now)
+        record(session, experiment, message, now, waits_for=f"another attempt; {message}")
         return change_of(session, experiment, job)
     close_job(experiment, job, done=False)
     if kind is FailureKind.FATAL:

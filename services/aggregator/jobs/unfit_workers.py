@@ -1,7 +1,8 @@
-"""Experiments that wait because evaluators lack what their jobs need."""
+"""Experiments that wait because evaluators lack what their jobs need, or start an engine."""
 
 from collections.abc import Sequence
 
+from sqlalchemy import ColumnElement, Exists
 from sqlmodel import Session, col, exists, select
 
 from services.aggregator.experiments.lifecycle import record
@@ -30,20 +31,38 @@ def record_unfit(session: Session, experiment: Experiment, reason: str, now: flo
         record(session, experiment, f"waiting: {reason}", now, waits_for=reason)
 
 
+def record_start(session: Session, experiment: Experiment, stage: str, now: float) -> None:
+    """Record the stage of an engine's start; the empty stage is its end.
+
+    An experiment whose rows another engine answers does not wait for the start.
+    """
+    if stage and session.exec(select(_answering(experiment.id))).one():
+        return
+    message = f"the engine starts: {stage}" if stage else "the engine is ready"
+    waits_for = message if stage else ""
+    record(session, experiment, message, now, waits_for=waits_for, engine_stage=stage)
+
+
 def waits_that_ended(session: Session) -> Sequence[str]:
     """Return the ids of waiting experiments of whose leased jobs one has answers.
 
     A lease alone proves nothing: an evaluator claims a job before it sees what it lacks.
     """
-    answering = exists().where(
-        col(Job.experiment_id) == col(Experiment.id),
+    query = select(Experiment.id).where(
+        col(Experiment.state).not_in(TERMINAL),
+        Experiment.waits_for != "",
+        _answering(col(Experiment.id)),
+    )
+    return session.exec(query).all()
+
+
+def _answering(experiment_id: ColumnElement[str] | str) -> Exists:
+    """Return the condition that a leased job of an experiment has answers."""
+    return exists().where(
+        col(Job.experiment_id) == experiment_id,
         col(Job.state) == JobState.LEASED,
         col(Job.answers_done) > 0,
     )
-    query = select(Experiment.id).where(
-        col(Experiment.state).not_in(TERMINAL), Experiment.waits_for != "", answering
-    )
-    return session.exec(query).all()
 
 
 def end_wait(session: Session, experiment: Experiment, now: float) -> None:

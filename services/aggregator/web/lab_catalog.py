@@ -225,7 +225,7 @@ class LabCatalog:
 def remaining_seconds(
     events: Sequence[experiment_pb2.WatchExperimentResponse], now: float
 ) -> float | None:
-    """Return the seconds until the present phase ends, at its rate over some events.
+    """Return the seconds until the present phase ends, at its rate since the last engine start.
 
     Args:
         events: The last events of an experiment, oldest first.
@@ -234,8 +234,11 @@ def remaining_seconds(
     Returns:
         None while the phase counts nothing or its rate is unknown.
     """
-    last = events[-1]
-    first = next(event for event in events if event.state == last.state)
+    first = last = events[-1]
+    for event in reversed(events):
+        if event.state != last.state or event.progress.engine_stage:
+            break
+        first = event
     (before, _), (done, total) = extent(first), extent(last)
     start, end = (each.time.ToMicroseconds() / 1e6 for each in (first, last))
     if done <= before or end <= start:
