@@ -32,6 +32,16 @@ class CandidateRecord:
     """Stored answers on the selection rows."""
     selection_correct: int
     """Selection answers whose vote is right."""
+    selection_valid: int
+    """Selection answers that give a vote."""
+    selection_truncated: int
+    """Selection answers that the completion cap ended."""
+    heldout_answers: int
+    """Stored answers on the held-out rows; 0 unless it was an expert."""
+    heldout_valid: int
+    """Held-out answers that give a vote."""
+    heldout_truncated: int
+    """Held-out answers that the completion cap ended."""
     reward_lower: float | None
     """Least possible mean selection reward of a candidate that was stopped early."""
     reward_upper: float | None
@@ -62,6 +72,11 @@ def candidate_records(
             selection_tokens=each.selection_tokens,
             selection_answers=each.selection_answers,
             selection_correct=each.selection_correct,
+            selection_valid=each.selection_valid,
+            selection_truncated=each.selection_truncated,
+            heldout_answers=each.heldout_answers,
+            heldout_valid=each.heldout_valid,
+            heldout_truncated=each.heldout_truncated,
             reward_lower=None if each.stopped is None else each.stopped.lower,
             reward_upper=None if each.stopped is None else each.stopped.upper,
         )

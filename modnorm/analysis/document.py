@@ -1,6 +1,6 @@
 """The results of a run as one JSON document that depends on the experiment alone."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from typing import Annotated, Literal, NotRequired
@@ -10,7 +10,14 @@ from typing_extensions import TypedDict
 
 from modnorm.analysis.environments import environments_of, mixed_settings
 from modnorm.analysis.evaluations import BudgetEntry, CostEntry, ensemble_cost, run_budget
-from modnorm.analysis.run_data import EnsembleRow, RowsRecord, RunData
+from modnorm.analysis.run_data import (
+    BaseRow,
+    CandidateRow,
+    EnsembleRow,
+    RowsRecord,
+    RunData,
+    StateRow,
+)
 from modnorm.analysis.statistics import (
     PrefixStatistics,
     VoteAgreement,
@@ -21,6 +28,10 @@ from modnorm.analysis.trajectory import IterativeEntry, iterative_entry
 from modnorm.analysis.uncertainty import ConfidenceInterval, accuracy_interval
 
 SCHEMA: Literal["modnorm-results-1"] = "modnorm-results-1"
+
+
+_MANY_TRUNCATED = 0.5
+"""Share of answers that are cut off above which readers are warned."""
 
 
 def _fields_of(kind: type) -> GetPydanticSchema:
@@ -52,6 +63,16 @@ class _DataFields(TypedDict):
     heldout: RowsRecord
 
 
+class AnswerShares(TypedDict):
+    """Stored answers of some models to some rows, and shares of them; None without answers."""
+
+    answers: int
+    valid: float | None
+    """Answers that give a vote."""
+    truncated: float | None
+    """Answers that the completion cap ended."""
+
+
 class BaseEntry(TypedDict):
     """The unperturbed model."""
 
@@ -59,6 +80,8 @@ class BaseEntry(TypedDict):
     heldout_metric: float | None
     heldout_interval: ConfidenceInterval | None
     selection_accuracy: float | None
+    selection_shares: AnswerShares
+    heldout_shares: AnswerShares
 
 
 class ExpertEntry(TypedDict):
@@ -74,6 +97,7 @@ class ExpertEntry(TypedDict):
     selection_reward: float
     heldout_metric: float | None
     heldout_interval: ConfidenceInterval | None
+    heldout_shares: AnswerShares
 
 
 class EnsembleEntry(TypedDict):
@@ -89,6 +113,8 @@ class EnsembleEntry(TypedDict):
     rows: int
     agreement: Annotated[dict[str, object], _fields_of(VoteAgreement)] | None
     """None if the counts of some votes are partial."""
+    shares: AnswerShares
+    """Of the answers of its experts to the held-out rows."""
     partial_votes: int
     """Rows on which some experts did not answer, since the vote was settled."""
     budget: Annotated[dict[str, int], _fields_of(CostEntry)]
@@ -117,6 +143,8 @@ class ResultsDocument(TypedDict):
     """Held-out rows that have the prompt of a selection row: they do not test the selection."""
     base: BaseEntry
     candidates: CandidatesEntry
+    selection_shares: AnswerShares
+    """Of the answers of all candidates to the selection rows."""
     experts: list[ExpertEntry]
     statistics: list[Annotated[dict[str, object], _fields_of(PrefixStatistics)]]
     ensembles: list[EnsembleEntry]
@@ -145,6 +173,8 @@ def results_document(run: RunData) -> ResultsDocument:
             heldout_metric=run.base.heldout_metric,
             heldout_interval=_heldout_interval(run, run.base.heldout_metric),
             selection_accuracy=_share(run.base.selection_correct, run.base.selection_answers),
+            selection_shares=_selection_shares([run.base]),
+            heldout_shares=_heldout_shares([run.base]),
         ),
         candidates=CandidatesEntry(
             total=len(run.candidates),
@@ -156,6 +186,7 @@ def results_document(run: RunData) -> ResultsDocument:
                 if each.selection_reward is None and each.stopped is None
             ],
         ),
+        selection_shares=_selection_shares(run.candidates),
         experts=_experts(run),
         statistics=[
             asdict(prefix_statistics(run.rewards, n, base, run.stopped)) for n in run.prefixes
@@ -181,6 +212,7 @@ def _experts(run: RunData) -> list[ExpertEntry]:
                     selection_reward=candidate.selection_reward,
                     heldout_metric=candidate.heldout_metric,
                     heldout_interval=_heldout_interval(run, candidate.heldout_metric),
+                    heldout_shares=_heldout_shares([candidate]),
                 )
             )
     return entries
@@ -192,6 +224,8 @@ def _ensemble(run: RunData, ensemble: EnsembleRow) -> EnsembleEntry:
     agreement = None
     if votes and not partial:
         agreement = asdict(vote_agreement(votes, ensemble.ensemble_size))
+    voters = [run.candidates[index] for index in ensemble.experts if index >= 0]
+    states = [state for state in run.states if state.reported]
     return EnsembleEntry(
         population=ensemble.population,
         ensemble_size=ensemble.ensemble_size,
@@ -201,6 +235,7 @@ def _ensemble(run: RunData, ensemble: EnsembleRow) -> EnsembleEntry:
         correct=ensemble.correct,
         rows=ensemble.rows,
         agreement=agreement,
+        shares=_heldout_shares([*voters, *states]),
         partial_votes=partial,
         budget=ensemble_cost(run, ensemble).as_dict(),
     )
@@ -222,6 +257,16 @@ def describe_shortcuts(document: ResultsDocument) -> str | None:
         f"{'; '.join(remarks)}. Experts, votes and accuracies are those of the whole work; "
         "figures that need all of it are left out (population.statistics: full has them)."
     )
+
+
+def describe_truncated(document: ResultsDocument) -> str | None:
+    """Warn of answers that the completion cap cut off; None unless they are over half of some."""
+    shares = (document["selection_shares"], *(one["shares"] for one in document["ensembles"]))
+    share = max(each["truncated"] or 0.0 for each in shares)
+    if share <= _MANY_TRUNCATED:
+        return None
+    cap = document["provenance"].get("max_tokens", "the most")
+    return f"{100 * share:.0f} % of the answers were cut off at {cap} tokens: raise max_tokens."
 
 
 def describe_overlap(document: ResultsDocument) -> str | None:
@@ -260,6 +305,24 @@ def _heldout_interval(run: RunData, metric: float | None) -> ConfidenceInterval 
     """Return the interval of one model's metric; None unless the run's metric is the accuracy."""
     votes = (accuracy_interval(one.metric, one.rows, one.correct) for one in run.ensembles)
     return accuracy_interval(metric, run.data["heldout"].rows) if all(votes) else None
+
+
+def _selection_shares(models: Sequence[BaseRow | CandidateRow]) -> AnswerShares:
+    answers = sum(each.selection_answers for each in models)
+    return AnswerShares(
+        answers=answers,
+        valid=_share(sum(each.selection_valid for each in models), answers),
+        truncated=_share(sum(each.selection_truncated for each in models), answers),
+    )
+
+
+def _heldout_shares(models: Sequence[BaseRow | CandidateRow | StateRow]) -> AnswerShares:
+    answers = sum(each.heldout_answers for each in models)
+    return AnswerShares(
+        answers=answers,
+        valid=_share(sum(each.heldout_valid for each in models), answers),
+        truncated=_share(sum(each.heldout_truncated for each in models), answers),
+    )
 
 
 def _share(part: int, whole: int) -> float | None:

@@ -15,6 +15,7 @@ from modnorm.analysis.document import (
     describe_lost_search,
     describe_overlap,
     describe_shortcuts,
+    describe_truncated,
 )
 from modnorm.analysis.environments import describe_mixed
 
@@ -79,6 +80,7 @@ def report_parts(document: ResultsDocument) -> dict[str, object]:
         "best": document["experts"][:BEST_SHOWN],
         "settings": settings_text(document["spec"]),
         "overlap": describe_overlap(document),
+        "truncated": describe_truncated(document),
         "lost": describe_lost_search(document),
         "shortcuts": describe_shortcuts(document),
         "mixed": describe_mixed(document["mixed_environments"]),

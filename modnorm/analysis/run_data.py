@@ -30,8 +30,16 @@ class CandidateRow:
     """Stored answers on the selection rows."""
     selection_correct: int = 0
     """Selection answers whose vote is right."""
+    selection_valid: int = 0
+    """Selection answers that give a vote."""
+    selection_truncated: int = 0
+    """Selection answers that the completion cap ended."""
     heldout_answers: int = 0
     """Stored answers on the held-out rows; 0 unless it was an expert."""
+    heldout_valid: int = 0
+    """Held-out answers that give a vote."""
+    heldout_truncated: int = 0
+    """Held-out answers that the completion cap ended."""
     attempts: int = 1
     worker: str = ""
     seconds: float = 0.0
@@ -59,7 +67,11 @@ class BaseRow:
     heldout_environment: Mapping[str, str] = field(default_factory=dict)
     selection_answers: int = 0
     selection_correct: int = 0
+    selection_valid: int = 0
+    selection_truncated: int = 0
     heldout_answers: int = 0
+    heldout_valid: int = 0
+    heldout_truncated: int = 0
     seconds: float = 0.0
     heldout_seconds: float = 0.0
 
@@ -99,6 +111,8 @@ class StateRow:
     heldout_answers: int = 0
     heldout_tokens: int = 0
     heldout_attempts: int = 0
+    heldout_valid: int = 0
+    heldout_truncated: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,8 @@ _HEADINGS = (
     "gain",
     "held-out",
     "selection tokens",
+    "give a vote",
+    "cut off",
 )
 STATES = ("scored", "stopped", "failed")
 
@@ -56,7 +58,7 @@ def _table(records: Iterable[CandidateRecord], base: BaseRow) -> Table:
         _number(base.selection_reward),
         "-",
         percent(base.heldout_metric),
-        "-",
+        *("-",) * 3,
     )
     rows = (
         (
@@ -68,6 +70,10 @@ def _table(records: Iterable[CandidateRecord], base: BaseRow) -> Table:
             "-" if each.gain is None else f"{each.gain:+.4f}",
             percent(each.heldout_metric),
             str(each.selection_tokens),
+            *(
+                percent(count / each.selection_answers if each.selection_answers else None)
+                for count in (each.selection_valid, each.selection_truncated)
+            ),
         )
         for each in records
     )

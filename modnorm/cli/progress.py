@@ -168,9 +168,12 @@ class LiveDisplay(Display):
         """Redraw."""
         _, pace = self._phases.observe(event)
         done, total = extent(event)
-        if self._phases.name == STARTING:
+        starts = self._phases.name == STARTING
+        if starts:
             self._bars.update(self._task(STARTING), speed=visible(event.progress.engine_stage))
-        elif event.state in _WORKING and total:
+        elif STARTING in self._tasks:
+            self._bars.update(self._tasks[STARTING], completed=1, total=1, speed="")
+        if event.state in _WORKING and total and not starts:
             shown = "  ".join(speed(pace, total))
             task = self._task(self._phases.name)
             self._bars.update(task, completed=done, total=total, speed=shown)

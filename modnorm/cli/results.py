@@ -13,7 +13,7 @@ from modnorm.v1 import experiment_pb2 as experiments
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from modnorm.analysis.document import BaseEntry, ExpertEntry, ResultsDocument
+    from modnorm.analysis.document import AnswerShares, BaseEntry, ExpertEntry, ResultsDocument
     from modnorm.analysis.trajectory import IterativeEntry, StateEntry
 
 
@@ -25,7 +25,11 @@ def write_results(
     `results.json` is written last: if it exists, the other files are complete. Notes on stderr
     state a search without a gain, skipped work, and environments that differ.
     """
-    from modnorm.analysis.document import describe_lost_search, describe_shortcuts
+    from modnorm.analysis.document import (
+        describe_lost_search,
+        describe_shortcuts,
+        describe_truncated,
+    )
     from modnorm.analysis.environments import describe_mixed
     from modnorm.client.export import save_run
 
@@ -37,6 +41,7 @@ def write_results(
         return directory.path / REPORT
     document = save_run(client, experiment, directory.path)
     notes = (
+        describe_truncated(document),
         describe_lost_search(document),
         describe_shortcuts(document),
         describe_mixed(document["mixed_environments"]),
@@ -96,10 +101,12 @@ def results_table(document: "ResultsDocument") -> "Table":
             f"N={found['population']} K={found['ensemble_size']}",
             percent(found["metric"]),
             interval(found["interval"]),
+            *_shares(found["shares"]),
         )
         for found in ensembles
     ]
-    return table((_title(document["spec"]), "held-out", "95 % Wilson"), rows)
+    headings = ("held-out", "95 % Wilson", "give a vote", "cut off")
+    return table((_title(document["spec"]), *headings), rows)
 
 
 def show_directory(directory: Path, *, as_json: bool) -> None:
@@ -109,7 +116,7 @@ def show_directory(directory: Path, *, as_json: bool) -> None:
         InvalidInputError: it is not a run directory, and holds none.
     """
     from modnorm.analysis.distillation import is_distillation, load_distillation
-    from modnorm.analysis.document import describe_overlap
+    from modnorm.analysis.document import describe_overlap, describe_truncated
     from modnorm.analysis.environments import describe_mixed
     from modnorm.cli.distillation_output import print_distillation
 
@@ -131,8 +138,12 @@ def show_directory(directory: Path, *, as_json: bool) -> None:
         if results := found.get(run):
             console.print(f"{run}  finished", soft_wrap=True)
             print_results(run, results)
-            mixed = results["mixed_environments"]
-            for remark in filter(None, (describe_overlap(results), describe_mixed(mixed))):
+            remarks = (
+                describe_overlap(results),
+                describe_truncated(results),
+                describe_mixed(results["mixed_environments"]),
+            )
+            for remark in filter(None, remarks):
                 note(remark)
         elif not _is_finished(run):
             console.print(
@@ -173,8 +184,14 @@ def _runs_of(directory: Path) -> list[Path]:
     return inside
 
 
-def _model_row(name: str, model: "BaseEntry | ExpertEntry") -> tuple[str, str, str]:
-    return name, percent(model["heldout_metric"]), interval(model["heldout_interval"])
+def _model_row(name: str, model: "BaseEntry | ExpertEntry") -> tuple[str, ...]:
+    figures = percent(model["heldout_metric"]), interval(model["heldout_interval"])
+    return name, *figures, *_shares(model["heldout_shares"])
+
+
+def _shares(shares: "AnswerShares") -> tuple[str, str]:
+    """Return the shares of answers that give a vote, and of those that the cap cut off."""
+    return percent(shares["valid"]), percent(shares["truncated"])
 
 
 def _state_name(state: "StateEntry", iterative: "IterativeEntry") -> str:

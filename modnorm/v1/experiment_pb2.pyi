@@ -1113,6 +1113,7 @@ class Provenance(google.protobuf.message.Message):
     PROMPTS_DIGEST_FIELD_NUMBER: builtins.int
     TRAINING_DIGEST_FIELD_NUMBER: builtins.int
     TRAINING_ROWS_FIELD_NUMBER: builtins.int
+    MAX_TOKENS_FIELD_NUMBER: builtins.int
     model_digest: builtins.str
     """Digest of the model."""
     profile_digest: builtins.str
@@ -1147,6 +1148,8 @@ class Provenance(google.protobuf.message.Message):
     """Digest of the training rows of a distillation; empty if there are none."""
     training_rows: builtins.int
     """Number of training rows."""
+    max_tokens: builtins.int
+    """Completion cap in tokens."""
     def __init__(
         self,
         *,
@@ -1167,8 +1170,9 @@ class Provenance(google.protobuf.message.Message):
         prompts_digest: builtins.str = ...,
         training_digest: builtins.str = ...,
         training_rows: builtins.int = ...,
+        max_tokens: builtins.int = ...,
     ) -> None: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["development_digest", b"development_digest", "development_rows", b"development_rows", "generator_digest", b"generator_digest", "heldout_digest", b"heldout_digest", "heldout_revision", b"heldout_revision", "heldout_rows", b"heldout_rows", "model_digest", b"model_digest", "profile_digest", b"profile_digest", "prompts_digest", b"prompts_digest", "scale_map_digest", b"scale_map_digest", "scorer", b"scorer", "selection_digest", b"selection_digest", "selection_revision", b"selection_revision", "selection_rows", b"selection_rows", "spec_digest", b"spec_digest", "training_digest", b"training_digest", "training_rows", b"training_rows"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["development_digest", b"development_digest", "development_rows", b"development_rows", "generator_digest", b"generator_digest", "heldout_digest", b"heldout_digest", "heldout_revision", b"heldout_revision", "heldout_rows", b"heldout_rows", "max_tokens", b"max_tokens", "model_digest", b"model_digest", "profile_digest", b"profile_digest", "prompts_digest", b"prompts_digest", "scale_map_digest", b"scale_map_digest", "scorer", b"scorer", "selection_digest", b"selection_digest", "selection_revision", b"selection_revision", "selection_rows", b"selection_rows", "spec_digest", b"spec_digest", "training_digest", b"training_digest", "training_rows", b"training_rows"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___Provenance: typing_extensions.TypeAlias = Provenance

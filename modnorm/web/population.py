@@ -28,6 +28,9 @@ CANDIDATE_TYPES = {
     "gain": pa.float64(),
     "heldout_metric": pa.float64(),
     "selection_tokens": pa.int64(),
+    "selection_answers": pa.int64(),
+    "selection_valid": pa.int64(),
+    "selection_truncated": pa.int64(),
     "reward_lower": pa.float64(),
     "reward_upper": pa.float64(),
 }
@@ -61,6 +64,9 @@ class CandidateLine:
     gain: float | None
     heldout_metric: float | None
     selection_tokens: int
+    selection_answers: int
+    selection_valid: int
+    selection_truncated: int
     reward_lower: float | None
     reward_upper: float | None
 

@@ -1,11 +1,14 @@
 import json
 from dataclasses import replace
 
+import pytest
+
 from modnorm.analysis.comparison import compare_runs, load_results
 from modnorm.analysis.document import (
     SCHEMA,
     describe_lost_search,
     describe_overlap,
+    describe_truncated,
     results_document,
 )
 from modnorm.analysis.export import write_run
@@ -79,6 +82,46 @@ def test_held_out_rows_that_select_are_told_wherever_the_run_is_shown(make_run, 
     assert [row["overlap"] for row in compare_runs(runs)] == told
     assert sentence in (tmp_path / "leaky" / "report.html").read_text()
     assert "prompts of selection rows" not in (tmp_path / "sound" / "report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("selection", "heldout", "told"),
+    [
+        ((30, 20), (45, 30), None),
+        ((30, 36), (45, 30), "90 % of the answers were cut off at 512 tokens: raise max_tokens."),
+        ((30, 0), (45, 45), "75 % of the answers were cut off at 512 tokens: raise max_tokens."),
+    ],
+)
+def test_answers_without_a_vote_and_those_cut_off_are_counted(run, selection, heldout, told):
+    """Each candidate has 40 selection answers, each expert 60 held-out answers."""
+
+    def counted(model):
+        held = heldout if model.heldout_answers else (0, 0)
+        return replace(
+            model,
+            selection_valid=selection[0],
+            selection_truncated=selection[1],
+            heldout_valid=held[0],
+            heldout_truncated=held[1],
+        )
+
+    run = replace(
+        run,
+        candidates=[counted(each) for each in run.candidates],
+        base=counted(run.base),
+        provenance={**run.provenance, "max_tokens": 512},
+    )
+    document = results_document(run)
+    searched = {"valid": selection[0] / 40, "truncated": selection[1] / 40}
+    voted = {"valid": heldout[0] / 60, "truncated": heldout[1] / 60}
+    assert document["selection_shares"] == {"answers": 40 * 48, **searched}
+    assert document["base"]["selection_shares"] == {"answers": 40, **searched}
+    for ensemble in document["ensembles"]:
+        assert ensemble["shares"] == {"answers": 60 * ensemble["ensemble_size"], **voted}
+    for expert in document["experts"]:
+        assert expert["heldout_shares"] == {"answers": 60, **voted}
+    assert describe_truncated(document) == told
+    assert report_parts(document)["truncated"] == told
 
 
 def test_a_balanced_accuracy_has_no_interval_even_if_it_could_be_a_share_of_the_rows(run):

@@ -53,7 +53,7 @@ def test_candidates_are_in_order_with_rank_and_gain(make_run, directory):
         "seed": "1003",
         "state": "failed",
         "selection_tokens": "300",
-        "selection_answers": "0",
+        **{name: "0" for name in COLUMNS if name.endswith(("_answers", "_valid", "_truncated"))},
         "selection_correct": "0",
     }
     best = next(row for row in rows if row["rank"] == "1")

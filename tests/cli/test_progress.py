@@ -82,6 +82,31 @@ def test_lines_tell_each_reason_to_wait_once_a_phase():
     ]
 
 
+STAGES = ("loading the weights", "compiling", "")
+
+
+def started(place, stage):
+    waits = f"waiting: the engine starts: {stage}" if stage else ""
+    made = event(experiments.EXPERIMENT_STATE_SELECTING, 0, 8, waits, engine_stage=stage)
+    made.time.FromMicroseconds(round((time.time() + 10 * place) * 1e6))
+    return made
+
+
+def test_the_start_of_an_engine_has_lines_and_seconds_of_its_own():
+    events = [event(experiments.EXPERIMENT_STATE_SELECTING, 0, 8)]
+    events += [started(place, stage) for place, stage in enumerate(STAGES)]
+    lines = shown(terminal=False, events=events).splitlines()
+    assert [line.removeprefix("small: selecting, 0/8, ") for line in lines] == [
+        "base reward 0.1250",
+        "base reward 0.1250, waiting: the engine starts: loading the weights, 0 s",
+        "base reward 0.1250, waiting: the engine starts: compiling, 10 s",
+        "start took 20.0 s, base reward 0.1250",
+    ]
+    text = shown(terminal=True, events=events)
+    for part in ("starting", "1/1", "20 s", "selecting", "0/8"):
+        assert part in text
+
+
 def test_lines_tell_each_phase_of_a_distillations_rounds_once():
     said = [
         "round 1: searching around tiny",

@@ -21,6 +21,7 @@ from modnorm.v1 import common_pb2 as common
 from modnorm.v1 import evaluation_pb2 as evaluation
 from modnorm.v1 import experiment_pb2 as experiments
 from modnorm.wire.conversions import spec_to_proto
+from modnorm.wire.run_messages import timings
 
 ROWS = encode_rows({"numbers": [number, 2], "target": 24} for number in range(1, 5))
 VOTE = experiments.Vote(row=0, answer="24", correct=True, valid=2, support=2, correct_support=2)
@@ -203,6 +204,14 @@ def test_results_are_there_only_once_the_lineage_is(client, experiment, tmp_path
 def test_phases_are_timed_by_the_events(client, experiment):
     phases = fetch_run(client, experiment).timings["phases"]
     assert phases == {"selecting": 4.0, "voting": 1.0}
+
+
+def test_the_start_of_an_engine_is_a_phase_of_its_own(experiment):
+    selecting = experiments.EXPERIMENT_STATE_SELECTING
+    events = [event(place, seconds, selecting) for place, seconds in enumerate((0, 1, 4, 9, 11))]
+    for starting in events[1:3]:
+        starting.progress.engine_stage = "compiling"
+    assert timings(experiment, events)["phases"] == {"selecting": 3.0, "starting": 8.0}
 
 
 @pytest.mark.parametrize(

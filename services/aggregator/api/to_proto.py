@@ -121,6 +121,10 @@ def candidate_message(record: CandidateJobs) -> experiment_pb2.Candidate:
         heldout_attempts=_attempts(heldout) if heldout else 0,
         heldout_tokens=heldout.tokens if heldout else 0,
         heldout_seconds=_seconds(heldout) if heldout else 0.0,
+        selection_valid=job.valid,
+        selection_truncated=job.truncated,
+        heldout_valid=heldout.valid if heldout else 0,
+        heldout_truncated=heldout.truncated if heldout else 0,
     )
 
 
@@ -256,6 +260,8 @@ def _state_result(state: StateRecord) -> experiment_pb2.StateResult:
         heldout_answers=heldout.answers_done if heldout else 0,
         heldout_tokens=heldout.tokens if heldout else 0,
         heldout_attempts=heldout.attempts if heldout else 0,
+        heldout_valid=heldout.valid if heldout else 0,
+        heldout_truncated=heldout.truncated if heldout else 0,
     )
 
 
@@ -289,6 +295,7 @@ def _provenance(experiment: Experiment) -> experiment_pb2.Provenance:
         prompts_digest=experiment.prompts_digest,
         training_digest=experiment.training_digest,
         training_rows=experiment.training_rows,
+        max_tokens=experiment.max_tokens,
     )
 
 

@@ -52,6 +52,8 @@ _RESULT = (
     "reward_upper",
     "answers_done",
     "correct",
+    "valid",
+    "truncated",
     "tokens",
     "switch_seconds",
     "generate_seconds",

@@ -147,6 +147,8 @@ def _set_result(job: Job, report: Report, outcome: CheckedReport) -> None:
     job.reward_upper = outcome.stopped.upper if outcome.stopped else None
     job.answers_done = len(report.answers)
     job.correct = sum(answer.correct for answer in report.answers)
+    job.valid = sum(answer.vote is not None for answer in report.answers)
+    job.truncated = sum(answer.truncated for answer in report.answers)
     job.tokens = sum(answer.tokens for answer in report.answers)
     job.switch_seconds = report.switch_seconds
     job.generate_seconds = report.generate_seconds

@@ -264,6 +264,10 @@ class Job(SQLModel, table=True):
     """Whether the job was parked at the last heartbeat."""
     correct: int = 0
     """Number of stored answers with a correct vote."""
+    valid: int = 0
+    """Number of stored answers that give a vote."""
+    truncated: int = 0
+    """Number of stored answers that the completion cap ended."""
     error: str = Field(default="", sa_type=Text)
     """Reason of the last failed attempt."""
     remedy: str = Field(default="", sa_type=Text)

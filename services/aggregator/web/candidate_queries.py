@@ -34,6 +34,9 @@ _PAGE_COLUMNS: Mapping[str, Any] = {
     "reward_lower": _LOWER,
     "reward_upper": _UPPER,
     "selection_tokens": col(Job.tokens),
+    "selection_answers": case((_DONE, col(Job.answers_done)), else_=0),
+    "selection_valid": col(Job.valid),
+    "selection_truncated": col(Job.truncated),
 }
 _SCHEMA = pa.schema({name: CANDIDATE_TYPES[name] for name in (*_PAGE_COLUMNS, "heldout_metric")})
 _CHUNK = 10_000
@@ -51,6 +54,8 @@ class _Line(NamedTuple):
     upper: float | None
     tokens: int
     answers: int
+    valid: int
+    truncated: int
     correct: int
     attempts: int
     environment: str
@@ -58,7 +63,6 @@ class _Line(NamedTuple):
 
 _ROW_COLUMNS: Sequence[Any] = (
     *_PAGE_COLUMNS.values(),
-    case((_DONE, col(Job.answers_done)), else_=0),
     col(Job.correct),
     col(Job.attempts),
     col(Job.environment),
@@ -155,7 +159,11 @@ def _candidate_row(line: _Line, heldout: Job | None) -> CandidateRow:
         selection_tokens=line.tokens,
         selection_answers=line.answers,
         selection_correct=line.correct,
+        selection_valid=line.valid,
+        selection_truncated=line.truncated,
         heldout_answers=heldout.answers_done if heldout and heldout.state is JobState.DONE else 0,
+        heldout_valid=heldout.valid if heldout else 0,
+        heldout_truncated=heldout.truncated if heldout else 0,
         attempts=line.attempts,
         heldout_attempts=heldout.attempts if heldout else 0,
         environment=_environment(line.environment),

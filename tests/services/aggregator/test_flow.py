@@ -79,11 +79,13 @@ async def check_reading(lab, experiment):
 
 
 async def check_counts(lab, experiment_id, candidates):
-    """Each candidate counts its stored and its correct answers."""
+    """Each candidate counts its answers: all, right ones, those with a vote, and cut-off ones."""
     for one in candidates:
         selected = await lab.answers(experiment_id, one.index, evaluation_pb2.SPLIT_SELECTION)
         assert one.selection_answers == len(selected) == 5
         assert one.selection_correct == sum(answer.correct for answer in selected)
+        assert one.selection_valid == sum(answer.HasField("vote") for answer in selected)
+        assert one.selection_truncated == sum(answer.truncated for answer in selected)
         voted = one.HasField("heldout_metric")
         assert (one.heldout_answers, one.heldout_attempts) == ((7, 1) if voted else (0, 0))
     assert {one.selection_correct for one in candidates} != {0}

@@ -3,10 +3,12 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from itertools import groupby
 
 import pytest
 from structlog.contextvars import get_contextvars
 
+from modnorm.engines.start_stage import STAGE
 from modnorm.errors import (
     CancelledError,
     ModnormError,
@@ -48,6 +50,19 @@ def test_heartbeats_are_a_third_of_a_short_lease_apart(client, shutdown, aggrega
     assert 0.2 < seconds < HANG_SECONDS
     assert aggregator.heartbeats[-1].answers_done == 4
     assert aggregator.heartbeats[-1].answers_total == 9
+
+
+def test_heartbeats_carry_each_stage_of_an_engines_start(client, shutdown, aggregator) -> None:
+    def told() -> list[str]:
+        stages = [beat.engine_stage for beat in aggregator.heartbeats]
+        return [stage for stage, _ in groupby(stages)]
+
+    held = CandidateLease(Heartbeats(client, 100.0), lease(), shutdown)
+    with held, STAGE.observed(held.send_soon):
+        for done, stage in enumerate(("loading", "compiling", ""), start=1):
+            STAGE.enter(stage)
+            wait_until(lambda done=done: len(told()) == done, "the heartbeat with the stage")
+    assert told() == ["loading", "compiling", ""]
 
 
 def test_a_response_may_cancel_the_job(client, shutdown, aggregator) -> None:
