@@ -62,7 +62,7 @@ LATER = """
 import sqlalchemy as sa
 from alembic import op
 
-revision, down_revision, branch_labels, depends_on = "7", "6", None, None
+revision, down_revision, branch_labels, depends_on = "8", "7", None, None
 
 
 def upgrade():
