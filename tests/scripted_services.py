@@ -182,7 +182,7 @@ def gsm8k_experiment():
         id="e1",
         spec=spec_to_proto(spec),
         state=experiments.EXPERIMENT_STATE_SUCCEEDED,
-        provenance=experiments.Provenance(scorer="gsm8k-v2"),
+        provenance=experiments.Provenance(scorer="gsm8k-v3"),
         base=experiments.BaseResult(selection_reward=0.0, heldout_metric=0.5),
         ensembles=[
             experiments.EnsembleResult(

@@ -21,15 +21,12 @@ from modnorm.tasks.arithmetic import (
     has_legal_characters,
     literals,
 )
-from modnorm.tasks.mathematics.latex import plain_notation
+from modnorm.tasks.mathematics.notation import plain_notation
 
 TOLERANCE = 1e-5
 """Largest difference between two sides, or between a value and the target."""
 
-_CHARACTERS = {
-    **{code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)},  # full-width forms of ASCII
-    **str.maketrans("\u2217\u2215\u2044\u2014", "*//-"),
-}
+_CHARACTERS = str.maketrans("\u2217\u2215\u2014", "*/-")
 _FRAME = "*`_. \n"
 _BOXED = re.compile(r"\\boxed\s*\{(.*)\}", re.DOTALL)
 _TOKEN = re.compile(r"(\\frac(?![a-z]))|(\\?[\[{(])|(\\?[\]})])")

@@ -15,7 +15,6 @@ from types import MappingProxyType
 from modnorm.errors import InvalidInputError
 from modnorm.spec import ExperimentSpec
 from modnorm.tasks import columns
-from modnorm.tasks.gsm8k import number_form
 from modnorm.tasks.protocol import Judgement, Message, Row
 from modnorm.tasks.row_files import resolve_file
 from modnorm.tasks.single_answer import RIGHT_OR_WRONG, accuracy, judge_vote
@@ -33,7 +32,10 @@ MAX_ANSWER = 1000
 """Longest extracted answer in characters; a longer one is dropped."""
 _MATCHING = "re2-1"
 """Version of the matching, which is part of the scorer's digest."""
-_COMPARING: Mapping[str, Mapping[str, str]] = {"mathematics": {"comparing": "mathematics-2"}}
+_COMPARING: Mapping[str, Mapping[str, str]] = {
+    "number": {"comparing": "number-2"},
+    "mathematics": {"comparing": "mathematics-3"},
+}
 """Versions of comparisons, by name; a comparison's first version has no entry."""
 
 
@@ -45,6 +47,12 @@ def _caseless(answer: str) -> str | None:
     return " ".join(answer.split()).casefold() or None
 
 
+def _number(answer: str) -> str | None:
+    from modnorm.tasks.mathematics.numbers import number  # noqa: PLC0415 - loads mpmath
+
+    return number(answer)
+
+
 def _mathematics(answer: str) -> str | None:
     from modnorm.tasks.mathematics.canonical import canonical  # noqa: PLC0415 - loads mpmath
 
@@ -52,7 +60,7 @@ def _mathematics(answer: str) -> str | None:
 
 
 COMPARISONS: Mapping[str, Callable[[str], str | None]] = MappingProxyType(
-    {"exact": _exact, "caseless": _caseless, "number": number_form, "mathematics": _mathematics}
+    {"exact": _exact, "caseless": _caseless, "number": _number, "mathematics": _mathematics}
 )
 """Canonical forms of answers for comparison and votes, by the name of the comparison."""
 

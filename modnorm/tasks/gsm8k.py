@@ -1,20 +1,24 @@
 """GSM8K: grade-school word problems with a number as the answer.
 
-Scorer `gsm8k-v2` (paper: "normalized final-answer matching") reads the whole completion. The
-answer is the number after the last `####`, also after a calculation there, else the last number.
-Numbers are compared and voted in one canonical form: `1,000`, `1000`, `$1000.00` and `1000.` are
-one answer.
+Scorer `gsm8k-v3` (paper: "normalized final-answer matching") reads the whole completion. The
+answer is the number in a box, after the last `####`, or after "answer is", else the last number.
+Numbers are compared and voted in one canonical form (`modnorm.tasks.mathematics.numbers`):
+`1,000`, `$1000.00` and `1{,}000` are one answer.
+
+Scorer `gsm8k-v2` reads the digits after the last `####`, also after a calculation there, else the
+last digits.
 
 Scorer `gsm8k-reference-v1` extracts, compares and votes as the published code does. It reads only
 the last 300 characters.
 """
 
 import re
-from collections import deque
 from collections.abc import Mapping, Sequence
 
 from modnorm.errors import InvalidInputError
 from modnorm.tasks import columns
+from modnorm.tasks.mathematics.answer_extraction import final_answer
+from modnorm.tasks.mathematics.numbers import last_number, number, stated_number
 from modnorm.tasks.protocol import Judgement, Message, Row
 from modnorm.tasks.single_answer import RIGHT_OR_WRONG, accuracy, judge_vote
 
@@ -23,39 +27,36 @@ USER = '{question} Let\'s think step by step and output the final answer after "
 WINDOW = 300
 """Characters at the end of a completion that the published code reads."""
 
+_PUBLISHED_NUMBER = re.compile(r"-?[0-9.,]+")
+_PUBLISHED_MARKED_NUMBER = re.compile(r"#### (-?[0-9.,]+)")
 # A minus after a digit or a parenthesis subtracts; elsewhere it is a sign.
-_NUMBER = (
+_DIGITS = (
     r"(?P<sign>(?<![0-9)])[-\u2212])?\$?"
     r"(?P<digits>(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)(?:\.[0-9]+)?|\.[0-9]+)"
 )
-_ANY_NUMBER = re.compile(_NUMBER)
-_PUBLISHED_NUMBER = re.compile(r"-?[0-9.,]+")
-_PUBLISHED_MARKED_NUMBER = re.compile(r"#### (-?[0-9.,]+)")
 _OPERATORS = r"+*/x\u00d7\u00f7\u2212-"
 _CALCULATION = rf"-?[0-9.][0-9., $()]*[{_OPERATORS}][0-9., $(){_OPERATORS}]*=[\s$]*"
-_MARKED_NUMBER = re.compile(
-    rf"####[\s*_$:=`(\\]*(?:boxed\{{[\s$\\]*)?(?:{_CALCULATION})?{_NUMBER}"
-)
+_MARKED_DIGITS = rf"####[\s*_$:=`(\\]*(?:boxed\{{[\s$\\]*)?(?:{_CALCULATION})?{_DIGITS}"
 
 
 class Gsm8k:
     """The GSM8K task; rows are `{"question": ..., "answer": "18"}` with a canonical answer."""
 
     name = "gsm8k"
-    scorer = "gsm8k-v2"
+    scorer = "gsm8k-v3"
     max_tokens = 1024
     reward_bounds = RIGHT_OR_WRONG
 
     def parse(self, raw: Mapping[str, object]) -> Row:
-        """Check the columns `question` and `answer` (a solution with `#### n`, or n alone).
+        """Check the columns `question` and `answer` (a solution that ends in `#### n`, or n).
 
         Raises:
             InvalidInputError: a column is missing or malformed.
         """
         question = columns.text(raw, "question")
-        answer = final_answer(columns.text(raw, "answer"))
+        answer = number(columns.text(raw, "answer").rpartition("####")[2])
         if answer is None:
-            raise InvalidInputError('must end with "#### " and a number', field="answer")
+            raise InvalidInputError('must be a number, or end in "#### " and one', field="answer")
         return {"question": question, "answer": answer}
 
     def parse_question(self, raw: Mapping[str, object]) -> Row:
@@ -68,7 +69,7 @@ class Gsm8k:
 
     def vote(self, row: Row, completion: str) -> str | None:  # noqa: ARG002 - as in the protocol
         """Return the vote key of a completion."""
-        return final_answer(completion)
+        return final_number(completion)
 
     def judge(self, row: Row, completion: str) -> Judgement:
         """Score one completion: reward 1 for the right final answer, else 0."""
@@ -81,6 +82,23 @@ class Gsm8k:
     def metric(self, rows: Sequence[Row], correct: Sequence[bool]) -> float:
         """Accuracy."""
         return accuracy(rows, correct)
+
+
+class Gsm8kDigits(Gsm8k):
+    """GSM8K scored by version 2, which takes `1{,}000` for 0 and `1/2` for 1."""
+
+    scorer = "gsm8k-v2"
+
+    def vote(self, row: Row, completion: str) -> str | None:  # noqa: ARG002 - as in the protocol
+        """Return the vote key of a completion."""
+        found = list(re.finditer(_MARKED_DIGITS, completion)) or list(
+            re.finditer(_DIGITS, completion)
+        )
+        if not found:
+            return None
+        whole, _, part = found[-1]["digits"].replace(",", "").partition(".")
+        digits = ".".join(filter(None, (whole.lstrip("0") or "0", part.rstrip("0"))))
+        return f"-{digits}" if found[-1]["sign"] and digits != "0" else digits
 
 
 class PublishedGsm8k(Gsm8k):
@@ -120,27 +138,12 @@ def published_readings(completion: str) -> tuple[str | None, str | None]:
     return (marked[-1].replace(",", "") if marked else None), last
 
 
-def final_answer(completion: str) -> str | None:
+def final_number(completion: str) -> str | None:
     """Return the final number of a completion in canonical form; None without one.
 
-    The canonical form has no thousands separators, currency sign, leading zeros or trailing zeros
-    of a fraction, and zero has no sign.
+    An answer that states several numbers, such as `5 or 6`, is none.
     """
-    number = _last(_MARKED_NUMBER, completion) or _last(_ANY_NUMBER, completion)
-    return None if number is None else _canonical(number)
-
-
-def number_form(text: str) -> str | None:
-    """Return a number's canonical form; None if the text is no number."""
-    number = _ANY_NUMBER.fullmatch(text.strip().rstrip("."))
-    return None if number is None else _canonical(number)
-
-
-def _last(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
-    return next(iter(deque(pattern.finditer(text), maxlen=1)), None)
-
-
-def _canonical(number: re.Match[str]) -> str:
-    whole, _, part = number["digits"].replace(",", "").partition(".")
-    digits = ".".join(filter(None, (whole.lstrip("0") or "0", part.rstrip("0"))))
-    return f"-{digits}" if number["sign"] and digits != "0" else digits
+    answer = final_answer(completion, headings=False)
+    if answer is not None and any(map(str.isnumeric, answer)):
+        return stated_number(answer)
+    return last_number(completion)

@@ -1,6 +1,6 @@
 r"""MATH-500: competition problems with an answer in `\boxed{}`.
 
-`math500-v2` compares canonical forms (`modnorm.tasks.mathematics.canonical`);
+`math500-v3` compares canonical forms (`modnorm.tasks.mathematics.canonical`);
 `math500-reference-v1` compares as the published code does.
 """
 
@@ -20,7 +20,7 @@ class Math500:
     r"""The MATH-500 task; rows are `{"problem": ..., "answer": "\frac{1}{2}"}`."""
 
     name = "math500"
-    scorer = "math500-v2"
+    scorer = "math500-v3"
     max_tokens = 2048
     reward_bounds = RIGHT_OR_WRONG
 

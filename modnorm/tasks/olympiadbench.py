@@ -1,6 +1,6 @@
 """OlympiadBench: olympiad mathematics with an answer after `####`.
 
-`olympiadbench-v2` compares canonical forms. If the row has several answers, commas separate them.
+`olympiadbench-v3` compares canonical forms. If the row has several answers, commas separate them.
 `olympiadbench-reference-v1` compares as the published code does: it does not know `####` and finds
 answers by boxes and closing phrases only.
 """
@@ -24,7 +24,7 @@ class OlympiadBench:
     """
 
     name = "olympiadbench"
-    scorer = "olympiadbench-v2"
+    scorer = "olympiadbench-v3"
     max_tokens = 2048
     reward_bounds = RIGHT_OR_WRONG
 

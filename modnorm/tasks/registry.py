@@ -33,14 +33,14 @@ class _Scoring:
     make: "Callable[[Runner | None], Task]"
 
     def short_name(self, task: str) -> str:
-        """Return the name without task and version: `reference`; "" for the default."""
+        """Return the name without task and version: `reference`; "" for a default."""
         return self.scorer.removeprefix(task).rpartition("-v")[0].removeprefix("-")
 
 
 _CLASSES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "countdown": ("Countdown", "PublishedCountdown"),
-        "gsm8k": ("Gsm8k", "PublishedGsm8k"),
+        "gsm8k": ("Gsm8k", "PublishedGsm8k", "Gsm8kDigits"),
         "math500": ("Math500", "PublishedMath500"),
         "mbpp": (
             "Mbpp",
@@ -171,7 +171,7 @@ def _scoring(task: str, scorer: str | None) -> _Scoring:
     for scoring in scorings:
         if scorer == scoring.scorer or (scorer and scorer == scoring.short_name(task)):
             return scoring
-    short = [scoring.short_name(task) for scoring in scorings[1:]]
+    short = [name for scoring in scorings if (name := scoring.short_name(task))]
     raise _no_scorer(scorer, [scoring.scorer for scoring in scorings], short)
 
 

@@ -172,7 +172,7 @@ def test_tasks_and_methods_are_those_of_the_registries(modnorm, modnorm_json):
     }
     assert modnorm("methods")[1].count("\n") == len(METHODS)
     printed = modnorm("tasks")[1]
-    assert "scorers: gsm8k-v2" in printed
+    assert "scorers: gsm8k-v3" in printed
     assert "rows have `title`, `shuffled_sentences`, `gold_order`" in printed
     assert "rows have `question`, `final_answer`, `is_multiple_answer`" in printed
 

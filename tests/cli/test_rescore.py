@@ -52,7 +52,7 @@ def test_a_table_sets_both_scorers_side_by_side(modnorm, gsm8k_lab):
     code, out, err = modnorm("rescore", "e1", "--server", gsm8k_lab, "--scorer", "reference")
     assert code == 0, err
     lines = [line.split() for line in out.splitlines()]
-    assert lines[0] == ["held-out", "gsm8k-v2", "gsm8k-reference-v1", "selected", "anew"]
+    assert lines[0] == ["held-out", "gsm8k-v3", "gsm8k-reference-v1", "selected", "anew"]
     assert lines[1] == ["base", "50.0", "%", "50.0", "%"]
     assert lines[2] == ["rank", "1", "by", "selection", "100.0", "%", "50.0", "%", "50.0", "%"]
     assert lines[-3] == ["N=4", "K=2", "100.0", "%", "50.0", "%", "-"]
@@ -101,7 +101,7 @@ def test_a_directory_is_read_whatever_lab_the_environment_names(
 
 def test_without_a_name_the_default_scorer_judges(modnorm_json, gsm8k_lab):
     document = modnorm_json("rescore", "e1", "--server", gsm8k_lab)
-    assert document["new_scorer"] == "gsm8k-v2"
+    assert document["new_scorer"] == "gsm8k-v3"
     assert document["selection"]["changed"] == document["heldout"]["changed"] == 0
 
 

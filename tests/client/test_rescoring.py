@@ -25,7 +25,7 @@ def reference(client, gsm8k_experiment):
 
 def test_the_same_scorer_changes_nothing(client, gsm8k_experiment):
     found = rescore_run(LabRun(client, gsm8k_experiment), get_task("gsm8k"))
-    assert (found.old_scorer, found.new_scorer) == ("gsm8k-v2", "gsm8k-v2")
+    assert (found.old_scorer, found.new_scorer) == ("gsm8k-v3", "gsm8k-v3")
     assert (found.selection, found.heldout) == (Judged(8, 0), Judged(6, 0))
     for model in (found.base, *found.candidates):
         assert model.selection_reward.new == model.selection_reward.old
@@ -52,7 +52,7 @@ def test_what_was_left_out_cannot_be_scored_again(serve_stored, gsm8k_experiment
 
 
 def test_another_scorer_judges_every_completion_anew(reference):
-    assert (reference.old_scorer, reference.new_scorer) == ("gsm8k-v2", "gsm8k-reference-v1")
+    assert (reference.old_scorer, reference.new_scorer) == ("gsm8k-v3", "gsm8k-reference-v1")
     assert (reference.selection, reference.heldout) == (Judged(8, 2), Judged(6, 1))
     assert [model.selection_reward.new for model in reference.candidates] == [0.0, 0.5, 0.5, None]
     assert [model.heldout_metric.new for model in reference.candidates] == [0.5, 0.5, None, None]
@@ -90,7 +90,7 @@ def test_the_document_is_json_with_spec_and_provenance(client, reference, gsm8k_
     document = json.loads(json.dumps(rescored_document(run, reference)))
     assert document["schema"] == "modnorm-rescored-1"
     assert document["spec"]["task"]["name"] == "gsm8k"
-    assert document["provenance"]["scorer"] == document["old_scorer"] == "gsm8k-v2"
+    assert document["provenance"]["scorer"] == document["old_scorer"] == "gsm8k-v3"
     assert document["new_scorer"] == "gsm8k-reference-v1"
     assert document["selection"] == {"total": 8, "changed": 2}
     assert document["ensembles"][3]["reselected"] == {

@@ -56,7 +56,7 @@ def test_rescore_compare_analyze_and_export_need_nothing_else(
     read, modnorm, copy, elsewhere, tmp_path
 ):
     before = {path.name: path.read_bytes() for path in copy.iterdir() if path.is_file()}
-    rescored = read("rescore", "--scorer", "gsm8k-v2")
+    rescored = read("rescore", "--scorer", "gsm8k-v3")
     assert rescored["selection"] == {"total": 7 * 8, "changed": 0}
     assert read("compare")[0]["differs"] == []
     modnorm("analyze", copy, "--out", tmp_path / "analysis", **elsewhere)
@@ -68,7 +68,7 @@ def test_rescore_compare_analyze_and_export_need_nothing_else(
     written = json.loads((tmp_path / "best" / "candidate.json").read_text())
     assert written["seed"] == best["seed"]
     after = {path.name: path.read_bytes() for path in copy.iterdir() if path.is_file()}
-    assert after.keys() - before.keys() == {"rescored-gsm8k-v2.json"}
+    assert after.keys() - before.keys() == {"rescored-gsm8k-v3.json"}
     assert {name: after[name] for name in before} == before
 
 

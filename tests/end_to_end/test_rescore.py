@@ -30,7 +30,7 @@ def rewards(directory):
 
 def test_the_same_scorer_gives_the_very_same_figures(modnorm, run):
     before, results = contents(run), json.loads((run / "results.json").read_text())
-    ended = modnorm("rescore", run, "--scorer", "gsm8k-v2", "--json")
+    ended = modnorm("rescore", run, "--scorer", "gsm8k-v3", "--json")
     document = json.loads(ended.stdout)
     assert document["spec"] == results["spec"]
     assert document["provenance"] == results["provenance"]
@@ -55,18 +55,18 @@ def test_the_same_scorer_gives_the_very_same_figures(modnorm, run):
         assert new["experts"] == new["reselected"]["experts"] == old["experts"]
         assert new["reselected"]["metric"] == old["metric"]
     after = contents(run)
-    assert json.loads(after.pop("rescored-gsm8k-v2.json")) == document
+    assert json.loads(after.pop("rescored-gsm8k-v3.json")) == document
     assert after == before
 
 
 def test_scored_again_there_and_back_leaves_the_same_bytes(modnorm, run):
     written = []
-    for scorer in ("gsm8k-v2", "reference", "gsm8k-v2"):
+    for scorer in ("gsm8k-v3", "reference", "gsm8k-v3"):
         modnorm("rescore", run, "--scorer", scorer)
         written.append(contents(run))
-    assert written[0]["rescored-gsm8k-v2.json"] == written[2]["rescored-gsm8k-v2.json"]
+    assert written[0]["rescored-gsm8k-v3.json"] == written[2]["rescored-gsm8k-v3.json"]
     there = json.loads(written[2]["rescored-gsm8k-reference-v1.json"])
-    assert (there["old_scorer"], there["new_scorer"]) == ("gsm8k-v2", "gsm8k-reference-v1")
+    assert (there["old_scorer"], there["new_scorer"]) == ("gsm8k-v3", "gsm8k-reference-v1")
 
 
 def remarks(directory, cache_dir):

@@ -73,7 +73,7 @@ def test_a_run_leaves_results_tables_plots_and_a_report(finished):
     assert len((finished / "votes.jsonl").read_text().splitlines()) == 4 * 8
     assert (finished / "report.html").stat().st_size > 0
     assert list((finished / "plots").glob("*.png"))
-    assert document["provenance"]["scorer"] == "gsm8k-v2"
+    assert document["provenance"]["scorer"] == "gsm8k-v3"
     # The bundled model solves most word problems: a chance result would be 0.
     assert document["base"]["heldout_metric"] >= 0.5
     assert max(ensemble["metric"] for ensemble in document["ensembles"]) >= 0.5

@@ -16,7 +16,7 @@ SPEC = parse_spec(
 )
 
 
-@pytest.mark.parametrize("scorer", ["gsm8k-v2", "gsm8k-reference-v1"])
+@pytest.mark.parametrize("scorer", ["gsm8k-v3", "gsm8k-reference-v1"])
 def test_the_scorer_is_the_one_that_the_run_recorded(scorer):
     assert task_identity(SPEC, {"scorer": scorer}).scorer == scorer
 

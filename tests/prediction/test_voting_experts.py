@@ -42,7 +42,7 @@ def ensemble(seeds):
         Expert(10 * seed, Descriptor("portable-v1", seed, "randopt", 0.1, "m", ()))
         for seed in seeds
     )
-    task = TaskIdentity("gsm8k", "gsm8k-v2", None, 8)
+    task = TaskIdentity("gsm8k", "gsm8k-v3", None, 8)
     return EnsembleDefinition(ModelSpec(name="m"), "0" * 64, task, SCALE_MAP, 50, experts)
 
 

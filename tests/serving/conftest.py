@@ -105,7 +105,7 @@ def ensemble(task_name):
         Expert(10 * seed, Descriptor("portable-v1", seed, "randopt", 0.1, "m", ()))
         for seed in SCRIPT
     )
-    scorer = {"gsm8k": "gsm8k-v2", "countdown": "countdown-v2"}[task_name]
+    scorer = {"gsm8k": "gsm8k-v3", "countdown": "countdown-v2"}[task_name]
     definition = EnsembleDefinition(
         ModelSpec(name="tiny-thicket"),
         "0" * 64,

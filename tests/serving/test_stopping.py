@@ -41,7 +41,7 @@ if __name__ == "__main__":
     base = resolve_checkpoint("tiny-thicket")
     expert = Expert(0, Descriptor("portable-v1", 1, "randopt", 0.1, "m", ()))
     definition = EnsembleDefinition(
-        ModelSpec(name="tiny-thicket"), base.digest, TaskIdentity("gsm8k", "gsm8k-v2", None, 64),
+        ModelSpec(name="tiny-thicket"), base.digest, TaskIdentity("gsm8k", "gsm8k-v3", None, 64),
         ScaleMap("randopt", base.digest, ()), 1, (expert,),
     )
     choice = SimpleNamespace(find=lambda: definition, check_example=lambda *_: None)

@@ -50,7 +50,7 @@ def test_the_scorer_changes_with_the_declaration(declare):
 
 
 def test_the_scorer_changes_with_the_version_of_its_comparison(declare, monkeypatch):
-    later = {"mathematics": {"comparing": "mathematics-3"}}
+    later = {**declared_task._COMPARING, "mathematics": {"comparing": "mathematics-4"}}
     first = {compare: load_task(declare(compare=compare)).scorer for compare in COMPARISONS}
     monkeypatch.setattr(declared_task, "_COMPARING", later)
     changed = {name for name in first if load_task(declare(compare=name)).scorer != first[name]}

@@ -3,10 +3,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from modnorm.tasks import get_task
-from modnorm.tasks.gsm8k import WINDOW, final_answer, published_readings
+from modnorm.tasks.gsm8k import WINDOW, final_number, published_readings
 from tests.faults import error_at
 
 TASK = get_task("gsm8k")
+OLD = get_task("gsm8k", scorer="gsm8k-v2")
 PUBLISHED = get_task("gsm8k", scorer="reference")
 ROW = TASK.parse({"question": "How many?", "answer": "500 + 500 = 1,000\n#### 1,000"})
 
@@ -41,14 +42,57 @@ def test_a_row_keeps_the_canonical_answer_and_parses_to_itself():
         ("#### $5 + $3 = $8 in 2 days", "8"),
         ("#### -3 - 2 \u00d7 (1 + 1) = -7", "-7"),
         ("#### 14 = 7 * 2", "14"),
-        ("#### 20 / 4 = ", "20"),
+        ("#### 20 / 4 = ", "5"),
         ("#### 18 (= 9 * 2)", "18"),
         ("#### -0", "0"),
         ("#### 007", "7"),
         ("#### .50", "0.5"),
         ("#### \u22123", "-3"),
         ("#### 5 and then #### 6", "6"),
-        # Without a marked number the last one counts.
+        (r"\boxed{$9{,}500}", "9500"),
+        (r"#### $\boxed{1{,}234}$", "1234"),
+        (r"\boxed{\text{Total} = 18 \text{ dollars}}", "18"),
+        ("#### \u00a318 (9 eggs at \u00a32 each)", "18"),
+        ("#### The answer is 18.\n9 * 2 = 18 and 3 + 4 = 7", "18"),
+        ("#### 18. He sold them all.\nCheck: 3 * 3 = 9", "18"),
+        ("#### 3 1/2", "3.5"),
+        ("#### $1.5 million", "1500000"),
+        ("#### 5 apples + 3 pears = 8 fruits", "8"),
+        ("#### 2 hours = 120 minutes", "120"),
+        ("#### Janet makes $18 every day", "18"),
+        ("#### The total is **18** dollars over 3 days", "18"),
+        ("#### $20/hour", "20"),
+        ("#### 6:00 p.m.", "6"),
+        ("#### minus 5", "-5"),
+        ("#### 18!", "18"),
+        ("#### 18 ####", "18"),
+        # Headings are no answers.
+        ("#### 1. Find the cost\n3 * 2 = 6\n#### 2. Add 5.\nThe answer is 42. Check 3.", "42"),
+        ("#### 1. Find the cost.\n3 * 2 = 6", "6"),
+        ("#### 1. 5 * 3 = 15\n#### 2. 15 + 3 = 18", "18"),
+        ("#### Step 1: 5 * 3 = 15\n#### Step 2: total = 18", "18"),
+        ("#### Cost of 3 apples\n3 * 2 = 6 dollars", "6"),
+        # Two readings are none.
+        ("#### 10:30", None),
+        ("#### 3:1", None),
+        ("#### 5/12/2020", None),
+        ("#### 10-12", None),
+        ("#### 10\u201312", None),
+        ("#### 10 to 12", None),
+        ("#### 5 or 6", None),
+        ("#### 3 out of 4", None),
+        ("#### 5 feet 6 inches", None),
+        ("#### 2 weeks and 3 days", None),
+        ("#### 3,50", None),
+        ("#### 1.2.3", None),
+        ("#### 3x + 2", None),
+        (r"\boxed{18, 20}", None),
+        (r"\boxed{1}, \boxed{3}", None),
+        ("The answer is 5 more than 3, so 8", None),
+        # Without a stated number the last one counts.
+        ("So she pays 9{,}500 dollars.", "9500"),
+        ("It is 3\u00bd", "3.5"),
+        ("She arrives at 10:30", None),
         ("#### none", None),
         ("#### unknown, perhaps 12", "12"),
         ("It is 1,000.", "1000"),
@@ -64,13 +108,31 @@ def test_a_row_keeps_the_canonical_answer_and_parses_to_itself():
     ],
 )
 def test_the_final_answer_is_canonical(completion, vote):
-    assert final_answer(completion) == vote
+    assert final_number(completion) == vote
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer"),
+    [
+        ("1/2", "0.5"),
+        ("1/3", "1/3"),
+        ("3 1/2", "3.5"),
+        ("$1.5 million", "1500000"),
+        (r"1{,}000.", "1000"),
+        ("-7", "-7"),
+    ],
+)
+def test_a_gold_answer_is_stored_exactly(gold, answer):
+    row = TASK.parse({"question": "How many?", "answer": f"1 + 1 = 2\n#### {gold}"})
+    assert row["answer"] == answer
+    assert TASK.parse(row) == row
+    assert TASK.judge(row, f"#### {gold}").correct
 
 
 @pytest.mark.parametrize("text", ["#### 18", "#### $18.", "so 18 of them"])
 def test_the_answer_may_be_anywhere_in_the_completion(text):
-    assert final_answer(text + " and" * 500) == "18"
-    assert final_answer("12345" + "x" * 298) == "12345"
+    assert final_number(text + " and" * 500) == "18"
+    assert final_number("12345" + "x" * 298) == "12345"
 
 
 def test_the_published_scorer_reads_only_the_end_of_the_completion():
@@ -80,11 +142,29 @@ def test_the_published_scorer_reads_only_the_end_of_the_completion():
     assert (judgement.reward, judgement.vote, judgement.correct) == (0.0, None, False)
 
 
+@pytest.mark.parametrize(
+    ("completion", "vote"),
+    [
+        (r"#### 9{,}500", "9"),
+        (r"\boxed{$9{,}500}", "500"),
+        ("#### 1/2", "1"),
+        ("#### 20 / 4", "20"),
+        ("#### 20 / 4 = 5", "5"),
+        ("#### -$1,000.50 now", "-1000.5"),
+        ("#### The answer is 18.\n9 + 9", "9"),
+        ("7", "7"),
+        ("none", None),
+    ],
+)
+def test_version_two_keeps_its_errors(completion, vote):
+    assert OLD.judge(ROW, completion).vote == vote
+
+
 @given(st.integers(-(10**9), 10**9))
 def test_every_way_to_write_an_integer_is_one_vote(number):
     forms = [f"{number}", f"{number:,}", f"{number}.", f"{number:,}.00", f"${number}"]
-    assert {final_answer(f"#### {form}") for form in forms} == {str(number)}
-    assert {final_answer(f"so {form}") for form in forms} == {str(number)}
+    assert {final_number(f"#### {form}") for form in forms} == {str(number)}
+    assert {final_number(f"so {form}") for form in forms} == {str(number)}
 
 
 @given(st.text())
@@ -112,6 +192,10 @@ def test_the_metric_is_accuracy():
         ({"question": "How many?", "answer": None}, "answer"),
         ({"question": "How many?", "answer": True}, "answer"),
         ({"question": "How many?", "answer": "many"}, "answer"),
+        *(
+            ({"question": "How many?", "answer": f"5 * 2 = 10\n#### {gold}"}, "answer")
+            for gold in ("", "10:30", "5 or 6", "18 eggs", "10-12", "3,50", "18 (9 * 2)", "5/0")
+        ),
     ],
 )
 def test_malformed_rows_name_their_column(raw, column):

@@ -14,7 +14,7 @@ CAPS = {
     "rocstories": 64,
     "uspto50k": 64,
 }
-VERSIONS = {"countdown": 2, "gsm8k": 2, "math500": 2, "olympiadbench": 2, "uspto50k": 2}
+VERSIONS = {"countdown": 2, "gsm8k": 3, "math500": 3, "olympiadbench": 3, "uspto50k": 2}
 """Default scorers that judged some answers otherwise in an earlier version."""
 
 
@@ -34,9 +34,12 @@ def test_every_task_has_the_papers_cap_and_two_scorers_by_name_and_version(make_
     assert make_task(name, f"{name}-reference-v1").scorer == f"{name}-reference-v1"
 
 
-def test_only_mbpp_has_scorers_that_trust_the_program(make_task):
+def test_more_scorers_trust_the_program_or_are_earlier_versions(make_task):
     more = {name: scorer_names(name)[2:] for name in CAPS if scorer_names(name)[2:]}
-    assert more == {"mbpp": ("mbpp-self-reported-v1", "mbpp-reference-self-reported-v1")}
+    assert more == {
+        "gsm8k": ("gsm8k-v2",),
+        "mbpp": ("mbpp-self-reported-v1", "mbpp-reference-self-reported-v1"),
+    }
     assert make_task("mbpp", "mbpp-self-reported-v1").scorer == "mbpp-self-reported-v1"
     with pytest.raises(InvalidInputError, match="no scorer"):
         make_task("gsm8k", "self-reported")
@@ -53,7 +56,10 @@ def test_an_unknown_task_is_refused_with_the_known_ones():
 def test_an_unknown_scorer_is_refused_with_the_known_ones():
     with error_at("task.scorer") as caught:
         get_task("gsm8k", scorer="gsm8k-v9")
-    assert caught.value.remedy == "did you mean gsm8k-v2? one of gsm8k-v2, gsm8k-reference-v1"
+    assert (
+        caught.value.remedy
+        == "did you mean gsm8k-v3? one of gsm8k-v3, gsm8k-reference-v1, gsm8k-v2"
+    )
 
 
 @pytest.fixture

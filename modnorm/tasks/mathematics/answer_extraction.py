@@ -10,7 +10,8 @@ MAX_ANSWER = 500
 
 _BOX = re.compile(r"\\(?:boxed|fbox)\s*")
 _MARK = re.compile(
-    r"####[\s*_:=]*(?:(?:the )?(?:final )?answer\b(?: is\b)?[\s*_:]*)?(?:\\\[|\$\$)?\s*([^\n]*)",
+    r"####[\s*_:=]*(?:(?:the )?(?:final )?answer\b(?: is\b)?[\s*_:]*)?(?:\\\[|\$\$)?\s*"
+    r"((?:(?!####)[^\n])*)",
     re.IGNORECASE,
 )
 _PHRASE = re.compile(
@@ -18,7 +19,12 @@ _PHRASE = re.compile(
     re.IGNORECASE,
 )
 _DECORATION = " \t\r\n*_`#"
-_HEADING = re.compile(r"(?:Step \d+\b.*|[A-Z][a-z]{2}[a-z' -]*):?", re.IGNORECASE)
+_HEADING = re.compile(
+    r"(?:(?:Step|Part|Case) \d+\b.*|\d{1,2}[.):]\s+[^\W\d][^.=]*"
+    r"|(?!.*\b(?:is|are|equals?)\b)[A-Z][a-z]{2}[\w', -]*):?",
+    re.IGNORECASE,
+)
+_ITEM = re.compile(r"[\s*_`]*(\d{1,2})[.):]\**\s+(?=\S)")
 _JOINT = re.compile(
     r"[ $]*(?:[,;]|,?[ $]*(?:and|or|\\text\s*\{\s*,?\s*(?:and|or)\s*\}))(?:[ $]|\\[,; ]|\\quad)*"
 )
@@ -32,29 +38,36 @@ _LEAD = re.compile(
 _SENTENCE_END = re.compile(r"(?:(?<=[\d$)}\]*])|(?<=[^A-Za-z][a-z]))\.\s+(?=[A-Z])")
 
 
-def final_answer(completion: str) -> str | None:
+def final_answer(completion: str, *, headings: bool = True) -> str | None:
     r"""Return the final answer as written; None without one, or if it exceeds `MAX_ANSWER`.
 
     It is the last complete, non-empty `\boxed{...}` or the line after the last `####`, whichever
     comes later. Without either it is the text after the last "answer is" or "answer:" on its line.
-    A line after `####` that is a heading of more text counts only if nothing else does. A box
-    inside a marked line is opened. A sentence after the answer is dropped.
+    A line after `####` that is a heading of more text, such as `Step 2` or `2. Add the costs`,
+    counts only if nothing else does, and never without `headings`. A box inside a marked line is
+    opened. A sentence after the answer is dropped.
     """
-    marks = [match for match in _MARK.finditer(completion) if match[1].strip(_DECORATION)]
-    answers = [match for match in marks if not _is_heading(match, completion)]
-    last_mark = (answers[-1].start(1), answers[-1][1]) if answers else None
-    last = max(filter(None, (_last_box(completion), last_mark)), default=None)
+    marked, titles = _marked_lines(completion)
+    last = max(filter(None, (_last_box(completion), *marked[-1:])), default=None)
     if last is not None:
         return _tidy(last[1])
-    stated = _PHRASE.findall(completion) or [match[1] for match in marks]
+    stated = _PHRASE.findall(completion) or (titles if headings else [])
     return _tidy(stated[-1]) if stated else None
 
 
-def _is_heading(mark: re.Match[str], completion: str) -> bool:
-    return (
-        _HEADING.fullmatch(mark[1].strip(_DECORATION)) is not None
-        and _TEXT.search(completion, mark.end()) is not None
-    )
+def _marked_lines(completion: str) -> tuple[list[tuple[int, str]], list[str]]:
+    """Return the lines after `####`, each with its place, and those that are headings."""
+    marked, titles, items = list[tuple[int, str]](), list[str](), 0
+    for mark in _MARK.finditer(completion):
+        text = mark[1].strip(_DECORATION)
+        item = _ITEM.match(text)
+        is_next = item is not None and int(item[1]) == items + 1
+        items += is_next
+        if _TEXT.search(completion, mark.end()) and (is_next or _HEADING.fullmatch(text)):
+            titles.append(mark[1])
+        elif text:
+            marked.append((mark.start(1), text[item.end() :] if item and items > 1 else mark[1]))
+    return marked, titles
 
 
 def _last_box(completion: str) -> tuple[int, str] | None:

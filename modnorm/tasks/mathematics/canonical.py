@@ -14,6 +14,7 @@ from functools import lru_cache
 from itertools import takewhile
 
 from modnorm.tasks.mathematics.equations import equation
+from modnorm.tasks.mathematics.intervals import union
 from modnorm.tasks.mathematics.latex import clean, join_thousands
 from modnorm.tasks.mathematics.scalars import scalar_form, text_form
 from modnorm.tasks.mathematics.structure import (
@@ -72,11 +73,19 @@ def _members(text: str, nesting: int) -> list[_Member]:
         return [member for part in parts for member in _members(part, nesting)]
     braces = bracketed(text, {r"\{", "{"})
     if braces is not None:
-        return _members(braces[1], nesting - 1) if braces[1] and nesting else [("", "{}")]
+        return (
+            _distinct(_members(braces[1], nesting - 1)) if braces[1] and nesting else [("", "{}")]
+        )
     readings = sign_readings(text)
     if readings is not None:
-        return [_member(reading, nesting) for reading in readings]
+        return _distinct([_member(reading, nesting) for reading in readings])
     return [_member(text, nesting)]
+
+
+def _distinct(members: Sequence[_Member]) -> list[_Member]:
+    """Return the members of a set once each; a member without a name equals any of its form."""
+    names = {form: name for name, form in members if name}
+    return list(dict.fromkeys((name or names.get(form, ""), form) for name, form in members))
 
 
 def _member(text: str, nesting: int) -> _Member:
@@ -162,10 +171,10 @@ def _single(text: str, nesting: int) -> str:
     sets, met = split(text, {r"\cup"})
     if met:
         return _union(sets, nesting)
-    rows = matrix_rows(text)
+    enclosed = bracketed(text, {"(", "[", r"\langle"})
+    rows = matrix_rows(text if enclosed is None else enclosed[1])
     if rows is not None:
         return f"[{'; '.join(_ordered(row, nesting) for row in rows)}]"
-    enclosed = bracketed(text, {"(", "[", r"\langle"})
     if enclosed is not None:
         opening, content, closing = enclosed
         parts, met = split(content, {",", ";"})
@@ -175,7 +184,7 @@ def _single(text: str, nesting: int) -> str:
 
 
 def _union(sets: Sequence[str], nesting: int) -> str:
-    return " u ".join(sorted(_form(member, nesting - 1) for member in sets))
+    return union(_form(member, nesting - 1) for member in sets)
 
 
 def _ordered(parts: Sequence[str], nesting: int) -> str:

@@ -1,44 +1,32 @@
-r"""Removes notation without a value: spacing, sizes, units, currency, synonyms of commands."""
+r"""Removes words without a value: units, conjunctions, conditions that always hold."""
 
 import re
 
-_REPLACED = (
-    (re.compile(r"\\left(?![a-z])|\\right(?![a-z])|\\[bB]igg?[lr]?(?![a-z])|\\displaystyle"), ""),
-    (re.compile(r"(?<=\d)(?:\{,\}|,?\\!\s*|\\,)(?=\d{3}(?!\d))|(?<!\\)\\!\s*"), ""),
-    (re.compile(r"(?<!\\)\\[,;: ]|\\q?quad(?![a-z])|~|[\u00a0\u2009\u202f]"), " "),
-    (re.compile(r"\\[dtc]frac"), r"\\frac"),
-    (re.compile(r"\\[dt]binom"), r"\\binom"),
-    (re.compile(r"\\leqslant|\\leq|\u2264|<="), r"\\le "),
-    (re.compile(r"\\geqslant|\\geq|\u2265|>="), r"\\ge "),
-    (re.compile(r"\\lt(?![a-z])"), "<"),
-    (re.compile(r"\\gt(?![a-z])"), ">"),
-    (re.compile(r"\\ne(?:q)?(?![a-z])|\u2260"), r"\\ne "),
-    (re.compile(r"\\%|%"), ""),
-    (re.compile(r"\\\$|\$|(?<!\\)\\[()]|^\\\[|\\\]$"), ""),
-    (re.compile(r"\\cdot|\\times|\u00d7|\u22c5|\u00b7"), "*"),
-    (re.compile(r"\\div(?![a-z])|\u00f7"), "/"),
-    (re.compile(r"\u2212|\u2013"), "-"),
-    (re.compile(r"\\varnothing|\\emptyset|\u2205"), r"\\{\\}"),
-    (re.compile(r"\u03c0"), r"\\pi "),
-    (re.compile(r"\u221e"), r"\\infty "),
-    (re.compile(r"\u222a"), r"\\cup "),
-    (re.compile(r"\u2208"), r"\\in "),
-    (re.compile(r"\u2248"), r"\\approx "),
-    (re.compile(r"\u00b1"), r"\\pm "),
-    (re.compile(r"\\mathbb\s*\{?([A-Z])\}?"), r" \1"),
-    (re.compile(r"\\[lc]dots|\\dots[bcmo]?|\.\.\.|\u2026"), r"\\dots "),
-    (re.compile(r"\\[pb]?mod(?![a-z])\s*\{?\s*(\w+)\s*\}?"), r"\\pmod \1"),
-    (re.compile(r"(?:\u221a|(?<![A-Za-z\\])sqrt)\s*(\d+(?:\.\d+)?)"), r"\\sqrt{\1}"),
-    (re.compile(r"\u221a"), r"\\sqrt "),
-)
-_FONTS = "text|textbf|textit|textrm|mbox|mathrm|mathbf|mathit|boldsymbol|operatorname"
-_WORDS = rf"\\(?:{_FONTS})\s*\{{([^{{}}]*)\}}"
+from modnorm.tasks.mathematics.notation import FONTS, plain_notation
+
+_WORDS = rf"{FONTS}([^{{}}]*)\}}"
 _WORD = re.compile(_WORDS)
 _UNIT = re.compile(_WORDS + r"(\s*\^\s*(?:\{[^{}]*\}|\d))?")
 _LETTERS = re.compile(
     r"\\(?:mathbf|mathit|boldsymbol|operatorname|(mathrm))\s*\{\s*((?(1)[ei]|[A-Za-z]+))\s*\}"
 )
 _QUALIFIER = re.compile(r"\b(?:even|odd|prime|not|divisible|if|unless|except)\b", re.IGNORECASE)
+_COMPARATIVE = "(?:more|less|fewer|greater|larger|smaller|higher|lower|above|below|over|under)"
+_LIMIT = re.compile(
+    rf"\b(?:or {_COMPARATIVE}|{_COMPARATIVE} than|at (?:least|most)|up to|noon|midnight|[ap]\.?m"
+    r"|a\.?d|b\.?c|(?:(?:north|south)-?)?(?:east|west)|north|south|(?:counter|anti)?-?clockwise)\b",
+    re.IGNORECASE,
+)
+"""Words after a value that make another answer of it."""
+_HOUR = re.compile(
+    rf"(?<=\d)(?::00)?\s*(?:{FONTS}\s*([ap])\.?\s?m\.?\s*\}}|([ap])(?:\.\s?m\.|m\b))",
+    re.IGNORECASE,
+)
+_FOR_ALL = re.compile(
+    rf"(.*[^\s{{,(])[\s,(]*(?:(?:{FONTS}\W*)?\bfor (?:all|any|every|each)\b|\\forall\b)"
+    r"(?:(?!\\[lgn]e(?![a-z]))[^<>=])*",
+    re.DOTALL,
+)
 _VALUE_ENDS = re.compile(
     r"[\w)\]}!'|](?<!\\angle)(?<!\\in)(?<!\\cup)(?<!\\cap)(?<!\\[lgn]e)(?<!matrix\})$"
 )
@@ -46,7 +34,10 @@ _TERM_ENDS = re.compile(r"\s*(?:$|[,;+*/)\]}&<>|]|\\\\|\\(?:in|cup|cap|end|[lgn]
 _DEGREES = re.compile(r"\^\s*\{?\s*(?:\\circ|\u00b0)\s*\}?|\\degree|\u00b0")
 _TRIGONOMETRY = re.compile(r"(?<![A-Za-z])(?:sin|cos|tan|cot|sec|csc)(?![a-z])")
 _CONJUNCTION = re.compile(r"\s*,?\s*(?:and|or)\s*", re.IGNORECASE)
-_PLAIN_CONJUNCTION = re.compile(r"(?<=[\s)\]}\d]),?\s*\b(and|or)\b\s*(?=[\s(\[{\d\\-])")
+_PLAIN_CONJUNCTION = re.compile(
+    r"(?<=[\s)\]}\d]),?\s*\b(and|or)\b\s*(?=[\s(\[{\d\\-])"
+    rf"(?!\s*{_COMPARATIVE}\b)"
+)
 _INEQUALITY = re.compile(r"[<>]|\\[lg]e(?![a-z])")
 _MEASURE = re.compile(
     r"([-+]?(?:[\d,]*\.?\d+|\\frac\s*(?:\{\d+\}|\d)\s*(?:\{\d+\}|\d)))"
@@ -60,23 +51,20 @@ _COMMAS = re.compile(
 )
 
 
-def plain_notation(text: str) -> str:
-    """Return a text without spacing, sizes and dollar signs, with one form of each operator."""
-    for pattern, replacement in _REPLACED:
-        text = pattern.sub(replacement, text)
-    return text
-
-
 def clean(answer: str) -> str:
     """Return an answer without notation that carries no value."""
-    text = plain_notation(answer)
+    text = _HOUR.sub(lambda match: f" {match[1] or match[2]}m".lower(), plain_notation(answer))
+    always = _FOR_ALL.fullmatch(text)
+    if always and always[1].count("{") == always[1].count("}"):
+        text = always[1]
     angle = r"\\frac{\\pi}{180}" if _TRIGONOMETRY.search(text) else ""
     text = _DEGREES.sub(angle, text)
     text = " ".join(text.split()).rstrip(" .")
     whole = _WORD.fullmatch(text)
     text = _join(whole[1]) if whole else _words(text)
     measure = _MEASURE.fullmatch(text.strip())
-    return _LEAD.sub("", measure[1] if measure else text).strip().rstrip(" .,")
+    text = measure[1] if measure and not _LIMIT.search(text) else text
+    return _LEAD.sub("", text).strip().rstrip(" .,")
 
 
 def join_thousands(text: str) -> str:
@@ -115,15 +103,17 @@ def _conjunction(match: re.Match[str]) -> str:
 
 
 def _join(text: str) -> str:
-    """Return text with `and` and `or` as commas, and `or` between inequalities as a union."""
+    """Return text with `and` as a comma and `or` as a set, or between inequalities as a union."""
     alternative = r" \cup " if _INEQUALITY.search(text) else ","
-    return _PLAIN_CONJUNCTION.sub(lambda match: alternative if match[1] == "or" else ",", text)
+    joined = _PLAIN_CONJUNCTION.sub(lambda match: alternative if match[1] == "or" else ",", text)
+    is_set = alternative == "," and "or" in _PLAIN_CONJUNCTION.findall(text)
+    return rf"\{{{joined}\}}" if is_set else joined
 
 
 def _unit(match: re.Match[str]) -> str:
     """Drop words that name a unit; keep words that are a term or qualify one."""
     before, after = match.string[: match.start()].rstrip(), match.string[match.end() :]
     is_term = _VALUE_ENDS.search(before) is None and _TERM_ENDS.match(after) is not None
-    if is_term or _QUALIFIER.search(match[1]):
+    if is_term or _QUALIFIER.search(match[1]) or _LIMIT.search(match[1]):
         return f" {match[1].strip()}{match[2] or ''} "
     return " "
