@@ -74,9 +74,9 @@ def upgrade():
 def test_rows_stay_when_a_later_version_migrates(world, tmp_path, monkeypatch):
     created = world.create()
     shutil.copytree(database_module._MIGRATIONS, tmp_path / "migrations")
-    (tmp_path / "migrations" / "versions" / "0007_remark.py").write_text(LATER)
+    (tmp_path / "migrations" / "versions" / "0008_remark.py").write_text(LATER)
     monkeypatch.setattr(database_module, "_MIGRATIONS", tmp_path / "migrations")
-    with pytest.raises(PreconditionError, match="has schema 6, this version needs 7"):
+    with pytest.raises(PreconditionError, match="has schema 7, this version needs 8"):
         world.database.check_schema()
     world.database.migrate()
     world.database.check_schema()
