@@ -20,15 +20,20 @@ Like = Annotated[
         help="Finished run of the same model; its speed is used, also that of its trainings.",
     ),
 ]
+Gpu = Annotated[
+    str | None,
+    typer.Option("--gpu", metavar="NAME", help="H100 or H200 [default: that of this machine]."),
+]
 Workers = Annotated[
     int, typer.Option("--workers", min=1, max=100_000, help="Workers that share the jobs.")
 ]
 
 
-def plan(
+def plan(  # noqa: PLR0913 - each argument is an option of the command
     spec_file: SpecFile,
     *,
     like: Like = None,
+    gpu: Gpu = None,
     workers: Workers = 1,
     seed: Seed = None,
     as_json: Json = False,
@@ -36,15 +41,17 @@ def plan(
     """Estimate jobs, tokens and hours of a spec.
 
     Counts are upper bounds: early stop skips work, and experts of several ensembles answer once.
-    Hours are rough unless --like names a finished run. Calibration and start-up come on top.
+    Hours are rough unless --like names a finished run.
     """
     from modnorm.spec import located
     from modnorm.suites.cost_estimate import estimate_cost, rate_of_run
+    from modnorm.suites.gpu_speed import require_known
 
+    require_known(gpu)
     spec = seeded(read_spec(spec_file), seed)
     rate = rate_of_run(like) if like is not None else None
     with located(spec_file):
-        estimate = estimate_cost(spec, rate)
+        estimate = estimate_cost(spec, rate, gpu=gpu)
     if as_json:
         emit_json({**asdict(estimate), "workers": workers})
         return
@@ -54,19 +61,25 @@ def plan(
 
 
 def _show(estimate: "CostEstimate", workers: int) -> None:
-    hours = "not known: the model is not on this machine; name a finished run with --like"
-    if estimate.hours is not None:
-        hours = (
-            f"about {rough_time(estimate.hours / workers)} with {amount(workers, 'worker')}, "
-            f"from {estimate.basis}"
-        )
     rows = {
         "candidates": f"{estimate.candidates:,}",
         "jobs, at most": f"{estimate.jobs:,}",
         "evaluations, at most": f"{estimate.evaluations:,}",
         "tokens, at most": f"{estimate.tokens:,}",
-        "time": hours,
+        "time": "not known: the model is not on this machine; name a finished run with --like",
     }
+    if estimate.phases is not None:
+        shared = ("search", "vote")
+        seconds = {
+            name: each / (workers if name in shared else 1)
+            for name, each in estimate.phases.items()
+        }
+        rows["time"] = (
+            f"about {rough_time(sum(seconds.values()) / 3600)} with {amount(workers, 'worker')}, "
+            f"from {estimate.basis}"
+        )
+        parts = (f"{name} {each:,.0f}" for name, each in seconds.items() if each)
+        rows["seconds"] = ", ".join(parts)
     for name, figure in rows.items():
         _line(name, figure)
 

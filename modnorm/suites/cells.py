@@ -182,10 +182,10 @@ def _with_origins(suite: Suite, cells: Sequence[Cell]) -> Iterator[Cell]:
     origins = {
         (cell.spec.model, cell.spec.calibration): cell.id
         for cell in reversed(cells)
-        if shared and cell.labels[shared.axis] == shared.origin and _calibrates(cell.spec)
+        if shared and cell.labels[shared.axis] == shared.origin and calibrates(cell.spec)
     }
     for cell in cells:
-        if not shared or cell.labels[shared.axis] == shared.origin or not _calibrates(cell.spec):
+        if not shared or cell.labels[shared.axis] == shared.origin or not calibrates(cell.spec):
             yield cell
             continue
         origin = origins.get((cell.spec.model, cell.spec.calibration))
@@ -198,6 +198,7 @@ def _with_origins(suite: Suite, cells: Sequence[Cell]) -> Iterator[Cell]:
         yield replace(cell, profile_of=origin)
 
 
-def _calibrates(spec: ExperimentSpec) -> bool:
+def calibrates(spec: ExperimentSpec) -> bool:
+    """Return whether a run of the spec measures a profile."""
     method = METHODS.get(spec.method.name)
     return method is not None and method.needs_profile and spec.method.profile is None

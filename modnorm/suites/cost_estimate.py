@@ -1,8 +1,9 @@
 """Jobs, tokens and hours of a spec, estimated before it runs."""
 
 import json
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 
 from modnorm.analysis.distillation import (
@@ -11,21 +12,28 @@ from modnorm.analysis.distillation import (
     round_directory,
     total_budget,
 )
+from modnorm.analysis.phase_times import STARTING
 from modnorm.checkpoint.families import physical_layout
 from modnorm.checkpoint.reference import find_local_checkpoint
+from modnorm.engines.settings import EngineSettings
 from modnorm.errors import InvalidInputError
 from modnorm.files import read_fault, read_text
 from modnorm.spec import DataSpec, DistillationSpec, ExperimentSpec
 from modnorm.spec_checks import task_of
-from modnorm.suites.cells import Cell
+from modnorm.suites.cells import Cell, calibrates
+from modnorm.suites.gpu_speed import (
+    CALIBRATION_SECONDS,
+    START_SECONDS,
+    GpuSpeed,
+    answer_tokens,
+    gpu_here,
+)
 from modnorm.suites.suite_plan import CellPlan, count_rows, plan_suite
 
 _MAX_BYTES = 2**30
-_CPU, _GPU = "two CPU cores", "one H200"
-_MEASURED = {_CPU: 7.1, _GPU: 0.0088}
-"""Seconds of one evaluation for 1e9 weights: the demo on two cores (2.82 s for 64 rows and 6.2e6
-weights), a model of 1.54e9 weights on an H200 (docs/gpu.md: 2.71 s for 200 rows)."""
-_NVIDIA = Path("/dev/nvidiactl")
+_CPU_SECONDS = 7.1
+"""Seconds of one evaluation for 1e9 weights on two CPU cores: the demo takes 2.82 s for 64 rows
+and 6.2e6 weights."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +41,16 @@ class Rate:
     """How long one model-prompt evaluation takes."""
 
     seconds: float
+    """Of one selection row."""
     basis: str
     """Description of the measured machine or run."""
     training_seconds: float | None = None
     """Seconds of one example in one epoch of a training; None if no training was measured."""
+    heldout_seconds: float | None = None
+    """Of one held-out row; as long as a selection row if it was not measured."""
+    start_seconds: float = 0.0
+    """Of the start of an engine."""
+    calibration_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +64,10 @@ class CostEstimate:
     """Model-prompt evaluations of all jobs."""
     tokens: int
     """Completion tokens if every answer reaches the cap."""
+    phases: Mapping[str, float] | None
+    """Seconds by phase with one worker; None if no rate is known."""
     hours: float | None
-    """Hours of one worker, without calibration; None if no rate is known."""
+    """Hours of all phases."""
     basis: str | None
     """Description of the measurement that the hours are scaled from."""
     training_hours: float | None = None
@@ -59,41 +75,77 @@ class CostEstimate:
     is; None if no training was measured."""
 
 
-def estimate_cost(spec: ExperimentSpec, rate: Rate | None = None) -> CostEstimate:
+def estimate_cost(
+    spec: ExperimentSpec, rate: Rate | None = None, *, gpu: str | None = None
+) -> CostEstimate:
     """Estimate the cost of a spec; no weights are read.
 
-    A task file of the spec has been read. Without a rate, times are scaled from measurements by
-    the size of the model.
+    A task file of the spec has been read.
+
+    Args:
+        spec: The spec.
+        rate: The speed; without one it follows from the size of the model.
+        gpu: A known GPU; None for the machine of this process.
 
     Raises:
         InvalidInputError: the number of rows of a split cannot be known on this machine.
     """
     if spec.distillation is not None:
-        return _distillation_cost(spec, spec.distillation, rate)
+        return _distillation_cost(spec, spec.distillation, rate, gpu)
     cell = Cell("spec", {}, spec.population.seed, spec)
     plan = plan_suite([cell]).cells[0]
     selection, heldout = _known(spec, plan)
     updates = spec.iterative.updates if spec.iterative else 1
     counts = (plan.search, plan.development, plan.monitoring, plan.final_at_most, plan.base)
     evaluations = sum(count or 0 for count in counts)
-    cap = spec.task.max_tokens or task_of(spec).max_tokens
-    rate = rate or _scaled_rate(spec)
+    cap = _cap(spec)
+    rate = rate or _scaled_rate(spec, selection, heldout, gpu)
     heldout_work = (plan.monitoring or 0) + (plan.final_at_most or 0)
+    searched = (plan.search or 0) + (plan.development or 0) + selection
+    final = (plan.final_at_most or 0) if spec.iterative else _expected_experts(spec) * heldout
+    phases = rate and _phases(rate, searched, final + (plan.monitoring or 0) + heldout)
     return CostEstimate(
         candidates=spec.population.size * updates,
         jobs=(plan.search or 0) // selection + heldout_work // heldout + 2 + _checkpoints(spec),
         evaluations=evaluations,
         tokens=evaluations * cap,
-        hours=None if rate is None else evaluations * rate.seconds / 3600,
+        phases=phases,
+        hours=_hours(phases),
         basis=None if rate is None else rate.basis,
     )
 
 
+def _phases(rate: Rate, searched: float, voted: float) -> dict[str, float]:
+    """Return the seconds by phase for numbers of evaluations."""
+    heldout = rate.seconds if rate.heldout_seconds is None else rate.heldout_seconds
+    return {
+        "start": rate.start_seconds,
+        "calibrate": rate.calibration_seconds,
+        "search": searched * rate.seconds,
+        "vote": voted * heldout,
+    }
+
+
+def _hours(phases: Mapping[str, float] | None) -> float | None:
+    return None if phases is None else sum(phases.values()) / 3600
+
+
+def _cap(spec: ExperimentSpec) -> int:
+    return spec.task.max_tokens or task_of(spec).max_tokens
+
+
+def _expected_experts(spec: ExperimentSpec) -> float:
+    """Return the expected number of experts: those of a prefix are of the smaller one too."""
+    prefixes = spec.population.reported_prefixes
+    kept = sum(smaller / larger for smaller, larger in pairwise(prefixes))
+    return spec.population.ensemble_sizes[-1] * (len(prefixes) - kept)
+
+
 def _distillation_cost(
-    spec: ExperimentSpec, settings: DistillationSpec, rate: Rate | None
+    spec: ExperimentSpec, settings: DistillationSpec, rate: Rate | None, gpu: str | None
 ) -> CostEstimate:
     """Estimate the evaluations and the trainings of all rounds."""
-    search = estimate_cost(spec.model_copy(update={"distillation": None}), rate)
+    search = estimate_cost(spec.model_copy(update={"distillation": None}), rate, gpu=gpu)
     rounds = settings.rounds
     training = _rows_of(settings.rows, "distillation.rows")
     development = _rows_of(settings.development, "distillation.development")
@@ -104,8 +156,9 @@ def _distillation_cost(
     evaluations = rounds * (search.evaluations + harvest_jobs * training) + (rounds + 1) * (
         development + heldout
     )
-    cap = spec.task.max_tokens or task_of(spec).max_tokens
-    rate = rate or _scaled_rate(spec)
+    cap = _cap(spec)
+    rate = rate or _scaled_rate(spec, training, heldout, gpu)
+    phases = rate and _phases(rate, evaluations, 0)
     measured = None if rate is None else rate.training_seconds
     examples = _most_examples(settings, training, experts) * settings.training.epochs
     return CostEstimate(
@@ -113,7 +166,8 @@ def _distillation_cost(
         jobs=rounds * (search.jobs + harvest_jobs + 1) + 2 * (rounds + 1),
         evaluations=evaluations,
         tokens=evaluations * cap,
-        hours=None if rate is None else evaluations * rate.seconds / 3600,
+        phases=phases,
+        hours=_hours(phases),
         basis=None if rate is None else rate.basis,
         training_hours=None if measured is None else examples * measured / 3600,
     )
@@ -153,7 +207,7 @@ def rate_of_run(directory: Path) -> Rate:
     try:
         if is_distillation(directory):
             return _rate_of_distillation(directory)
-        return Rate(_evaluation_seconds(directory), str(directory))
+        return _rate_of_search(directory)
     except (OSError, ValueError, KeyError, TypeError, ZeroDivisionError) as error:
         raise InvalidInputError(
             f"{directory} is no finished run: {_fault(error)}",
@@ -176,14 +230,14 @@ def _rate_of_distillation(directory: Path) -> Rate:
     trainings = [each["training"] for each in document["rounds"] if each["training"]]
     examples = sum(int(str(training["examples"])) for training in trainings)
     seconds = total_budget(document["rounds"])["training_seconds"]
-    return Rate(
-        _evaluation_seconds(round_directory(directory, 1)),
-        str(directory),
-        seconds / (examples * spec.training.epochs),
+    return replace(
+        _rate_of_search(round_directory(directory, 1)),
+        basis=str(directory),
+        training_seconds=seconds / (examples * spec.training.epochs),
     )
 
 
-def _evaluation_seconds(directory: Path) -> float:
+def _rate_of_search(directory: Path) -> Rate:
     timings = json.loads(read_text(directory / "timings.json", most=_MAX_BYTES))
     results = json.loads(read_text(directory / "results.json", most=_MAX_BYTES))
     stopped = set(results["candidates"]["stopped"])
@@ -191,7 +245,17 @@ def _evaluation_seconds(directory: Path) -> float:
     seconds = _whole_scores(timings["candidates"], stopped)
     if not seconds or rows < 1:
         raise InvalidInputError(f"no candidate of {directory} was scored", field="like")
-    return sum(seconds) / len(seconds) / rows
+    voted = [one.get("heldout_seconds", 0.0) for one in timings["candidates"]]
+    voters = sum(one > 0.0 for one in voted)
+    heldout = int(results["data"].get("heldout", {}).get("rows", 0))
+    phases = timings.get("phases", {})
+    return Rate(
+        sum(seconds) / len(seconds) / rows,
+        str(directory),
+        heldout_seconds=sum(voted) / voters / heldout if voters and heldout else None,
+        start_seconds=phases.get(STARTING, 0.0),
+        calibration_seconds=phases.get("calibrating", 0.0),
+    )
 
 
 def _whole_scores(candidates: Iterable[dict[str, float]], stopped: set[int]) -> list[float]:
@@ -220,10 +284,24 @@ def _checkpoints(spec: ExperimentSpec) -> int:
     return -(-iterative.updates // iterative.evaluate_every) + 1
 
 
-def _scaled_rate(spec: ExperimentSpec) -> Rate | None:
+def _scaled_rate(
+    spec: ExperimentSpec, selection: int, heldout: int, gpu: str | None
+) -> Rate | None:
+    """Return the speed that follows from the size of a model; None if it is not known."""
     checkpoint = find_local_checkpoint(spec.model.name, spec.model.revision)
     if checkpoint is None:
         return None
     weights = sum(tensor.numel for tensor in physical_layout(checkpoint.config))
-    device = _GPU if _NVIDIA.exists() else _CPU
-    return Rate(_MEASURED[device] * weights / 1e9, f"measurements on {device}")
+    gpu = gpu or gpu_here()
+    if gpu is None:
+        return Rate(_CPU_SECONDS * weights / 1e9, "measurements on two CPU cores")
+    speed = GpuSpeed(gpu, weights, spec.engine.max_num_seqs or EngineSettings().max_num_seqs)
+    tokens = answer_tokens(spec.task.name, _cap(spec))
+    examples = spec.calibration.examples if calibrates(spec) else 0
+    return Rate(
+        speed.candidate_seconds(selection, tokens) / selection,
+        f"measurements on an {gpu}, at {tokens} tokens an answer",
+        heldout_seconds=speed.candidate_seconds(heldout, tokens) / heldout,
+        start_seconds=START_SECONDS,
+        calibration_seconds=CALIBRATION_SECONDS * examples,
+    )
