@@ -103,7 +103,7 @@ def estimate_cost(
     heldout_work = (plan.monitoring or 0) + (plan.final_at_most or 0)
     searched = (plan.search or 0) + (plan.development or 0) + selection
     final = (plan.final_at_most or 0) if spec.iterative else _expected_experts(spec) * heldout
-    phases = rate and _phases(rate, searched, final + (plan.monitoring or 0) + heldout)
+    phases = _phases(rate, searched, final + (plan.monitoring or 0) + heldout)
     return CostEstimate(
         candidates=spec.population.size * updates,
         jobs=(plan.search or 0) // selection + heldout_work // heldout + 2 + _checkpoints(spec),
@@ -115,8 +115,10 @@ def estimate_cost(
     )
 
 
-def _phases(rate: Rate, searched: float, voted: float) -> dict[str, float]:
-    """Return the seconds by phase for numbers of evaluations."""
+def _phases(rate: Rate | None, searched: float, voted: float) -> dict[str, float] | None:
+    """Return the seconds by phase for numbers of evaluations; None without a rate."""
+    if rate is None:
+        return None
     heldout = rate.seconds if rate.heldout_seconds is None else rate.heldout_seconds
     return {
         "start": rate.start_seconds,
@@ -158,7 +160,7 @@ def _distillation_cost(
     )
     cap = _cap(spec)
     rate = rate or _scaled_rate(spec, training, heldout, gpu)
-    phases = rate and _phases(rate, evaluations, 0)
+    phases = _phases(rate, evaluations, 0)
     measured = None if rate is None else rate.training_seconds
     examples = _most_examples(settings, training, experts) * settings.training.epochs
     return CostEstimate(

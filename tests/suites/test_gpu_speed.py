@@ -69,6 +69,7 @@ def test_a_whole_run_of_a_real_model_takes_the_measured_time(monkeypatch):
     monkeypatch.setattr(cost_estimate, "physical_layout", lambda _config: layout)
     spec = spec_of(200, size=100, prefixes=[25, 50, 100], ensemble_sizes=[25])
     phases = estimate_cost(spec, gpu="H200").phases
+    assert phases is not None
     for name, seconds in {"start": 85, "search": 139, "vote": 255}.items():
         assert phases[name] == pytest.approx(seconds, rel=0.3)
     assert estimate_cost(spec, gpu="H200").hours == pytest.approx(sum(phases.values()) / 3600)

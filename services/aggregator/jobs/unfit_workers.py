@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from sqlalchemy import ColumnElement, Exists
+from sqlalchemy import Exists, SQLColumnExpression
 from sqlmodel import Session, col, exists, select
 
 from services.aggregator.experiments.lifecycle import record
@@ -56,7 +56,7 @@ def waits_that_ended(session: Session) -> Sequence[str]:
     return session.exec(query).all()
 
 
-def _answering(experiment_id: ColumnElement[str] | str) -> Exists:
+def _answering(experiment_id: SQLColumnExpression[str] | str) -> Exists:
     """Return the condition that a leased job of an experiment has answers."""
     return exists().where(
         col(Job.experiment_id) == experiment_id,

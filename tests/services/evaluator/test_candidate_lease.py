@@ -3,6 +3,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from itertools import groupby
 
 import pytest
@@ -57,11 +58,14 @@ def test_heartbeats_carry_each_stage_of_an_engines_start(client, shutdown, aggre
         stages = [beat.engine_stage for beat in aggregator.heartbeats]
         return [stage for stage, _ in groupby(stages)]
 
+    def has_told(stages: int) -> bool:
+        return len(told()) == stages
+
     held = CandidateLease(Heartbeats(client, 100.0), lease(), shutdown)
     with held, STAGE.observed(held.send_soon):
         for done, stage in enumerate(("loading", "compiling", ""), start=1):
             STAGE.enter(stage)
-            wait_until(lambda done=done: len(told()) == done, "the heartbeat with the stage")
+            wait_until(partial(has_told, done), "the heartbeat with the stage")
     assert told() == ["loading", "compiling", ""]
 
 
