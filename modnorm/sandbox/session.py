@@ -6,6 +6,7 @@ import select
 import socket
 import struct
 import time
+from codecs import getincrementaldecoder
 from types import TracebackType
 from typing import Self
 
@@ -225,8 +226,12 @@ class ProgramSession:
 
 
 def _is_text(header: bytes) -> bool:
-    """Whether a header is printable ASCII; as a size it would exceed 512 MiB."""
-    return header.isascii() and header.decode("ascii").isprintable()
+    """Whether a header is the start of UTF-8 text; as a size it would exceed 144 MiB."""
+    try:
+        start = getincrementaldecoder("utf-8")().decode(header)
+    except UnicodeDecodeError:
+        return False
+    return all(character.isprintable() or character.isspace() for character in start)
 
 
 def _ready_pid(message: bytes) -> int:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from modnorm.errors import EngineError, UnavailableError
-from modnorm.sandbox import Guarantee, Limits, Mechanism, Program, Sandbox, Verdict
+from modnorm.sandbox import Guarantee, Limits, Mechanism, Program, Sandbox, Verdict, zygote_client
 from modnorm.sandbox.session import ProgramSession
 from verification.labs.waiting import HANG_SECONDS
 
@@ -60,6 +60,28 @@ def test_namespaces_suffice(sandbox):
         assert isolation.writable_scratch
         if Mechanism.OWN_UID in isolation.mechanisms:
             assert isolation.healthy
+
+
+def test_an_interpreter_of_root_alone_needs_namespaces_or_the_uid_of_root(
+    sandbox, tmp_path, monkeypatch
+):
+    if Mechanism.OWN_UID not in sandbox.measure().mechanisms:
+        pytest.skip("needs root")
+    (tmp_path / "library").mkdir(mode=0o700)
+    readable = (*zygote_client._readable(), str(tmp_path / "library"))
+    monkeypatch.setattr(zygote_client, "_readable", lambda: readable)
+    with Sandbox() as running:
+        assert Mechanism.OWN_UID in running.check_health().mechanisms
+    with Sandbox(set(Mechanism) - {Mechanism.NAMESPACES}) as running:
+        isolation = running.measure()
+        assert str(tmp_path) in isolation.refusals[Mechanism.OWN_UID]
+        if isolation.healthy:
+            assert running.execute(PROGRAM).passed
+    with (
+        Sandbox({Mechanism.OWN_UID, Mechanism.SECCOMP}) as bare,
+        pytest.raises(UnavailableError, match=f"does not isolate .*{tmp_path}"),
+    ):
+        bare.execute(PROGRAM)
 
 
 def test_a_dead_sandbox_is_restarted():

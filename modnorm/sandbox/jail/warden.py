@@ -11,7 +11,6 @@ import select
 import signal
 import socket
 import time
-import traceback
 from dataclasses import dataclass, field
 
 from modnorm.sandbox.jail import confinement, interpreter
@@ -121,8 +120,8 @@ def _become_program(
         )
         os.write(ready, READY)
         os.close(ready)
-    except BaseException:  # noqa: BLE001  # a fork must not return into the caller's stack
-        os.write(ready, traceback.format_exc().encode()[-2000:])
+    except BaseException as error:  # noqa: BLE001  # a fork must not return into the caller's stack
+        os.write(ready, f"{type(error).__name__}: {error}".encode(errors="replace")[:2000])
         os._exit(1)
     try:
         interpreter.serve()

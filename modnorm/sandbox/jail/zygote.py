@@ -41,16 +41,16 @@ def _refusal(attempt: Callable[[], object]) -> str | None:
     if pid == 0:
         try:
             attempt()
-        except OSError as error:
-            os.write(writing, str(error).encode()[:500] or b"refused")
-        except BaseException:  # noqa: BLE001  # a fork must not return into the caller's stack
-            os.write(writing, traceback.format_exc().encode()[-500:])
+        except BaseException as error:  # noqa: BLE001  # a fork must not return into the caller's stack
+            os.write(writing, (str(error) or type(error).__name__).encode(errors="replace")[:500])
         os._exit(0)
     os.close(writing)
     with os.fdopen(reading, "rb") as pipe:
         message = pipe.read()
     _, status = os.waitpid(pid, 0)
-    return message.decode() or (f"the attempt ended with status {status}" if status else None)
+    return message.decode(errors="replace") or (
+        f"the attempt ended with status {status}" if status else None
+    )
 
 
 def _attempts(policy: JailPolicy) -> dict[Mechanism, Callable[[], object]]:
@@ -67,6 +67,15 @@ def _try_namespaces(policy: JailPolicy) -> None:
     confinement.enter_program_namespaces(
         ProgramBounds(2**20, 2**20, 2**20, 1.0, 1.0, 1), os.geteuid()
     )
+
+
+def _try_reading(policy: JailPolicy) -> None:
+    """Read what programs need as another uid, by the host's own directories."""
+    needed = [path for path in (*policy.readable, policy.empty_directory) if Path(path).exists()]
+    confinement.become(confinement.own_uid())
+    for path in needed:
+        if not os.access(path, os.R_OK):
+            raise PermissionError(f"another uid cannot read {path}, which programs need")
 
 
 def _try_landlock() -> None:
@@ -86,6 +95,9 @@ def _confine_zygote(policy: JailPolicy) -> ZygoteStatus:
     wanted = [Mechanism(name) for name in policy.mechanisms]
     attempts = _attempts(policy)
     errors = {mechanism: _refusal(attempts[mechanism]) for mechanism in wanted}
+    works = {mechanism for mechanism, error in errors.items() if error is None}
+    if Mechanism.OWN_UID in works and Mechanism.NAMESPACES not in works:
+        errors[Mechanism.OWN_UID] = _refusal(lambda: _try_reading(policy))
     refusals = {name.value: error for name, error in errors.items() if error is not None}
     achieved = [mechanism for mechanism in wanted if mechanism not in refusals]
     with contextlib.suppress(OSError):
