@@ -68,7 +68,7 @@ def test_an_interpreter_of_root_alone_needs_namespaces_or_the_uid_of_root(
     if Mechanism.OWN_UID not in sandbox.measure().mechanisms:
         pytest.skip("needs root")
     (tmp_path / "library").mkdir(mode=0o700)
-    readable = (*zygote_client._readable(), str(tmp_path / "library"))
+    readable = (str(tmp_path / "library"), *zygote_client._readable())
     monkeypatch.setattr(zygote_client, "_readable", lambda: readable)
     with Sandbox() as running:
         assert Mechanism.OWN_UID in running.check_health().mechanisms
