@@ -13,6 +13,7 @@ from modnorm.client.inputs import check_inputs
 from modnorm.client.resumption import resume_or_submit, resume_or_submit_shared
 from modnorm.spec import ExperimentSpec
 from modnorm.suites import Cell, LoadedSuite
+from modnorm.suites.outcomes import load_outcomes
 from modnorm.suites.running.journal import CellRecord, Journal
 from modnorm.suites.running.runner import SuiteRunner
 from modnorm.v1 import experiment_pb2 as experiments
@@ -46,11 +47,13 @@ def run_suite(  # noqa: PLR0913 - a run depends on all of them
     journal.check(loaded.settings)
     journal.begin(loaded.settings)
     embedded = server is None
+    profiles = _calibrate_origins(loaded, cells, directory) if embedded else {}
     with lab_here(directory, quiet=quiet) if embedded else connect(server) as client:
         runner = SuiteRunner(
             client=client,
             cells=cells,
             origins=loaded.cells,
+            profiles=profiles,
             directory=directory,
             journal=journal,
             submit=_submit_here if embedded else _submit_to_lab,
@@ -60,6 +63,25 @@ def run_suite(  # noqa: PLR0913 - a run depends on all of them
             listen=_ignore if quiet else _ProgressLines(),
         )
         return runner.run()
+
+
+def _calibrate_origins(
+    loaded: LoadedSuite, cells: Sequence[Cell], directory: Path
+) -> dict[str, str]:
+    """Calibrate the profiles that cells need from cells that neither run now nor are finished."""
+    finished = load_outcomes(loaded.cells, directory).finished
+    running = {cell.id for cell in cells} - finished.keys()
+    wanted = {cell.profile_of for cell in cells if cell.id in running}
+    origins = [cell for cell in loaded.cells if cell.id in wanted - running - finished.keys()]
+    if not origins:
+        return {}
+    from modnorm.client.matching import calibrate_experiment  # loads torch
+
+    profiles = {}
+    for origin in origins:
+        say(f"{origin.id}: calibrating its profile, which other cells use")
+        profiles[origin.id] = calibrate_experiment(origin.spec, settings())
+    return profiles
 
 
 def _submit_here(

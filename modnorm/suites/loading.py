@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from os import PathLike
 from pathlib import Path
+from typing import cast
 
 from pydantic import ValidationError
 
@@ -37,7 +38,7 @@ def load_suite(path: str | PathLike[str], settings: Sequence[Fragment] = ()) -> 
             or a cell's spec is invalid; names the field, or the cell and its field.
     """
     file = Path(path)
-    content = _with_parts(_read(file, "suite"), file)
+    content = _with_parts(_with_extended(_read(file, "suite"), file))
     if {"task", "method"} <= content.keys():
         raise InvalidInputError(
             f"{file} is the spec of one experiment, not a suite",
@@ -102,10 +103,47 @@ def _read(path: Path, field: str) -> dict[str, object]:
     return content
 
 
-def _with_parts(content: dict[str, object], file: Path) -> dict[str, object]:
+def _with_extended(content: dict[str, object], file: Path) -> dict[str, object]:
+    """Return the content of a suite file with its parts, laid over the suite that it extends.
+
+    The base is laid over the other base, axes replace those of the same names, and overrides,
+    exclusions and parts are added. Every other section replaces the other one.
+    """
+    content = _with_part_file(content, file)
+    extended = content.pop("extends", None)
+    if extended is None:
+        return content
+    if not isinstance(extended, str):
+        raise InvalidInputError("must be the name of a suite file", field="extends")
+    lower = _with_part_file(_read(file.parent / extended, "extends"), file.parent / extended)
+    if "extends" in lower:
+        raise InvalidInputError(f"{extended} extends a suite itself", field="extends")
+    merged = {**lower, **content}
+    for section in ("base", "overrides", "exclude"):
+        if section in lower and section in content:
+            merged[section] = [*_listed(lower[section]), *_listed(content[section])]
+    for section in ("axes", "parts"):
+        below, upper = lower.get(section), content.get(section)
+        if isinstance(below, Mapping) and isinstance(upper, Mapping):
+            merged[section] = {**below, **upper}
+    return merged
+
+
+def _with_part_file(content: dict[str, object], file: Path) -> dict[str, object]:
+    """Replace the name of the parts file by its content."""
+    name = content.get("parts", "")
+    if not isinstance(name, str):
+        raise InvalidInputError("must be the name of a file", field="parts")
+    return {**content, "parts": _read(file.parent / name, "parts") if name else {}}
+
+
+def _listed(value: object) -> list[object]:
+    return value if isinstance(value, list) else [value]
+
+
+def _with_parts(content: dict[str, object]) -> dict[str, object]:
     """Replace names of parts by the parts, in the base and in the options of the axes."""
-    name = content.get("parts")
-    parts = _read(file.parent / name, "parts") if isinstance(name, str) else {}
+    parts = cast("Mapping[str, object]", content.pop("parts"))
     resolved = dict(content)
     if "base" in content:
         resolved["base"] = _resolve(content["base"], parts, "base")

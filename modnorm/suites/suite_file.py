@@ -80,8 +80,6 @@ class Suite(SuiteSection):
     """Place in the paper."""
     notes: str = ""
     """Questions that the paper leaves open, and the suite's answers."""
-    parts: str | None = None
-    """A file of named fragments in the same folder; options may name them."""
     base: Fragment = Field(default={})
     axes: Annotated[Mapping[Name, Mapping[Name, Fragment]], BeforeValidator(_read_axes)]
     """Options by axis and label."""

@@ -5,7 +5,7 @@ command. The next run retries failed cells and reuses their finished jobs.
 """
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -48,6 +48,8 @@ class SuiteRunner:
     finish: Finish
     origins: Sequence[Cell] = ()
     """Cells that do not run, but whose profiles may be used."""
+    profiles: Mapping[str, str] = field(default_factory=dict)
+    """Profiles of such cells that were calibrated without them, by cell."""
     in_flight: int = 1
     """Experiments at a time."""
     patience: float = 0.0
@@ -86,6 +88,7 @@ class SuiteRunner:
 
     def _find_waiting(self) -> None:
         """Separate finished from waiting cells before any is submitted."""
+        self._profiles.update(self.profiles)
         for origin in load_outcomes(self.origins, self.directory).finished.values():
             self._profiles[origin.cell.id] = origin.profile
         outcomes = load_outcomes(self.cells, self.directory)

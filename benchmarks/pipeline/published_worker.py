@@ -3,9 +3,10 @@
 For every tensor noise is drawn again from the seed of the candidate, in the weights' dtype and on
 their device. Its norm is measured on a float32 copy, with a synchronisation. The step is added
 in place, and subtracted by a repetition with the opposite sign. The allocator's cache is
-emptied each time.
+emptied each time. A copy of the weights is made at the start and never used.
 """
 
+from math import isinf
 from typing import TYPE_CHECKING
 
 import torch
@@ -23,15 +24,17 @@ class PublishedWorker:
     """A mixin of vLLM's worker class."""
 
     if TYPE_CHECKING:
-        published_scales: dict[str, float]
+        published_scales: dict[str, float] | None
+        published_copy: list[torch.Tensor]
 
         def get_model(self) -> torch.nn.Module:
             """Return vLLM's model."""
 
-    def published_learn(self, scales: dict[str, float]) -> int:
-        """Store the scale of each tensor."""
+    def published_learn(self, scales: dict[str, float] | None) -> int:
+        """Store the scale of each tensor, None for isotropic noise, and a copy of the weights."""
         self.published_scales = scales
-        return len(scales)
+        self.published_copy = [one.detach().clone() for one in self.get_model().parameters()]
+        return len(self.published_copy)
 
     def published_change(self, seed: int, radius: float, sign: int) -> int:
         """Add the noise of a seed, or subtract it."""
@@ -46,13 +49,17 @@ class PublishedWorker:
         return seed
 
     def _change(self, name: str, weight: torch.Tensor, seed: int, radius: float) -> None:
+        scale = 1.0 if self.published_scales is None else self.published_scales[name]
+        if isinf(scale):
+            return
         generator = torch.Generator(device=weight.device)
         generator.manual_seed(seed)
         noise = torch.randn(
             weight.shape, dtype=weight.dtype, device=weight.device, generator=generator
         )
-        norm = max(natural_norm(name, noise), EPSILON)
-        weight.add_(noise, alpha=radius / max(self.published_scales[name] * norm, EPSILON))
+        isotropic = self.published_scales is None
+        norm = 1.0 if isotropic else max(natural_norm(name, noise), EPSILON)
+        weight.add_(noise, alpha=radius / max(scale * norm, EPSILON))
 
 
 def natural_norm(name: str, noise: torch.Tensor) -> float:

@@ -1,0 +1,246 @@
+"""The whole pipeline of one spec, from process start to results, beside the published way.
+
+    python -m benchmarks.pipeline SPEC --out FOLDER [--candidates N] [--experts K] [--seconds S]
+
+Both run one after the other on one GPU, with the same rows, prompts and caps, each in a process of
+its own with an empty cache of profiles. `--candidates`, `--experts` and `--seconds` stop the
+published way after a part of its search and of its votes; the whole is then extrapolated from the
+mean candidate and the mean expert, and marked so. The published way does not evaluate the base.
+
+FOLDER gets `pipeline.json`, the table `pipeline.md`, the logs and the run directory.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+
+from benchmarks.pipeline.events import Event, read_events
+from benchmarks.pipeline.gpu_busy import GpuBusy, first_gpu, quantile
+from modnorm.analysis.comparison import load_results
+from modnorm.analysis.run_files import read_timings
+from modnorm.spec import ExperimentSpec, load_spec
+
+PHASES = ("start", "calibrate", "load", "search", "vote", "report")
+SIDES = ("published", "ours")
+_LIMITS = ("candidates", "experts", "seconds")
+
+
+@dataclass(frozen=True)
+class Side:
+    """What one side measured: the time of each phase's begin, and of the end."""
+
+    begins: Mapping[str, float]
+    end: float
+    figures: Mapping[str, object]
+
+    def spans(self) -> Iterator[tuple[str, float, float]]:
+        """Yield each phase with its begin and its end."""
+        known = [(name, self.begins[name]) for name in PHASES if name in self.begins]
+        for (name, begin), (_, end) in pairwise([*known, ("", self.end)]):
+            yield name, begin, end
+
+
+def main() -> int:
+    """Run both sides; write and print the table."""
+    options = _options()
+    spec = load_spec(options.spec)
+    options.out.mkdir(parents=True, exist_ok=True)
+    path = options.out / "pipeline.json"
+    content: dict[str, object] = json.loads(path.read_text()) if path.exists() else {}
+    with GpuBusy(first_gpu(os.environ.get("CUDA_VISIBLE_DEVICES", "0"))) as busy:  # noqa: TID251
+        content |= {"spec": spec.model_dump(mode="json"), "device": busy.device}
+        for side in options.only or SIDES:
+            measure = _published if side == "published" else _ours
+            measured = measure(spec, options)
+            content[side] = _summary(measured, busy)
+            path.write_text(json.dumps(content, indent=1) + "\n")
+    table = render(content)
+    (options.out / "pipeline.md").write_text(table)
+    print(table)
+    return 0
+
+
+def render(content: Mapping[str, object]) -> str:
+    """Return the table of both sides in Markdown, with the ratios where both are there."""
+    sides = {name: side for name in SIDES if isinstance(side := content.get(name), dict)}
+    lines = [
+        f"Device: {content['device']}. Seconds; GPU busy in percent by NVML's utilisation.",
+        "",
+        "| phase | " + " | ".join(f"{name} | busy" for name in sides) + " |",
+        "|---|" + "---:|---:|" * len(sides),
+    ]
+    for phase in (*PHASES, "total"):
+        cells = [
+            f"{side['seconds'].get(phase, 0):.1f} | {_busy(side, phase)}"
+            for side in sides.values()
+        ]
+        lines.append(f"| {phase} | " + " | ".join(cells) + " |")
+    for name, side in sides.items():
+        lines += ["", f"{name}: {json.dumps(side['figures'])}"]
+        if side["extrapolated"]:
+            lines.append(f"{name}: search and vote are extrapolated from a part of the work.")
+    if len(sides) == len(SIDES):
+        theirs, ours = (sides[name]["seconds"] for name in SIDES)
+        ratios = [
+            f"{phase} {theirs[phase] / ours[phase]:.1f}" for phase in ("search", "vote", "total")
+        ]
+        lines += ["", f"published over ours: {', '.join(ratios)}"]
+    return "\n".join(lines) + "\n"
+
+
+def _busy(side: Mapping[str, Mapping[str, object]], phase: str) -> str:
+    value = side["busy"].get(phase)
+    return "" if value is None else f"{value:.0f}"
+
+
+def _summary(side: Side, busy: GpuBusy) -> dict[str, object]:
+    """Return the seconds of each phase, extrapolated where a part of the work was done."""
+    spans = {name: (begin, end) for name, begin, end in side.spans()}
+    seconds = {name: end - begin for name, (begin, end) in spans.items()}
+    factors = side.figures.get("factors")
+    for phase, factor in factors.items() if isinstance(factors, dict) else ():
+        seconds[phase] *= factor
+    return {
+        "seconds": {
+            **{name: round(value, 2) for name, value in seconds.items()},
+            "total": round(sum(seconds.values()), 2),
+        },
+        "busy": {name: busy.percent(*span) for name, span in spans.items()},
+        "extrapolated": any(factor != 1 for factor in (factors or {}).values())
+        if isinstance(factors, dict)
+        else False,
+        "figures": side.figures,
+    }
+
+
+def _ours(_spec: ExperimentSpec, options: argparse.Namespace) -> Side:
+    place, out = options.out / "ours", options.out / "ours-events.json"
+    shutil.rmtree(place, ignore_errors=True)
+    arguments = [str(out), "run", str(options.spec), "--out", str(place)]
+    began, ended = _run("benchmarks.pipeline.watched_run", arguments, options.out, "ours")
+    events, _ = read_events(out)
+    timings = read_timings(place)
+    phases = timings["phases"]
+    assert isinstance(phases, dict)
+    calibrate = datetime.fromisoformat(str(timings["created"])).timestamp() + phases["pending"]
+    calibrated = calibrate + phases.get("calibrating", 0.0)
+    search = next(event.at for event in events if event.name == "answer")
+    voted = datetime.fromisoformat(str(timings["ended"])).timestamp()
+    loads = [event.at for event in events if event.name in {"load", "loaded"}][:2]
+    figures = {
+        "metric": _largest_metric(place),
+        "engine start": round(loads[1] - loads[0], 2),
+        "gap between candidates, ms": _gaps(events, "selection"),
+        "gap between experts, ms": _gaps(events, "heldout"),
+        **_counts(events),
+    }
+    begins = {
+        "start": began,
+        "calibrate": calibrate,
+        "load": max(calibrated, calibrate),
+        "search": search,
+        "vote": voted - phases["voting"],
+        "report": voted,
+    }
+    return Side(begins, ended, figures)
+
+
+def _published(spec: ExperimentSpec, options: argparse.Namespace) -> Side:
+    out = options.out / "published-events.json"
+    arguments = [str(out), str(options.spec)]
+    for name in _LIMITS:
+        if (value := getattr(options, name)) is not None:
+            arguments += [f"--{name}", str(value)]
+    began, ended = _run("benchmarks.pipeline.published", arguments, options.out, "published")
+    events, found = read_events(out)
+    scored, voted = int(str(found["candidates"])), int(str(found["experts"]))
+    size, most = spec.population.size, max(spec.population.ensemble_sizes)
+    figures = {
+        **found,
+        "factors": {"search": size / scored, "vote": most / voted},
+        **({"metric": found.pop("accuracy")} if voted == most else {}),
+    }
+    begins = {event.name: event.at for event in events if event.name in PHASES}
+    return Side({"start": began, **begins}, ended, figures)
+
+
+def _run(module: str, arguments: Sequence[str], out: Path, name: str) -> tuple[float, float]:
+    """Run a module in a process; return the times of its start and its end.
+
+    Raises:
+        SystemExit: it failed.
+    """
+    cache = out / f"{name}-cache"
+    shutil.rmtree(cache, ignore_errors=True)
+    variables = {
+        **os.environ,  # noqa: TID251 - the process gets it whole
+        "MODNORM_CACHE_DIR": str(cache),
+        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    }
+    began = time.time()
+    with (out / f"{name}.log").open("w") as log:
+        ended = subprocess.run(
+            [sys.executable, "-m", module, *arguments],
+            env=variables,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            check=False,
+        )
+    if ended.returncode:
+        raise SystemExit(f"{name} ended with {ended.returncode}: see {out / name}.log")
+    return began, time.time()
+
+
+def _largest_metric(place: Path) -> float:
+    ensembles = load_results(place).document["ensembles"]
+    return max(ensembles, key=lambda one: (one["population"], one["ensemble_size"]))["metric"]
+
+
+def _gaps(events: Sequence[Event], split: str) -> Mapping[str, float | None]:
+    """Return the milliseconds from the end of one model to the first tokens of the next."""
+    gaps: list[float] = []
+    ended: float | None = None
+    inside = ""
+    for event in events:
+        if event.name == "answer":
+            inside = event.split
+        elif event.name == "token" and ended is not None and inside == split:
+            gaps.append(1e3 * (event.at - ended))
+        ended = event.at if event.name == "answered" else None if event.name == "token" else ended
+    middle = round(median(gaps), 1) if gaps else None
+    slow = quantile(gaps, 0.9)
+    return {"median": middle, "p90": None if slow is None else round(slow, 1)}
+
+
+def _counts(events: Sequence[Event]) -> Mapping[str, int]:
+    begun = [event.split for event in events if event.name == "answer"]
+    return {"selection models": begun.count("selection"), "heldout models": begun.count("heldout")}
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="benchmarks.pipeline",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("spec", type=Path)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--only", nargs="+", choices=SIDES)
+    parser.add_argument("--candidates", type=int, help="of the published way that are timed")
+    parser.add_argument("--experts", type=int, help="of the published way that are timed")
+    parser.add_argument("--seconds", type=float, help="limit of each of its two loops")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,74 @@
+"""How busy a GPU is, by NVML's utilisation.
+
+NVML gives the percent of its last sampling period, of a sixth of a second to a second, in which a
+kernel ran. So it counts a busy period, not how full the GPU was, and phases of less than a
+second have no meaning.
+"""
+
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from types import TracebackType
+from typing import Self
+
+EVERY_SECONDS = 0.1
+
+
+class GpuBusy:
+    """Samples the utilisation of the first visible GPU inside the context; none without one."""
+
+    def __init__(self, index: int) -> None:
+        self._index = index
+        self._samples: list[tuple[float, int]] = []
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._sample, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def percent(self, begin: float, end: float) -> float | None:
+        """Return the mean utilisation between two times; None without samples."""
+        inside = [value for at, value in self._samples if begin <= at < end]
+        return round(sum(inside) / len(inside), 1) if inside else None
+
+    @property
+    def device(self) -> str:
+        """Name of the GPU; `cpu` without one."""
+        with suppress(Exception):
+            import pynvml  # noqa: PLC0415 - an optional package
+
+            pynvml.nvmlInit()
+            return str(pynvml.nvmlDeviceGetName(pynvml.nvmlDeviceGetHandleByIndex(self._index)))
+        return "cpu"
+
+    def _sample(self) -> None:
+        with suppress(Exception):  # no NVML, no samples
+            import pynvml  # noqa: PLC0415 - an optional package
+
+            pynvml.nvmlInit()
+            handle = pynvml.nvmlDeviceGetHandleByIndex(self._index)
+            while not self._ended.wait(EVERY_SECONDS):
+                rates = pynvml.nvmlDeviceGetUtilizationRates(handle)
+                self._samples.append((time.time(), int(rates.gpu)))
+
+
+def first_gpu(visible: str) -> int:
+    """Return the index of the first GPU in CUDA_VISIBLE_DEVICES; 0 if it names none by number."""
+    first = visible.split(",", maxsplit=1)[0].strip()
+    return int(first) if first.isdigit() else 0
+
+
+def quantile(values: Sequence[float], share: float) -> float | None:
+    """Return a quantile of values by rank; None without values."""
+    return sorted(values)[min(len(values) - 1, int(share * len(values)))] if values else None
