@@ -1,6 +1,6 @@
 """The published way to run a spec, written again from facts of its code.
 
-    python -m benchmarks.pipeline.published EVENTS SPEC [--candidates N] [--experts K] [--seconds S]
+    python -m benchmarks.pipeline.published EVENTS SPEC [--candidates N] [--experts K]
 
 A candidate is added to the weights, all rows are answered in one call of one eager engine, the
 candidate is subtracted, and then the answers are scored one after the other. The experts of the

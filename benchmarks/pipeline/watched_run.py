@@ -21,7 +21,7 @@ def watch(log: EventLog) -> None:
 
     The rows of the first request of several are the selection rows; all others are held-out.
     """
-    load, selection = engines.load_engine, list[Sequence[Sequence[int]]]()
+    load, seen = engines.load_engine, list[Sequence[Sequence[int]]]()
 
     def load_watched(
         name: str, checkpoint: Checkpoint, settings: EngineSettings | None = None
@@ -41,8 +41,9 @@ def watch(log: EventLog) -> None:
             if len(prompts) < 2:  # a check of the engine
                 yield from generate(prompts, limits, poll=poll, on_tokens=on_tokens)
                 return
-            selection or selection.append(prompts)
-            split = "selection" if prompts == selection[0] else "heldout"
+            if not seen:
+                seen.append(prompts)
+            split = "selection" if prompts == seen[0] else "heldout"
             log.note("answer", len(prompts), split)
             polls = 0
 

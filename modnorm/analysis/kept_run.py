@@ -21,7 +21,7 @@ from pyarrow import parquet
 from modnorm.analysis.comparison import load_results
 from modnorm.analysis.document import ResultsDocument
 from modnorm.analysis.parquet_files import ANSWERS, answers_frame
-from modnorm.analysis.run_files import RESULTS, SPEC, unreadable
+from modnorm.analysis.run_files import RESULTS, SPEC, read_timings, unreadable
 from modnorm.errors import InvalidInputError
 from modnorm.files import encode_json, write_file
 from modnorm.search.voting import Ballot, count_votes
@@ -29,8 +29,8 @@ from modnorm.tasks.protocol import Judgement
 
 KEPT_ANSWERS, ORIGIN = "kept-answers.parquet", "origin.json"
 """Names of the files that only an unpacked copy has."""
-VOTES = "votes.jsonl"
-_TEXTS = (SPEC, RESULTS, "candidates.csv", "timings.json")
+VOTES, _TIMINGS = "votes.jsonl", "timings.json"
+_TEXTS = (SPEC, RESULTS, "candidates.csv")
 _COLUMNS = ("split", "row", "candidate", "vote", "reward", "correct", "truncated")
 _ORDER = ["split", "row", "candidate"]
 _DATE = (1980, 1, 1, 0, 0, 0)
@@ -65,6 +65,7 @@ def pack_run(directory: Path, archive: Path, origin: Mapping[str, str]) -> None:
     members = {
         ORIGIN: encode_json({**origin, "digests": digests}),
         **{name: (directory / name).read_bytes() for name in _TEXTS},
+        _TIMINGS: encode_json(_nameless(read_timings(directory))),
         KEPT_ANSWERS: _encode(kept),
     }
     buffer = io.BytesIO()
@@ -85,7 +86,7 @@ def unpack_run(archive: Path, directory: Path) -> None:
     directory.mkdir(parents=True, exist_ok=True)
     try:
         with zipfile.ZipFile(archive) as file:
-            for name in (ORIGIN, *_TEXTS, KEPT_ANSWERS):
+            for name in (ORIGIN, *_TEXTS, _TIMINGS, KEPT_ANSWERS):
                 (directory / name).write_bytes(file.read(name))
         origin = json.loads((directory / ORIGIN).read_bytes())
         votes = _vote_lines(load_results(directory).document, kept_answers(directory))
@@ -113,6 +114,13 @@ def kept_answers(directory: Path) -> pd.DataFrame:
     except (OSError, pa.ArrowException) as error:
         raise unreadable(path, error) from error
     return frame
+
+
+def _nameless(timings: Mapping[str, object]) -> dict[str, object]:
+    """Return timings without the names of machines."""
+    candidates = timings["candidates"]
+    assert isinstance(candidates, list)  # noqa: S101 - every run lists them
+    return {**timings, "candidates": [{**each, "worker": ""} for each in candidates]}
 
 
 def _encode(kept: pd.DataFrame) -> bytes:

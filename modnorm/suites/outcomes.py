@@ -62,7 +62,7 @@ def load_outcomes(cells: Sequence[Cell], directory: Path) -> SuiteOutcomes:
         outcome = _outcome(cell, directory / cell.id)
         if outcome is None:
             continue
-        field = _differing_field(cell, (outcome.distillation or outcome.document)["spec"])
+        field = differing_field(cell, (outcome.distillation or outcome.document)["spec"])
         if field is None:
             finished[cell.id] = outcome
         else:
@@ -80,7 +80,7 @@ def _outcome(cell: Cell, place: Path) -> CellOutcome | None:
     return CellOutcome(cell, place, load_results(place).document)
 
 
-def _differing_field(cell: Cell, there: Mapping[str, object]) -> str | None:
+def differing_field(cell: Cell, there: Mapping[str, object]) -> str | None:
     """Return the first field in which a stored spec differs from the cell's; None if equal."""
     for field in differences(there, cell.spec.model_dump(mode="json")):
         is_shared_profile = field == "method.profile" and cell.profile_of is not None

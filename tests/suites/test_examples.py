@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from modnorm.spec import DistillationSpec, HarvestSpec, TrainingSpec, load_spec
+from modnorm.spec.differences import differences
 from modnorm.spec_checks import check_names, check_resolved, check_splits_differ
 from modnorm.suites import load_suite
 from modnorm.suites.building import build_tables
@@ -58,6 +59,43 @@ def test_a_suite_expands_and_places_the_papers_figures(path, tmp_path):
         placed = sum(figure.paper is not None for row in rows for figure in row.figures)
         assert placed == (leaves(spec.paper.values) if spec.paper else 0), table.title
         assert table.missing == sum(len(row.figures) for row in table.rows) > 0
+
+
+CODER = {
+    "ablations": 24,
+    "candidate-rewards": 36,
+    "iterative": 6,
+    "population-scaling": 12,
+    "transfer": 108,
+    "wall-clock": 12,
+}
+"""Suites that extend those of the paper, and their cells."""
+
+
+@pytest.mark.parametrize(("name", "count"), CODER.items())
+def test_cells_of_coder_models_are_the_papers(name, count, tmp_path):
+    """Only the model, drafts, ensembles and statistics differ."""
+    paper = {cell.id: cell.spec for cell in load_suite(EXAMPLES / f"paper/{name}.yaml").cells}
+    loaded = load_suite(EXAMPLES / f"coder/{name}.yaml")
+    assert len(loaded.cells) == count
+    for cell in loaded.cells:
+        there = paper[cell.id].model_dump(mode="json")
+        allowed = {
+            *("model.name", "model.revision", "engine.drafts", "name"),
+            *("population.prefixes", "population.ensemble_sizes", "population.statistics"),
+        }
+        assert set(differences(cell.spec.model_dump(mode="json"), there)) <= allowed
+        assert cell.spec.model.name in {"./models/coder-1.5b", "./models/coder-0.5b"}
+    assert build_tables(loaded, load_outcomes(loaded.cells, tmp_path))
+
+
+def test_suites_of_coder_models_share_equal_cells():
+    digests = {
+        name: {cell.spec.digest for cell in load_suite(EXAMPLES / f"coder/{name}.yaml").cells}
+        for name in CODER
+    }
+    assert digests["candidate-rewards"] <= digests["transfer"]
+    assert len(digests["ablations"] & digests["transfer"]) == 3
 
 
 def test_suites_of_the_paper_share_equal_cells():

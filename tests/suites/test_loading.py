@@ -28,12 +28,44 @@ def test_an_option_may_be_a_part_or_several(write, tmp_path):
     assert cells[2].spec.task.scorer == "reference"
 
 
+def test_a_suite_extends_another_one(write, tmp_path):
+    write(exclude=[{"seed": 43}])
+    (tmp_path / "suite.yaml").rename(tmp_path / "lower.yaml")
+    (tmp_path / "parts.yaml").write_text("short: {task: {max_tokens: 5}}")
+    lower = load_suite(tmp_path / "lower.yaml")
+    upper = {
+        "extends": "lower.yaml",
+        "name": "upper",
+        "parts": "parts.yaml",
+        "base": "short",
+        "axes": {"method": {"Wide": {"method": {"name": "randopt", "sigma": 0.02}}}},
+        "overrides": [
+            {"where": {"method": "Wide"}, "set": {"population": {"size": 7, "prefixes": [7]}}}
+        ],
+    }
+    (tmp_path / "upper.yaml").write_text(yaml.safe_dump(upper))
+    loaded = load_suite(tmp_path / "upper.yaml")
+    assert (loaded.suite.name, loaded.suite.title) == ("upper", lower.suite.title)
+    assert {cell.seed for cell in loaded.cells} == {42}
+    assert {cell.labels["method"] for cell in loaded.cells} == {"Wide"}
+    specs = [cell.spec for cell in loaded.cells]
+    assert {(one.task.max_tokens, one.method.radius, one.population.size) for one in specs} == {
+        (5, 0.02, 7)
+    }
+    (tmp_path / "third.yaml").write_text(yaml.safe_dump({**upper, "extends": "upper.yaml"}))
+    with error_at("extends", "upper.yaml extends a suite itself"):
+        load_suite(tmp_path / "third.yaml")
+
+
 @pytest.mark.parametrize(
     ("changes", "field", "message"),
     [
         ({"axes": {"task": {"a": "puzzles"}}}, "axes.task.a", "no part named 'puzzles'"),
         ({"base": ["nothing"]}, "base", "no part named 'nothing'"),
         ({"parts": "absent.yaml"}, "parts", "cannot read"),
+        ({"parts": 3}, "parts", "must be the name of a file"),
+        ({"extends": "absent.yaml"}, "extends", "cannot read"),
+        ({"extends": 3}, "extends", "must be the name of a suite file"),
         ({"name": "No Name"}, "name", "'No Name' must be of a-z, 0-9 and -"),
         ({"seeds": []}, "seeds", "at least 1"),
         ({"seeds": [1, 1]}, "suite", "seeds: name each seed once"),

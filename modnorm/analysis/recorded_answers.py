@@ -1,0 +1,183 @@
+"""Questions beyond the paper, answered from the recorded rewards and votes of finished runs.
+
+Arrays of rewards have a line for each candidate and a column for each selection row. Each figure
+is of one run; `resampled` gives the interval of its mean over seeds and rows.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import norm
+
+from modnorm.analysis.uncertainty import LEVEL, SEED, ConfidenceInterval
+
+Floats = NDArray[np.float64]
+Indices = NDArray[np.int_]
+RESAMPLES = 400
+STAGES = ((1.0, 50), (0.5, 100), (0.25, 200))
+"""A race: the share of candidates that a stage scores, and the rows that it has scored then."""
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """A selection of candidates from a part of the rewards, against that from all of them."""
+
+    chosen: tuple[int, ...]
+    """Best first."""
+    recall: float
+    """Share of the full selection that it found."""
+    lost: float
+    """Mean reward of the full selection less that of the chosen, both on all rows."""
+    cost: float
+    """Evaluations over those of the full search."""
+
+
+def best(rewards: Floats, count: int) -> Indices:
+    """Return the candidates with the highest mean rewards; a lower index wins a tie."""
+    return np.argsort(-rewards.mean(axis=1), kind="stable")[:count]
+
+
+def by_fewer_rows(rewards: Floats, count: int, rows: Indices) -> Selection:
+    """Select by the rewards of some rows."""
+    return _against_all(rewards, best(rewards[:, rows], count), len(rows) / rewards.shape[1])
+
+
+def by_race(
+    rewards: Floats, count: int, rows: Indices, stages: Sequence[tuple[float, int]] = STAGES
+) -> Selection:
+    """Select by a race: each stage scores further rows of the best candidates of the last one.
+
+    Args:
+        rewards: Of all candidates.
+        count: Number to select.
+        rows: Order in which rows are scored.
+        stages: Share of the candidates and number of rows of each stage. At least `count`
+            candidates are kept.
+    """
+    alive, scored, cost = np.arange(len(rewards)), 0, 0
+    for share, upto in stages:
+        kept = max(count, round(share * len(rewards)))
+        if kept < len(alive):
+            ranked = best(rewards[np.ix_(alive, rows[:scored])], kept)
+            alive = np.sort(alive[ranked])
+        cost += len(alive) * (upto - scored)
+        scored = upto
+    chosen = alive[best(rewards[np.ix_(alive, rows[:scored])], count)]
+    return _against_all(rewards, chosen, cost / rewards.size)
+
+
+def by_bounds(
+    rewards: Floats, count: int, rows: Indices, *, step: int = 25, most: float = 1.0
+) -> Selection:
+    """Select by Wilson bounds: after each step, drop candidates surely not among the best.
+
+    A candidate is dropped when its upper bound is below the `count`-th highest lower bound.
+
+    Args:
+        rewards: Of all candidates.
+        count: Number to select.
+        rows: Order in which rows are scored.
+        step: Rows between two decisions.
+        most: Largest possible reward.
+    """
+    alive, cost, total = np.arange(len(rewards)), 0, rewards.shape[1]
+    for scored in range(step, total + step, step):
+        upto = min(scored, total)
+        cost += len(alive) * (upto - (scored - step))
+        lower, upper = _wilson(rewards[np.ix_(alive, rows[:upto])].mean(axis=1) / most, upto)
+        if len(alive) > count:
+            alive = alive[upper >= np.sort(lower)[-count]]
+    chosen = alive[best(rewards[alive], count)]
+    return _against_all(rewards, chosen, cost / rewards.size)
+
+
+def _wilson(shares: Floats, count: int) -> tuple[Floats, Floats]:
+    z = norm.ppf(0.5 + LEVEL / 2)
+    middle = (shares + z**2 / (2 * count)) / (1 + z**2 / count)
+    half = z / (1 + z**2 / count) * np.sqrt(shares * (1 - shares) / count + (z / (2 * count)) ** 2)
+    return middle - half, middle + half
+
+
+def _against_all(rewards: Floats, chosen: Indices, cost: float) -> Selection:
+    full, means = best(rewards, len(chosen)), rewards.mean(axis=1)
+    return Selection(
+        tuple(map(int, chosen)),
+        recall=len({*full} & {*chosen}) / len(chosen),
+        lost=float(means[full].mean() - means[chosen].mean()),
+        cost=cost,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class GainTerms:
+    """The gain of a vote over the base in two terms whose sum it is; fractions."""
+
+    coverage: float
+    """From rows with a valid answer at all."""
+    agreement: float
+    """From right answers where there is one."""
+
+
+def gain_terms(base_valid: Floats, base_right: Floats, valid: Floats, right: Floats) -> GainTerms:
+    """Split the gain of a vote, an accuracy being the share of answered rows times theirs.
+
+    Args:
+        base_valid: 1 for each row to which the base gave a valid answer, else 0.
+        base_right: 1 for each row that the base answered right.
+        valid: 1 for each row to which some expert gave a valid answer.
+        right: 1 for each row whose vote is right.
+    """
+    c, c_base = float(valid.mean()), float(base_valid.mean())
+    a = float(right.mean()) / c if c else None
+    a_base = float(base_right.mean()) / c_base if c_base else None
+    # Where nothing is answered, all of the difference is coverage, as in `support.decompose`.
+    a, a_base = (
+        (a if a is not None else a_base or 0.0),
+        (a_base if a_base is not None else a or 0.0),
+    )
+    return GainTerms((c - c_base) * (a + a_base) / 2, (a - a_base) * (c + c_base) / 2)
+
+
+def confident_accuracy(support: Floats, right: Floats, unanswered: float) -> float:
+    """Return the accuracy of the rows that remain when those of least agreement are not answered.
+
+    Rows of equal support are left out in equal parts.
+
+    Args:
+        support: Experts that gave the winning answer, by row.
+        right: 1 for each row whose vote is right.
+        unanswered: Share of the rows that are not answered.
+    """
+    answered = (1 - unanswered) * len(right)
+    rows, found = 0.0, 0.0
+    for level in np.unique(support)[::-1]:
+        tied = right[support == level]
+        taken = min(len(tied), answered - rows)
+        rows, found = rows + taken, found + taken * tied.mean()
+        if rows >= answered:
+            break
+    return float(found / answered)
+
+
+def resampled(
+    figure: Callable[[int, Indices], float], seeds: int, rows: int
+) -> tuple[float, ConfidenceInterval]:
+    """Return the mean of a figure over seeds, and its bootstrap interval over seeds and rows.
+
+    Args:
+        figure: Returns the figure of a seed, by index, on rows, by index.
+        seeds: Number of seeds.
+        rows: Number of rows, which all seeds share.
+    """
+    generator = np.random.default_rng(SEED)
+    means = []
+    for _ in range(RESAMPLES):
+        drawn = generator.integers(rows, size=rows)
+        chosen = generator.integers(seeds, size=seeds)
+        means.append(np.mean([figure(int(seed), drawn) for seed in chosen]))
+    whole = np.arange(rows)
+    low, high = np.quantile(means, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    value = float(np.mean([figure(seed, whole) for seed in range(seeds)]))
+    return value, ConfidenceInterval(float(low), float(high))

@@ -1,0 +1,100 @@
+"""The results of the paper's experiments on real models: small copies of runs, and their tables.
+
+    python -m scripts.replication collect RUN... --command TEXT --commit HASH
+    python -m scripts.replication tables
+
+`collect` adds small copies of finished runs, or of all finished cells of suite directories, to
+`replication/cells`; a cell that is there already is left alone. `tables` builds every table and
+figure from these copies and fills docs/replication.md.
+"""
+
+import argparse
+import re
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from modnorm.analysis.comparison import load_results
+from modnorm.analysis.document import ResultsDocument
+from modnorm.analysis.kept_run import pack_run
+from modnorm.analysis.run_files import RESULTS, read_environments
+from modnorm.errors import ModnormError
+
+CELLS = Path("replication/cells")
+
+
+def main() -> int:
+    """Run one command."""
+    parser = argparse.ArgumentParser(
+        prog="scripts.replication",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = parser.add_subparsers(dest="name", required=True)
+    collecting = commands.add_parser("collect")
+    collecting.add_argument("runs", nargs="+", type=Path)
+    collecting.add_argument("--to", type=Path, default=CELLS)
+    collecting.add_argument("--command", required=True, help="command that made the runs")
+    collecting.add_argument("--commit", required=True, help="commit of modnorm that ran it")
+    tables = commands.add_parser("tables")
+    tables.add_argument("--cells", type=Path, default=CELLS)
+    tables.add_argument("--suites", type=Path, default=Path("examples/coder"))
+    tables.add_argument("--out", type=Path, default=Path("replication"))
+    tables.add_argument("--page", type=Path, default=Path("docs/replication.md"))
+    options = parser.parse_args()
+    try:
+        if options.name == "collect":
+            collect(options.runs, options.to, command=options.command, commit=options.commit)
+        else:
+            from scripts.replication_tables import write_tables  # noqa: PLC0415 - loads pandas
+
+            with tempfile.TemporaryDirectory() as folder:
+                write_tables(
+                    options.cells, options.suites, options.out, options.page, Path(folder)
+                )
+    except (ModnormError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def collect(runs: Sequence[Path], to: Path, *, command: str, commit: str) -> list[Path]:
+    """Copy finished runs that are not there yet; return the new files."""
+    to.mkdir(parents=True, exist_ok=True)
+    written = []
+    for directory in _finished(runs):
+        archive = to / f"{cell_name(load_results(directory).document)}.zip"
+        if archive.exists():
+            continue
+        devices = {str(each.get("device")) for each in read_environments(directory)}
+        origin = {"command": command, "commit": commit, "card": ", ".join(sorted(devices))}
+        pack_run(directory, archive, origin)
+        written.append(archive)
+        print(f"{archive}: {archive.stat().st_size:,} bytes")
+    return written
+
+
+def cell_name(document: ResultsDocument) -> str:
+    """Return the name of a cell; its end is the digest of its spec."""
+    spec = document["spec"]
+    population = spec["population"]
+    assert isinstance(population, dict)
+    names = [str(spec[section]["name"]) for section in ("model", "task", "method")]  # type: ignore[index]
+    names[0] = names[0].rpartition("/")[2]
+    digest = str(document["provenance"]["spec_digest"])[:6]
+    text = f"{'_'.join(names)}_n{population['size']}_seed{population['seed']}_{digest}"
+    return re.sub(r"[^\w.-]", "-", text)
+
+
+def _finished(runs: Sequence[Path]) -> Iterator[Path]:
+    """Yield the finished runs among directories and their children."""
+    for directory in runs:
+        if (directory / RESULTS).is_file():
+            yield directory
+            continue
+        yield from sorted(child.parent for child in directory.glob(f"*/{RESULTS}"))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,81 @@
+"""Analyses beyond the paper, on small tables whose right values are counted by hand."""
+
+import numpy as np
+import pytest
+
+from modnorm.analysis.recorded_answers import (
+    by_bounds,
+    by_fewer_rows,
+    by_race,
+    confident_accuracy,
+    gain_terms,
+    resampled,
+)
+
+# Means 0.75, 0.5, 0.5, 0.25; on the first two rows 0.5, 1, 0, 0.
+REWARDS = np.array([[1, 0, 1, 1], [1, 1, 0, 0], [0, 0, 1, 1], [0, 0, 1, 0]], dtype=float)
+ORDER = np.arange(4)
+
+
+def test_a_selection_by_fewer_rows_is_compared_with_the_full_one():
+    found = by_fewer_rows(REWARDS, 1, np.array([0, 1]))
+    assert found.chosen == (1,)
+    assert (found.recall, found.lost, found.cost) == (0.0, 0.25, 0.5)
+    both = by_fewer_rows(REWARDS, 2, np.array([0, 1]))
+    assert both.chosen == (1, 0)
+    assert (both.recall, both.lost) == (1.0, 0.0)
+
+
+def test_a_race_scores_further_rows_of_the_best_only():
+    found = by_race(REWARDS, 1, ORDER, ((1.0, 2), (0.5, 4)))
+    assert found.chosen == (0,)
+    assert (found.recall, found.lost) == (1.0, 0.0)
+    assert found.cost == (4 * 2 + 2 * 2) / 16
+    # It keeps as many candidates as are selected, and then costs as much as the full search.
+    assert by_race(REWARDS, 4, ORDER, ((1.0, 2), (0.5, 4))).cost == 1.0
+
+
+def test_bounds_drop_only_candidates_that_are_surely_not_among_the_best():
+    rewards = np.vstack([np.ones(100), np.zeros(100), np.ones(100)])
+    found = by_bounds(rewards, 2, np.arange(100), step=25)
+    assert found.chosen == (0, 2)
+    assert found.recall == 1.0
+    assert found.cost == pytest.approx((3 * 25 + 2 * 75) / 300)
+    close = np.tile([1.0, 0.0], (3, 50))
+    assert by_bounds(close, 1, np.arange(100), step=25).cost == 1.0
+
+
+def test_the_terms_of_a_gain_are_coverage_and_agreement():
+    base_valid, base_right = np.array([1.0, 1, 0, 0]), np.array([1.0, 0, 0, 0])
+    # Twice the rows are answered, half of them right: all of the gain is coverage.
+    terms = gain_terms(base_valid, base_right, np.ones(4), np.array([1.0, 1, 0, 0]))
+    assert (terms.coverage, terms.agreement) == (0.25, 0.0)
+    # As many rows are answered, all of them right.
+    terms = gain_terms(base_valid, base_right, base_valid, np.array([1.0, 1, 0, 0]))
+    assert (terms.coverage, terms.agreement) == (0.0, 0.25)
+    nothing = np.zeros(4)
+    terms = gain_terms(nothing, nothing, np.ones(4), np.array([1.0, 0, 0, 0]))
+    assert (terms.coverage, terms.agreement) == (0.25, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("unanswered", "accuracy"), [(0.0, 0.5), (0.5, 1.0), (0.25, 2.5 / 3), (0.75, 1.0)]
+)
+def test_rows_of_least_agreement_are_left_out_first(unanswered, accuracy):
+    support = np.array([9.0, 9, 3, 3])
+    right = np.array([1.0, 1, 0, 0])
+    if unanswered == 0.25:  # one of two tied rows is left out, of which one is right
+        right = np.array([1.0, 1, 1, 0])
+    assert confident_accuracy(support, right, unanswered) == pytest.approx(accuracy)
+
+
+def test_an_interval_is_of_seeds_and_rows():
+    grid = np.array([[1.0, 1, 1, 0], [1.0, 1, 0, 0]])
+
+    def mean(seed, rows):
+        return float(grid[seed, rows].mean())
+
+    value, interval = resampled(mean, 2, 4)
+    assert value == 0.625
+    assert interval.lower < 0.5 < 0.75 < interval.upper
+    assert resampled(lambda _seed, _rows: 0.5, 2, 4) == (0.5, (0.5, 0.5))
