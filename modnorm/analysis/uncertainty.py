@@ -89,6 +89,27 @@ def mcnemar(only_first: int, only_second: int) -> float:
     return float(stats.binomtest(only_first, discordant).pvalue) if discordant else 1.0
 
 
+def sign_flip(differences: Sequence[int]) -> float:
+    """Return the p-value of the exact test that paired differences are symmetric around zero.
+
+    With differences of -1, 0 and 1 it is McNemar's exact test.
+
+    Args:
+        differences: Of each row, for instance the seeds in which only the first method is right
+            less those in which only the second is.
+    """
+    sizes = np.abs(np.asarray(differences, dtype=int))
+    chances = np.ones(1)
+    for size, count in zip(*np.unique(sizes[sizes > 0], return_counts=True), strict=True):
+        flips = stats.binom.pmf(np.arange(count + 1), count, 0.5)
+        spread = np.zeros(2 * int(size) * int(count) + 1)
+        spread[:: 2 * int(size)] = flips
+        chances = np.convolve(chances, spread)
+    reach = len(chances) // 2
+    at_least = np.abs(np.arange(-reach, reach + 1)) >= abs(int(np.sum(differences)))
+    return min(1.0, float(chances[at_least].sum()))
+
+
 @lru_cache(maxsize=4096)
 def _wilson(right: int, rows: int) -> ConfidenceInterval:
     """Return the Wilson interval; scipy takes a millisecond, and analyses repeat counts."""

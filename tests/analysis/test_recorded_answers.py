@@ -1,9 +1,14 @@
 """Analyses beyond the paper, on small tables whose right values are counted by hand."""
 
+from itertools import product
+from operator import mul
+
 import numpy as np
+import pandas as pd
 import pytest
 
 from modnorm.analysis.recorded_answers import (
+    HeldoutVotes,
     by_bounds,
     by_fewer_rows,
     by_race,
@@ -11,6 +16,8 @@ from modnorm.analysis.recorded_answers import (
     gain_terms,
     resampled,
 )
+from modnorm.analysis.uncertainty import mcnemar, sign_flip
+from modnorm.search.voting import plurality
 
 # Means 0.75, 0.5, 0.5, 0.25; on the first two rows 0.5, 1, 0, 0.
 REWARDS = np.array([[1, 0, 1, 1], [1, 1, 0, 0], [0, 0, 1, 1], [0, 0, 1, 0]], dtype=float)
@@ -79,3 +86,36 @@ def test_an_interval_is_of_seeds_and_rows():
     assert value == 0.625
     assert interval.lower < 0.5 < 0.75 < interval.upper
     assert resampled(lambda _seed, _rows: 0.5, 2, 4) == (0.5, (0.5, 0.5))
+
+
+def test_votes_of_any_experts_are_counted_as_in_a_run():
+    """Ties go to the better-ranked expert; experts without held-out answers do not vote."""
+    said = {0: ["a", "b", None, "a"], 1: ["b", "b", None, "c"], 2: ["b", None, None, "c"]}
+    lines = [
+        ("heldout", row, candidate, vote, vote == "b")
+        for candidate, votes in {**said, -1: ["b"] * 4}.items()
+        for row, vote in enumerate(votes)
+    ]
+    lines.append(("heldout", 0, 3, "b", True))  # it skipped the other rows
+    votes = HeldoutVotes.of(
+        pd.DataFrame(lines, columns=["split", "row", "candidate", "vote", "correct"])
+    )
+    assert votes.candidates == (0, 1, 2)
+    for experts in ([0, 1, 2], [1, 0], [0, 1], [2]):
+        ballots = zip(*(said[expert] for expert in experts), strict=True)
+        right = [plurality(row).answer == "b" for row in ballots]
+        assert votes.vote(experts) == (sum(right) / 4, 1.0)
+    assert votes.vote([3, 2]) == (votes.vote([2])[0], 0.5)
+    assert votes.vote([3])[1] == 0.0
+
+
+@pytest.mark.parametrize(("first", "second"), [(5, 1), (3, 3), (0, 4), (0, 0), (12, 4)])
+def test_flipping_signs_of_single_differences_is_the_exact_mcnemar_test(first, second):
+    differences = [1] * first + [-1] * second + [0] * 7
+    assert sign_flip(differences) == pytest.approx(mcnemar(first, second))
+
+
+def test_flipping_signs_counts_all_assignments():
+    differences = [3, -1, 2, 2]
+    sums = [abs(sum(map(mul, signs, differences))) for signs in product((1, -1), repeat=4)]
+    assert sign_flip(differences) == pytest.approx(sum(each >= 6 for each in sums) / 16)

@@ -1,0 +1,477 @@
+"""Every table and figure of the replication, from the small copies of its runs."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import groupby, product
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+import pandas as pd
+
+from modnorm.analysis import recorded_answers as recorded
+from modnorm.analysis.analyses import analyze
+from modnorm.analysis.analysis_files import write_figures
+from modnorm.analysis.comparison import load_all_results, load_results
+from modnorm.analysis.document import ResultsDocument
+from modnorm.analysis.kept_run import ORIGIN, kept_answers, unpack_run
+from modnorm.analysis.resampling import grid_interval
+from modnorm.analysis.run_tables import tabulate_runs
+from modnorm.analysis.uncertainty import ConfidenceInterval, sign_flip
+from modnorm.errors import InvalidInputError
+from modnorm.files import write_file
+from modnorm.spec import read_yaml
+from modnorm.suites import Cell, LoadedSuite, load_suite
+from modnorm.suites.building import build_tables
+from modnorm.suites.built_tables import BuiltTable
+from modnorm.suites.outcomes import SuiteOutcomes, differing_field, load_outcomes
+from modnorm.suites.rendering import to_markdown
+from modnorm.suites.tidy import TidySuite
+
+CLAIMS = Path("replication/claims.yaml")
+BEGIN, END = "<!-- tables: begin -->", "<!-- tables: end -->"
+"""Marks of the part of the page that is written here."""
+_ORDERS = 20
+"""Random orders of the selection rows, of which selections by fewer rows are means."""
+_HEADINGS = ("claim", "case", "seeds", "paper", "ours", "95 % interval", "exact p", "holds")
+
+
+@dataclass(frozen=True)
+class KnownSuite:
+    """A suite with those of its cells that have copies."""
+
+    path: Path
+    loaded: LoadedSuite
+    outcomes: SuiteOutcomes
+    tables: tuple[BuiltTable, ...]
+
+    @property
+    def data(self) -> TidySuite:
+        """The values of its cells."""
+        return TidySuite(self.loaded, self.outcomes, "claims")
+
+
+def write_tables(cells: Path, suites: Path, out: Path, page: Path, folder: Path) -> None:
+    """Write tables and figures into a directory and the claims into a page.
+
+    Args:
+        cells: Directory of copies.
+        suites: Directory of suite files.
+        out: Gets `tables.md` and `figures/`.
+        page: Its part between the marks is replaced.
+        folder: An empty directory for unpacked copies.
+
+    Raises:
+        InvalidInputError: a copy is damaged, or a suite or the claims are invalid.
+    """
+    pool = _unpacked(cells, folder / "pool")
+    known = [
+        _known(path, pool, folder) for path in sorted(suites.glob("*.yaml")) if _is_suite(path)
+    ]
+    parts = ["# Tables of the replication\n", *_sources(pool)]
+    for suite in known:
+        parts.append(f"## {suite.loaded.suite.name}\n")
+        parts += [to_markdown(table) for table in suite.tables if _has_values(table)] or [
+            "No cell.\n"
+        ]
+        _draw(suite, out / "figures" / suite.loaded.suite.name)
+    parts += ["## Beyond the paper\n", *_beyond(pool)]
+    write_file(out / "tables.md", "\n".join(parts).encode())
+    claims = "\n".join([_markdown(_HEADINGS, _claim_rows(known)), "", *_open_cells(known)])
+    before, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
+    after = rest.partition(END)[2]
+    write_file(page, f"{before}{BEGIN}\n\n{claims}\n\n{END}{after}".encode())
+
+
+def _is_suite(path: Path) -> bool:
+    content = read_yaml(path.read_text(encoding="utf-8"))
+    return isinstance(content, dict) and "name" in content
+
+
+def _unpacked(cells: Path, folder: Path) -> dict[Path, ResultsDocument]:
+    """Return the results of all copies by their directories."""
+    for archive in sorted(cells.glob("*.zip")):
+        unpack_run(archive, folder / archive.stem)
+    return {place: load_results(place).document for place in sorted(folder.glob("*/"))}
+
+
+def _known(path: Path, pool: Mapping[Path, ResultsDocument], folder: Path) -> KnownSuite:
+    """Link the copies of a suite's cells to the places where its outcomes are read."""
+    loaded = load_suite(path)
+    place = folder / loaded.suite.name
+    place.mkdir()
+    for cell in loaded.cells:
+        found = next((there for there, one in pool.items() if _is_of(cell, one)), None)
+        if found is not None:
+            (place / cell.id).symlink_to(found.resolve(), target_is_directory=True)
+    outcomes = load_outcomes(loaded.cells, place)
+    return KnownSuite(path, loaded, outcomes, build_tables(loaded, outcomes))
+
+
+def _is_of(cell: Cell, document: ResultsDocument) -> bool:
+    return differing_field(cell, document["spec"]) is None
+
+
+def _sources(pool: Mapping[Path, ResultsDocument]) -> Iterator[str]:
+    """Yield what made the cells: command, commit and card."""
+    origins = [json.loads((place / ORIGIN).read_text(encoding="utf-8")) for place in pool]
+    rows = {(each["command"], each["commit"], each["card"]) for each in origins}
+    yield f"{len(pool)} cells. " + (
+        "Built by `make replication-tables` from `replication/cells`.\n"
+        if pool
+        else "Run the suites of `examples/coder` and collect their cells first.\n"
+    )
+    if rows:
+        yield _markdown(("command", "commit", "card"), sorted(rows)) + "\n"
+
+
+def _has_values(table: BuiltTable) -> bool:
+    return any(figure.values for row in table.rows for figure in row.figures)
+
+
+def _draw(suite: KnownSuite, place: Path) -> None:
+    """Draw the figures of finished cells; those that differ in other settings have none."""
+    finished = [each.directory for each in suite.outcomes.finished.values()]
+    if not finished:
+        return
+    try:
+        write_figures(place, analyze(tabulate_runs(load_all_results(finished))))
+    except InvalidInputError as error:
+        print(f"{suite.loaded.suite.name}: no figures: {error}")
+
+
+def _claim_rows(known: Sequence[KnownSuite]) -> Iterator[tuple[str, ...]]:
+    by_name = {suite.loaded.suite.name: suite for suite in known}
+    claims = read_yaml(CLAIMS.read_text(encoding="utf-8"))
+    for claim in cast("list[dict[str, object]]", claims):
+        suite = by_name.get(str(claim["suite"]))
+        if suite is None:
+            continue
+        name = str(claim["claim"])
+        if "table" in claim:
+            yield from _value_rows(name, claim, suite)
+            continue
+        for case in _cases(claim):
+            yield (name, *_difference_row(case, suite))
+
+
+def _cases(claim: Mapping[str, object]) -> Iterator[Mapping[str, object]]:
+    """Yield the cases of a claim: those listed, or one for each combination of options."""
+    if "cases" in claim:
+        yield from cast("list[Mapping[str, object]]", claim["cases"])
+        return
+    axes = cast("Mapping[str, Sequence[object]]", claim["each"])
+    of, against = (cast("Mapping[str, object]", claim[side]) for side in ("of", "against"))
+    for options in product(*axes.values()):
+        pick = dict(zip(axes, options, strict=True))
+        yield {
+            "label": ", ".join(map(str, options)),
+            "of": {**pick, **of},
+            "against": {**pick, **against},
+        }
+
+
+def _difference_row(case: Mapping[str, object], suite: KnownSuite) -> tuple[str, ...]:
+    """Return the figures of a paired difference over the seeds that both places have."""
+    sides = [cast("Mapping[str, str | int]", case[side]) for side in ("of", "against")]
+    metrics = [suite.data.by_seed("metric", side).dropna() for side in sides]
+    seeds = sorted(set(metrics[0].index) & set(metrics[1].index))
+    paper = _paper_difference(case, sides, suite)
+    label, told = str(case["label"]), "" if paper is None else f"{paper:+.2f}"
+    if not seeds:
+        return label, "0", told, "", "", "", "open"
+    grids = [_verdicts(suite, side).loc[seeds].to_numpy(dtype=float) for side in sides]
+    gaps = grids[0] - grids[1]
+    value = float((metrics[0].loc[seeds] - metrics[1].loc[seeds]).mean())
+    interval = grid_interval(gaps)
+    p = sign_flip(gaps.sum(axis=0).astype(int).tolist())
+    holds = _holds(interval, paper)
+    return label, str(len(seeds)), told, f"{value:+.2f}", _interval(interval, 100), _p(p), holds
+
+
+def _verdicts(suite: KnownSuite, pick: Mapping[str, str | int]) -> pd.DataFrame:
+    """Return whether each vote is right: a line for each seed, a column for each row."""
+    votes = suite.data.at("votes", pick).dropna(subset="value")
+    return votes.pivot(index="seed", columns="item", values="is_correct")
+
+
+def _paper_difference(
+    case: Mapping[str, object], sides: Sequence[Mapping[str, str | int]], suite: KnownSuite
+) -> float | None:
+    """Return the paper's difference: as the case states it, or from the suite's first table."""
+    if "paper" in case:
+        return float(str(case["paper"]))
+    table = suite.tables[0]
+    found = [_printed(table, {str(value) for value in side.values()}) for side in sides]
+    return None if None in found else cast("float", found[0]) - cast("float", found[1])
+
+
+def _printed(table: BuiltTable, options: set[str]) -> float | None:
+    """Return the paper's number of the place whose labels are all among some options."""
+    for row in table.rows:
+        for column, figure in zip(table.columns, row.figures, strict=True):
+            labels = {*row.labels, *([column] if len(table.columns) > 1 else [])}
+            if figure.paper is not None and labels <= options:
+                return figure.paper.mean
+    return None
+
+
+def _holds(interval: ConfidenceInterval | None, paper: float | None) -> str:
+    sign = 1 if paper is None or paper >= 0 else -1
+    if interval is None:
+        return "open"
+    low, high = sorted((sign * interval.lower, sign * interval.upper))
+    return "yes" if low > 0 else "no, the opposite" if high < 0 else "not separated"
+
+
+def _value_rows(
+    name: str, claim: Mapping[str, object], suite: KnownSuite
+) -> Iterator[tuple[str, ...]]:
+    """Yield the values of a column of a suite's table, each with the paper's."""
+    table = next(each for each in suite.tables if each.title == claim["table"])
+    column, least = table.columns.index(str(claim["column"])), float(str(claim["above"]))
+    for row in table.rows:
+        figure = row.figures[column]
+        told = "" if figure.paper is None else f"{figure.paper.mean:.2f}"
+        values = list(figure.values.values())
+        above = sum(value > least for value in values)
+        yield (
+            name,
+            ", ".join(filter(None, row.labels)),
+            str(len(values)),
+            told,
+            "" if figure.mean is None else f"{figure.mean:.2f}",
+            f"{min(values):.2f} to {max(values):.2f} (seeds)" if values else "",
+            "",
+            f"above {least:g} in {above} of {len(values)} seeds" if values else "open",
+        )
+
+
+def _open_cells(known: Sequence[KnownSuite]) -> Iterator[str]:
+    rows = [
+        (
+            f"`{suite.path.stem}`",
+            str(len(suite.outcomes.finished)),
+            str(len(suite.loaded.cells) - len(suite.outcomes.finished)),
+            f"`modnorm suite run {suite.path.as_posix()} --out runs/{suite.loaded.suite.name}`",
+        )
+        for suite in known
+    ]
+    yield _markdown(("suite", "cells", "open", "command"), rows)
+
+
+def _beyond(pool: Mapping[Path, ResultsDocument]) -> Iterator[str]:
+    """Yield the tables that answer further questions, by group of runs that differ in seed."""
+    runs = sorted(((_group(document), place) for place, document in pool.items()), key=str)
+    groups = {
+        " ".join(map(str, key)): [load for _, load in members]
+        for key, members in groupby(runs, key=lambda run: run[0])
+    }
+    data = {
+        name: [_Recorded(place, pool[place]) for place in places]
+        for name, places in groups.items()
+    }
+    tables = {
+        "How many selection rows, racing and Wilson bounds": (_SELECTING, _selection_rows),
+        "Is K = 25 of N = 25 enough?": (_UNSELECTED, _unselected_rows),
+        "Coverage and agreement (points of the gain over the base)": (_TERMS, _term_rows),
+        "Accuracy (%) of the answered rows, by agreement": (_CONFIDENT, _confidence_rows),
+    }
+    for title, (headings, rows) in tables.items():
+        found = [(name, *row) for name, members in data.items() for row in rows(members)]
+        if found:
+            yield f"### {title}\n\n{_markdown(('runs', *headings), found)}\n"
+
+
+def _group(document: ResultsDocument) -> tuple[object, ...]:
+    spec = cast("Mapping[str, Mapping[str, object]]", document["spec"])
+    model = str(spec["model"]["name"]).rpartition("/")[2]
+    size = spec["population"]["size"]
+    return model, spec["task"]["name"], spec["method"]["name"], f"N={size}"
+
+
+class _Recorded:
+    """The recorded rewards and votes of one run."""
+
+    def __init__(self, place: Path, document: ResultsDocument) -> None:
+        answers = kept_answers(place)
+        selection = answers[(answers["split"] == "selection") & (answers["candidate"] >= 0)]
+        rewards = selection.pivot(index="candidate", columns="row", values="reward")
+        self.document = document
+        self.rewards = rewards.to_numpy(dtype=float)
+        self.is_whole = len(rewards) > 0 and not np.isnan(self.rewards).any()
+        self.votes = recorded.HeldoutVotes.of(answers)
+        base = answers[(answers["split"] == "heldout") & (answers["candidate"] == -1)]
+        self.base_valid = base["vote"].notna().to_numpy(dtype=float)
+        self.base_right = base["correct"].to_numpy(dtype=float)
+        lines = pd.read_json(place / "votes.jsonl", lines=True)
+        self.lines = lines[
+            lines["skipped"]
+            .groupby([lines["population"], lines["ensemble_size"]])
+            .transform("sum")
+            == 0
+        ]
+
+    def vote(self, population: int, size: int) -> pd.DataFrame:
+        """Return the lines of one (N, K); none if experts skipped rows or it is not reported."""
+        lines = self.lines
+        return lines[(lines["population"] == population) & (lines["ensemble_size"] == size)]
+
+    def ensembles(self) -> set[tuple[int, int]]:
+        return set(zip(self.lines["population"], self.lines["ensemble_size"], strict=True))
+
+
+_SELECTING = ("K", "rule", "cost (%)", "of the best K found (%)", "reward lost", "accuracy (%)")
+_UNSELECTED = ("base", "K = 25 of N = 25", "K = 25 of N", "share of the gain (%)")
+_TERMS = ("N", "K", "coverage", "agreement")
+_CONFIDENT = ("N", "K", "all", "10 % unanswered", "20 %", "50 %")
+_THIRD = ((1.0, 33), (0.5, 67), (0.25, 133))
+"""A race at a third of the cost of the full search with 200 rows."""
+
+
+def _selection_rows(runs: Sequence[_Recorded]) -> Iterator[tuple[str, ...]]:
+    whole = [run for run in runs if run.is_whole and run.rewards.shape[1] >= 200]
+    if not whole:
+        return
+    generator = np.random.default_rng(0)
+    orders = [generator.permutation(whole[0].rewards.shape[1]) for _ in range(_ORDERS)]
+    most = max(float(run.rewards.max()) for run in whole)
+    rules = {
+        **{
+            f"{rows} rows": lambda rewards, size, order, rows=rows: recorded.by_fewer_rows(
+                rewards, size, order[:rows]
+            )
+            for rows in (50, 100, 200)
+        },
+        "race 50, 100, 200": recorded.by_race,
+        "race 33, 67, 133": lambda rewards, size, order: recorded.by_race(
+            rewards, size, order, _THIRD
+        ),
+        "Wilson bounds": lambda rewards, size, order: recorded.by_bounds(
+            rewards, size, order, most=max(1.0, most)
+        ),
+    }
+    candidates = len(whole[0].rewards)
+    for size, (rule, select) in product((10, 25), rules.items()):
+        if size >= candidates:
+            continue
+        found = [[select(run.rewards, size, order) for order in orders] for run in whole]
+        values = {
+            "cost": [[100 * one.cost for one in of_run] for of_run in found],
+            "recall": [[100 * one.recall for one in of_run] for of_run in found],
+            "lost": [[one.lost for one in of_run] for of_run in found],
+            "accuracy": [
+                [100 * run.votes.vote(one.chosen)[0] for one in of_run]
+                for run, of_run in zip(whole, found, strict=True)
+            ],
+        }
+        yield (
+            str(size),
+            rule,
+            *(
+                _resampled(np.array(grid), 3 if name == "lost" else 1)
+                for name, grid in values.items()
+            ),
+        )
+
+
+def _unselected_rows(runs: Sequence[_Recorded]) -> Iterator[tuple[str, ...]]:
+    size = max((population for run in runs for population, _ in run.ensembles()), default=0)
+    found = [run for run in runs if {(25, 25), (size, 25)} <= run.ensembles()]
+    if not found or size == 25:
+        return
+    grids = [
+        np.stack([run.base_right for run in found]),
+        *(
+            np.stack([run.vote(n, 25)["correct"].to_numpy(dtype=float) for run in found])
+            for n in (25, size)
+        ),
+    ]
+
+    def share(seed: int, rows: recorded.Indices) -> float:
+        base, few, many = (float(grid[seed, rows].mean()) for grid in grids)
+        return 100 * (few - base) / (many - base) if many != base else float("nan")
+
+    value, interval = recorded.resampled(share, *grids[0].shape)
+    yield (
+        *(_resampled(100 * grid, 1) for grid in grids),
+        f"{value:.0f} {_interval(interval)}",
+    )
+
+
+def _term_rows(runs: Sequence[_Recorded]) -> Iterator[tuple[str, ...]]:
+    for place in _largest(runs):
+        members = [(run, run.vote(*place)) for run in runs if place in run.ensembles()]
+
+        def terms(
+            seed: int,
+            rows: recorded.Indices,
+            members: Sequence[tuple[_Recorded, pd.DataFrame]] = members,
+        ) -> recorded.GainTerms:
+            run, votes = members[seed]
+            valid = (votes["valid"] > 0).to_numpy(dtype=float)[rows]
+            right = votes["correct"].to_numpy(dtype=float)[rows]
+            return recorded.gain_terms(run.base_valid[rows], run.base_right[rows], valid, right)
+
+        size = len(members), len(members[0][1])
+        both = [
+            recorded.resampled(
+                lambda seed, rows, name=name: 100 * getattr(terms(seed, rows), name), *size
+            )
+            for name in ("coverage", "agreement")
+        ]
+        yield (*map(str, place), *(f"{value:+.1f} {_interval(bounds)}" for value, bounds in both))
+
+
+def _confidence_rows(runs: Sequence[_Recorded]) -> Iterator[tuple[str, ...]]:
+    for place in _largest(runs):
+        arrays = [
+            (votes["support"].to_numpy(dtype=float), votes["correct"].to_numpy(dtype=float))
+            for votes in (run.vote(*place) for run in runs if place in run.ensembles())
+        ]
+        figures = [partial(_confident, arrays, left) for left in (0.0, 0.1, 0.2, 0.5)]
+        found = [recorded.resampled(one, len(arrays), len(arrays[0][0])) for one in figures]
+        yield (*map(str, place), *(f"{value:.1f} {_interval(bounds)}" for value, bounds in found))
+
+
+def _confident(
+    arrays: Sequence[tuple[recorded.Floats, recorded.Floats]],
+    unanswered: float,
+    seed: int,
+    rows: recorded.Indices,
+) -> float:
+    support, right = (array[rows] for array in arrays[seed])
+    return 100 * recorded.confident_accuracy(support, right, unanswered)
+
+
+def _largest(runs: Sequence[_Recorded]) -> list[tuple[int, int]]:
+    """Return the largest (N, K) of several experts that the runs report."""
+    places = {place for run in runs for place in run.ensembles() if place[1] > 1}
+    return [max(places)] if places else []
+
+
+def _resampled(grid: recorded.Floats, digits: int) -> str:
+    """Return the mean of a grid and its interval over its lines and columns."""
+    value, interval = recorded.resampled(
+        lambda seed, columns: float(grid[seed, columns].mean()), *grid.shape
+    )
+    return f"{value:.{digits}f} {_interval(interval, digits=digits)}"
+
+
+def _interval(interval: ConfidenceInterval | None, factor: float = 1, *, digits: int = 1) -> str:
+    if interval is None:
+        return ""
+    return f"[{factor * interval.lower:.{digits}f}, {factor * interval.upper:.{digits}f}]"
+
+
+def _p(value: float) -> str:
+    return "< 0.001" if value < 0.001 else f"{value:.3f}"
+
+
+def _markdown(
+    headings: Sequence[str], rows: Iterator[Sequence[str]] | Sequence[Sequence[str]]
+) -> str:
+    lines = [headings, ["---"] * len(headings), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
