@@ -27,6 +27,7 @@ from statistics import median
 from benchmarks.pipeline.events import Event, read_events
 from benchmarks.pipeline.gpu_busy import GpuBusy, first_gpu, quantile
 from modnorm.analysis.comparison import load_results
+from modnorm.analysis.document import ResultsDocument
 from modnorm.analysis.run_files import read_timings
 from modnorm.spec import ExperimentSpec, load_spec
 
@@ -134,16 +135,18 @@ def _ours(_spec: ExperimentSpec, options: argparse.Namespace) -> Side:
     assert isinstance(phases, dict)
     calibrate = datetime.fromisoformat(str(timings["created"])).timestamp() + phases["pending"]
     calibrated = calibrate + phases.get("calibrating", 0.0)
-    search = next(event.at for event in events if event.name == "answer")
+    document = load_results(place).document
+    models = _models(events, int(str(document["data"]["selection"]["rows"])))
     voted = datetime.fromisoformat(str(timings["ended"])).timestamp()
     loads = [event.at for event in events if event.name in {"load", "loaded"}][:2]
     figures = {
-        "metric": _largest_metric(place),
+        "metric": _largest_metric(document),
         "engine start": round(loads[1] - loads[0], 2),
-        "gap between candidates, ms": _gaps(events, "selection"),
-        "gap between experts, ms": _gaps(events, "heldout"),
-        **_counts(events),
+        "gap between candidates, ms": _gaps(models["selection"]),
+        "gap between experts, ms": _gaps(models["heldout"]),
+        **{f"{split} models": len(found) for split, found in models.items()},
     }
+    search = models["selection"][0].began
     begins = {
         "start": began,
         "calibrate": calibrate,
@@ -168,7 +171,6 @@ def _published(spec: ExperimentSpec, options: argparse.Namespace) -> Side:
     figures = {
         **found,
         "factors": {"search": size / scored, "vote": most / voted},
-        **({"metric": found.pop("accuracy")} if voted == most else {}),
     }
     begins = {event.name: event.at for event in events if event.name in PHASES}
     return Side({"start": began, **begins}, ended, figures)
@@ -201,30 +203,48 @@ def _run(module: str, arguments: Sequence[str], out: Path, name: str) -> tuple[f
     return began, time.time()
 
 
-def _largest_metric(place: Path) -> float:
-    ensembles = load_results(place).document["ensembles"]
+def _largest_metric(document: ResultsDocument) -> float:
+    ensembles = document["ensembles"]
     return max(ensembles, key=lambda one: (one["population"], one["ensemble_size"]))["metric"]
 
 
-def _gaps(events: Sequence[Event], split: str) -> Mapping[str, float | None]:
-    """Return the milliseconds from the end of one model to the first tokens of the next."""
-    gaps: list[float] = []
-    ended: float | None = None
-    inside = ""
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A model that answered rows: the times of its begin, of its first tokens and of its end."""
+
+    began: float
+    first: float
+    ended: float
+
+
+def _models(events: Sequence[Event], selection_rows: int) -> Mapping[str, Sequence[Model]]:
+    """Return the models of each split in order; checks of the engine come before them.
+
+    The first request of as many rows as are selected on begins the selection. Its first row marks
+    the others.
+    """
+    models: dict[str, list[Model]] = {"selection": [], "heldout": []}
+    mark, began, first, split = "", 0.0, 0.0, ""
     for event in events:
         if event.name == "answer":
-            inside = event.split
-        elif event.name == "token" and ended is not None and inside == split:
-            gaps.append(1e3 * (event.at - ended))
-        ended = event.at if event.name == "answered" else None if event.name == "token" else ended
-    middle = round(median(gaps), 1) if gaps else None
+            mark = mark or (event.first if event.rows == selection_rows else "")
+            split = "" if not mark else "selection" if event.first == mark else "heldout"
+            began = first = event.at
+        elif event.name == "token":
+            first = event.at
+        elif event.name == "answered" and split:
+            models[split].append(Model(began, first, event.at))
+    return models
+
+
+def _gaps(models: Sequence[Model]) -> Mapping[str, float | None]:
+    """Return the milliseconds from the end of one model to the first tokens of the next."""
+    gaps = [1e3 * (after.first - before.ended) for before, after in pairwise(models)]
     slow = quantile(gaps, 0.9)
-    return {"median": middle, "p90": None if slow is None else round(slow, 1)}
-
-
-def _counts(events: Sequence[Event]) -> Mapping[str, int]:
-    begun = [event.split for event in events if event.name == "answer"]
-    return {"selection models": begun.count("selection"), "heldout models": begun.count("heldout")}
+    return {
+        "median": round(median(gaps), 1) if gaps else None,
+        "p90": None if slow is None else round(slow, 1),
+    }
 
 
 def _options() -> argparse.Namespace:

@@ -15,13 +15,13 @@ class Event:
         name: A phase that begins, or `answer`, `token` or `answered` of one model.
         at: Time in seconds, as `time.time`.
         rows: Rows to be answered, of `answer`.
-        split: `selection` or `heldout`, of `answer`.
+        first: What is equal for requests that begin with the same row, of `answer`.
     """
 
     name: str
     at: float
     rows: int = 0
-    split: str = ""
+    first: str = ""
 
 
 class EventLog:
@@ -31,9 +31,9 @@ class EventLog:
         self._path = path
         self._events: list[Event] = []
 
-    def note(self, name: str, rows: int = 0, split: str = "") -> None:
+    def note(self, name: str, rows: int = 0, first: str = "") -> None:
         """Note an event that happens now."""
-        self._events.append(Event(name, time.time(), rows, split))
+        self._events.append(Event(name, time.time(), rows, first))
 
     def write(self, **figures: object) -> None:
         """Write the events, and figures beside them."""

@@ -73,7 +73,7 @@ class PublishedRun:
         rows = self._rows(self._spec.task.selection)
         prompts = self._prompts(rows)
         return [
-            mean_reward([one.reward for one in self._judged(seed, rows, prompts, "selection")])
+            mean_reward([one.reward for one in self._judged(seed, rows, prompts)])
             for seed in limit.of(self._seeds)
         ]
 
@@ -83,7 +83,7 @@ class PublishedRun:
         prompts = self._prompts(rows)
         sheets: dict[int, Sequence[Judgement]] = {}
         for expert in limit.of(sorted(experts)):
-            sheets[expert] = self._judged(self._seeds[expert], rows, prompts, "heldout")
+            sheets[expert] = self._judged(self._seeds[expert], rows, prompts)
         ranked = [sheets[expert] for expert in experts if expert in sheets]
         right = sum(map(_is_right, zip(*ranked, strict=True)))
         return len(sheets), right / len(rows)
@@ -131,11 +131,11 @@ class PublishedRun:
         self._engine.collective_rpc("published_learn", args=(scales,))
 
     def _judged(
-        self, seed: int, rows: Sequence[Row], prompts: Sequence[Sequence[int]], split: str
+        self, seed: int, rows: Sequence[Row], prompts: Sequence[Sequence[int]]
     ) -> Sequence[Judgement]:
         """Return the judged answers of one candidate, scored after it was subtracted."""
         self._change(seed, 1)
-        self._log.note("answer", len(rows), split)
+        self._log.note("answer", len(rows))
         cap = self._spec.task.max_tokens or self._task.max_tokens
         params = SamplingParams(temperature=0.0, seed=42, max_tokens=cap)
         requests: Sequence[_Request] = self._engine.generate(
