@@ -37,7 +37,7 @@ AVX2_TESTS := tests/engines/test_transformers_engine.py tests/engines/test_slots
 
 PROCESSES := tests/engines/vllm/test_vllm_layouts.py tests/engines/vllm/test_numerics.py
 
-.PHONY: help setup setup-dev setup-vllm demo test test-main test-avx2 test-vllm test-vllm-processes test-vllm-shared test-vllm-own test-vllm-plain chaos lint format typecheck proto proto-check docs docs-serve release-check check clean
+.PHONY: help setup setup-dev setup-vllm demo test test-main test-avx2 test-vllm test-vllm-processes test-vllm-shared test-vllm-own test-vllm-plain chaos lint format typecheck proto proto-check docs docs-serve replication-tables release-check check clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -147,6 +147,9 @@ proto-check: proto  ## Fail when modnorm/v1 is not what proto/ generates
 # `python -m` puts this folder on the path, where scripts/docs_hooks.py finds its imports.
 docs: $(VENV)/.setup-docs  ## Build the docs site into build/docs; broken links fail
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
+
+replication-tables: setup  ## Build tables, figures and claims from replication/cells
+	$(BIN)/python -m scripts.replication tables
 
 docs-serve: $(VENV)/.setup-docs  ## Show the docs site on 127.0.0.1:8000 and rebuild it on changes
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs serve --strict

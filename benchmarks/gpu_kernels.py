@@ -16,6 +16,7 @@ Exits with 1 if a digest differs, a candidate equals the base, or a GPU does not
 
 import argparse
 import itertools
+import json
 import statistics
 import sys
 import time
@@ -25,8 +26,7 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.gpu_search.result_file import show
-from benchmarks.gpu_search.shapes import SHAPES
+from benchmarks.shapes import SHAPES
 from modnorm.checkpoint.families import physical_layout
 from modnorm.checkpoint.layout import Layout, PhysicalTensor
 from modnorm.checkpoint.weights import weights_sha256
@@ -268,7 +268,10 @@ def main() -> int:
     if options.profile and options.device == "cpu":
         parser.error("--profile is of a GPU's kernels")
     results = measure(options)
-    show(results, options.out)
+    text = json.dumps(results, indent=2)
+    print(text)
+    if options.out:
+        options.out.write_text(text + "\n")
     kernels_missing = results["device"] != "cpu" and not results["has_kernels"]
     return 0 if results["equal"] and results["no_drift"] and not kernels_missing else 1
 

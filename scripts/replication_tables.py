@@ -70,6 +70,7 @@ def write_tables(cells: Path, suites: Path, out: Path, page: Path, folder: Path)
     known = [
         _known(path, pool, folder) for path in sorted(suites.glob("*.yaml")) if _is_suite(path)
     ]
+    out.mkdir(parents=True, exist_ok=True)
     parts = ["# Tables of the replication\n", *_sources(pool)]
     for suite in known:
         parts.append(f"## {suite.loaded.suite.name}\n")
@@ -202,7 +203,7 @@ def _paper_difference(
 ) -> float | None:
     """Return the paper's difference: as the case states it, or from the suite's first table."""
     if "paper" in case:
-        return float(str(case["paper"]))
+        return None if case["paper"] is None else float(str(case["paper"]))
     table = suite.tables[0]
     found = [_printed(table, {str(value) for value in side.values()}) for side in sides]
     return None if None in found else cast("float", found[0]) - cast("float", found[1])

@@ -17,12 +17,12 @@ import json
 import signal
 from pathlib import Path
 
-from benchmarks.gpu_search.random_model import make_model
-from benchmarks.gpu_search.shapes import SHAPES
 from benchmarks.serving.load import Load, measure
 from benchmarks.serving.measured_server import MODELS, ServingPlan, run_server
+from benchmarks.serving.random_model import make_model
 from benchmarks.serving.report import Row, print_table
 from benchmarks.serving.server_process import ServerProcess
+from benchmarks.shapes import SHAPES
 
 
 def main() -> None:

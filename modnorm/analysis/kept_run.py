@@ -88,16 +88,17 @@ def unpack_run(archive: Path, directory: Path) -> None:
         with zipfile.ZipFile(archive) as file:
             for name in (ORIGIN, *_TEXTS, _TIMINGS, KEPT_ANSWERS):
                 (directory / name).write_bytes(file.read(name))
-        origin = json.loads((directory / ORIGIN).read_bytes())
-        votes = _vote_lines(load_results(directory).document, kept_answers(directory))
+        expected = json.loads((directory / ORIGIN).read_bytes())["digests"]
         digests = {name: _sha256((directory / name).read_bytes()) for name in _TEXTS}
-        digests[VOTES] = _sha256(votes)
-        wrong = [name for name, digest in digests.items() if digest != origin["digests"][name]]
+        if digests.items() <= expected.items():
+            votes = _vote_lines(load_results(directory).document, kept_answers(directory))
+            digests[VOTES] = _sha256(votes)
+            (directory / VOTES).write_bytes(votes)
+        wrong = [name for name, digest in digests.items() if digest != expected[name]]
     except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
         raise unreadable(archive, error) from error
     if wrong:
         raise InvalidInputError(f"{archive} is damaged: {', '.join(wrong)}", field="cell")
-    (directory / VOTES).write_bytes(votes)
 
 
 def kept_answers(directory: Path) -> pd.DataFrame:

@@ -1,13 +1,10 @@
 """A model with random weights in the shape of a real model, for measurements of time.
 
-    python -m benchmarks.gpu_search make-model FOLDER [--shape 1.5b|tiny] [--seed 1] [--device cpu]
-
 Matrices and biases are normal with a standard deviation of 0.02, norm weights are 1. Logits then
 have a standard deviation near 0.8, and stay finite at the radii of the paper. The tokenizer is
 that of the bundled model, with an invented word for each missing id.
 """
 
-import argparse
 import json
 import shutil
 from collections.abc import Mapping
@@ -16,7 +13,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 
-from benchmarks.gpu_search.shapes import SHAPES
+from benchmarks.shapes import SHAPES
 from modnorm.checkpoint.families import physical_layout
 from modnorm.checkpoint.layout import PhysicalTensor
 from modnorm.checkpoint.reference import resolve_checkpoint
@@ -26,23 +23,6 @@ SPREAD = 0.02
 _COPIED = ("generation_config.json", "chat_template.jinja", "tokenizer.py")
 _SPACE = "\u0120"
 """A space in a byte-level vocabulary."""
-
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the command's options."""
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--shape", choices=sorted(SHAPES), default="1.5b")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-
-
-def run(options: argparse.Namespace) -> int:
-    """Write the checkpoint and print its size and digest."""
-    make_model(options.folder, options.shape, seed=options.seed, device=options.device)
-    checkpoint = resolve_checkpoint(str(options.folder.absolute()))
-    elements = sum(tensor.numel for tensor in physical_layout(checkpoint.config))
-    print(f"{options.folder}: {elements:,} weights, digest {checkpoint.digest}")
-    return 0
 
 
 def make_model(folder: Path, shape: str, *, seed: int, device: str) -> None:

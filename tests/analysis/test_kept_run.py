@@ -1,0 +1,130 @@
+"""Small copies of runs keep every figure, reward and vote, and no text."""
+
+import json
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from modnorm.analysis.answers import AnswerRecord
+from modnorm.analysis.kept_run import VOTES, kept_answers, pack_run, unpack_run
+from modnorm.analysis.parquet_files import write_answers
+from modnorm.errors import InvalidInputError
+from tests.small_results import small_results
+
+# The gold answer is b. Experts 1 and 0 answered rows 0 to 3; expert 0 skipped row 3.
+SAID = {0: ["b", "a", None], 1: ["a", "b", None, "b"]}
+SECRET = "a text that must not be kept"
+
+
+def _answer(candidate, split, row, vote):
+    return AnswerRecord(
+        candidate=candidate,
+        split=split,
+        row=row,
+        prompt=SECRET,
+        gold=SECRET,
+        completion=SECRET,
+        vote=vote,
+        reward=0.1 + (vote == "b"),
+        correct=vote == "b",
+        tokens=5,
+        truncated=vote is None,
+    )
+
+
+def _vote(row, answer, valid, support, right, skipped):
+    return {
+        "population": 4,
+        "ensemble_size": 2,
+        "row": row,
+        "answer": answer,
+        "correct": answer == "b",
+        "valid": valid,
+        "support": support,
+        "correct_support": right,
+        "skipped": skipped,
+    }
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """A finished run whose ensemble is candidates 1 and 0."""
+    place = tmp_path / "run"
+    place.mkdir()
+    spec = {"name": "n", "model": {"name": "m"}, "task": {"name": "t"}, "method": {"name": "x"}}
+    spec |= {"population": {"seed": 1}}
+    results = small_results(spec, ensemble_size=2, experts=[1, 0])
+    (place / "results.json").write_text(json.dumps(results))
+    (place / "spec.json").write_text(json.dumps(spec))
+    (place / "candidates.csv").write_text("index\n0\n1\n")
+    timings = {"phases": {"voting": 1.5}, "candidates": [{"index": 0, "worker": "host-7"}]}
+    (place / "timings.json").write_text(json.dumps(timings))
+    # A tie goes to the better-ranked expert, which is candidate 1.
+    votes = [
+        _vote(0, "a", 2, 1, 1, 0),
+        _vote(1, "b", 2, 1, 1, 0),
+        _vote(2, None, 0, 0, 0, 0),
+        _vote(3, "b", 1, 1, 1, 1),
+    ]
+    lines = "".join(f"{json.dumps(vote, sort_keys=True)}\n" for vote in votes)
+    (place / VOTES).write_text(lines)
+    answers = [
+        *(_answer(0, "selection", row, "b") for row in range(2)),
+        *(_answer(0, "heldout", row, vote) for row, vote in enumerate(SAID[0])),
+        *(_answer(1, "selection", row, "a") for row in range(2)),
+        *(_answer(1, "heldout", row, vote) for row, vote in enumerate(SAID[1])),
+    ]
+    write_answers(place, answers)
+    return place
+
+
+def test_a_copy_has_the_figures_the_rewards_and_the_votes(directory, tmp_path):
+    archive, place = tmp_path / "cell.zip", tmp_path / "unpacked"
+    pack_run(directory, archive, {"command": "modnorm run", "commit": "abc"})
+    unpack_run(archive, place)
+    for name in ("results.json", "spec.json", "candidates.csv", VOTES):
+        assert (place / name).read_bytes() == (directory / name).read_bytes()
+    answers = kept_answers(place)
+    heldout = answers[(answers["split"] == "heldout") & (answers["candidate"] == 1)]
+    assert heldout["vote"].astype(object).where(heldout["vote"].notna(), None).tolist() == SAID[1]
+    selection = answers[answers["split"] == "selection"]
+    assert selection["reward"].tolist() == [1.1, 0.1, 1.1, 0.1]
+    assert selection["candidate"].tolist() == [0, 1, 0, 1]
+    assert json.loads((place / "origin.json").read_text())["commit"] == "abc"
+
+
+def test_a_copy_has_no_texts_and_no_machines(directory, tmp_path):
+    archive = tmp_path / "cell.zip"
+    pack_run(directory, archive, {})
+    with zipfile.ZipFile(archive) as file:
+        content = b"".join(file.read(name) for name in file.namelist())
+    assert SECRET.encode() not in content
+    assert b"host-7" not in content
+
+
+def test_equal_runs_have_equal_copies(directory, tmp_path):
+    for name in ("a.zip", "b.zip"):
+        pack_run(directory, tmp_path / name, {"commit": "abc"})
+    assert (tmp_path / "a.zip").read_bytes() == (tmp_path / "b.zip").read_bytes()
+
+
+def test_votes_that_do_not_follow_from_the_answers_are_refused(directory, tmp_path):
+    lines = (directory / VOTES).read_text().replace('"answer": "a"', '"answer": "b"')
+    (directory / VOTES).write_text(lines)
+    with pytest.raises(InvalidInputError, match="does not follow from its answers"):
+        pack_run(directory, tmp_path / "cell.zip", {})
+
+
+def test_a_damaged_copy_is_refused(directory, tmp_path):
+    archive, changed = tmp_path / "cell.zip", tmp_path / "changed.zip"
+    pack_run(directory, archive, {})
+    with zipfile.ZipFile(archive) as file, zipfile.ZipFile(changed, "w") as other:
+        for name in file.namelist():
+            content = file.read(name)
+            other.writestr(name, content.replace(b"index", b"Index"))
+    with pytest.raises(InvalidInputError, match=r"is damaged: results\.json, candidates\.csv"):
+        unpack_run(changed, tmp_path / "place")
+    archive.write_bytes(b"no archive")
+    with pytest.raises(InvalidInputError, match="cannot read"):
+        unpack_run(archive, tmp_path / "other")

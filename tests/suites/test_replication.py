@@ -1,0 +1,74 @@
+"""The tables of the replication are built from small copies of runs, digit by digit."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from modnorm.analysis.kept_run import unpack_run
+from scripts.replication import CELLS, collect
+from scripts.replication_tables import BEGIN, END, write_tables
+
+ROOT = Path(__file__).parents[2]
+COPIES = sorted((ROOT / CELLS).glob("*.zip"))
+
+
+def test_the_claims_name_places_of_the_suites(tmp_path, monkeypatch):
+    """Without any cell, every case of every claim is open, and the page is filled."""
+    monkeypatch.chdir(ROOT)
+    page = tmp_path / "page.md"
+    page.write_text(f"before\n{BEGIN}\nSTALE\n{END}\nafter\n")
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    write_tables(tmp_path / "none", Path("examples/coder"), tmp_path / "out", page, folder)
+    text = page.read_text()
+    assert text.startswith("before\n")
+    assert text.endswith("after\n")
+    assert "STALE" not in text
+    rows = [line.split(" | ") for line in text.splitlines() if line.startswith("| ")]
+    cases = [row for row in rows if len(row) == 8][2:]
+    assert {row[-1] for row in cases} == {"open |"}
+    paper = {row[1]: row[3] for row in cases if row[0] == "| Transfer"}
+    assert paper["1.5B, GSM8K"] == "+5.81"
+    assert paper["0.5B, MBPP"] == "-2.00"
+    ablations = {row[1]: row[3] for row in cases if row[0] == "| Ablations"}
+    assert ablations["Frobenius norm"] == "+3.40"
+
+
+@pytest.mark.skipif(not COPIES, reason="no cell has been collected yet")
+def test_a_table_is_rebuilt_from_the_copies_digit_by_digit(tmp_path, monkeypatch):
+    """Metrics follow from the votes, and the committed tables and claims from the copies."""
+    monkeypatch.chdir(ROOT)
+    told = Path("replication/tables.md").read_text()
+    for copy in COPIES:
+        place = tmp_path / copy.stem
+        unpack_run(copy, place)
+        results = json.loads((place / "results.json").read_text())
+        votes = [json.loads(line) for line in (place / "votes.jsonl").read_text().splitlines()]
+        for entry in results["ensembles"]:
+            key = entry["population"], entry["ensemble_size"]
+            right = [
+                vote["correct"]
+                for vote in votes
+                if (vote["population"], vote["ensemble_size"]) == key
+            ]
+            assert sum(right) == entry["correct"]
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    page = tmp_path / "page.md"
+    page.write_text(f"{BEGIN}\n{END}\n")
+    write_tables(CELLS, Path("examples/coder"), tmp_path / "out", page, folder)
+    assert (tmp_path / "out/tables.md").read_text() == told
+    claims, written = (
+        text.partition(BEGIN)[2].partition(END)[0]
+        for text in (page.read_text(), Path("docs/replication.md").read_text())
+    )
+    assert claims == written
+
+
+def test_only_finished_runs_that_are_not_there_are_collected(tmp_path):
+    place = tmp_path / "runs" / "unfinished"
+    place.mkdir(parents=True)
+    (place / "spec.json").write_text("{}")
+    assert collect([tmp_path / "runs"], tmp_path / "cells", command="c", commit="d") == []
+    assert not list((tmp_path / "cells").iterdir())
