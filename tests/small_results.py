@@ -10,19 +10,23 @@ def small_results(spec: Mapping[str, object], **vote: object) -> dict[str, objec
     cost = {"search": 16, "development": 0, "final": 4, "total": 20}
     expert = {"rank": 1, "index": 0, "seed": 7, "selection_reward": 0.5}
     votes = {"population": 4, "ensemble_size": 1, "experts": [0], "correct": 3, "rows": 4}
-    alone = {"heldout_metric": 0.5, "heldout_interval": None}
+    shares = {"answers": 4, "valid": 1.0, "truncated": 0.0}
+    alone = {"heldout_metric": 0.5, "heldout_interval": None, "heldout_shares": shares}
     return {
         "schema": "modnorm-results-1",
         "spec": spec,
         "provenance": {},
         "data": {"selection": rows, "heldout": rows},
         "overlap": 0,
-        "base": {"selection_reward": 0.1, "selection_accuracy": 0.1, **alone},
+        "base": {"selection_reward": 0.1, "selection_accuracy": 0.1, **alone}
+        | {"selection_shares": shares},
+        "selection_shares": shares,
         "candidates": {"total": 4, "scored": 4, "stopped": [], "failed": []},
         "experts": [{**expert, **alone}],
         "statistics": [],
         "ensembles": [
             {**votes, "metric": 0.75, "interval": None, "agreement": None, "partial_votes": 0}
+            | {"shares": shares}
             | {"budget": cost, **vote}
         ],
         "budget": {**cost, "base": {"selection": 4, "heldout": 4}},
