@@ -20,11 +20,11 @@ _PHRASE = re.compile(
 )
 _DECORATION = " \t\r\n*_`#"
 _HEADING = re.compile(
-    r"(?:(?:Step|Part|Case) \d+\b.*|\d{1,2}[.):]\s+[^\W\d][^.=]*"
+    r"(?:(?:Step|Part|Case|Section|Problem|Question|Q)\s?(?:\d+|[A-Z])\b.*|\d{1,2}[.):]\s+[^\W\d][^.=]*"
     r"|(?!.*\b(?:is|are|equals?)\b)[A-Z][a-z]{2}[\w', -]*):?",
     re.IGNORECASE,
 )
-_ITEM = re.compile(r"[\s*_`]*(\d{1,2})[.):]\**\s+(?=\S)")
+_ITEM = re.compile(r"[\s*_`(]*(\d{1,2})(?:[.):]+\**\s+(?=\S)|\s+[-\u2013]\s+(?=[A-Za-z]))")
 _JOINT = re.compile(
     r"[ $]*(?:[,;]|,?[ $]*(?:and|or|\\text\s*\{\s*,?\s*(?:and|or)\s*\}))(?:[ $]|\\[,; ]|\\quad)*"
 )
@@ -63,7 +63,8 @@ def _marked_lines(completion: str) -> tuple[list[tuple[int, str]], list[str]]:
         item = _ITEM.match(text)
         is_next = item is not None and int(item[1]) == items + 1
         items += is_next
-        if _TEXT.search(completion, mark.end()) and (is_next or _HEADING.fullmatch(text)):
+        is_followed = _TEXT.search(completion, mark.end()) is not None
+        if (is_next and items == 1) or (is_followed and (is_next or _HEADING.fullmatch(text))):
             titles.append(mark[1])
         elif text:
             marked.append((mark.start(1), text[item.end() :] if item and items > 1 else mark[1]))

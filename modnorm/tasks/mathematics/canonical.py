@@ -179,7 +179,7 @@ def _single(text: str, nesting: int) -> str:
         opening, content, closing = enclosed
         parts, met = split(content, {",", ";"})
         if met:
-            return f"{_bracket(opening)}{_ordered(parts, nesting)}{_bracket(closing)}"
+            return union([f"{_bracket(opening)}{_ordered(parts, nesting)}{_bracket(closing)}"])
     return scalar_form(text)
 
 

@@ -22,26 +22,32 @@ class _Piece:
     end: _Cut
     form: str
 
+    @property
+    def is_number(self) -> bool:
+        return self.start[0] == self.end[0]
+
 
 def union(forms: Iterable[str]) -> str:
     """Return the form of a union of sets; intervals and numbers that meet become one.
 
-    `(0, 1]` and `(1, 2)` are `(0, 2)`; `(0, 1)` and `(1, 2)` stay two.
+    `(0, 1]` and `(1, 2)` are `(0, 2)`; `(0, 1)` and `(1, 2)` stay two. The whole line is `R`.
     """
-    pieces, others = list[_Piece](), set[str]()
+    others, pieces = set[str](), list[_Piece]()
     for form in forms:
-        piece = _piece(form)
-        if piece is None or piece.start >= piece.end:
-            others.add(form)
-        else:
-            pieces.append(piece)
+        numbers = [_piece(f"[{number}, {number}]", number) for number in form.split(", ")]
+        found = numbers if all(numbers) else [_piece(form, form)]
+        pieces += filter(None, found)
+        others |= set() if all(found) else {form}
     runs = list[_Piece]()
     for piece in sorted(pieces, key=lambda piece: piece.start):
         if runs and piece.start[:2] <= runs[-1].end[:2]:
             runs[-1] = _joined(runs[-1], piece)
         else:
             runs.append(piece)
-    return " u ".join(sorted({*others, *(run.form for run in runs)}))
+    numbers_left = ", ".join(sorted(run.form for run in runs if run.is_number))
+    others |= {run.form for run in runs if not run.is_number} | {numbers_left}
+    joined = " u ".join(sorted(others - {""}))
+    return "R" if joined == "(-oo, oo)" else joined
 
 
 def _joined(left: _Piece, right: _Piece) -> _Piece:
@@ -50,8 +56,9 @@ def _joined(left: _Piece, right: _Piece) -> _Piece:
     return _Piece(left.start, right.end, f"{left.start[2]}, {right.end[2]}")
 
 
-def _piece(form: str) -> _Piece | None:
-    match = _INTERVAL.fullmatch(form) or _INTERVAL.fullmatch(f"[{form}, {form}]")
+def _piece(interval: str, form: str) -> _Piece | None:
+    """Return an interval with its form; None if its ends are no real numbers in order."""
+    match = _INTERVAL.fullmatch(interval)
     if match is None:
         return None
     opening, low, high, closing = match.groups()
@@ -60,4 +67,5 @@ def _piece(form: str) -> _Piece | None:
     except (ValueError, ZeroDivisionError):
         return None
     start = numbers[0], -1 if opening == "[" else 1, f"{opening}{low}"
-    return _Piece(start, (numbers[1], 1 if closing == "]" else -1, f"{high}{closing}"), form)
+    end = numbers[1], 1 if closing == "]" else -1, f"{high}{closing}"
+    return _Piece(start, end, form) if start[:2] < end[:2] else None

@@ -11,13 +11,17 @@ _LETTERS = re.compile(
     r"\\(?:mathbf|mathit|boldsymbol|operatorname|(mathrm))\s*\{\s*((?(1)[ei]|[A-Za-z]+))\s*\}"
 )
 _QUALIFIER = re.compile(r"\b(?:even|odd|prime|not|divisible|if|unless|except)\b", re.IGNORECASE)
-_COMPARATIVE = "(?:more|less|fewer|greater|larger|smaller|higher|lower|above|below|over|under)"
+_COMPARATIVE = (
+    "(?:more|less|fewer|greater|larger|smaller|higher|lower|above|below|over|under|up|beyond)"
+)
 _LIMIT = re.compile(
-    rf"\b(?:or {_COMPARATIVE}|{_COMPARATIVE} than|at (?:least|most)|up to|noon|midnight|[ap]\.?m"
-    r"|a\.?d|b\.?c|(?:(?:north|south)-?)?(?:east|west)|north|south|(?:counter|anti)?-?clockwise)\b",
+    rf"\b(?:(?:or|and) {_COMPARATIVE}|{_COMPARATIVE} than|at (?:least|most)|up to|noon|midnight"
+    r"|[ap]\.?m|a\.?d|b\.?c|(?:(?:north|south)-?)?(?:east|west)|north|south|profit|loss"
+    r"|(?:counter|anti)?-?clockwise|(?:in|de)crease|negative|minus|half|halves|thirds?|twice)\b"
+    r"|^\s*(?:above|below|over|under)\b",
     re.IGNORECASE,
 )
-"""Words after a value that make another answer of it."""
+"""Words beside a value that make another answer of it."""
 _HOUR = re.compile(
     rf"(?<=\d)(?::00)?\s*(?:{FONTS}\s*([ap])\.?\s?m\.?\s*\}}|([ap])(?:\.\s?m\.|m\b))",
     re.IGNORECASE,
@@ -62,8 +66,10 @@ def clean(answer: str) -> str:
     text = " ".join(text.split()).rstrip(" .")
     whole = _WORD.fullmatch(text)
     text = _join(whole[1]) if whole else _words(text)
-    measure = _MEASURE.fullmatch(text.strip())
-    text = measure[1] if measure and not _LIMIT.search(text) else text
+    text = text.strip()
+    measure = _MEASURE.fullmatch(text)
+    if measure and not _LIMIT.search(text[measure.end(1) :]):
+        text = measure[1]
     return _LEAD.sub("", text).strip().rstrip(" .,")
 
 

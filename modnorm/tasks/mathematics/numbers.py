@@ -56,15 +56,17 @@ _UNCLEAR = re.compile(r"\d-\d|\d/\d+/\d")
 _CLAUSE_END = re.compile(
     r"(?<=[\w.)}])(?:\s*;|,(?=\s)|\.\s|\s+[(\[]|\s+(?:as|because|since|so|which)\b).*", re.DOTALL
 )
-_ANOTHER = re.compile(r"[;,]\s*(?:(?:and|or)\s+)?-?\d")
+_ANOTHER = re.compile(r"[;,]\s*(?:(?:and|or)\s+)?(?:\w+:\s*)?-?\d")
 _EQUALS = re.compile(r"=+>?|\\approx|\\Rightarrow|\\to\b|\u2192")
 _VERB = re.compile(r".*(?:\b(?:is|are|was|were|be|equals?|gets?|makes?)\b|:)[\s*]*", re.DOTALL)
 _PART = re.compile(r"\b(?:half|third|quarter|twice|double|triple)\b", re.IGNORECASE)
 _CONTINUED = re.compile(
-    r"\s*(?:and|or)\b|[^\d]*[-+*/^:\u2013]\s*\d|.*\b(?:and|or|to|than|of|plus|minus|times|by)\W+\d"
-    r"|\s*(?!(?:in|for|at|per|after|from|on|with|each|every)\b)[A-Za-z.]+,?\s+\d|,?\d",
+    r"\s*(?:and|or)\b|[^\d]*(?:[-+*/:\u2013\u2014]|\\pm)\s*\d|,?\s*\d"
+    r"|.*\b(?:and|or|to|than|of|plus|minus|times|by)\W+\d"
+    r"|\s*(?!(?:in|for|at|per|after|from|on|with|each|every)\b)[A-Za-z.]+,?\s*\d",
     re.DOTALL,
 )
+"""Text after a number that adds another one."""
 
 
 def number(text: str) -> str | None:
@@ -96,7 +98,7 @@ def stated_number(answer: str) -> str | None:
     if len(sides) > 1 and _PLAIN.match(sides[0]) and not _PLAIN.fullmatch(sides[-1]):
         result = _CALCULATION.fullmatch(sides[-1].rstrip(") "))
         return _side(sides[0] if result else sides[-1])
-    return _side(sides[-1])
+    return _side(sides[-1]) or _side(text)
 
 
 def last_number(text: str) -> str | None:
@@ -123,6 +125,8 @@ def _side(text: str) -> str | None:
         elif verb := _VERB.match(text):
             match = _CALCULATION.match(text, verb.end())
     if match is None or _CONTINUED.match(text, match.end()):
+        return None
+    if text[match.end() :][:1].isalpha() and not _PLAIN.fullmatch(match[0]):  # 5 + 3x
         return None
     return _value(match[0])
 
