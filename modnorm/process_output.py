@@ -45,6 +45,7 @@ def output_to(file: Path) -> Iterator[None]:
             stack.callback(_lead, number, name, copy)
             stack.callback(_kept.pop, name)
             _kept[name] = _own(number, name, copy)
+            stack.callback(_kept[name].flush)
             _lead(number, name, target)
         yield
 

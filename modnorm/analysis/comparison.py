@@ -9,7 +9,12 @@ from typing import Protocol, TypedDict, cast
 import pandas as pd
 from pydantic import TypeAdapter, ValidationError
 
-from modnorm.analysis.document import SCHEMA, ResultsDocument, describe_overlap
+from modnorm.analysis.document import (
+    SCHEMA,
+    ResultsDocument,
+    add_unknown_shares,
+    describe_overlap,
+)
 from modnorm.analysis.environments import (
     Environment,
     describe_differing,
@@ -171,7 +176,9 @@ def load_results(directory: Path | str) -> Results:
             remedy="copy the directory again; where the run was made, delete this file, and the "
             "same `modnorm run` writes it again",
         ) from error
-    return Results(directory, cast("ResultsDocument", document))
+    results = cast("ResultsDocument", document)
+    add_unknown_shares(results)
+    return Results(directory, results)
 
 
 def _no_results(directory: Path) -> InvalidInputError:

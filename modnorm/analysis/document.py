@@ -80,8 +80,8 @@ class BaseEntry(TypedDict):
     heldout_metric: float | None
     heldout_interval: ConfidenceInterval | None
     selection_accuracy: float | None
-    selection_shares: AnswerShares
-    heldout_shares: AnswerShares
+    selection_shares: NotRequired[AnswerShares]
+    heldout_shares: NotRequired[AnswerShares]
 
 
 class ExpertEntry(TypedDict):
@@ -97,7 +97,7 @@ class ExpertEntry(TypedDict):
     selection_reward: float
     heldout_metric: float | None
     heldout_interval: ConfidenceInterval | None
-    heldout_shares: AnswerShares
+    heldout_shares: NotRequired[AnswerShares]
 
 
 class EnsembleEntry(TypedDict):
@@ -113,7 +113,7 @@ class EnsembleEntry(TypedDict):
     rows: int
     agreement: Annotated[dict[str, object], _fields_of(VoteAgreement)] | None
     """None if the counts of some votes are partial."""
-    shares: AnswerShares
+    shares: NotRequired[AnswerShares]
     """Of the answers of its experts to the held-out rows."""
     partial_votes: int
     """Rows on which some experts did not answer, since the vote was settled."""
@@ -143,7 +143,7 @@ class ResultsDocument(TypedDict):
     """Held-out rows that have the prompt of a selection row: they do not test the selection."""
     base: BaseEntry
     candidates: CandidatesEntry
-    selection_shares: AnswerShares
+    selection_shares: NotRequired[AnswerShares]
     """Of the answers of all candidates to the selection rows."""
     experts: list[ExpertEntry]
     statistics: list[Annotated[dict[str, object], _fields_of(PrefixStatistics)]]
@@ -239,6 +239,17 @@ def _ensemble(run: RunData, ensemble: EnsembleRow) -> EnsembleEntry:
         partial_votes=partial,
         budget=ensemble_cost(run, ensemble).as_dict(),
     )
+
+
+def add_unknown_shares(document: ResultsDocument) -> None:
+    """Give shares without values to results that an earlier version wrote."""
+    unknown = AnswerShares(answers=0, valid=None, truncated=None)
+    document.setdefault("selection_shares", unknown)
+    document["base"].setdefault("selection_shares", unknown)
+    for model in (document["base"], *document["experts"]):
+        model.setdefault("heldout_shares", unknown)
+    for ensemble in document["ensembles"]:
+        ensemble.setdefault("shares", unknown)
 
 
 def describe_shortcuts(document: ResultsDocument) -> str | None:

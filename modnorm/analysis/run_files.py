@@ -8,6 +8,7 @@ from pathlib import Path
 import pandas as pd
 
 from modnorm.analysis.environments import Environment
+from modnorm.analysis.phase_times import describe_seconds
 from modnorm.errors import InvalidInputError
 
 SPEC, TIMINGS, RESULTS = "spec.json", "timings.json", "results.json"
@@ -75,6 +76,15 @@ def read_timings(directory: Path) -> Mapping[str, object]:
     if not isinstance(timings, dict):
         raise InvalidInputError(f"{path} holds no JSON object", field="run")
     return timings
+
+
+def read_seconds(directory: Path) -> str | None:
+    """Return the seconds of each phase in words; None where `timings.json` is missing.
+
+    Raises:
+        InvalidInputError: the file is damaged.
+    """
+    return describe_seconds(read_timings(directory)) if (directory / TIMINGS).exists() else None
 
 
 def read_environments(directory: Path) -> Sequence[Environment]:

@@ -171,11 +171,11 @@ def _candidate(row: Mapping[str, str]) -> CandidateRow:
         selection_tokens=int(row["selection_tokens"]),
         selection_answers=int(row["selection_answers"]),
         selection_correct=int(row["selection_correct"]),
-        selection_valid=int(row["selection_valid"]),
-        selection_truncated=int(row["selection_truncated"]),
-        heldout_answers=int(row["heldout_answers"]),
-        heldout_valid=int(row["heldout_valid"]),
-        heldout_truncated=int(row["heldout_truncated"]),
+        selection_valid=int(row.get("selection_valid", 0)),
+        selection_truncated=int(row.get("selection_truncated", 0)),
+        heldout_answers=int(row.get("heldout_answers", 0)),
+        heldout_valid=int(row.get("heldout_valid", 0)),
+        heldout_truncated=int(row.get("heldout_truncated", 0)),
     )
 
 

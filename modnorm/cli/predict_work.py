@@ -1,9 +1,11 @@
 """The work of `modnorm predict`: find an ensemble, ask it and write its answers."""
 
 import json
+import os
 import sys
+import tempfile
 from collections.abc import Iterable, Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from modnorm.cli.interruption import interruptible
 from modnorm.cli.options import in_lab, lab_of
 from modnorm.cli.output_file import check_output_file
 from modnorm.cli.runs import opened_run
+from modnorm.engines import is_vllm
 from modnorm.errors import InvalidInputError
 from modnorm.files import replaced_file
 from modnorm.prediction.ensemble_definition import (
@@ -24,6 +27,7 @@ from modnorm.prediction.ensemble_definition import (
 from modnorm.prediction.manifest import read_ensemble_manifest
 from modnorm.prediction.predictor import PredictionSettings, Predictor
 from modnorm.prediction.ranked_votes import OnProgress, Prediction
+from modnorm.process_output import output_to, own_stream
 from modnorm.tasks import Task
 from modnorm.tasks.questions import parse_question, read_questions, read_raw_questions
 from modnorm.tasks.row_files import Raw
@@ -99,6 +103,7 @@ def predict_file(
     answered = _answered_here if choice.lab is None else _answered_in_lab
     with (
         interruptible("stopped; no file was written"),
+        _engine_log(settings, quiet=output.quiet) if choice.lab is None else nullcontext(),
         counted("answers", quiet=output.quiet) as on_progress,
     ):
         count = _write(answered(choice, settings, questions, on_progress), output)
@@ -106,6 +111,23 @@ def predict_file(
         emit_json({"answers": count, "file": str(output.file)})
     elif output.file is not None and not output.quiet:
         say(f"{amount(count, 'answer')} written to {output.file}")
+
+
+@contextmanager
+def _engine_log(settings: PredictionSettings, *, quiet: bool) -> Iterator[None]:
+    """Send what vLLM prints to a file, so that it is neither between answers nor in the progress.
+
+    The file stays if the answers fail.
+    """
+    if not is_vllm(settings.engine):
+        yield
+        return
+    log = Path(tempfile.gettempdir()) / f"modnorm-predict-{os.getpid()}.log"
+    with output_to(log):
+        if not quiet:
+            say(f"log: {log}")
+        yield
+    log.unlink()
 
 
 def _answered_here(
@@ -180,7 +202,7 @@ def _write(predictions: Iterable[Prediction], output: Output) -> int:
         return len(answers)
     count = 0
     with (
-        nullcontext(sys.stdout.buffer)
+        nullcontext((own_stream("stdout") or sys.stdout).buffer)
         if output.file is None
         else replaced_file(output.file) as file
     ):

@@ -76,13 +76,11 @@ def read_results(directory: RunDirectory) -> "ResultsDocument":
 
 def print_results(directory: Path, document: "ResultsDocument") -> None:
     """Print the figures and the seconds of a finished run."""
-    from modnorm.analysis.phase_times import describe_seconds
-    from modnorm.analysis.run_files import TIMINGS, read_timings
+    from modnorm.analysis.run_files import read_seconds
 
     console = stdout()
     console.print(results_table(document))
-    timings = read_timings(directory) if (directory / TIMINGS).is_file() else {}
-    if seconds := describe_seconds(timings):
+    if seconds := read_seconds(directory):
         console.print(seconds, soft_wrap=True)
 
 

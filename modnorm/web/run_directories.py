@@ -19,7 +19,7 @@ from modnorm.analysis.environments import Environment
 from modnorm.analysis.pairing import Verdicts, read_verdicts
 from modnorm.analysis.parquet_files import ANSWER_SCHEMA, ANSWERS
 from modnorm.analysis.parquet_lines import equal, read_lines
-from modnorm.analysis.run_files import RESULTS, read_environments
+from modnorm.analysis.run_files import RESULTS, read_environments, read_seconds
 from modnorm.analysis.run_folders import not_a_run, runs_inside
 from modnorm.analysis.saved_run import SavedRun
 from modnorm.analysis.votes import VoteFilter, VoteRecord
@@ -190,6 +190,10 @@ class DirectoryRun:
     def verdicts(self) -> Verdicts:
         """Return whether each vote is right, by (N, K)."""
         return read_verdicts(self.path)
+
+    def seconds(self) -> str | None:
+        """Return the seconds of each phase in words; None where unknown."""
+        return read_seconds(self.path)
 
     def environments(self) -> Sequence[Environment]:
         """Return the environments in which its answers were given."""

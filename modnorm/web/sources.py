@@ -133,6 +133,9 @@ class ViewedRun(Protocol):
     def rounds(self) -> Sequence[RoundLine]:
         """The rounds of a distillation so far; none of a search."""
 
+    def seconds(self) -> str | None:
+        """Return the seconds of each phase in words; None where unknown."""
+
     @property
     def document(self) -> ResultsDocument:
         """The results."""

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 
 from google.protobuf import json_format
 from google.protobuf.message import Message
@@ -197,22 +198,24 @@ def vote_row(message: experiments.Vote) -> VoteRow:
 def timings(
     experiment: experiments.Experiment, events: Iterable[experiments.WatchExperimentResponse]
 ) -> dict[str, object]:
-    """Return ids and times; `phases` are the seconds in each state, and those of engine starts."""
-    phases: dict[str, float] = {}
-    previous: experiments.WatchExperimentResponse | None = None
-    for event in events:
-        if previous is not None:
-            name = phase_of(previous)
-            seconds = (event.time.ToMicroseconds() - previous.time.ToMicroseconds()) / 1e6
-            phases[name] = phases.get(name, 0.0) + seconds
-        previous = event
+    """Return ids and times."""
     return {
         "experiment": experiment.id,
         "request": experiment.request_id,
         "created": experiment.create_time.ToJsonString(),
         "ended": experiment.end_time.ToJsonString(),
-        "phases": phases,
+        "phases": phase_seconds(events),
     }
+
+
+def phase_seconds(events: Iterable[experiments.WatchExperimentResponse]) -> dict[str, float]:
+    """Return the seconds that an experiment spent in each state, and on starts of engines."""
+    phases: dict[str, float] = {}
+    for event, following in pairwise(events):
+        name = phase_of(event)
+        seconds = (following.time.ToMicroseconds() - event.time.ToMicroseconds()) / 1e6
+        phases[name] = phases.get(name, 0.0) + seconds
+    return phases
 
 
 def phase_of(event: experiments.WatchExperimentResponse) -> str:

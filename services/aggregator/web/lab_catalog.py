@@ -9,6 +9,7 @@ from modnorm.analysis.comparison import ComparisonRow, compare_runs
 from modnorm.analysis.document import ResultsDocument
 from modnorm.analysis.environments import Environment
 from modnorm.analysis.pairing import Verdicts
+from modnorm.analysis.phase_times import describe_seconds
 from modnorm.analysis.uncertainty import accuracy_interval
 from modnorm.analysis.votes import VoteFilter, VoteRecord
 from modnorm.errors import PreconditionError
@@ -20,7 +21,7 @@ from modnorm.web.population import (
     candidate_page,
 )
 from modnorm.web.sources import Headline, Progress, RoundLine, RunPage, unknown_run
-from modnorm.wire.run_messages import extent
+from modnorm.wire.run_messages import extent, phase_seconds
 from services.aggregator.api.round_messages import best_round
 from services.aggregator.api.to_proto import event_message
 from services.aggregator.experiments.lifecycle import with_remedy
@@ -124,6 +125,12 @@ class CatalogRun:
         best = best_round(records)
         rows = self._experiment.heldout_rows
         return [_round_line(each, rows, is_best=each.part.index == best) for each in records]
+
+    def seconds(self) -> str | None:
+        """Return the seconds of each phase in words; None where unknown."""
+        with self._stored.database.read() as session:
+            events = run_queries.last_events(session, self.name, None)
+        return describe_seconds({"phases": phase_seconds(map(event_message, events))})
 
     @property
     def document(self) -> ResultsDocument:

@@ -61,8 +61,8 @@ def _headline(base: float | None, right: int, top: tuple[float, int, int] | None
     return Headline(base, base_interval, metric, accuracy_interval(metric, rows, correct))
 
 
-def last_events(session: Session, experiment_id: str, limit: int) -> Sequence[Event]:
-    """Return the last events of an experiment, oldest first."""
+def last_events(session: Session, experiment_id: str, limit: int | None) -> Sequence[Event]:
+    """Return the last events of an experiment, oldest first; all without a limit."""
     query = (
         select(Event)
         .where(Event.experiment_id == experiment_id)
