@@ -36,8 +36,8 @@ class EngineSettings:
     """Part of a GPU's memory for both copies of the weights, noise and cache."""
     tensor_parallel_size: int = 1
     """GPUs of one model."""
-    max_num_seqs: int = 256
-    """Sequences decoded at once."""
+    max_num_seqs: int | None = None
+    """Sequences decoded at once; by default as many as model and memory allow (`memory`)."""
     max_parked_seqs: int = 1024
     """Sequences that may be parked beside those; fewer if their logits would take much memory."""
     worker_process: bool = True

@@ -23,7 +23,7 @@ class EngineSpec(Section):
     max_model_len: Int | None = Field(default=None, ge=2, le=MAX_MODEL_LEN)
     """Longest sequence in tokens, prompt and completion together; by default the model's."""
     max_num_seqs: Int | None = Field(default=None, ge=1, le=MAX_SEQUENCES)
-    """Sequences that vLLM decodes at once; by default 256."""
+    """Sequences that vLLM decodes at once; by default 256 to 1,024, by model and GPU memory."""
     tensor_parallel_size: Int = Field(default=1, ge=1, le=MAX_RANKS)
     """GPUs that vLLM uses for one model."""
     numerics: Literal["fast", "batch_invariant"] = "fast"

@@ -62,7 +62,7 @@ def engine_settings(job: messages.Job, share: float) -> EngineSettings:
         max_model_len=spec.max_model_len or None,
         gpu_memory_utilization=share,
         tensor_parallel_size=spec.tensor_parallel_size or defaults.tensor_parallel_size,
-        max_num_seqs=spec.max_num_seqs or defaults.max_num_seqs,
+        max_num_seqs=spec.max_num_seqs or None,
         numerics=Numerics(spec.numerics or defaults.numerics),
         drafts=Drafts(spec.drafts or defaults.drafts),
         worker_process=share > _SHARED,

@@ -28,8 +28,8 @@ from modnorm.engines.vllm.numerics import chosen_numerics
 from modnorm.engines.vllm.rank_group import RankGroup
 from modnorm.engines.vllm.start import (
     Overrides,
+    engine_sizes,
     finish_of,
-    parked_limit,
     recorded_settings,
     start_vllm,
     vllm_failures,
@@ -83,9 +83,11 @@ class VllmEngine:
         gather = OUTPUT_GATHERING.name in self._optimisations
         self._stepper = Stepper(self._engine, gather=gather)
         try:
-            running = self._settings.max_num_seqs
-            sequences = running + parked_limit(checkpoint, self._settings)
-            self._parking = RequestParking(self._engine, self._stepper, running, sequences)
+            sizes = engine_sizes(checkpoint, stored.layout, stored.dtype, self._settings)
+            self._decoded = sizes.decoded
+            self._parking = RequestParking(
+                self._engine, self._stepper, sizes.decoded, sizes.sequences
+            )
             digest = checkpoint.digest
             self._ranks = RankGroup(self._engine, stored.layout, stored.dtype, digest)
             drafts = self._settings.drafts is Drafts.POPULATION
@@ -119,7 +121,7 @@ class VllmEngine:
             "arithmetic": dtype_name(self._dtype),
             "mode": str(chosen_numerics()),
             "tensor_parallel": str(self._ranks.size),
-            "sequences": str(self._settings.max_num_seqs),
+            "sequences": str(self._decoded),
             **recorded_settings(self._engine),
             "optimisations": ", ".join(sorted(self._optimisations)) or "none",
             "norms": "kernels" if self._ranks.kernels else "plain",
@@ -346,6 +348,8 @@ class VllmEngine:
             detokenize=False,
             # Otherwise vLLM makes an output for each unfinished answer at every step.
             output_kind=RequestOutputKind.FINAL_ONLY,
+            # A deep copy would take half of the time of submitting a prompt.
+            skip_clone=True,
         )
 
     def _abort(self, waiting: dict[str, int]) -> None:

@@ -1,28 +1,70 @@
-"""The division of memory between two copies of the weights, noise and vLLM's cache.
+"""The division of memory between two copies of the weights, activations, noise and the cache.
 
-vLLM measures its own copy of the weights and its activations, and gives the rest of its share to
-the cache. The pristine copy and the noise are allocated later, so vLLM gets a smaller share.
+The sizes depend on the model, the GPU's memory and the settings alone. vLLM would measure them at
+each start, for seconds, and other processes of the GPU would change them.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from math import prod
 
 import torch
 
 from modnorm.checkpoint.families import Dimensions
 from modnorm.checkpoint.layout import Layout
+from modnorm.engines.settings import Drafts, EngineSettings
 from modnorm.errors import DoesNotFitError
 
-CPU_CACHE_BYTES = 4 * 2**30
+_CPU_CACHE_BYTES = 4 * 2**30
 """Largest key-value cache in a host's memory."""
+_FLOAT32 = torch.float32.itemsize
 _BLOCK = 128
 """Tokens of a cache block on the CPU."""
 _NOISE_BYTES = 2**30
 """Scratch memory of the noise norms (`modnorm.perturbation.kernels.launch_sizes`)."""
 _LOGITS_SHARE = 0.02
 """Share of the memory for the logits of parked sequences. Sampling takes a few times as much."""
-_MIN_SHARE = 0.05
-"""Share of the memory that vLLM needs at least for activations and a cache."""
+_LOGIT_BYTES = 10
+"""Bytes of a sampled position for each token of the vocabulary: its logit in the weights' dtype
+and twice in float32."""
+_FIXED_BYTES = 3 * 2**30
+"""CUDA's context, its graphs, and vLLM's buffers."""
+_LEAST_CACHE = 2**28
+FEWEST_SEQUENCES, MOST_SEQUENCES = 256, 1024
+"""Bounds of the sequences that are decoded at once by default. On a CPU they are the fewest."""
+_USUAL_TOKENS = 1280
+"""Tokens for which the cache of each of these has room: a prompt and an answer at the cap of the
+paper."""
+_STEP = 64
+"""The default number of sequences is a multiple of it."""
+_STEP_TOKENS = 8192
+"""Most tokens of a step on a GPU, if there are no more sequences."""
+_DRAFTED_STEP, _DRAFTED_TOKENS = 2048, 4
+"""The same with drafts, and a sequence's tokens in a full step: a short draft and one more."""
+_WINDOWED_STEP = 2048
+"""The same if layers have windows. vLLM reserves cache for as many tokens in each of those
+layers, and for each step in flight."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSizes:
+    """Numbers of sequences, and the memory of their cache."""
+
+    decoded: int
+    """Sequences decoded at once."""
+    parked: int
+    """Sequences that may be parked beside these."""
+    step_tokens: int | None
+    """Most tokens of a step; None for vLLM's own number."""
+    cache: int
+    """Bytes of keys and values on each GPU."""
+    share: float | None = None
+    """Part of a GPU's memory that must be free at the start; None on a CPU."""
+
+    @property
+    def sequences(self) -> int:
+        """All sequences of the engine."""
+        return self.decoded + self.parked
 
 
 def weight_bytes(layout: Layout, dtype: torch.dtype, ranks: int) -> int:
@@ -30,33 +72,61 @@ def weight_bytes(layout: Layout, dtype: torch.dtype, ranks: int) -> int:
     return -(-sum(tensor.numel for tensor in layout) * dtype.itemsize // ranks)
 
 
-def vllm_share(
-    layout: Layout, dtype: torch.dtype, *, total: int, utilization: float, ranks: int
-) -> float:
-    """Return the share of a GPU's memory that vLLM may take.
+def gpu_sizes(  # noqa: PLR0913 - everything that they depend on
+    config: Mapping[str, object],
+    layout: Layout,
+    dtype: torch.dtype,
+    settings: EngineSettings,
+    *,
+    total: int,
+    windows: bool = False,
+) -> EngineSizes:
+    """Return the sizes of an engine on GPUs.
 
     Args:
+        config: The model's `config.json`.
         layout: All physical tensors.
         dtype: Dtype of the weights.
-        total: Bytes of the GPU.
-        utilization: Share for weights, noise and cache together.
-        ranks: GPUs of the model.
+        settings: Settings of the engine.
+        total: Bytes of a GPU.
+        windows: Whether some layers attend to the last tokens only.
 
     Raises:
         DoesNotFitError: the model does not fit twice.
     """
+    size, ranks = Dimensions.from_config(config), settings.tensor_parallel_size
+    usable = int(total * settings.gpu_memory_utilization)
+    parked = parked_sequences(size.vocabulary, settings.max_parked_seqs, total=usable)
     copy = weight_bytes(layout, dtype, ranks)
-    largest = max(prod(tensor.shape) for tensor in layout) * torch.float32.itemsize
-    share = utilization - (copy + max(_NOISE_BYTES, largest)) / total
-    if share < copy / total + _MIN_SHARE:
+    noise = max(_NOISE_BYTES, max(prod(tensor.shape) for tensor in layout) * _FLOAT32)
+    token = 2 * size.layers * -(-size.key_value // ranks) * dtype.itemsize
+    usual = token * min(settings.max_model_len or _USUAL_TOKENS, _USUAL_TOKENS)
+
+    def sizes(decoded: int) -> EngineSizes:
+        sequences, drafts = decoded + parked, settings.drafts is Drafts.POPULATION
+        tokens = max(_DRAFTED_TOKENS * decoded, _DRAFTED_STEP) if drafts else _STEP_TOKENS
+        tokens = max(_WINDOWED_STEP if windows else tokens, sequences)
+        activations = tokens * (3 * size.intermediate + 8 * size.hidden) * dtype.itemsize
+        # At its start vLLM fills a step with the longest drafts, each token of which has logits.
+        logits = (tokens if drafts else sequences) * size.vocabulary * _LOGIT_BYTES
+        cache = usable - 2 * copy - noise - activations - logits - _FIXED_BYTES
+        return EngineSizes(decoded, parked, tokens, cache, (copy + cache) / total)
+
+    if settings.max_num_seqs:
+        chosen = sizes(settings.max_num_seqs)
+    else:
+        choices = map(sizes, range(MOST_SEQUENCES, FEWEST_SEQUENCES, -_STEP))
+        roomy = (choice for choice in choices if choice.cache >= choice.decoded * usual)
+        chosen = next(roomy, sizes(FEWEST_SEQUENCES))
+    if chosen.cache < _LEAST_CACHE:
         raise DoesNotFitError(
             f"the model does not fit: it needs two copies of {copy / 2**30:.1f} GiB and working "
-            f"memory within {utilization:.0%} of {total / 2**30:.1f} GiB",
+            f"memory within {settings.gpu_memory_utilization:.0%} of {total / 2**30:.1f} GiB",
             field="engine",
             remedy="raise engine.tensor_parallel_size, or the evaluator's "
             "MODNORM_GPU_MEMORY_UTILIZATION; or lower its MODNORM_ENGINES_PER_GPU",
         )
-    return share
+    return chosen
 
 
 def parked_sequences(vocabulary: int, requested: int, *, total: int) -> int:
@@ -70,21 +140,31 @@ def parked_sequences(vocabulary: int, requested: int, *, total: int) -> int:
         requested: Upper bound of the number.
         total: Bytes that the engine may use.
     """
-    return min(requested, int(_LOGITS_SHARE * total / (vocabulary * torch.float32.itemsize)))
+    return min(requested, int(_LOGITS_SHARE * total / (vocabulary * _FLOAT32)))
 
 
-def cpu_cache_bytes(
-    config: Mapping[str, object], dtype: torch.dtype, *, length: int, sequences: int
-) -> int:
-    """Return the cache size in bytes for the longest sequences, up to a bound.
+def cpu_sizes(
+    config: Mapping[str, object],
+    dtype: torch.dtype,
+    settings: EngineSettings,
+    *,
+    length: int,
+    windows: bool = False,
+) -> EngineSizes:
+    """Return the sizes of an engine on a CPU, whose cache is bounded.
+
+    vLLM's model runner for the CPU reserves nothing for parked sequences.
 
     Args:
         config: The model's `config.json`.
         dtype: Dtype of the weights.
+        settings: Settings of the engine.
         length: Tokens of the longest sequence.
-        sequences: Sequences at once.
+        windows: Whether some layers attend to the last tokens only.
     """
-    size = Dimensions.from_config(config)
+    size, decoded = Dimensions.from_config(config), settings.max_num_seqs or FEWEST_SEQUENCES
     token = 2 * size.layers * size.key_value * dtype.itemsize
     blocks = -(-length // _BLOCK)
-    return min(CPU_CACHE_BYTES, token * _BLOCK * (blocks * sequences + 1))
+    cache = min(_CPU_CACHE_BYTES, token * _BLOCK * (blocks * decoded + 1))
+    tokens = max(_WINDOWED_STEP, decoded) if windows else None
+    return EngineSizes(decoded, settings.max_parked_seqs, tokens, cache)

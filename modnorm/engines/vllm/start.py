@@ -17,7 +17,6 @@ from vllm.usage.usage_lib import UsageContext
 from vllm.v1.engine.llm_engine import LLMEngine
 from vllm.v1.executor import Executor
 
-from modnorm.checkpoint.families import Dimensions
 from modnorm.checkpoint.layout import Layout
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.engines.protocol import Finish
@@ -29,7 +28,10 @@ from modnorm.engines.vllm.internals.block_allocation import (
     manager_of,
 )
 from modnorm.engines.vllm.internals.drafting import (
-    draft_arguments,
+    NO_DRAFTS,
+    draft_config,
+    draft_schedule,
+    graph_sizes,
     install_speculator,
     keep_compile_cache,
 )
@@ -44,16 +46,12 @@ from modnorm.engines.vllm.internals.message_queues import fix_queues
 from modnorm.engines.vllm.internals.register import check_stage
 from modnorm.engines.vllm.internals.register_entry import Stage
 from modnorm.engines.vllm.internals.worker_errors import worker_errors_raised
-from modnorm.engines.vllm.memory import cpu_cache_bytes, parked_sequences, vllm_share
+from modnorm.engines.vllm.memory import EngineSizes, cpu_sizes, gpu_sizes
 from modnorm.engines.vllm.numerics import choose_numerics, require_offered
 from modnorm.engines.vllm.socket_folder import use_socket_folder
 from modnorm.errors import DoesNotFitError, EngineError, IncompatibleError, ModnormError
 
 WORKER = "modnorm.engines.vllm.worker_extension.CandidateWorker"
-
-_WINDOWED_STEP_TOKENS = 2048
-"""Prompt tokens of a step if layers have windows. vLLM reserves cache for as many tokens in each
-of those layers, and for each step in flight."""
 
 _FINISHES = {"stop": Finish.STOP, "length": Finish.LENGTH}
 """Ends of whole answers, by vLLM's name."""
@@ -240,71 +238,66 @@ def engine_arguments(
     Raises:
         IncompatibleError: the model does not fit.
     """
-    length = min(settings.max_model_len or checkpoint.max_position, checkpoint.max_position)
-    on_gpu = not current_platform.is_cpu()
-    sequences = settings.max_num_seqs + (parked_limit(checkpoint, settings) if on_gpu else 0)
+    sizes = engine_sizes(checkpoint, layout, dtype, settings)
     arguments: dict[str, object] = {
         "model": str(checkpoint.directory),
         "skip_tokenizer_init": True,
         "dtype": str(dtype).removeprefix("torch."),
         "seed": 0,
-        "max_model_len": length,
-        "max_num_seqs": sequences,
+        "max_model_len": _longest(checkpoint, settings),
+        "max_num_seqs": sizes.decoded if sizes.share is None else sizes.sequences,
+        "max_num_batched_tokens": sizes.step_tokens,
         "tensor_parallel_size": settings.tensor_parallel_size,
         "enable_prefix_caching": False,
-        "enforce_eager": not on_gpu,
         "worker_extension_cls": WORKER,
         "generation_config": "vllm",
         "config_format": "hf",
         "load_format": "safetensors",
         "disable_log_stats": True,
         "trust_remote_code": False,
+        "kv_cache_memory_bytes": sizes.cache,
     }
-    if settings.drafts is Drafts.POPULATION:
-        parameters = sum(tensor.numel for tensor in layout) // settings.tensor_parallel_size
-        arguments |= draft_arguments(sequences, parameters)
-    if _has_windows(checkpoint):
-        # vLLM refuses more sequences than tokens of a step.
-        arguments["max_num_batched_tokens"] = max(_WINDOWED_STEP_TOKENS, sequences)
-    if on_gpu:
-        return arguments | _gpu_arguments(layout, dtype, settings)
-    cache = cpu_cache_bytes(
-        checkpoint.config, dtype, length=length, sequences=settings.max_num_seqs
-    )
-    return arguments | {"kv_cache_memory_bytes": cache}
+    drafts = settings.drafts is Drafts.POPULATION
+    parameters = sum(tensor.numel for tensor in layout) // settings.tensor_parallel_size
+    if drafts:
+        arguments["speculative_config"] = draft_config(parameters)
+    if sizes.share is None:
+        return arguments | {"enforce_eager": True}
+    schedule = draft_schedule(parameters) if drafts else NO_DRAFTS
+    return arguments | {
+        "cudagraph_capture_sizes": graph_sizes(schedule, sizes.decoded),
+        "distributed_executor_backend": "mp"
+        if settings.worker_process or settings.tensor_parallel_size > 1
+        else "uni",
+        "gpu_memory_utilization": sizes.share,
+    }
 
 
-def _gpu_arguments(
-    layout: Layout, dtype: torch.dtype, settings: EngineSettings
-) -> dict[str, object]:
-    ranks = settings.tensor_parallel_size
-    share = vllm_share(
-        layout,
-        dtype,
-        total=int(current_platform.get_device_total_memory()),
-        utilization=settings.gpu_memory_utilization,
-        ranks=ranks,
-    )
-    backend = "mp" if settings.worker_process or ranks > 1 else "uni"
-    return {"distributed_executor_backend": backend, "gpu_memory_utilization": share}
+def engine_sizes(
+    checkpoint: Checkpoint, layout: Layout, dtype: torch.dtype, settings: EngineSettings
+) -> EngineSizes:
+    """Return the numbers of sequences and the memory of an engine on this machine.
+
+    Raises:
+        IncompatibleError: the model does not fit.
+    """
+    config, windows = checkpoint.config, _has_windows(checkpoint)
+    if current_platform.is_cpu():
+        length = _longest(checkpoint, settings)
+        return cpu_sizes(config, dtype, settings, length=length, windows=windows)
+    total = int(current_platform.get_device_total_memory())
+    return gpu_sizes(config, layout, dtype, settings, total=total, windows=windows)
+
+
+def _longest(checkpoint: Checkpoint, settings: EngineSettings) -> int:
+    """Return the tokens of the longest sequence."""
+    return min(settings.max_model_len or checkpoint.max_position, checkpoint.max_position)
 
 
 def _has_windows(checkpoint: Checkpoint) -> bool:
     """Whether some layers attend to the last tokens only; Qwen2 may name an unused window."""
     config = checkpoint.config
     return bool(config.get("sliding_window")) and config.get("use_sliding_window") is not False
-
-
-def parked_limit(checkpoint: Checkpoint, settings: EngineSettings) -> int:
-    """Return the most parked sequences, beside those that are decoded at once.
-
-    On a GPU vLLM reserves memory for them; its model runner for the CPU does not.
-    """
-    if current_platform.is_cpu():
-        return settings.max_parked_seqs
-    total = int(current_platform.get_device_total_memory() * settings.gpu_memory_utilization)
-    vocabulary = Dimensions.from_config(checkpoint.config).vocabulary
-    return parked_sequences(vocabulary, settings.max_parked_seqs, total=total)
 
 
 def _require_known(arguments: Mapping[str, object]) -> None:

@@ -1,7 +1,7 @@
 """Drafts from the population in vLLM: fewer steps, equal answers."""
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import count
+from itertools import count, pairwise
 from types import SimpleNamespace
 
 import pytest
@@ -21,6 +21,7 @@ from modnorm.engines.protocol import Finish
 from modnorm.engines.vllm.engine import VllmEngine
 from modnorm.engines.vllm.internals.drafting import (
     LONG,
+    NO_DRAFTS,
     SHORT,
     draft_schedule,
     graph_sizes,
@@ -240,10 +241,17 @@ def test_larger_models_have_shorter_drafts(
 
 
 @given(st.integers(10**6, 10**12), st.integers(1, 4096))
-def test_graphs_cover_the_steps_of_up_to_256_sequences(parameters: int, sequences: int) -> None:
+def test_graphs_cover_every_step_of_decoding(parameters: int, sequences: int) -> None:
     schedule = draft_schedule(parameters)
     sizes = graph_sizes(schedule, sequences)
     for first, last, tokens in schedule:
-        most = min(last, sequences, 256)
+        most = min(last, sequences)
         assert most < first or most * (1 + tokens) <= max(sizes)
         assert all(size % (1 + tokens) == 0 for size in sizes)
+
+
+def test_graphs_without_drafts_are_close_to_every_number_of_sequences() -> None:
+    sizes = graph_sizes(NO_DRAFTS, 1024)
+    assert sizes[:4] == [1, 2, 4, 8]
+    assert sizes[-1] == 1024
+    assert all(after <= 1.25 * size or after - size <= 8 for size, after in pairwise(sizes))

@@ -1,13 +1,14 @@
-"""vLLM's share of a GPU's memory, computed without vLLM."""
+"""Sequences and memory of an engine, computed without vLLM."""
 
 import pytest
 import torch
 
 from modnorm.checkpoint.families import physical_layout
+from modnorm.engines.settings import Drafts, EngineSettings
 from modnorm.engines.vllm.memory import (
-    cpu_cache_bytes,
+    cpu_sizes,
+    gpu_sizes,
     parked_sequences,
-    vllm_share,
     weight_bytes,
 )
 from modnorm.errors import IncompatibleError
@@ -26,29 +27,59 @@ QWEN = {
 LAYOUT = physical_layout(QWEN)
 
 
-def share(total, *, utilization=0.9, ranks=1):
-    return vllm_share(LAYOUT, torch.bfloat16, total=total, utilization=utilization, ranks=ranks)
+def sizes(total, *, windows=False, **settings):
+    return gpu_sizes(
+        QWEN, LAYOUT, torch.bfloat16, EngineSettings(**settings), total=total, windows=windows
+    )
 
 
-def test_both_copies_and_the_noise_stay_within_the_share():
+def test_both_copies_the_noise_and_the_cache_stay_within_the_share():
     copy = weight_bytes(LAYOUT, torch.bfloat16, 1)
+    large = sizes(80 * GIB)
 
     assert copy == 3_087_428_608
-    assert share(80 * GIB) * 80 * GIB + copy + GIB == pytest.approx(0.9 * 80 * GIB)
+    assert 0.75 * 72 * GIB < 2 * copy + GIB + large.cache < 72 * GIB - 3 * GIB
+    assert large.share * 80 * GIB == pytest.approx(copy + large.cache)
+
+
+@pytest.mark.parametrize(
+    ("total", "settings", "decoded", "step_tokens"),
+    [
+        (80, {}, 1024, 8192),
+        (80, {"drafts": Drafts.POPULATION}, 1024, 4096),
+        (40, {}, 640, 8192),
+        (24, {}, 256, 8192),
+        (24, {"drafts": Drafts.POPULATION}, 256, 2048),
+        (80, {"max_num_seqs": 64}, 64, 8192),
+        (80, {"max_num_seqs": 4096, "max_parked_seqs": 8}, 4096, 8192),
+        (80, {"windows": True}, 1024, 2048),
+        (80, {"windows": True, "max_num_seqs": 1025}, 1025, 2049),
+        (80, {"max_model_len": 512, "gpu_memory_utilization": 0.3}, 768, 8192),
+    ],
+)
+def test_sequences_follow_memory_unless_the_settings_name_them(
+    total, settings, decoded, step_tokens
+):
+    chosen = sizes(total * GIB, **settings)
+
+    assert (chosen.decoded, chosen.step_tokens) == (decoded, step_tokens)
+    assert chosen == sizes(total * GIB, **settings)
 
 
 def test_a_model_that_does_not_fit_twice_is_refused():
-    assert share(9 * GIB) > 0
+    assert sizes(14 * GIB).cache > 0
     with pytest.raises(IncompatibleError, match=r"2\.9 GiB") as caught:
-        share(6 * GIB)
+        sizes(6 * GIB)
     assert "MODNORM_GPU_MEMORY_UTILIZATION" in (caught.value.remedy or "")
     with pytest.raises(IncompatibleError):
-        share(80 * GIB, utilization=0.1)
+        sizes(80 * GIB, gpu_memory_utilization=0.1)
 
 
-def test_ranks_share_the_weights():
+def test_ranks_share_the_weights_and_the_cache():
     assert weight_bytes(LAYOUT, torch.bfloat16, 2) == 3_087_428_608 // 2
-    assert share(6 * GIB, ranks=4) > 0
+    one, two = sizes(40 * GIB), sizes(40 * GIB, tensor_parallel_size=2)
+    assert two.cache > one.cache
+    assert two.decoded > one.decoded
 
 
 def test_logits_of_parked_sequences_take_a_small_share():
@@ -61,7 +92,8 @@ def test_logits_of_parked_sequences_take_a_small_share():
 
 
 def test_the_cache_on_a_host_is_bounded():
-    few = cpu_cache_bytes(QWEN, torch.bfloat16, length=512, sequences=2)
+    few = cpu_sizes(QWEN, torch.bfloat16, EngineSettings(max_num_seqs=2), length=512)
+    usual = cpu_sizes(QWEN, torch.float32, EngineSettings(), length=32768)
 
-    assert few == 2 * 28 * 256 * 2 * 128 * (4 * 2 + 1)
-    assert cpu_cache_bytes(QWEN, torch.float32, length=32768, sequences=256) == 4 * GIB
+    assert few.cache == 2 * 28 * 256 * 2 * 128 * (4 * 2 + 1)
+    assert (usual.cache, usual.decoded) == (4 * GIB, 256)

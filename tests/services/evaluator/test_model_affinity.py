@@ -25,7 +25,7 @@ def loads() -> list[int]:
 @pytest.fixture
 def make_patient(make_runner: MakeRunner, loads: list[int]) -> Callable[[float], JobRunner]:
     def load(name: str, checkpoint: Checkpoint, settings: EngineSettings) -> Engine:
-        loads.append(settings.max_num_seqs)
+        loads.append(settings.max_num_seqs or 256)
         return load_engine(name, checkpoint, settings)
 
     def make(patience: float) -> JobRunner:

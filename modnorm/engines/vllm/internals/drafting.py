@@ -9,7 +9,6 @@ switches asynchronous scheduling off.
 """
 
 import sys
-from bisect import bisect_left
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -32,14 +31,9 @@ _LONG_STEP = 4e11
 """Most tokens that a step with long drafts verifies, times the parameters of a rank. Up to here a
 step takes little longer than one that only reads the weights."""
 _MOST_SEQUENCES = 4096
-_GRAPH_SIZES = (
-    *range(16, 129, 16), *range(160, 513, 32), *range(576, 1025, 64), *range(1152, 2049, 128)
-)  # fmt: skip
-"""Tokens of a step for which vLLM captures CUDA graphs, multiples of each `1 + tokens`."""
-_LEAST_GRAPHS = 1024
-_STEP_TOKENS = 4096
-"""Most tokens of a step. At its start vLLM samples as many sequences as fit into it, each with the
-longest draft; the logits of 16,384 tokens would not fit beside the cache."""
+NO_DRAFTS: Schedule = ((1, _MOST_SEQUENCES, 0),)
+"""The schedule of an engine without drafts."""
+_LEAST_GRAPHS = 512
 _GPU_METHOD, _CPU_METHOD = "ngram_gpu", "custom_class"
 _METHOD_AFTER_START = "custom_class"
 _CPU_TOKENS = 7
@@ -52,28 +46,21 @@ _REMEDY = "use drafts: none"
 _VERSIONS = "0.26 on a GPU; 0.32, CPU builds"
 
 
-def draft_arguments(sequences: int, parameters: int) -> Mapping[str, object]:
-    """Return vLLM's engine arguments for drafts.
+def draft_config(parameters: int) -> Mapping[str, object]:
+    """Return vLLM's `speculative_config` for drafts.
 
     Args:
-        sequences: Most sequences of the engine, which bound the tokens of a step from below.
         parameters: Parameters of the model on a rank.
     """
     if current_platform.is_cpu():
-        cpu = {"method": _CPU_METHOD, "model": _PROPOSER, "num_speculative_tokens": _CPU_TOKENS}
-        return {"speculative_config": cpu}
+        return {"method": _CPU_METHOD, "model": _PROPOSER, "num_speculative_tokens": _CPU_TOKENS}
     schedule = draft_schedule(parameters)
-    gpu = {
+    return {
         "method": _GPU_METHOD,
         "num_speculative_tokens": max(tokens for _, _, tokens in schedule),
         "num_speculative_tokens_per_batch_size": list(schedule),
         "prompt_lookup_min": 1,
         "prompt_lookup_max": 1,
-    }
-    return {
-        "speculative_config": gpu,
-        "cudagraph_capture_sizes": graph_sizes(schedule, sequences),
-        "max_num_batched_tokens": max(_STEP_TOKENS, sequences),
     }
 
 
@@ -86,7 +73,7 @@ def draft_schedule(parameters: int) -> Schedule:
     Args:
         parameters: Parameters of the model on a rank.
     """
-    last = int(min(_LONG_STEP / parameters, _STEP_TOKENS) / (1 + LONG))
+    last = int(min(_LONG_STEP / parameters, _MOST_SEQUENCES) / (1 + LONG))
     if last < 1:
         return ((1, _MOST_SEQUENCES, SHORT),)
     return (1, last, LONG), (last + 1, _MOST_SEQUENCES, SHORT)
@@ -95,13 +82,21 @@ def draft_schedule(parameters: int) -> Schedule:
 def graph_sizes(schedule: Schedule, sequences: int) -> list[int]:
     """Return the tokens of a step for which vLLM captures CUDA graphs.
 
+    A step takes the next larger graph, so four sizes an octave waste an eighth of it on average.
+    With drafts they are multiples of each `1 + tokens`.
+
     Args:
         schedule: Draft tokens by the sequences of a step.
-        sequences: Most sequences of the engine.
+        sequences: Sequences decoded at once.
     """
     largest = max(min(last, sequences) * (1 + tokens) for _, last, tokens in schedule)
-    needed = bisect_left(_GRAPH_SIZES, max(largest, _LEAST_GRAPHS))
-    return list(_GRAPH_SIZES[: needed + 1])
+    sizes = [1, 2, 4] if schedule == NO_DRAFTS else []
+    size, distance = 8, 8
+    while size < max(largest, _LEAST_GRAPHS):
+        sizes.append(size)
+        size += distance
+        distance = max(8, 2 ** (size.bit_length() - 3))
+    return [*sizes, size]
 
 
 def install_speculator() -> None:
