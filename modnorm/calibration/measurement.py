@@ -1,7 +1,7 @@
 """Estimation of operator norms of a model's functional maps on one prompt."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -32,8 +32,10 @@ def measure(
     prompt: Sequence[int],
     example: int,
     settings: CalibrationSpec,
-) -> Iterator[Estimate]:
-    """Yield the estimates of one prompt: its layers in schedule order, then the final norm.
+) -> list[Estimate]:
+    """Return the estimates of one prompt: its layers in schedule order, then the final norm.
+
+    All are computed before the host waits for the device.
 
     Args:
         model: The model.
@@ -47,14 +49,19 @@ def measure(
     """
     layers = scheduled_layers(example, settings.layers_per_example, len(model.layers))
     calls, final = _capture(model, maps, prompt, layers)
+    names: list[tuple[int | None, str]] = []
+    norms: list[torch.Tensor] = []
     for layer in layers:
         sites = maps.sites(model.layers[layer], calls[layer])
         for kappa, (metric, site) in enumerate(zip(maps.metrics, sites, strict=True)):
             seed = map_seed(settings.seed, example, layer, kappa)
-            yield _estimate(layer, metric, site, seed, settings.iterations)
-    site = Site(model.final_norm, final.hidden)
+            names.append((layer, metric))
+            norms.append(_norm(site, seed, settings))
     seed = final_norm_seed(settings.seed, example)
-    yield _estimate(None, FINAL_NORM, site, seed, settings.iterations)
+    names.append((None, FINAL_NORM))
+    norms.append(_norm(Site(model.final_norm, final.hidden), seed, settings))
+    values = torch.stack(norms).tolist()
+    return [_checked(*name, norm) for name, norm in zip(names, values, strict=True)]
 
 
 def _capture(
@@ -71,8 +78,12 @@ def _capture(
     return by_layer, final
 
 
-def _estimate(layer: int | None, metric: str, site: Site, seed: int, iterations: int) -> Estimate:
-    norm = operator_norm(site.function, site.at, seed=seed, iterations=iterations)
+def _norm(site: Site, seed: int, settings: CalibrationSpec) -> torch.Tensor:
+    return operator_norm(site.function, site.at, seed=seed, iterations=settings.iterations)
+
+
+def _checked(layer: int | None, metric: str, norm: float) -> Estimate:
+    """Return an estimate that is finite."""
     if not math.isfinite(norm):
         map_name = metric if layer is None else f"{metric} of layer {layer}"
         raise InvalidInputError(

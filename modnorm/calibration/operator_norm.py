@@ -1,7 +1,6 @@
 """Operator norm of a Jacobian by power iteration (paper, eq. app_power_iteration)."""
 
 from collections.abc import Callable
-from typing import cast
 
 import torch
 
@@ -14,11 +13,12 @@ FLOOR = 1e-12
 
 def operator_norm(
     function: FunctionalMap, at: torch.Tensor, *, seed: int, iterations: int = 3
-) -> float:
+) -> torch.Tensor:
     """Estimate the largest local amplification of a unit Euclidean perturbation.
 
     JVP and VJP are computed in the dtype of the activation, norms in float32 or wider. Apart from
-    rounding, the estimate never exceeds the true norm and grows with the iterations.
+    rounding, the estimate never exceeds the true norm and grows with the iterations. Nothing waits
+    for the device.
 
     Args:
         function: The map f.
@@ -27,23 +27,20 @@ def operator_norm(
         iterations: Power-iteration steps before the last JVP.
 
     Returns:
-        max(|J_f(x) v|_2, 1e-12); 1e-12 at once if a product vanishes earlier. Not finite if the
-        map is not finite at `at`.
+        max(|J_f(x) v|_2, 1e-12), 0-d, on the device of `at`; 1e-12 if a product vanishes earlier.
+        Not finite if the map is not finite at `at`.
     """
     push_forward, pull_back = _products(function, at)
     direction = start_vector(at, seed)
+    has_vanished = torch.zeros((), dtype=torch.bool, device=at.device)
     for _ in range(iterations):
-        pushed = push_forward(direction)
-        length = _length(pushed)
-        if length <= FLOOR:
-            return FLOOR
-        pulled = pull_back(_unit(pushed, length))
-        length = _length(pulled)
-        if length <= FLOOR:
-            return FLOOR
-        direction = _unit(pulled, length)
-    last = _length(push_forward(direction))
-    return float(last.clamp_min(FLOOR))
+        for product in (push_forward, pull_back):
+            image = product(direction)
+            length = _length(image)
+            has_vanished |= length <= FLOOR
+            direction = _unit(image, length.clamp_min(FLOOR))
+    last = _length(push_forward(direction)).clamp_min(FLOOR)
+    return torch.where(has_vanished, torch.full_like(last, FLOOR), last)
 
 
 def start_vector(at: torch.Tensor, seed: int) -> torch.Tensor:
@@ -59,26 +56,35 @@ def _products(function: FunctionalMap, at: torch.Tensor) -> tuple[FunctionalMap,
     The map runs once. The product with the Jacobian is the derivative of the transposed product,
     which is linear. Torch's forward mode would run the map again, each operation in Python.
     """
-    image, pull_back = _transposed(function, at)
-    _, push_forward = _transposed(pull_back, torch.zeros_like(image))
+    point = at.detach().requires_grad_()
+    image = function(point)
+    dummy = torch.zeros_like(image, requires_grad=True)
+    pulled = _gradient(image, point, dummy)
+
+    def push_forward(vector: torch.Tensor) -> torch.Tensor:
+        return _gradient(pulled, dummy, vector)
+
+    def pull_back(vector: torch.Tensor) -> torch.Tensor:
+        return _gradient(image, point, vector)
+
     return push_forward, pull_back
 
 
-def _transposed(function: FunctionalMap, at: torch.Tensor) -> tuple[torch.Tensor, FunctionalMap]:
-    """Return a map's image, and the product of its transposed Jacobian with a vector."""
-    image, product = cast(
-        "tuple[torch.Tensor, Callable[[torch.Tensor], tuple[torch.Tensor]]]",
-        torch.func.vjp(function, at),
-    )
-    return image, lambda vector: product(vector)[0]
+def _gradient(image: torch.Tensor, at: torch.Tensor, vector: torch.Tensor) -> torch.Tensor:
+    """Return the product of a transposed Jacobian with a vector.
+
+    Torch has other kernels for products that keep no graph; profiles would round differently.
+    """
+    return torch.autograd.grad(image, at, vector, create_graph=True, materialize_grads=True)[0]
 
 
 def _unit(vector: torch.Tensor, length: torch.Tensor) -> torch.Tensor:
     """Divide a vector by its length, in its dtype unless the length overflows it (float16)."""
+    if vector.dtype is not torch.float16:
+        return vector / length.to(vector.dtype)
     divisor = length.to(vector.dtype)
-    if divisor.isfinite():
-        return vector / divisor
-    return (vector.to(length.dtype) / length).to(vector.dtype)
+    narrow, wide = vector / divisor, (vector.to(length.dtype) / length).to(vector.dtype)
+    return torch.where(divisor.isfinite(), narrow, wide)
 
 
 def _length(vector: torch.Tensor) -> torch.Tensor:
