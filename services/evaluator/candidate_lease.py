@@ -1,7 +1,7 @@
 """The lease of a candidate's job: progress in rows, a threshold from responses, parking."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from typing_extensions import override
@@ -18,6 +18,8 @@ from services.common.worker.shutdown import Shutdown
 from services.evaluator.candidate_threshold import CandidateThreshold
 from services.evaluator.watchdog import LOAD_FACTOR
 
+TAIL = 0.9
+"""Share of a job's rows after whose answers the worker claims the next job."""
 _MARGIN = 60.0
 """Seconds before the longest silence in which the watchdog can end a hanging worker and fail its
 job."""
@@ -55,6 +57,10 @@ class CandidateLease(HeldLease):
         super().__init__(heartbeats, lease, shutdown, silence_seconds=silence_seconds)
         self.total = 0
         """Number of rows to answer, for the progress in heartbeats."""
+        self.tail = TAIL
+        """Share of the rows whose answers begin the tail."""
+        self.on_tail: Callable[[], object] | None = None
+        """Called once when the tail begins, to claim the next job."""
         self._threshold = threshold
         self._done = 0
         self._is_parked = False
@@ -62,11 +68,23 @@ class CandidateLease(HeldLease):
     def progress(self, done: int) -> None:
         """Record answered rows; raise if the work has to stop, as `check` does."""
         self._done = done
+        if self.on_tail and self.total and done >= self.tail * self.total:
+            self.on_tail, on_tail = None, self.on_tail
+            on_tail()
         self.check()
 
     def send_soon(self) -> None:
         """Make the next heartbeat due now; return without a wait for it."""
         self._heartbeats.send_soon()
+
+    def waits(self) -> None:
+        """Mark a job that waits for the engine, where no progress is expected, until `begins`."""
+        self._last_progress, self._is_parked = float("inf"), True
+
+    def begins(self) -> None:
+        """Mark the job as at the engine from now on."""
+        self._last_progress, self._is_parked = time.monotonic(), False
+        self.send_soon()
 
     @property
     def is_stopping(self) -> bool:
@@ -75,20 +93,17 @@ class CandidateLease(HeldLease):
 
     @contextmanager
     def parked(self) -> Iterator[None]:
-        """Mark the job as parked inside the context, where no progress is expected.
+        """Mark the job as parked inside the context.
 
         Heartbeats report the beginning and the end: if the worker dies, only the job at the engine
-        loses an attempt. The end waits for the response, which may raise the threshold or cancel.
+        loses an attempt.
         """
-        self._last_progress, self._is_parked = float("inf"), True
+        self.waits()
         self.send_soon()
         try:
             yield
-            self._is_parked = False
-            if not self.is_ended:
-                self._heartbeats.send([self])
         finally:
-            self._last_progress = time.monotonic()
+            self.begins()
 
     @override
     def _request(self) -> messages.HeartbeatRequest:

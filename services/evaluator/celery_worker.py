@@ -64,7 +64,9 @@ class Worker(QueueWorker):
             parked_limit=settings.parked_candidates,
             silence_seconds=longest_silence(settings.stall_seconds),
         )
-        self._engine = EngineThread(self._runner, self._shutdown, settings.torch_threads)
+        self._engine = EngineThread(
+            self._runner, self._shutdown, settings.torch_threads, self._end_if_needed
+        )
 
     @property
     def hangs(self) -> bool:
@@ -98,11 +100,13 @@ class Worker(QueueWorker):
 
     @override
     def _handle(self, job_id: str) -> bool:
-        begun = self._engine.begin(job_id)
-        if begun and self._runner.scorer.needs_new_process:
+        job = self._runner.claim(job_id)
+        return job is None or self._engine.begin(job)
+
+    def _end_if_needed(self) -> None:
+        if self._runner.scorer.needs_new_process:
             logger.error("this process ends: the model needs a new one")
             self._loop.end()
-        return begun
 
 
 def _loading(settings: EvaluatorSettings, load: LoadEngine, models: ModelServiceStub) -> Loading:

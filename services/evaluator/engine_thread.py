@@ -2,15 +2,15 @@
 
 import logging
 import threading
+from collections.abc import Callable
 from concurrent.futures import Future
-from contextvars import copy_context
-from functools import partial
+from contextvars import Context, copy_context
 from queue import Empty, SimpleQueue
 
 import torch
 
 from services.common.worker.shutdown import Shutdown
-from services.evaluator.job_runner import JobRunner
+from services.evaluator.job_runner import ClaimedJob, JobRunner
 
 IDLE_SECONDS = 0.1
 """Seconds without a new job after which a parked job continues."""
@@ -21,33 +21,49 @@ logger = logging.getLogger(__name__)
 class EngineThread:
     """Begins each submitted job, and continues parked jobs while no job is submitted.
 
-    Only this thread uses the runner. No job begins after the request to stop.
+    Only this thread uses the engine. A job is submitted while the job before it is at the engine,
+    so the engine does not wait for a claim. No job begins after the request to stop.
+
+    Args:
+        runner: Begins, continues and releases jobs.
+        shutdown: The request to stop.
+        torch_threads: Threads of CPU kernels; 0 for torch's own number.
+        after_each: Called after each job, in this thread.
     """
 
-    def __init__(self, runner: JobRunner, shutdown: Shutdown, torch_threads: int = 0) -> None:
+    def __init__(
+        self,
+        runner: JobRunner,
+        shutdown: Shutdown,
+        torch_threads: int = 0,
+        after_each: Callable[[], None] | None = None,
+    ) -> None:
         self._runner = runner
         self._shutdown = shutdown
         self._torch_threads = torch_threads
-        self._calls: SimpleQueue[tuple[partial[None], Future[bool]] | None] = SimpleQueue()
+        self._after_each = after_each
+        self._jobs: SimpleQueue[tuple[ClaimedJob, Context, Future[bool]] | None] = SimpleQueue()
+        self._is_idle = False
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
 
     def start(self) -> None:
         """Start the thread."""
         self._thread.start()
 
-    def begin(self, job_id: str) -> bool:
-        """Begin a job in the caller's context; return when the engine can take another.
+    def begin(self, job: ClaimedJob) -> bool:
+        """Begin a job in the caller's context; return when the next job should be claimed.
 
         Returns:
             Whether the job was begun; False if the worker is stopping.
         """
-        begun: Future[bool] = Future()
-        self._calls.put((partial(copy_context().run, self._runner.begin, job_id), begun))
-        return begun.result()
+        wants_next: Future[bool] = Future()
+        job.lease.on_tail = lambda: wants_next.done() or wants_next.set_result(True)
+        self._jobs.put((job, copy_context(), wants_next))
+        return wants_next.result()
 
     def close(self) -> None:
         """Close the runner after the current job; return when the thread has ended."""
-        self._calls.put(None)
+        self._jobs.put(None)
         self._thread.join()
 
     def _run(self) -> None:
@@ -61,21 +77,34 @@ class EngineThread:
 
     def _do_next(self) -> bool:
         """Begin the next job, or continue a parked one if none comes; return False at the end."""
+        # The claim of the next job may be under way, but not for long.
+        patience = 0.0 if self._is_idle else IDLE_SECONDS
         try:
-            call = self._calls.get(timeout=IDLE_SECONDS if self._runner.has_parked else None)
+            submitted = self._jobs.get(timeout=patience if self._runner.has_parked else None)
         except Empty:
+            self._is_idle = True
             self._continue_parked()
             return True
-        if call is None:
+        if submitted is None:
             return False
-        begin, begun = call
-        is_wanted = not self._shutdown.requested.is_set()
+        self._is_idle = False
+        job, context, wants_next = submitted
+        if self._shutdown.requested.is_set():
+            self._runner.pass_on(job, "the worker is stopping")
+            wants_next.set_result(False)
+            return True
         try:
-            if is_wanted:
-                begin()
-            begun.set_result(is_wanted)
-        except BaseException as error:  # noqa: BLE001 - the caller raises it
-            begun.set_exception(error)
+            context.run(self._runner.begin, job)
+            if self._after_each is not None:
+                self._after_each()
+        except BaseException as error:
+            if not wants_next.done():
+                wants_next.set_exception(error)
+            else:
+                logger.exception("a job could not begin")
+        finally:
+            if not wants_next.done():
+                wants_next.set_result(True)
         return True
 
     def _continue_parked(self) -> None:

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from functools import partial
 
 from modnorm.errors import CancelledError, ModnormError, StaleLeaseError, UnavailableError
@@ -27,11 +28,22 @@ from services.evaluator.task_cache import UnfitError
 logger = logging.getLogger(__name__)
 
 
-class JobRunner:
-    """Runs jobs, one at a time at the engine; used by one thread.
+@dataclass(eq=False)
+class ClaimedJob:
+    """A leased job, whose lease heartbeats extend while it waits for the engine."""
 
-    Meanwhile other jobs may be parked, and one may be scored and reported in the background.
-    Heartbeats extend the leases of all of them.
+    job: messages.Job
+    lease: CandidateLease
+    threshold: CandidateThreshold
+    pause: float
+    """The worker's pause before the claim; failures since then have made it longer."""
+
+
+class JobRunner:
+    """Runs jobs, one at a time at the engine; `claim` may be called from another thread.
+
+    Meanwhile other jobs may be parked, one may wait for the engine, and one may be scored and
+    reported in the background. Heartbeats extend the leases of all of them.
 
     Args:
         client: The aggregator.
@@ -62,6 +74,8 @@ class JobRunner:
         self._heartbeats = Heartbeats(client, heartbeat_seconds)
         self._background = BackgroundReport()
         self._backoff = JobBackoff()
+        self._waiting: ClaimedJob | None = None
+        """The claimed job that waits for the engine."""
         self._begun: list[messages.Job] = []
         self._abandoned: list[messages.Job] = []
         """Parked jobs that were abandoned and are to be released."""
@@ -89,29 +103,60 @@ class JobRunner:
             with self._metrics.busy.track_inprogress():
                 self._parked.continue_best()
 
-    def begin(self, job_id: str) -> None:
-        """Claim a job, answer its rows, and report the result or the failure.
+    def claim(self, job_id: str) -> ClaimedJob | None:
+        """Lease a job for `begin`; None if it is done, leased elsewhere or deleted."""
+        pause = self.pause
+        job = claim_or_log(self._client.claim, job_id)
+        if job is None:
+            return None
+        claimed = self._hold(job, pause)
+        self._waiting = claimed
+        return claimed
+
+    def begin(self, claimed: ClaimedJob) -> None:
+        """Answer the rows of a job, and report the result or the failure.
 
         Returns when the engine can take another job: this job may be parked, or its report may be
-        in the background. A job that is done, leased elsewhere or deleted is ignored. It raises
-        nothing: a bad job never ends the worker. If no failure can be reported, the lease expires.
+        in the background. It raises nothing: a bad job never ends the worker. If no failure can be
+        reported, the lease expires.
         """
+        self._waiting = None
+        if self.pause > claimed.pause:
+            self.pass_on(claimed, "the worker pauses after a failure")
+            return
         self._backoff.begin()
-        job = self._claim(job_id)
-        if job is not None:
-            self._begin_claimed(job)
+        other = self._affinity.replacement(claimed.job)
+        if other is not None:
+            self.pass_on(claimed, "another model is loaded")
+            claimed = self._instead(claimed, other)
+        self._begin_claimed(claimed)
         while self._parked.is_full and not self._shutdown.requested.is_set():
             self.continue_parked()
+
+    def pass_on(self, claimed: ClaimedJob, reason: str) -> None:
+        """Release a job that has not begun, for another worker."""
+        job = claimed.job
+        claimed.lease.__exit__()
+        with naming(**_names(job)):
+            logger.info("passed on", extra={"reason": reason})
+            report_failure(self._client, job.lease, messages.FAILURE_KIND_RELEASED, reason)
+        self._metrics.ended(JobOutcome.PASSED_ON)
 
     def release(self) -> None:
         """Release all jobs, for a worker that does not stop in time; from any thread.
 
         A report of this worker is still accepted until another worker claims the job.
         """
-        jobs = (*self._begun, *self._abandoned)
+        jobs = self._held
         if jobs:
             logger.warning("released: the worker does not stop in time")
         self._release(jobs, "the worker is stopping")
+
+    @property
+    def _held(self) -> Sequence[messages.Job]:
+        """All leased jobs."""
+        waiting = self._waiting
+        return (*self._begun, *self._abandoned, *([waiting.job] if waiting else ()))
 
     def abandon(self) -> None:
         """Fail the job of an engine that hangs and release the others; from any thread.
@@ -120,7 +165,7 @@ class JobRunner:
         """
         hangs = "the engine shows no sign of life"
         at_engine = self._parked.at_engine
-        others = [job for job in (*self._begun, *self._abandoned) if job is not at_engine]
+        others = [job for job in self._held if job is not at_engine]
         logger.error("abandoned: %s", hangs)
         if at_engine is not None:
             with naming(**_names(at_engine)):
@@ -135,70 +180,70 @@ class JobRunner:
         self._background.close()
         self.scorer.close()
 
-    def _claim(self, job_id: str) -> messages.Job | None:
-        """Lease a job, or a job of the loaded model instead; None if none can be leased."""
-        job = claim_or_log(self._client.claim, job_id)
-        if job is None:
-            return None
-        other = self._affinity.replacement(job)
-        if other is not None:
-            self._pass_on(job, "another model is loaded")
-        return other or job
-
-    def _pass_on(self, job: messages.Job, reason: str) -> None:
+    def _hold(self, job: messages.Job, pause: float) -> ClaimedJob:
+        """Extend the lease of a job from now on."""
+        threshold = CandidateThreshold(job)
         with naming(**_names(job)):
-            logger.info("passed on", extra={"reason": reason})
-            report_failure(self._client, job.lease, messages.FAILURE_KIND_RELEASED, reason)
-        self._metrics.ended(JobOutcome.PASSED_ON)
+            lease = CandidateLease(
+                self._heartbeats,
+                job.lease,
+                self._shutdown,
+                threshold=threshold,
+                silence_seconds=self._silence_seconds,
+            )
+        lease.waits()
+        lease.__enter__()
+        return ClaimedJob(job, lease, threshold, pause)
 
-    def _begin_claimed(self, job: messages.Job) -> None:
+    def _instead(self, claimed: ClaimedJob, job: messages.Job) -> ClaimedJob:
+        """Hold a job in the place of one that was passed on."""
+        held = self._hold(job, claimed.pause)
+        held.lease.on_tail = claimed.lease.on_tail
+        return held
+
+    def _begin_claimed(self, claimed: ClaimedJob) -> None:
         """Begin a job; if it needs another engine state than parked jobs, finish those first."""
+        job = claimed.job
         if self._parked.fits(job):
             with naming(**_names(job)), self._metrics.busy.track_inprogress():
-                self._parked.begin(job, partial(self._work, job))
+                self._parked.begin(job, partial(self._work, claimed))
             return
-        self._pass_on(job, "parked jobs of another kind go first")
+        self.pass_on(claimed, "parked jobs of another kind go first")
         self.finish_parked()
         # From the queue the job could return when other jobs are parked, and be passed on forever.
-        again = None if self.has_parked else self._claim(job.lease.job_id)
+        again = None if self.has_parked else claim_or_log(self._client.claim, job.lease.job_id)
         if again is not None:
-            self._begin_claimed(again)
+            self._begin_claimed(self._instead(claimed, again))
 
-    def _work(self, job: messages.Job, turn: Turn) -> None:
+    def _work(self, claimed: ClaimedJob, turn: Turn) -> None:
         """Answer the rows of a job, then score and report them in the background."""
+        job, finish = claimed.job, None
         self._begun.append(job)
-        finish = None
         with self._failures(job, at_engine=True):
-            finish = self._answer_unless_abandoned(job, turn)
+            finish = self._answer_unless_abandoned(claimed, turn)
         if finish is None:
             self._begun.remove(job)
         else:
             self._backoff.answered()
             self._background.submit(partial(self._finish, job, finish))
 
-    def _answer_unless_abandoned(self, job: messages.Job, turn: Turn) -> Work:
+    def _answer_unless_abandoned(self, claimed: ClaimedJob, turn: Turn) -> Work:
         """Answer the rows of a job; if it was abandoned meanwhile, raise that error."""
         try:
-            return self._answer(job, turn)
+            return self._answer(claimed, turn)
         except Exception as error:
             if turn.abandoned_with is None or turn.abandoned_with is error:
                 raise
             # A broken engine may also fail to abort the job's requests.
             raise turn.abandoned_with from error
 
-    def _answer(self, job: messages.Job, turn: Turn) -> Work:
+    def _answer(self, claimed: ClaimedJob, turn: Turn) -> Work:
         """Answer the rows of a job; return the remaining work, which keeps the lease."""
-        threshold = CandidateThreshold(job)
-        lease = CandidateLease(
-            self._heartbeats,
-            job.lease,
-            self._shutdown,
-            threshold=threshold,
-            silence_seconds=self._silence_seconds,
-        )
+        job, lease = claimed.job, claimed.lease
         with ExitStack() as stack:
-            stack.enter_context(lease)
-            report = self.scorer.answer(job, lease, threshold, turn)
+            stack.push(lease)
+            lease.begins()
+            report = self.scorer.answer(job, lease, claimed.threshold, turn)
             kept_lease = stack.pop_all()
 
         def finish() -> None:

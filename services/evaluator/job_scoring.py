@@ -22,6 +22,7 @@ from modnorm.errors import (
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.sandbox import Runner
 from modnorm.search.polling import ParkingPolicy
+from modnorm.search.scheduling import SHARE
 from modnorm.search.scoring import CandidateResult, PendingResult, PromptedRows, answer_candidate
 from modnorm.search.stopping import EarlyStop
 from modnorm.tasks import Task
@@ -39,6 +40,8 @@ from services.evaluator.task_cache import TaskCache, UnfitError
 from services.evaluator.trained_states import TrainedStates
 from services.evaluator.watchdog import Watchdog
 
+PARKED_TAIL = 0.8 * SHARE
+"""Share of a job's rows after whose answers the next job is claimed, if the job may be parked."""
 POLL_SECONDS = 0.2
 """Seconds between two checks, during scoring, whether the job must stop."""
 
@@ -183,6 +186,8 @@ class JobScorer:
         prompts = model.prompts(request.task, job.rows_digest)
         model.drafts.learn(job, prompts)
         lease.total = len(numbers)
+        if request.parking:
+            lease.tail = PARKED_TAIL
         self._progress(lease, 0)
         prompted = PromptedRows(
             request.task,

@@ -1,10 +1,16 @@
-"""Run one job to its end in the calling thread."""
+"""Run one job in the calling thread."""
 
 from services.evaluator.job_runner import JobRunner
 
 
+def begin_job(runner: JobRunner, job_id: str) -> None:
+    """Claim and begin a job as the worker does; nothing if none can be leased."""
+    if (job := runner.claim(job_id)) is not None:
+        runner.begin(job)
+
+
 def run_job(runner: JobRunner, job_id: str) -> None:
-    """Begin a job as the engine's thread does, then finish parked jobs and the last report."""
-    runner.begin(job_id)
+    """Begin a job, then finish parked jobs and the last report."""
+    begin_job(runner, job_id)
     runner.finish_parked()
     runner._background.wait()

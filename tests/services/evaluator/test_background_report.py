@@ -17,7 +17,7 @@ from services.common.worker.shutdown import Shutdown
 from services.evaluator.background_report import BackgroundReport
 from services.evaluator.job_runner import JobRunner
 from services.evaluator.model_cache import Loading
-from tests.services.evaluator.run_job import run_job
+from tests.services.evaluator.run_job import begin_job, run_job
 from verification.labs.waiting import HANG_SECONDS
 
 AddJob = Callable[..., messages.Job]
@@ -91,7 +91,7 @@ def test_the_next_candidate_begins_before_the_answers_of_the_last_are_judged(
 ) -> None:
     for job_id in "ab":
         add_job(job_id)
-        stage.runner.begin(job_id)
+        begin_job(stage.runner, job_id)
     stage.runner.close()
     assert set(aggregator.reports) == {"a", "b"}
     assert aggregator.reports["a"].answers == aggregator.reports["b"].answers
@@ -108,7 +108,7 @@ def test_both_leases_are_kept_alive(stage: Stage, aggregator, add_job: AddJob) -
     stage.on_second = wait
     for job_id in "ab":
         add_job(job_id)
-        stage.runner.begin(job_id)
+        begin_job(stage.runner, job_id)
     stage.runner.close()
     assert set(aggregator.reports) == {"a", "b"}
 
@@ -132,7 +132,7 @@ def test_a_background_failure_is_reported_for_its_job_and_keeps_the_engine(
     stage.before = break_first
     for job_id in "ab":
         add_job(job_id)
-        stage.runner.begin(job_id)
+        begin_job(stage.runner, job_id)
     stage.runner.close()
     assert set(aggregator.reports) == {"b"}
     assert aggregator.failures["a"].kind == messages.FAILURE_KIND_INFRASTRUCTURE
@@ -150,7 +150,7 @@ def test_a_failure_at_the_engine_keeps_the_background_report(
     stage.on_second = fail
     for job_id in "ab":
         add_job(job_id)
-        stage.runner.begin(job_id)
+        begin_job(stage.runner, job_id)
     stage.runner.close()
     assert set(aggregator.reports) == {"a"}
     assert aggregator.failures["b"].kind == messages.FAILURE_KIND_CANDIDATE
@@ -160,7 +160,7 @@ def test_a_background_job_is_released_at_the_end_of_the_grace_period(
     stage: Stage, aggregator, add_job: AddJob, shutdown: Shutdown
 ) -> None:
     add_job("a")
-    stage.runner.begin("a")
+    begin_job(stage.runner, "a")
     shutdown.request()
     stage.runner._background.wait()
     assert not aggregator.reports
@@ -169,7 +169,7 @@ def test_a_background_job_is_released_at_the_end_of_the_grace_period(
 
 def test_a_cancelled_background_job_is_dropped(stage: Stage, aggregator, add_job: AddJob) -> None:
     add_job("a")
-    stage.runner.begin("a")
+    begin_job(stage.runner, "a")
     aggregator.cancel = True
     stage.runner._background.wait()
     assert not aggregator.reports
@@ -186,7 +186,7 @@ def test_a_worker_that_does_not_stop_releases_both_jobs(
     stage.on_second = release
     for job_id in "ab":
         add_job(job_id)
-        stage.runner.begin(job_id)
+        begin_job(stage.runner, job_id)
     stage.runner.close()
     kinds = {job_id: failure.kind for job_id, failure in aggregator.failures.items()}
     assert kinds == dict.fromkeys("ab", messages.FAILURE_KIND_RELEASED)
@@ -224,7 +224,7 @@ def test_a_hang_fails_the_job_at_the_engine_even_if_the_background_job_ends(
     stage.on_second = runner.abandon
     for job_id in "ab":
         add_job(job_id)
-        runner.begin(job_id)
+        begin_job(runner, job_id)
     runner.close()
     assert told == [("b", infrastructure), ("a", released)]
 

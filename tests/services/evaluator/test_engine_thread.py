@@ -4,14 +4,19 @@ import contextvars
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
 import pytest
 
+from modnorm.v1 import evaluation_pb2 as messages
 from services.common.worker.shutdown import Shutdown
+from services.evaluator.candidate_threshold import CandidateThreshold
 from services.evaluator.engine_thread import EngineThread
+from services.evaluator.job_runner import ClaimedJob
 
 if TYPE_CHECKING:
+    from services.evaluator.candidate_lease import CandidateLease
     from services.evaluator.job_runner import JobRunner
 
 SECONDS = 60.0
@@ -23,6 +28,7 @@ class Jobs:
 
     def __init__(self) -> None:
         self.done: list[str] = []
+        self.passed_on: list[str] = []
         self.threads: set[int] = set()
         self.parked = 0
         self.all_finished = threading.Event()
@@ -34,12 +40,21 @@ class Jobs:
     def has_parked(self) -> bool:
         return self.parked > 0
 
-    def begin(self, job_id: str) -> None:
+    def begin(self, job: ClaimedJob) -> None:
+        job_id = job.job.lease.job_id
         self.threads.add(threading.get_ident())
         self.done.append(job_id + NAME.get())
         if job_id == "broken":
             raise ValueError(job_id)
+        if job_id == "long":
+            assert job.lease.on_tail
+            job.lease.on_tail()
+            assert self.may_continue.wait(SECONDS)
+            return
         self.parked += 1
+
+    def pass_on(self, job: ClaimedJob, reason: str) -> None:
+        self.passed_on.append(job.job.lease.job_id)
 
     def continue_parked(self) -> None:
         self.threads.add(threading.get_ident())
@@ -53,6 +68,12 @@ class Jobs:
     def close(self) -> None:
         self.threads.add(threading.get_ident())
         self.done.append("closed")
+
+
+def job(job_id: str) -> ClaimedJob:
+    message = messages.Job(lease=messages.Lease(job_id=job_id))
+    lease = cast("CandidateLease", SimpleNamespace(on_tail=None))
+    return ClaimedJob(message, lease, CandidateThreshold(message), 0.0)
 
 
 @pytest.fixture
@@ -77,10 +98,10 @@ def test_new_jobs_go_first_and_parked_jobs_continue_when_idle(
     engine: EngineThread, jobs: Jobs
 ) -> None:
     jobs.may_continue.clear()
-    assert engine.begin("a")
+    assert engine.begin(job("a"))
     assert jobs.continues.wait(SECONDS)
     with ThreadPoolExecutor(1) as caller:
-        second = caller.submit(engine.begin, "b")
+        second = caller.submit(engine.begin, job("b"))
         jobs.may_continue.set()
         assert second.result(SECONDS)
     assert jobs.done[:3] == ["a", "parked", "b"]
@@ -89,7 +110,7 @@ def test_new_jobs_go_first_and_parked_jobs_continue_when_idle(
 
 
 def test_one_thread_begins_continues_and_closes(engine: EngineThread, jobs: Jobs) -> None:
-    assert engine.begin("a")
+    assert engine.begin(job("a"))
     assert jobs.all_finished.wait(SECONDS)
     engine.close()
     assert jobs.done == ["a", "parked", "closed"]
@@ -98,8 +119,9 @@ def test_one_thread_begins_continues_and_closes(engine: EngineThread, jobs: Jobs
 
 
 def test_a_job_begins_in_the_context_of_its_caller(engine: EngineThread, jobs: Jobs) -> None:
-    NAME.set("!")
-    engine.begin("a")
+    token = NAME.set("!")
+    engine.begin(job("a"))
+    NAME.reset(token)
     assert jobs.done[0] == "a!"
 
 
@@ -107,8 +129,8 @@ def test_a_failure_is_raised_to_the_caller_and_the_next_job_begins(
     engine: EngineThread, jobs: Jobs
 ) -> None:
     with pytest.raises(ValueError, match="broken"):
-        engine.begin("broken")
-    assert engine.begin("a")
+        engine.begin(job("broken"))
+    assert engine.begin(job("a"))
 
 
 def test_a_parked_job_that_fails_does_not_end_the_thread(
@@ -122,14 +144,28 @@ def test_a_parked_job_that_fails_does_not_end_the_thread(
         raise SystemExit
 
     monkeypatch.setattr(jobs, "continue_parked", fail)
-    assert engine.begin("a")
+    assert engine.begin(job("a"))
     assert failed.wait(SECONDS)
-    assert engine.begin("b")
+    assert engine.begin(job("b"))
 
 
 def test_no_job_begins_once_the_worker_stops(
     engine: EngineThread, jobs: Jobs, shutdown: Shutdown
 ) -> None:
     shutdown.request()
-    assert not engine.begin("a")
+    assert not engine.begin(job("a"))
     assert not jobs.done
+    assert jobs.passed_on == ["a"]
+
+
+def test_the_next_job_waits_while_the_last_answers_of_one_come(
+    engine: EngineThread, jobs: Jobs
+) -> None:
+    jobs.may_continue.clear()
+    assert engine.begin(job("long"))
+    with ThreadPoolExecutor(1) as caller:
+        second = caller.submit(engine.begin, job("a"))
+        assert jobs.done == ["long"]
+        jobs.may_continue.set()
+        assert second.result(SECONDS)
+    assert jobs.done[:2] == ["long", "a"]

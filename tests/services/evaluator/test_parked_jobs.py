@@ -16,7 +16,7 @@ from services.evaluator.job_runner import JobRunner
 from services.evaluator.model_cache import Loading
 from services.evaluator.replay_canary import PROMPTS
 from services.evaluator.watchdog import Watchdog
-from tests.services.evaluator.run_job import run_job
+from tests.services.evaluator.run_job import begin_job, run_job
 from verification.labs.waiting import HANG_SECONDS, wait_until
 
 AddJob = Callable[..., messages.Job]
@@ -47,7 +47,7 @@ def parking_runner(make_runner: MakeRunner) -> JobRunner:
 
 def begin(runner: JobRunner, names: str) -> None:
     for job_id in names:
-        runner.begin(job_id)
+        begin_job(runner, job_id)
 
 
 def finish(runner: JobRunner) -> None:
@@ -100,7 +100,7 @@ def test_a_job_without_early_stop_is_never_parked(
     parking_runner: JobRunner, aggregator, add: AddJob, changes: dict[str, int]
 ) -> None:
     add("a", **changes)
-    parking_runner.begin("a")
+    begin_job(parking_runner, "a")
     assert not parking_runner.has_parked
     parking_runner._background.wait()
     assert set(aggregator.reports) == {"a"}
@@ -120,7 +120,7 @@ def test_a_parked_job_is_stopped_by_a_raised_threshold(
     parking_runner: JobRunner, aggregator, add: AddJob
 ) -> None:
     add("a")
-    parking_runner.begin("a")
+    begin_job(parking_runner, "a")
     beats = len(aggregator.heartbeats)
     aggregator.threshold = PERFECT
     wait_for_heartbeat(aggregator)
@@ -136,7 +136,7 @@ def test_a_parked_job_that_is_cancelled_ends_at_its_turn(
     parking_runner: JobRunner, aggregator, add: AddJob
 ) -> None:
     add("a")
-    parking_runner.begin("a")
+    begin_job(parking_runner, "a")
     aggregator.cancel = True
     wait_for_cancel(parking_runner)
     aggregator.cancel = False
@@ -262,7 +262,7 @@ def test_a_stopping_worker_releases_parked_jobs(
     parking_runner: JobRunner, aggregator, add: AddJob, shutdown: Shutdown
 ) -> None:
     add("a")
-    parking_runner.begin("a")
+    begin_job(parking_runner, "a")
     shutdown.request()
     run_job(parking_runner, "none")
     parking_runner.continue_parked()
@@ -361,10 +361,10 @@ def test_the_watchdog_expects_nothing_while_all_jobs_are_parked(
     watchdog = Watchdog(HANG_SECONDS)
     runner = make_runner(watchdog=watchdog, parked_limit=3)
     add("a")
-    runner.begin("a")
+    begin_job(runner, "a")
     assert watchdog._deadline == float("inf")
     add("b")
-    runner.begin("b")
+    begin_job(runner, "b")
     assert watchdog._deadline == float("inf")
     finish(runner)
     assert watchdog._deadline == float("inf")
@@ -375,7 +375,7 @@ def test_answers_that_cannot_be_judged_fail_their_own_job(
     parking_runner: JobRunner, aggregator, add: AddJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     add("a")
-    parking_runner.begin("a")
+    begin_job(parking_runner, "a")
 
     def out_of_bounds(self: AnswerJudge) -> None:
         self.rewards.append(1e9)

@@ -9,6 +9,7 @@ from services.evaluator.aggregator_client import AggregatorClient
 from services.evaluator.job_runner import JobRunner
 from services.evaluator.job_scoring import JobScorer
 from services.evaluator.model_cache import Loading
+from tests.services.evaluator.run_job import begin_job
 
 AddJob = Callable[..., messages.Job]
 
@@ -35,9 +36,9 @@ def test_a_job_of_another_state_is_passed_on_once_and_done_after_parked_jobs(
     aggregator.jobs = OnOffer()
     add_job("a", may_stop=True)
     add_job("b", experiment_id="f", may_stop=True)
-    parking_runner.begin("a")
+    begin_job(parking_runner, "a")
     assert parking_runner.has_parked
-    parking_runner.begin("b")
+    begin_job(parking_runner, "b")
     assert aggregator.failures["b"].kind == messages.FAILURE_KIND_RELEASED
     parking_runner.finish_parked()
     parking_runner.close()
