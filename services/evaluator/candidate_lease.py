@@ -68,8 +68,9 @@ class CandidateLease(HeldLease):
     def progress(self, done: int) -> None:
         """Record answered rows; raise if the work has to stop, as `check` does."""
         self._done = done
-        if self.on_tail and self.total and done >= self.tail * self.total:
-            self.on_tail, on_tail = None, self.on_tail
+        on_tail = self.on_tail
+        if on_tail and self.total and done >= self.tail * self.total:
+            self.on_tail = None
             on_tail()
         self.check()
 

@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextvars import Context, copy_context
+from functools import partial
 from queue import Empty, SimpleQueue
 
 import torch
@@ -57,7 +58,7 @@ class EngineThread:
             Whether the job was begun; False if the worker is stopping.
         """
         wants_next: Future[bool] = Future()
-        job.lease.on_tail = lambda: wants_next.done() or wants_next.set_result(True)
+        job.lease.on_tail = partial(_resolve, wants_next)
         self._jobs.put((job, copy_context(), wants_next))
         return wants_next.result()
 
@@ -103,8 +104,7 @@ class EngineThread:
             else:
                 logger.exception("a job could not begin")
         finally:
-            if not wants_next.done():
-                wants_next.set_result(True)
+            _resolve(wants_next)
         return True
 
     def _continue_parked(self) -> None:
@@ -113,3 +113,8 @@ class EngineThread:
         except BaseException:
             # Without this thread a caller of `begin` would wait forever.
             logger.exception("a parked job could not continue")
+
+
+def _resolve(wants_next: Future[bool]) -> None:
+    if not wants_next.done():
+        wants_next.set_result(True)
