@@ -5,6 +5,7 @@ code as in a lab of separate processes.
 """
 
 import os
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -17,15 +18,17 @@ from pydantic import SecretStr
 from sqlalchemy import URL
 from typing_extensions import override
 
-from modnorm.engines import engine_names, load_engine
+from modnorm.engines import engine_names, is_vllm, load_engine
 from modnorm.errors import EngineError
 from modnorm.process_output import LAB_LOG
 from modnorm.sandbox import Runner, Sandbox
+from modnorm.v1 import evaluation_pb2 as messages
 from modnorm.wire.channel import Credentials
 from modnorm.wire.tokens import Role, TokenTable, make_token, write_tokens
 from services.aggregator.server import Aggregator
 from services.calibrator.server import build as build_calibrator
 from services.common.logging import logging_to
+from services.common.service_process import SWITCH_SECONDS
 from services.common.service_thread import ANY_PORT, ServiceThread, start_service
 from services.common.settings import (
     AggregatorSettings,
@@ -88,6 +91,8 @@ def start(
     """
     state.mkdir(parents=True, exist_ok=True)
     log, leaving = state / LAB_LOG, threading.Event()
+    # Otherwise a call of a service delays each step of the engine's scheduler by milliseconds.
+    sys.setswitchinterval(SWITCH_SECONDS)
     with (
         logging_to(log, named=True),
         Sandbox() as sandbox,
@@ -99,6 +104,7 @@ def start(
         try:
             lab = EmbeddedLab(services.started.result(), Credentials(token=common["token"]))
             workers = _make_workers(lab, common, sandbox, load) if evaluate else ()
+            services.evaluators = [one for one in workers if isinstance(one, Worker)]
             for worker in workers:
                 parts.append(threads.submit(_work, worker, leaving, log))
                 parts[-1].add_done_callback(lambda _: services.stop())
@@ -208,6 +214,13 @@ class _Services(ServiceThread[str]):
         self._data = data
         self._common = common
         self._sandbox = sandbox
+        self.evaluators: Sequence[Worker] = ()
+        """They load vLLM, which takes a minute, as soon as an experiment will need it."""
+
+    def _warm(self, job: messages.Job) -> None:
+        if is_vllm(job.engine.name):
+            for evaluator in self.evaluators:
+                evaluator.warm(job)
 
     @override
     async def _start(self, stack: AsyncExitStack) -> str:

@@ -17,6 +17,7 @@ from prometheus_client import CollectorRegistry
 from modnorm.errors import UnavailableError
 from modnorm.sandbox import Runner
 from modnorm.v1 import (
+    evaluation_pb2,
     evaluation_pb2_grpc,
     experiment_pb2_grpc,
     models_pb2_grpc,
@@ -98,6 +99,8 @@ class Aggregator:
         engines: All engines of its evaluators; by default any engine is accepted.
         can_train: Whether a trainer may come; otherwise distillations are refused.
         on_fault: Called in any thread with a fault of an SQLite file that no retry fixes.
+        on_create: Called in the event loop with what the jobs of an experiment share, when it is
+            created or goes on.
 
     Raises:
         InvalidInputError: the database URL names neither SQLite nor Postgres.
@@ -113,8 +116,10 @@ class Aggregator:
         engines: Collection[str] | None = None,
         can_train: bool = True,
         on_fault: OnFault | None = None,
+        on_create: Callable[[evaluation_pb2.Job], None] | None = None,
     ) -> None:
         self._settings = settings
+        self._on_create = on_create
         self._app = app or make_celery(settings.broker_url)
         self._registry = registry or CollectorRegistry()
         self._metrics = AggregatorMetrics(self._registry)
@@ -278,6 +283,7 @@ class Aggregator:
             follow_up=self._follow_up,
             watch_seconds=self._settings.watch_seconds,
             tasks=self._tasks,
+            on_create=self._on_create,
         )
 
     def _make_job_servicer(self) -> JobServicer:

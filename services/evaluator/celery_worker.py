@@ -9,6 +9,7 @@ from typing_extensions import override
 
 from modnorm.engines import load_engine
 from modnorm.sandbox import Runner
+from modnorm.v1 import evaluation_pb2 as messages
 from modnorm.v1.evaluation_pb2_grpc import JobServiceStub
 from modnorm.v1.models_pb2_grpc import ModelServiceStub
 from modnorm.wire.remote_sandbox import sandbox_at
@@ -77,6 +78,10 @@ class Worker(QueueWorker):
     def makes_room(self) -> bool:
         """Whether the worker ended because a model needs a larger share of the GPU."""
         return self._runner.scorer.makes_room
+
+    def warm(self, job: messages.Job) -> None:
+        """Load the model of a job that will come; return at once, from any thread."""
+        self._engine.warm(job)
 
     def abandon(self) -> None:
         """Fail the current job, for a process that is about to end; from any thread."""

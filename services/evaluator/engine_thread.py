@@ -10,6 +10,7 @@ from queue import Empty, SimpleQueue
 
 import torch
 
+from modnorm.v1 import evaluation_pb2 as messages
 from services.common.worker.shutdown import Shutdown
 from services.evaluator.job_runner import ClaimedJob, JobRunner
 
@@ -17,6 +18,9 @@ IDLE_SECONDS = 0.1
 """Seconds without a new job after which a parked job continues."""
 
 logger = logging.getLogger(__name__)
+
+
+_Submitted = tuple[ClaimedJob, Context, Future[bool]]
 
 
 class EngineThread:
@@ -43,7 +47,7 @@ class EngineThread:
         self._shutdown = shutdown
         self._torch_threads = torch_threads
         self._after_each = after_each
-        self._jobs: SimpleQueue[tuple[ClaimedJob, Context, Future[bool]] | None] = SimpleQueue()
+        self._jobs: SimpleQueue[_Submitted | Callable[[], None] | None] = SimpleQueue()
         self._is_idle = False
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
 
@@ -61,6 +65,10 @@ class EngineThread:
         job.lease.on_tail = partial(_resolve, wants_next)
         self._jobs.put((job, copy_context(), wants_next))
         return wants_next.result()
+
+    def warm(self, job: messages.Job) -> None:
+        """Load the model of a job that will come, unless the engine has one; return at once."""
+        self._jobs.put(partial(self._runner.warm, job))
 
     def close(self) -> None:
         """Close the runner after the current job; return when the thread has ended."""
@@ -89,6 +97,9 @@ class EngineThread:
         if submitted is None:
             return False
         self._is_idle = False
+        if callable(submitted):
+            submitted()
+            return True
         job, context, wants_next = submitted
         if self._shutdown.requested.is_set():
             self._runner.pass_on(job, "the worker is stopping")

@@ -103,6 +103,21 @@ class JobRunner:
             with self._metrics.busy.track_inprogress():
                 self._parked.continue_best()
 
+    def warm(self, job: messages.Job) -> None:
+        """Load the model of a job that will come, unless the engine has one.
+
+        It raises nothing: the job itself loads the model again and reports the failure.
+        """
+        if self.scorer.models.key is None and not self._shutdown.requested.is_set():
+            try:
+                self.scorer.warm(job, self._require_wanted)
+            except Exception:
+                logger.exception("the model is not loaded before its first job")
+
+    def _require_wanted(self) -> None:
+        if self._shutdown.requested.is_set():
+            raise ReleasedError
+
     def claim(self, job_id: str) -> ClaimedJob | None:
         """Lease a job for `begin`; None if it is done, leased elsewhere or deleted."""
         pause = self.pause

@@ -134,6 +134,15 @@ class JobScorer:
 
         return report
 
+    def warm(self, job: messages.Job, poll: Callable[[], None]) -> None:
+        """Load the model of a job.
+
+        Raises:
+            ModnormError: it cannot be loaded.
+        """
+        with self._watchdog.loading():
+            self.models.load(job, poll)
+
     def close(self) -> None:
         """Free the loaded model and score nothing more."""
         self._judges.shutdown(cancel_futures=True)

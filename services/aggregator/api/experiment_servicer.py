@@ -16,6 +16,7 @@ from services.aggregator.api.to_proto import (
     event_message,
     experiment_message,
     experiment_summary,
+    fill_model,
     vote_message,
 )
 from services.aggregator.experiments.admission import Admission, Admissions
@@ -25,7 +26,7 @@ from services.aggregator.experiments.experiment_store import ExperimentStore
 from services.aggregator.experiments.lifecycle import Change
 from services.aggregator.experiments.records import ExperimentRecord
 from services.aggregator.experiments.result_store import EventStore, ResultStore
-from services.aggregator.storage.states import ArtifactKind, Split
+from services.aggregator.storage.states import TERMINAL, ArtifactKind, Split
 from services.aggregator.storage.tables import Experiment
 from services.common.access import current_caller
 from services.common.shielded_tasks import ShieldedTasks
@@ -59,6 +60,7 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         follow_up: Callable[[Change], None],
         watch_seconds: float,
         tasks: ShieldedTasks,
+        on_create: Callable[[evaluation_pb2.Job], None] | None,
     ) -> None:
         self._experiments = experiments
         self._results = results
@@ -69,6 +71,7 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         self._follow_up = follow_up
         self._watch_seconds = watch_seconds
         self._tasks = tasks
+        self._on_create = on_create
 
     @override
     async def CreateExperiment(
@@ -83,6 +86,10 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         if record is None:
             admission = await self._admissions.admit(spec)
             record = await self._tasks.run(self._create(request.request_id, admission, tenant))
+        if self._on_create is not None and record.experiment.state not in TERMINAL:
+            coming = evaluation_pb2.Job()
+            fill_model(coming, record.experiment)
+            self._on_create(coming)
         return experiment_pb2.CreateExperimentResponse(experiment=experiment_message(record))
 
     @override

@@ -154,14 +154,19 @@ def vote_message(vote: Vote) -> experiment_pb2.Vote:
     )
 
 
+def fill_model(message: evaluation_pb2.Job, experiment: Experiment) -> None:
+    """Fill in the fields that all jobs of an experiment share: model, engine and task."""
+    message.MergeFrom(_specified(experiment.spec_json))
+    message.model_digest = experiment.model_digest
+
+
 def fill_job(message: evaluation_pb2.Job, claim: Claim, lease_seconds: float) -> None:
     """Fill in a leased job with all data that a worker needs."""
     job, experiment = claim.job, claim.experiment
-    message.MergeFrom(_specified(experiment.spec_json))
+    fill_model(message, experiment)
     lease = message.lease
     lease.job_id, lease.token, lease.seconds = job.id, job.token, lease_seconds
     message.experiment_id = experiment.id
-    message.model_digest = experiment.model_digest
     message.scorer = experiment.scorer
     message.max_tokens = experiment.max_tokens
     _fill_descriptor(message.descriptor, claim.candidate)

@@ -7,10 +7,7 @@ import pytest
 
 from modnorm.checkpoint.prompts import PromptEncoder
 from modnorm.checkpoint.reference import Checkpoint
-from modnorm.engines import (
-    GenerationLimits,
-    load_engine,
-)
+from modnorm.engines import Engine, EngineSettings, GenerationLimits, load_engine
 from modnorm.errors import (
     CancelledError,
     StaleLeaseError,
@@ -27,6 +24,7 @@ from modnorm.wire.conversions import descriptor_from_proto
 from services.common.worker.backoff import LONGEST_PAUSE
 from services.common.worker.shutdown import Shutdown
 from services.evaluator.job_runner import JobRunner
+from services.evaluator.model_cache import Loading
 from tests.services.evaluator.run_job import run_job
 
 DECLARATION = """
@@ -295,3 +293,34 @@ def test_consecutive_failures_slow_a_worker_down(
     add_job("good")
     run_job(runner, "good")
     assert runner.pause == 0.0
+
+
+def test_a_model_is_loaded_before_its_first_job(
+    make_runner: MakeRunner, aggregator, add_job: AddJob
+) -> None:
+    loads: list[str] = []
+
+    def load(name: str, checkpoint: Checkpoint, settings: EngineSettings) -> Engine:
+        loads.append(name)
+        return load_engine(name, checkpoint, settings)
+
+    runner = make_runner(Loading(roots=(), load=load))
+    runner.warm(messages.Job(model_digest="0" * 64))  # fails, which its job would report
+    job = add_job()
+    runner.warm(job)
+    runner.warm(job)
+    run_job(runner, "a")
+    assert len(loads) == 1
+    assert set(aggregator.reports) == {"a"}
+
+
+def test_a_job_claimed_before_a_failure_is_left_to_another_worker(
+    runner: JobRunner, aggregator, add_job: AddJob
+) -> None:
+    add_job("bad", engine="abacus")
+    add_job("next")
+    waiting = runner.claim("next")
+    assert waiting is not None
+    run_job(runner, "bad")
+    runner.begin(waiting)
+    assert aggregator.failures["next"].kind == messages.FAILURE_KIND_RELEASED
