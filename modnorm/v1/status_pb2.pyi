@@ -130,7 +130,7 @@ class SeenWorker(google.protobuf.message.Message):
     jobs: builtins.int
     """Number of leased jobs."""
     version: builtins.str
-    """Version of modnorm; empty if another aggregator received its claims."""
+    """Version of modnorm; empty if it has claimed nothing since the aggregator started."""
     warning: builtins.str
     """Warning about its answers, in words; empty if there is none."""
     trains: builtins.bool

@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Remove experiments that ended some days ago; aggregators may run meanwhile."""
+    """Remove experiments that ended some days ago; the aggregator may run meanwhile."""
     parser = argparse.ArgumentParser(
         prog="python -m services.aggregator.remove_old",
         description="Remove experiments that ended some days ago, with answers, artifacts and "

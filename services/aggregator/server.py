@@ -5,6 +5,7 @@ It wires stores, background work and servicers around one database.
 
 import asyncio
 import logging
+import signal
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ import grpc.aio
 from celery import Celery
 from prometheus_client import CollectorRegistry
 
-from modnorm.errors import UnavailableError
+from modnorm.errors import ConflictError, UnavailableError
 from modnorm.sandbox import Runner
 from modnorm.v1 import (
     evaluation_pb2,
@@ -51,6 +52,7 @@ from services.aggregator.metrics import AggregatorMetrics, LabCollector
 from services.aggregator.storage.database import Database
 from services.aggregator.storage.database_errors import OnFault
 from services.aggregator.storage.lab_counts import LabCountStore
+from services.aggregator.storage.sole_process import SoleProcess
 from services.aggregator.storage.states import TERMINAL, ExperimentState
 from services.common.channels import open_service_channel
 from services.common.metrics import CallMetrics
@@ -124,6 +126,7 @@ class Aggregator:
         self._registry = registry or CollectorRegistry()
         self._metrics = AggregatorMetrics(self._registry)
         self._calls = CallMetrics(self._registry)
+        self._sole = SoleProcess(settings.database_url)
         self._database = Database(settings.database_url, on_fault=on_fault)
         self._students = Students(settings.students)
         self._models = ModelServicer(self._students)
@@ -153,7 +156,6 @@ class Aggregator:
             self._notifier,
             self._follow_up,
             self._tasks,
-            watch_seconds=settings.watch_seconds,
         )
         self._reaper = Reaper(
             self._stores.jobs, self._follow_up, self._metrics, pause=settings.reap_seconds
@@ -169,12 +171,14 @@ class Aggregator:
         return port_of(self._server)
 
     async def start(self) -> None:
-        """Migrate or check the schema, start the server, resume unfinished work.
+        """Lock the database, migrate or check its schema, start the server, resume the work.
 
         Raises:
+            ConflictError: another aggregator uses the database.
             UnavailableError: the database cannot be reached, or an address is in use.
             PreconditionError: the schema has another version, and migration at start is off.
         """
+        await asyncio.to_thread(self._sole.take)
         database = self._database
         migrates = self._settings.migrate_on_start
         await asyncio.to_thread(database.migrate if migrates else database.check_schema)
@@ -193,6 +197,7 @@ class Aggregator:
                 _repeat(self._dispatcher.run, settings.reconcile_seconds),
                 _repeat(self._conductor.drive_all, settings.conduct_seconds),
                 _repeat(self._reap, settings.reap_seconds),
+                _repeat(self._stay_alone, settings.reap_seconds),
                 _repeat(self._dispatcher.reconcile, settings.reconcile_seconds),
                 _repeat(self._remove_predictions, REMOVAL_SECONDS),
             )
@@ -220,6 +225,7 @@ class Aggregator:
             await asyncio.to_thread(self._page.stop)
         await asyncio.to_thread(self._jobs.close)
         await asyncio.to_thread(self._database.close)
+        await asyncio.to_thread(self._sole.release)
 
     def _follow_up(self, change: Change) -> None:
         """Publish the jobs of a change and wake its watchers; called in the event loop."""
@@ -281,7 +287,6 @@ class Aggregator:
             conductor=self._conductor,
             notifier=self._notifier,
             follow_up=self._follow_up,
-            watch_seconds=self._settings.watch_seconds,
             tasks=self._tasks,
             on_create=self._on_create,
         )
@@ -315,6 +320,14 @@ class Aggregator:
 
     async def _remove_predictions(self) -> None:
         await asyncio.to_thread(self._stores.predictions.remove_old)
+
+    async def _stay_alone(self) -> None:
+        """End this process once another aggregator uses the database."""
+        try:
+            await asyncio.to_thread(self._sole.keep)
+        except ConflictError as error:
+            logger.critical("ends: %s", error)
+            signal.raise_signal(signal.SIGTERM)
 
     def _status(self) -> LabStatusServicer:
         credentials = self._settings.credentials

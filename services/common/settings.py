@@ -241,8 +241,6 @@ class AggregatorSettings(DatabaseSettings, QueueSettings):
     """Seconds between two searches for expired leases."""
     reconcile_seconds: float = Field(default=60.0, gt=0)
     """Seconds between two comparisons of the broker with the pending jobs."""
-    watch_seconds: float = Field(default=1.0, gt=0)
-    """Seconds after which a watcher reads events of other aggregators."""
     retry_seconds: float = Field(default=30.0, gt=0)
     """Longest pause before a retry of a step whose service is down."""
     outage_seconds: float = Field(default=math.inf, gt=0, allow_inf_nan=True)

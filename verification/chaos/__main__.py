@@ -32,7 +32,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         campaign = Campaign(forks, folder, faults)
         try:
             campaign.search(range(seed, seed + asked.schedules))
-            campaign.search_in_pairs(range(seed, seed + asked.pairs))
             campaign.distil(range(seed, seed + asked.distillations))
             campaign.predict(range(seed, seed + asked.predictions))
             campaign.draft(range(seed, seed + asked.drafts))
@@ -55,9 +54,6 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m verification.chaos", description=(__doc__ or "").split("\n\n")[1]
     )
     parser.add_argument("--schedules", type=int, default=20, help="number of schedules (20)")
-    parser.add_argument(
-        "--pairs", type=int, default=5, help="schedules beside two aggregators (5)"
-    )
     parser.add_argument(
         "--distillations", type=int, default=2, help="schedules of distillations (2)"
     )

@@ -13,7 +13,6 @@ from verification.chaos.fault_schedule import (
     DISTILLATION,
     DRAFTS,
     EXPERIMENTS,
-    PAIR_FAULTS,
     PREDICTIONS,
     SEARCH_FAULTS,
     Fault,
@@ -30,7 +29,7 @@ from verification.chaos.serving import run_served
 from verification.chaos.small_experiments import DISTILLATION_JOBS, JOBS, PREDICTION_JOBS
 from verification.labs.forked import ForkServer
 
-KINDS = ("schedules", "pairs", "distillations", "predictions", "drafts", "served")
+KINDS = ("schedules", "distillations", "predictions", "drafts", "served")
 """The kinds of schedules, as the options of the command name them."""
 CHANCES = 5
 """A kind of fault that had no effect in this many injections, and never any, counts as idle."""
@@ -103,10 +102,6 @@ class Campaign:
         """Run the schedules of some seeds on searches."""
         self._run_all([draw(seed, JOBS, self._faults) for seed in seeds], EXPERIMENTS)
 
-    def search_in_pairs(self, seeds: Iterable[int]) -> None:
-        """Run the schedules of some seeds on searches beside two aggregators."""
-        self._run_all([draw(seed, JOBS, PAIR_FAULTS) for seed in seeds], EXPERIMENTS, paired=True)
-
     def distil(self, seeds: Iterable[int]) -> None:
         """Run the schedules of some seeds on distillations.
 
@@ -140,22 +135,21 @@ class Campaign:
         names: Sequence[str],
         *,
         supervised: bool = True,
-        paired: bool = False,
     ) -> None:
         """Run schedules of experiments by name on one lab, or on several after failures."""
         while waiting:
-            with self._new_lab(supervised=supervised, paired=paired) as lab:
+            with self._new_lab(supervised=supervised) as lab:
                 if not self._expected.keys() >= set(names):
                     self._expected |= run_undisturbed(lab, names)
                 while waiting and self._passes(lab, waiting.pop(0)):
                     pass
 
     def _new_lab(
-        self, *, supervised: bool = True, trains: bool = False, paired: bool = False
+        self, *, supervised: bool = True, trains: bool = False
     ) -> AbstractContextManager[Lab]:
         self._labs += 1
         folder = self._folder / f"lab-{self._labs}"
-        return open_lab(self._forks, folder, supervised=supervised, trains=trains, paired=paired)
+        return open_lab(self._forks, folder, supervised=supervised, trains=trains)
 
     def summary(self) -> dict[str, object]:
         """Return counts of schedules and faults, and times of recovery."""
@@ -179,7 +173,7 @@ class Campaign:
             counted[str(injection.step.fault)] += 1
         _print_verdict(verdict)
         if verdict.complaints:
-            command = repeat_command(_kind(lab, schedule), schedule.seed, self._faults)
+            command = repeat_command(_kind(schedule), schedule.seed, self._faults)
             print(f"    repeat: {command}", flush=True)
         return not verdict.complaints
 
@@ -192,12 +186,10 @@ def repeat_command(kind: str, seed: int, faults: Sequence[Fault]) -> str:
     return f"python -m verification.chaos {counts} --seed {seed}{only} --no-planted"
 
 
-def _kind(lab: Lab, schedule: Schedule) -> str:
+def _kind(schedule: Schedule) -> str:
     """Return the kind of a schedule, one of `KINDS`."""
     if schedule.experiment in PREDICTIONS:
         return "predictions"
-    if len(lab.aggregators) > 1:
-        return "pairs"
     kinds = {DISTILLATION: "distillations", DRAFTS: "drafts"}
     return kinds.get(schedule.experiment, "schedules")
 

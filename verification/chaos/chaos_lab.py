@@ -25,12 +25,9 @@ LEASE_SECONDS = 3.0
 REAP_SECONDS = 0.5
 DISK_MEBIBYTES = 128
 TRAINER = "trainer"
-AGGREGATORS = ("aggregator", "second")
-"""Names of the aggregators of a lab with two."""
 _MODULES = {
     "supervised": "services.evaluator.supervisor",
     TRAINER: "services.trainer.server",
-    AGGREGATORS[1]: "services.aggregator.server",
 }
 """The modules of processes whose name is not that of their service."""
 SMALL_WAL = {"min_wal_size": "2MB", "max_wal_size": "8MB"}
@@ -42,7 +39,6 @@ _PACE: dict[str, str] = {
     "MODNORM_RECONCILE_SECONDS": "1",
     "MODNORM_CONDUCT_SECONDS": "0.3",
     "MODNORM_RETRY_SECONDS": "2",
-    "MODNORM_WATCH_SECONDS": "0.3",
     "MODNORM_STOP_GRACE": "2",
     "MODNORM_TORCH_THREADS": "1",
     "OMP_NUM_THREADS": "1",
@@ -62,7 +58,6 @@ class Lab:
         proxy: The links between services.
         services: Services by name.
         workers: Names of the evaluators and of the trainer.
-        aggregators: Names of the aggregators; clients use the first one.
         far: The namespace of the evaluator `far`; None without the permission.
         disk: Whether the lab's files are on a small disk.
         state: Folder of the lab's files.
@@ -76,7 +71,6 @@ class Lab:
     proxy: Proxy
     services: dict[str, Service]
     workers: tuple[str, ...]
-    aggregators: tuple[str, ...]
     far: Namespace | None
     disk: bool
     state: Path
@@ -130,7 +124,6 @@ def open_lab(
     *,
     supervised: bool = True,
     trains: bool = False,
-    paired: bool = False,
 ) -> Iterator[Lab]:
     """Run a lab until the context ends.
 
@@ -139,7 +132,6 @@ def open_lab(
         folder: Folder of its files and logs.
         supervised: Whether a third evaluator runs under a supervisor, as on a host with GPUs.
         trains: Whether it has a trainer.
-        paired: Whether it has a second aggregator, which the evaluator `far` uses.
     """
     state = folder / "state"
     with ExitStack() as stack:
@@ -149,8 +141,7 @@ def open_lab(
         database = Database(owned(state / "postgres"), folder / "postgres.log", SMALL_WAL)
         database.create("--wal-segsize=1")
         broker = Broker(owned(state / "redis"), folder / "redis.log")
-        aggregators = AGGREGATORS if paired else AGGREGATORS[:1]
-        plan = _Plan(folder, database, broker, proxy, far, aggregators=aggregators)
+        plan = _Plan(folder, database, broker, proxy, far)
         workers = ("near", *("supervised",) * supervised, "far", *(TRAINER,) * trains)
         services = plan.services(workers)
         lab = Lab(
@@ -160,7 +151,6 @@ def open_lab(
             proxy=proxy,
             services={service.name: service for service in services},
             workers=workers,
-            aggregators=aggregators,
             far=far,
             disk=disk,
             state=state,
@@ -190,26 +180,23 @@ def working_folder(asked: Path | None = None) -> Iterator[Path]:
 class _Plan:
     """Addresses, links and environments of the services of a lab."""
 
-    def __init__(  # noqa: PLR0913 - the parts of a lab
+    def __init__(
         self,
         folder: Path,
         database: Database,
         broker: Broker,
         proxy: Proxy,
         far: Namespace | None,
-        *,
-        aggregators: Sequence[str],
     ) -> None:
         self._folder = folder
         self._database = database
         self._broker = broker
         self._proxy = proxy
         self._far = far
-        self._aggregators = aggregators
         self.clock = folder / "clock"
         set_offset(self.clock, 0.0)
         self.addresses = {
-            name: f"127.0.0.1:{free_port()}" for name in ("calibrator", "sampler", *aggregators)
+            name: f"127.0.0.1:{free_port()}" for name in ("calibrator", "sampler", "aggregator")
         }
 
     def services(self, workers: Sequence[str]) -> list[Service]:
@@ -217,7 +204,7 @@ class _Plan:
         return [
             self._service("calibrator", {}),
             self._service("sampler", {}),
-            *map(self._aggregator, self._aggregators),
+            self._aggregator(),
             *(self._worker(name) for name in workers),
         ]
 
@@ -229,26 +216,25 @@ class _Plan:
         module = _MODULES.get(name, f"services.{name}.server")
         return Service(name, module, {**inherited(), **_PACE, **own, **changes})
 
-    def _aggregator(self, own: str) -> Service:
-        """Return an aggregator; the clock of the first one can be moved."""
+    def _aggregator(self) -> Service:
+        """Return the aggregator, whose clock can be moved."""
         link = self._link
-        database = link(f"{own}-database", self._database.target)
+        database = link("aggregator-database", self._database.target)
         changes = {
             "MODNORM_DATABASE_URL": f"postgresql://{USER}@{database}/postgres",
-            "MODNORM_BROKER_URL": f"redis://{link(f'{own}-broker', self._broker.target)}/0",
+            "MODNORM_BROKER_URL": f"redis://{link('aggregator-broker', self._broker.target)}/0",
         }
         for name in ("calibrator", "sampler"):
-            target = link(f"{own}-{name}", self.addresses[name])
+            target = link(f"aggregator-{name}", self.addresses[name])
             changes[f"MODNORM_{name.upper()}_TARGET"] = target
-        service = self._service(own, changes)
-        service.clock = self.clock if own == AGGREGATORS[0] else None
+        service = self._service("aggregator", changes)
+        service.clock = self.clock
         return service
 
     def _worker(self, name: str) -> Service:
         outside = self._far is not None and name == "far"
         host = self._far.here if self._far is not None and outside else "127.0.0.1"
-        served = self.addresses[self._aggregators[-1 if name == "far" else 0]]
-        aggregator = self._link(f"{name}-aggregator", served, host)
+        aggregator = self._link(f"{name}-aggregator", self.addresses["aggregator"], host)
         broker = self._link(f"{name}-broker", self._broker.target, host)
         own = {
             "MODNORM_BIND_ADDRESS": "127.0.0.1:0",

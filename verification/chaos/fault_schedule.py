@@ -31,7 +31,7 @@ class Fault(StrEnum):
     UPDATE_AGGREGATOR = "update_aggregator"
 
 
-_NOT_IN_SEARCHES = {Fault.KILL_TRAINER, Fault.LEAVE_CLIENT, Fault.UPDATE_AGGREGATOR}
+_NOT_IN_SEARCHES = {Fault.KILL_TRAINER, Fault.LEAVE_CLIENT}
 SEARCH_FAULTS = tuple(fault for fault in Fault if fault not in _NOT_IN_SEARCHES)
 """Faults of searches, whose labs have no trainer. A search goes on without its client."""
 DISTILLATION_FAULTS = (
@@ -49,14 +49,7 @@ DISTILLATION_FAULTS = (
     Fault.FILL_DISK,
 )
 """Faults of distillations. The others concern the reports of a single experiment."""
-PAIR_FAULTS = (*SEARCH_FAULTS, Fault.UPDATE_AGGREGATOR)
-"""Faults of searches beside two aggregators."""
-_NOT_IN_PREDICTIONS = {
-    Fault.KILL_TRAINER,
-    Fault.KILL_CALIBRATOR,
-    Fault.KILL_SAMPLER,
-    Fault.UPDATE_AGGREGATOR,
-}
+_NOT_IN_PREDICTIONS = {Fault.KILL_TRAINER, Fault.KILL_CALIBRATOR, Fault.KILL_SAMPLER}
 PREDICTION_FAULTS = tuple(fault for fault in Fault if fault not in _NOT_IN_PREDICTIONS)
 """Faults of predictions, which need neither trainer, calibrator nor sampler."""
 EARLY = frozenset({Fault.KILL_CALIBRATOR, Fault.KILL_SAMPLER, Fault.FILL_DISK})

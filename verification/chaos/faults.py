@@ -76,7 +76,7 @@ def _kill_aggregator(context: FaultContext) -> str | None:
 
     A lock on the table of events blocks that transaction after it has written the job.
     """
-    name, caught, killed = _aggregator(context), False, False
+    caught, killed = False, False
     with (
         suppress(psycopg.Error),
         context.lab.database.connect() as connection,
@@ -86,29 +86,22 @@ def _kill_aggregator(context: FaultContext) -> str | None:
         with suppress(TimeoutError):
             wait_until(lambda: _blocked(context.observer), "a transaction", PATIENCE)
             caught = True
-        context.lab.kill(name)
+        context.lab.kill("aggregator")
         killed = True
     if not killed:  # the database was down
-        context.lab.kill(name)
-    return f"killed the {name} {'in the middle of' if caught else 'outside'} a transaction"
-
-
-def _aggregator(context: FaultContext) -> str:
-    """Return the name of an aggregator, a random one of two."""
-    names = context.lab.aggregators
-    return names[0] if len(names) == 1 else context.source.choice(names)
+        context.lab.kill("aggregator")
+    return f"killed the aggregator {'in the middle of' if caught else 'outside'} a transaction"
 
 
 def _update_aggregator(context: FaultContext) -> str | None:
-    """Let an aggregator end itself and start again, as in a rolling update."""
-    name = _aggregator(context)
-    service = context.lab.services[name]
+    """Let the aggregator end itself and start again, as in an update."""
+    service = context.lab.services["aggregator"]
     if service.process is None:
         return None
     before = service.starts
     service.process.send_signal(signal.SIGTERM)
-    wait_until(lambda: service.starts > before, f"{name} is started again", PATIENCE)
-    return f"ended {name} by SIGTERM"
+    wait_until(lambda: service.starts > before, "the aggregator is started again", PATIENCE)
+    return "ended the aggregator by SIGTERM"
 
 
 def _blocked(observer: Observer) -> bool:
@@ -134,7 +127,7 @@ def _pause_evaluator(context: FaultContext) -> str | None:
 
 
 def _pause_aggregator(context: FaultContext) -> str | None:
-    return _pause(context, _aggregator(context), context.source.uniform(0.5, 1.5 * LEASE_SECONDS))
+    return _pause(context, "aggregator", context.source.uniform(0.5, 1.5 * LEASE_SECONDS))
 
 
 def _pause(context: FaultContext, name: str, seconds: float) -> str:

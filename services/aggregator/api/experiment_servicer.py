@@ -58,7 +58,6 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         conductor: Conductor,
         notifier: Notifier,
         follow_up: Callable[[Change], None],
-        watch_seconds: float,
         tasks: ShieldedTasks,
         on_create: Callable[[evaluation_pb2.Job], None] | None,
     ) -> None:
@@ -69,7 +68,6 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         self._conductor = conductor
         self._notifier = notifier
         self._follow_up = follow_up
-        self._watch_seconds = watch_seconds
         self._tasks = tasks
         self._on_create = on_create
 
@@ -142,7 +140,7 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
                 yield event_message(event)
                 cursor = event.cursor
             if not events and not ended:
-                await self._notifier.wait(request.id, seen, self._watch_seconds)
+                await self._notifier.wait(request.id, seen)
 
     @override
     async def CancelExperiment(

@@ -30,22 +30,19 @@ Responses = AsyncIterator[prediction_pb2.PredictResponse]
 class PredictionServicer(prediction_pb2_grpc.PredictionServiceServicer):
     """Streams predictions while evaluators answer; used in one event loop."""
 
-    def __init__(  # noqa: PLR0913 - wiring
+    def __init__(
         self,
         predictions: PredictionStore,
         experiments: ExperimentStore,
         notifier: Notifier,
         follow_up: Callable[[Change], None],
         tasks: ShieldedTasks,
-        *,
-        watch_seconds: float,
     ) -> None:
         self._predictions = predictions
         self._experiments = experiments
         self._notifier = notifier
         self._follow_up = follow_up
         self._tasks = tasks
-        self._watch_seconds = watch_seconds
         self._streams: Counter[str] = Counter()
         """Open streams by prediction."""
         self._closing = False
@@ -97,7 +94,7 @@ class PredictionServicer(prediction_pb2_grpc.PredictionServiceServicer):
                 _refuse(reading)
             if reading.state is ExperimentState.CANCELLED:  # another client of it has left
                 await self._tasks.run(self._open(asked))
-            await self._notifier.wait(prediction_id, seen, self._watch_seconds)
+            await self._notifier.wait(prediction_id, seen)
 
     async def _open(self, asked: AskedQuestions) -> str:
         """Store or resume a prediction and publish its jobs; return its id."""

@@ -1,4 +1,4 @@
-"""Notification of an experiment's watchers within one process."""
+"""Notification of an experiment's watchers ."""
 
 import asyncio
 from collections import defaultdict
@@ -8,12 +8,12 @@ from services.common.bounded_dict import BoundedDict
 KEPT = 10_000
 """Most experiments whose last change is stored; older changes were read long ago."""
 
+LONGEST_SECONDS = 10.0
+"""Longest wait: a distillation ends its children without telling their watchers."""
+
 
 class Notifier:
-    """Numbers the changes of experiments and wakes waiters; used in one event loop.
-
-    It does not see changes by another aggregator on the same database, so waiters have a timeout.
-    """
+    """Numbers the changes of experiments and wakes waiters; used in one event loop."""
 
     def __init__(self) -> None:
         self._changes = 0
@@ -33,14 +33,14 @@ class Notifier:
             if not waiter.done():
                 waiter.set_result(None)
 
-    async def wait(self, experiment_id: str, seen: int, seconds: float) -> None:
-        """Return at the next change after number `seen`, or after the timeout in seconds."""
+    async def wait(self, experiment_id: str, seen: int) -> None:
+        """Return at the next change after number `seen`, or after `LONGEST_SECONDS`."""
         if self._last.get(experiment_id, 0) > seen:
             return
         waiter = asyncio.get_running_loop().create_future()
         self._waiting[experiment_id].add(waiter)
         try:
-            await asyncio.wait([waiter], timeout=seconds)
+            await asyncio.wait([waiter], timeout=LONGEST_SECONDS)
         finally:
             self._forget(experiment_id, waiter)
 

@@ -5,9 +5,6 @@ computes them again. Only committed scores enter: claims read them and write onl
 add their scores after their transaction.
 """
 
-import math
-import time
-from dataclasses import dataclass
 from itertools import takewhile
 from threading import Lock
 
@@ -24,8 +21,6 @@ from services.common.bounded_dict import BoundedDict
 
 KEPT = 64
 """Experiments in each cache."""
-REFRESH_SECONDS = 30.0
-"""Age of a cached threshold at which the scores of other aggregators are read."""
 
 
 def _stops_early(experiment: Experiment) -> bool:
@@ -33,44 +28,32 @@ def _stops_early(experiment: Experiment) -> bool:
     return experiment.spec.population.statistics == "experts"
 
 
-@dataclass(slots=True)
-class _CachedThresholds:
-    thresholds: Thresholds
-    time: float
-
-
 class EarlyStopCache:
     """Thresholds and settled rows of recently used experiments; used by several threads."""
 
     def __init__(self) -> None:
-        self._thresholds: BoundedDict[str, _CachedThresholds] = BoundedDict(KEPT)
+        self._thresholds: BoundedDict[str, Thresholds] = BoundedDict(KEPT)
         self._votes: BoundedDict[str, SettledVotes] = BoundedDict(KEPT)
         self._lock = Lock()
 
     def threshold(
-        self, session: Session, experiment: Experiment, candidate: int, *, fresh: bool = False
+        self, session: Session, experiment: Experiment, candidate: int
     ) -> Threshold | None:
         """Return the threshold of a candidate; None if all its rows are scored.
 
-        The transaction has stored no score of the experiment. With `fresh` the stored scores are
-        read even if the cache is recent.
+        The transaction has stored no score of the experiment.
         """
         if candidate == BASE_INDEX or not _stops_early(experiment):
             return None
         with self._lock:
-            now = time.monotonic()
-            cached = self._thresholds.get(experiment.id)
-            cached = cached or _CachedThresholds(_thresholds_of(experiment), -math.inf)
+            cached = self._thresholds.get(experiment.id) or _stored(session, experiment)
             self._thresholds[experiment.id] = cached
-            if fresh or now - cached.time > REFRESH_SECONDS:
-                cached.time = now
-                _add_stored_scores(session, experiment, cached.thresholds)
-            return cached.thresholds.of(candidate)
+            return cached.of(candidate)
 
     def cached_threshold(self, experiment_id: str, candidate: int) -> Threshold | None:
         """Return the cached threshold of a candidate; never waits."""
         cached = self._thresholds.get(experiment_id)
-        return cached.thresholds.of(candidate) if cached else None
+        return cached.of(candidate) if cached else None
 
     def scored(self, job: Job) -> None:
         """Add the committed score of a finished job."""
@@ -78,7 +61,7 @@ class EarlyStopCache:
             return
         with self._lock:
             if cached := self._thresholds.get(job.experiment_id):
-                cached.thresholds.add(job.candidate, job.metric)
+                cached.add(job.candidate, job.metric)
 
     def forget(self, experiment_id: str) -> None:
         """Remove an experiment that has ended: votes on many rows take much memory."""
@@ -131,15 +114,11 @@ class EarlyStopCache:
             return votes.skippable(expert)
 
 
-def _thresholds_of(experiment: Experiment) -> Thresholds:
-    population = experiment.spec.population
-    return Thresholds(population.reported_prefixes, population.ensemble_sizes[-1])
-
-
-def _add_stored_scores(session: Session, experiment: Experiment, thresholds: Thresholds) -> None:
-    """Add the best stored scores of every prefix, which determine its threshold."""
+def _stored(session: Session, experiment: Experiment) -> Thresholds:
+    """Return the thresholds of the stored scores: the best ones of every prefix."""
     population = experiment.spec.population
     size = population.ensemble_sizes[-1]
+    thresholds = Thresholds(population.reported_prefixes, size)
     for prefix in population.reported_prefixes:
         scores = _scores(experiment, prefix)
         best = session.execute(scores.order_by(col(Job.metric).desc()).limit(size)).all()
@@ -149,6 +128,7 @@ def _add_stored_scores(session: Session, experiment: Experiment, thresholds: Thr
         for candidate, score in (*best, *session.execute(tied)):
             if score is not None:
                 thresholds.add(candidate, score)
+    return thresholds
 
 
 def _scores(experiment: Experiment, prefix: int) -> Select[int, float | None]:

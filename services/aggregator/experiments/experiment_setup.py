@@ -105,8 +105,7 @@ class SetupSteps:
 
     async def _distil(self, experiment_id: str) -> bool:
         change = await asyncio.to_thread(self._distillations.advance, experiment_id)
-        if change is not None:
-            self._follow_up(change)
+        self._follow_up(change or Change(experiment_id))
         return change is not None
 
     async def _leave_pending(self, experiment: Experiment) -> None:
@@ -290,7 +289,7 @@ class Conductor:
             attempt += 1
 
     def _pause(self, attempt: int) -> float:
-        """Return a growing pause in seconds, randomised so that aggregators do not synchronise."""
+        """Return a growing pause in seconds, randomised so that experiments do not synchronise."""
         longest = min(FIRST_PAUSE * 2.0 ** min(attempt, 20), self._retry_seconds)
         return longest * random.uniform(0.5, 1.0)
 

@@ -234,7 +234,7 @@ class ExperimentStore:
         `scale_maps` are those of the method and of the base.
 
         Returns:
-            The change with the new pending jobs; None if another aggregator stored them before.
+            The change with the new pending jobs; None if the experiment has ended.
         """
         with self._database.write() as session:
             experiment = lock_experiment(session, experiment_id)

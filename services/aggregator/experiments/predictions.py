@@ -116,7 +116,7 @@ class PredictionStore:
             old = session.exec(query).all()
         for prediction_id in old:
             with self._database.write() as session:
-                # Another aggregator may have removed it.
+                # `remove_old` may have removed it.
                 experiment = session.get(Experiment, prediction_id, with_for_update=True)
                 end_time = experiment.end_time if experiment else None
                 if end_time is not None and end_time < limit:

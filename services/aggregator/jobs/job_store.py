@@ -51,8 +51,8 @@ class JobStore:
         database: The database.
         lease_seconds: How long a lease lasts without a heartbeat.
         clock: Returns the time of events, in seconds since the epoch.
-        lease_clock: Returns the time that leases are judged by, in the same unit. Aggregators of
-            one database must agree on it, so it is the database's.
+        lease_clock: Returns the time that leases are judged by, in the same unit: the database's,
+            so that a clock that jumps ends no lease.
     """
 
     def __init__(

@@ -126,10 +126,9 @@ class ReportChecks:
             raise InvalidInputError("this job may not be stopped early", field="header.stopped")
         _check_rows(report.answers, rows, range(rows))
         interval = score_interval([answer.reward for answer in report.answers], rows, bounds)
-        for fresh in (False, True):
-            threshold = self._early_stop.threshold(session, experiment, job.candidate, fresh=fresh)
-            if threshold is not None and threshold.excludes(interval.upper, job.candidate):
-                return interval
+        threshold = self._early_stop.threshold(session, experiment, job.candidate)
+        if threshold is not None and threshold.excludes(interval.upper, job.candidate):
+            return interval
         raise InvalidInputError(
             f"candidate {job.candidate} can still reach {interval.upper:g} and be an expert",
             field="header.stopped",

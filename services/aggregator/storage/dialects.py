@@ -69,7 +69,7 @@ def lock_table(session: Session, table: type[SQLModel]) -> None:
 
 
 def database_time(session: Session) -> float:
-    """Return seconds since the epoch by the one clock that all aggregators of a database share.
+    """Return seconds since the epoch by the database's clock.
 
     This is the clock of Postgres's host. SQLite has only the clock of its process.
     """

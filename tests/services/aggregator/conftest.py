@@ -98,6 +98,12 @@ class Lab:
         async with grpc.aio.insecure_channel(f"127.0.0.1:{self.aggregator.port}") as channel:
             yield Lab(self.aggregator, self.settings, self.app, channel)
 
+    async def die(self):
+        """Leave the database as a killed process does; calls are still answered."""
+        for task in self.aggregator._background:
+            task.cancel()
+        await asyncio.to_thread(self.aggregator._sole.release)
+
     async def create(self, message, request_id="request"):
         request = experiment_pb2.CreateExperimentRequest(request_id=request_id, spec=message)
         return (await self.experiments.CreateExperiment(request, timeout=HANG_SECONDS)).experiment
@@ -365,7 +371,7 @@ def spec():
 
 @pytest.fixture
 def another_aggregator():
-    """Start an aggregator beside the lab's: a function of settings and Celery application."""
+    """Start an aggregator after the lab's: a function of settings and Celery application."""
     return running
 
 
@@ -381,8 +387,7 @@ def start_lab(tmp_path):
                 database_url=database_url,
                 data_roots=(tmp_path,),
                 stop_grace=0.5,
-                reap_seconds=0.1,
-                **{"broker_url": "memory://", "watch_seconds": 0.2, **targets, **changes},
+                **{"broker_url": "memory://", "reap_seconds": 0.1, **targets, **changes},
             )
             async with running(settings) as lab:
                 yield lab

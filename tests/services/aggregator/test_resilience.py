@@ -3,34 +3,61 @@
 import asyncio
 
 import grpc.aio
+import psycopg
 import pytest
 
-from modnorm.errors import UnavailableError
+from modnorm.errors import ConflictError, UnavailableError
 from modnorm.v1 import experiment_pb2
 from modnorm.wire.status import from_rpc_error
+from services.aggregator.storage.sole_process import SoleProcess
 from services.aggregator.storage.tables import Experiment
 from services.common.queue import make_celery, queued
 from verification.labs.waiting import HANG_SECONDS
 
 SELECTING = experiment_pb2.EXPERIMENT_STATE_SELECTING
+NEVER = 3600.0
+ENDED = """
+    SELECT pg_terminate_backend(pid) FROM pg_locks
+    WHERE locktype = 'advisory' AND granted
+      AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+"""
+"""Ends the session of the lock."""
 CANCELLED = experiment_pb2.EXPERIMENT_STATE_CANCELLED
 
 
-async def test_two_aggregators_on_one_database_give_one_result(
-    start_lab, another_aggregator, spec, postgres_url
+async def test_a_second_aggregator_on_one_database_refuses_to_start(
+    start_lab, another_aggregator, spec, database_url, monkeypatch
 ):
-    async with (
-        start_lab(postgres_url) as lab,
-        another_aggregator(lab.settings, lab.app) as other,
-    ):
+    monkeypatch.setattr("services.aggregator.storage.sole_process.WAIT_SECONDS", 0.5)
+    async with start_lab(database_url) as lab:
         created = await lab.create(spec())
-        events = asyncio.create_task(other.finish(created.id))
-        workers = [lab.worker(), other.worker()]
-        async with lab.working(*workers):
-            assert (await lab.finish(created.id)) == await events
-        await other.check_results(await lab.get(created.id))
-        reports = [*workers[0].reports, *workers[1].reports]
-        assert len(reports) == len(set(reports))
+        with pytest.raises(ConflictError, match="another aggregator uses this database"):
+            async with another_aggregator(lab.settings):
+                pass
+        async with lab.working(lab.worker()):
+            await lab.finish(created.id)
+    async with another_aggregator(lab.settings) as heir:
+        assert (await heir.get(created.id)).id == created.id
+
+
+async def test_an_aggregator_takes_its_lock_again_when_postgres_ended_the_session(
+    start_lab, postgres_url, monkeypatch
+):
+    monkeypatch.setattr("services.aggregator.storage.sole_process.WAIT_SECONDS", 0.5)
+    async with start_lab(postgres_url, reap_seconds=NEVER) as lab:
+        first, other = lab.aggregator._sole, SoleProcess(postgres_url)
+        await asyncio.sleep(0.3)  # the first look at the lock is over
+        with psycopg.connect(postgres_url, autocommit=True) as connection:
+            connection.execute(ENDED)
+        await asyncio.to_thread(first.keep)
+        with pytest.raises(ConflictError):
+            await asyncio.to_thread(other.take)
+        with psycopg.connect(postgres_url, autocommit=True) as connection:
+            connection.execute(ENDED)
+        await asyncio.to_thread(other.take)
+        with pytest.raises(ConflictError):
+            await asyncio.to_thread(first.keep)
+        await asyncio.to_thread(other.release)
 
 
 async def test_another_aggregator_continues_after_a_crash(
@@ -45,8 +72,7 @@ async def test_another_aggregator_continues_after_a_crash(
         lost = await worker.claim_next()
         while await asyncio.to_thread(worker.take):
             pass
-        for task in lab.aggregator._background:
-            task.cancel()
+        await lab.die()
         async with another_aggregator(lab.settings) as heir:
             successor = heir.worker()
             async with heir.working(successor):
@@ -63,8 +89,7 @@ async def test_a_worker_keeps_its_job_during_an_outage_of_the_aggregator(
         created = await lab.create(spec())
         await lab.reach(created.id, SELECTING)
         kept, lost = [await lab.worker().claim_next() for _ in range(2)]
-        for task in lab.aggregator._background:
-            task.cancel()
+        await lab.die()
         await asyncio.sleep(2.5)
         # A busy machine needs its time between two heartbeats.
         settings = lab.settings.model_copy(update={"lease_seconds": 5.0})
@@ -121,6 +146,7 @@ async def test_an_embedded_aggregator_releases_all_leases_at_its_start(
         created = await lab.create(spec())
         await lab.reach(created.id, SELECTING)
         job = await lab.worker().claim_next()
+        await lab.die()
         changes = {"release_leases_on_start": release}
         async with another_aggregator(lab.settings.model_copy(update=changes)) as heir:
             again = await heir.worker().claim(job.lease.job_id)

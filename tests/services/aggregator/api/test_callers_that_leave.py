@@ -22,9 +22,10 @@ async def test_an_experiment_starts_even_if_its_caller_disconnects(start_lab, sp
 
 
 async def test_a_cancellation_reaches_watchers_if_its_caller_disconnects(
-    start_lab, spec, make_gone
+    start_lab, spec, make_gone, monkeypatch
 ):
-    async with start_lab(watch_seconds=NEVER) as lab:
+    monkeypatch.setattr("services.aggregator.experiments.change_notifier.LONGEST_SECONDS", NEVER)
+    async with start_lab() as lab:
         created = await lab.create(spec())
         await lab.reach(created.id, SELECTING)
         watching = asyncio.create_task(lab.finish(created.id))

@@ -136,6 +136,7 @@ async def test_a_prediction_survives_a_restart_of_the_aggregator(start_lab, spec
     async with start_lab() as lab:
         experiment = await finished(lab, spec)
         wanted = await expected(lab, experiment)
+        await lab.die()
         ending = AsyncExitStack()
         first = await ending.enter_async_context(running(lab.settings, lab.app))
         stream = aiter(call(first, request_of(experiment)))

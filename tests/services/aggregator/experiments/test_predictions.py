@@ -213,7 +213,7 @@ def test_old_predictions_are_removed(world, ask):
     assert contents(world) == before
 
 
-def test_a_prediction_that_another_aggregator_removes_stops_no_removal(world, ask, monkeypatch):
+def test_a_prediction_that_another_process_removes_stops_no_removal(world, ask, monkeypatch):
     store = world.stores.predictions
     opened = [store.open(ask(size)).experiment_id for size in (1, 2)]
     for one in opened:

@@ -1,0 +1,106 @@
+"""The lock by which one aggregator uses a database as long as its process lives."""
+
+import logging
+import time
+
+from filelock import FileLock, Timeout
+from sqlalchemy import Connection, text
+from sqlalchemy.exc import DBAPIError
+
+from modnorm.errors import ConflictError
+from services.aggregator.storage.database_errors import outages
+from services.aggregator.storage.dialects import open_engine, parse_url
+
+WAIT_SECONDS = 5.0
+"""Longest wait for a predecessor that is just ending."""
+_PAUSE_SECONDS = 0.2
+_KEY = 0x6D6F646E6F726E
+"""Key of Postgres's advisory lock."""
+_REMEDY = "start the database, or correct MODNORM_DATABASE_URL"
+
+logger = logging.getLogger(__name__)
+
+
+class SoleProcess:
+    """Keeps other aggregators from a database: they would miss each other's changes.
+
+    On Postgres a session of its own holds an advisory lock, which ends with the process. On SQLite
+    the file `DATABASE.lock` is locked.
+
+    Args:
+        url: The database, as `Database` takes it.
+
+    Raises:
+        InvalidInputError: the URL names neither SQLite nor Postgres.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._url = parse_url(url)
+        self._engine = open_engine(self._url, WAIT_SECONDS)
+        self._session: Connection | None = None
+        self._file = FileLock(f"{self._url.database}.lock", thread_local=False)
+        self._is_sqlite = self._url.get_backend_name() == "sqlite"
+
+    def take(self) -> None:
+        """Take the lock.
+
+        Raises:
+            ConflictError: another aggregator uses the database.
+            UnavailableError: the database cannot be reached.
+        """
+        deadline = time.monotonic() + WAIT_SECONDS
+        while not self._try():
+            if time.monotonic() > deadline:
+                self._engine.dispose()
+                raise ConflictError(
+                    "another aggregator uses this database",
+                    field="MODNORM_DATABASE_URL",
+                    remedy="stop it first: a database has one aggregator",
+                )
+            time.sleep(_PAUSE_SECONDS)
+
+    def keep(self) -> None:
+        """Take the lock again if its session has ended, for example with a restart of Postgres.
+
+        Raises:
+            ConflictError: another aggregator has taken it meanwhile.
+            UnavailableError: the database cannot be reached.
+        """
+        if self._is_sqlite:
+            return
+        try:
+            if self._session is not None:
+                self._session.execute(text("SELECT 1"))
+                return
+        except DBAPIError:
+            logger.warning("the session of the aggregator's lock has ended")
+            self._end_session()
+        self.take()
+
+    def release(self) -> None:
+        """Let another aggregator use the database."""
+        self._end_session()
+        self._engine.dispose()
+        self._file.release()
+
+    def _end_session(self) -> None:
+        if self._session is not None:
+            self._session.invalidate()  # a pool would keep it open
+            self._session.close()
+            self._session = None
+
+    def _try(self) -> bool:
+        if self._is_sqlite:
+            try:
+                self._file.acquire(blocking=False)
+            except Timeout:
+                return False
+            return True
+        with outages(self._url, None, _REMEDY):
+            session = self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")
+            is_taken = session.scalar(text("SELECT pg_try_advisory_lock(:key)"), {"key": _KEY})
+        if not is_taken:
+            session.close()
+            return False
+        self._session = session
+        return True
