@@ -72,6 +72,10 @@ _BY_HEADING: Mapping[str, Mapping[str, tuple[str, str]]] = {
             "rescore:rescore",
             "Judge the stored completions of a finished run by another scorer, without a model.",
         ),
+        "track": (
+            "track:track",
+            "Log finished runs to an experiment tracker: specs, held-out figures, files.",
+        ),
         "predict": ("predict:predict", "Answer new questions by the vote of an ensemble."),
         "serve": ("serve:serve", "Serve an ensemble to OpenAI clients."),
         "export": (

@@ -13,7 +13,6 @@ from modnorm.client.client import Client
 from modnorm.client.embedded import embedded_client
 from modnorm.client.resumption import resume_or_submit
 from modnorm.client.rundir import state_directory
-from modnorm.client.tracking import Tracking
 from modnorm.client.watch import watch_messages
 from modnorm.errors import CancelledError, EvaluationError, UnavailableError
 from modnorm.process_output import LAB_LOG
@@ -34,19 +33,18 @@ def lab_here(home: Path, *, quiet: bool) -> Iterator[Client]:
         yield client
 
 
-def follow_to_end(  # noqa: PLR0913 - most have defaults
+def follow_to_end(
     client: Client,
     experiment: experiments.Experiment,
     *,
     quiet: bool,
     title: str | None = None,
     go_on: str = SUBMIT_AGAIN,
-    tracking: Tracking | None = None,
 ) -> experiments.Experiment:
     """Show the progress of an experiment until it ends, and return its final state.
 
     The display shows `title` if the spec has no name, else the id. `go_on` states how to continue
-    a failed experiment once its cause is fixed. `tracking` logs the progress too.
+    a failed experiment once its cause is fixed.
 
     Raises:
         EvaluationError: it failed; the message is its reason.
@@ -54,24 +52,21 @@ def follow_to_end(  # noqa: PLR0913 - most have defaults
     """
     shown = on_one_line(experiment.spec.name) or title or experiment.id
     sizes = experiment.spec.population.ensemble_sizes
-    tracking = tracking or Tracking()
-    tracking.begin(experiment, shown)
     with display(stderr(), shown, max(sizes, default=1), quiet=quiet) as screen:
         events = catch_up(watch_messages(client, experiment.id), experiment)
-        follow(events, screen, _base_reward(client, experiment.id), tracking)
+        follow(events, screen, _base_reward(client, experiment.id))
     ended = client.call(get_experiment(experiment.id))
     check_end(ended, go_on)
     return ended
 
 
-def run_experiment(  # noqa: PLR0913 - most have defaults
+def run_experiment(
     client: Client,
     spec: ExperimentSpec,
     *,
     quiet: bool,
     title: str | None = None,
     on_accepted: Callable[[], None] = lambda: None,
-    tracking: Tracking | None = None,
 ) -> experiments.Experiment:
     """Submit a spec to a lab on this machine, and follow it to its end.
 
@@ -92,9 +87,7 @@ def run_experiment(  # noqa: PLR0913 - most have defaults
     on_accepted()
     if not quiet:
         show_remarks(client, experiment.id)
-    return follow_to_end(
-        client, experiment, quiet=quiet, title=title, go_on=SAME_COMMAND, tracking=tracking
-    )
+    return follow_to_end(client, experiment, quiet=quiet, title=title, go_on=SAME_COMMAND)
 
 
 def show_remarks(client: Client, experiment_id: str) -> None:

@@ -12,10 +12,8 @@ from modnorm.cli.options import (
     Seed,
     Server,
     SpecFile,
-    Track,
     read_spec,
     seeded,
-    start_tracker_of,
 )
 from modnorm.errors import InvalidInputError, UnreachableError
 
@@ -35,19 +33,14 @@ def submit(  # noqa: PLR0913 - each argument is an option of the command
     wait: Annotated[
         bool, typer.Option("--wait", help="Follow the experiment to its end.")
     ] = False,
-    track: Track = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Submit an experiment to a lab and print its id; with --wait, follow it.
 
     If an experiment of the same spec is running in the lab, prints the id of that one, unless
-    --again or --request-id is used. --track needs --wait.
+    --again or --request-id is used.
     """
-    if track is not None and not wait:
-        raise InvalidInputError(
-            "a tracker logs an experiment while it is followed", field="track", remedy="add --wait"
-        )
     if again and request_id is not None:
         raise InvalidInputError(
             "a request id names one experiment, and --again starts a new one",
@@ -64,7 +57,6 @@ def submit(  # noqa: PLR0913 - each argument is an option of the command
         again=again,
         title=spec_file.stem,
         wait=wait,
-        start_tracker=start_tracker_of(track),
         quiet=quiet,
         as_json=as_json,
     )
@@ -74,19 +66,13 @@ def watch(
     experiment_id: ExperimentId,
     *,
     server: Server = None,
-    track: Track = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Follow an experiment to its end. With --json: one event a line."""
-    if track is not None and as_json:
-        raise InvalidInputError("use one of --track and --json", field="track")
     from modnorm.cli.lab_work import watch_experiment
 
-    start_tracker = start_tracker_of(track)
-    watch_experiment(
-        _id(experiment_id), server, start_tracker=start_tracker, quiet=quiet, as_json=as_json
-    )
+    watch_experiment(_id(experiment_id), server, quiet=quiet, as_json=as_json)
 
 
 def show(

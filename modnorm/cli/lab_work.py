@@ -5,7 +5,7 @@ from pathlib import Path
 
 import typer
 
-from modnorm.cli.console import as_dict, emit_json, say, stdout, warn
+from modnorm.cli.console import as_dict, emit_json, say, stdout
 from modnorm.cli.experiment import check_end, follow_to_end, show_remarks
 from modnorm.cli.interruption import interruptible
 from modnorm.cli.lab_output import experiments_table, show_experiment
@@ -21,10 +21,8 @@ from modnorm.client.client import Client
 from modnorm.client.finished import check_succeeded
 from modnorm.client.resumption import join_or_submit
 from modnorm.client.rundir import RunDirectory, hold
-from modnorm.client.tracking import open_tracking
 from modnorm.client.watch import watch_messages
 from modnorm.spec import ExperimentSpec
-from modnorm.tracking.registry import StartTracker
 from modnorm.v1 import experiment_pb2 as experiments
 from modnorm.wire.conversions import state_name, stored_spec_from_proto
 
@@ -39,7 +37,6 @@ def submit_spec(  # noqa: PLR0913 - each argument is an option of the command
     again: bool,
     title: str,
     wait: bool,
-    start_tracker: StartTracker | None,
     quiet: bool,
     as_json: bool,
 ) -> None:
@@ -57,7 +54,7 @@ def submit_spec(  # noqa: PLR0913 - each argument is an option of the command
             show_remarks(client, experiment.id)
         if wait:
             with interruptible(f"experiment {experiment.id} continues in the lab"):
-                experiment = _follow(client, experiment, start_tracker, quiet=quiet, title=title)
+                experiment = follow_to_end(client, experiment, quiet=quiet, title=title)
     if wait or as_json:
         show_experiment(experiment, as_json=as_json)
         return
@@ -75,26 +72,10 @@ def _join(client: Client, spec: ExperimentSpec) -> experiments.Experiment:
     return joined.experiment
 
 
-def _follow(
-    client: Client,
-    experiment: experiments.Experiment,
-    start_tracker: StartTracker | None,
-    *,
-    quiet: bool,
-    title: str | None = None,
-) -> experiments.Experiment:
-    """Follow an experiment to its end, and log it with a tracker if one is given."""
-    with open_tracking(start_tracker, warn) as tracking:
-        ended = follow_to_end(client, experiment, quiet=quiet, title=title, tracking=tracking)
-        tracking.finish_from_lab(client, ended)
-    return ended
-
-
 def watch_experiment(
     experiment_id: str,
     server: str | None,
     *,
-    start_tracker: StartTracker | None,
     quiet: bool,
     as_json: bool,
 ) -> None:
@@ -105,9 +86,7 @@ def watch_experiment(
                 typer.echo(json.dumps(as_dict(event)))
             check_end(client.call(get_experiment(experiment_id)))
             return
-        ended = _follow(
-            client, client.call(get_experiment(experiment_id)), start_tracker, quiet=quiet
-        )
+        ended = follow_to_end(client, client.call(get_experiment(experiment_id)), quiet=quiet)
     show_experiment(ended, as_json=False)
 
 

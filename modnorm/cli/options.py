@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from modnorm.client.client import Client
     from modnorm.client.settings import ClientSettings
     from modnorm.spec import ExperimentSpec
-    from modnorm.tracking.registry import StartTracker
     from modnorm.v1 import experiment_pb2 as experiments
 
 NumberT = TypeVar("NumberT", int, float)
@@ -69,12 +68,6 @@ BaseRevision = Annotated[
 ExperimentId = Annotated[str, typer.Argument(metavar="ID", help="Id of the experiment.")]
 Seed = Annotated[
     int | None, typer.Option("--seed", help="Population seed instead of the one in the spec.")
-]
-Track = Annotated[
-    str | None,
-    typer.Option(
-        "--track", metavar="TRACKER", help="Log to a tracker while it runs: mlflow or wandb."
-    ),
 ]
 SpecFile = Annotated[Path, typer.Argument(metavar="SPEC", help="Experiment spec, YAML.")]
 
@@ -199,18 +192,6 @@ def connect(server: str | None) -> Iterator["Client"]:
                 f"no lab is named, and none answers at {target}",
                 remedy="name one with --server or MODNORM_SERVER; `modnorm run` needs no lab",
             ) from error
-
-
-def start_tracker_of(name: str | None) -> "StartTracker | None":
-    """Return the function that makes the tracker of --track; None without the option.
-
-    Raises:
-        InvalidInputError: there is no such tracker.
-        PreconditionError: its extra is not installed, or it needs a login.
-    """
-    from modnorm.tracking.registry import load_tracker
-
-    return None if name is None else load_tracker(name)
 
 
 def lab_of(run: str, server: str | None) -> str | None:

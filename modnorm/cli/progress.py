@@ -3,7 +3,7 @@
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import Protocol, Self
+from typing import Self
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -24,13 +24,6 @@ _LINE_SECONDS = 5.0
 """Least time between plain lines of one phase."""
 _LEAST_SECONDS = 0.05
 """Least time of a phase whose seconds are shown at its end."""
-
-
-class EventObserver(Protocol):
-    """An observer of every event."""
-
-    def show(self, event: Event, base: float | None) -> None:
-        """Show the state after an event."""
 
 
 class Display:
@@ -57,9 +50,8 @@ def display(console: Console, title: str, ensemble_size: int, *, quiet: bool) ->
 
 def follow(
     events: Iterable[Event],
-    screen: EventObserver,
+    screen: Display,
     base_reward: Callable[[], float | None],
-    *others: EventObserver,
 ) -> None:
     """Show events until there are no more.
 
@@ -69,8 +61,7 @@ def follow(
     for event in events:
         if base is None and event.state in _REWARDED:
             base = base_reward()
-        for observer in (screen, *others):
-            observer.show(event, base)
+        screen.show(event, base)
 
 
 def catch_up(events: Iterable[Event], now: experiments.Experiment) -> Iterator[Event]:

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from modnorm.cli.interruption import interruptible
-from modnorm.cli.options import Json, Quiet, Seed, Track, start_tracker_of
+from modnorm.cli.options import Json, Quiet, Seed
 
 SpecFiles = Annotated[
     list[Path], typer.Argument(metavar="SPEC...", help="Experiment specs, YAML.")
@@ -19,12 +19,11 @@ Out = Annotated[
 ]
 
 
-def run(  # noqa: PLR0913 - each argument is an option of the command
+def run(
     spec_files: SpecFiles,
     *,
     out: Out = None,
     seed: Seed = None,
-    track: Track = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -39,11 +38,10 @@ def run(  # noqa: PLR0913 - each argument is an option of the command
     from modnorm.client.rundir import hold
 
     home = out or Path("runs") / spec_files[0].stem
-    start_tracker = start_tracker_of(track)
     runs = plan_runs(spec_files, home, seed)
     refused = check_runs(runs)
     with interruptible("stopped; the same command resumes here"), hold(home):
         from modnorm.cli.run_work import RunOptions, run_all
 
-        options = RunOptions(start_tracker, quiet, as_json)
+        options = RunOptions(quiet, as_json)
         run_all(runs, home, refused=refused, options=options)

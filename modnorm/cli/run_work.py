@@ -4,23 +4,19 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from modnorm.cli.console import emit_json, note, say, warn
+from modnorm.cli.console import emit_json, note, say
 from modnorm.cli.experiment import lab_here, run_experiment
 from modnorm.cli.results import print_results, read_results, write_results
 from modnorm.cli.run_plan import PlannedRun, report_failure
 from modnorm.client.client import Client
 from modnorm.client.rundir import state_directory
-from modnorm.client.tracking import distillation_figures, figures, open_tracking
 from modnorm.errors import EvaluationError, ModnormError, UnavailableError
-from modnorm.tracking.registry import StartTracker
 
 
 @dataclass(frozen=True)
 class RunOptions:
     """Options that all runs share."""
 
-    start_tracker: StartTracker | None
-    """Makes the tracker of each run; None tracks none."""
     quiet: bool
     """Show no progress."""
     as_json: bool
@@ -62,9 +58,7 @@ def run_all(
 
 
 def _with_results(wanted: Sequence[PlannedRun], options: RunOptions) -> list[PlannedRun]:
-    """Print and return the runs whose results are there; none if a tracker is to log them."""
-    if options.start_tracker is not None:
-        return []
+    """Print and return the runs whose results are there."""
     found = [planned for planned in wanted if planned.directory.has_results_of(planned.spec)]
     for planned in found:
         note(
@@ -96,29 +90,17 @@ def _run_each(
 
 
 def _carry_out(client: Client, planned: PlannedRun, options: RunOptions) -> None:
-    with open_tracking(options.start_tracker, warn) as tracking:
-        experiment = run_experiment(
-            client,
-            planned.spec,
-            quiet=options.quiet,
-            title=planned.title,
-            on_accepted=lambda: planned.directory.claim(planned.spec),
-            tracking=tracking,
-        )
-        report = write_results(client, experiment, planned.directory)
-        tracking.finish(_figures_of(planned), planned.directory.path)
+    experiment = run_experiment(
+        client,
+        planned.spec,
+        quiet=options.quiet,
+        title=planned.title,
+        on_accepted=lambda: planned.directory.claim(planned.spec),
+    )
+    report = write_results(client, experiment, planned.directory)
     if not options.as_json:
         _print_results(planned)
     say(f"report: {report}")
-
-
-def _figures_of(planned: PlannedRun) -> Mapping[str, float]:
-    """Return the figures of a finished run for a tracker."""
-    if planned.spec.distillation is None:
-        return figures(read_results(planned.directory))
-    from modnorm.analysis.distillation import load_distillation
-
-    return distillation_figures(load_distillation(planned.directory.path))
 
 
 def _print_results(planned: PlannedRun) -> None:

@@ -948,12 +948,6 @@ class Call(google.protobuf.message.Message):
     REPORT_FIELD_NUMBER: builtins.int
     FAIL_FIELD_NUMBER: builtins.int
     TRAINED_FIELD_NUMBER: builtins.int
-    TRACEPARENT_FIELD_NUMBER: builtins.int
-    TRACESTATE_FIELD_NUMBER: builtins.int
-    traceparent: builtins.str
-    """W3C trace context of the call; empty if the worker does not trace."""
-    tracestate: builtins.str
-    """W3C trace state of the call."""
     @property
     def claim(self) -> Global___ClaimJobRequest:
         """Claims a job."""
@@ -982,12 +976,10 @@ class Call(google.protobuf.message.Message):
         report: Global___WholeReport | None = ...,
         fail: Global___FailJobRequest | None = ...,
         trained: Global___TrainReport | None = ...,
-        traceparent: builtins.str = ...,
-        tracestate: builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["claim", b"claim", "fail", b"fail", "heartbeat", b"heartbeat", "report", b"report", "request", b"request", "trained", b"trained"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["claim", b"claim", "fail", b"fail", "heartbeat", b"heartbeat", "report", b"report", "request", b"request", "traceparent", b"traceparent", "tracestate", b"tracestate", "trained", b"trained"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["claim", b"claim", "fail", b"fail", "heartbeat", b"heartbeat", "report", b"report", "request", b"request", "trained", b"trained"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_request: typing_extensions.TypeAlias = typing.Literal["claim", "heartbeat", "report", "fail", "trained"]
     _WhichOneofArgType_request: typing_extensions.TypeAlias = typing.Literal["request", b"request"]

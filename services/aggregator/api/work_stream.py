@@ -14,7 +14,6 @@ from services.common.error_interceptor import described
 from services.common.logging import naming
 from services.common.metrics import CallMetrics
 from services.common.shielded_tasks import ShieldedTasks
-from services.common.tracing import call_span
 
 SERVICE = "modnorm.v1.JobService"
 MAX_CALLS = 128
@@ -128,8 +127,7 @@ class WorkStreams:
         method, code, start = _METHODS[kind], "OK", time.perf_counter()
         with naming(**_names(call, kind)):
             try:
-                with call_span(SERVICE, method, call):
-                    await self._answer(call, reply, worker)
+                await self._answer(call, reply, worker)
             except Exception as error:  # noqa: BLE001 - every error is the reply to its call
                 code = code_of(error).name if isinstance(error, ModnormError) else "INTERNAL"
                 reply.status = described(error, f"/{SERVICE}/{method}").SerializeToString()

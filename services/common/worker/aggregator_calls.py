@@ -32,7 +32,6 @@ from modnorm.v1 import evaluation_pb2 as messages
 from modnorm.v1.evaluation_pb2_grpc import JobServiceStub
 from modnorm.wire.status import from_rpc_error, from_status
 from services.common.logging import naming
-from services.common.tracing import add_trace_context
 from services.common.worker.shutdown import Shutdown
 from services.common.worker.work_stream_client import WorkStream
 
@@ -161,8 +160,8 @@ class AggregatorCalls:
         return min(CALL_SECONDS, max(LAST_SECONDS, -self._shutdown.overrun))
 
     def _call(self, call: messages.Call, seconds: float) -> messages.Reply:
-        """Make a call over the stream, in the current trace."""
-        (reply,) = self._stream.call([add_trace_context(call)], seconds)
+        """Make a call over the stream."""
+        (reply,) = self._stream.call([call], seconds)
         error = _error_of(reply)
         if error is not None:
             raise error

@@ -9,7 +9,6 @@ from typing import Self
 
 from modnorm.errors import CancelledError, ModnormError, NotFoundError, StaleLeaseError
 from modnorm.v1 import evaluation_pb2 as messages
-from services.common.tracing import add_trace_context
 from services.common.worker.aggregator_calls import AggregatorCalls
 from services.common.worker.shutdown import Shutdown
 
@@ -172,10 +171,8 @@ class HeldLease:
         return True
 
     def make_heartbeat(self) -> messages.Call:
-        """Return a heartbeat with the present progress, in the trace of the job."""
-        call = messages.Call(heartbeat=self._request())
-        # A context can be entered only once.
-        return self._context.copy().run(add_trace_context, call)
+        """Return a heartbeat with the present progress."""
+        return messages.Call(heartbeat=self._request())
 
     def _request(self) -> messages.HeartbeatRequest:
         """Return the lease with the progress of the job."""

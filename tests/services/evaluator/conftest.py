@@ -5,8 +5,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
-from contextvars import ContextVar
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -30,7 +29,6 @@ from modnorm.v1 import evaluation_pb2 as messages
 from modnorm.wire.conversions import descriptor_to_proto
 from modnorm.wire.status import to_status
 from services.common.channels import CHANNEL_OPTIONS
-from services.common.tracing import CallTracer, trace_calls
 from services.common.worker.shutdown import Shutdown
 from services.evaluator.aggregator_client import AggregatorClient
 from services.evaluator.job_runner import JobRunner
@@ -247,25 +245,6 @@ def target(aggregator: Aggregator) -> Iterator[str]:
         server.start()
         yield f"127.0.0.1:{port}"
         server.stop(None).wait()
-
-
-@pytest.fixture
-def traced_calls() -> Iterator[ContextVar[str]]:
-    """Send the value of a context variable as the trace of each call."""
-    trace = ContextVar("trace", default="")
-
-    class Tracer(CallTracer):
-        def inject(self, call: messages.Call) -> None:
-            call.traceparent = trace.get()
-
-        def span(
-            self, service: str, method: str, call: messages.Call
-        ) -> AbstractContextManager[object]:
-            raise NotImplementedError
-
-    trace_calls(Tracer())
-    yield trace
-    trace_calls(None)
 
 
 @pytest.fixture

@@ -164,21 +164,6 @@ def test_a_defect_costs_no_lease(
         until(lambda: aggregator.heartbeats)
 
 
-def test_each_heartbeat_of_a_message_belongs_to_the_work_under_its_lease(
-    client, shutdown, aggregator, traced_calls
-) -> None:
-    heartbeats = Heartbeats(client, 0.02)
-    with ExitStack() as held:
-        for job_id in "ab":
-            traced_calls.set(job_id)
-            one = messages.Lease(job_id=job_id, token=7, seconds=30.0)
-            held.enter_context(CandidateLease(heartbeats, one, shutdown))
-        traced_calls.set("")
-        until(lambda: ["a", "b"] in aggregator.said)
-    calls = [call for message in aggregator.received for call in message.calls]
-    assert all(call.traceparent == call.heartbeat.lease.job_id for call in calls)
-
-
 def test_a_removed_lease_is_not_extended(client, shutdown, aggregator) -> None:
     heartbeats = Heartbeats(client, 0.02)
     short = messages.Lease(job_id="b", token=7, seconds=30.0)

@@ -56,15 +56,6 @@ def test_calls_share_a_stream(client: AggregatorClient, aggregator) -> None:
     assert aggregator.reports["a"].parts == 2
 
 
-def test_each_call_carries_its_trace(client, aggregator, traced_calls) -> None:
-    for trace in ("first", "second"):
-        traced_calls.set(trace)
-        client.claim("a")
-    client.report(lambda: parts(1))
-    traces = [call.traceparent for message in aggregator.received for call in message.calls]
-    assert traces == ["first", "second", "second"]
-
-
 @pytest.mark.parametrize("batches", [0, 1, 2, 5])
 def test_only_reports_of_one_batch_share_it(client, aggregator, batches) -> None:
     client.report(lambda: parts(batches))

@@ -1,0 +1,25 @@
+"""`modnorm track`: a finished run in MLflow or Weights & Biases."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from modnorm.cli.console import say
+
+Directories = Annotated[
+    list[Path], typer.Argument(metavar="DIR...", help="Directories of finished runs.")
+]
+To = Annotated[str, typer.Option("--to", metavar="TRACKER", help="mlflow or wandb.")]
+
+
+def track(directories: Directories, *, to: To) -> None:
+    """Log finished runs to an experiment tracker: specs, held-out figures, files.
+
+    A run that is logged again continues its run in the tracker.
+    """
+    from modnorm.tracking import log_run
+
+    for directory in directories:
+        log_run(directory, to)
+        say(f"logged {directory} to {to}")
