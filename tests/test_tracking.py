@@ -100,7 +100,7 @@ def wandb_records(path):
         parts.append(data[at + 7 : at + 7 + size])
         at += 7 + size
         if kind in {1, 4}:  # a whole record, or its last part
-            yield messages.Record.FromString(b"".join(parts))
+            yield messages.Record.FromString(b"".join(parts))  # type: ignore[attr-defined]
             parts = []
 
 
