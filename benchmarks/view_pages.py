@@ -41,7 +41,7 @@ from services.aggregator.storage.stored_artifacts import StoredText
 from services.aggregator.storage.table_statistics import insert_rows
 from services.aggregator.storage.tables import Experiment, Job
 from services.aggregator.web.lab_catalog import LabCatalog
-from services.aggregator.web.sign_in import SignIn
+from services.aggregator.web.page_access import PageAccess
 from services.aggregator.web.stored_run import PageStores, StoredRun
 from services.common.access.token_gate import TokenGate
 from services.common.settings import ServiceSettings
@@ -63,7 +63,7 @@ def main() -> None:
         directory = Path(folder) / "run"
         _write_directory(stored, experiment_id, directory)
         gate = TokenGate(ServiceSettings())
-        lab = build_app(LabCatalog(stored), admit=lambda app: SignIn(app, gate))
+        lab = build_app(LabCatalog(stored), admit=lambda app: PageAccess(app, gate))
         asyncio.run(_measure("aggregator", lab, f"/runs/{experiment_id}"))
         asyncio.run(_measure("directory", build_app(DirectoryCatalog([directory])), "/runs/run"))
 

@@ -10,8 +10,7 @@
     ├── PreconditionError      the request is correct, but not in this state
     │   └── StaleLeaseError    the lease expired; another worker has the work
     ├── UnavailableError       a dependency is down; try again
-    │   ├── UnreachableError   no server answers at the address
-    │   └── RateLimitedError   too many calls with one token; try again later
+    │   └── UnreachableError   no server answers at the address
     ├── CancelledError         the work was cancelled
     └── EvaluationError        evaluating one candidate failed; never a score
         ├── EngineError        the infrastructure failed; try again, here or elsewhere
@@ -90,26 +89,6 @@ class UnavailableError(ModnormError):
 
 class UnreachableError(UnavailableError):
     """No server answers at the address."""
-
-
-class RateLimitedError(UnavailableError):
-    """There were too many calls with one token.
-
-    Args:
-        message: The fault, in one sentence.
-        wait: Seconds after which a call is accepted again.
-    """
-
-    def __init__(
-        self,
-        message: str,
-        *,
-        wait: float = 1.0,
-        field: str | None = None,
-        remedy: str | None = None,
-    ) -> None:
-        super().__init__(message, field=field, remedy=remedy)
-        self.wait = wait
 
 
 class CancelledError(ModnormError):

@@ -166,9 +166,6 @@ class _Common(TypedDict):
     token: SecretStr
     token_file: None
     accepted_tokens: Path
-    rate_limit: float
-    worker_rate_limit: float
-    stream_limit: int
     tls_ca: None
     tls_cert: None
     tls_key: None
@@ -188,9 +185,6 @@ def _common_settings(state: Path, cache: Path) -> _Common:
         token=SecretStr(token),
         token_file=None,
         accepted_tokens=state / _TOKENS,
-        rate_limit=0.0,
-        worker_rate_limit=0.0,
-        stream_limit=0,
         tls_ca=None,
         tls_cert=None,
         tls_key=None,

@@ -37,10 +37,6 @@ Tenant = Annotated[str, typer.Option(metavar="NAME", help="Tenant whose experime
 Days = Annotated[
     float | None, typer.Option(metavar="DAYS", help="Days until it expires [default: never].")
 ]
-Rate = Annotated[
-    float | None,
-    typer.Option(metavar="CALLS", help="Calls per second [default: the services' own limit]."),
-]
 
 
 @app.command("create", cls=HelpedCommand)
@@ -51,13 +47,12 @@ def create(  # noqa: PLR0913 - each argument is an option of the command
     roles: Roles,
     tenant: Tenant = DEFAULT_TENANT,
     days: Days = None,
-    rate: Rate = None,
     as_json: Json = False,
 ) -> None:
     """Make a token and print it once; the file keeps only its hash."""
     from modnorm.wire.tokens import add_token, make_token
 
-    text, kept = make_token(name, roles, tenant=tenant, expires=_in(days), rate=rate)
+    text, kept = make_token(name, roles, tenant=tenant, expires=_in(days))
     add_token(file, kept)
     if as_json:
         emit_json({"token": text, **_entry(kept)})

@@ -6,11 +6,10 @@ from operator import methodcaller
 from typing import Self
 
 import grpc
-from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_before_delay
 
 from modnorm.arguments import require_seconds, require_type
 from modnorm.client.calls import SERVICE, Call, ItemT, Page, ResultT
-from modnorm.errors import InvalidInputError, RateLimitedError
+from modnorm.errors import InvalidInputError
 from modnorm.wire.addresses import is_target
 from modnorm.wire.channel import Credentials, channel_options, closed_connection, open_channel
 from modnorm.wire.connection import ConnectionSettings
@@ -65,15 +64,11 @@ class Connection:
         self._channel.close()
 
     def call(self, call: Call[ResultT]) -> ResultT:
-        """Make a call; repeat it after the pause of a rate limit, if the deadline allows."""
+        """Make a call; the channel repeats it while the server is unavailable."""
         method = self._channel.unary_unary(call.path, _SERIALIZE, call.read)
-
-        def attempt() -> ResultT:
-            with self._faults(call):
-                result: ResultT = method(call.request, timeout=self._seconds(call))
-                return result
-
-        return _admitted(attempt, self._seconds(call))
+        with self._faults(call):
+            result: ResultT = method(call.request, timeout=self._seconds(call))
+            return result
 
     def stream(self, call: Call[ResultT], seconds: float | None = None) -> Iterator[ResultT]:
         """Yield the responses of a call; they end after `seconds` at the latest."""
@@ -87,12 +82,8 @@ class Connection:
 
     def read(self, call: Call[bytes]) -> bytes:
         """Return the chunks of a stream together."""
-
-        def attempt() -> bytes:
-            chunks = self.stream(call)
-            return b"".join(chunks)
-
-        return _admitted(attempt, self._seconds(call))
+        chunks: Iterator[bytes] = self.stream(call)
+        return b"".join(chunks)
 
     def pages(self, page: Callable[[str], Call[Page[ItemT]]]) -> Iterator[ItemT]:
         """Yield the items of all pages, one call at a time."""
@@ -118,17 +109,6 @@ class Connection:
             raise from_rpc_error(error, late=call.late) from error
 
 
-def _admitted(attempt: Callable[[], ResultT], seconds: float) -> ResultT:
-    """Make attempts until no rate limit refuses one, or its pause would exceed the deadline."""
-    retrying = Retrying(
-        retry=retry_if_exception_type(RateLimitedError),
-        wait=_limit_pause,
-        stop=stop_before_delay(seconds),
-        reraise=True,
-    )
-    return retrying(attempt)
-
-
 def _require_address(target: str) -> None:
     """Refuse a target that gRPC would try in vain until the deadline."""
     if isinstance(target, str) and is_target(target):
@@ -138,9 +118,3 @@ def _require_address(target: str) -> None:
         field="server",
         remedy="give HOST:PORT, for example aggregator.example:50051",
     )
-
-
-def _limit_pause(state: RetryCallState) -> float:
-    """Return the pause that a rate limit asked for."""
-    error = state.outcome.exception() if state.outcome else None
-    return error.wait if isinstance(error, RateLimitedError) else 0.0

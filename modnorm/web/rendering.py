@@ -10,7 +10,7 @@ from modnorm.analysis.uncertainty import accuracy_interval
 
 FOLDER = Path(__file__).parent
 CALLER = "modnorm.caller"
-"""Key of the ASGI scope: name of the token that a reader signed in with."""
+"""Key of the ASGI scope: name of the reader's token."""
 
 _templates = page_environment(FOLDER / "templates")
 

@@ -28,7 +28,6 @@ CODES: dict[type[errors.ModnormError], grpc.StatusCode] = {
     errors.PreconditionError: grpc.StatusCode.FAILED_PRECONDITION,
     errors.UnauthenticatedError: grpc.StatusCode.UNAUTHENTICATED,
     errors.ForbiddenError: grpc.StatusCode.PERMISSION_DENIED,
-    errors.RateLimitedError: grpc.StatusCode.RESOURCE_EXHAUSTED,
     errors.UnavailableError: grpc.StatusCode.UNAVAILABLE,
     errors.CancelledError: grpc.StatusCode.CANCELLED,
     errors.ModnormError: grpc.StatusCode.INTERNAL,
@@ -99,10 +98,6 @@ def to_status(error: errors.ModnormError) -> status_pb2.Status:
             field=error.field, description=error.message
         )
         status.details.add().Pack(error_details_pb2.BadRequest(field_violations=[violation]))
-    if isinstance(error, errors.RateLimitedError):
-        retry = error_details_pb2.RetryInfo()
-        retry.retry_delay.FromNanoseconds(round(error.wait * 1e9))
-        status.details.add().Pack(retry)
     return status
 
 
@@ -135,18 +130,12 @@ def from_status(status: status_pb2.Status) -> errors.ModnormError:
     remedy: str | None = None
     field: str | None = None
     info, bad = error_details_pb2.ErrorInfo(), error_details_pb2.BadRequest()
-    retry = error_details_pb2.RetryInfo()
     for detail in status.details:
         if detail.Unpack(info):
             kind = _BY_NAME.get(info.reason, errors.ModnormError)
             remedy = info.metadata["remedy"] or None
         elif detail.Unpack(bad) and bad.field_violations:
             field = bad.field_violations[0].field
-        else:
-            detail.Unpack(retry)
-    if kind is errors.RateLimitedError:
-        wait = retry.retry_delay.ToNanoseconds() / 1e9
-        return errors.RateLimitedError(status.message, wait=wait, field=field, remedy=remedy)
     return kind(status.message, field=field, remedy=remedy)
 
 

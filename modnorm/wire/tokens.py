@@ -65,8 +65,6 @@ class AcceptedToken(BaseModel):
     created: AwareDatetime
     expires: AwareDatetime | None = None
     revoked: bool = False
-    rate: Annotated[float, Field(gt=0)] | None = None
-    """Calls a second; the service's own limit when absent."""
 
 
 class TokenTable(BaseModel):
@@ -117,7 +115,6 @@ def make_token(
     *,
     tenant: str = DEFAULT_TENANT,
     expires: datetime | None = None,
-    rate: float | None = None,
 ) -> tuple[str, AcceptedToken]:
     """Return a new token, and its entry in the file of services.
 
@@ -126,7 +123,6 @@ def make_token(
         roles: What it may be used for; at least one.
         tenant: Whose experiments it is for, spelled like a name.
         expires: Time from which it is refused.
-        rate: Largest number of calls per second.
 
     Raises:
         InvalidInputError: names the field at fault.
@@ -140,7 +136,6 @@ def make_token(
             tenant=tenant,
             created=datetime.now(UTC).replace(microsecond=0),
             expires=expires,
-            rate=rate,
         )
     except ValidationError as error:
         fault = error.errors(include_url=False)[0]

@@ -6,25 +6,18 @@ of time series does not grow with experiments, jobs or workers.
 
 from __future__ import annotations
 
-import asyncio
-import time
 from contextlib import contextmanager
 from functools import cache
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING
 
 import grpc
-import grpc.aio
 from prometheus_client import CollectorRegistry, Counter, Histogram, start_http_server
 
 from modnorm.errors import UnavailableError
 from modnorm.wire.addresses import split_address
-from services.common.interceptor import Interceptor, surrounded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-
-RequestT = TypeVar("RequestT")
-ResponseT = TypeVar("ResponseT")
 
 CALL_BUCKETS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
 WORK_BUCKETS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0)
@@ -63,8 +56,8 @@ def exposed(address: str, registry: CollectorRegistry) -> Iterator[int]:
         server.server_close()
 
 
-class CallMetrics(Interceptor):
-    """Counts and times the calls of a server; the first interceptor, to see the end of each call.
+class CallMetrics:
+    """Counts and times the calls of a server.
 
     Unknown methods are not counted, since callers choose their names.
     """
@@ -86,43 +79,13 @@ class CallMetrics(Interceptor):
         # Stored, since the lookup of a time series by labels costs more than its update.
         self._calls_of = cache(self._calls.labels)
         self._seconds_of = cache(self._seconds.labels)
-        super().__init__(self._timed)
 
     def ended(self, service: str, method: str, code: str, seconds: float) -> None:
         """Count an ended call; calls on a stream are counted under their own methods."""
         self._seconds_of(service, method).observe(seconds)
         self._calls_of(service, method, code).inc()
 
-    def _timed(
-        self, handler: grpc.RpcMethodHandler[RequestT, ResponseT], full_name: str
-    ) -> grpc.RpcMethodHandler[RequestT, ResponseT]:
-        _, service, method = full_name.split("/", 2)
 
-        @contextmanager
-        def enter(request: RequestT, context: object) -> Iterator[RequestT]:
-            with self._measured(service, method, context):
-                yield request
-
-        return surrounded(handler, enter)
-
-    @contextmanager
-    def _measured(self, service: str, method: str, context: object) -> Iterator[None]:
-        start, code = time.perf_counter(), "OK"
-        try:
-            yield
-        except (asyncio.CancelledError, GeneratorExit):
-            code = "CANCELLED"
-            raise
-        except BaseException:
-            code = _code(context)
-            raise
-        finally:
-            self.ended(service, method, code, time.perf_counter() - start)
-
-
-def _code(context: object) -> str:
+def code_name(code: grpc.StatusCode | int | None) -> str:
     """Return the name of the status that a call was aborted with."""
-    code = cast("grpc.aio.ServicerContext[object, object]", context).code()
-    if isinstance(code, grpc.StatusCode):
-        return code.name
-    return _CODES.get(code or 0, "UNKNOWN")
+    return code.name if isinstance(code, grpc.StatusCode) else _CODES.get(code or 0, "UNKNOWN")

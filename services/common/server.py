@@ -10,10 +10,10 @@ from prometheus_client import CollectorRegistry
 
 from modnorm.errors import UnavailableError
 from modnorm.wire.channel import KEEPALIVE_SECONDS
-from services.common.access import AccessInterceptor, open_port
-from services.common.call_names import CallNames
+from services.common.access import open_port
+from services.common.access.token_gate import TokenGate
+from services.common.call_interceptor import CallInterceptor
 from services.common.channels import FLOW, MESSAGE_BYTES
-from services.common.error_interceptor import ErrorInterceptor
 from services.common.metrics import CallMetrics
 from services.common.settings import ServiceSettings
 
@@ -83,7 +83,7 @@ async def start_server(
         address: HOST:PORT; port 0 takes a free one.
         register: Adds the servicers.
         registry: Registry for the metrics of its calls; by default there are none.
-        settings: Tokens, rates and certificates; by default those of the environment.
+        settings: Tokens and certificates; by default those of the environment.
         measured: Metrics of its calls if servicers also use them; by default new ones in the
             registry.
 
@@ -94,10 +94,8 @@ async def start_server(
     """
     settings = settings or ServiceSettings()
     measured = measured or CallMetrics(registry or CollectorRegistry())
-    access = AccessInterceptor(settings)
-    server = grpc.aio.server(
-        interceptors=(measured, ErrorInterceptor(), access, CallNames()), options=_OPTIONS
-    )
+    interceptor = CallInterceptor(TokenGate(settings), measured)
+    server = grpc.aio.server(interceptors=(interceptor,), options=_OPTIONS)
     services = tuple(register(server))
     health_servicer = health.aio.HealthServicer()  # type: ignore[attr-defined]  # not in its stubs
     health_pb2_grpc.add_HealthServicer_to_server(health_servicer, server)

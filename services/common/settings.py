@@ -47,13 +47,6 @@ class ServiceSettings(ConnectionSettings):
     """Require no tokens even on addresses other than loopback."""
     tls_client_certificates: bool = False
     """Refuse callers without a certificate of `tls_ca` (mutual TLS)."""
-    rate_limit: float = Field(default=100.0, ge=0)
-    """Calls per second under one token of a person; 0 for no limit."""
-    worker_rate_limit: float = Field(default=10_000.0, ge=0)
-    """Calls per second under one token of workers or services; 0 for no limit."""
-    stream_limit: int = Field(default=10_000, ge=0)
-    """Open streams of one token: each worker and each watcher has one. 0 for no
-    limit."""
     stop_grace: float = Field(default=10.0, ge=0)
     """Seconds that present calls have to finish when the service stops."""
     model_roots: Roots = ()

@@ -96,25 +96,6 @@ def test_an_unavailable_server_is_asked_again(client, stored):
     assert asked == ["e1"] * 3
 
 
-def test_a_call_waits_as_long_as_a_rate_limit_says(client, stored):
-    asked: list[float] = []
-
-    def answer(request, context):
-        asked.append(time.monotonic())
-        if len(asked) == 1:
-            refuse(context, errors.RateLimitedError("too many calls", wait=0.1))
-        if request.id == "never":
-            refuse(context, errors.RateLimitedError("too many calls", wait=2 * SECONDS))
-        return experiments.GetExperimentResponse(experiment=stored())
-
-    connected = client(GetExperiment=answer)
-    assert connected.get("e1").id == "e1"
-    assert len(asked) == 2
-    with pytest.raises(errors.RateLimitedError):
-        connected.get("never")
-    assert len(asked) == 3
-
-
 def test_a_server_that_is_not_there_is_unavailable(connect, free_address):
     with pytest.raises(errors.UnavailableError) as raised:
         connect(free_address, timeout=1).get("e1")

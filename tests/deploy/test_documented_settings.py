@@ -58,7 +58,7 @@ def test_every_documented_setting_can_be_set_in_env_or_says_why_not():
     assert sorted(DOCUMENTED - PASSED) == sorted(NOT_FOR_ENV)
 
 
-@pytest.mark.parametrize("name", ["rate_limit", "stream_limit", "retry_seconds"])
+@pytest.mark.parametrize("name", ["retry_seconds"])
 def test_a_lab_limits_what_the_processes_limit(name):
     aggregator = yaml.safe_load((ROOT / "compose.yaml").read_text())["services"]["aggregator"]
     variable = f"MODNORM_{name.upper()}"

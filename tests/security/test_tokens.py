@@ -23,7 +23,7 @@ from modnorm.v1 import (
 )
 from modnorm.wire.channel import Credentials
 from modnorm.wire.tokens import Role
-from services.common.access import access_interceptor
+from services.common import call_interceptor
 from services.common.access.call_permissions import ALLOWED, OPEN
 from services.common.healthcheck import check
 from verification.fuzz.fuzzer import Rpc, every_rpc
@@ -179,7 +179,7 @@ def test_tenants_do_not_see_each_other(lab, client, channel, spec, stored, refus
 
 def test_refusals_are_logged_without_the_secret(channel, tokens, refused, caplog, monkeypatch):
     # Otherwise the refusals of earlier tests count.
-    monkeypatch.setattr(access_interceptor, "_LOGGED_A_SECOND", 0.0)
+    monkeypatch.setattr(call_interceptor, "LOG_SECONDS", 0.0)
     with caplog.at_level(logging.DEBUG):
         for name in ("none", "forged", "expired", "read"):
             with pytest.raises(grpc.RpcError):

@@ -65,10 +65,9 @@ class SecuredLab:
         *,
         tenant: str = DEFAULT_TENANT,
         expires: datetime | None = None,
-        rate: float | None = None,
     ) -> Credentials:
         """Create a token that is accepted at once."""
-        text, kept = make_token(name, roles, tenant=tenant, expires=expires, rate=rate)
+        text, kept = make_token(name, roles, tenant=tenant, expires=expires)
         add_token(self.accepted, kept)
         self._secrets.append(text.removeprefix(f"modnorm_{name}_"))
         return Credentials(token=SecretStr(text))
@@ -107,8 +106,6 @@ def secured_lab(
         bind_address=ANY_PORT,
         accepted_tokens=lab.accepted,
         token=inside.token,
-        rate_limit=0.0,  # none
-        worker_rate_limit=0.0,
         model_roots=(folder / "models",),
         data_roots=(folder / "data",),
         cache_dir=folder / "cache",

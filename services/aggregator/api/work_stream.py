@@ -9,8 +9,7 @@ from typing import cast
 from modnorm.errors import InvalidInputError, ModnormError, UnavailableError
 from modnorm.v1.evaluation_pb2 import Call, Reply, WorkRequest, WorkResponse
 from modnorm.wire.status import code_of
-from services.common.call_names import names_of
-from services.common.error_interceptor import described
+from services.common.call_interceptor import described, names_of
 from services.common.logging import naming
 from services.common.metrics import CallMetrics
 from services.common.shielded_tasks import ShieldedTasks

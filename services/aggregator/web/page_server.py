@@ -16,7 +16,7 @@ from modnorm.web.guard import LOOPBACK
 from modnorm.web.sources import Catalog
 from modnorm.wire.addresses import is_loopback, split_address
 from modnorm.wire.channel import read_pair
-from services.aggregator.web.sign_in import SignIn
+from services.aggregator.web.page_access import PageAccess
 from services.common.access.exposure import require_protection
 from services.common.access.token_gate import TokenGate
 from services.common.settings import AggregatorSettings
@@ -89,7 +89,7 @@ class PageServer:
 def _application(settings: AggregatorSettings, catalog: Catalog) -> ASGIApp:
     gate = TokenGate(settings)
     hosts = LOOPBACK | set(settings.page_hosts) if gate.open else None
-    return build_app(catalog, hosts, lambda app: SignIn(app, gate))
+    return build_app(catalog, hosts, lambda app: PageAccess(app, gate))
 
 
 def _config(app: ASGIApp, settings: AggregatorSettings) -> uvicorn.Config:

@@ -1,7 +1,6 @@
-"""Access control: tokens, roles, rate limits, and the protection of a server's port."""
+"""Access control: tokens, roles, and the protection of a server's port."""
 
-from services.common.access.access_interceptor import AccessInterceptor
 from services.common.access.callers import Caller, current_caller
 from services.common.access.exposure import open_port
 
-__all__ = ["AccessInterceptor", "Caller", "current_caller", "open_port"]
+__all__ = ["Caller", "current_caller", "open_port"]

@@ -1,7 +1,6 @@
 import os
 import subprocess
 import sys
-from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -10,7 +9,6 @@ from modnorm.errors import (
     ConflictError,
     ForbiddenError,
     NotFoundError,
-    RateLimitedError,
     UnauthenticatedError,
 )
 from modnorm.wire.addresses import is_loopback
@@ -24,7 +22,6 @@ from modnorm.wire.tokens import (
     write_tokens,
 )
 from services.common.access.callers import Caller, current_caller
-from services.common.access.rate_limits import BURST_SECONDS, RateLimits, StreamLimits
 from services.common.access.token_gate import CHECK_SECONDS, TokenFile
 from tests.faults import error_at
 from verification.labs.waiting import HANG_SECONDS
@@ -146,35 +143,6 @@ def test_a_damaged_file_keeps_the_accepted_tokens(path, damage, caplog):
     now[0] += CHECK_SECONDS
     assert tokens.check(text) == kept
     assert "stay valid" in caplog.text
-
-
-def test_a_rate_has_a_burst_and_then_its_pace():
-    now = [0.0]
-    limits = RateLimits(lambda: now[0])
-    for _ in range(int(10 * BURST_SECONDS)):
-        limits.take("a", 10)
-    with pytest.raises(RateLimitedError) as raised:
-        limits.take("a", 10)
-    assert raised.value.wait == pytest.approx(0.1)
-    limits.take("b", 10)
-    now[0] += raised.value.wait
-    limits.take("a", 10)
-    for _ in range(1000):
-        limits.take("c", 0)
-
-
-def test_a_token_holds_so_many_streams():
-    limits = StreamLimits(2)
-    with limits.held("a"), limits.held("b"):
-        with limits.held("a"), pytest.raises(RateLimitedError) as raised, limits.held("a"):
-            pass
-        assert raised.value.field == "stream_limit"
-        assert "MODNORM_STREAM_LIMIT" in str(raised.value)
-        with limits.held("a"):
-            pass
-    with ExitStack() as held:
-        for _ in range(100):
-            held.enter_context(StreamLimits(0).held("a"))
 
 
 @pytest.mark.parametrize(

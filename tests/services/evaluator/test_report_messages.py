@@ -62,7 +62,6 @@ KINDS = {
     errors.StaleLeaseError: (INFRASTRUCTURE, INFRASTRUCTURE),
     errors.UnavailableError: (INFRASTRUCTURE, INFRASTRUCTURE),
     errors.UnreachableError: (INFRASTRUCTURE, INFRASTRUCTURE),
-    errors.RateLimitedError: (INFRASTRUCTURE, INFRASTRUCTURE),
     errors.CancelledError: (INFRASTRUCTURE, INFRASTRUCTURE),
     errors.EvaluationError: (INFRASTRUCTURE, INFRASTRUCTURE),
     errors.EngineError: (INFRASTRUCTURE, INFRASTRUCTURE),

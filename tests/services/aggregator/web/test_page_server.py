@@ -61,15 +61,15 @@ def test_without_tokens_foreign_host_names_are_refused(serve):
     assert httpx.get(url, headers={"Host": "other:80"}).status_code == 200
 
 
-def test_with_tokens_a_reader_signs_in(serve, world, tmp_path):
+def test_with_tokens_a_reader_sends_one_as_password(serve, world, tmp_path):
     text, token = make_token("reader", [Role.READ])
     path = tmp_path / "tokens.yaml"
     write_tokens(path, TokenTable(tokens=(token,)))
     experiment = world.create()
     url = serve(page_address="127.0.0.1:0", accepted_tokens=path)
-    with httpx.Client(base_url=url, follow_redirects=True) as browser:
-        assert "Sign in" in browser.get("/").text
-        answer = browser.post("/sign-in", data={"token": text})
+    assert httpx.get(url).status_code == 401
+    with httpx.Client(base_url=url, auth=("", text)) as browser:
+        answer = browser.get("/")
         assert experiment in answer.text
         assert "reader" in answer.text
         assert browser.get("/static/style.css").status_code == 200
