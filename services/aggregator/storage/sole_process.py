@@ -2,12 +2,14 @@
 
 import logging
 import time
+from contextlib import ExitStack
+from pathlib import Path
 
-from filelock import FileLock, Timeout
 from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError
 
 from modnorm.errors import ConflictError
+from modnorm.locks import locked
 from services.aggregator.storage.database_errors import outages
 from services.aggregator.storage.dialects import open_engine, parse_url
 
@@ -38,7 +40,8 @@ class SoleProcess:
         self._url = parse_url(url)
         self._engine = open_engine(self._url, WAIT_SECONDS)
         self._session: Connection | None = None
-        self._file = FileLock(f"{self._url.database}.lock", thread_local=False)
+        self._file = Path(f"{self._url.database}.lock")
+        self._held = ExitStack()
         self._is_sqlite = self._url.get_backend_name() == "sqlite"
 
     def take(self) -> None:
@@ -81,7 +84,7 @@ class SoleProcess:
         """Let another aggregator use the database."""
         self._end_session()
         self._engine.dispose()
-        self._file.release()
+        self._held.close()
 
     def _end_session(self) -> None:
         if self._session is not None:
@@ -92,8 +95,8 @@ class SoleProcess:
     def _try(self) -> bool:
         if self._is_sqlite:
             try:
-                self._file.acquire(blocking=False)
-            except Timeout:
+                self._held.enter_context(locked(self._file, _give_up))
+            except BlockingIOError:
                 return False
             return True
         with outages(self._url, None, _REMEDY):
@@ -104,3 +107,7 @@ class SoleProcess:
             return False
         self._session = session
         return True
+
+
+def _give_up() -> None:
+    raise BlockingIOError
