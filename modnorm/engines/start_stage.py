@@ -14,13 +14,12 @@ class StartStage:
     def __init__(self) -> None:
         self.text = ""
         """The stage in words; empty while no engine starts."""
-        self._on_change: Callable[[], None] | None = None
+        self._on_change = _ignore
 
     def enter(self, text: str) -> None:
         """Begin the next stage."""
         self.text = text
-        if self._on_change is not None:
-            self._on_change()
+        self._on_change()
 
     @contextmanager
     def starting(self) -> Iterator[None]:
@@ -30,14 +29,13 @@ class StartStage:
         finally:
             self.enter("")
 
-    @contextmanager
-    def observed(self, on_change: Callable[[], None]) -> Iterator[None]:
-        """Call a function at each change inside the context."""
+    def observe(self, on_change: Callable[[], None]) -> None:
+        """Call a function at each change from now on, instead of an earlier one."""
         self._on_change = on_change
-        try:
-            yield
-        finally:
-            self._on_change = None
+
+
+def _ignore() -> None:
+    return None
 
 
 STAGE = StartStage()

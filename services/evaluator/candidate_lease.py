@@ -74,10 +74,6 @@ class CandidateLease(HeldLease):
             on_tail()
         self.check()
 
-    def send_soon(self) -> None:
-        """Make the next heartbeat due now; return without a wait for it."""
-        self._heartbeats.send_soon()
-
     def waits(self) -> None:
         """Mark a job that waits for the engine, where no progress is expected, until `begins`."""
         self._last_progress, self._is_parked = float("inf"), True
@@ -85,7 +81,7 @@ class CandidateLease(HeldLease):
     def begins(self) -> None:
         """Mark the job as at the engine from now on."""
         self._last_progress, self._is_parked = time.monotonic(), False
-        self.send_soon()
+        self._heartbeats.send_soon()
 
     @property
     def is_stopping(self) -> bool:
@@ -100,7 +96,7 @@ class CandidateLease(HeldLease):
         loses an attempt.
         """
         self.waits()
-        self.send_soon()
+        self._heartbeats.send_soon()
         try:
             yield
         finally:

@@ -6,6 +6,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 
+from modnorm.engines.start_stage import STAGE
 from modnorm.errors import CancelledError, ModnormError, StaleLeaseError, UnavailableError
 from modnorm.search.scheduling import Turn
 from modnorm.v1 import evaluation_pb2 as messages
@@ -72,6 +73,7 @@ class JobRunner:
         self._metrics = scorer.metrics
         self._affinity = ModelAffinity(client, scorer.models, model_patience)
         self._heartbeats = Heartbeats(client, heartbeat_seconds)
+        STAGE.observe(self._heartbeats.send_soon)
         self._background = BackgroundReport()
         self._backoff = JobBackoff()
         self._waiting: ClaimedJob | None = None

@@ -11,7 +11,6 @@ from prometheus_client import CollectorRegistry
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.distillation.sampling_seeds import row_seed
 from modnorm.engines import Engine, EngineSettings, GenerationLimits, Sampling
-from modnorm.engines.start_stage import STAGE
 from modnorm.errors import (
     DoesNotFitError,
     EngineError,
@@ -109,7 +108,7 @@ class JobScorer:
         rows = open_rows(job, len(self._artifacts.rows(job.rows_digest)))
         if not rows:
             return partial(self._report, job, _empty_result(job), {})
-        with self._watchdog.loading(), STAGE.observed(lease.send_soon):
+        with self._watchdog.loading():
             model = self._load(job, poll)
         with self._watchdog.working():
             canary = model.replay(task, job, poll)

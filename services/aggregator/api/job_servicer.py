@@ -319,6 +319,7 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
             StaleLeaseError: another worker has the job, or it is cancelled.
             InvalidInputError: the report does not fit the job.
         """
+        self._stages.pop(report.job_id, None)
         change = await self._reports.submit(report)
         self._metrics.reported(change)
         canaries = self._workers.canaries

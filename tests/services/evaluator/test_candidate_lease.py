@@ -61,8 +61,9 @@ def test_heartbeats_carry_each_stage_of_an_engines_start(client, shutdown, aggre
     def has_told(stages: int) -> bool:
         return len(told()) == stages
 
-    held = CandidateLease(Heartbeats(client, 100.0), lease(), shutdown)
-    with held, STAGE.observed(held.send_soon):
+    heartbeats = Heartbeats(client, 100.0)
+    STAGE.observe(heartbeats.send_soon)
+    with CandidateLease(heartbeats, lease(), shutdown):
         for done, stage in enumerate(("loading", "compiling", ""), start=1):
             STAGE.enter(stage)
             wait_until(partial(has_told, done), "the heartbeat with the stage")
