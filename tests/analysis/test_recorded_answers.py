@@ -91,7 +91,11 @@ def test_an_interval_is_of_seeds_and_rows():
 
 def test_votes_of_any_experts_are_counted_as_in_a_run():
     """Ties go to the better-ranked expert; experts without held-out answers do not vote."""
-    said = {0: ["a", "b", None, "a"], 1: ["b", "b", None, "c"], 2: ["b", None, None, "c"]}
+    said: dict[int, list[str | None]] = {
+        0: ["a", "b", None, "a"],
+        1: ["b", "b", None, "c"],
+        2: ["b", None, None, "c"],
+    }
     lines = [
         ("heldout", row, candidate, vote, vote == "b")
         for candidate, votes in {**said, -1: ["b"] * 4}.items()
