@@ -48,6 +48,12 @@ def _caseless(answer: str) -> str | None:
 
 
 def _number(answer: str) -> str | None:
+    from modnorm.tasks.mathematics.numbers import stated_number  # noqa: PLC0415 - loads mpmath
+
+    return stated_number(answer)
+
+
+def _number_alone(answer: str) -> str | None:
     from modnorm.tasks.mathematics.numbers import number  # noqa: PLC0415 - loads mpmath
 
     return number(answer)
@@ -101,8 +107,8 @@ class DeclaredTask:
             InvalidInputError: a column is missing or no text, or the answer has no form.
         """
         row = {column: _cell(raw, column) for column in self._declaration.columns}
-        answer = self._declaration.answer
-        if self._form(row[answer]) is None:
+        answer, form = self._declaration.answer, self._form
+        if (_number_alone if form is _number else form)(row[answer]) is None:
             raise InvalidInputError(
                 f"cannot be compared as {self._declaration.compare}", field=answer
             )

@@ -63,6 +63,7 @@ def test_the_scorer_changes_with_the_version_of_its_comparison(declare, monkeypa
         ("exact", "Paris", "paris"),
         ("caseless", "pARIS", "Par is"),
         ("number", "1,000.0", "1001"),
+        ("number", "$1{,}000 (10 at $100 each)", "1,000 or 7"),
         ("mathematics", r"\frac{2}{4}", "1/3"),
     ],
 )
@@ -103,6 +104,12 @@ def test_a_number_is_written_without_an_exponent(declare, number, text):
 def test_a_missing_number_is_no_answer(declare):
     with pytest.raises(InvalidInputError, match="text"):
         load_task(declare(compare="exact")).parse({"country": "c", "capital": float("nan")})
+
+
+@pytest.mark.parametrize("answer", ["10:30", "18 eggs", "5 or 6"])
+def test_a_gold_number_stands_alone(declare, answer):
+    with error_at("capital"):
+        load_task(declare(compare="number")).parse({"country": "c", "capital": answer})
 
 
 @pytest.mark.parametrize("compare", ["exact", "caseless", "number", "mathematics"])

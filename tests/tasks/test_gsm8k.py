@@ -76,7 +76,12 @@ def test_a_row_keeps_the_canonical_answer_and_parses_to_itself():
         ("#### (1) Find the cost\nThe answer is 42.", "42"),
         ("The answer is 42.\n#### 1. Find the", "42"),
         ("The answer is the total of 5 and 7, which is 12", "12"),
+        ("Let me find the answer: first 5*3=15, then 15+3 = 18.", "18"),
+        ("#### So she makes 18 dollars (check: 18 - 9 = 9)", "18"),
+        ("#### 18, as 6 * 3 = 18, 2 * 9 = 18", "18"),
+        ("#### Tom (a farmer) needs 7 more apples to have 10", "7"),
         # Two readings are none.
+        ("#### The cost is $18 and the change is $2", None),
         ("#### 1h30", None),
         ("#### 3 thousand 5 hundred", None),
         ("#### 18 \u00b1 2", None),

@@ -20,8 +20,10 @@ _PHRASE = re.compile(
 )
 _DECORATION = " \t\r\n*_`#"
 _HEADING = re.compile(
-    r"(?:(?:Step|Part|Case|Section|Problem|Question|Q)\s?(?:\d+|[A-Z])\b.*|\d{1,2}[.):]\s+[^\W\d][^.=]*"
-    r"|(?!.*\b(?:is|are|equals?)\b)[A-Z][a-z]{2}[\w', -]*):?",
+    r"(?:(?:Step|Part|Case|Section|Problem|Question|Q)\s?(?:\d+|[A-Z])\b.*"
+    r"|\d{1,2}[.):]\s+[^\W\d][^.=]*"
+    r"|(?!.*\b(?:is|are|equals?|has|makes|gets|needs|will|earns|pays|takes)\b)"
+    r"[A-Z][a-z]{2}[\w', -]*):?",
     re.IGNORECASE,
 )
 _ITEM = re.compile(r"[\s*_`(]*(\d{1,2})(?:[.):]+\**\s+(?=\S)|\s+[-\u2013]\s+(?=[A-Za-z]))")

@@ -53,12 +53,17 @@ _DIGIT = re.compile(r"[0-9]")
 _TO_LAST_DIGIT = re.compile(".*[0-9\u00bc-\u00be\u2150-\u215e\u2189\uff10-\uff19]", re.DOTALL)
 _UNCLEAR = re.compile(r"\d-\d|\d/\d+/\d")
 """A range, a telephone number or a date."""
+_ASIDE = re.compile(r"(?<=[\w.}])\s+[(\[][^()\[\]]*[)\]]?")
 _CLAUSE_END = re.compile(
-    r"(?<=[\w.)}])(?:\s*;|,(?=\s)|\.\s|\s+[(\[]|\s+(?:as|because|since|so|which)\b).*", re.DOTALL
+    r"(?<=[\w.)}])(?:\s*;|,(?=\s)|\.\s|\s+(?:as|because|since|so|which)\b).*", re.DOTALL
 )
+_DECORATION = " *:>\"'\t\n"
 _ANOTHER = re.compile(r"[;,]\s*(?:(?:and|or)\s+)?(?:\w+:\s*)?-?\d")
 _EQUALS = re.compile(r"=+>?|\\approx|\\Rightarrow|\\to\b|\u2192")
-_VERB = re.compile(r".*(?:\b(?:is|are|was|were|be|equals?|gets?|makes?)\b|:)[\s*]*", re.DOTALL)
+_VERB = re.compile(
+    r"(?:\b(?:is|are|was|were|be|equals?|gets?|makes?|has|needs|costs|earns|pays)\b|:)[\s*]*"
+    r"(?=[-+(]*[\d.\\])"
+)
 _PART = re.compile(r"\b(?:half|third|quarter|twice|double|triple)\b", re.IGNORECASE)
 _CONTINUED = re.compile(
     r"\s*(?:and|or)\b|[^\d]*(?:[-+*/:\u2013\u2014]|\\pm)\s*\d|,?\s*\d"
@@ -86,19 +91,17 @@ def stated_number(answer: str) -> str | None:
     the number after its last verb or colon: `20 / 4 = 5`, `18 (9 eggs at 2 each)`, `So 18 eggs`,
     `2 days make 18`. A text after the number may add units and reasons, not another number.
     """
-    text = _simple(answer)
-    first = _DIGIT.search(text)
-    if first is None:
+    text = _ASIDE.sub("", _simple(answer)).strip(_DECORATION)
+    leading = _CALCULATION.match(text)
+    end = _CLAUSE_END.search(text, leading.end()) if leading else None
+    if _ANOTHER.match(end[0]) if end else not leading and _ANOTHER.search(text):
         return None
-    end = _CLAUSE_END.search(text, first.end())
-    if end is not None and _ANOTHER.match(end[0]):
-        return None
-    clause = text if end is None else text[: end.start()]
-    sides = [side.strip(" *:>\"'\t\n") for side in _EQUALS.split(clause) if _DIGIT.search(side)]
+    clause = text[: end.start()] if end else text
+    sides = [side.strip(_DECORATION) for side in _EQUALS.split(clause) if _DIGIT.search(side)]
     if len(sides) > 1 and _PLAIN.match(sides[0]) and not _PLAIN.fullmatch(sides[-1]):
-        result = _CALCULATION.fullmatch(sides[-1].rstrip(") "))
+        result = _CALCULATION.fullmatch(sides[-1])
         return _side(sides[0] if result else sides[-1])
-    return _side(sides[-1]) or _side(text)
+    return _side(sides[-1]) if sides else None
 
 
 def last_number(text: str) -> str | None:
@@ -120,10 +123,11 @@ def _side(text: str) -> str | None:
         numbers = list(_NUMBER.finditer(text))
         if any(found["other"] for found in numbers):
             return None
+        verbs = list(_VERB.finditer(text))
         if len(numbers) == 1:
             match = numbers[0]
-        elif verb := _VERB.match(text):
-            match = _CALCULATION.match(text, verb.end())
+        elif len(verbs) == 1:
+            match = _CALCULATION.match(text, verbs[0].end())
     if match is None or _CONTINUED.match(text, match.end()):
         return None
     if text[match.end() :][:1].isalpha() and not _PLAIN.fullmatch(match[0]):  # 5 + 3x

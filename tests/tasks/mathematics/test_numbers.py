@@ -111,6 +111,7 @@ def test_a_text_has_a_number_or_none(text):
     for read in READINGS:
         form = read(text)
         assert form is None or number(form) == form
+    assert number(text) in {None, stated_number(text)}
 
 
 @pytest.mark.parametrize(
