@@ -1,4 +1,4 @@
-"""The surroundings of a process: its home, and the proxies of its environment."""
+"""The surroundings of a process: its home, its encoding, the proxies of its environment."""
 
 import os
 from pathlib import Path
@@ -20,6 +20,18 @@ def exempt_loopback() -> None:
     if proxies and exempt != "*":
         names = dict.fromkeys([*filter(None, exempt.split(",")), *_LOOPBACK])
         os.environ["no_proxy"] = os.environ["NO_PROXY"] = ",".join(names)
+
+
+def is_utf8(text: str) -> bool:
+    """Return whether an argument, variable or path has the bytes of UTF-8.
+
+    Libraries take paths as UTF-8. They would miss files of an undecodable name, and under a locale
+    such as Latin-1 all files with other letters than those of ASCII.
+    """
+    try:
+        return os.fsencode(text) == text.encode()
+    except UnicodeEncodeError:
+        return False
 
 
 def default_cache() -> Path:

@@ -1,4 +1,4 @@
-"""Processes of users without a home directory."""
+"""Hosts without a home directory, and with names that are not UTF-8."""
 
 import os
 import pwd
@@ -7,9 +7,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
+from modnorm.client.rundir import hold
 from modnorm.client.settings import ClientSettings
-from modnorm.host import expand_home
+from modnorm.host import expand_home, is_utf8
 from services.common.settings import ServiceSettings, TrainerSettings
 from tests.faults import error_at
 
@@ -81,3 +83,52 @@ def test_a_command_without_a_home_works_or_names_the_setting(tmp_path, arguments
     assert [each.returncode for each in ran] == [0, code]
     assert ran[1].stderr.startswith(said)
     assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["spec.yaml"]
+
+
+BAD = os.fsdecode(b"\xff")
+
+
+@pytest.mark.parametrize(
+    ("text", "encoding", "expected"),
+    [
+        ("a b", "utf-8", True),
+        ("\u00e9\u65e5", "utf-8", True),
+        (BAD, "utf-8", False),
+        ("a b", "latin-1", True),
+        ("\u00e9", "latin-1", False),
+        ("\u65e5".encode().decode("latin-1"), "latin-1", False),
+    ],
+)
+def test_texts_of_other_encodings_are_known(monkeypatch, text, encoding, expected):
+    monkeypatch.setattr(os, "fsencode", lambda name: name.encode(encoding, "surrogateescape"))
+    assert is_utf8(text) is expected
+
+
+@pytest.mark.parametrize("arguments", [["run", "spec.yaml", "--out", BAD], ["validate", BAD]])
+def test_a_path_that_is_not_utf8_is_refused_before_the_work(tmp_path, arguments):
+    command = [sys.executable, "-m", "modnorm", *arguments]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, check=False)
+    assert ran.returncode == 2
+    assert ran.stderr.startswith(b"error: argument %d is not UTF-8" % len(arguments))
+
+
+def test_a_directory_inside_one_that_is_not_utf8_is_no_place_for_a_run(tmp_path):
+    (tmp_path / BAD).mkdir()
+    with error_at("out", "not UTF-8"), hold(tmp_path / BAD / "run"):
+        pass
+    assert not list((tmp_path / BAD).iterdir())
+
+
+def test_a_setting_that_is_not_utf8_is_refused(monkeypatch):
+    monkeypatch.setenv(CACHE, BAD)
+    with pytest.raises(ValidationError, match="is not UTF-8"):
+        ServiceSettings()
+
+
+def test_output_does_not_fail_on_a_character(tmp_path):
+    (tmp_path / "runs").mkdir()
+    environment = os.environ | {"PYTHONIOENCODING": "latin-1:strict"}
+    command = [sys.executable, "-m", "modnorm", "validate", "\u65e5\u672c"]
+    ran = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, check=False)
+    assert ran.returncode == 2
+    assert b"\\u65e5\\u672c" in ran.stderr

@@ -2,7 +2,9 @@
 
 import json
 import sys
+from collections.abc import Sequence
 from importlib.metadata import version as installed_version
+from io import TextIOWrapper
 from typing import Annotated
 
 import typer
@@ -12,7 +14,7 @@ from modnorm.cli.commands import COMMANDS, CommandGroup
 from modnorm.cli.escaping import on_one_line, visible
 from modnorm.cli.options import Json
 from modnorm.files import file_fault
-from modnorm.host import exempt_loopback
+from modnorm.host import exempt_loopback, is_utf8
 
 _CALLER_ERRORS = (
     errors.InvalidInputError,
@@ -76,7 +78,11 @@ def main() -> None:
     """
     as_json = "--json" in sys.argv
     exempt_loopback()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
+        _refuse_other_encodings(sys.argv[1:])
         sys.exit(build_app()(prog_name="modnorm", standalone_mode=False) or 0)
     except typer.TyperException as error:
         _report_usage(error, as_json=as_json)
@@ -88,6 +94,15 @@ def main() -> None:
         fault = file_fault(error)
         _report(fault, as_json=as_json)
         sys.exit(exit_code(fault))
+
+
+def _refuse_other_encodings(words: Sequence[str]) -> None:
+    for number, word in enumerate(words, 1):
+        if not is_utf8(word):
+            raise errors.InvalidInputError(
+                f"argument {number} is not UTF-8: {word!a}",
+                remedy="use names in UTF-8, under a locale of UTF-8 such as LC_ALL=C.UTF-8",
+            )
 
 
 def exit_code(error: errors.ModnormError) -> int:

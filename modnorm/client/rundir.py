@@ -9,6 +9,7 @@ from pathlib import Path
 
 from modnorm.errors import ConflictError, InvalidInputError, PreconditionError
 from modnorm.files import encode_json, partial_path, read_fault, write_fault, write_file
+from modnorm.host import is_utf8
 from modnorm.locks import is_locked, locked, require_locks
 from modnorm.spec import ExperimentSpec
 from modnorm.spec.differences import differences
@@ -120,6 +121,12 @@ def hold(path: Path) -> Iterator[None]:
         UnavailableError: the disk is full or broken.
         PreconditionError: another process works there.
     """
+    if not is_utf8(str(path.absolute())):
+        raise InvalidInputError(
+            f"the path is not UTF-8: {str(path.absolute())!a}",
+            field="out",
+            remedy="use names in UTF-8, under a locale of UTF-8 such as LC_ALL=C.UTF-8",
+        )
     is_new, began = not path.exists(), time.monotonic()
 
     def poll() -> None:

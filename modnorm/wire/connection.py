@@ -5,10 +5,11 @@ import re
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import AfterValidator, BeforeValidator, SecretStr
+from pydantic import AfterValidator, BeforeValidator, SecretStr, field_validator
 from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from modnorm.host import is_utf8
 from modnorm.wire.credentials import Credentials
 
 _PROXY = re.compile(r"http://([^@/\s]+@)?(\[[0-9a-fA-F:.]+\]|[^:@/\s]+)(:\d{1,5})?/?")
@@ -48,6 +49,13 @@ class ConnectionSettings(BaseSettings):
     model_config = SettingsConfigDict(
         env_prefix="MODNORM_", frozen=True, hide_input_in_errors=True
     )
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _refuse_other_encodings(cls, value: object) -> object:
+        if isinstance(value, str | Path) and not is_utf8(str(value)):
+            raise PydanticCustomError("encoding", "is not UTF-8 under a locale of UTF-8")
+        return value
 
     token: SecretStr = SecretStr("")
     """Bearer token, as `modnorm token create` printed it."""
