@@ -15,7 +15,6 @@ from modnorm.analysis.distillation import (
 from modnorm.analysis.phase_times import STARTING
 from modnorm.checkpoint.families import physical_layout
 from modnorm.checkpoint.reference import find_local_checkpoint
-from modnorm.engines.settings import EngineSettings
 from modnorm.errors import InvalidInputError
 from modnorm.files import read_fault, read_text
 from modnorm.spec import DataSpec, DistillationSpec, ExperimentSpec
@@ -23,6 +22,7 @@ from modnorm.spec_checks import task_of
 from modnorm.suites.cells import Cell, calibrates
 from modnorm.suites.gpu_speed import (
     CALIBRATION_SECONDS,
+    SEQUENCES,
     START_SECONDS,
     GpuSpeed,
     answer_tokens,
@@ -297,7 +297,7 @@ def _scaled_rate(
     gpu = gpu or gpu_here()
     if gpu is None:
         return Rate(_CPU_SECONDS * weights / 1e9, "measurements on two CPU cores")
-    speed = GpuSpeed(gpu, weights, spec.engine.max_num_seqs or EngineSettings().max_num_seqs)
+    speed = GpuSpeed(gpu, weights, spec.engine.max_num_seqs or SEQUENCES)
     tokens = answer_tokens(spec.task.name, _cap(spec))
     examples = spec.calibration.examples if calibrates(spec) else 0
     return Rate(

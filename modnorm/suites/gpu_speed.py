@@ -7,12 +7,14 @@ constants are fitted to Qwen2.5-Coder-0.5B and 1.5B in bfloat16 on an H100 and a
 from dataclasses import dataclass
 from pathlib import Path
 
-from modnorm.engines.settings import EngineSettings
 from modnorm.errors import InvalidInputError
 from modnorm.hints import one_of
 
 BANDWIDTH = {"H100": 3.35e12, "H200": 4.8e12}
 """Bytes a second that the memory of a known GPU delivers."""
+SEQUENCES = 1_024
+"""Most sequences of a step, if the spec does not say: so many fit beside models of some billion
+weights."""
 START_SECONDS = 80.0
 """Start of vLLM, graphs included."""
 CALIBRATION_SECONDS = 0.15
@@ -33,17 +35,14 @@ _DRIVER = Path("/proc/driver/nvidia/gpus")
 
 @dataclass(frozen=True, slots=True)
 class GpuSpeed:
-    """The speed of one model on one GPU.
-
-    Args:
-        gpu: Name of a known GPU.
-        weights: Number of weights.
-        sequences: Most sequences of a step.
-    """
+    """The speed of one model on one GPU."""
 
     gpu: str
+    """Name of a known GPU."""
     weights: int
-    sequences: int = EngineSettings().max_num_seqs
+    """Number of weights."""
+    sequences: int = SEQUENCES
+    """Most sequences of a step."""
 
     def candidate_seconds(self, rows: int, tokens: int) -> float:
         """Return the seconds of one candidate.
