@@ -10,11 +10,9 @@ from modnorm.checkpoint.reference import Checkpoint, resolve_checkpoint
 from modnorm.client.settings import ClientSettings
 from modnorm.errors import InvalidInputError
 from modnorm.files import is_digest, json_digest, write_file
-from modnorm.perturbation.methods import needs_profile
+from modnorm.perturbation.methods import build_scale_map, check_rank, needs_profile
 from modnorm.radius.artifact_schema import MatchingSettings
 from modnorm.radius.functional_matching import MatchingPlan
-from modnorm.radius.matching_checks import check_method
-from modnorm.radius.matching_plan import plan_matching
 from modnorm.spec import ExperimentSpec
 from modnorm.spec_checks import task_of
 from modnorm.tasks.row_files import resolve_file
@@ -45,36 +43,33 @@ def make_plan(  # noqa: PLR0913 - all but the spec by keyword; they are the comm
     Raises:
         InvalidInputError: names the field of the spec that is at fault.
     """
-    check_method(spec.method, radii, sigma)
     checkpoint = resolve_checkpoint(spec.model.name, spec.model.revision)
     encoded = _prompts(spec, checkpoint, max(settings.prompts, spec.calibration.examples), client)
-    return plan_matching(
+    method = spec.method
+    check_rank(method, settings.noise)
+    profile = _profile(spec, checkpoint, encoded, folder, client, on_calibration)
+    if profile is not None:
+        profile.check_matches(checkpoint)
+    return MatchingPlan(
         checkpoint=checkpoint,
         task=spec.task.name,
-        prompts=encoded,
-        method=spec.method,
-        profile=_profile(spec, checkpoint, encoded, folder, client, on_calibration),
-        radii=radii,
+        prompts=encoded[: settings.prompts],
+        scale_map=build_scale_map(
+            method.name,
+            checkpoint,
+            masses=method.masses,
+            sensitivities=profile.sensitivities if profile else None,
+            rank=method.rank,
+            target_modules=method.target_modules,
+        ),
+        reference=build_scale_map("randopt", checkpoint),
+        masses=method.masses,
+        target_modules=method.target_modules,
+        profile=profile.digest if profile else None,
         sigma=sigma,
+        radii=tuple(sorted(radii)),
         settings=settings,
     )
-
-
-def calibrate_experiment(spec: ExperimentSpec, client: ClientSettings) -> str:
-    """Return the digest of the profile that an experiment would calibrate.
-
-    It is calibrated in this process, once, and kept where experiments find profiles by digest.
-
-    Raises:
-        InvalidInputError: names the field of the spec that is at fault.
-    """
-    checkpoint = resolve_checkpoint(spec.model.name, spec.model.revision)
-    folder = client.cache_dir / "profiles"
-    prompts = _prompts(spec, checkpoint, spec.calibration.examples, client)
-    folder.mkdir(parents=True, exist_ok=True)
-    profile = _calibrated(spec, checkpoint, prompts, folder, None)
-    write_file(folder / f"{profile.digest}.json", profile.to_json().encode())
-    return profile.digest
 
 
 def _prompts(

@@ -2,8 +2,6 @@
 
 import json
 
-import pytest
-
 from modnorm.client.experiments import experiment_from_message
 from modnorm.spec import parse_spec
 from modnorm.v1 import experiment_pb2
@@ -16,7 +14,6 @@ SELECTING = experiment_pb2.EXPERIMENT_STATE_SELECTING
 FORBIDDEN = {"name": "vllm", "numerics": "batch_invariant", "drafts": "population"}
 
 
-@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 async def test_a_spec_that_a_new_rule_forbids_is_still_listed_shown_and_reused(
     start_lab, spec, database_url
 ):

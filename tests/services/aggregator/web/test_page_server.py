@@ -18,12 +18,6 @@ from tests.faults import error_at
 
 
 @pytest.fixture
-def database_url(tmp_path):
-    """One kind of database is enough here."""
-    return f"sqlite:///{tmp_path}/modnorm.db"
-
-
-@pytest.fixture
 def catalog(world):
     return LabCatalog(PageStores(world.database, world.stores.experiments, world.stores.results))
 
