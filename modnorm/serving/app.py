@@ -155,8 +155,8 @@ class _Endpoints:
         with self._server.limit.place():
             asking = [asyncio.ensure_future(_last(self._answers(each))) for each in questions]
             try:
-                return [await each for each in asking]
-            finally:
+                return await asyncio.gather(*asking)
+            finally:  # one failure ends the batch
                 for each in asking:
                     each.cancel()
 

@@ -25,6 +25,8 @@ from modnorm.spec.section import field_fault
 
 MOST_PROMPTS = 256
 """Most prompts of one request."""
+MOST_STOPS = 16
+"""Most texts that end a completion."""
 _GREEDY = "decoding is greedy: leave it out, or set it to"
 _UNSUPPORTED = "is not supported: leave it out, or set it to"
 BodyT = TypeVar("BodyT", bound="Body")
@@ -53,6 +55,8 @@ def _as_stops(value: object) -> tuple[str, ...]:
     stops = [value] if isinstance(value, str) else [] if value is None else value
     if not isinstance(stops, list) or not all(isinstance(each, str) for each in stops):
         raise ValueError("must be a text or a list of texts")
+    if len(stops) > MOST_STOPS:
+        raise ValueError(f"must have at most {MOST_STOPS} texts")
     return tuple(filter(None, stops))
 
 
@@ -119,29 +123,54 @@ class StreamOptions(BaseModel):
 
 
 class Body(BaseModel):
-    """Fields that both kinds of requests share; unknown fields are refused."""
+    """Fields of both kinds of requests; unknown fields are refused."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
     model: str
+    max_completion_tokens: int | None = Field(default=None, ge=1)
     max_tokens: int | None = Field(default=None, ge=1)
-    stream: bool | None = None
-    stream_options: StreamOptions | None = None
-    stop: Annotated[tuple[str, ...], PlainValidator(_as_stops)] = ()
-    """Texts that end a completion; they are not part of it."""
     row: dict[str, object] | None = None
     """Extension: a question in the task's columns. The task's prompt replaces that of the body."""
+    stop: Annotated[tuple[str, ...], PlainValidator(_as_stops)] = ()
+    """Texts that end a completion; they are not part of it."""
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
 
     # Without effect on a greedy answer.
+    metadata: dict[str, object] | None = None
+    parallel_tool_calls: bool | None = None
+    prediction: dict[str, object] | None = None
+    prompt_cache_key: str | None = None
+    prompt_cache_retention: str | None = None
+    safety_identifier: str | None = None
     seed: int | None = None
     user: str | None = None
 
-    temperature: Annotated[float | None, _only(0, reason=_GREEDY)] = None
-    top_p: float | None = Field(default=None, ge=0, le=1)
+    # With an effect that is not supported.
+    audio: Annotated[object, _only()] = None
+    best_of: Annotated[int | None, _only(1, reason=_GREEDY)] = None
+    echo: Annotated[object, _off()] = None
+    frequency_penalty: Annotated[float | None, _only(0)] = None
+    function_call: Annotated[object, _only("none", "auto")] = None
+    functions: Annotated[object, _only([])] = None
+    logit_bias: Annotated[object, _only({})] = None
+    logprobs: Annotated[object, _off()] = None
+    modalities: Annotated[object, _only(["text"])] = None
     n: Annotated[int | None, _only(1, reason=_GREEDY)] = None
     presence_penalty: Annotated[float | None, _only(0)] = None
-    frequency_penalty: Annotated[float | None, _only(0)] = None
-    logit_bias: Annotated[object, _only({})] = None
+    reasoning_effort: Annotated[object, _only("none")] = None
+    response_format: Annotated[object, _only({"type": "text"})] = None
+    service_tier: Annotated[object, _only("auto", "default")] = None
+    store: Annotated[object, _off()] = None
+    suffix: Annotated[object, _only("")] = None
+    temperature: Annotated[float | None, _only(0, reason=_GREEDY)] = None
+    tool_choice: Annotated[object, _only("none", "auto")] = None
+    tools: Annotated[object, _only([])] = None
+    top_logprobs: Annotated[object, _only(0)] = None
+    top_p: float | None = Field(default=None, ge=0, le=1)
+    verbosity: Annotated[object, _only("medium")] = None
+    web_search_options: Annotated[object, _only()] = None
 
     @model_validator(mode="after")
     def _greedy(self) -> "Body":
@@ -152,43 +181,14 @@ class Body(BaseModel):
 
     @property
     def cap(self) -> int | None:
-        """The requested completion cap."""
-        return self.max_tokens
+        """The requested completion cap; the newer name wins."""
+        return self.max_completion_tokens or self.max_tokens
 
 
 class ChatBody(Body):
     """A request to `/v1/chat/completions`."""
 
     messages: list[ChatMessage] = Field(default_factory=list, max_length=256)
-    max_completion_tokens: int | None = Field(default=None, ge=1)
-
-    # Without effect on a greedy answer.
-    metadata: dict[str, object] | None = None
-    parallel_tool_calls: bool | None = None
-    prediction: dict[str, object] | None = None
-    prompt_cache_key: str | None = None
-    prompt_cache_retention: str | None = None
-    safety_identifier: str | None = None
-
-    audio: Annotated[object, _only()] = None
-    function_call: Annotated[object, _only("none", "auto")] = None
-    functions: Annotated[object, _only([])] = None
-    logprobs: Annotated[object, _off()] = None
-    modalities: Annotated[object, _only(["text"])] = None
-    reasoning_effort: Annotated[object, _only("none")] = None
-    response_format: Annotated[object, _only({"type": "text"})] = None
-    service_tier: Annotated[object, _only("auto", "default")] = None
-    store: Annotated[object, _off()] = None
-    tool_choice: Annotated[object, _only("none", "auto")] = None
-    tools: Annotated[object, _only([])] = None
-    top_logprobs: Annotated[object, _only(0)] = None
-    verbosity: Annotated[object, _only("medium")] = None
-    web_search_options: Annotated[object, _only()] = None
-
-    @property
-    def cap(self) -> int | None:
-        """The requested completion cap; the newer name wins."""
-        return self.max_completion_tokens or self.max_tokens
 
 
 class CompletionBody(Body):
@@ -196,10 +196,6 @@ class CompletionBody(Body):
 
     prompt: Annotated[list[Prompt], PlainValidator(_as_prompts)] = Field(default_factory=list)
     """One prompt comes as a list of one."""
-    best_of: Annotated[int | None, _only(1, reason=_GREEDY)] = None
-    echo: Annotated[object, _off()] = None
-    logprobs: Annotated[object, _off()] = None
-    suffix: Annotated[object, _only("")] = None
 
 
 def parse_body(kind: type[BodyT], content: bytes) -> BodyT:

@@ -26,8 +26,10 @@ from modnorm.tasks.mathematics.notation import plain_notation
 TOLERANCE = 1e-5
 """Largest difference between two sides, or between a value and the target."""
 
-_CHARACTERS = str.maketrans("\u2217\u2215\u2014", "*/-")
-_FRAME = "*`_. \n"
+_CHARACTERS = str.maketrans(
+    "\u2217\u2219\u2715\u2716\u2215\u2797\u2795\u2796\u2010\u2011\u2012\u2014", "****//+-----"
+)
+_FRAME = "*`_.,; \n"
 _BOXED = re.compile(r"\\boxed\s*\{(.*)\}", re.DOTALL)
 _TOKEN = re.compile(r"(\\frac(?![a-z]))|(\\?[\[{(])|(\\?[\]})])")
 _TIMES = re.compile(r"(?<=[\d)])(\s*)[xX](?=\s*[\d(+-])|\\ast(?![a-z])")

@@ -5,12 +5,13 @@ import json
 import openai
 import pytest
 
+from modnorm.errors import EngineError
 from tests.serving.test_hostile_requests import CHAT, QUESTION, call
 
 PLAIN = "/v1/completions"
 PROMPT = {"model": "ensemble", "prompt": "4 + 4?"}
 
-COMMON = {
+FIELDS: dict[str, tuple[list[object], list[object]]] = {
     "seed": ([7], []),
     "user": (["me"], []),
     "temperature": ([0, 0.0], [1, 0.7]),
@@ -20,15 +21,12 @@ COMMON = {
     "frequency_penalty": ([0], [-0.5]),
     "logit_bias": ([{}], [{"50256": -100}]),
     "max_tokens": ([5], [0, 1.5]),
-    "stop": (["", [], ["x"]], [{}]),
+    "stop": (["", [], ["x"] * 16], [{}, ["x"] * 17]),
     "stream": ([False], [True]),
     "stream_options": (
         [{"include_usage": True, "include_obfuscation": False}],
         [{"include_obfuscation": True}],
     ),
-}
-"""Values of each field: those that are accepted, and those that are refused."""
-CHAT_ONLY = {
     "metadata": ([{"run": "7"}], []),
     "parallel_tool_calls": ([True, False], []),
     "prediction": ([{"type": "content", "content": "8"}], []),
@@ -39,7 +37,7 @@ CHAT_ONLY = {
     "audio": ([], [{"voice": "alloy", "format": "wav"}]),
     "function_call": (["none", "auto"], [{"name": "f"}]),
     "functions": ([[]], [[{"name": "f"}]]),
-    "logprobs": ([False], [True]),
+    "logprobs": ([False], [True, 0, 5]),
     "top_logprobs": ([0], [5]),
     "modalities": ([["text"]], [["text", "audio"], []]),
     "reasoning_effort": (["none"], ["low", "high"]),
@@ -53,27 +51,17 @@ CHAT_ONLY = {
     "tools": ([[]], [[{"type": "function", "function": {"name": "f"}}]]),
     "verbosity": (["medium"], ["low"]),
     "web_search_options": ([], [{}]),
-}
-PLAIN_ONLY = {
     "best_of": ([1], [2]),
     "echo": ([False], [True]),
-    "logprobs": ([False], [0, 5]),
     "suffix": ([""], ["end"]),
 }
+"""Values of each field: those that are accepted, and those that are refused."""
 
 
-@pytest.mark.parametrize(
-    ("path", "question", "fields"),
-    [
-        (CHAT, QUESTION, COMMON | CHAT_ONLY),
-        (PLAIN, PROMPT, COMMON | PLAIN_ONLY),
-    ],
-)
-def test_fields_without_effect_are_accepted_and_others_refused_by_name(
-    serve, path, question, fields
-):
+@pytest.mark.parametrize(("path", "question"), [(CHAT, QUESTION), (PLAIN, PROMPT)])
+def test_fields_without_effect_are_accepted_and_others_refused_by_name(serve, path, question):
     address = serve()
-    for field, (accepted, refused) in fields.items():
+    for field, (accepted, refused) in FIELDS.items():
         for value in (None, *accepted):
             assert call(address, path, question | {field: value})[0] == 200, (field, value)
         for value in refused:
@@ -195,6 +183,14 @@ def test_the_official_client_sends_a_batch(serve):
     with openai.OpenAI(base_url=f"{serve()}/v1", api_key="unused", max_retries=0) as client:
         answer = client.completions.create(model="expert-2", prompt=["4 + 4?", "5 + 3?"])
     assert [choice.text for choice in answer.choices] == ["#### 8", "#### 8"]
+
+
+def test_a_batch_fails_as_one(serve, engine):
+    address, asked = serve(), PROMPT | {"prompt": ["4 + 4?"] * 3}
+    engine.failure = EngineError("the GPU is gone")
+    assert call(address, PLAIN, asked)[0] == 500
+    engine.failure = None
+    assert call(address, PLAIN, asked)[0] == 200
 
 
 def test_a_batch_counts_as_one_request(serve):
