@@ -3,6 +3,8 @@
 Scorer `countdown-v2` (paper, table "Task-specific data, generation, and scoring protocol": legal
 answer + format bonus). `modnorm.tasks.countdown_equation` says which answers are legal.
 
+Scorer `countdown-v1`, the former default, votes on expressions in plain characters only.
+
 Scorer `countdown-reference-v1` gives the published scores. `**` and `//` are legal. A newline
 before the expression inside its tag costs the reward but not the vote. A number over 1,000 costs
 the vote but not the reward. Expressions and values are bounded; the published code hangs on
@@ -15,7 +17,7 @@ from typing import cast
 
 from modnorm.errors import InvalidInputError
 from modnorm.tasks import columns
-from modnorm.tasks.arithmetic import PYTHON, Number, evaluate
+from modnorm.tasks.arithmetic import BASIC, PYTHON, Grammar, Number, evaluate
 from modnorm.tasks.countdown_equation import TOLERANCE, answer_value, uses
 from modnorm.tasks.protocol import Judgement, Message, RewardBounds, Row
 from modnorm.tasks.single_answer import accuracy
@@ -114,6 +116,17 @@ class Countdown:
         return _hits(row, self.vote(row, completion))
 
 
+class CountdownExpressions(Countdown):
+    """Countdown of the former default, which reads expressions in plain characters only."""
+
+    scorer = "countdown-v1"
+
+    def vote(self, row: Row, completion: str) -> str | None:
+        """Return the vote key of a completion."""
+        expression = (stated_answer(completion) or "").strip()
+        return vote_key(_plain_value(expression, _numbers(row), BASIC))
+
+
 class PublishedCountdown(Countdown):
     """Countdown scored as the published code does, quirks included."""
 
@@ -124,12 +137,12 @@ class PublishedCountdown(Countdown):
         numbers = _numbers(row)
         if max(numbers) > _LARGEST_VOTED_LITERAL:
             return None
-        return vote_key(_published_value((last_answer(completion) or "").strip(), numbers))
+        return vote_key(_plain_value((last_answer(completion) or "").strip(), numbers, PYTHON))
 
     def _answers(self, row: Row, completion: str) -> bool:
         """Whether the answer, without one final newline, is legal and equals the target."""
         expression = (last_answer(completion) or "").removesuffix("\n")
-        value = _published_value(expression, _numbers(row))
+        value = _plain_value(expression, _numbers(row), PYTHON)
         return value is not None and abs(value - _target_of(row)) < TOLERANCE
 
 
@@ -156,8 +169,8 @@ def vote_key(value: Number | None) -> str | None:
     return str(nearest) if abs(value - nearest) < _INTEGER_TOLERANCE else str(float(value))
 
 
-def _published_value(expression: str, numbers: Sequence[int]) -> Number | None:
-    return evaluate(expression, PYTHON) if uses(expression, numbers) else None
+def _plain_value(expression: str, numbers: Sequence[int], grammar: Grammar) -> Number | None:
+    return evaluate(expression, grammar) if uses(expression, numbers) else None
 
 
 def _hits(row: Row, vote: str | None) -> bool:

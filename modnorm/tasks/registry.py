@@ -39,7 +39,7 @@ class _Scoring:
 
 _CLASSES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
-        "countdown": ("Countdown", "PublishedCountdown"),
+        "countdown": ("Countdown", "PublishedCountdown", "CountdownExpressions"),
         "gsm8k": ("Gsm8k", "PublishedGsm8k", "Gsm8kDigits"),
         "math500": ("Math500", "PublishedMath500"),
         "mbpp": (

@@ -154,6 +154,25 @@ def test_an_equation_counts_if_it_is_true_and_a_side_uses_all_numbers(answer, vo
     assert PUBLISHED.judge(ROW, f"<answer>{answer}</answer>").vote is None
 
 
+@pytest.mark.parametrize(
+    ("answer", "reward", "vote"),
+    [
+        ("44+19+35", 1.05, "98"),
+        (" 44 + 19 + 35\n", 1.05, "98"),
+        ("44 + 19 + 35 = 98", 0.05, None),
+        ("44 \u00d7 19 \u2212 35", 0.05, None),
+        ("[44 + 19] + 35", 0.05, None),
+        ("44**19+35", 0.05, None),
+    ],
+)
+def test_the_former_default_keeps_its_votes(answer, reward, vote):
+    judgement = get_task("countdown", scorer="countdown-v1").judge(
+        ROW, f"in <answer> tags. <answer>{answer}</answer>"
+    )
+    assert judgement.reward == pytest.approx(reward, abs=1e-12)
+    assert judgement.vote == vote
+
+
 def test_large_numbers_give_reward_and_vote():
     row = TASK.parse({"numbers": [1001, 2], "target": 999})
     for answer in ("1001-2", "1,001 - 2 = 999", r"1{,}001 - 2"):

@@ -37,6 +37,7 @@ def test_every_task_has_the_papers_cap_and_two_scorers_by_name_and_version(make_
 def test_more_scorers_trust_the_program_or_are_earlier_versions(make_task):
     more = {name: scorer_names(name)[2:] for name in CAPS if scorer_names(name)[2:]}
     assert more == {
+        "countdown": ("countdown-v1",),
         "gsm8k": ("gsm8k-v2",),
         "mbpp": ("mbpp-self-reported-v1", "mbpp-reference-self-reported-v1"),
     }
