@@ -80,9 +80,9 @@ endif
 
 setup-vllm:  ## Make an environment of its own for vLLM's CPU build (2.3 GB)
 
-demo: setup  ## Search, select and vote with the bundled model: both methods, a few minutes
-	$(BIN)/modnorm run examples/demo-modular-norm.yaml --out $(RUNS)/modular_norm
+demo: setup  ## Search, select and vote with the bundled model: both methods, 1 to 3 minutes
 	$(BIN)/modnorm run examples/demo-randopt.yaml --out $(RUNS)/randopt
+	$(BIN)/modnorm run examples/demo-modular-norm.yaml --out $(RUNS)/modular_norm
 	$(BIN)/modnorm compare $(RUNS)/modular_norm $(RUNS)/randopt
 
 # Each waits for a quarter of its time: for processes, leases and the disk.

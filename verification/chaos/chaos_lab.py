@@ -42,7 +42,7 @@ _PACE: dict[str, str] = {
     "MODNORM_STOP_GRACE": "2",
     "MODNORM_TORCH_THREADS": "1",
     "OMP_NUM_THREADS": "1",
-    "GOMP_SPINCOUNT": "20000",
+    "GOMP_SPINCOUNT": "2000",
 }
 """Short timeouts, so that a schedule takes seconds; one thread per process."""
 
