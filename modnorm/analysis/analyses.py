@@ -7,7 +7,6 @@ from types import MappingProxyType
 import pandas as pd
 
 from modnorm.analysis.population_tails import (
-    HITS,
     population_ratios,
     required_populations,
     reward_survival,
@@ -75,7 +74,7 @@ def _of_ensembles(runs: RunTables, reference: str | None) -> dict[str, pd.DataFr
     return {
         "population-scaling": scaling,
         "budget-differences": budget_differences(runs.ensembles, reference, runs.verdicts),
-        "observed-reductions": observed_reduction(scaling, reference, HITS),
+        "observed-reductions": observed_reduction(scaling, reference),
     }
 
 

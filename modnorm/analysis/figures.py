@@ -122,7 +122,7 @@ class _Planner:
     def _cutoffs(self, model: object, task: object) -> dict[str, Span]:
         """Return the bands of the selection cutoffs at the populations of the reductions."""
         cutoffs = self._at("selection-cutoffs", model, task)
-        reductions = self._at("observed-reductions", model, task)
+        reductions = self._reductions(model, task)
         spans = {}
         for method, population, other in _columns(reductions, "method", "N", "reference_N"):
             for name, size in ((method, population), (self._reference, other)):
@@ -132,18 +132,24 @@ class _Planner:
 
     def _level(self, model: object, task: object) -> Level | None:
         """Return the observed reduction; None unless one method has one."""
-        reductions = self._at("observed-reductions", model, task)
+        reductions = self._reductions(model, task)
         if len(reductions) != 1:
             return None
         ((population, other, reduction),) = _columns(reductions, "N", "reference_N", "reduction")
         return Level(f"N = {other} / N = {population}", float(reduction))
 
+    def _reductions(self, model: object, task: object) -> pd.DataFrame:
+        """Return the observed reductions of the K that the figures show."""
+        scaling = self._at("population-scaling", model, task)
+        reductions = self._at("observed-reductions", model, task)
+        return _where(reductions, K=_size(scaling)) if len(reductions) else reductions
+
     def _compared(
         self, rows: pd.DataFrame, model: object, task: object, method: object
     ) -> pd.DataFrame:
         """Return the seeds of one comparison: the observed reduction, or else the largest N."""
-        at_size = _where(rows, K=HITS if (rows["K"] == HITS).any() else rows["K"].max())
-        reductions = _where(self._at("observed-reductions", model, task), method=method)
+        at_size = _where(rows, K=_size(rows))
+        reductions = _where(self._reductions(model, task), method=method)
         for population, other in _columns(reductions, "N", "reference_N"):
             observed = _where(at_size, N=population, reference_N=other)
             if len(observed):
@@ -194,6 +200,11 @@ def _where(table: pd.DataFrame, **values: object) -> pd.DataFrame:
         if len(table):
             table = table[table[name] == value]
     return table
+
+
+def _size(rows: pd.DataFrame) -> int:
+    """Return the K that figures show: that of the paper, or the largest."""
+    return HITS if (rows["K"] == HITS).any() else int(rows["K"].max())
 
 
 def _columns(table: pd.DataFrame, *names: str) -> Iterator[tuple[Any, ...]]:

@@ -83,24 +83,23 @@ def _of(rows: Rows, place: tuple[object, ...]) -> Array | None:
     return None if found is None else 100 * found
 
 
-def observed_reduction(scaling: pd.DataFrame, reference: str | None, size: int) -> pd.DataFrame:
+def observed_reduction(scaling: pd.DataFrame, reference: str | None) -> pd.DataFrame:
     """Return how many times fewer candidates a method needs to exceed the reference.
 
     Args:
         scaling: What `population_scaling` returned.
         reference: Method of the reference.
-        size: K.
 
     Returns:
-        For each model, task and method: the least `N` whose mean accuracy exceeds that of the
+        For each model, task, method and K: the least `N` whose mean accuracy exceeds that of the
         largest `reference_N`, and `reduction`, their ratio. Methods that never do are absent.
     """
-    at_size = scaling[scaling["K"] == size].assign(seed=0)
-    pairs = paired(at_size, reference)
+    pairs = paired(scaling.assign(seed=0), reference, on=["K"])
     if not len(pairs):
         return pairs
-    places = ["model", "task"]
+    places = ["model", "task", "K"]
     largest = pairs.groupby(places)["reference_N"].transform("max")
     ahead = pairs[(pairs["reference_N"] == largest) & (pairs["mean"] > pairs["reference_mean"])]
-    least = ahead.sort_values("N").groupby(GROUP, sort=False).head(1)
-    return least[[*GROUP, "N", "reference_N"]].assign(reduction=least["reference_N"] / least["N"])
+    least = ahead.sort_values("N").groupby([*GROUP, "K"], sort=False).head(1)
+    ratio = least["reference_N"] / least["N"]
+    return least[[*GROUP, "K", "N", "reference_N"]].assign(reduction=ratio)

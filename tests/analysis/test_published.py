@@ -103,9 +103,13 @@ def test_differences_across_budgets_are_those_of_the_paper(results):
         ("gsm8k", 25, 300, 25): 3.11,
     }
     assert {place: means[place] for place in paper} == paper
-    found = analysis.tables["observed-reductions"].set_index("task")
-    assert found["N"].to_dict() == {"countdown": 100, "gsm8k": 25}
-    assert found.loc["gsm8k", "reduction"] == 12
+    found = analysis.tables["observed-reductions"].set_index(["task", "K"])
+    assert found["N"].to_dict() == {
+        (task, size): least
+        for task, least in (("countdown", 100), ("gsm8k", 25))
+        for size in (10, 25)
+    }
+    assert found.loc[("gsm8k", 10), "reduction"] == 12
 
 
 def test_figures_1_to_5_are_drawn_again(results):
@@ -160,7 +164,7 @@ def test_a_file_with_other_columns_is_refused(results):
 def test_a_reference_that_is_not_there_reduces_nothing():
     empty = pd.DataFrame(columns=["model", "task", "method", "seed", "N", "K", "accuracy"])
     assert not len(budget_differences(empty, None))
-    assert not len(observed_reduction(empty.assign(mean=0.0), None, 10))
+    assert not len(observed_reduction(empty.assign(mean=0.0), None))
 
 
 def test_figure_5_is_recomputed_from_the_votes_of_each_question(results):
