@@ -260,9 +260,17 @@ def _pair(row: ComparisonRow, result: ComparedRun, first: ComparedRun) -> None:
     if faults := [fault for fault in row["differs"] if fault in _UNPAIRED]:
         row["verdict"] = f"{name} and {row['run']} are not paired: {', '.join(faults)} differ."
         return
-    pairs = pair_ensembles(first.verdicts(), result.verdicts())
+    metrics = [_metrics(each.document) for each in (first, result)]
+    pairs = pair_ensembles(first.verdicts(), result.verdicts(), metrics)
     row["paired"] = pairs
     row["verdict"] = describe_pairs(pairs, name, row["run"])
+
+
+def _metrics(document: ResultsDocument) -> dict[tuple[int, int], float]:
+    return {
+        (each["population"], each["ensemble_size"]): each["metric"]
+        for each in document["ensembles"]
+    }
 
 
 def _row(

@@ -1,5 +1,6 @@
 """Two runs on the same held-out rows, row by row: does the data separate them?"""
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TypedDict
@@ -19,6 +20,9 @@ from modnorm.analysis.uncertainty import (
 Verdicts = Mapping[tuple[int, int], Sequence[bool]]
 """By (N, K), whether the vote on each held-out row is right."""
 
+Metrics = Mapping[tuple[int, int], float]
+"""By (N, K), the metric of the task, a fraction."""
+
 
 class PairedEnsembles(TypedDict):
     """The ensembles of two runs at one (N, K), on the same rows; fractions of the rows."""
@@ -27,12 +31,15 @@ class PairedEnsembles(TypedDict):
     ensemble_size: int
     rows: int
     accuracy: float
-    """Accuracy of the first run."""
+    """Share of the rows that the first run answers right."""
+    metric: float
+    """Metric of the task for the first run; of balanced accuracies it is not `accuracy`."""
+    other_metric: float
     interval: ConfidenceInterval | None
     other_accuracy: float
     other_interval: ConfidenceInterval | None
     difference: float
-    """First run less the other."""
+    """Row accuracy of the first run less that of the other."""
     difference_interval: ConfidenceInterval | None
     """Paired bootstrap over rows; None with a single row."""
     only_first: int
@@ -68,22 +75,35 @@ def verdicts_of(votes: pd.DataFrame) -> Verdicts:
     return verdicts
 
 
-def pair_ensembles(first: Verdicts, other: Verdicts) -> list[PairedEnsembles]:
+def pair_ensembles(
+    first: Verdicts, other: Verdicts, metrics: Sequence[Metrics] = ({}, {})
+) -> list[PairedEnsembles]:
     """Compare two runs at every (N, K) that both have, by N, then K.
 
     Args:
         first: Votes of one run.
         other: Votes of another run on the same rows in the same order.
+        metrics: The task's metric of both runs; the row accuracy where it is missing.
     """
     places = sorted(first.keys() & other.keys())
     gaps = [_gaps(first[place], other[place]) for place in places]
     p_values = [mcnemar(each.count(1), each.count(-1)) for each in gaps]
-    return [
+    pairs = [
         _pair(place, each, sum(first[place]) / len(each), p_value, adjusted)
         for place, each, p_value, adjusted in zip(
             places, gaps, p_values, holm(p_values), strict=True
         )
     ]
+    for place, pair in zip(places, pairs, strict=True):
+        pair["metric"] = metrics[0].get(place, pair["accuracy"])
+        pair["other_metric"] = metrics[1].get(place, pair["other_accuracy"])
+    return pairs
+
+
+def compares_metric(pair: PairedEnsembles) -> bool:
+    """Return whether the row accuracy, which the tests compare, is the metric of the task."""
+    both = (pair["metric"], pair["accuracy"]), (pair["other_metric"], pair["other_accuracy"])
+    return all(math.isclose(metric, accuracy, abs_tol=1e-9) for metric, accuracy in both)
 
 
 def describe_pairs(pairs: Sequence[PairedEnsembles], first: str, other: str) -> str:
@@ -98,6 +118,12 @@ def describe_pairs(pairs: Sequence[PairedEnsembles], first: str, other: str) -> 
         return f"{first} and {other} share no (N, K), so no rows are paired."
     last = pairs[-1]
     verdict = "separates" if last["separated"] else "does not separate"
+    untested = ""
+    if not compares_metric(last):
+        untested = (
+            f" The task's metric is {100 * last['metric']:.1f} % of {first} and "
+            f"{100 * last['other_metric']:.1f} % of {other}; the tests compare row accuracy."
+        )
     text = (
         f"At N={last['population']} K={last['ensemble_size']} the data {verdict} {first} and "
         f"{other}: {_difference(last)}. Of {last['rows']} rows, {last['only_first']} are right "
@@ -105,12 +131,12 @@ def describe_pairs(pairs: Sequence[PairedEnsembles], first: str, other: str) -> 
         f"(exact McNemar p {_p(last['p_value'])}"
     )
     if len(pairs) == 1:
-        return f"{text})."
+        return f"{text}).{untested}"
     separated = sum(pair["separated"] for pair in pairs)
     return (
         f"{text}, adjusted for {len(pairs)} tests p {_p(last['adjusted_p_value'])}). The data "
         f"separates them at {separated} of {len(pairs)} (N, K), by Holm's method at "
-        f"{100 * (1 - LEVEL):.0f} %."
+        f"{100 * (1 - LEVEL):.0f} %.{untested}"
     )
 
 
@@ -129,8 +155,10 @@ def _pair(
         ensemble_size=place[1],
         rows=rows,
         accuracy=accuracy,
+        metric=accuracy,
         interval=accuracy_interval(accuracy, rows),
         other_accuracy=other_accuracy,
+        other_metric=other_accuracy,
         other_interval=accuracy_interval(other_accuracy, rows),
         difference=sum(gaps) / rows,
         difference_interval=mean_interval(gaps),
@@ -147,7 +175,8 @@ def _pair(
 def _difference(pair: PairedEnsembles) -> str:
     points = 100 * pair["difference"]
     interval = pair["difference_interval"]
-    text = f"{points:+.1f} points" if points else "no difference"
+    unit = "points" if compares_metric(pair) else "points of row accuracy"
+    text = f"{points:+.1f} {unit}" if points else "no difference"
     if interval is None:
         return text
     lower, upper = (100 * bound for bound in interval)

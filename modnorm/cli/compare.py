@@ -28,8 +28,9 @@ def compare(directories: Directories, *, experts: Experts = None, as_json: Json 
     """Show finished runs side by side, with the differences that prevent a comparison.
 
     The first run is paired with each other run by held-out row, at every (N, K) of both. McNemar's
-    exact test, adjusted by Holm's method for the number of tests, and a paired bootstrap show
-    whether the data separates them. `only` counts the rows that one run alone answers right.
+    exact test, adjusted by Holm's method for the (N, K) of this pair, and a paired bootstrap show
+    whether the data separates them. They compare row accuracy, which the table names where the
+    task has another metric. `only` counts the rows that one run alone answers right.
 
     Brackets are 95 % Wilson intervals over the held-out rows. A line `K=5` is the vote of 5 at the
     largest N of a run. Of distillations, the base, the best expert, the vote and the student of
@@ -99,12 +100,14 @@ def _metric(value: float | None, bounds: Sequence[float] | None) -> str:
 
 
 def _show_pairs(row: "ComparisonRow", first: str) -> None:
+    from modnorm.analysis.pairing import compares_metric
+
     other = row["run"]
     if row["paired"]:
         difference = f"{first} less {other}"
         headings = (
             difference,
-            "points",
+            "points" if all(map(compares_metric, row["paired"])) else "row accuracy",
             "95 % bootstrap",
             f"only {first}",
             f"only {other}",

@@ -68,6 +68,17 @@ def test_several_tests_are_adjusted_together():
     assert "p = 0.035, adjusted for 3 tests p = 0.104). " in describe_pairs(pairs, "a", "b")
 
 
+def test_a_metric_that_is_no_row_accuracy_is_named_beside_the_test():
+    # Balanced accuracy of 3 rows of one class and 1 of another; signs differ.
+    first, other = [True, True, False, False], [False, False, False, True]
+    metrics = {(4, 1): 1 / 3}, {(4, 1): 1 / 2}
+    (pair,) = pair_ensembles({(4, 1): first}, {(4, 1): other}, metrics)
+    assert (pair["difference"], pair["metric"], pair["other_metric"]) == (0.25, 1 / 3, 1 / 2)
+    text = describe_pairs([pair], "a", "b")
+    assert "+25.0 points of row accuracy" in text
+    assert "33.3 % of a and 50.0 % of b" in text
+
+
 @pytest.mark.parametrize("content", [None, "{", '{"population": 4}\n'])
 def test_a_directory_without_readable_votes_is_refused(tmp_path, content):
     if content is not None:
