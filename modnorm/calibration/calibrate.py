@@ -15,9 +15,10 @@ from modnorm.calibration.operator_norm import FLOOR
 from modnorm.calibration.profile import Profile
 from modnorm.calibration.profile_schema import APPLICATION, METHOD
 from modnorm.checkpoint.config import positive
-from modnorm.checkpoint.pretrained import best_device, dtype_name
+from modnorm.checkpoint.pretrained import best_device
 from modnorm.checkpoint.prompts import check_fit
 from modnorm.checkpoint.reference import Checkpoint
+from modnorm.checkpoint.weights import dtype_name
 from modnorm.errors import InvalidInputError
 from modnorm.geometry.scales import linear_gain
 from modnorm.spec import CalibrationSpec

@@ -7,9 +7,9 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from modnorm.checkpoint.pretrained import arithmetic_dtype, dtype_name, load_pretrained
+from modnorm.checkpoint.pretrained import arithmetic_dtype, load_pretrained
 from modnorm.checkpoint.reference import Checkpoint
-from modnorm.checkpoint.weights import CheckpointWeights
+from modnorm.checkpoint.weights import CheckpointWeights, dtype_name
 
 
 @dataclass(frozen=True, slots=True)

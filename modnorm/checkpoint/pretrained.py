@@ -38,11 +38,6 @@ def arithmetic_dtype(weights: torch.dtype, device: torch.device) -> torch.dtype:
     return torch.float32 if device.type == "cpu" else weights
 
 
-def dtype_name(dtype: torch.dtype) -> str:
-    """Return the name of a dtype in records, for example `bfloat16`."""
-    return str(dtype).removeprefix("torch.")
-
-
 def load_pretrained(
     checkpoint: Checkpoint, *, dtype: torch.dtype, attention: str
 ) -> PreTrainedModel:

@@ -40,11 +40,17 @@ class _StoredTensors(Protocol):
 class CheckpointWeights:
     """The weights of a checkpoint, read and fused on demand without a cache.
 
+    Args:
+        checkpoint: The model on disk.
+        cast_to: Dtype of the weights that are read; each is rounded to nearest. By default all
+            must have the dtype that `config.json` states.
+
     Raises:
         InvalidInputError: a stored tensor is missing, unexpected, of the wrong shape or dtype.
     """
 
-    def __init__(self, checkpoint: Checkpoint) -> None:
+    def __init__(self, checkpoint: Checkpoint, cast_to: torch.dtype | None = None) -> None:
+        self._cast_to = cast_to
         self.layout: Layout = physical_layout(checkpoint.config)
         self.directory: Path = checkpoint.directory
         self._family = family_of(checkpoint.config)
@@ -56,7 +62,7 @@ class CheckpointWeights:
             self._read_header(shard)
         self._check_names()
         self._check_shapes()
-        self.dtype: torch.dtype = self._common_dtype(checkpoint.config)
+        self.dtype: torch.dtype = cast_to or self._common_dtype(checkpoint.config)
 
     def read(self, tensor: PhysicalTensor) -> torch.Tensor:
         """Return a physical tensor: its parts stacked along the first dimension.
@@ -95,7 +101,8 @@ class CheckpointWeights:
     def _load(self, name: str) -> torch.Tensor:
         shard, stored_name = self._place_of[name]
         with _open(self.directory / shard) as stored:
-            return stored.get_tensor(stored_name)
+            values = stored.get_tensor(stored_name)
+        return values if self._cast_to is None else rounded(name, values, self._cast_to)
 
     def _read_header(self, shard: str) -> None:
         with _open(self.directory / shard) as stored:
@@ -128,11 +135,10 @@ class CheckpointWeights:
             raise _mismatch(f"the checkpoint has {surplus[0]}, which its family does not")
 
     def _head_repeats_embedding(self) -> bool:
-        same_kind = (
-            self._shapes[_HEAD] == self._shapes[_EMBEDDING]
-            and self._dtypes[_HEAD] == self._dtypes[_EMBEDDING]
-        )
-        return same_kind and torch.equal(_bytes(self._load(_HEAD)), _bytes(self._load(_EMBEDDING)))
+        if self._shapes[_HEAD] != self._shapes[_EMBEDDING]:
+            return False
+        head, embedding = self._load(_HEAD), self._load(_EMBEDDING)
+        return head.dtype == embedding.dtype and torch.equal(_bytes(head), _bytes(embedding))
 
     def _check_shapes(self) -> None:
         for tensor in self.layout:
@@ -151,15 +157,16 @@ class CheckpointWeights:
                 raise InvalidInputError(
                     f"{name} is stored as {dtype} and {_EMBEDDING} as {first}",
                     field="model.name",
-                    remedy=f"store all weights in one of {', '.join(_DTYPES)}",
+                    remedy="`modnorm cast` writes it with all weights in one dtype",
                 )
         declared = config.get("dtype") or config.get("torch_dtype")
         actual = _DTYPES[first]
-        if declared is not None and declared != str(actual).removeprefix("torch."):
+        if declared is not None and str(declared).removeprefix("torch.") != dtype_name(actual):
             raise InvalidInputError(
                 f"config.json states {declared}, the weights are {actual}",
                 field="model.config.dtype",
-                remedy="correct either: the dtype decides how perturbations are rounded",
+                remedy="correct config.json, or write the model with `modnorm cast`: the dtype "
+                "decides how perturbations are rounded",
             )
         return actual
 
@@ -185,6 +192,28 @@ def require_same_architecture(
             remedy="load it into a new engine",
         )
     return stored
+
+
+def rounded(tensor: str, values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Return a tensor in another dtype, each value rounded to nearest.
+
+    Raises:
+        InvalidInputError: a value overflows the dtype.
+    """
+    cast = values.to(dtype)
+    if not torch.equal(cast.isfinite(), values.isfinite()):
+        largest = values[values.isfinite()].abs().max().item()
+        raise InvalidInputError(
+            f"{tensor} has {largest:g}, which {dtype_name(dtype)} cannot represent",
+            field="dtype",
+            remedy="choose bfloat16 or float32",
+        )
+    return cast
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """Return the name of a dtype in records, for example `bfloat16`."""
+    return str(dtype).removeprefix("torch.")
 
 
 def weights_sha256(layout: Layout, read: Callable[[PhysicalTensor], torch.Tensor]) -> str:

@@ -4,7 +4,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from modnorm.calibration.calibrate import VERSION, calibrate, calibration_prompts
+from modnorm.calibration.frozen_model import calibration_precision
 from modnorm.calibration.profile import Profile
+from modnorm.checkpoint.pretrained import best_device
 from modnorm.checkpoint.prompts import PromptEncoder
 from modnorm.checkpoint.reference import Checkpoint, resolve_checkpoint
 from modnorm.client.settings import ClientSettings
@@ -127,6 +129,7 @@ def _calibrated(
     inputs = {
         "version": VERSION,
         "model": checkpoint.digest,
+        "precision": calibration_precision(checkpoint, best_device()),
         "settings": settings.model_dump(mode="json"),
         "prompts": used,
         "task": spec.task.name,

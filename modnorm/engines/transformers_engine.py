@@ -12,12 +12,15 @@ from modnorm.checkpoint.layout import Layout
 from modnorm.checkpoint.pretrained import (
     arithmetic_dtype,
     best_device,
-    dtype_name,
     load_pretrained,
 )
 from modnorm.checkpoint.prompts import PromptEncoder, check_fit
 from modnorm.checkpoint.reference import Checkpoint
-from modnorm.checkpoint.weights import CheckpointWeights, require_same_architecture
+from modnorm.checkpoint.weights import (
+    CheckpointWeights,
+    dtype_name,
+    require_same_architecture,
+)
 from modnorm.engines.causal import CausalModel
 from modnorm.engines.decoding import Decoder
 from modnorm.engines.failures import engine_failures, not_the_base
@@ -128,8 +131,8 @@ class TransformersEngine:
 
     def rebase(self, lineage: Lineage | None, *, poll: Callable[[], None] | None = None) -> None:
         """Make the end of a lineage the base; see `Engine.rebase`."""
-        if self._candidate:
-            raise PreconditionError("the engine holds a candidate")
+        if self._candidate or self._cached:
+            raise PreconditionError("the engine holds a candidate or a request")
         self._require_restored()
         with engine_failures("applying a lineage"):
             self._weights.rebase(lineage, poll=poll)

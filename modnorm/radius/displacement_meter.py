@@ -3,9 +3,9 @@
 import torch
 import transformers
 
-from modnorm.checkpoint.pretrained import arithmetic_dtype, dtype_name, load_pretrained
+from modnorm.checkpoint.pretrained import arithmetic_dtype, load_pretrained
 from modnorm.checkpoint.reference import Checkpoint
-from modnorm.checkpoint.weights import CheckpointWeights
+from modnorm.checkpoint.weights import CheckpointWeights, dtype_name
 from modnorm.engines.failures import engine_failures
 from modnorm.engines.parameter_views import weight_views
 from modnorm.errors import CandidateError, EngineError

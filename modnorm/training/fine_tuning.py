@@ -12,10 +12,10 @@ from transformers.trainer import TRAINER_STATE_NAME
 from trl.trainer.sft_trainer import SFTTrainer
 
 from modnorm.checkpoint.checkpoint_files import file_digest
-from modnorm.checkpoint.pretrained import best_device, dtype_name
+from modnorm.checkpoint.pretrained import best_device
 from modnorm.checkpoint.prompts import PromptEncoder
 from modnorm.checkpoint.reference import Checkpoint, resolve_checkpoint
-from modnorm.checkpoint.weights import CheckpointWeights
+from modnorm.checkpoint.weights import CheckpointWeights, dtype_name
 from modnorm.errors import DoesNotFitError
 from modnorm.files import encode_json, write_file
 from modnorm.training.callbacks import COMPLETE, JobCallback, whole_checkpoints

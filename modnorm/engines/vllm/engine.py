@@ -14,10 +14,9 @@ from vllm.sampling_params import RequestOutputKind
 
 from modnorm.checkpoint.checkpoint_files import require_unchanged
 from modnorm.checkpoint.layout import Layout
-from modnorm.checkpoint.pretrained import dtype_name
 from modnorm.checkpoint.prompts import PromptEncoder, check_fit
 from modnorm.checkpoint.reference import Checkpoint
-from modnorm.checkpoint.weights import CheckpointWeights, require_same_architecture
+from modnorm.checkpoint.weights import CheckpointWeights, dtype_name, require_same_architecture
 from modnorm.engines.protocol import Completion, GenerationLimits, OnTokens
 from modnorm.engines.settings import Drafts, EngineSettings
 from modnorm.engines.vllm.answer_feed import AnswerFeed
@@ -137,8 +136,8 @@ class VllmEngine:
 
     def rebase(self, lineage: Lineage | None, *, poll: Callable[[], None] | None = None) -> None:
         """Make the end of a lineage the base; see `Engine.rebase`."""
-        if self._candidate:
-            raise PreconditionError("the engine holds a candidate")
+        if self._candidate or not self._parking.is_empty:
+            raise PreconditionError("the engine holds a candidate or a request")
         self._require_idle()
         self._ranks.require_restored()
         self._ranks.rebase(lineage, poll or _no_poll)
