@@ -7,7 +7,7 @@ first, so that it refuses a spec within a second.
 
 import json
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,9 +15,11 @@ from modnorm.baselines.generator_file import GeneratorFile, read_generator, unus
 from modnorm.calibration.layer_schedule import require_every_layer
 from modnorm.calibration.profile_schema import MAX_PROFILE_BYTES
 from modnorm.checkpoint.config import positive
-from modnorm.checkpoint.families import physical_layout
+from modnorm.checkpoint.families import decoder_config, physical_layout
 from modnorm.checkpoint.reference import Checkpoint, check_offline, find_local_checkpoint
 from modnorm.checkpoint.tokenizer_files import check_tokenizer_files
+from modnorm.engines import engine_names
+from modnorm.engines.attention_check import check_attention
 from modnorm.errors import InvalidInputError
 from modnorm.files import canonical_json, read_fault, read_text
 from modnorm.hints import one_of
@@ -29,12 +31,12 @@ from modnorm.perturbation.methods import (
     require_usable,
 )
 from modnorm.spec import DataSpec, ExperimentSpec
-from modnorm.tasks import Message, Task, get_stored_task
+from modnorm.tasks import Message, Row, Task, get_stored_task
 from modnorm.tasks.hub_dataset import check_dataset
 from modnorm.tasks.overlap import count_shared_prompts, shared_prompts
 from modnorm.tasks.row_files import resolve_file
 from modnorm.tasks.row_loading import LoadedRows, load_data
-from modnorm.tasks.rows import rows_digest
+from modnorm.tasks.rows import prompt_digests, rows_digest
 from modnorm.tasks.sources import is_dataset, needs_hub
 from modnorm.tasks.task_errors import metric, render_prompts
 
@@ -137,25 +139,24 @@ def development_of(spec: ExperimentSpec) -> tuple[str, DataSpec | None]:
     return "iterative.development", spec.iterative.development if spec.iterative else None
 
 
-def check_no_row_is_shared(splits: Splits) -> None:
+def check_no_row_is_shared(task: Task, splits: Mapping[str, LoadedRows | None]) -> None:
     """Refuse a distillation whose training or development rows share a prompt with other rows.
 
     Rows are compared by the text of their prompts, wherever they come from.
 
+    Args:
+        task: The task of all rows.
+        splits: Rows by field; None where they are not on this machine.
+
     Raises:
         InvalidInputError: names the field and the first shared row.
     """
-    if splits.training is None or splits.development is None:
-        return
-    selection, heldout = ("task.selection", splits.selection), ("task.heldout", splits.heldout)
-    development = ("distillation.development", splits.development)
-    training = ("distillation.rows", splits.training)
-    for (field, rows), others in (
-        (development, (selection, heldout)),
-        (training, (selection, heldout, development)),
-    ):
-        for other_field, other in others:
-            _check_disjoint(splits.task, (field, rows), (other_field, other))
+    fields = ("task.selection", "task.heldout", "distillation.development", "distillation.rows")
+    loaded = [(field, rows) for field in fields if (rows := splits.get(field)) is not None]
+    for index, (field, rows) in enumerate(loaded):
+        if field.startswith("distillation."):
+            for other in loaded[:index]:
+                _check_disjoint(task, (field, rows), other)
 
 
 def check_metric(task: Task, heldout: LoadedRows) -> None:
@@ -222,21 +223,42 @@ def load_splits(
         heldout=load(spec.task.heldout, "task.heldout"),
         training=load(trained_on, "distillation.rows") if trained_on else None,
     )
-    check_no_row_is_shared(splits)
+    if spec.distillation:
+        check_no_row_is_shared(
+            task,
+            {
+                "task.selection": splits.selection,
+                "task.heldout": splits.heldout,
+                field: splits.development,
+                "distillation.rows": splits.training,
+            },
+        )
     check_metric(task, splits.heldout)
     return splits
 
 
-def check_radius_is_tested_elsewhere(spec: ExperimentSpec, heldout_digest: str) -> None:
-    """Refuse a radius that was chosen on the held-out rows.
+def check_radius_is_tested_elsewhere(
+    spec: ExperimentSpec, heldout: Sequence[Row], prompts: Sequence[Sequence[Message]]
+) -> None:
+    """Refuse a radius that was chosen on some of the held-out rows.
+
+    Args:
+        spec: The spec; its radius is a number.
+        heldout: The held-out rows.
+        prompts: The prompt of each.
 
     Raises:
         InvalidInputError: names the radius.
     """
     source = spec.method.radius_source
-    if source is not None and source.development_digest == heldout_digest:
+    if source is None:
+        return
+    chosen_on = set(source.development_prompts)
+    shared = sum(digest in chosen_on for digest in prompt_digests(prompts))
+    if shared or source.development_digest == rows_digest(heldout):
         raise InvalidInputError(
-            "the radius artifact was chosen on the rows of task.heldout",
+            f"the radius artifact was chosen on {shared or 'all'} of the {len(heldout)} rows of "
+            "task.heldout",
             field="method.radius",
             remedy="name other rows in task.heldout, or choose the radius again with other rows "
             "in `modnorm tune --heldout`: rows that chose the radius are no test",
@@ -313,15 +335,18 @@ def check_locally(
     task = task_of(spec)
     heldout = _local_rows(task, spec.task.heldout, "task.heldout", folders)
     if heldout is not None:
-        check_radius_is_tested_elsewhere(spec, rows_digest(heldout.rows))
+        prompts = render_prompts(task, heldout.rows, "heldout row")
+        check_radius_is_tested_elsewhere(spec, heldout.rows, prompts)
         check_metric(task, heldout)
     field, chosen_on = development_of(spec)
     development = _local_rows(task, chosen_on, field, folders) if chosen_on else None
     if spec.distillation:
-        training = _local_rows(task, spec.distillation.rows, "distillation.rows", folders)
-        selection = _local_rows(task, spec.task.selection, "task.selection", folders)
-        if heldout and selection:
-            check_no_row_is_shared(Splits(task, selection, heldout, development, training))
+        named = {
+            "task.selection": spec.task.selection,
+            "distillation.rows": spec.distillation.rows,
+        }
+        loaded = {place: _local_rows(task, rows, place, folders) for place, rows in named.items()}
+        check_no_row_is_shared(task, {**loaded, "task.heldout": heldout, field: development})
 
 
 def count_overlap(spec: ExperimentSpec, *, folders: Sequence[Path]) -> int | None:
@@ -361,7 +386,7 @@ def check_search_locally(spec: ExperimentSpec, *, folders: Sequence[Path]) -> in
     else:
         _check_local_model(spec, checkpoint, rows)
     if spec.method.profile is not None and not names_stored_profile(spec.method.profile):
-        read_profile(spec.method.profile, None)
+        _check_profile(read_profile(spec.method.profile, None), checkpoint)
     return rows
 
 
@@ -377,11 +402,22 @@ def _local_rows(
     return load_data(task, rows, field=field, folders=folders)
 
 
+def _check_profile(text: str, checkpoint: Checkpoint | None) -> None:
+    """Refuse a profile that is damaged or of another model, if the model is on this machine."""
+    from modnorm.calibration.profile import Profile  # noqa: PLC0415 - loads torch
+
+    profile = Profile.from_json(text)
+    if checkpoint is not None:
+        profile.check_matches(checkpoint)
+
+
 def _check_local_model(
     spec: ExperimentSpec, checkpoint: Checkpoint, selection_rows: int | None
 ) -> None:
     config, method = checkpoint.config, spec.method
     check_tokenizer_files(checkpoint)
+    if spec.engine.name == "transformers" or "vllm" not in engine_names():
+        check_attention(decoder_config(config))
     require_usable(
         method.name,
         config=config,

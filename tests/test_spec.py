@@ -114,7 +114,9 @@ def test_a_radius_that_is_not_finite_is_refused(value, refused_field):
         ({"name": "modular_norm"}, "method.radius"),
         ({"name": "modular_norm", "sigma": {"artifact": "r.json"}}, "method.sigma"),
         ({"name": "base", "radius": {"artifact": "r.json"}}, "method.radius"),
-        ({"name": "randopt", "radius": {}}, "method.radius_source.artifact"),
+        ({"name": "randopt", "radius": {}}, "method.radius"),
+        ({"name": "randopt", "sigma": {"artifact": ""}}, "method.sigma"),
+        ({"name": "randopt", "sigma": {"artifact": "r", "transfer": 1}}, "method.sigma.transfer"),
         (
             {"name": "randopt", "radius": 0.1, "radius_source": {"artifact": "r.json"}},
             "method.radius",
@@ -310,7 +312,7 @@ def test_iterative_settings_that_do_not_fit_are_refused(sections, field):
         ),
         (
             {"method": {"name": "x", "radius": {"file": "x"}}},
-            "method.radius_source.file",
+            "method.radius.file",
             "artifact",
         ),
         ({"population": {"size": 4, "full": True}}, "population.full", "statistics"),

@@ -8,7 +8,11 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedToken
 
 from modnorm.checkpoint.config import load_json, positive
 from modnorm.checkpoint.reference import Checkpoint
-from modnorm.checkpoint.tokenizer_files import no_template, unusable_tokenizer, vocabulary_file
+from modnorm.checkpoint.tokenizer_files import (
+    check_tokenizer_files,
+    unusable_tokenizer,
+    vocabulary_file,
+)
 from modnorm.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -175,6 +179,7 @@ def _load_tokenizer(checkpoint: Checkpoint) -> PreTrainedTokenizerBase:
     `tokenizer.json` is used unchanged. For some families (Qwen2) `AutoTokenizer` would replace the
     file's splitting rule by the family's.
     """
+    check_tokenizer_files(checkpoint)
     is_whole = vocabulary_file(checkpoint) == "tokenizer.json"
     loader = PreTrainedTokenizerFast if is_whole else AutoTokenizer
     try:
@@ -183,8 +188,6 @@ def _load_tokenizer(checkpoint: Checkpoint) -> PreTrainedTokenizerBase:
         )
     except Exception as error:  # the parser of tokenizer.json raises plain Exception
         raise unusable_tokenizer(checkpoint, str(error)) from error
-    if not tokenizer.chat_template:
-        raise no_template(checkpoint)
     return tokenizer
 
 

@@ -103,11 +103,11 @@ def read_spec(path: Path) -> "ExperimentSpec":
     from modnorm.client.radius import carry_radius
     from modnorm.spec import located
 
-    spec, found = read_unsettled_spec(path), settings()
+    spec = read_unsettled_spec(path)
     if spec.method.is_resolved:
         return spec
     with located(path):
-        return carry_radius(spec, found.cache, folders=found.split_folders)
+        return carry_radius(spec, settings().cache)
 
 
 def read_unsettled_spec(path: Path) -> "ExperimentSpec":

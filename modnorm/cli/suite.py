@@ -201,8 +201,7 @@ def _settled(path: Path, laid_over: Sequence["Fragment"]) -> "LoadedSuite":
     from modnorm.suites import load_suite
     from modnorm.suites.loading import inline_files
 
-    found = settings()
-    return inline_files(load_suite(path, laid_over), found.cache, folders=found.split_folders)
+    return inline_files(load_suite(path, laid_over), settings().cache)
 
 
 def _reload(path: Path, out: Path | None) -> "LoadedSuite":

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 from modnorm.cli.console import percent, table
 from modnorm.cli.experiment import SAME_COMMAND, follow_to_end, lab_here, run_experiment
 from modnorm.cli.interruption import interruptible
-from modnorm.cli.options import connect
+from modnorm.cli.options import connect, settings
 from modnorm.cli.radius import RESUMES, conclude
+from modnorm.client.development import development_prompts
 from modnorm.client.resumption import resume_or_submit_shared
 from modnorm.client.tuning import Trial, grid_document
 from modnorm.errors import EvaluationError
@@ -37,7 +38,9 @@ def try_all(
         if server is None
         else _in_lab(specs, server, quiet=quiet)
     )
-    document = grid_document(specs[0], trials)
+    digest, folders = trials[0].provenance.heldout_digest, settings().split_folders
+    prompts = development_prompts(specs[0], digest, folders=folders)
+    document = grid_document(specs[0], trials, prompts)
     conclude(document, _table(document), home, as_json=as_json)
 
 

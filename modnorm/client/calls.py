@@ -79,8 +79,7 @@ def create_experiment(
         require_text(request_id, "request_id")
     whole = carry_declaration(spec if isinstance(spec, ExperimentSpec) else load_spec(spec))
     if not whole.method.is_resolved:
-        found = ClientSettings()
-        whole = carry_radius(whole, found.cache, folders=found.split_folders)
+        whole = carry_radius(whole, ClientSettings().cache)
     request_id = request_id or str(uuid.uuid4())
     return Call(
         "CreateExperiment",

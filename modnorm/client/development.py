@@ -5,14 +5,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from modnorm.errors import InvalidInputError, ModnormError
-from modnorm.radius.artifact_schema import GridDocument
 from modnorm.spec import DataSpec, ExperimentSpec
 from modnorm.spec_checks import task_of
 from modnorm.tasks.overlap import shared_prompts, shared_range
 from modnorm.tasks.protocol import Task
 from modnorm.tasks.row_loading import LoadedRows, load_data
-from modnorm.tasks.rows import rows_digest
-from modnorm.tasks.sources import is_dataset
+from modnorm.tasks.rows import prompt_digests, rows_digest
+from modnorm.tasks.task_errors import render_prompts
 
 
 def check_development_rows(
@@ -20,8 +19,8 @@ def check_development_rows(
 ) -> None:
     """Refuse development rows of which one is among the spec's held-out rows.
 
-    Rows are the same where their prompts are. Datasets of the Hugging Face Hub and rows that are
-    not on this machine are compared by name, offset and limit.
+    Rows are the same where their prompts are. Rows that cannot be loaded here are compared by
+    name, offset and limit.
 
     Raises:
         InvalidInputError: says how many they are, and which is the first.
@@ -36,25 +35,27 @@ def check_development_rows(
         )
 
 
-def check_radius_rows(
-    spec: ExperimentSpec, grid: GridDocument, *, folders: Sequence[Path] | None = None
-) -> None:
-    """Refuse the radius of a grid that was chosen on some of the spec's held-out rows.
+def development_prompts(
+    spec: ExperimentSpec, digest: str, *, folders: Sequence[Path] | None = None
+) -> tuple[str, ...]:
+    """Return the digests of the prompts of a trial's held-out rows, which are development rows.
 
-    What this machine does not have, and files that changed since, say nothing here: services
-    compare the digests of both sets.
+    Args:
+        spec: The spec of the trial.
+        digest: Digest of the rows on which it was voted.
+        folders: Directories that are searched for named splits before the hub.
 
-    Raises:
-        InvalidInputError: says how many they are, and which is the first.
+    Returns:
+        One digest for each row; none if this machine does not have these rows.
     """
-    shared = _known_shared(spec, grid, folders)
-    if shared is not None:
-        raise InvalidInputError(
-            f"the radius artifact was chosen on rows that test it: {shared}",
-            field="method.radius",
-            remedy="name other rows in task.heldout, or choose the radius again with other rows "
-            "in `modnorm tune --heldout`: rows that chose the radius are no test",
-        )
+    try:
+        task = task_of(spec)
+        rows = load_data(task, spec.task.heldout, field="heldout", folders=folders).rows
+        if rows_digest(rows) != digest:
+            return ()
+        return prompt_digests(render_prompts(task, rows, "row"))
+    except ModnormError:
+        return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,32 +82,11 @@ class _Loaded:
         )
 
 
-def _known_shared(
-    spec: ExperimentSpec, grid: GridDocument, folders: Sequence[Path] | None
-) -> str | None:
-    """Say which rows of a grid are held-out rows for certain."""
-    rows, digest = grid.settings.development, grid.settings.development_digest
-    if grid.task != spec.task.name:
-        return None
-    if is_dataset(rows.source):
-        return _by_name(rows, spec.task.heldout)
-    try:
-        task = task_of(spec)
-    except InvalidInputError:  # labs may have tasks that this machine lacks
-        return None
-    loaded = _load(task, spec, rows, folders)
-    if loaded is None or rows_digest(loaded.development.rows) != digest:
-        return None
-    return loaded.shared()
-
-
 def _load(
     task: Task, spec: ExperimentSpec, rows: DataSpec, folders: Sequence[Path] | None
 ) -> _Loaded | None:
-    """Load development and held-out rows; None if one of them is not on this machine."""
+    """Load development and held-out rows; None if one of them cannot be loaded."""
     tested = spec.task.heldout
-    if is_dataset(rows.source) or is_dataset(tested.source):
-        return None
     try:
         return _Loaded(
             task,

@@ -1,12 +1,10 @@
 """Radii that specs name by an artifact: read where the spec is read, so that labs get numbers."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from modnorm.errors import InvalidInputError
 from modnorm.files import is_digest, write_file
 from modnorm.radius.artifact import RadiusArtifact
-from modnorm.radius.artifact_schema import GridDocument
 from modnorm.spec import ExperimentSpec
 from modnorm.tasks.row_files import resolve_file
 
@@ -18,28 +16,18 @@ def radius_folder(cache: Path) -> Path:
     return cache / "radii"
 
 
-def carry_radius(
-    spec: ExperimentSpec, cache: Path | None = None, *, folders: Sequence[Path] | None = None
-) -> ExperimentSpec:
+def carry_radius(spec: ExperimentSpec, cache: Path | None = None) -> ExperimentSpec:
     """Return a spec whose radius is a number, read from the artifact that it names, if any.
 
     Digests are looked up in the cache directory of the client, if one is given.
 
     Raises:
-        InvalidInputError: there is no such artifact, it is of another task or method, or it was
-            chosen on held-out rows of the spec.
+        InvalidInputError: there is no such artifact, or it is of another task or method.
     """
     source = spec.method.radius_source
     if source is None or spec.method.is_resolved:
         return spec
-    artifact = _find(source.artifact, cache)
-    settled = artifact.resolve(spec)
-    if isinstance(artifact.document, GridDocument):
-        # What reads data sets is not in every image that has a client.
-        from modnorm.client.development import check_radius_rows  # noqa: PLC0415 - see above
-
-        check_radius_rows(spec, artifact.document, folders=folders)
-    return settled
+    return _find(source.artifact, cache).resolve(spec)
 
 
 def keep_artifact(artifact: RadiusArtifact, cache: Path) -> None:

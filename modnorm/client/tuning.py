@@ -14,6 +14,7 @@ from modnorm.radius.artifact_schema import (
 )
 from modnorm.radius.objective import mean, smallest
 from modnorm.spec import DataSpec, ExperimentSpec, parse_section, parse_spec, read_yaml
+from modnorm.spec.experiment import suffixed
 from modnorm.v1.experiment_pb2 import Provenance
 
 _SHARED = (
@@ -87,7 +88,7 @@ def trial_spec(
     return parse_spec(
         {
             **data,
-            "name": f"{spec.name or spec.method.name} radius {radius:g} seed {seed}",
+            "name": suffixed(spec.name or spec.method.name, f"radius {radius:g} seed {seed}"),
             "task": {**data["task"], "heldout": heldout.model_dump(mode="json")},
             "method": {**data["method"], "radius": radius, "radius_source": None},
             "population": {
@@ -100,12 +101,15 @@ def trial_spec(
     )
 
 
-def grid_document(example: ExperimentSpec, trials: Sequence[Trial]) -> GridDocument:
+def grid_document(
+    example: ExperimentSpec, trials: Sequence[Trial], prompts: Sequence[str] = ()
+) -> GridDocument:
     """Return the content of a grid's artifact: the best mean metric, ties to the smaller radius.
 
     Args:
         example: The spec of one of the trials.
         trials: All of them: every radius under the same seeds, in the same order.
+        prompts: Digests of the development prompts; none if they are unknown.
 
     Raises:
         ConflictError: they were not made from the same model, rows and profile.
@@ -128,12 +132,14 @@ def grid_document(example: ExperimentSpec, trials: Sequence[Trial]) -> GridDocum
             target_modules=example.method.target_modules,
         ),
         radius=smallest([(one.radius, -one.mean) for one in radii]),
-        settings=_settings(example, found, [trial.seed for trial in radii[0].trials]),
+        settings=_settings(example, found, [one.seed for one in radii[0].trials], prompts),
         radii=radii,
     )
 
 
-def _settings(example: ExperimentSpec, found: Provenance, seeds: Sequence[int]) -> GridSettings:
+def _settings(
+    example: ExperimentSpec, found: Provenance, seeds: Sequence[int], prompts: Sequence[str]
+) -> GridSettings:
     return GridSettings(
         population=example.population.size,
         ensemble_size=example.population.ensemble_sizes[0],
@@ -147,6 +153,7 @@ def _settings(example: ExperimentSpec, found: Provenance, seeds: Sequence[int]) 
         selection_digest=found.selection_digest,
         development=example.task.heldout,
         development_digest=found.heldout_digest,
+        development_prompts=tuple(prompts),
     )
 
 

@@ -1,12 +1,13 @@
 """Next tokens of a transformers causal language model, over a slot cache."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, cast
 
 import torch
 from transformers import PreTrainedConfig, PreTrainedModel
 
+from modnorm.engines.attention_check import FULL, SLIDING, check_attention
 from modnorm.engines.slots import ATTENTION, PrefillWrite, SlotCache, StepWrite
 from modnorm.errors import CandidateError, IncompatibleError
 
@@ -18,7 +19,6 @@ class _Decoder(Protocol):
 Masks = torch.Tensor | None | dict[str, torch.Tensor | None]
 """Additive masks: one for all layers, or one for each layer type. None means causal."""
 
-FULL, SLIDING = "full_attention", "sliding_attention"
 _MASK_BY_LAYER_TYPE = frozenset({"gemma3_text", "olmo3", "qwen2", "qwen3"})
 """Model types whose transformers code takes a mask for each layer type."""
 _WINDOW_IN_ALL_LAYERS = frozenset({"mistral"})
@@ -246,22 +246,6 @@ def _window(config: PreTrainedConfig) -> int | None:
 
 
 def _require_plain_attention(config: PreTrainedConfig) -> None:
-    for cap in ("attn_logit_softcapping", "final_logit_softcapping"):
-        if getattr(config, cap, None) is not None:
-            raise IncompatibleError(f"the slot cache cannot decode a model with {cap}")
-    if getattr(config, "use_bidirectional_attention", False):
-        raise IncompatibleError("the slot cache cannot decode bidirectional attention")
-    for rope in _ropes(config):
-        if rope.get("rope_type") in {"dynamic", "longrope"}:
-            raise IncompatibleError(
-                f"rotary embedding {rope['rope_type']!r} depends on the rest of the batch"
-            )
+    check_attention(config.to_dict())
     if config._attn_implementation != ATTENTION:  # noqa: SLF001 - no public accessor exists
         raise IncompatibleError(f"the attention is {config._attn_implementation}, not {ATTENTION}")  # noqa: SLF001
-
-
-def _ropes(config: PreTrainedConfig) -> list[Mapping[str, object]]:
-    """Return the settings of each rotary embedding: one, or one for each layer type."""
-    settings: Mapping[str, object] = getattr(config, "rope_parameters", None) or {}
-    by_kind = [value for value in settings.values() if isinstance(value, Mapping)]
-    return by_kind or [settings]

@@ -131,6 +131,7 @@ class RadiusArtifact:
             task=document.task,
             model_digest=document.model.digest,
             development_digest=grid.development_digest if grid else None,
+            development_prompts=grid.development_prompts if grid else (),
         )
 
 

@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from modnorm.radius.objective import matching_objective, mean, smallest
 from modnorm.spec import DataSpec, EngineSpec, Masses, TargetModules
+from modnorm.spec.method import PromptDigest
 from modnorm.spec.section import Section
 
 GRID, MATCHING = "grid", "functional-matching"
@@ -63,6 +64,8 @@ class GridSettings(_Schema):
     development: DataSpec
     """Rows on which the ensembles are compared."""
     development_digest: Digest
+    development_prompts: tuple[PromptDigest, ...] = ()
+    """Digests of the prompts of these rows; empty if the client could not load them."""
 
 
 class GridTrial(_Schema):

@@ -13,7 +13,12 @@ from modnorm.spec.population import PopulationSpec
 from modnorm.spec.running import EngineSpec, FailureSpec
 from modnorm.spec.section import Name, Named, Section, field_fault, named
 from modnorm.spec.task import ModelSpec, TaskSpec
-from modnorm.spec_limits import MAX_TWO_SIDED_SEED
+from modnorm.spec_limits import MAX_NAME, MAX_TWO_SIDED_SEED
+
+
+def suffixed(name: str, suffix: str) -> str:
+    """Return the name of an experiment that another one makes; a long name is cut."""
+    return f"{name[: MAX_NAME - len(suffix) - 1]} {suffix}".strip()
 
 
 class ExperimentSpec(Section):
@@ -21,7 +26,7 @@ class ExperimentSpec(Section):
 
     added_fields: ClassVar[frozenset[str]] = frozenset({"iterative", "distillation"})
 
-    name: Name = Field(default="", max_length=200)
+    name: Name = Field(default="", max_length=MAX_NAME)
     """A label."""
     model: Annotated[ModelSpec, Named]
     task: TaskSpec

@@ -1,7 +1,7 @@
 """The method that draws candidates, and the calibration of its profile."""
 
 from collections.abc import Mapping
-from typing import ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import AliasChoices, Field, model_validator
 
@@ -17,6 +17,9 @@ TargetModules = Literal["all", "all-linear"]
 
 `all-linear` means the same in PEFT.
 """
+
+PromptDigest = Annotated[str, Field(pattern="^[0-9a-f]{16}$")]
+"""The first digits of the SHA-256 of a prompt."""
 
 
 class Masses(Section):
@@ -39,7 +42,9 @@ class Masses(Section):
 class RadiusSource(Section):
     """The artifact that chose a radius (docs/radius.md)."""
 
-    added_fields: ClassVar[frozenset[str]] = frozenset({"development_digest"})
+    added_fields: ClassVar[frozenset[str]] = frozenset(
+        {"development_digest", "development_prompts"}
+    )
 
     artifact: str = Field(min_length=1)
     """Digest of the artifact; in a user's spec a file or a digest."""
@@ -53,6 +58,8 @@ class RadiusSource(Section):
     """Model of the choice; None until the client has read the artifact."""
     development_digest: str | None = Field(default=None, pattern="^[0-9a-f]{64}$")
     """Rows of the choice, which cannot be held-out rows; None for functional matching."""
+    development_prompts: tuple[PromptDigest, ...] = ()
+    """Digests of the prompts of these rows; empty if the client could not load them."""
 
 
 class MethodSpec(Section):
@@ -162,6 +169,22 @@ def _move_source(data: object) -> object:
         return data
     for name in ("radius", "sigma"):
         if isinstance(data.get(name), Mapping):
+            _check_artifact(name, data[name])
             others = {key: value for key, value in data.items() if key != name}
             return {**others, "radius_source": data[name]}
     return data
+
+
+def _check_artifact(name: str, given: Mapping[str, object]) -> None:
+    """Check the two fields of an artifact under the name that the user wrote.
+
+    Raises:
+        PydanticCustomError: a field is unknown or of the wrong kind.
+    """
+    for key in given.keys() - {"artifact", "transfer"}:
+        raise field_fault(f"{name}.{key}", "there is no such field here, only artifact, transfer")
+    artifact = given.get("artifact")
+    if not isinstance(artifact, str) or not artifact:
+        raise field_fault(name, "must be a number or `{artifact: FILE}`")
+    if not isinstance(given.get("transfer", False), bool):
+        raise field_fault(f"{name}.transfer", "must be true or false")

@@ -52,15 +52,12 @@ def load_suite(path: str | PathLike[str], settings: Sequence[Fragment] = ()) -> 
     return LoadedSuite(suite, make_cells(suite, settings), tuple(settings))
 
 
-def inline_files(
-    loaded: LoadedSuite, cache: Path, *, folders: Sequence[Path] | None = None
-) -> LoadedSuite:
+def inline_files(loaded: LoadedSuite, cache: Path) -> LoadedSuite:
     """Replace file names in cells by content, as labs need it: task files and radius artifacts.
 
     Args:
         loaded: The suite.
         cache: Cache directory of the client, which resolves digests of artifacts.
-        folders: Folders of named splits; the default folder when None.
 
     Raises:
         InvalidInputError: a file is missing or does not fit; names the cell and the field.
@@ -68,7 +65,7 @@ def inline_files(
     cells = []
     for cell in loaded.cells:
         with naming_cell(cell.labels):
-            spec = carry_radius(carry_declaration(cell.spec), cache, folders=folders)
+            spec = carry_radius(carry_declaration(cell.spec), cache)
         cells.append(replace(cell, spec=spec))
     return replace(loaded, cells=tuple(cells))
 

@@ -20,5 +20,15 @@ def rows_digest(rows: Iterable[Row]) -> str:
 
 def prompts_digest(prompts: Iterable[Sequence[Message]]) -> str:
     """Return the SHA-256 of prompts: the messages of each as a JSON line of roles and texts."""
-    lines = (json.dumps([[each.role, each.content] for each in prompt]) for prompt in prompts)
-    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+    return hashlib.sha256("\n".join(map(_encode_prompt, prompts)).encode()).hexdigest()
+
+
+def prompt_digests(prompts: Iterable[Sequence[Message]]) -> tuple[str, ...]:
+    """Return the first 16 digits of the SHA-256 of each prompt."""
+    return tuple(
+        hashlib.sha256(_encode_prompt(prompt).encode()).hexdigest()[:16] for prompt in prompts
+    )
+
+
+def _encode_prompt(prompt: Sequence[Message]) -> str:
+    return json.dumps([[each.role, each.content] for each in prompt])

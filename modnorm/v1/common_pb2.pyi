@@ -277,6 +277,7 @@ class RadiusSource(google.protobuf.message.Message):
     TASK_FIELD_NUMBER: builtins.int
     MODEL_DIGEST_FIELD_NUMBER: builtins.int
     DEVELOPMENT_DIGEST_FIELD_NUMBER: builtins.int
+    DEVELOPMENT_PROMPTS_FIELD_NUMBER: builtins.int
     artifact: builtins.str
     """SHA-256 of the artifact's canonical JSON."""
     transfer: builtins.bool
@@ -289,6 +290,10 @@ class RadiusSource(google.protobuf.message.Message):
     """Digest of the model of the selection."""
     development_digest: builtins.str
     """Digest of the development rows of the selection; absent for functional matching."""
+    @property
+    def development_prompts(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """First 16 digits of the SHA-256 of each development prompt."""
+
     def __init__(
         self,
         *,
@@ -298,10 +303,11 @@ class RadiusSource(google.protobuf.message.Message):
         task: builtins.str | None = ...,
         model_digest: builtins.str | None = ...,
         development_digest: builtins.str | None = ...,
+        development_prompts: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_development_digest", b"_development_digest", "_model_digest", b"_model_digest", "_protocol", b"_protocol", "_task", b"_task", "_transfer", b"_transfer", "development_digest", b"development_digest", "model_digest", b"model_digest", "protocol", b"protocol", "task", b"task", "transfer", b"transfer"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_development_digest", b"_development_digest", "_model_digest", b"_model_digest", "_protocol", b"_protocol", "_task", b"_task", "_transfer", b"_transfer", "artifact", b"artifact", "development_digest", b"development_digest", "model_digest", b"model_digest", "protocol", b"protocol", "task", b"task", "transfer", b"transfer"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_development_digest", b"_development_digest", "_model_digest", b"_model_digest", "_protocol", b"_protocol", "_task", b"_task", "_transfer", b"_transfer", "artifact", b"artifact", "development_digest", b"development_digest", "development_prompts", b"development_prompts", "model_digest", b"model_digest", "protocol", b"protocol", "task", b"task", "transfer", b"transfer"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__development_digest: typing_extensions.TypeAlias = typing.Literal["development_digest"]
     _WhichOneofArgType__development_digest: typing_extensions.TypeAlias = typing.Literal["_development_digest", b"_development_digest"]

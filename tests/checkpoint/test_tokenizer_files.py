@@ -14,15 +14,18 @@ from modnorm.errors import InvalidInputError
 MODEL = resolve_checkpoint("tiny-thicket")
 TEMPLATE = "{{ messages[0]['content'] }}"
 NAMED = [{"name": "default", "template": TEMPLATE}]
+OTHER = [{"name": "tool_use", "template": TEMPLATE}]
 CONTENTS = {
     "tokenizer.json": (MODEL.directory / "tokenizer.json").read_text(),
     "chat_template.jinja": TEMPLATE,
     "additional_chat_templates/default.jinja": TEMPLATE,
+    "chat_template.json": json.dumps({"chat_template": TEMPLATE}),
     "tokenizer_config.json": json.dumps({"eos_token": "<|im_end|>"}),
     "with a template": json.dumps({"eos_token": "<|im_end|>", "chat_template": TEMPLATE}),
+    "without a default": json.dumps({"eos_token": "<|im_end|>", "chat_template": OTHER}),
     "with named templates": json.dumps({"eos_token": "<|im_end|>", "chat_template": NAMED}),
 }
-"""Contents of the files that decide; the last two are those of `tokenizer_config.json`, too."""
+"""Contents of the files that decide; the last three are those of `tokenizer_config.json`, too."""
 
 
 def subsets():

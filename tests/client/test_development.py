@@ -3,13 +3,14 @@ import re
 
 import pytest
 
-from modnorm.client.development import check_development_rows, check_radius_rows
+from modnorm.client.development import check_development_rows, development_prompts
 from modnorm.client.radius import carry_radius
 from modnorm.client.tuning import Trial, grid_document
 from modnorm.errors import InvalidInputError
 from modnorm.radius.artifact import RadiusArtifact
 from modnorm.spec import DataSpec, parse_spec
-from modnorm.tasks import get_task
+from modnorm.spec_checks import check_locally
+from modnorm.tasks import get_task, sources
 from modnorm.tasks.row_loading import load_rows
 from modnorm.tasks.rows import rows_digest
 from modnorm.tasks.sources import BUNDLED
@@ -42,15 +43,16 @@ def tested_on(spec):
 def grid(tested_on):
     """Make the document of a grid that was voted on some rows."""
 
-    def make(rows, digest=None):
+    def make(rows):
         trial = tested_on(rows)
         provenance = Provenance(
             model_digest="a" * 64,
             scale_map_digest="b" * 64,
             selection_digest="c" * 64,
-            heldout_digest=digest or "d" * 64,
+            heldout_digest=digest_of(rows),
         )
-        return grid_document(trial, [Trial(0.005, 39, 0.5, provenance)])
+        prompts = development_prompts(trial, provenance.heldout_digest)
+        return grid_document(trial, [Trial(0.005, 39, 0.5, provenance)], prompts)
 
     return make
 
@@ -129,39 +131,34 @@ def test_an_artifact_that_was_chosen_on_some_rows_of_the_test_is_refused(
     tested_on, grid, tmp_path
 ):
     rows = puzzles(tmp_path / "dev.jsonl", 5, 6, 7)
-    document = grid(rows, digest_of(rows))
     file = tmp_path / "radius.json"
-    file.write_text(RadiusArtifact.of(document).to_json())
+    file.write_text(RadiusArtifact.of(grid(rows)).to_json())
     named = {"artifact": str(file)}
-    apart = tested_on(puzzles(tmp_path / "apart.jsonl", 8, 9), named)
-    assert carry_radius(apart).method.radius == 0.005
-    with error_at("method.radius", "1 of 3 development rows") as caught:
-        carry_radius(tested_on(puzzles(tmp_path / "test.jsonl", 7, 8), named))
+    apart = carry_radius(tested_on(puzzles(tmp_path / "apart.jsonl", 8, 9), named))
+    assert apart.method.radius == 0.005
+    check_locally(apart, folders=(), engines=("auto",))
+    shared = carry_radius(tested_on(puzzles(tmp_path / "test.jsonl", 7, 8, other=1), named))
+    with error_at("method.radius", "chosen on 1 of the 2 rows") as caught:
+        check_locally(shared, folders=(), engines=("auto",))
     assert "task.heldout" in (caught.value.remedy or "")
 
 
-def test_a_file_that_is_not_what_the_grid_had_says_nothing(tested_on, grid, tmp_path):
-    rows = puzzles(tmp_path / "dev.jsonl", 5, 6, 7)
-    check_radius_rows(tested_on(rows), grid(rows))
-    check_radius_rows(tested_on(rows), grid(str(tmp_path / "absent.jsonl")))
+def test_rows_that_are_not_those_of_the_trial_have_no_digests(tested_on, tmp_path):
+    spec = tested_on(puzzles(tmp_path / "dev.jsonl", 5, 6))
+    assert len(development_prompts(spec, digest_of(spec.task.heldout.source))) == 2
+    assert development_prompts(spec, "d" * 64) == ()
+    absent = tested_on(str(tmp_path / "absent.jsonl"))
+    assert development_prompts(absent, "d" * 64) == ()
 
 
-def test_a_data_set_of_the_hub_that_a_grid_had_is_compared_by_name(tested_on, grid):
-    document = grid({"source": "org/set", "limit": 100})
-    check_radius_rows(tested_on({"source": "org/set", "offset": 100}), document)
-    with error_at("method.radius", "1 of org/set from row 99 on"):
-        check_radius_rows(tested_on({"source": "org/set", "offset": 99}), document)
+def test_rows_of_the_hub_are_compared_with_those_of_a_file(tested_on, tmp_path, monkeypatch):
+    file = puzzles(tmp_path / "dev.jsonl", 5, 6)
+    opened = sources.open_source
 
+    def from_hub(spec, **others):
+        named = spec.model_copy(update={"source": file}) if spec.source == "org/set" else spec
+        return opened(named, **others)
 
-def test_of_a_task_that_only_a_lab_has_nothing_is_known(tested_on, grid, tmp_path):
-    rows = puzzles(tmp_path / "dev.jsonl", 5, 6, 7)
-    document = grid(rows, digest_of(rows)).model_copy(update={"task": "of-the-lab"})
-    spec = tested_on(rows)
-    task = spec.task.model_copy(update={"name": "of-the-lab"})
-    check_radius_rows(spec.model_copy(update={"task": task}), document)
-
-
-def test_a_radius_of_another_task_was_not_chosen_on_this_test(tested_on, grid, tmp_path):
-    rows = puzzles(tmp_path / "dev.jsonl", 5, 6, 7)
-    document = grid(rows, digest_of(rows)).model_copy(update={"task": "gsm8k"})
-    check_radius_rows(tested_on(rows), document)
+    monkeypatch.setattr("modnorm.tasks.row_loading.open_source", from_hub)
+    with error_at("heldout", "1 of 1 development rows"):
+        check_development_rows(tested_on("org/set"), DataSpec(source=file, offset=1))

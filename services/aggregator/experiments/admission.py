@@ -129,8 +129,9 @@ class Admissions:
         with _naming_rows(spec, data):
             model = await self._sampler.inspect(spec, prompts, max_tokens)
         _check_length(spec, model.longest_prompt, max_tokens)
-        heldout = _stored_rows(data.heldout.rows)
-        _check_radius(spec, model.model_digest, heldout.digest)
+        heldout_prompts = data.heldout_of(prompts)
+        check_radius_is_tested_elsewhere(spec, data.heldout.rows, heldout_prompts)
+        _check_radius(spec, model.model_digest)
         await self._sampler.descriptors(spec, _PROBE_DIGEST, 1)
         needs_profile = await self._sampler.needs_profile(spec, model.model_digest)
         if needs_profile and spec.method.profile is None:
@@ -143,7 +144,7 @@ class Admissions:
             selection=_stored_rows(data.selection.rows),
             selection_rows=len(data.selection.rows),
             selection_revision=data.selection.revision,
-            heldout=heldout,
+            heldout=_stored_rows(data.heldout.rows),
             heldout_rows=len(data.heldout.rows),
             heldout_revision=data.heldout.revision,
             needs_profile=needs_profile,
@@ -154,7 +155,7 @@ class Admissions:
             development_rows=len(data.development.rows) if data.development else 0,
             development_overlap=await self._threads.run(_count_shared, data, data.development),
             generator=await self._generator(spec, model.model_digest),
-            prompts_digest=prompts_digest(data.heldout_of(prompts)),
+            prompts_digest=prompts_digest(heldout_prompts),
             training=_stored_rows(data.training.rows) if data.training else None,
             training_rows=len(data.training.rows) if data.training else 0,
         )
@@ -247,9 +248,8 @@ def _check_length(spec: ExperimentSpec, longest_prompt: int, max_tokens: int) ->
         )
 
 
-def _check_radius(spec: ExperimentSpec, model_digest: str, heldout_digest: str) -> None:
-    """Refuse a radius that was chosen for another model, or on the held-out rows."""
-    check_radius_is_tested_elsewhere(spec, heldout_digest)
+def _check_radius(spec: ExperimentSpec, model_digest: str) -> None:
+    """Refuse a radius that was chosen for another model."""
     source = spec.method.radius_source
     if source is None:
         return

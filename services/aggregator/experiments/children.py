@@ -11,6 +11,7 @@ from sqlmodel import Session, col, select
 from modnorm.analysis.answers import BASE_INDEX
 from modnorm.distillation.sampling_seeds import harvest_seed, round_seed
 from modnorm.spec import ExperimentSpec, ModelSpec
+from modnorm.spec.experiment import suffixed
 from services.aggregator.experiments.expert_selection import harvest_experts
 from services.aggregator.experiments.lifecycle import add_jobs, end, record
 from services.aggregator.experiments.reuse import reuse_results
@@ -54,7 +55,7 @@ def child_spec(spec: ExperimentSpec, model: str, round_number: int) -> Experimen
     seed = round_seed(spec.population.seed, round_number)
     return spec.model_copy(
         update={
-            "name": f"{spec.name} round {round_number}".strip(),
+            "name": suffixed(spec.name, f"round {round_number}"),
             "model": reference,
             "method": method,
             "population": spec.population.model_copy(update={"seed": seed}),
