@@ -21,6 +21,24 @@
 `modnorm.wire.status` maps the tree to gRPC status codes and back, in one table.
 """
 
+import re
+
+LONGEST = 200
+"""Characters of a value that a message repeats."""
+_LONG = re.compile(
+    rf"(?<!\w)(?:'[^']{{{LONGEST + 1},}}'|\"[^\"]{{{LONGEST + 1},}}\")|\S{{{LONGEST + 1},}}"
+)
+"""A quoted value or a word that is too long to repeat."""
+
+
+def shortened(value: str) -> str:
+    """Return the first characters of a value, as many as a message repeats."""
+    return value if len(value) <= LONGEST else f"{value[:LONGEST]}..."
+
+
+def _brief(text: str) -> str:
+    return _LONG.sub(lambda found: shortened(found[0]), text)
+
 
 class ModnormError(Exception):
     """An error with a message, the field at fault and the remedy.
@@ -34,9 +52,10 @@ class ModnormError(Exception):
     def __init__(
         self, message: str, *, field: str | None = None, remedy: str | None = None
     ) -> None:
+        message, remedy = _brief(message), remedy and _brief(remedy)
         super().__init__(message)
         self.message = message
-        self.field = field
+        self.field = field and shortened(field)
         self.remedy = remedy
         self.place: str | None = None
         """`FILE:LINE` of a fault in a file; whoever reads the file sets it."""

@@ -9,18 +9,18 @@ import json
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 from modnorm.baselines.generator_file import GeneratorFile, read_generator, unusable_generator
 from modnorm.calibration.layer_schedule import require_every_layer
 from modnorm.calibration.profile_schema import MAX_PROFILE_BYTES
+from modnorm.checkpoint.attention import check_attention
 from modnorm.checkpoint.config import positive
 from modnorm.checkpoint.families import decoder_config, physical_layout
 from modnorm.checkpoint.reference import Checkpoint, check_offline, find_local_checkpoint
 from modnorm.checkpoint.tokenizer_files import check_tokenizer_files
-from modnorm.engines import engine_names
-from modnorm.engines.attention_check import check_attention
-from modnorm.errors import InvalidInputError
+from modnorm.errors import IncompatibleError, InvalidInputError
 from modnorm.files import canonical_json, read_fault, read_text
 from modnorm.hints import one_of
 from modnorm.noise import check_scheme
@@ -416,8 +416,13 @@ def _check_local_model(
 ) -> None:
     config, method = checkpoint.config, spec.method
     check_tokenizer_files(checkpoint)
-    if spec.engine.name == "transformers" or "vllm" not in engine_names():
-        check_attention(decoder_config(config))
+    if spec.engine.name == "transformers" or find_spec("vllm") is None:
+        try:
+            check_attention(decoder_config(config))
+        except IncompatibleError as error:
+            raise InvalidInputError(
+                error.message, field=error.field, remedy=error.remedy
+            ) from error
     require_usable(
         method.name,
         config=config,

@@ -86,6 +86,14 @@ def test_one_copied_row_is_refused_wherever_it_is(files, load, copied, into):
     assert "line 2" in refused.value.message
 
 
+def test_rows_of_the_hub_switch_no_other_comparison_off(files, load, monkeypatch):
+    files["heldout"] = "org/set"
+    files["training"].write_text(files["selection"].read_text())
+    monkeypatch.setattr("modnorm.spec_checks.check_dataset", lambda *_, **__: None)
+    with error_at("distillation.rows", "shares 3 of 3 prompts with task.selection"):
+        load()
+
+
 def test_a_whole_file_under_another_name_is_refused(files, load, tmp_path):
     files["training"] = tmp_path / "other" / "innocent.jsonl"
     files["training"].parent.mkdir()

@@ -7,7 +7,7 @@ from typing import Protocol, cast
 import torch
 from transformers import PreTrainedConfig, PreTrainedModel
 
-from modnorm.engines.attention_check import FULL, SLIDING, check_attention
+from modnorm.checkpoint.attention import FULL, SLIDING, check_attention
 from modnorm.engines.slots import ATTENTION, PrefillWrite, SlotCache, StepWrite
 from modnorm.errors import CandidateError, IncompatibleError
 

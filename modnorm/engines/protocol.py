@@ -120,7 +120,7 @@ class Engine(Protocol):
 
         Raises:
             IncompatibleError: the lineage is of another model, or its noise scheme is unknown.
-            PreconditionError: a candidate is held.
+            PreconditionError: a candidate is held or parked, or a request runs.
             EngineError: the infrastructure failed.
         """
 

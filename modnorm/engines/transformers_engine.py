@@ -90,6 +90,8 @@ class TransformersEngine:
         self._candidate: tuple[Descriptor, ScaleMap] | None = None
         self._is_restored = True
         """Whether the weights are the base outside of a candidate."""
+        self._parked = 0
+        """Parked candidates."""
         self._cached = 0
         """Tokens of the caches of all requests, parked ones included."""
 
@@ -120,7 +122,7 @@ class TransformersEngine:
 
     def replace_model(self, checkpoint: Checkpoint) -> None:
         """Hold another model of the same architecture; see `Engine.replace_model`."""
-        if self._candidate or self._cached:
+        if self._candidate or self._parked or self._cached:
             raise PreconditionError("the engine holds a candidate or a request")
         stored = require_same_architecture(self._checkpoint, self._dtype, checkpoint)
         with engine_failures(f"reading the weights of {checkpoint.name}"):
@@ -131,7 +133,7 @@ class TransformersEngine:
 
     def rebase(self, lineage: Lineage | None, *, poll: Callable[[], None] | None = None) -> None:
         """Make the end of a lineage the base; see `Engine.rebase`."""
-        if self._candidate or self._cached:
+        if self._candidate or self._parked or self._cached:
             raise PreconditionError("the engine holds a candidate or a request")
         self._require_restored()
         with engine_failures("applying a lineage"):
@@ -173,7 +175,11 @@ class TransformersEngine:
         if candidate is None:
             raise PreconditionError("the engine holds no candidate")
         self._restore_base()
-        yield
+        self._parked += 1
+        try:
+            yield
+        finally:
+            self._parked -= 1
         self._write_candidate(*candidate)
         self._candidate = candidate
 

@@ -7,7 +7,7 @@ from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
-from modnorm.errors import InvalidInputError, PreconditionError
+from modnorm.errors import InvalidInputError, PreconditionError, shortened
 from modnorm.spec import DataSpec
 
 # `datasets` reads local files for a bare name such as `json`, so an owner is required.
@@ -72,7 +72,7 @@ def _datasets(field: str) -> ModuleType:
 def no_dataset(spec: DataSpec, field: str) -> InvalidInputError:
     """Return the error for a source that is no dataset."""
     return InvalidInputError(
-        f"there is no Hugging Face dataset {spec.source}",
+        f"there is no Hugging Face dataset {shortened(spec.source)}",
         field=f"{field}.source",
         remedy="datasets are OWNER/NAME, files end in .jsonl, .json, .parquet or .csv, folders "
         "begin with ./ or /, bundled data with bundled:",

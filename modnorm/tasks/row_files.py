@@ -11,7 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NoReturn, cast
 
-from modnorm.errors import InvalidInputError
+from modnorm.errors import InvalidInputError, shortened
 from modnorm.tasks.columns import number_text
 
 Raw = Mapping[str, object]
@@ -72,7 +72,9 @@ def resolve_file(source: str, field: str, roots: Sequence[Path] | None) -> Path:
             return path
     place = "" if roots is None else " under the data roots"
     raise InvalidInputError(
-        f"there is no file {source}{place}", field=field, remedy=_search_hint(source, roots)
+        f"there is no file {shortened(source)}{place}",
+        field=field,
+        remedy=_search_hint(source, roots),
     )
 
 
@@ -136,7 +138,7 @@ def resolve_in_folder(source: str, stem: str, field: str, roots: Sequence[Path] 
             continue
     place = "" if roots is None else " under the data roots"
     raise InvalidInputError(
-        f"there is no file of rows named {stem} in {source}{place}",
+        f"there is no file of rows named {shortened(stem)} in {shortened(source)}{place}",
         field=field,
         remedy=f"its name must end in {', '.join(SUFFIXES)}",
     )

@@ -66,3 +66,38 @@ def test_overflowing_weights_are_refused_before_anything_is_written(tmp_path):
     assert not (tmp_path / "model").exists()
     with pytest.raises(ConflictError, match="not empty"):
         cast_checkpoint(TINY, torch.float16, source)
+
+
+@pytest.mark.parametrize(
+    ("declared", "mixed"),
+    [("torch.bfloat16", False), ("float16", False), ("bfloat16", True), ("float64", True)],
+)
+def test_what_needs_casting_is_cast(tmp_path, declared, mixed):
+    source = tmp_path / "source"
+    cast_checkpoint(TINY, torch.bfloat16, source)
+    config = json.loads((source / "config.json").read_text())
+    del config["dtype"]
+    (source / "config.json").write_text(json.dumps({**config, "torch_dtype": declared}))
+    if mixed:
+        tensors = load_file(source / "model.safetensors")
+        names = ("model.norm.weight", "model.embed_tokens.weight")
+        for name, dtype in zip(names, (torch.float64, torch.float32), strict=True):
+            tensors[name] = tensors[name].to(dtype)
+        save_file(tensors, source / "model.safetensors", metadata={"format": "pt"})
+        with pytest.raises(InvalidInputError, match="is stored as") as refused:
+            CheckpointWeights(resolve_checkpoint(str(source)))
+        assert "modnorm cast" in (refused.value.remedy or "")
+
+    digest = cast_checkpoint(resolve_checkpoint(str(source)), torch.bfloat16, tmp_path / "out")
+
+    stored = CheckpointWeights(TINY)
+    assert digest == weights_sha256(stored.layout, stored.read)
+    assert CheckpointWeights(resolve_checkpoint(str(tmp_path / "out"))).dtype == torch.bfloat16
+
+
+def test_a_dtype_may_be_written_with_its_package(tmp_path):
+    source = tmp_path / "source"
+    cast_checkpoint(TINY, torch.bfloat16, source)
+    config = json.loads((source / "config.json").read_text())
+    (source / "config.json").write_text(json.dumps({**config, "dtype": "torch.bfloat16"}))
+    assert CheckpointWeights(resolve_checkpoint(str(source))).dtype == torch.bfloat16

@@ -1,9 +1,11 @@
 """What `validate` finds out about a model, as `run` does before it starts."""
 
+import json
 import shutil
 
 import httpx
 import pytest
+import yaml
 from huggingface_hub import constants
 from huggingface_hub.errors import RepositoryNotFoundError
 
@@ -53,6 +55,54 @@ def test_a_local_model_needs_a_tokenizer_and_a_template(refusal, printed, spec, 
     assert f"model.name: {model} has no chat template (" in refusal("validate", file)
     (model / "tokenizer.json").unlink()
     assert f"model.name: {model} has no usable tokenizer: none of" in refusal("validate", file)
+
+
+@pytest.mark.parametrize(
+    ("settings", "fault"),
+    [
+        ({"rope_scaling": {"type": "dynamic", "factor": 2.0}}, "model.config.rope_scaling"),
+        ({"rope_parameters": {"rope_type": "longrope"}}, "model.config.rope_parameters"),
+        (
+            {"rope_parameters": {"full_attention": {"rope_type": "dynamic"}}},
+            "model.config.rope_parameters",
+        ),
+        ({"layer_types": ["linear_attention"] * 8}, "model.config.layer_types"),
+    ],
+)
+def test_attention_that_the_engine_cannot_decode_is_refused(
+    settings, fault, refusal, spec, tmp_path
+):
+    model = tmp_path / "model"
+    shutil.copytree(resolve_checkpoint("tiny-thicket").directory, model)
+    config = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps(config | settings))
+    file = spec(model)
+    assert f"{fault}: " in refusal("validate", file)
+    assert f"{fault}: " in refusal("run", file)
+
+
+@pytest.mark.parametrize("content", ["{}", "[]", "another"])
+def test_a_profile_that_does_not_fit_is_refused(content, refusal, spec, tmp_path):
+    profile = tmp_path / "profile.json"
+    if content == "another":
+        layer = {"attention_module": {"value": 1.0}, "mlp_module": {"value": 1.0}}
+        content = json.dumps(
+            {
+                "schema_version": 2,
+                "method": "recursive_modular_shell_v2",
+                "model_name": "another",
+                "num_layers": 1,
+                "application": {},
+                "layers": {"0": layer},
+            }
+        )
+    profile.write_text(content)
+    file = spec("tiny-thicket")
+    text = yaml.safe_load(file.read_text())
+    method = {"name": "modular_norm", "radius": 0.1, "profile": str(profile)}
+    file.write_text(yaml.safe_dump({**text, "method": method}))
+    assert "method.profile: " in refusal("validate", file)
+    assert "method.profile: " in refusal("run", file)
 
 
 def test_a_model_that_the_hub_lacks_is_refused(refusal, spec, hub):

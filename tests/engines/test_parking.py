@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from modnorm.checkpoint.reference import Checkpoint
 from modnorm.engines import Completion, Engine, GenerationLimits
 from modnorm.errors import CancelledError, EngineError, PreconditionError
 from modnorm.geometry.scale_map import ScaleMap
@@ -177,13 +178,18 @@ def test_an_engine_whose_restore_failed_keeps_no_parked_request_and_refuses_work
     assert engine.has_room(prompts, LIMITS) == room
 
 
-def test_parking_needs_a_candidate_and_leaves_the_engine_free(
-    engine: Engine, scale_map: ScaleMap, draw: Draw
+def test_parking_needs_a_candidate_and_keeps_its_base(
+    engine: Engine, checkpoint: Checkpoint, scale_map: ScaleMap, draw: Draw
 ) -> None:
     with pytest.raises(PreconditionError), engine.parked():
         pass
     with engine.candidate(draw(scale_map, 5), scale_map), engine.parked():
-        engine.rebase(None)
+        for change in (lambda: engine.rebase(None), lambda: engine.replace_model(checkpoint)):
+            with pytest.raises(PreconditionError, match="candidate"):
+                change()
+        with engine.candidate(draw(scale_map, 6), scale_map):
+            pass
+    engine.rebase(None)
 
 
 def test_has_room_reports_whether_a_request_fits(engine: Engine, prompts: Prompts) -> None:

@@ -71,6 +71,8 @@ class VllmEngine:
         self._encoder = PromptEncoder(checkpoint)
         self._layout, self._dtype = stored.layout, stored.dtype
         self._candidate: tuple[Descriptor, ScaleMap] | None = None
+        self._parked = 0
+        """Parked candidates."""
         self._requests = 0
         """Prompts submitted so far, which number the requests of vLLM."""
         self._waiting: dict[str, int] = {}
@@ -128,7 +130,7 @@ class VllmEngine:
 
     def replace_model(self, checkpoint: Checkpoint) -> None:
         """Hold another model of the same architecture; see `Engine.replace_model`."""
-        if self._candidate or not self._parking.is_empty:
+        if self._candidate or self._parked or not self._parking.is_empty:
             raise PreconditionError("the engine holds a candidate or a request")
         require_same_architecture(self._checkpoint, self._dtype, checkpoint)
         self._ranks.replace_model(checkpoint)
@@ -136,7 +138,7 @@ class VllmEngine:
 
     def rebase(self, lineage: Lineage | None, *, poll: Callable[[], None] | None = None) -> None:
         """Make the end of a lineage the base; see `Engine.rebase`."""
-        if self._candidate or not self._parking.is_empty:
+        if self._candidate or self._parked or not self._parking.is_empty:
             raise PreconditionError("the engine holds a candidate or a request")
         self._require_idle()
         self._ranks.require_restored()
@@ -194,7 +196,11 @@ class VllmEngine:
             self._ranks.restore()
             if self._feed:
                 self._feed.send()
-            yield
+            self._parked += 1
+            try:
+                yield
+            finally:
+                self._parked -= 1
             self._write_candidate(*candidate)
         except BaseException:
             self._drop_parked(requests, waiting)
