@@ -83,6 +83,7 @@ def test_a_row_keeps_the_canonical_answer_and_parses_to_itself():
         # Two readings are none.
         ("#### The cost is $18 and the change is $2", None),
         ("#### 1h30", None),
+        ("#### 5'6\"", None),
         ("#### 3 thousand 5 hundred", None),
         ("#### 18 \u00b1 2", None),
         ("#### 5 + 3i", None),

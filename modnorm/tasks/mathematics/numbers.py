@@ -66,7 +66,7 @@ _VERB = re.compile(
 )
 _PART = re.compile(r"\b(?:half|third|quarter|twice|double|triple)\b", re.IGNORECASE)
 _CONTINUED = re.compile(
-    r"\s*(?:and|or)\b|[^\d]*(?:[-+*/:\u2013\u2014]|\\pm)\s*\d|,?\s*\d"
+    r"\s*(?:and|or)\b|[^\d]*(?:[-+*/:\u2013\u2014]|\\pm)\s*\d|[,'\u2019]?\s*\d"
     r"|.*\b(?:and|or|to|than|of|plus|minus|times|by)\W+\d"
     r"|\s*(?!(?:in|for|at|per|after|from|on|with|each|every)\b)[A-Za-z.]+,?\s*\d",
     re.DOTALL,
