@@ -14,6 +14,7 @@ import pytest
 # anyio imports functions at their first use, and pytest parses its modules anew. In a server's
 # thread that fails at times: Python 3.11 counts the depth of all threads' syntax trees together.
 from anyio import open_file  # noqa: F401 - imported in this thread
+from hypothesis import settings
 
 from modnorm.host import exempt_loopback
 from verification.labs import servers
@@ -26,6 +27,9 @@ if not Path("/dev/nvidiactl").exists():
 for name in [name for name in os.environ if name.startswith(("MODNORM_", "OTEL_"))]:
     del os.environ[name]
 exempt_loopback()
+# An example's time depends on the host's load.
+settings.register_profile("modnorm", deadline=None)
+settings.load_profile("modnorm")
 
 pytest_plugins = [
     "tests.forked_commands",
