@@ -20,9 +20,9 @@ from verification.chaos.fault_schedule import Fault
 from verification.chaos.observer import Observer
 from verification.chaos.proxy import Mode
 from verification.labs.forked import Process
-from verification.labs.waiting import wait_until
+from verification.labs.waiting import HANG_SECONDS, wait_until
 
-PATIENCE = 120.0
+PATIENCE = HANG_SECONDS
 """Seconds to wait for the right moment of a fault: the length of several jobs."""
 _EXPIRY_SECONDS = LEASE_SECONDS + 2 * REAP_SECONDS + 0.5
 """Seconds without a heartbeat after which a lease has expired and its end is stored."""

@@ -25,10 +25,11 @@ from services.common.queue import QUEUE, make_celery, publish
 from verification.chaos.chaos_lab import LEASE_SECONDS, Lab
 from verification.chaos.observer import Observer
 from verification.labs.secured_worker import claimed
+from verification.labs.waiting import HANG_SECONDS
 
 NAME = "intruder"
-CALL_SECONDS = 30.0
-PATIENCE = 120.0
+CALL_SECONDS = HANG_SECONDS / 4
+PATIENCE = HANG_SECONDS
 
 _DONE = """
 SELECT j.id, j.token, j.worker, j.answers_done,

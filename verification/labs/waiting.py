@@ -1,14 +1,17 @@
 """Waits for expected events, with one limit for tests and verification."""
 
+import os
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 HANG_SECONDS = 600.0
 """Limit of a single wait; a longer one counts as a hang.
 
-An idle machine with two cores needs a twentieth of this, a busy or slow one several times as
-much. Only defects reach the limit.
+An idle machine with two cores needs a twentieth of this. On a busy machine time passes as slowly
+as the awaited processes get the cores, so that only defects reach the limit.
 """
+_LOAD = Path("/proc/loadavg")
 
 
 def wait_until(
@@ -20,11 +23,28 @@ def wait_until(
 ) -> None:
     """Wait until a condition holds.
 
+    Args:
+        condition: Called again and again.
+        what: What is awaited, for the error.
+        seconds: Limit on an idle machine; see `HANG_SECONDS`.
+        pause: Seconds between calls.
+
     Raises:
         TimeoutError: the condition did not hold in time.
     """
-    deadline = time.monotonic() + seconds
+    left, before = seconds, time.monotonic()
     while not condition():
-        if time.monotonic() > deadline:
+        now = time.monotonic()
+        left -= (now - before) * _share_of_a_core()
+        before = now
+        if left < 0:
             raise TimeoutError(f"timed out after {seconds:g} s: {what}")
         time.sleep(pause)
+
+
+def _share_of_a_core() -> float:
+    """Return how much of a core each runnable process gets, at most 1."""
+    if not _LOAD.exists():
+        return 1.0
+    runnable = int(_LOAD.read_text(encoding="ascii").split()[3].split("/")[0])
+    return min(1.0, (os.cpu_count() or 1) / max(1, runnable))
