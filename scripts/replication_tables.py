@@ -1,7 +1,7 @@
 """Every table and figure of the replication, from the small copies of its runs."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby, product
@@ -33,7 +33,7 @@ from modnorm.suites.tidy import TidySuite
 CLAIMS = Path("replication/claims.yaml")
 BEGIN, END = "<!-- tables: begin -->", "<!-- tables: end -->"
 """Marks of the part of the page that is written here."""
-_ORDERS = 20
+_ORDERS = 10
 """Random orders of the selection rows, of which selections by fewer rows are means."""
 _HEADINGS = ("claim", "case", "seeds", "paper", "ours", "95 % interval", "exact p", "holds")
 
@@ -305,8 +305,8 @@ class _Recorded:
         self.is_whole = len(rewards) > 0 and not np.isnan(self.rewards).any()
         self.votes = recorded.HeldoutVotes.of(answers)
         base = answers[(answers["split"] == "heldout") & (answers["candidate"] == -1)]
-        self.base_valid = base["vote"].notna().to_numpy(dtype=float)
-        self.base_right = base["correct"].to_numpy(dtype=float)
+        self.base_valid = np.asarray(base["vote"].notna(), dtype=np.float64)
+        self.base_right = np.asarray(base["correct"], dtype=np.float64)
         lines = pd.read_json(place / "votes.jsonl", lines=True)
         self.lines = lines[
             lines["skipped"]
@@ -324,7 +324,14 @@ class _Recorded:
         return set(zip(self.lines["population"], self.lines["ensemble_size"], strict=True))
 
 
-_SELECTING = ("K", "rule", "cost (%)", "of the best K found (%)", "reward lost", "accuracy (%)")
+_SELECTING = (
+    "K",
+    "rule",
+    "cost (%)",
+    "of the best K found (%)",
+    "reward lost",
+    "accuracy of known experts (%)",
+)
 _UNSELECTED = ("base", "K = 25 of N = 25", "K = 25 of N", "share of the gain (%)")
 _TERMS = ("N", "K", "coverage", "agreement")
 _CONFIDENT = ("N", "K", "all", "10 % unanswered", "20 %", "50 %")
@@ -339,20 +346,11 @@ def _selection_rows(runs: Sequence[_Recorded]) -> Iterator[tuple[str, ...]]:
     generator = np.random.default_rng(0)
     orders = [generator.permutation(whole[0].rewards.shape[1]) for _ in range(_ORDERS)]
     most = max(float(run.rewards.max()) for run in whole)
-    rules = {
-        **{
-            f"{rows} rows": lambda rewards, size, order, rows=rows: recorded.by_fewer_rows(
-                rewards, size, order[:rows]
-            )
-            for rows in (50, 100, 200)
-        },
+    rules: dict[str, Callable[[recorded.Floats, int, recorded.Indices], recorded.Selection]] = {
+        **{f"{rows} rows": partial(_of_first_rows, rows) for rows in (50, 100, 200)},
         "race 50, 100, 200": recorded.by_race,
-        "race 33, 67, 133": lambda rewards, size, order: recorded.by_race(
-            rewards, size, order, _THIRD
-        ),
-        "Wilson bounds": lambda rewards, size, order: recorded.by_bounds(
-            rewards, size, order, most=max(1.0, most)
-        ),
+        "race 33, 67, 133": partial(recorded.by_race, stages=_THIRD),
+        "Wilson bounds": partial(recorded.by_bounds, most=max(1.0, most)),
     }
     candidates = len(whole[0].rewards)
     for size, (rule, select) in product((10, 25), rules.items()):
@@ -376,6 +374,12 @@ def _selection_rows(runs: Sequence[_Recorded]) -> Iterator[tuple[str, ...]]:
                 for name, grid in values.items()
             ),
         )
+
+
+def _of_first_rows(
+    count: int, rewards: recorded.Floats, size: int, order: recorded.Indices
+) -> recorded.Selection:
+    return recorded.by_fewer_rows(rewards, size, order[:count])
 
 
 def _unselected_rows(runs: Sequence[_Recorded]) -> Iterator[tuple[str, ...]]:
@@ -404,26 +408,28 @@ def _unselected_rows(runs: Sequence[_Recorded]) -> Iterator[tuple[str, ...]]:
 
 def _term_rows(runs: Sequence[_Recorded]) -> Iterator[tuple[str, ...]]:
     for place in _largest(runs):
-        members = [(run, run.vote(*place)) for run in runs if place in run.ensembles()]
-
-        def terms(
-            seed: int,
-            rows: recorded.Indices,
-            members: Sequence[tuple[_Recorded, pd.DataFrame]] = members,
-        ) -> recorded.GainTerms:
-            run, votes = members[seed]
-            valid = (votes["valid"] > 0).to_numpy(dtype=float)[rows]
-            right = votes["correct"].to_numpy(dtype=float)[rows]
-            return recorded.gain_terms(run.base_valid[rows], run.base_right[rows], valid, right)
-
-        size = len(members), len(members[0][1])
-        both = [
-            recorded.resampled(
-                lambda seed, rows, name=name: 100 * getattr(terms(seed, rows), name), *size
+        members = [
+            (
+                run.base_valid,
+                run.base_right,
+                np.asarray(votes["valid"] > 0, dtype=np.float64),
+                np.asarray(votes["correct"], dtype=np.float64),
             )
-            for name in ("coverage", "agreement")
+            for run in runs
+            if place in run.ensembles()
+            for votes in (run.vote(*place),)
         ]
-        yield (*map(str, place), *(f"{value:+.1f} {_interval(bounds)}" for value, bounds in both))
+        figures = [partial(_term, members, name) for name in ("coverage", "agreement")]
+        found = [recorded.resampled(one, len(members), len(members[0][0])) for one in figures]
+        yield (*map(str, place), *(f"{value:+.1f} {_interval(bounds)}" for value, bounds in found))
+
+
+def _term(
+    members: Sequence[tuple[recorded.Floats, ...]], name: str, seed: int, rows: recorded.Indices
+) -> float:
+    base_valid, base_right, valid, right = (array[rows] for array in members[seed])
+    terms = recorded.gain_terms(base_valid, base_right, valid, right)
+    return 100 * (terms.coverage if name == "coverage" else terms.agreement)
 
 
 def _confidence_rows(runs: Sequence[_Recorded]) -> Iterator[tuple[str, ...]]:

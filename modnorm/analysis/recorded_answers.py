@@ -17,7 +17,7 @@ from modnorm.analysis.uncertainty import LEVEL, SEED, ConfidenceInterval
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.int_]
-RESAMPLES = 400
+RESAMPLES = 200
 STAGES = ((1.0, 50), (0.5, 100), (0.25, 200))
 """A race: the share of candidates that a stage scores, and the rows that it has scored then."""
 

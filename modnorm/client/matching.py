@@ -74,6 +74,23 @@ def make_plan(  # noqa: PLR0913 - all but the spec by keyword; they are the comm
     )
 
 
+def calibrate_experiment(spec: ExperimentSpec, client: ClientSettings) -> str:
+    """Return the digest of the profile that an experiment would calibrate.
+
+    It is calibrated in this process, once, and kept where experiments find profiles by digest.
+
+    Raises:
+        InvalidInputError: names the field of the spec that is at fault.
+    """
+    checkpoint = resolve_checkpoint(spec.model.name, spec.model.revision)
+    folder = client.cache / "profiles"
+    prompts = _prompts(spec, checkpoint, spec.calibration.examples, client)
+    folder.mkdir(parents=True, exist_ok=True)
+    profile = _calibrated(spec, checkpoint, prompts, folder, None)
+    write_file(folder / f"{profile.digest}.json", profile.to_json().encode())
+    return profile.digest
+
+
 def _prompts(
     spec: ExperimentSpec, checkpoint: Checkpoint, count: int, client: ClientSettings
 ) -> list[list[int]]:

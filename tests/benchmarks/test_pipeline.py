@@ -63,6 +63,7 @@ def test_a_part_of_the_work_is_extrapolated_and_marked():
     }
     assert found["extrapolated"] is True
     whole = pipeline._summary(pipeline.Side({**begins, "report": 34.0}, 35.0, {}), GpuBusy(0))
+    assert isinstance(whole["seconds"], dict)
     assert (whole["seconds"]["total"], whole["extrapolated"]) == (35.0, False)
     table = pipeline.render({"device": "D", "published": found, "ours": whole})
     assert "| search | 250.0 |  | 10.0 |  |" in table
