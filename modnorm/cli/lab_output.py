@@ -74,7 +74,8 @@ def show_experiment(
     elif experiment.states:
         console.print(table(("state", "development", "held-out"), _states(experiment)))
     elif rows := _ensembles(experiment):
-        console.print(table(("ensemble", "held-out", "95 % Wilson", "right"), rows))
+        headings = ("ensemble", "held-out", "95 % Wilson", "right", "give a vote", "cut off")
+        console.print(table(headings, rows))
 
 
 def _progress(experiment: experiments.Experiment) -> list[str]:
@@ -131,13 +132,17 @@ def _ensembles(experiment: experiments.Experiment) -> list[tuple[str, ...]]:
     if base.HasField("heldout_metric"):
         # The votes tell whether the metric is the share of right rows.
         bounds = accuracy_interval(base.heldout_metric, heldout) if all(votes) else None
-        rows.append(("base", percent(base.heldout_metric), interval(bounds), ""))
+        rows.append(("base", percent(base.heldout_metric), interval(bounds), "", "", ""))
     rows += [
         (
             f"N={found.population} K={found.ensemble_size}",
             percent(found.metric),
             interval(bounds),
             f"{found.correct}/{found.rows}",
+            *(
+                percent(count / found.answers if found.answers else None)
+                for count in (found.valid, found.truncated)
+            ),
         )
         for found, bounds in zip(experiment.ensembles, votes, strict=True)
     ]

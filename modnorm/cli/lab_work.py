@@ -5,6 +5,7 @@ from pathlib import Path
 
 import typer
 
+from modnorm.analysis.phase_times import describe_seconds
 from modnorm.cli.console import as_dict, emit_json, say, stdout
 from modnorm.cli.experiment import check_end, follow_to_end, show_remarks
 from modnorm.cli.interruption import interruptible
@@ -25,6 +26,7 @@ from modnorm.client.watch import watch_messages
 from modnorm.spec import ExperimentSpec
 from modnorm.v1 import experiment_pb2 as experiments
 from modnorm.wire.conversions import state_name, stored_spec_from_proto
+from modnorm.wire.run_messages import phase_seconds
 
 _PREFIX = "submit"
 
@@ -97,7 +99,13 @@ def show_stored(
     with connect(server) as client:
         experiment = client.call(get_experiment(experiment_id))
         report = _write(client, experiment, RunDirectory(out)) if out else None
+        seconds = None
+        if experiment.state == experiments.EXPERIMENT_STATE_SUCCEEDED and not as_json:
+            phases = phase_seconds(watch_messages(client, experiment.id))
+            seconds = describe_seconds({"phases": phases})
     show_experiment(experiment, as_json=as_json)
+    if seconds:
+        stdout().print(seconds, soft_wrap=True)
     if report:
         say(f"report: {report}")
 

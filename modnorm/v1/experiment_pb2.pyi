@@ -1315,6 +1315,9 @@ class EnsembleResult(google.protobuf.message.Message):
     METRIC_FIELD_NUMBER: builtins.int
     CORRECT_FIELD_NUMBER: builtins.int
     ROWS_FIELD_NUMBER: builtins.int
+    ANSWERS_FIELD_NUMBER: builtins.int
+    VALID_FIELD_NUMBER: builtins.int
+    TRUNCATED_FIELD_NUMBER: builtins.int
     population: builtins.int
     """N: number of candidates of the selection."""
     ensemble_size: builtins.int
@@ -1325,6 +1328,12 @@ class EnsembleResult(google.protobuf.message.Message):
     """Rows with a correct vote."""
     rows: builtins.int
     """Rows voted on."""
+    answers: builtins.int
+    """Number of stored answers of its experts on the held-out rows."""
+    valid: builtins.int
+    """Number of these that give a vote."""
+    truncated: builtins.int
+    """Number of these that the completion cap ended."""
     @property
     def experts(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
         """Indices of the experts, best first."""
@@ -1338,8 +1347,11 @@ class EnsembleResult(google.protobuf.message.Message):
         metric: builtins.float = ...,
         correct: builtins.int = ...,
         rows: builtins.int = ...,
+        answers: builtins.int = ...,
+        valid: builtins.int = ...,
+        truncated: builtins.int = ...,
     ) -> None: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["correct", b"correct", "ensemble_size", b"ensemble_size", "experts", b"experts", "metric", b"metric", "population", b"population", "rows", b"rows"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["answers", b"answers", "correct", b"correct", "ensemble_size", b"ensemble_size", "experts", b"experts", "metric", b"metric", "population", b"population", "rows", b"rows", "truncated", b"truncated", "valid", b"valid"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___EnsembleResult: typing_extensions.TypeAlias = EnsembleResult

@@ -1,6 +1,7 @@
 """Conversion of stored rows to protobuf messages."""
 
 import json
+from collections.abc import Mapping
 from functools import lru_cache
 
 from modnorm.analysis.answers import BASE_INDEX
@@ -55,7 +56,7 @@ def experiment_message(record: ExperimentRecord) -> experiment_pb2.Experiment:
                 heldout_metric=metrics.get(Split.HELDOUT),
             )
         )
-    message.ensembles.extend(_ensemble(ensemble) for ensemble in record.ensembles)
+    message.ensembles.extend(_ensemble(each, record.answered) for each in record.ensembles)
     message.states.extend(map(_state_result, record.states))
     message.rounds.extend(round_results(record.rounds))
     return message
@@ -270,14 +271,22 @@ def _state_result(state: StateRecord) -> experiment_pb2.StateResult:
     )
 
 
-def _ensemble(ensemble: Ensemble) -> experiment_pb2.EnsembleResult:
+def _ensemble(
+    ensemble: Ensemble, answered: Mapping[int, tuple[int, int, int]]
+) -> experiment_pb2.EnsembleResult:
+    experts = json.loads(ensemble.experts)
+    counts = [answered.get(expert, (0, 0, 0)) for expert in experts]
+    answers, valid, truncated = map(sum, zip(*counts, strict=True))
     return experiment_pb2.EnsembleResult(
         population=ensemble.population,
         ensemble_size=ensemble.ensemble_size,
-        experts=json.loads(ensemble.experts),
+        experts=experts,
         metric=ensemble.metric,
         correct=ensemble.correct,
         rows=ensemble.rows,
+        answers=answers,
+        valid=valid,
+        truncated=truncated,
     )
 
 

@@ -42,6 +42,7 @@ from services.aggregator.storage.states import (
     TERMINAL,
     ArtifactKind,
     ExperimentState,
+    JobState,
     Split,
 )
 from services.aggregator.storage.stored_artifacts import StoredText, keep_artifact
@@ -266,7 +267,13 @@ class ExperimentStore:
         states = self._run_states.states(session, experiment)
         progress = PhaseProgress.of(session, experiment).message(experiment)
         rounds = round_records(session, experiment)
-        return ExperimentRecord(experiment, progress, base, ensembles, states, rounds)
+        counts = select(Job.candidate, Job.answers_done, Job.valid, Job.truncated).where(
+            Job.experiment_id == experiment.id,
+            Job.split == Split.HELDOUT,
+            Job.state == JobState.DONE,
+        )
+        answered = {index: (n, valid, cut) for index, n, valid, cut in session.exec(counts)}
+        return ExperimentRecord(experiment, progress, base, ensembles, states, rounds, answered)
 
 
 def experiment_id_of(request_id: str, tenant: str = DEFAULT_TENANT) -> str:

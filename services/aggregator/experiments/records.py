@@ -1,7 +1,7 @@
 """Experiments, candidates and states with their jobs, as the stores return them."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from modnorm.baselines.state_selection import DevelopmentResult
 from modnorm.v1 import experiment_pb2
@@ -59,3 +59,5 @@ class ExperimentRecord:
     """Evaluated states of an iterative run."""
     rounds: Sequence[RoundRecord] = ()
     """Rounds of a distillation."""
+    answered: Mapping[int, tuple[int, int, int]] = field(default_factory=dict)
+    """Held-out answers of each expert: all, those that give a vote, and cut-off ones."""

@@ -72,6 +72,11 @@ async def check_reading(lab, experiment):
     assert candidates[1].selection_reward == mean_reward([one.reward for one in selected])
     check_environments(candidates, provenance)
     await check_counts(lab, experiment.id, candidates)
+    for ensemble in experiment.ensembles:
+        experts = [one for one in candidates if one.index in ensemble.experts]
+        assert ensemble.answers == 7 * len(experts)
+        assert ensemble.valid == sum(one.heldout_valid for one in experts)
+        assert ensemble.truncated == sum(one.heldout_truncated for one in experts)
     async with lab.raises(InvalidInputError, "split"):
         await lab.answers(experiment.id, 0, evaluation_pb2.SPLIT_UNSPECIFIED)
     async with lab.raises(NotFoundError, "id"):
