@@ -4,11 +4,15 @@ A message is a hint. Lost, repeated or reordered messages change no result. If t
 jobs wait until the aggregator publishes them again.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import parse_qsl, urlsplit
 
 from celery import Celery
 from celery.utils import uuid
+from kombu import Connection
 from kombu.exceptions import KombuError
 
 from modnorm.errors import InvalidInputError, UnavailableError
@@ -23,22 +27,59 @@ VISIBILITY_SECONDS = 12 * 3600
 CONNECT_SECONDS = 2.0
 SOCKET_SECONDS = 10.0
 """Timeout after which a broker that accepts connections but does not answer counts as down."""
-_KINDS = frozenset({"redis", "rediss", "unix", "amqp", "amqps", "pyamqp", "memory"})
-"""Brokers by the scheme of their URL."""
+_REDIS = frozenset({"redis", "rediss", "redis+socket"})
+_RABBITMQ = frozenset({"amqp", "amqps", "pyamqp"})
+"""Schemes of the URLs of brokers."""
 
 
-def make_celery(broker_url: str) -> Celery:
+def _broker_address(given: str) -> str:
+    """Return the URL of a broker in Celery's form; Redis's own is `unix://PATH?db=1`.
+
+    Raises:
+        ValueError: Celery could not use the URL, or would not verify the broker's certificate.
+    """
+    url = re.sub(r"^unix://", "redis+socket://", given)
+    scheme, options = url.partition(":")[0], dict(parse_qsl(urlsplit(url).query))
+    if scheme not in _REDIS | _RABBITMQ | {"memory"}:
+        raise ValueError("the URL names no supported broker: use redis://, unix:// or amqp://")
+    if scheme == "redis+socket":
+        number = options.get("db", options.get("virtual_host", "0"))
+        path = urlsplit(url).path
+        url = f"redis+socket://{path}?virtual_host={number}"
+        if not path.startswith("/"):
+            raise ValueError("the socket of Redis is not unix:///PATH")
+    try:
+        broker = Connection(url)
+    except (ValueError, TypeError, KeyError) as error:
+        raise ValueError("the port or an option of the URL is not valid") from error
+    if scheme in {"redis", "rediss"}:
+        number = str(broker.virtual_host or "/").strip("/") or "0"
+    if scheme in _REDIS and not re.fullmatch("[0-9]{1,9}", number):
+        raise ValueError("the database of Redis is not a number, as in redis://HOST:PORT/0")
+    if scheme == "rediss" and not options.keys() & {"ssl_ca_certs", "ssl_cert_reqs"}:
+        raise ValueError(
+            "the certificate of Redis would not be verified: add ?ssl_ca_certs=FILE, or ask for "
+            "it by ?ssl_cert_reqs=none"
+        )
+    if not Path(options.get("ssl_ca_certs", "/")).exists():
+        raise ValueError("the file of ssl_ca_certs does not exist")
+    return url
+
+
+def make_celery(given_url: str) -> Celery:
     """Return the Celery application of both sides of the queue.
 
     Raises:
-        InvalidInputError: the URL names another kind of broker.
+        InvalidInputError: the URL of the broker cannot be used.
     """
-    if broker_url.partition(":")[0] not in _KINDS:
+    try:
+        broker_url = _broker_address(given_url)
+    except ValueError as error:
         raise InvalidInputError(
-            "the URL names no supported broker",
+            str(error),
             field="MODNORM_BROKER_URL",
             remedy="use redis://HOST:PORT/0 or amqp://USER@HOST:PORT//",
-        )
+        ) from None  # the cause may contain the password
     app = Celery("modnorm", broker=broker_url, set_as_current=False)
     app.conf.update(
         task_default_queue=QUEUE,
@@ -144,7 +185,7 @@ def _outages(app: Celery) -> Iterator[None]:
 def _transport_options(broker_url: str) -> dict[str, object]:
     if broker_url.startswith("memory:"):
         return {"polling_interval": 0.05}
-    if broker_url.startswith(("redis:", "rediss:", "unix:")):
+    if broker_url.partition(":")[0] in _REDIS:
         return {
             "visibility_timeout": VISIBILITY_SECONDS,
             "socket_connect_timeout": CONNECT_SECONDS,
@@ -156,4 +197,4 @@ def _transport_options(broker_url: str) -> dict[str, object]:
 
 
 def _is_rabbitmq(broker_url: str) -> bool:
-    return broker_url.startswith(("amqp:", "amqps:", "pyamqp:"))
+    return broker_url.partition(":")[0] in _RABBITMQ

@@ -17,6 +17,7 @@ import services.aggregator.storage.tables  # noqa: F401 - fills the metadata
 from modnorm.errors import PreconditionError, UnavailableError
 from services.aggregator.storage.database_errors import OnFault, outages
 from services.aggregator.storage.dialects import (
+    check_start,
     lock_migrations,
     open_engine,
     parse_url,
@@ -72,6 +73,8 @@ class Database:
             UnavailableError: the database cannot be reached.
         """
         config = _config()
+        with self._transaction(_START_REMEDY):
+            check_start(self._engine)
         with self._transaction(_START_REMEDY), self._writer.begin() as connection:
             lock_migrations(connection)
             config.attributes["connection"] = connection
@@ -90,6 +93,8 @@ class Database:
             PreconditionError: the schema has another revision.
             UnavailableError: the database cannot be reached.
         """
+        with self._transaction(_START_REMEDY):
+            check_start(self._engine)
         with self._transaction(_START_REMEDY), self._engine.connect() as connection:
             revision = _revision(connection)
         _require_known(revision)

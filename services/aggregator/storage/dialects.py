@@ -1,9 +1,12 @@
 """The differences between SQLite and Postgres: connections, locks, conflicts and statistics."""
 
 import math
+import re
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from sqlite3 import SQLITE_BUSY, OperationalError
 from sqlite3 import Connection as SqliteConnection
 from types import MappingProxyType
@@ -17,7 +20,8 @@ from sqlalchemy.pool import ConnectionPoolEntry
 from sqlmodel import Session, SQLModel, select
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random
 
-from modnorm.errors import InvalidInputError
+from modnorm.errors import InvalidInputError, PreconditionError
+from modnorm.locks import require_locks
 
 if TYPE_CHECKING:
     from psycopg import Connection as PostgresConnection
@@ -34,6 +38,7 @@ _CONNECTION: Mapping[str, int] = MappingProxyType(
 )
 """Options of Postgres: a vanished host is given up after 30 seconds. The last option is in
 milliseconds."""
+_SESSION_CHECKS = 5
 _MAX_IDLE_SECONDS = 1.0
 """A connection that was idle for longer is tested before its next use."""
 _IDLE_SINCE = "idle since"
@@ -102,15 +107,60 @@ def parse_url(text_url: str) -> URL:
         InvalidInputError: the URL names neither SQLite nor Postgres.
     """
     try:
-        url = make_url(text_url)
+        url = make_url(re.sub("^postgres(?=[:+])", "postgresql", text_url))
     except (ArgumentError, ValueError):  # their messages could contain the password
         raise _bad_url("not a database URL") from None
     backend = url.get_backend_name()
     if backend == "postgresql":
-        return url.set(drivername="postgresql+psycopg")
+        url = url.set(drivername="postgresql+psycopg")
+        _check_options(url)
+        return url
     if backend == "sqlite" and url.database not in {None, "", ":memory:"}:
         return url.set(drivername="sqlite+pysqlite")
     raise _bad_url("neither an SQLite file nor Postgres")
+
+
+def _check_options(url: URL) -> None:
+    """Refuse a port or an option that no server could have."""
+    from psycopg import ProgrammingError  # noqa: PLC0415 - SQLite needs no driver
+    from psycopg.conninfo import make_conninfo  # noqa: PLC0415 - as above
+
+    try:
+        _, options = url.get_dialect()().create_connect_args(url)
+        make_conninfo(**options)
+    except (ArgumentError, ProgrammingError, ValueError):
+        raise _bad_url("an option of the URL is none of Postgres") from None
+    if url.port is not None and not 0 < url.port < 2**16:
+        raise _bad_url(f"{url.port} is no port")
+
+
+def check_start(engine: Engine) -> None:
+    """Refuse what breaks transactions: a file system without locks, a pool of transactions.
+
+    A pooler such as PgBouncer may give each transaction another session of Postgres. Then settings
+    of a session and prepared statements are lost.
+
+    Raises:
+        InvalidInputError: the file system of the SQLite file has no locks.
+        PreconditionError: two open connections share a session.
+    """
+    if engine.dialect.name == "sqlite":
+        with suppress(OSError):  # SQLite explains why a directory cannot be used
+            require_locks(Path(engine.url.database or "").parent, "MODNORM_DATABASE_URL")
+        return
+    with engine.connect() as one, engine.connect() as other:
+        for _ in range(_SESSION_CHECKS):
+            sessions = set()
+            for connection in (one, other):
+                sessions.add(connection.exec_driver_sql("SELECT pg_backend_pid()").scalar())
+                connection.commit()
+            if len(sessions) == 1:
+                raise PreconditionError(
+                    "a pooler in transaction mode, such as PgBouncer, is between this service and "
+                    "Postgres",
+                    field="MODNORM_DATABASE_URL",
+                    remedy="connect to Postgres itself, or set pool_mode = session",
+                )
 
 
 def _bad_url(message: str) -> InvalidInputError:

@@ -141,3 +141,43 @@ def test_threads_of_one_process_find_a_queue_that_is_there(monkeypatch):
     monkeypatch.setattr(Channel, "queues", {})
     make_celery("memory://")
     assert list(Channel.queues) == [QUEUE, TRAIN_QUEUE]
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://h:99999/0",
+        "redis://h:x/0",
+        "redis://h/abc",
+        "redis://h/0/1",
+        "unix://relative",
+        "unix:///run/redis.sock?db=x",
+        "rediss://h/0",
+        "rediss://h/0?ssl_cert_reqs=perhaps",
+        "rediss://h/0?ssl_ca_certs=/nowhere/ca",
+        "amqp://h:99999//",
+        "kafka://h",
+        "",
+    ],
+)
+def test_a_broker_that_celery_could_not_use_is_refused_at_the_start(url):
+    with error_at("MODNORM_BROKER_URL"):
+        make_celery(url)
+
+
+@pytest.mark.parametrize(
+    ("given", "used"),
+    [
+        ("unix:///run/redis.sock", "redis+socket:///run/redis.sock?virtual_host=0"),
+        ("unix:///run/redis.sock?db=3", "redis+socket:///run/redis.sock?virtual_host=3"),
+        (
+            "redis+socket:///run/redis.sock?virtual_host=2",
+            "redis+socket:///run/redis.sock?virtual_host=2",
+        ),
+        ("redis://:p@[::1]:6379/15", "redis://:p@[::1]:6379/15"),
+        ("rediss://h/0?ssl_cert_reqs=none", "rediss://h/0?ssl_cert_reqs=none"),
+        ("rediss://h/0?ssl_ca_certs=/etc/passwd", "rediss://h/0?ssl_ca_certs=/etc/passwd"),
+    ],
+)
+def test_a_broker_is_named_as_redis_or_as_celery_names_it(given, used):
+    assert make_celery(given).conf.broker_url == used

@@ -333,3 +333,18 @@ def test_an_outage_of_postgres_is_no_fault():
         database.migrate()
     database.close()
     assert not faults
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["postgresql://h:99999/d", "postgresql://h:0/d", "postgresql://h/d?no_such=1", "mysql://h/d"],
+)
+def test_a_url_that_no_server_could_have_is_refused(url):
+    with error_at("MODNORM_DATABASE_URL"):
+        Database(url)
+
+
+def test_the_scheme_of_hosting_services_is_postgres(postgres_url):
+    with closing(Database(postgres_url.replace("postgresql://", "postgres://"))) as database:
+        database.migrate()
+        database.check_schema()
