@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from celery import Celery
 from celery.utils import uuid
-from kombu import Connection
+from kombu.connection import Connection
 from kombu.exceptions import KombuError
 
 from modnorm.errors import InvalidInputError, UnavailableError
@@ -49,7 +49,7 @@ def _broker_address(given: str) -> str:
         if not path.startswith("/"):
             raise ValueError("the socket of Redis is not unix:///PATH")
     try:
-        broker = Connection(url)
+        broker = Connection(url)  # type: ignore[no-untyped-call]
     except (ValueError, TypeError, KeyError) as error:
         raise ValueError("the port or an option of the URL is not valid") from error
     if scheme in {"redis", "rediss"}:
