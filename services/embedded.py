@@ -239,5 +239,6 @@ class _Services(ServiceThread[str]):
             engines=engine_names(),
             can_train=is_available(),
             on_fault=self._break_down,
+            on_create=self._warm,
         )
         return await start_service(aggregator, stack)

@@ -24,11 +24,12 @@ from modnorm.tasks import catalogue
 from modnorm.tasks.catalogue import Dataset, Part, Split
 from modnorm.tasks.countdown import Countdown
 from services.aggregator.storage import dialects
+from services.calibrator import calibration_work
 from services.common.healthcheck import check
 from services.embedded import start
 from services.evaluator.celery_worker import Worker
 from verification.labs.bundled_tasks import bundled_task
-from verification.labs.waiting import wait_until
+from verification.labs.waiting import HANG_SECONDS, wait_until
 
 
 @pytest.fixture
@@ -239,6 +240,29 @@ def test_an_evaluator_that_ends_by_itself_is_a_failure(tmp_path, monkeypatch):
     with pytest.raises(EngineError, match="the evaluator ended") as raised:
         foreground(tmp_path)
     assert "lab.log" in str(raised.value.remedy)
+
+
+def test_vllm_starts_before_its_first_job(tmp_path, small_spec, monkeypatch):
+    loaded, calibrate = threading.Event(), calibration_work.calibrate
+
+    def calibrate_later(*arguments, **named):
+        assert loaded.wait(HANG_SECONDS)
+        return calibrate(*arguments, **named)
+
+    def load(*arguments):
+        loaded.set()
+        return load_engine(*arguments)
+
+    monkeypatch.setattr("services.embedded.is_vllm", lambda name: True)
+    monkeypatch.setattr(calibration_work, "calibrate", calibrate_later)
+    content = small_spec.model_dump(mode="json")
+    content["method"] = {"name": "modular_norm", "radius": 0.1}
+    with (
+        start(tmp_path / "state", cache=tmp_path / "cache", load=load) as lab,
+        Client(lab.target, credentials=lab.credentials) as client,
+    ):
+        experiment = client.submit(parse_spec(content))
+        assert list(client.watch(experiment.id))[-1].state is ExperimentState.SUCCEEDED
 
 
 def test_an_invalid_database_is_an_error_at_the_start(tmp_path):
