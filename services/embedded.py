@@ -4,6 +4,7 @@ The database is an SQLite file, and the queue is Celery's in-memory transport. A
 code as in a lab of separate processes.
 """
 
+import gc
 import os
 import sys
 import threading
@@ -28,7 +29,7 @@ from modnorm.wire.tokens import Role, TokenTable, make_token, write_tokens
 from services.aggregator.server import Aggregator
 from services.calibrator.server import build as build_calibrator
 from services.common.logging import logging_to
-from services.common.service_process import SWITCH_SECONDS
+from services.common.service_process import GARBAGE_THRESHOLDS, SWITCH_SECONDS
 from services.common.service_thread import ANY_PORT, ServiceThread, start_service
 from services.common.settings import (
     AggregatorSettings,
@@ -91,8 +92,9 @@ def start(
     """
     state.mkdir(parents=True, exist_ok=True)
     log, leaving = state / LAB_LOG, threading.Event()
-    # Otherwise a call of a service delays each step of the engine's scheduler by milliseconds.
+    # As in services. Otherwise calls delay each step of the engine's scheduler by milliseconds.
     sys.setswitchinterval(SWITCH_SECONDS)
+    gc.set_threshold(*GARBAGE_THRESHOLDS)
     with (
         logging_to(log, named=True),
         Sandbox() as sandbox,
