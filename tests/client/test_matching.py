@@ -1,0 +1,26 @@
+"""Which profile a matching uses again."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from modnorm.checkpoint.reference import resolve_checkpoint
+from modnorm.client import matching
+
+
+@pytest.mark.parametrize(("precision", "calibrations"), [("float32", 1), ("bfloat16", 2)])
+def test_a_profile_of_another_precision_is_calibrated_again(
+    precision, calibrations, spec, tmp_path, monkeypatch
+):
+    made = []
+
+    def calibrate(*_, **__):
+        made.append(1)
+        return SimpleNamespace(to_json=lambda: "{}")
+
+    monkeypatch.setattr(matching, "calibrate", calibrate)
+    monkeypatch.setattr(matching.Profile, "load", lambda path: path)
+    for one in ("float32", precision):
+        monkeypatch.setattr(matching, "calibration_precision", lambda *_, one=one: one)
+        matching._calibrated(spec, resolve_checkpoint("tiny-thicket"), [[1, 2]], tmp_path, None)
+    assert len(made) == len(list(tmp_path.iterdir())) == calibrations
