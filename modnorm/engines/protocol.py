@@ -112,6 +112,7 @@ class Engine(Protocol):
         """Make the end of a lineage the base; None for the model as it is on disk.
 
         The engine applies the steps that the present base lacks, or all steps from the model.
+        Beside parked candidates the base may only stay as it is.
 
         Args:
             lineage: The steps to the new base.

@@ -33,7 +33,7 @@ from modnorm.errors import DoesNotFitError, PreconditionError
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.candidate_weights import CandidateWeights
 from modnorm.perturbation.descriptor import Descriptor
-from modnorm.perturbation.lineage import Lineage
+from modnorm.perturbation.lineage import NO_LINEAGE, Lineage
 
 MAX_ROWS = 256
 """Sequences decoded at once."""
@@ -133,7 +133,8 @@ class TransformersEngine:
 
     def rebase(self, lineage: Lineage | None, *, poll: Callable[[], None] | None = None) -> None:
         """Make the end of a lineage the base; see `Engine.rebase`."""
-        if self._candidate or self._parked or self._cached:
+        changes = (lineage.digest if lineage else NO_LINEAGE) != self._weights.state
+        if self._candidate or (changes and (self._parked or self._cached)):
             raise PreconditionError("the engine holds a candidate or a request")
         self._require_restored()
         with engine_failures("applying a lineage"):

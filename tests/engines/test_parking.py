@@ -11,6 +11,7 @@ from modnorm.engines import Completion, Engine, GenerationLimits
 from modnorm.errors import CancelledError, EngineError, PreconditionError
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
+from tests.engines.independent_candidates import lineage_of
 
 LIMITS = GenerationLimits(max_tokens=24)
 Prompts = Sequence[Sequence[int]]
@@ -184,7 +185,9 @@ def test_parking_needs_a_candidate_and_keeps_its_base(
     with pytest.raises(PreconditionError), engine.parked():
         pass
     with engine.candidate(draw(scale_map, 5), scale_map), engine.parked():
-        for change in (lambda: engine.rebase(None), lambda: engine.replace_model(checkpoint)):
+        engine.rebase(None)
+        other = lineage_of(checkpoint)
+        for change in (lambda: engine.rebase(other), lambda: engine.replace_model(checkpoint)):
             with pytest.raises(PreconditionError, match="candidate"):
                 change()
         with engine.candidate(draw(scale_map, 6), scale_map):

@@ -36,7 +36,7 @@ from modnorm.engines.vllm.start import (
 from modnorm.errors import CandidateError, InvalidInputError, PreconditionError
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
-from modnorm.perturbation.lineage import Lineage
+from modnorm.perturbation.lineage import NO_LINEAGE, Lineage
 
 CHECK_EVERY = 64
 """Steps between checks of the logits for NaN and infinity. Each check returns the result of the
@@ -138,7 +138,8 @@ class VllmEngine:
 
     def rebase(self, lineage: Lineage | None, *, poll: Callable[[], None] | None = None) -> None:
         """Make the end of a lineage the base; see `Engine.rebase`."""
-        if self._candidate or self._parked or not self._parking.is_empty:
+        changes = (lineage.digest if lineage else NO_LINEAGE) != self._ranks.state
+        if self._candidate or (changes and (self._parked or not self._parking.is_empty)):
             raise PreconditionError("the engine holds a candidate or a request")
         self._require_idle()
         self._ranks.require_restored()

@@ -78,6 +78,11 @@ class RankGroup:
         if not self._is_restored:
             raise not_the_base("a restore has failed")
 
+    @property
+    def state(self) -> str | None:
+        """Digest of the base's lineage; None after a failed `rebase`."""
+        return self._state
+
     def rebase(self, lineage: Lineage | None, poll: Callable[[], None]) -> None:
         """Make the end of a lineage the base on every rank; None for the model.
 
