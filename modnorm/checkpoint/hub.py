@@ -1,6 +1,6 @@
 """Download of the necessary files of a checkpoint from the Hugging Face Hub."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,6 +18,8 @@ from huggingface_hub.errors import (
     RepositoryNotFoundError,
     RevisionNotFoundError,
 )
+from huggingface_hub.utils.tqdm import tqdm
+from typing_extensions import override
 
 from modnorm.checkpoint.checkpoint_files import (
     ADAPTER,
@@ -37,8 +39,12 @@ _PROBE_SECONDS = 10.0
 """A Hub that does not answer for so long counts as out of reach."""
 
 
-def fetch_checkpoint(name: str, revision: str | None) -> Path:
+def fetch_checkpoint(
+    name: str, revision: str | None, on_bytes: Callable[[], object] | None = None
+) -> Path:
     """Return the local snapshot of a repository; the directory's name is the commit.
+
+    `on_bytes` is called, in any thread, as often as bytes arrive; its errors end the download.
 
     It fetches configuration and index first. So an unsupported model costs no download, and the
     index names the shards.
@@ -51,7 +57,7 @@ def fetch_checkpoint(name: str, revision: str | None) -> Path:
     refuse_adapter(first)
     physical_layout(load_config(first))
     shards = shard_names(first) if (first / INDEX).is_file() else ()
-    return _snapshot(name, first.name, (*METADATA, INDEX, SINGLE, *shards))
+    return _snapshot(name, first.name, (*METADATA, INDEX, SINGLE, *shards), on_bytes)
 
 
 def check_repository(name: str, revision: str | None) -> None:
@@ -70,9 +76,25 @@ def check_repository(name: str, revision: str | None) -> None:
         get_hf_file_metadata(url, timeout=_PROBE_SECONDS)
 
 
-def _snapshot(name: str, revision: str | None, patterns: tuple[str, ...]) -> Path:
+def _snapshot(
+    name: str,
+    revision: str | None,
+    patterns: tuple[str, ...],
+    on_bytes: Callable[[], object] | None = None,
+) -> Path:
+    class Progress(tqdm):
+        @override
+        def update(self, n: float | None = 1) -> None:
+            if on_bytes is not None:
+                on_bytes()
+            super().update(n)
+
     with _hub_errors(name, revision):
-        return Path(snapshot_download(name, revision=revision, allow_patterns=list(patterns)))
+        return Path(
+            snapshot_download(
+                name, revision=revision, allow_patterns=list(patterns), tqdm_class=Progress
+            )
+        )
 
 
 @contextmanager

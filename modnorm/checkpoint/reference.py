@@ -1,7 +1,7 @@
 """Resolution of a model name: bundled model, local directory or Hugging Face repository."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -52,7 +52,11 @@ def bundled_models() -> tuple[str, ...]:
 
 
 def resolve_checkpoint(
-    name: str, revision: str | None = None, *, roots: Sequence[Path] | None = None
+    name: str,
+    revision: str | None = None,
+    *,
+    roots: Sequence[Path] | None = None,
+    on_bytes: Callable[[], object] | None = None,
 ) -> Checkpoint:
     """Return the model of a name: bundled, then local, then on the Hugging Face Hub.
 
@@ -60,6 +64,7 @@ def resolve_checkpoint(
         name: Bundled name, local directory, or Hugging Face repository (`owner/name`).
         revision: Commit, tag or branch of a repository.
         roots: Directories that local models must lie under; None allows all.
+        on_bytes: Called in any thread as often as bytes of a download arrive.
 
     Raises:
         InvalidInputError: there is no such model, or it is not a supported plain checkpoint.
@@ -70,7 +75,7 @@ def resolve_checkpoint(
         return local
     from modnorm.checkpoint.hub import fetch_checkpoint  # noqa: PLC0415 - loads httpx
 
-    snapshot = fetch_checkpoint(name, revision)
+    snapshot = fetch_checkpoint(name, revision, on_bytes)
     return _open(name, snapshot.name, snapshot)
 
 

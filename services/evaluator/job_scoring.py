@@ -139,8 +139,13 @@ class JobScorer:
         Raises:
             ModnormError: it cannot be loaded.
         """
+
+        def beat() -> None:
+            self._watchdog.beat()
+            poll()
+
         with self._watchdog.loading():
-            self.models.load(job, poll)
+            self.models.load(job, beat)
 
     def close(self) -> None:
         """Free the loaded model and score nothing more."""

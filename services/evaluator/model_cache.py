@@ -133,7 +133,8 @@ class ModelCache:
     def load(self, job: messages.Job, poll: Callable[[], None]) -> LoadedModel:
         """Return the loaded model of a job.
 
-        `poll` is called while another worker of the GPU loads; its errors end the wait.
+        `poll` is called while another worker of the GPU loads and as downloaded bytes arrive; its
+        errors end the load.
 
         Raises:
             IncompatibleError: the model's files differ from the job's.
@@ -144,7 +145,7 @@ class ModelCache:
         key = self._key_of(job)
         if self._loaded and self._loaded.key == key:
             return self._loaded
-        checkpoint = self._checkpoint(job)
+        checkpoint = self._checkpoint(job, poll)
         names = {"model": job.model.name, "engine": job.engine.name}
         with STAGE.starting():
             engine = self._replace_model(key, checkpoint)
@@ -189,14 +190,16 @@ class ModelCache:
         settings = engine_settings(job, self._loading.share)
         return ModelKey(job.model_digest, job.engine.name, settings)
 
-    def _checkpoint(self, job: messages.Job) -> Checkpoint:
+    def _checkpoint(self, job: messages.Job, poll: Callable[[], None]) -> Checkpoint:
         """Return the checkpoint of a job's model on this host."""
         revision = job.model.revision if job.model.HasField("revision") else None
         student = student_digest(job.model.name)
         if student and self._loading.fetch:
             checkpoint = resolve_checkpoint(str(self._loading.fetch(student).resolve()))
         else:
-            checkpoint = resolve_checkpoint(job.model.name, revision, roots=self._loading.roots)
+            checkpoint = resolve_checkpoint(
+                job.model.name, revision, roots=self._loading.roots, on_bytes=poll
+            )
         if checkpoint.digest != job.model_digest:
             raise IncompatibleError(
                 f"{job.model.name} has digest {checkpoint.digest} on this evaluator, "

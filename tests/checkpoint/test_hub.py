@@ -29,13 +29,16 @@ class Repository:
         self.files, self.cache = files, cache
         self.revisions: list[str | None] = []
 
-    def snapshot(self, name: str, *, revision: str | None, allow_patterns: list[str]) -> str:
+    def snapshot(
+        self, name: str, *, revision: str | None, allow_patterns: list[str], tqdm_class: type
+    ) -> str:
         self.revisions.append(revision)
         target = self.cache / COMMIT
         target.mkdir(parents=True, exist_ok=True)
         for file in self.files.iterdir():
             if any(fnmatch.fnmatch(file.name, pattern) for pattern in allow_patterns):
                 shutil.copy(file, target)
+                tqdm_class(disable=True).update(file.stat().st_size)
         return str(target)
 
 
@@ -55,6 +58,20 @@ def test_a_repository_is_pinned_to_the_commit_it_was_resolved_to(repository):
     assert checkpoint.revision == COMMIT
     assert checkpoint.name == "owner/name"
     assert repository.revisions == ["main", COMMIT]
+
+
+def test_a_download_shows_signs_of_life(repository):
+    beats = list[None]()
+    resolve_checkpoint("owner/name", on_bytes=lambda: beats.append(None))
+    assert len(beats) > len(list(repository.files.glob("model-*")))
+
+
+def test_an_error_of_a_sign_of_life_ends_the_download(repository):
+    def end():
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        resolve_checkpoint("owner/name", on_bytes=end)
 
 
 def test_only_the_files_of_a_checkpoint_are_fetched(repository):
