@@ -49,6 +49,7 @@ class EngineThread:
         self._after_each = after_each
         self._jobs: SimpleQueue[_Submitted | Callable[[], None] | None] = SimpleQueue()
         self._is_idle = False
+        self._is_warming = False
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
 
     def start(self) -> None:
@@ -71,9 +72,14 @@ class EngineThread:
         self._jobs.put(partial(self._runner.warm, job))
 
     def close(self) -> None:
-        """Close the runner after the current job; return when the thread has ended."""
+        """Close the runner after the current job; return when the thread has ended.
+
+        A model that is loaded early is not waited for: no job needs it any more, and it takes up
+        to minutes. The thread closes it then, unless the process ends before.
+        """
         self._jobs.put(None)
-        self._thread.join()
+        if not self._is_warming:
+            self._thread.join()
 
     def _run(self) -> None:
         if self._torch_threads:
@@ -98,7 +104,9 @@ class EngineThread:
             return False
         self._is_idle = False
         if callable(submitted):
+            self._is_warming = True
             submitted()
+            self._is_warming = False
             return True
         job, context, wants_next = submitted
         if self._shutdown.requested.is_set():

@@ -53,6 +53,10 @@ class Jobs:
             return
         self.parked += 1
 
+    def warm(self, message: messages.Job) -> None:
+        self.continues.set()
+        assert self.may_continue.wait(SECONDS)
+
     def pass_on(self, job: ClaimedJob, reason: str) -> None:
         self.passed_on.append(job.job.lease.job_id)
 
@@ -68,6 +72,7 @@ class Jobs:
     def close(self) -> None:
         self.threads.add(threading.get_ident())
         self.done.append("closed")
+        self.all_finished.set()
 
 
 def job(job_id: str) -> ClaimedJob:
@@ -169,3 +174,16 @@ def test_the_next_job_waits_while_the_last_answers_of_one_come(
         jobs.may_continue.set()
         assert second.result(SECONDS)
     assert jobs.done[:2] == ["long", "a"]
+
+
+def test_a_stop_does_not_wait_for_a_model_that_is_loaded_early(
+    engine: EngineThread, jobs: Jobs
+) -> None:
+    jobs.may_continue.clear()
+    engine.warm(messages.Job())
+    assert jobs.continues.wait(SECONDS)
+    engine.close()
+    assert not jobs.done
+    jobs.may_continue.set()
+    assert jobs.all_finished.wait(SECONDS)
+    assert jobs.done == ["closed"]
