@@ -61,11 +61,6 @@ class Stepper:
                 finished.append(output)
         return _processed(self._engine, finished) if finished else []
 
-    def step_ahead(self) -> None:
-        """Run the model once; the next `step` returns the requests that have finished."""
-        finished = self.step()
-        self._pending.finished += finished
-
     def pass_tokens(self, on_tokens: Callable[[str, Sequence[int]], None]) -> None:
         """Call a function with the new tokens of requests until `forget`."""
         self._pending.on_tokens = on_tokens
