@@ -95,10 +95,11 @@ def test_votes_of_any_experts_are_counted_as_in_a_run():
         0: ["a", "b", None, "a"],
         1: ["b", "b", None, "c"],
         2: ["b", None, None, "c"],
+        -1: ["b"] * 4,
     }
     lines = [
         ("heldout", row, candidate, vote, vote == "b")
-        for candidate, votes in {**said, -1: ["b"] * 4}.items()
+        for candidate, votes in said.items()
         for row, vote in enumerate(votes)
     ]
     lines.append(("heldout", 0, 3, "b", True))  # it skipped the other rows

@@ -141,7 +141,7 @@ def test_the_norm_of_a_map_that_is_not_finite_is_not_finite():
 def test_threads_do_not_disturb_each_other():
     at = random(4, 6, seed=11)
     alone = operator_norm(MAPS["residual"], at, seed=5)
-    estimates: list[float] = []
+    estimates: list[torch.Tensor] = []
 
     def work():
         estimates.extend(operator_norm(MAPS["residual"], at, seed=5) for _ in range(30))

@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from modnorm.calibration.profile import Profile
 from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.client import matching
 
@@ -19,7 +20,7 @@ def test_a_profile_of_another_precision_is_calibrated_again(
         return SimpleNamespace(to_json=lambda: "{}")
 
     monkeypatch.setattr(matching, "calibrate", calibrate)
-    monkeypatch.setattr(matching.Profile, "load", lambda path: path)
+    monkeypatch.setattr(Profile, "load", lambda path: path)
     for one in ("float32", precision):
         monkeypatch.setattr(matching, "calibration_precision", lambda *_, one=one: one)
         matching._calibrated(spec, resolve_checkpoint("tiny-thicket"), [[1, 2]], tmp_path, None)

@@ -5,6 +5,7 @@ import threading
 import pytest
 from filelock import FileLock, Timeout
 
+from modnorm.calibration.calibrate import calibrate
 from modnorm.client.calls import create_experiment
 from modnorm.client.client import Client
 from modnorm.client.embedded import GROUP, embedded_client, find_embedded
@@ -243,7 +244,7 @@ def test_an_evaluator_that_ends_by_itself_is_a_failure(tmp_path, monkeypatch):
 
 
 def test_vllm_starts_before_its_first_job(tmp_path, small_spec, monkeypatch):
-    loaded, calibrate = threading.Event(), calibration_work.calibrate
+    loaded = threading.Event()
 
     def calibrate_later(*arguments, **named):
         assert loaded.wait(HANG_SECONDS)
