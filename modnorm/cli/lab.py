@@ -90,7 +90,7 @@ def show(
 
     Each line is a model or a vote, its metric on the held-out rows and the 95 % Wilson interval
     over these rows. `rank 1 by selection` is the candidate with the highest selection reward.
-    `N=20 K=5` is the vote of the best 5 of the first 20 candidates.
+    `N=12 K=5` is the vote of the best 5 of the first 12 candidates.
 
     With --out, write the files of a lab's experiment that `run` writes.
     """

@@ -67,11 +67,12 @@ def test_a_bad_setting_of_opentelemetry_ends_the_process_with_its_name(start_mod
     assert json.loads(line)["event"].startswith("ended: OTEL_SDK_DISABLED: Input should be ")
 
 
-def test_a_taken_address_ends_the_process_with_the_reason(
-    start_module, aggregator, tmp_path, monkeypatch
-):
-    settings = {"MODNORM_BIND_ADDRESS": aggregator[1], "MODNORM_BROKER_URL": "memory://"}
-    monkeypatch.chdir(tmp_path)
+def test_a_taken_address_ends_the_process_with_the_reason(start_module, aggregator, tmp_path):
+    settings = {
+        "MODNORM_BIND_ADDRESS": aggregator[1],
+        "MODNORM_DATABASE_URL": f"sqlite:///{tmp_path}/another.db",
+        "MODNORM_BROKER_URL": "memory://",
+    }
     environment = {**os.environ, **settings}
     second = start_module("services.aggregator.server", environment=environment).finish()
     assert second.returncode != 0
