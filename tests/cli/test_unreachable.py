@@ -18,7 +18,6 @@ COMMANDS = {
     "rescore": ("rescore", "e1", "--scorer", "reference"),
     "export": ("export", "e1", "--out", "OUT"),
     "tune": ("tune", "SPEC", *GRID, "--out", "OUT"),
-    "match": ("match", "SPEC", "--prompts", "8", "--out", "OUT"),
     "suite run": ("suite", "run", "SUITE", "--out", "OUT"),
 }
 
