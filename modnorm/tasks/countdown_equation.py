@@ -3,8 +3,8 @@ r"""What counts as a Countdown answer for the scorer `countdown-v2`.
 An answer is an expression or an equation. It counts if one side uses exactly the row's numbers and
 every other side has the same value: `44 + 19 + 35`, `44 + 19 + 35 = 98`, `98 = 44 + 19 + 35`,
 `44 + 19 + 35 = 63 + 35 = 98`. The prompt asks for an equation, so a result beside the expression
-costs nothing. A false equation is no answer: neither `44 + 19 + 35 = 99` nor
-`44 + 19 = 63 + 35 = 98`.
+costs nothing; arrows and the sign for "approximately" stand for `=`. A false equation is no
+answer: neither `44 + 19 + 35 = 99` nor `44 + 19 = 63 + 35 = 98`.
 
 Notation does not matter: `\times`, `\cdot`, `x`, `\div`, `\frac{44}{19}`, their Unicode signs, all
 brackets, `$...$`, `\boxed{...}`, bold and full-width characters. The operations are those that the
@@ -31,6 +31,8 @@ _CHARACTERS = str.maketrans(
 )
 _FRAME = "*`_.,; \n"
 _BOXED = re.compile(r"\\boxed\s*\{(.*)\}", re.DOTALL)
+_MARKUP = re.compile(r"(?<==)\s*\*\*|\*\*(?=\s*=)|\\boxed(?=\s*\{[\d.,/\s-]*\})")
+_EQUALS = re.compile(r"=+>?|\\approx(?![a-z])|\u2192")
 _TOKEN = re.compile(r"(\\frac(?![a-z]))|(\\?[\[{(])|(\\?[\]})])")
 _TIMES = re.compile(r"(?<=[\d)])(\s*)[xX](?=\s*[\d(+-])|\\ast(?![a-z])")
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))", re.ASCII)
@@ -43,8 +45,9 @@ def answer_value(answer: str, numbers: Sequence[int]) -> Number | None:
         return None
     text = plain_notation(answer.strip(_FRAME).translate(_CHARACTERS)).strip(_FRAME)
     boxed = _BOXED.fullmatch(text)
-    text = " ".join(_round_brackets(boxed[1] if boxed else text).split())
-    sides = re.split("=+", _TIMES.sub(r"\1*", _THOUSANDS.sub("", text)))
+    text = _MARKUP.sub("", boxed[1] if boxed else text)
+    text = " ".join(_round_brackets(text).split())
+    sides = _EQUALS.split(_TIMES.sub(r"\1*", _THOUSANDS.sub("", text)))
     values = [_value(side) for side in sides]
     used = next(
         (value for side, value in zip(sides, values, strict=True) if uses(side, numbers)), None

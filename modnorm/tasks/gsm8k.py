@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from modnorm.errors import InvalidInputError
 from modnorm.tasks import columns
 from modnorm.tasks.mathematics.answer_extraction import final_answer
-from modnorm.tasks.mathematics.numbers import last_number, number, stated_number
+from modnorm.tasks.mathematics.numbers import is_spelled, last_number, number, stated_number
 from modnorm.tasks.protocol import Judgement, Message, Row
 from modnorm.tasks.single_answer import RIGHT_OR_WRONG, accuracy, judge_vote
 
@@ -37,6 +37,14 @@ _DIGITS = (
 _OPERATORS = r"+*/x\u00d7\u00f7\u2212-"
 _CALCULATION = rf"-?[0-9.][0-9., $()]*[{_OPERATORS}][0-9., $(){_OPERATORS}]*=[\s$]*"
 _MARKED_DIGITS = rf"####[\s*_$:=`(\\]*(?:boxed\{{[\s$\\]*)?(?:{_CALCULATION})?{_DIGITS}"
+
+
+_ASKED = re.compile(
+    r"\bhow many (?:more )?(dozens?|(?:hundred|thousand|million|billion)s?)\b"
+    r"|\b(?:in|in the) ((?:dozen|hundred|thousand|million|billion)s)\b",
+    re.IGNORECASE,
+)
+"""A scale word that is the unit of the answer: `4 dozen` is 4 if a question asks for dozens."""
 
 
 class Gsm8k:
@@ -67,8 +75,12 @@ class Gsm8k:
         """Return the paper's prompt (app. "Prompt Templates"); there is no system message."""
         return (Message("user", USER.format(question=row["question"])),)
 
-    def vote(self, row: Row, completion: str) -> str | None:  # noqa: ARG002 - as in the protocol
-        """Return the vote key of a completion."""
+    def vote(self, row: Row, completion: str) -> str | None:
+        """Return the vote key of a completion, in the unit that the question asks for."""
+        asked = _ASKED.search(str(row["question"]))
+        if asked is not None:
+            scale = (asked[1] or asked[2]).removesuffix("s")
+            completion = re.sub(rf"\b{scale}s?\b", "units", completion, flags=re.IGNORECASE)
         return final_number(completion)
 
     def judge(self, row: Row, completion: str) -> Judgement:
@@ -141,9 +153,11 @@ def published_readings(completion: str) -> tuple[str | None, str | None]:
 def final_number(completion: str) -> str | None:
     """Return the final number of a completion in canonical form; None without one.
 
-    An answer that states several numbers, such as `5 or 6`, is none.
+    An answer that states several numbers, such as `5 or 6`, is none, and neither is one in words.
     """
     answer = final_answer(completion, headings=False)
     if answer is not None and any(map(str.isnumeric, answer)):
         return stated_number(answer)
+    if answer is not None and is_spelled(answer):
+        return None
     return last_number(completion)

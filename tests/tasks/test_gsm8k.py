@@ -88,6 +88,22 @@ def test_a_row_keeps_the_canonical_answer_and_parses_to_itself():
         ("#### 18 \u00b1 2", None),
         ("#### 5 + 3i", None),
         ("#### John: 18, Mary: 20", None),
+        ("#### 3 thousand five hundred", None),
+        ("#### 5 hundred twenty", None),
+        ("#### 3 tenths", None),
+        ("#### x = 18, y = 3", None),
+        ("#### 3 people get 18 each", None),
+        ("#### 18 of the 20", None),
+        (r"#### \sqrt{16}", None),
+        ("She has 3 eggs.\n#### eighteen", None),
+        ("She has 3 eggs.\n#### Two hundred and fifty dollars", None),
+        ("So it is 3 thousand five hundred", None),
+        ("#### 1\u066c234", "1234"),
+        ("#### 1\u066b5", "1.5"),
+        ("#### 1\u02bc234", "1234"),
+        ("#### 1 , 234", None),
+        ("#### - 5", "-5"),
+        ("#### $5 bn", "5000000000"),
         ("#### 10:30", None),
         ("#### 3:1", None),
         ("#### 5/12/2020", None),
@@ -124,6 +140,22 @@ def test_a_row_keeps_the_canonical_answer_and_parses_to_itself():
 )
 def test_the_final_answer_is_canonical(completion, vote):
     assert final_number(completion) == vote
+
+
+@pytest.mark.parametrize(
+    ("question", "completion", "vote"),
+    [
+        ("How many dozen eggs does she need?", "#### 4 dozen", "4"),
+        ("How many more dozens are left?", r"\boxed{4\text{ dozen eggs}}", "4"),
+        ("How many billions of miles is that?", "So it is 26 billion miles.", "26"),
+        ("How much is left, in millions of dollars?", "#### $60 million", "60"),
+        ("How much is left, in millions of dollars?", "#### $60 thousand", "60000"),
+        ("How many eggs are in 2 dozen?", "#### 2 dozen", "24"),
+        ("She has 3 million dollars. How much is left?", "#### 2 million", "2000000"),
+    ],
+)
+def test_a_scale_word_that_the_question_asks_for_is_a_unit(question, completion, vote):
+    assert TASK.judge({"question": question, "answer": "1"}, completion).vote == vote
 
 
 @pytest.mark.parametrize(

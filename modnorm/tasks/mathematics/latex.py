@@ -16,8 +16,9 @@ _COMPARATIVE = (
 )
 _LIMIT = re.compile(
     rf"\b(?:(?:or|and) {_COMPARATIVE}|{_COMPARATIVE} than|at (?:least|most)|up to|noon|midnight"
-    r"|[ap]\.?m|a\.?d|b\.?c|(?:(?:north|south)-?)?(?:east|west)|north|south|profit|loss"
-    r"|(?:counter|anti)?-?clockwise|(?:in|de)crease|negative|minus|half|halves|thirds?|twice)\b"
+    r"|[ap]\.?m|a\.?d|b\.?c|(?:(?:north|south)-?)?(?:east|west)|north|south|profit|loss(?:es)?|deficit"
+    r"|right(?! \w*angle)|backwards?|behind|before|outside|below zero"
+    r"|(?:counter|anti)?-?clockwise|(?:in|de)creas(?:e|ing)|negative|minus|half|halves|thirds?|twice)\b"
     r"|^\s*(?:above|below|over|under)\b",
     re.IGNORECASE,
 )
@@ -36,6 +37,10 @@ _VALUE_ENDS = re.compile(
 )
 _TERM_ENDS = re.compile(r"\s*(?:$|[,;+*/)\]}&<>|]|\\\\|\\(?:in|cup|cap|end|[lgn]e)(?![a-z]))|[(_]")
 _DEGREES = re.compile(r"\^\s*\{?\s*(?:\\circ|\u00b0)\s*\}?|\\degree|\u00b0")
+_BEARING = re.compile(
+    rf"(?:{_DEGREES.pattern})(?:\s*')?\s*(?:{FONTS}\s*([NSEW])\s*\}}|([NSEW])\b)(?![\w\s]*\d)"
+)
+_POINTS = {"N": "north", "S": "south", "E": "east", "W": "west"}
 _TRIGONOMETRY = re.compile(r"(?<![A-Za-z])(?:sin|cos|tan|cot|sec|csc)(?![a-z])")
 _CONJUNCTION = re.compile(r"\s*,?\s*(?:and|or)\s*", re.IGNORECASE)
 _PLAIN_CONJUNCTION = re.compile(
@@ -62,6 +67,7 @@ def clean(answer: str) -> str:
     if always and always[1].count("{") == always[1].count("}"):
         text = always[1]
     angle = r"\\frac{\\pi}{180}" if _TRIGONOMETRY.search(text) else ""
+    text = _BEARING.sub(lambda match: f" {_POINTS[match[1] or match[2]]}", text)
     text = _DEGREES.sub(angle, text)
     text = " ".join(text.split()).rstrip(" .")
     whole = _WORD.fullmatch(text)

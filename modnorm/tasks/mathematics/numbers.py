@@ -17,6 +17,8 @@ _MAX_BITS = 1000
 """Largest size of a denominator that is shown as a decimal."""
 
 _REPLACED = (
+    (re.compile("\u066c"), ","),
+    (re.compile("\u066b"), "."),
     (re.compile(r"\*\*(?![\d(])|(?<![\d)])\*\*|[`_]|\\$"), " "),
     (re.compile(r"\b(?:minus|negative)\s+(?=[\d.])", re.IGNORECASE), "-"),
     (re.compile(r"(?<=\d)\s+and\s+(?=\d+/\d)", re.IGNORECASE), " "),
@@ -24,12 +26,12 @@ _REPLACED = (
     (re.compile(r"(?<=\d):00(?![\d:])"), ""),
     (re.compile(r"(?<=\d)[kK](?![A-Za-z])"), "*1000"),
     (re.compile(r"(?<=\d)M(?![A-Za-z])"), "*1000000"),
-    (re.compile(r"(?<=\d)(?:B|bn)(?![A-Za-z])"), "*1000000000"),
+    (re.compile(r"(?<=\d)(?:B|\s?bn)(?![A-Za-z])"), "*1000000000"),
     (re.compile(r"(?<=\d)\s*[xX]\s*(?=[-(\d])"), " * "),
 )
 _GROUPED = re.compile(
-    r"(?<![\d.,'])\d{1,3}(?:(?:,\d{3})+|(?:,\d\d)+,\d{3}|(?:['\u2019]\d{3})+|(?: \d{3})+)"
-    r"(?!\d|[ ,'\u2019/:]\d)"
+    r"(?<![\d.,'])\d{1,3}(?:(?:,\d{3})+|(?:,\d\d)+,\d{3}|(?:['\u2019\u02bc]\d{3})+|(?: \d{3})+)"
+    r"(?!\d|[ ,'\u2019\u02bc/:]\d)"
 )
 _EUROPEAN = re.compile(r"(?<![\d.,])\d{1,3}(?:(?:\.\d{3}){2,}|(?:\.\d{3})+,\d\d?)(?!\d|[.,]\d)")
 
@@ -42,7 +44,7 @@ _TERM = (
     r"(?:\s*\^\s*(?:\{\s*-?\d{1,3}\s*\}|\d))?"
 )
 _CALCULATION = re.compile(
-    rf"[-+]?\(*[-+]?{_TERM}\)*(?:\s*(?:[-+/]|\*\*?)\s*[-+(]*{_TERM}\)*)*", re.ASCII
+    rf"(?:[-+]\s*)?\(*[-+]?{_TERM}\)*(?:\s*(?:[-+/]|\*\*?)\s*[-+(]*{_TERM}\)*)*", re.ASCII
 )
 _AMOUNT = rf"{_TERM}(?:/\d+(?:\.\d+)?)?(?:\*\d+(?:/\d+)?)?(?![*/]\d)"
 _PLAIN = re.compile(rf"[-+]?{_AMOUNT}", re.ASCII)
@@ -58,16 +60,25 @@ _CLAUSE_END = re.compile(
     r"(?<=[\w.)}])(?:\s*;|,(?=\s)|\.\s|\s+(?:as|because|since|so|which)\b).*", re.DOTALL
 )
 _DECORATION = " *:>\"'\t\n"
-_ANOTHER = re.compile(r"[;,]\s*(?:(?:and|or)\s+)?(?:\w+:\s*)?-?\d")
+_ANOTHER = re.compile(r"[;,]\s*(?:(?:and|or)\s+)?(?:\w+\s*[:=]\s*)?-?\d")
 _EQUALS = re.compile(r"=+>?|\\approx|\\Rightarrow|\\to\b|\u2192")
 _VERB = re.compile(
     r"(?:\b(?:is|are|was|were|be|equals?|gets?|makes?|has|needs|costs|earns|pays)\b|:)[\s*]*"
     r"(?=[-+(]*[\d.\\])"
 )
 _PART = re.compile(r"\b(?:half|third|quarter|twice|double|triple)\b", re.IGNORECASE)
+_SPELLED = re.compile(
+    r"\W*(?:and\s+)?(?:(?:zero|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|fifteen"
+    r"|(?:thir|four|six|seven|eigh|nine)teen|(?:twen|thir|for|fif|six|seven|eigh|nine)ty|hundred"
+    r"|thousand|[mb]illion)\b|(?:halves|thirds|(?:four|fif|six|seven|eigh|nin|ten)ths)\b)",
+    re.IGNORECASE,
+)
+"""The start of a number in words; after digits it adds to them or divides them."""
+_FUNCTION = re.compile(r"\\(?:sqrt|log|ln|sin|cos|tan|d?binom|pi)(?![a-z])")
 _CONTINUED = re.compile(
-    r"\s*(?:and|or)\b|[^\d]*(?:[-+*/:\u2013\u2014]|\\pm)\s*\d|[,'\u2019]?\s*\d"
-    r"|.*\b(?:and|or|to|than|of|plus|minus|times|by)\W+\d"
+    r"\s*(?:and|or)\b|[^\d]*(?:[-+*/:\u2013\u2014]|\\pm)\s*\d|\s*[,'\u2019]?\s*\d"
+    r"|.*\b(?:and|or|to|than|of|plus|minus|times|by)\W+(?:the\s+)?\d"
+    r"|.*(?<!to )\b(?:are|equals?|gets?|makes?|has|have|needs?|costs?|earns?|pays?)\W+\d"
     r"|\s*(?!(?:in|for|at|per|after|from|on|with|each|every)\b)[A-Za-z.]+,?\s*\d",
     re.DOTALL,
 )
@@ -111,14 +122,21 @@ def last_number(text: str) -> str | None:
         return None
     window = text[max(0, before.end() - _WINDOW) : before.end() + _WINDOW]
     last = next(iter(deque(_NUMBER.finditer(_simple(window)), 1)), None)
-    return None if last is None or last["other"] else _value(last[0])
+    if last is None or last["other"] or _SPELLED.match(last.string, last.end()):
+        return None
+    return _value(last[0])
+
+
+def is_spelled(text: str) -> bool:
+    """Whether a text begins with a number in words, which has no vote."""
+    return _SPELLED.match(text) is not None
 
 
 def _side(text: str) -> str | None:
     """Return the number of a side of an equation, which may have words around it."""
     match = _CALCULATION.match(text)
     if match is None:
-        if re.search(r"\d,\d", text) or _PART.search(text):
+        if re.search(r"\d,\d", text) or _PART.search(text) or _FUNCTION.search(text):
             return None
         numbers = list(_NUMBER.finditer(text))
         if any(found["other"] for found in numbers):
@@ -128,7 +146,7 @@ def _side(text: str) -> str | None:
             match = numbers[0]
         elif len(verbs) == 1:
             match = _CALCULATION.match(text, verbs[0].end())
-    if match is None or _CONTINUED.match(text, match.end()):
+    if match is None or any(more.match(text, match.end()) for more in (_CONTINUED, _SPELLED)):
         return None
     if text[match.end() :][:1].isalpha() and not _PLAIN.fullmatch(match[0]):  # 5 + 3x
         return None
