@@ -77,7 +77,7 @@ class Gsm8k:
 
     def vote(self, row: Row, completion: str) -> str | None:
         """Return the vote key of a completion, in the unit that the question asks for."""
-        asked = _ASKED.search(str(row["question"]))
+        asked = _ASKED.search(str(row.get("question", "")))
         if asked is not None:
             scale = (asked[1] or asked[2]).removesuffix("s")
             completion = re.sub(rf"\b{scale}s?\b", "units", completion, flags=re.IGNORECASE)

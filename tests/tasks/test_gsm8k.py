@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from modnorm.tasks import get_task
-from modnorm.tasks.gsm8k import WINDOW, final_number, published_readings
+from modnorm.tasks.gsm8k import WINDOW, Gsm8k, final_number, published_readings
 from tests.faults import error_at
 
 TASK = get_task("gsm8k")
@@ -156,6 +156,10 @@ def test_the_final_answer_is_canonical(completion, vote):
 )
 def test_a_scale_word_that_the_question_asks_for_is_a_unit(question, completion, vote):
     assert TASK.judge({"question": question, "answer": "1"}, completion).vote == vote
+
+
+def test_an_answer_to_a_prompt_without_a_row_has_a_vote():
+    assert Gsm8k().vote({}, "#### 4 dozen") == "48"
 
 
 @pytest.mark.parametrize(
