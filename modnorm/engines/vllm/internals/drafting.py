@@ -27,13 +27,10 @@ Schedule = tuple[tuple[int, int, int], ...]
 """First and last number of sequences of a step, and the draft tokens of each of them."""
 LONG, SHORT = 7, 3
 """Draft tokens of a sequence."""
-_LONG_STEP, _SHORT_STEP = 4e11, 1e12
-"""Most tokens that a step verifies with long and with short drafts, times the parameters of a
-rank. Up to the first a step takes little longer than one that only reads the weights. Beyond the
-second arithmetic bounds the step, and a draft costs more than it saves."""
+_LONG_STEP = 4e11
+"""Most tokens that a step with long drafts verifies, times the parameters of a rank. Up to here a
+step takes little longer than one that only reads the weights."""
 _MOST_SEQUENCES = 4096
-_MOST_TOKENS = 4096
-"""Most tokens of a step with drafts."""
 NO_DRAFTS: Schedule = ((1, _MOST_SEQUENCES, 0),)
 """The schedule of an engine without drafts."""
 _LEAST_GRAPHS = 512
@@ -70,19 +67,16 @@ def draft_config(parameters: int) -> Mapping[str, object]:
 def draft_schedule(parameters: int) -> Schedule:
     """Return the draft tokens of each sequence by the sequences of a step.
 
-    Few sequences, or a small model, leave room for drafts in a step that mainly reads the weights
-    or waits for the host.
+    Few sequences, or a small model, leave room for long drafts in a step that mainly reads the
+    weights or waits for the host.
 
     Args:
         parameters: Parameters of the model on a rank.
     """
-    long_last, short_last = (
-        int(min(most / parameters, _MOST_TOKENS) / (1 + tokens))
-        for tokens, most in ((LONG, _LONG_STEP), (SHORT, _SHORT_STEP))
-    )
-    short_last = max(short_last, 1)
-    steps = (1, long_last, LONG), (long_last + 1, short_last, SHORT)
-    return (*(step for step in steps if step[0] <= step[1]), (short_last + 1, _MOST_SEQUENCES, 0))
+    last = int(min(_LONG_STEP / parameters, _MOST_SEQUENCES) / (1 + LONG))
+    if last < 1:
+        return ((1, _MOST_SEQUENCES, SHORT),)
+    return (1, last, LONG), (last + 1, _MOST_SEQUENCES, SHORT)
 
 
 def graph_sizes(schedule: Schedule, sequences: int) -> list[int]:
