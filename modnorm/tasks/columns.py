@@ -108,7 +108,7 @@ def flag(raw: Mapping[str, object], column: str) -> bool:
         InvalidInputError: the column is neither.
     """
     value = raw.get(column)
-    key = "" if _is_missing(value) else str(whole(value)).strip().lower()
+    key = "" if _is_missing(value) else str(number(value)).strip().lower()
     if key not in _FLAGS:
         raise InvalidInputError("must be true or false", field=column)
     return _FLAGS[key]

@@ -222,7 +222,8 @@ def test_truth_values_in_csv_are_those_of_json(tmp_path, cell, is_multiple):
 
 
 @pytest.mark.parametrize(
-    ("value", "is_multiple"), [(1, True), (0.0, False), (None, False), (float("nan"), False)]
+    ("value", "is_multiple"),
+    [(1, True), ("1.0", True), (0.0, False), ("0.0", False), (None, False), (float("nan"), False)],
 )
 def test_truth_values_may_be_numbers_or_null(value, is_multiple):
     assert columns.flag({"is_multiple_answer": value}, "is_multiple_answer") is is_multiple
