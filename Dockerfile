@@ -85,7 +85,7 @@ COPY --from=aggregator-packages /opt/modnorm /opt/modnorm
 COPY --from=code /opt/modnorm /opt/modnorm
 ENV MODNORM_BIND_ADDRESS=0.0.0.0:50051
 EXPOSE 50051
-ENTRYPOINT ["python", "-m", "services.aggregator.server"]
+ENTRYPOINT ["python", "-m", "modnorm.services.aggregator.server"]
 ARG VERSION
 ARG REVISION
 LABEL org.opencontainers.image.title="modnorm aggregator" \
@@ -102,7 +102,7 @@ COPY --from=sandbox-packages /opt/modnorm /opt/modnorm
 COPY --from=code /opt/modnorm /opt/modnorm
 ENV MODNORM_BIND_ADDRESS=0.0.0.0:50055
 EXPOSE 50055
-ENTRYPOINT ["python", "-m", "services.sandbox.server"]
+ENTRYPOINT ["python", "-m", "modnorm.services.sandbox.server"]
 ARG VERSION
 ARG REVISION
 LABEL org.opencontainers.image.title="modnorm sandbox" \
@@ -113,7 +113,7 @@ LABEL org.opencontainers.image.title="modnorm sandbox" \
 FROM torch-runtime AS calibrator
 ENV MODNORM_BIND_ADDRESS=0.0.0.0:50052
 EXPOSE 50052
-ENTRYPOINT ["python", "-m", "services.calibrator.server"]
+ENTRYPOINT ["python", "-m", "modnorm.services.calibrator.server"]
 ARG VERSION
 ARG REVISION
 LABEL org.opencontainers.image.title="modnorm calibrator" \
@@ -124,7 +124,7 @@ LABEL org.opencontainers.image.title="modnorm calibrator" \
 FROM torch-runtime AS sampler
 ENV MODNORM_BIND_ADDRESS=0.0.0.0:50053
 EXPOSE 50053
-ENTRYPOINT ["python", "-m", "services.sampler.server"]
+ENTRYPOINT ["python", "-m", "modnorm.services.sampler.server"]
 ARG VERSION
 ARG REVISION
 LABEL org.opencontainers.image.title="modnorm sampler" \
@@ -136,7 +136,7 @@ LABEL org.opencontainers.image.title="modnorm sampler" \
 FROM torch-runtime AS evaluator
 ENV GOMP_SPINCOUNT=20000 \
     MODNORM_BIND_ADDRESS=127.0.0.1:50054
-ENTRYPOINT ["python", "-m", "services.evaluator.supervisor"]
+ENTRYPOINT ["python", "-m", "modnorm.services.evaluator.supervisor"]
 ARG VERSION
 ARG REVISION
 LABEL org.opencontainers.image.title="modnorm evaluator" \
@@ -147,7 +147,7 @@ LABEL org.opencontainers.image.title="modnorm evaluator" \
 FROM torch-runtime AS trainer
 ENV GOMP_SPINCOUNT=20000 \
     MODNORM_BIND_ADDRESS=127.0.0.1:50056
-ENTRYPOINT ["python", "-m", "services.trainer.server"]
+ENTRYPOINT ["python", "-m", "modnorm.services.trainer.server"]
 ARG VERSION
 ARG REVISION
 LABEL org.opencontainers.image.title="modnorm trainer" \
@@ -188,7 +188,7 @@ ENV PYTHONUNBUFFERED=1 \
     MODNORM_MODEL_ROOTS=/models
 USER modnorm
 WORKDIR /tmp
-ENTRYPOINT ["python3", "-m", "services.evaluator.supervisor"]
+ENTRYPOINT ["python3", "-m", "modnorm.services.evaluator.supervisor"]
 ARG VERSION
 ARG REVISION
 LABEL org.opencontainers.image.title="modnorm evaluator-gpu" \
@@ -210,7 +210,7 @@ RUN --mount=type=bind,from=wheels,target=/wheels \
 ENV MODNORM_BIND_ADDRESS=127.0.0.1:50056
 USER modnorm
 WORKDIR /tmp
-ENTRYPOINT ["python3", "-m", "services.trainer.server"]
+ENTRYPOINT ["python3", "-m", "modnorm.services.trainer.server"]
 ARG VERSION
 ARG REVISION
 LABEL org.opencontainers.image.title="modnorm trainer-gpu" \

@@ -27,24 +27,24 @@ from modnorm.analysis.export import write_run
 from modnorm.files import encode_json, write_file
 from modnorm.geometry.scale_map import Norm, ScaleMap, TensorScale
 from modnorm.perturbation.descriptor import Descriptor
+from modnorm.services.aggregator.experiments.admission import Admission
+from modnorm.services.aggregator.experiments.experiment_store import ExperimentStore
+from modnorm.services.aggregator.experiments.result_store import ResultStore
+from modnorm.services.aggregator.storage.database import Database
+from modnorm.services.aggregator.storage.result_tables import Ensemble, Vote
+from modnorm.services.aggregator.storage.states import ExperimentState, JobState, Split
+from modnorm.services.aggregator.storage.stored_artifacts import StoredText
+from modnorm.services.aggregator.storage.table_statistics import insert_rows
+from modnorm.services.aggregator.storage.tables import Experiment, Job
+from modnorm.services.aggregator.web.lab_catalog import LabCatalog
+from modnorm.services.aggregator.web.page_access import PageAccess
+from modnorm.services.aggregator.web.stored_run import PageStores, StoredRun
+from modnorm.services.common.access.token_gate import TokenGate
+from modnorm.services.common.settings import ServiceSettings
 from modnorm.spec import ExperimentSpec, parse_spec
 from modnorm.web.app import build_app
 from modnorm.web.population import SORT_COLUMNS
 from modnorm.web.run_directories import DirectoryCatalog
-from services.aggregator.experiments.admission import Admission
-from services.aggregator.experiments.experiment_store import ExperimentStore
-from services.aggregator.experiments.result_store import ResultStore
-from services.aggregator.storage.database import Database
-from services.aggregator.storage.result_tables import Ensemble, Vote
-from services.aggregator.storage.states import ExperimentState, JobState, Split
-from services.aggregator.storage.stored_artifacts import StoredText
-from services.aggregator.storage.table_statistics import insert_rows
-from services.aggregator.storage.tables import Experiment, Job
-from services.aggregator.web.lab_catalog import LabCatalog
-from services.aggregator.web.page_access import PageAccess
-from services.aggregator.web.stored_run import PageStores, StoredRun
-from services.common.access.token_gate import TokenGate
-from services.common.settings import ServiceSettings
 from verification.labs import servers
 
 EXPERTS, ROWS = 50, 200

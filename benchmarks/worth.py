@@ -30,7 +30,7 @@ from modnorm.checkpoint.reference import Checkpoint
 from modnorm.engines import import_engine
 from modnorm.engines.protocol import Engine
 from modnorm.engines.settings import EngineSettings
-from services.common.settings import inherited_environment
+from modnorm.services.common.settings import inherited_environment
 
 _ALL = "all"
 """The variant with every mechanism."""
@@ -60,7 +60,7 @@ VARIANTS: Mapping[str, Variant] = {
     _ALL: Variant(),
     "drafts": Variant(spec={"engine": {"drafts": "none"}}),
     "answer_sheets": Variant(
-        patches={"services.evaluator.draft_sources.DraftSources.learn": _nothing}
+        patches={"modnorm.services.evaluator.draft_sources.DraftSources.learn": _nothing}
     ),
     "parking": Variant(environment={"MODNORM_PARKED_CANDIDATES": "0"}),
     "in_flight_steps": Variant(without=("in_flight_steps",)),
@@ -71,20 +71,22 @@ VARIANTS: Mapping[str, Variant] = {
         arguments={"worker_extension_cls": "benchmarks.plain_weights.PlainWeightsWorker"}
     ),
     "more_sequences": Variant(spec={"engine": {"max_num_seqs": 256}}),
-    "early_stop": Variant(patches={"services.evaluator.job_scoring.early_stop": _nothing}),
+    "early_stop": Variant(patches={"modnorm.services.evaluator.job_scoring.early_stop": _nothing}),
     "short_circuit": Variant(
         patches={
-            "services.aggregator.experiments.early_stop.EarlyStopCache.skippable": lambda *_: ()
+            "modnorm.services.aggregator.experiments.early_stop.EarlyStopCache.skippable": (
+                lambda *_: ()
+            )
         }
     ),
     "early_stop_and_short_circuit": Variant(spec={"population": {"statistics": "full"}}),
     "claims_ahead": Variant(
         patches={
-            "services.evaluator.candidate_lease.TAIL": float("inf"),
-            "services.evaluator.job_scoring.PARKED_TAIL": float("inf"),
+            "modnorm.services.evaluator.candidate_lease.TAIL": float("inf"),
+            "modnorm.services.evaluator.job_scoring.PARKED_TAIL": float("inf"),
         }
     ),
-    "early_start": Variant(patches={"services.embedded.is_vllm": lambda _: False}),
+    "early_start": Variant(patches={"modnorm.services.embedded.is_vllm": lambda _: False}),
 }
 
 

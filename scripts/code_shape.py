@@ -33,8 +33,10 @@ class Module:
 
     @property
     def name(self) -> str:
-        """Its dotted name; that of the package for `__init__`."""
-        return ".".join(self.path.with_suffix("").parts).removesuffix(".__init__")
+        """Its name in imports; that of the package for `__init__`."""
+        name = ".".join(self.path.with_suffix("").parts).removesuffix(".__init__")
+        # The link modnorm/services.
+        return f"modnorm.{name}" if self.path.is_relative_to("services") else name
 
     @property
     def is_entry(self) -> bool:

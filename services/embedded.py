@@ -23,28 +23,28 @@ from modnorm.engines import engine_names, is_vllm, load_engine
 from modnorm.errors import EngineError
 from modnorm.process_output import LAB_LOG
 from modnorm.sandbox import Runner, Sandbox
-from modnorm.v1 import evaluation_pb2 as messages
-from modnorm.wire.channel import Credentials
-from modnorm.wire.tokens import Role, TokenTable, make_token, write_tokens
-from services.aggregator.server import Aggregator
-from services.calibrator.server import build as build_calibrator
-from services.common.logging import logging_to
-from services.common.service_process import GARBAGE_THRESHOLDS, SWITCH_SECONDS
-from services.common.service_thread import ANY_PORT, ServiceThread, start_service
-from services.common.settings import (
+from modnorm.services.aggregator.server import Aggregator
+from modnorm.services.calibrator.server import build as build_calibrator
+from modnorm.services.common.logging import logging_to
+from modnorm.services.common.service_process import GARBAGE_THRESHOLDS, SWITCH_SECONDS
+from modnorm.services.common.service_thread import ANY_PORT, ServiceThread, start_service
+from modnorm.services.common.settings import (
     AggregatorSettings,
     CalibratorSettings,
     EvaluatorSettings,
     SamplerSettings,
     TrainerSettings,
 )
-from services.common.worker.queue_worker import QueueWorker
-from services.embedded_state import DATABASE
-from services.evaluator.celery_worker import Worker
-from services.evaluator.model_cache import LoadEngine
-from services.sampler.server import build as build_sampler
-from services.trainer.worker import Worker as Trainer
-from services.trainer.worker import is_available
+from modnorm.services.common.worker.queue_worker import QueueWorker
+from modnorm.services.embedded_state import DATABASE
+from modnorm.services.evaluator.celery_worker import Worker
+from modnorm.services.evaluator.model_cache import LoadEngine
+from modnorm.services.sampler.server import build as build_sampler
+from modnorm.services.trainer.worker import Worker as Trainer
+from modnorm.services.trainer.worker import is_available
+from modnorm.v1 import evaluation_pb2 as messages
+from modnorm.wire.channel import Credentials
+from modnorm.wire.tokens import Role, TokenTable, make_token, write_tokens
 
 _BROKER = "memory://localhost/"
 _TOKENS = "tokens.yaml"

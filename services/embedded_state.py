@@ -7,13 +7,13 @@ from urllib.parse import quote
 from sqlalchemy import URL
 from sqlmodel import col, select
 
+from modnorm.services.aggregator.experiments.experiment_store import ExperimentStore
+from modnorm.services.aggregator.experiments.result_store import ResultStore
+from modnorm.services.aggregator.storage.database import Database
+from modnorm.services.aggregator.storage.tables import Experiment
+from modnorm.services.aggregator.web.lab_catalog import CatalogRun
+from modnorm.services.aggregator.web.stored_run import PageStores, StoredRuns
 from modnorm.web.sources import Unfinished
-from services.aggregator.experiments.experiment_store import ExperimentStore
-from services.aggregator.experiments.result_store import ResultStore
-from services.aggregator.storage.database import Database
-from services.aggregator.storage.tables import Experiment
-from services.aggregator.web.lab_catalog import CatalogRun
-from services.aggregator.web.stored_run import PageStores, StoredRuns
 
 DATABASE = "modnorm.db"
 """Name of the database in the directory of an embedded lab."""

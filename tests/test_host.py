@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from modnorm.client.rundir import hold
 from modnorm.client.settings import ClientSettings
 from modnorm.host import expand_home, is_utf8
-from services.common.settings import ServiceSettings, TrainerSettings
+from modnorm.services.common.settings import ServiceSettings, TrainerSettings
 from tests.faults import error_at
 
 CACHE = "MODNORM_CACHE_DIR"

@@ -26,11 +26,11 @@ import grpc
 from benchmarks.control_plane.evaluators import Measured
 from benchmarks.control_plane.observation import Usage, observed
 from benchmarks.control_plane.service_processes import DATABASE, service
+from modnorm.services.common.channels import CHANNEL_OPTIONS
 from modnorm.spec import ExperimentSpec, parse_spec
 from modnorm.v1 import experiment_pb2
 from modnorm.v1.experiment_pb2_grpc import ExperimentServiceStub
 from modnorm.wire.conversions import spec_to_proto, state_name
-from services.common.channels import CHANNEL_OPTIONS
 from verification.labs.servers import broker, database
 
 AGGREGATOR = "aggregator"

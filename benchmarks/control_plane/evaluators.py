@@ -24,13 +24,13 @@ from google.rpc import status_pb2
 
 from modnorm.errors import ModnormError, StaleLeaseError, UnavailableError
 from modnorm.geometry.scale_map import ScaleMap
+from modnorm.services.common.channels import CHANNEL_OPTIONS
+from modnorm.services.common.queue import QUEUE
 from modnorm.v1 import evaluation_pb2 as messages
 from modnorm.v1 import experiment_pb2
 from modnorm.v1.evaluation_pb2_grpc import JobServiceStub
 from modnorm.v1.experiment_pb2_grpc import ExperimentServiceStub
 from modnorm.wire.status import from_status
-from services.common.channels import CHANNEL_OPTIONS
-from services.common.queue import QUEUE
 
 if TYPE_CHECKING:
     from modnorm.v1.evaluation_pb2_grpc import JobServiceAsyncStub

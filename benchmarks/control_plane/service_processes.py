@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
 
-from services.common.healthcheck import check
-from services.common.settings import inherited_environment
+from modnorm.services.common.healthcheck import check
+from modnorm.services.common.settings import inherited_environment
 from verification.labs.servers import free_port
 from verification.labs.waiting import wait_until
 
@@ -40,7 +40,7 @@ def service(
     environment = {**inherited_environment(), **variables, **named, "MODNORM_BIND_ADDRESS": target}
     with tempfile.NamedTemporaryFile(prefix=f"{name}-", suffix=".log") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", f"services.{name}.{program}"],
+            [sys.executable, "-m", f"modnorm.services.{name}.{program}"],
             env=environment,
             stdout=log,
             stderr=subprocess.STDOUT,

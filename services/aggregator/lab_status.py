@@ -12,14 +12,14 @@ from celery import Celery
 from typing_extensions import override
 
 from modnorm.errors import ModnormError, UnavailableError
+from modnorm.services.aggregator.jobs.replay_canaries import Canaries
+from modnorm.services.aggregator.storage.lab_counts import LabCounts, LabCountStore, LeaseHolder
+from modnorm.services.aggregator.storage.states import JobState, Split
+from modnorm.services.common.bounded_dict import BoundedDict
+from modnorm.services.common.queue import queued
+from modnorm.services.common.status_servicer import check_service, now, timestamp
 from modnorm.v1 import status_pb2, status_pb2_grpc
 from modnorm.wire.channel import Credentials
-from services.aggregator.jobs.replay_canaries import Canaries
-from services.aggregator.storage.lab_counts import LabCounts, LabCountStore, LeaseHolder
-from services.aggregator.storage.states import JobState, Split
-from services.common.bounded_dict import BoundedDict
-from services.common.queue import queued
-from services.common.status_servicer import check_service, now, timestamp
 
 ResultT = TypeVar("ResultT")
 

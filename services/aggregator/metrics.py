@@ -11,16 +11,16 @@ from prometheus_client.registry import Collector
 from typing_extensions import override
 
 from modnorm.errors import UnavailableError
-from services.aggregator.experiments.lifecycle import Change
-from services.aggregator.storage.lab_counts import LabCounts, LabCountStore
-from services.aggregator.storage.states import (
+from modnorm.services.aggregator.experiments.lifecycle import Change
+from modnorm.services.aggregator.storage.lab_counts import LabCounts, LabCountStore
+from modnorm.services.aggregator.storage.states import (
     IN_SETUP,
     TERMINAL,
     ExperimentState,
     FailureKind,
     Split,
 )
-from services.common.metrics import WORK_BUCKETS
+from modnorm.services.common.metrics import WORK_BUCKETS
 
 PHASES = ("switch", "generate", "score")
 EXPERIMENT_BUCKETS = (10.0, 30.0, 100.0, 300.0, 1e3, 3e3, 1e4, 3e4, 1e5, 3e5, 1e6)

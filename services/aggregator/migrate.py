@@ -1,14 +1,14 @@
-"""Migrates the database to the newest schema: `python -m services.aggregator.migrate`."""
+"""Migrates the database to the newest schema: `python -m modnorm.services.aggregator.migrate`."""
 
 import logging
 import sys
 from contextlib import closing
 
 from modnorm.errors import ModnormError
-from services.aggregator.storage.database import Database
-from services.common.logging import configure_logging
-from services.common.service_process import read_settings
-from services.common.settings import DatabaseSettings
+from modnorm.services.aggregator.storage.database import Database
+from modnorm.services.common.logging import configure_logging
+from modnorm.services.common.service_process import read_settings
+from modnorm.services.common.settings import DatabaseSettings
 
 logger = logging.getLogger(__name__)
 

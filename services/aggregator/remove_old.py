@@ -1,4 +1,4 @@
-"""Removes old experiments: `python -m services.aggregator.remove_old --days 90`."""
+"""Removes old experiments: `python -m modnorm.services.aggregator.remove_old --days 90`."""
 
 import argparse
 import logging
@@ -8,17 +8,17 @@ from collections.abc import Sequence
 from contextlib import closing
 
 from modnorm.errors import ModnormError
-from services.aggregator.experiments.removal import (
+from modnorm.services.aggregator.experiments.removal import (
     ended_before,
     remove_ended,
     remove_unused_artifacts,
     remove_unused_students,
 )
-from services.aggregator.storage.database import Database
-from services.common.logging import configure_logging
-from services.common.service_process import read_settings
-from services.common.settings import AggregatorSettings
-from services.common.students import Students
+from modnorm.services.aggregator.storage.database import Database
+from modnorm.services.common.logging import configure_logging
+from modnorm.services.common.service_process import read_settings
+from modnorm.services.common.settings import AggregatorSettings
+from modnorm.services.common.students import Students
 
 _DAY = 86_400.0
 
@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 def main(arguments: Sequence[str] | None = None) -> None:
     """Remove experiments that ended some days ago; the aggregator may run meanwhile."""
     parser = argparse.ArgumentParser(
-        prog="python -m services.aggregator.remove_old",
+        prog="python -m modnorm.services.aggregator.remove_old",
         description="Remove experiments that ended some days ago, with answers, artifacts and "
         "students that no other experiment needs. Nothing brings them back but a backup.",
     )

@@ -1,4 +1,4 @@
-"""The aggregator as a process: `python -m services.aggregator.server`.
+"""The aggregator as a process: `python -m modnorm.services.aggregator.server`.
 
 It wires stores, background work and servicers around one database.
 """
@@ -17,6 +17,46 @@ from prometheus_client import CollectorRegistry
 
 from modnorm.errors import ConflictError, UnavailableError
 from modnorm.sandbox import Runner
+from modnorm.services.aggregator.api import (
+    experiment_servicer,
+    job_servicer,
+    prediction_servicer,
+)
+from modnorm.services.aggregator.api.experiment_servicer import ExperimentServicer
+from modnorm.services.aggregator.api.job_servicer import JobServicer
+from modnorm.services.aggregator.api.prediction_servicer import PredictionServicer
+from modnorm.services.aggregator.experiments.admission import Admissions
+from modnorm.services.aggregator.experiments.change_notifier import Notifier
+from modnorm.services.aggregator.experiments.distillations import DistillationStore
+from modnorm.services.aggregator.experiments.experiment_setup import Conductor, SetupSteps
+from modnorm.services.aggregator.experiments.experiment_store import ExperimentStore
+from modnorm.services.aggregator.experiments.lifecycle import Change
+from modnorm.services.aggregator.experiments.predictions import PredictionStore
+from modnorm.services.aggregator.experiments.result_store import EventStore, ResultStore
+from modnorm.services.aggregator.experiments.upstream_services import Calibrator, Sampler
+from modnorm.services.aggregator.jobs.dispatcher import Dispatcher
+from modnorm.services.aggregator.jobs.job_store import JobStore
+from modnorm.services.aggregator.jobs.reaper import Reaper
+from modnorm.services.aggregator.jobs.trainings import TrainingStore
+from modnorm.services.aggregator.lab_status import LabStatusServicer, Workers
+from modnorm.services.aggregator.metrics import AggregatorMetrics, LabCollector
+from modnorm.services.aggregator.storage.database import Database
+from modnorm.services.aggregator.storage.database_errors import OnFault
+from modnorm.services.aggregator.storage.lab_counts import LabCountStore
+from modnorm.services.aggregator.storage.sole_process import SoleProcess
+from modnorm.services.aggregator.storage.states import TERMINAL, ExperimentState
+from modnorm.services.common.channels import open_service_channel
+from modnorm.services.common.metrics import CallMetrics
+from modnorm.services.common.queue import TRAIN_QUEUE, make_celery
+from modnorm.services.common.server import RunningServer, port_of, start_server
+from modnorm.services.common.service_process import read_settings, run_service
+from modnorm.services.common.settings import AggregatorSettings
+from modnorm.services.common.shielded_tasks import ShieldedTasks
+from modnorm.services.common.status_servicer import SERVICE as STATUS
+from modnorm.services.common.student_servicer import SERVICE as MODELS
+from modnorm.services.common.student_servicer import ModelServicer
+from modnorm.services.common.student_transfer import push_student
+from modnorm.services.common.students import Students
 from modnorm.v1 import (
     evaluation_pb2,
     evaluation_pb2_grpc,
@@ -26,49 +66,9 @@ from modnorm.v1 import (
     status_pb2_grpc,
 )
 from modnorm.wire.remote_sandbox import sandbox_at
-from services.aggregator.api import (
-    experiment_servicer,
-    job_servicer,
-    prediction_servicer,
-)
-from services.aggregator.api.experiment_servicer import ExperimentServicer
-from services.aggregator.api.job_servicer import JobServicer
-from services.aggregator.api.prediction_servicer import PredictionServicer
-from services.aggregator.experiments.admission import Admissions
-from services.aggregator.experiments.change_notifier import Notifier
-from services.aggregator.experiments.distillations import DistillationStore
-from services.aggregator.experiments.experiment_setup import Conductor, SetupSteps
-from services.aggregator.experiments.experiment_store import ExperimentStore
-from services.aggregator.experiments.lifecycle import Change
-from services.aggregator.experiments.predictions import PredictionStore
-from services.aggregator.experiments.result_store import EventStore, ResultStore
-from services.aggregator.experiments.upstream_services import Calibrator, Sampler
-from services.aggregator.jobs.dispatcher import Dispatcher
-from services.aggregator.jobs.job_store import JobStore
-from services.aggregator.jobs.reaper import Reaper
-from services.aggregator.jobs.trainings import TrainingStore
-from services.aggregator.lab_status import LabStatusServicer, Workers
-from services.aggregator.metrics import AggregatorMetrics, LabCollector
-from services.aggregator.storage.database import Database
-from services.aggregator.storage.database_errors import OnFault
-from services.aggregator.storage.lab_counts import LabCountStore
-from services.aggregator.storage.sole_process import SoleProcess
-from services.aggregator.storage.states import TERMINAL, ExperimentState
-from services.common.channels import open_service_channel
-from services.common.metrics import CallMetrics
-from services.common.queue import TRAIN_QUEUE, make_celery
-from services.common.server import RunningServer, port_of, start_server
-from services.common.service_process import read_settings, run_service
-from services.common.settings import AggregatorSettings
-from services.common.shielded_tasks import ShieldedTasks
-from services.common.status_servicer import SERVICE as STATUS
-from services.common.student_servicer import SERVICE as MODELS
-from services.common.student_servicer import ModelServicer
-from services.common.student_transfer import push_student
-from services.common.students import Students
 
 if TYPE_CHECKING:
-    from services.aggregator.web.page_server import PageServer
+    from modnorm.services.aggregator.web.page_server import PageServer
 
 ANSWER_SECONDS = 30.0
 """A database that does not answer for this long is reported as down."""
@@ -243,9 +243,9 @@ class Aggregator:
     def _make_page(self) -> "PageServer | None":
         if not self._settings.page_address:
             return None
-        from services.aggregator.web.lab_catalog import LabCatalog  # noqa: PLC0415
-        from services.aggregator.web.page_server import PageServer  # noqa: PLC0415
-        from services.aggregator.web.stored_run import PageStores  # noqa: PLC0415 - slow imports
+        from modnorm.services.aggregator.web.lab_catalog import LabCatalog  # noqa: PLC0415
+        from modnorm.services.aggregator.web.page_server import PageServer  # noqa: PLC0415
+        from modnorm.services.aggregator.web.stored_run import PageStores  # noqa: PLC0415 - slow imports
 
         stored = PageStores(self._database, self._stores.experiments, self._stores.results)
         return PageServer(self._settings, LabCatalog(stored))

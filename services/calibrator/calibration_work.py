@@ -12,11 +12,11 @@ from modnorm.checkpoint.prompts import PromptEncoder
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.errors import InvalidInputError
 from modnorm.files import json_digest
+from modnorm.services.common.model_resolution import resolve_model
+from modnorm.services.common.students import Students
 from modnorm.spec import CalibrationSpec
 from modnorm.v1 import calibration_pb2
 from modnorm.wire.conversions import calibration_from_proto, prompts_from_proto
-from services.common.model_resolution import resolve_model
-from services.common.students import Students
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 from modnorm.errors import CancelledError
-from services.calibrator.calibration_work import CalibrationWork
-from services.common.artifact_store import ArtifactStore
+from modnorm.services.calibrator.calibration_work import CalibrationWork
+from modnorm.services.common.artifact_store import ArtifactStore
 
 Progress = tuple[int, int]
 """Number of finished steps and of all steps."""

@@ -1,20 +1,20 @@
-"""The calibrator as a process: `python -m services.calibrator.server`."""
+"""The calibrator as a process: `python -m modnorm.services.calibrator.server`."""
 
 from collections.abc import Sequence
 
 import grpc.aio
 from prometheus_client import CollectorRegistry
 
+from modnorm.services.calibrator.servicer import SERVICE, CalibrationServicer
+from modnorm.services.common.server import GrpcService
+from modnorm.services.common.service_process import read_settings, run_service
+from modnorm.services.common.settings import CalibratorSettings
+from modnorm.services.common.status_servicer import SERVICE as STATUS
+from modnorm.services.common.status_servicer import StatusServicer
+from modnorm.services.common.student_servicer import SERVICE as MODELS
+from modnorm.services.common.student_servicer import ModelServicer
+from modnorm.services.common.students import Students
 from modnorm.v1 import calibration_pb2_grpc, models_pb2_grpc, status_pb2_grpc
-from services.calibrator.servicer import SERVICE, CalibrationServicer
-from services.common.server import GrpcService
-from services.common.service_process import read_settings, run_service
-from services.common.settings import CalibratorSettings
-from services.common.status_servicer import SERVICE as STATUS
-from services.common.status_servicer import StatusServicer
-from services.common.student_servicer import SERVICE as MODELS
-from services.common.student_servicer import ModelServicer
-from services.common.students import Students
 
 
 def build(settings: CalibratorSettings, registry: CollectorRegistry | None = None) -> GrpcService:

@@ -9,13 +9,13 @@ from typing_extensions import override
 
 from modnorm.calibration.profile import FINGERPRINT_DIGITS, Profile
 from modnorm.errors import InvalidInputError, NotFoundError
+from modnorm.services.calibrator.calibration_work import CalibrationWork, make_calibration
+from modnorm.services.calibrator.computations import Computations, Progress
+from modnorm.services.common.artifact_store import ArtifactStore
+from modnorm.services.common.settings import ServiceSettings
+from modnorm.services.common.slow_threads import SlowThreads
+from modnorm.services.common.students import Students
 from modnorm.v1 import calibration_pb2, calibration_pb2_grpc
-from services.calibrator.calibration_work import CalibrationWork, make_calibration
-from services.calibrator.computations import Computations, Progress
-from services.common.artifact_store import ArtifactStore
-from services.common.settings import ServiceSettings
-from services.common.slow_threads import SlowThreads
-from services.common.students import Students
 
 SERVICE = "modnorm.v1.CalibrationService"
 _NAMES = re.compile(f"[0-9a-f]{{{FINGERPRINT_DIGITS}}}|[0-9a-f]{{64}}")

@@ -1,4 +1,4 @@
-"""Health check for containers: `python -m services.common.healthcheck HOST:PORT [SERVICE]`."""
+"""Container health: `python -m modnorm.services.common.healthcheck HOST:PORT [SERVICE]`."""
 
 import argparse
 import sys

@@ -6,8 +6,8 @@ from pathlib import Path
 from modnorm.checkpoint.reference import Checkpoint, resolve_checkpoint
 from modnorm.checkpoint.students import student_digest
 from modnorm.errors import PreconditionError
+from modnorm.services.common.students import Students
 from modnorm.v1 import common_pb2
-from services.common.students import Students
 
 
 def resolve_model(

@@ -9,13 +9,13 @@ from grpc_reflection.v1alpha import reflection
 from prometheus_client import CollectorRegistry
 
 from modnorm.errors import UnavailableError
+from modnorm.services.common.access import open_port
+from modnorm.services.common.access.token_gate import TokenGate
+from modnorm.services.common.call_interceptor import CallInterceptor
+from modnorm.services.common.channels import FLOW, MESSAGE_BYTES
+from modnorm.services.common.metrics import CallMetrics
+from modnorm.services.common.settings import ServiceSettings
 from modnorm.wire.channel import KEEPALIVE_SECONDS
-from services.common.access import open_port
-from services.common.access.token_gate import TokenGate
-from services.common.call_interceptor import CallInterceptor
-from services.common.channels import FLOW, MESSAGE_BYTES
-from services.common.metrics import CallMetrics
-from services.common.settings import ServiceSettings
 
 Register = Callable[[grpc.aio.Server], Sequence[str]]
 """Adds servicers to a server and returns the full names of their services."""

@@ -15,9 +15,9 @@ from pydantic_settings import BaseSettings
 
 from modnorm.errors import ModnormError, PreconditionError
 from modnorm.host import exempt_loopback
-from services.common.logging import configure_logging
-from services.common.metrics import exposed
-from services.common.settings import ServiceSettings, TracingSettings
+from modnorm.services.common.logging import configure_logging
+from modnorm.services.common.metrics import exposed
+from modnorm.services.common.settings import ServiceSettings, TracingSettings
 
 GARBAGE_THRESHOLDS = 50_000, 20, 20
 """Thresholds of the garbage collector's three generations (`gc.set_threshold`)."""
@@ -106,7 +106,7 @@ def traced(settings: TracingSettings, service: str) -> Iterator[bool]:
         yield False
         return
     try:
-        from services.common.telemetry import otlp  # noqa: PLC0415 - an extra
+        from modnorm.services.common.telemetry import otlp  # noqa: PLC0415 - an extra
     except ModuleNotFoundError as error:
         raise PreconditionError(
             f"an endpoint for traces is set, but {error.name} is not installed",

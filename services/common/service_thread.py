@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 from typing import Generic, TypeVar
 
 from modnorm.errors import ModnormError
-from services.common.service_process import Service
+from modnorm.services.common.service_process import Service
 
 ANY_PORT = "127.0.0.1:0"
 """A free port of this machine, which other machines do not reach."""

@@ -7,10 +7,10 @@ from collections.abc import AsyncIterable, AsyncIterator, Iterator
 from typing_extensions import override
 
 from modnorm.errors import InvalidInputError, NotFoundError, UnavailableError
+from modnorm.services.common.slow_threads import SlowThreads
+from modnorm.services.common.student_transfer import CHUNK_BYTES, read_chunks
+from modnorm.services.common.students import StudentFile, Students
 from modnorm.v1 import models_pb2, models_pb2_grpc
-from services.common.slow_threads import SlowThreads
-from services.common.student_transfer import CHUNK_BYTES, read_chunks
-from services.common.students import StudentFile, Students
 
 SERVICE = "modnorm.v1.ModelService"
 _AHEAD = 4

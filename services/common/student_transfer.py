@@ -10,11 +10,11 @@ import grpc.aio
 
 from modnorm.errors import InvalidInputError, NotFoundError, UnavailableError
 from modnorm.locks import locked
+from modnorm.services.common.students import StudentFile, Students, list_files
 from modnorm.v1 import models_pb2
 from modnorm.v1.models_pb2_grpc import ModelServiceStub
 from modnorm.wire.channel import Metadata
 from modnorm.wire.status import from_rpc_error
-from services.common.students import StudentFile, Students, list_files
 
 CHUNK_BYTES = 2**20
 DESCRIBE_SECONDS = 900.0

@@ -4,14 +4,14 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import chain, islice
 
-from modnorm.v1 import evaluation_pb2 as messages
-from services.common.worker.aggregator_calls import (
+from modnorm.services.common.worker.aggregator_calls import (
     BULK_SECONDS,
     CALL_SECONDS,
     REPORT_PATIENCE,
     AggregatorCalls,
     call_errors,
 )
+from modnorm.v1 import evaluation_pb2 as messages
 
 WHOLE_PARTS = 2
 """Most parts of a report that is sent as one message: a header and one batch of answers."""

@@ -7,9 +7,9 @@ from functools import lru_cache
 from modnorm.errors import UnavailableError
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.lineage import Lineage, Step
+from modnorm.services.common.bounded_dict import BoundedDict
+from modnorm.services.evaluator.aggregator_client import AggregatorClient
 from modnorm.tasks.protocol import Row
-from services.common.bounded_dict import BoundedDict
-from services.evaluator.aggregator_client import AggregatorClient
 
 KEPT = 8
 """Entries of each cache: an experiment has two sets of rows, and few experiments run at once."""

@@ -7,16 +7,16 @@ from contextlib import contextmanager
 from typing_extensions import override
 
 from modnorm.engines.start_stage import STAGE
-from modnorm.v1 import evaluation_pb2 as messages
-from services.common.worker.lease import (
+from modnorm.services.common.worker.lease import (
     MIN_SILENCE_SECONDS,
     Heartbeats,
     HeldLease,
     ReleasedError,
 )
-from services.common.worker.shutdown import Shutdown
-from services.evaluator.candidate_threshold import CandidateThreshold
-from services.evaluator.watchdog import LOAD_FACTOR
+from modnorm.services.common.worker.shutdown import Shutdown
+from modnorm.services.evaluator.candidate_threshold import CandidateThreshold
+from modnorm.services.evaluator.watchdog import LOAD_FACTOR
+from modnorm.v1 import evaluation_pb2 as messages
 
 TAIL = 0.9
 """Share of a job's rows after whose answers the worker claims the next job."""

@@ -9,23 +9,23 @@ from typing_extensions import override
 
 from modnorm.engines import load_engine
 from modnorm.sandbox import Runner
+from modnorm.services.common.queue import QUEUE, TASK
+from modnorm.services.common.settings import EvaluatorSettings
+from modnorm.services.common.student_transfer import fetch_student
+from modnorm.services.common.students import Students
+from modnorm.services.common.worker.queue_worker import QueueWorker
+from modnorm.services.evaluator.aggregator_client import AggregatorClient
+from modnorm.services.evaluator.candidate_lease import longest_silence
+from modnorm.services.evaluator.engine_thread import EngineThread
+from modnorm.services.evaluator.job_runner import JobRunner
+from modnorm.services.evaluator.job_scoring import JobScorer
+from modnorm.services.evaluator.metrics import EvaluatorMetrics
+from modnorm.services.evaluator.model_cache import LoadEngine, Loading
+from modnorm.services.evaluator.watchdog import Watchdog
 from modnorm.v1 import evaluation_pb2 as messages
 from modnorm.v1.evaluation_pb2_grpc import JobServiceStub
 from modnorm.v1.models_pb2_grpc import ModelServiceStub
 from modnorm.wire.remote_sandbox import sandbox_at
-from services.common.queue import QUEUE, TASK
-from services.common.settings import EvaluatorSettings
-from services.common.student_transfer import fetch_student
-from services.common.students import Students
-from services.common.worker.queue_worker import QueueWorker
-from services.evaluator.aggregator_client import AggregatorClient
-from services.evaluator.candidate_lease import longest_silence
-from services.evaluator.engine_thread import EngineThread
-from services.evaluator.job_runner import JobRunner
-from services.evaluator.job_scoring import JobScorer
-from services.evaluator.metrics import EvaluatorMetrics
-from services.evaluator.model_cache import LoadEngine, Loading
-from services.evaluator.watchdog import Watchdog
 
 JOIN_SECONDS = 16.0
 """Longest stop beyond the grace period: a decode step, a call, a poll of the queue, and up to ten

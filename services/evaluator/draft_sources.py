@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 from modnorm.engines.protocol import LearnsAnswers
 from modnorm.errors import ModnormError
+from modnorm.services.common.bounded_dict import BoundedDict
+from modnorm.services.evaluator.aggregator_client import AggregatorClient
 from modnorm.v1 import evaluation_pb2 as messages
-from services.common.bounded_dict import BoundedDict
-from services.evaluator.aggregator_client import AggregatorClient
 
 ENOUGH = 8
 """Candidates' answers to the same rows after which an engine gets no more of other workers."""

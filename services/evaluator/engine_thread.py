@@ -10,9 +10,9 @@ from queue import Empty, SimpleQueue
 
 import torch
 
+from modnorm.services.common.worker.shutdown import Shutdown
+from modnorm.services.evaluator.job_runner import ClaimedJob, JobRunner
 from modnorm.v1 import evaluation_pb2 as messages
-from services.common.worker.shutdown import Shutdown
-from services.evaluator.job_runner import ClaimedJob, JobRunner
 
 IDLE_SECONDS = 0.1
 """Seconds without a new job after which a parked job continues."""

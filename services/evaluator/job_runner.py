@@ -9,22 +9,22 @@ from functools import partial
 from modnorm.engines.start_stage import STAGE
 from modnorm.errors import CancelledError, ModnormError, StaleLeaseError, UnavailableError
 from modnorm.search.scheduling import Turn
+from modnorm.services.common.logging import naming
+from modnorm.services.common.worker.aggregator_calls import claim_or_log
+from modnorm.services.common.worker.backoff import JobBackoff
+from modnorm.services.common.worker.failures import report_error, report_failure
+from modnorm.services.common.worker.lease import MIN_SILENCE_SECONDS, Heartbeats, ReleasedError
+from modnorm.services.common.worker.shutdown import Shutdown
+from modnorm.services.evaluator.aggregator_client import AggregatorClient
+from modnorm.services.evaluator.background_report import BackgroundReport
+from modnorm.services.evaluator.candidate_lease import AbandonedError, CandidateLease
+from modnorm.services.evaluator.candidate_threshold import CandidateThreshold
+from modnorm.services.evaluator.job_scoring import JobScorer, Work, split_name
+from modnorm.services.evaluator.metrics import JobOutcome
+from modnorm.services.evaluator.model_affinity import ModelAffinity
+from modnorm.services.evaluator.parked_jobs import ParkedJobs
+from modnorm.services.evaluator.task_cache import UnfitError
 from modnorm.v1 import evaluation_pb2 as messages
-from services.common.logging import naming
-from services.common.worker.aggregator_calls import claim_or_log
-from services.common.worker.backoff import JobBackoff
-from services.common.worker.failures import report_error, report_failure
-from services.common.worker.lease import MIN_SILENCE_SECONDS, Heartbeats, ReleasedError
-from services.common.worker.shutdown import Shutdown
-from services.evaluator.aggregator_client import AggregatorClient
-from services.evaluator.background_report import BackgroundReport
-from services.evaluator.candidate_lease import AbandonedError, CandidateLease
-from services.evaluator.candidate_threshold import CandidateThreshold
-from services.evaluator.job_scoring import JobScorer, Work, split_name
-from services.evaluator.metrics import JobOutcome
-from services.evaluator.model_affinity import ModelAffinity
-from services.evaluator.parked_jobs import ParkedJobs
-from services.evaluator.task_cache import UnfitError
 
 logger = logging.getLogger(__name__)
 

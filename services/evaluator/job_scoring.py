@@ -24,20 +24,20 @@ from modnorm.search.polling import ParkingPolicy
 from modnorm.search.scheduling import SHARE
 from modnorm.search.scoring import CandidateResult, PendingResult, PromptedRows, answer_candidate
 from modnorm.search.stopping import EarlyStop
+from modnorm.services.evaluator.aggregator_client import AggregatorClient
+from modnorm.services.evaluator.artifact_cache import ArtifactCache
+from modnorm.services.evaluator.candidate_lease import CandidateLease
+from modnorm.services.evaluator.candidate_threshold import CandidateThreshold, early_stop
+from modnorm.services.evaluator.metrics import EvaluatorMetrics
+from modnorm.services.evaluator.model_cache import LoadedModel, LoadEngine, Loading, ModelCache
+from modnorm.services.evaluator.parked_jobs import ParkingTurn
+from modnorm.services.evaluator.report_messages import report_parts
+from modnorm.services.evaluator.task_cache import TaskCache, UnfitError
+from modnorm.services.evaluator.trained_states import TrainedStates
+from modnorm.services.evaluator.watchdog import Watchdog
 from modnorm.tasks import Task
 from modnorm.v1 import evaluation_pb2 as messages
 from modnorm.wire.conversions import descriptor_from_proto
-from services.evaluator.aggregator_client import AggregatorClient
-from services.evaluator.artifact_cache import ArtifactCache
-from services.evaluator.candidate_lease import CandidateLease
-from services.evaluator.candidate_threshold import CandidateThreshold, early_stop
-from services.evaluator.metrics import EvaluatorMetrics
-from services.evaluator.model_cache import LoadedModel, LoadEngine, Loading, ModelCache
-from services.evaluator.parked_jobs import ParkingTurn
-from services.evaluator.report_messages import report_parts
-from services.evaluator.task_cache import TaskCache, UnfitError
-from services.evaluator.trained_states import TrainedStates
-from services.evaluator.watchdog import Watchdog
 
 PARKED_TAIL = 0.8 * SHARE
 """Share of a job's rows after whose answers the next job is claimed, if the job may be parked."""

@@ -14,7 +14,7 @@ from prometheus_client.registry import Collector
 from typing_extensions import override
 
 from modnorm.search.scoring import CandidateResult
-from services.common.metrics import WORK_BUCKETS
+from modnorm.services.common.metrics import WORK_BUCKETS
 
 logger = logging.getLogger(__name__)
 

@@ -6,9 +6,9 @@ import zlib
 from collections.abc import Iterator
 
 from modnorm.errors import ModnormError
+from modnorm.services.evaluator.aggregator_client import AggregatorClient
+from modnorm.services.evaluator.model_cache import ModelCache
 from modnorm.v1 import evaluation_pb2 as messages
-from services.evaluator.aggregator_client import AggregatorClient
-from services.evaluator.model_cache import ModelCache
 
 TRIES = 3
 """Pending jobs that the worker tries to lease; other workers may lease them first."""

@@ -20,13 +20,13 @@ from modnorm.engines import (
 from modnorm.engines.start_stage import STAGE
 from modnorm.errors import IncompatibleError, ModnormError
 from modnorm.locks import locked
+from modnorm.services.common.bounded_dict import BoundedDict
+from modnorm.services.evaluator.artifact_cache import KEPT, ArtifactCache
+from modnorm.services.evaluator.draft_sources import DraftSources
+from modnorm.services.evaluator.replay_canary import replay
 from modnorm.tasks import Task
 from modnorm.tasks.task_errors import render_prompts
 from modnorm.v1 import evaluation_pb2 as messages
-from services.common.bounded_dict import BoundedDict
-from services.evaluator.artifact_cache import KEPT, ArtifactCache
-from services.evaluator.draft_sources import DraftSources
-from services.evaluator.replay_canary import replay
 
 logger = logging.getLogger(__name__)
 

@@ -5,9 +5,9 @@ from functools import partial
 
 from modnorm.search.polling import ParkingPolicy
 from modnorm.search.scheduling import Scheduler, Turn
+from modnorm.services.evaluator.candidate_lease import CandidateLease
+from modnorm.services.evaluator.watchdog import Watchdog
 from modnorm.v1 import evaluation_pb2 as messages
-from services.evaluator.candidate_lease import CandidateLease
-from services.evaluator.watchdog import Watchdog
 
 
 class ParkedJobs:

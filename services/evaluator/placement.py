@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from modnorm.errors import InvalidInputError, UnavailableError
 
 if TYPE_CHECKING:
-    from services.common.settings import SupervisorSettings
+    from modnorm.services.common.settings import SupervisorSettings
 
 _ALL = "all"
 _QUERY = ("nvidia-smi", "--query-gpu=index", "--format=csv,noheader")

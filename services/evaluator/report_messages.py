@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Iterator, Mapping
 
 from modnorm.search.scoring import CandidateResult
+from modnorm.services.common.worker.software import SOFTWARE
 from modnorm.v1 import evaluation_pb2 as messages
 from modnorm.wire.conversions import answer_to_proto, descriptor_to_proto
-from services.common.worker.software import SOFTWARE
 
 BATCH_BYTES = 2**20
 """Largest message of answers: a quarter of gRPC's default limit."""

@@ -1,4 +1,4 @@
-"""The evaluator as a process: `python -m services.evaluator.server`."""
+"""The evaluator as a process: `python -m modnorm.services.evaluator.server`."""
 
 import asyncio
 import logging
@@ -14,12 +14,12 @@ from typing_extensions import override
 
 from modnorm.engines import load_engine
 from modnorm.errors import UnavailableError
-from services.common.service_process import read_settings, run_service
-from services.common.settings import EvaluatorSettings
-from services.common.worker.worker_service import CHECK_INTERVAL, WorkerService
-from services.evaluator.celery_worker import Worker
-from services.evaluator.model_cache import LoadEngine
-from services.evaluator.worker_process import MAKES_ROOM
+from modnorm.services.common.service_process import read_settings, run_service
+from modnorm.services.common.settings import EvaluatorSettings
+from modnorm.services.common.worker.worker_service import CHECK_INTERVAL, WorkerService
+from modnorm.services.evaluator.celery_worker import Worker
+from modnorm.services.evaluator.model_cache import LoadEngine
+from modnorm.services.evaluator.worker_process import MAKES_ROOM
 
 ABANDON_SECONDS = 10.0
 """Deadline for reporting to the aggregator that the engine hangs."""

@@ -1,4 +1,4 @@
-"""The supervisor of a host's evaluators: `python -m services.evaluator.supervisor`.
+"""The supervisor of a host's evaluators: `python -m modnorm.services.evaluator.supervisor`.
 
 Each worker is a process with one engine on one GPU or a share of it, so a crash ends no other
 worker. Workers inherit the environment; each has its own device, share of memory, ports and
@@ -15,11 +15,11 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
-from services.common.server import RunningServer, no_services, port_of, start_server
-from services.common.service_process import read_settings, run_service
-from services.common.settings import SupervisorSettings, inherited_environment
-from services.evaluator.mps import chosen_mps
-from services.evaluator.placement import (
+from modnorm.services.common.server import RunningServer, no_services, port_of, start_server
+from modnorm.services.common.service_process import read_settings, run_service
+from modnorm.services.common.settings import SupervisorSettings, inherited_environment
+from modnorm.services.evaluator.mps import chosen_mps
+from modnorm.services.evaluator.placement import (
     Place,
     address_of,
     chosen_devices,
@@ -27,9 +27,9 @@ from services.evaluator.placement import (
     environment_of,
     grouped,
 )
-from services.evaluator.worker_process import WorkerGroup, WorkerProcess
+from modnorm.services.evaluator.worker_process import WorkerGroup, WorkerProcess
 
-COMMAND = (sys.executable, "-m", "services.evaluator.server")
+COMMAND = (sys.executable, "-m", "modnorm.services.evaluator.server")
 CHECK_INTERVAL = 1.0
 """Seconds between two health checks of a worker."""
 STOP_SECONDS = 26.0

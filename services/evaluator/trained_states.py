@@ -8,9 +8,9 @@ from modnorm.baselines.generator import Generator, propose
 from modnorm.engines import Engine
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.lineage import all_float32
+from modnorm.services.evaluator.artifact_cache import ArtifactCache
 from modnorm.v1 import evaluation_pb2 as messages
 from modnorm.wire.conversions import descriptor_from_proto
-from services.evaluator.artifact_cache import ArtifactCache
 
 
 @dataclass(frozen=True, slots=True)

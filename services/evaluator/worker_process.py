@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
-from services.common.healthcheck import check
+from modnorm.services.common.healthcheck import check
 
 logger = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from threading import Lock
 from modnorm.checkpoint.checkpoint_files import metadata_digest
 from modnorm.checkpoint.prompts import PromptEncoder
 from modnorm.checkpoint.reference import Checkpoint
-from services.common.bounded_dict import BoundedDict
+from modnorm.services.common.bounded_dict import BoundedDict
 
 KEPT = 4
 """Most encoders in memory; the vocabulary decides how much one takes."""

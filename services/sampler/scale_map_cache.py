@@ -9,12 +9,12 @@ from modnorm.checkpoint.reference import Checkpoint
 from modnorm.files import json_digest
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.methods import build_scale_map, needs_profile, require_usable
+from modnorm.services.common.artifact_store import ArtifactStore
+from modnorm.services.common.model_resolution import resolve_model
+from modnorm.services.common.students import Students
 from modnorm.spec import MethodSpec
 from modnorm.v1 import sampling_pb2
 from modnorm.wire.conversions import method_from_proto
-from services.common.artifact_store import ArtifactStore
-from services.common.model_resolution import resolve_model
-from services.common.students import Students
 
 VERSION = "1"
 """Part of the cache key: increment it if equal inputs would give another scale map."""

@@ -1,20 +1,20 @@
-"""The sampler as a process: `python -m services.sampler.server`."""
+"""The sampler as a process: `python -m modnorm.services.sampler.server`."""
 
 from collections.abc import Sequence
 
 import grpc.aio
 from prometheus_client import CollectorRegistry
 
+from modnorm.services.common.server import GrpcService
+from modnorm.services.common.service_process import read_settings, run_service
+from modnorm.services.common.settings import SamplerSettings
+from modnorm.services.common.status_servicer import SERVICE as STATUS
+from modnorm.services.common.status_servicer import StatusServicer
+from modnorm.services.common.student_servicer import SERVICE as MODELS
+from modnorm.services.common.student_servicer import ModelServicer
+from modnorm.services.common.students import Students
+from modnorm.services.sampler.servicer import SERVICE, SamplingServicer
 from modnorm.v1 import models_pb2_grpc, sampling_pb2_grpc, status_pb2_grpc
-from services.common.server import GrpcService
-from services.common.service_process import read_settings, run_service
-from services.common.settings import SamplerSettings
-from services.common.status_servicer import SERVICE as STATUS
-from services.common.status_servicer import StatusServicer
-from services.common.student_servicer import SERVICE as MODELS
-from services.common.student_servicer import ModelServicer
-from services.common.students import Students
-from services.sampler.servicer import SERVICE, SamplingServicer
 
 
 def build(settings: SamplerSettings, registry: CollectorRegistry | None = None) -> GrpcService:

@@ -10,16 +10,16 @@ from modnorm.checkpoint.config import positive
 from modnorm.checkpoint.prompts import check_fit
 from modnorm.checkpoint.weights import CheckpointWeights
 from modnorm.errors import InvalidInputError
+from modnorm.services.common.artifact_store import ArtifactStore
+from modnorm.services.common.model_resolution import resolve_model
+from modnorm.services.common.settings import ServiceSettings
+from modnorm.services.common.slow_threads import SlowThreads
+from modnorm.services.common.students import Students
+from modnorm.services.sampler.descriptor_stream import batched, draw
+from modnorm.services.sampler.encoder_cache import EncoderCache
+from modnorm.services.sampler.scale_map_cache import ScaleMaps
 from modnorm.v1 import sampling_pb2, sampling_pb2_grpc
 from modnorm.wire.conversions import prompts_from_proto
-from services.common.artifact_store import ArtifactStore
-from services.common.model_resolution import resolve_model
-from services.common.settings import ServiceSettings
-from services.common.slow_threads import SlowThreads
-from services.common.students import Students
-from services.sampler.descriptor_stream import batched, draw
-from services.sampler.encoder_cache import EncoderCache
-from services.sampler.scale_map_cache import ScaleMaps
 
 SERVICE = "modnorm.v1.SamplingService"
 _INSPECTIONS = 4

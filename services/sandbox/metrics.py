@@ -3,7 +3,7 @@
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from modnorm.sandbox import Isolation, ProgramOutcome, Verdict
-from services.common.metrics import CALL_BUCKETS
+from modnorm.services.common.metrics import CALL_BUCKETS
 
 
 class SandboxMetrics:

@@ -1,4 +1,4 @@
-"""The sandbox service as a process: `python -m services.sandbox.server`."""
+"""The sandbox service as a process: `python -m modnorm.services.sandbox.server`."""
 
 import asyncio
 import logging
@@ -8,14 +8,14 @@ import grpc.aio
 from prometheus_client import CollectorRegistry
 
 from modnorm.sandbox import Sandbox
+from modnorm.services.common.server import RunningServer, port_of, start_server
+from modnorm.services.common.service_process import read_settings, run_service
+from modnorm.services.common.settings import SandboxSettings
+from modnorm.services.common.status_servicer import SERVICE as STATUS
+from modnorm.services.common.status_servicer import StatusServicer
+from modnorm.services.sandbox.metrics import SandboxMetrics
+from modnorm.services.sandbox.servicer import SERVICE, SandboxServicer
 from modnorm.v1 import sandbox_pb2_grpc, status_pb2, status_pb2_grpc
-from services.common.server import RunningServer, port_of, start_server
-from services.common.service_process import read_settings, run_service
-from services.common.settings import SandboxSettings
-from services.common.status_servicer import SERVICE as STATUS
-from services.common.status_servicer import StatusServicer
-from services.sandbox.metrics import SandboxMetrics
-from services.sandbox.servicer import SERVICE, SandboxServicer
 
 logger = logging.getLogger(__name__)
 

@@ -6,13 +6,13 @@ from concurrent.futures import ThreadPoolExecutor
 from typing_extensions import override
 
 from modnorm.sandbox import Sandbox
+from modnorm.services.sandbox.metrics import SandboxMetrics
 from modnorm.v1 import sandbox_pb2, sandbox_pb2_grpc
 from modnorm.wire.sandbox_conversions import (
     isolation_to_proto,
     outcome_to_proto,
     program_from_proto,
 )
-from services.sandbox.metrics import SandboxMetrics
 
 SERVICE = "modnorm.v1.SandboxService"
 

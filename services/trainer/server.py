@@ -1,12 +1,12 @@
-"""The trainer as a process: `python -m services.trainer.server`."""
+"""The trainer as a process: `python -m modnorm.services.trainer.server`."""
 
 from prometheus_client import CollectorRegistry
 
+from modnorm.services.common.service_process import read_settings, run_service
+from modnorm.services.common.settings import TrainerSettings
+from modnorm.services.common.worker.worker_service import WorkerService
+from modnorm.services.trainer.worker import Worker
 from modnorm.training.job import require_packages
-from services.common.service_process import read_settings, run_service
-from services.common.settings import TrainerSettings
-from services.common.worker.worker_service import WorkerService
-from services.trainer.worker import Worker
 
 
 def build(settings: TrainerSettings, registry: CollectorRegistry | None = None) -> WorkerService:

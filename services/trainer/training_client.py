@@ -4,18 +4,18 @@ from functools import partial
 from pathlib import Path
 
 from modnorm.errors import PreconditionError, UnavailableError
-from modnorm.v1 import evaluation_pb2 as messages
-from modnorm.v1.evaluation_pb2_grpc import JobServiceStub
-from modnorm.v1.models_pb2_grpc import ModelServiceStub
-from services.common.student_transfer import fetch_student, send_student
-from services.common.students import Students
-from services.common.worker.aggregator_calls import (
+from modnorm.services.common.student_transfer import fetch_student, send_student
+from modnorm.services.common.students import Students
+from modnorm.services.common.worker.aggregator_calls import (
     BULK_SECONDS,
     CALL_SECONDS,
     REPORT_PATIENCE,
     AggregatorCalls,
 )
-from services.common.worker.shutdown import Shutdown
+from modnorm.services.common.worker.shutdown import Shutdown
+from modnorm.v1 import evaluation_pb2 as messages
+from modnorm.v1.evaluation_pb2_grpc import JobServiceStub
+from modnorm.v1.models_pb2_grpc import ModelServiceStub
 
 
 class TrainingClient(AggregatorCalls):

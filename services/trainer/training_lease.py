@@ -5,10 +5,10 @@ import time
 from typing_extensions import override
 
 from modnorm.errors import EngineError
+from modnorm.services.common.worker.lease import Heartbeats, HeldLease, ReleasedError
+from modnorm.services.common.worker.shutdown import Shutdown
 from modnorm.training import TrainingProgress
 from modnorm.v1 import evaluation_pb2 as messages
-from services.common.worker.lease import Heartbeats, HeldLease, ReleasedError
-from services.common.worker.shutdown import Shutdown
 
 _MARGIN = 60.0
 """Seconds beyond the longest silence, in which the trainer can fail a job that hangs."""

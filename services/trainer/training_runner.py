@@ -15,23 +15,23 @@ from modnorm.errors import (
     UnavailableError,
 )
 from modnorm.files import write_file
+from modnorm.services.common.logging import naming
+from modnorm.services.common.settings import TrainerSettings
+from modnorm.services.common.students import Students
+from modnorm.services.common.worker.aggregator_calls import claim_or_log
+from modnorm.services.common.worker.backoff import JobBackoff
+from modnorm.services.common.worker.failures import report_error, report_failure
+from modnorm.services.common.worker.lease import Heartbeats, ReleasedError
+from modnorm.services.common.worker.shutdown import Shutdown
+from modnorm.services.common.worker.software import SOFTWARE
+from modnorm.services.trainer.metrics import TrainerMetrics, TrainingOutcome
+from modnorm.services.trainer.training_client import TrainingClient
+from modnorm.services.trainer.training_directories import TrainingDirectories
+from modnorm.services.trainer.training_lease import TrainingLease
 from modnorm.training import TrainedStudent, TrainingJob, train_in_child
 from modnorm.training.job import STUDENT
 from modnorm.v1 import evaluation_pb2 as messages
 from modnorm.wire.conversions import training_from_proto
-from services.common.logging import naming
-from services.common.settings import TrainerSettings
-from services.common.students import Students
-from services.common.worker.aggregator_calls import claim_or_log
-from services.common.worker.backoff import JobBackoff
-from services.common.worker.failures import report_error, report_failure
-from services.common.worker.lease import Heartbeats, ReleasedError
-from services.common.worker.shutdown import Shutdown
-from services.common.worker.software import SOFTWARE
-from services.trainer.metrics import TrainerMetrics, TrainingOutcome
-from services.trainer.training_client import TrainingClient
-from services.trainer.training_directories import TrainingDirectories
-from services.trainer.training_lease import TrainingLease
 
 DATASET = "examples.jsonl"
 

@@ -3,15 +3,15 @@
 from prometheus_client import CollectorRegistry
 from typing_extensions import override
 
+from modnorm.services.common.queue import TRAIN_QUEUE, TRAIN_TASK
+from modnorm.services.common.settings import TrainerSettings
+from modnorm.services.common.worker.queue_worker import QueueWorker
+from modnorm.services.trainer.metrics import TrainerMetrics
+from modnorm.services.trainer.training_client import TrainingClient
+from modnorm.services.trainer.training_runner import TrainingRunner
 from modnorm.training import missing_packages
 from modnorm.v1.evaluation_pb2_grpc import JobServiceStub
 from modnorm.v1.models_pb2_grpc import ModelServiceStub
-from services.common.queue import TRAIN_QUEUE, TRAIN_TASK
-from services.common.settings import TrainerSettings
-from services.common.worker.queue_worker import QueueWorker
-from services.trainer.metrics import TrainerMetrics
-from services.trainer.training_client import TrainingClient
-from services.trainer.training_runner import TrainingRunner
 
 JOIN_SECONDS = 25.0
 """Longest stop beyond the grace period: the end of the child, a call, a poll of the queue."""

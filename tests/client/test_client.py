@@ -18,11 +18,11 @@ from modnorm.client import calls
 from modnorm.client import watch as watching
 from modnorm.client.calls import get_artifact, list_answers, list_votes
 from modnorm.client.experiments import Event, Experiment, ExperimentState, ExperimentSummary
+from modnorm.services.aggregator.experiments.upstream_services import MODEL_SECONDS
 from modnorm.v1 import evaluation_pb2 as evaluation
 from modnorm.v1 import experiment_pb2 as experiments
 from modnorm.wire.conversions import spec_to_proto
 from modnorm.wire.status import to_status
-from services.aggregator.experiments.upstream_services import MODEL_SECONDS
 from verification.labs.waiting import HANG_SECONDS
 
 SECONDS = 10

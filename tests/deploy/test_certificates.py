@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from modnorm.client.doctor.lab import check_lab
+from modnorm.services.common.healthcheck import check
 from modnorm.wire.channel import Credentials
-from services.common.healthcheck import check
 from verification.labs.waiting import wait_until
 
 SCRIPT = Path(__file__).parents[2] / "scripts/make-certificates"
@@ -38,7 +38,7 @@ def target(folder):
         "MODNORM_TLS_KEY": str(folder / "tls_key"),
         "MODNORM_TLS_CLIENT_CERTIFICATES": "true",
     }
-    command = [sys.executable, "-m", "services.sandbox.server"]
+    command = [sys.executable, "-m", "modnorm.services.sandbox.server"]
     with subprocess.Popen(command, env=environment) as process:
         yield target
         process.send_signal(signal.SIGTERM)

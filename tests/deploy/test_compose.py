@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from services.common.settings import (
+from modnorm.services.common.settings import (
     AggregatorSettings,
     CalibratorSettings,
     SamplerSettings,
@@ -15,7 +15,7 @@ from services.common.settings import (
     SupervisorSettings,
     TrainerSettings,
 )
-from services.evaluator.supervisor import STOP_SECONDS
+from modnorm.services.evaluator.supervisor import STOP_SECONDS
 from tests.deploy.serve_command import parsed
 
 ROOT = Path(__file__).parents[2]

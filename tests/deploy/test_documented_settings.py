@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from services.common.settings import AggregatorSettings
+from modnorm.services.common.settings import AggregatorSettings
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md"))]

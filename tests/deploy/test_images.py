@@ -13,8 +13,8 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-import services.aggregator
-import services.sandbox
+import modnorm.services.aggregator
+import modnorm.services.sandbox
 
 
 def modules_of(package):
@@ -45,16 +45,16 @@ TARGETS = (
     *("aggregator", "calibrator", "sampler", "evaluator", "sandbox", "trainer"),
     *("evaluator-gpu", "trainer-gpu"),
 )
-EVERY = ("services.common.healthcheck",)
+EVERY = ("modnorm.services.common.healthcheck",)
 MODULES = {
     "aggregator": (
         # The page, which the server imports once it is asked for one, among them.
-        *modules_of(services.aggregator),
-        "services.common.telemetry",
+        *modules_of(modnorm.services.aggregator),
+        "modnorm.services.common.telemetry",
         "psycopg",
         "redis",
     ),
-    "sandbox": modules_of(services.sandbox),
+    "sandbox": modules_of(modnorm.services.sandbox),
 }
 """Imports of images that install only a part of the requirements."""
 

@@ -8,13 +8,13 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from scripts.release_check import project_version
-from services.common.settings import (
+from modnorm.services.common.settings import (
     AggregatorSettings,
     SandboxSettings,
     SupervisorSettings,
     TrainerSettings,
 )
+from scripts.release_check import project_version
 from tests.deploy.kubernetes_manifests import (
     BASE,
     BELOW,

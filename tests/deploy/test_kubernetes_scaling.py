@@ -6,10 +6,10 @@ from contextlib import closing
 import psycopg
 import pytest
 
-from services.aggregator.storage.database import Database
-from services.aggregator.storage.states import JobState, Split
-from services.aggregator.storage.tables import Job
-from services.common.queue import QUEUE
+from modnorm.services.aggregator.storage.database import Database
+from modnorm.services.aggregator.storage.states import JobState, Split
+from modnorm.services.aggregator.storage.tables import Job
+from modnorm.services.common.queue import QUEUE
 from tests.deploy.kubernetes_manifests import (
     ROOT,
     SCALED,

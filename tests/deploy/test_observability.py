@@ -16,15 +16,15 @@ import pytest
 import yaml
 from prometheus_client import CollectorRegistry
 
+from modnorm.services.aggregator.metrics import AggregatorMetrics, LabCollector
+from modnorm.services.aggregator.storage.database import Database
+from modnorm.services.aggregator.storage.lab_counts import LabCountStore
+from modnorm.services.common.metrics import CallMetrics
+from modnorm.services.evaluator.metrics import EvaluatorMetrics
+from modnorm.services.sandbox.metrics import SandboxMetrics
+from modnorm.services.trainer.metrics import TrainerMetrics
 from modnorm.serving.metrics import ServerMetrics
 from modnorm.v1 import evaluation_pb2, experiment_pb2
-from services.aggregator.metrics import AggregatorMetrics, LabCollector
-from services.aggregator.storage.database import Database
-from services.aggregator.storage.lab_counts import LabCountStore
-from services.common.metrics import CallMetrics
-from services.evaluator.metrics import EvaluatorMetrics
-from services.sandbox.metrics import SandboxMetrics
-from services.trainer.metrics import TrainerMetrics
 from verification.labs.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -279,7 +279,7 @@ def started(name, folder, start_module, stack):
         "MODNORM_BROKER_URL": "memory://",
         "MODNORM_STOP_GRACE": "0",
     }
-    process = start_module(f"services.{name}.server", environment=environment).process
+    process = start_module(f"modnorm.services.{name}.server", environment=environment).process
     stack.callback(process.wait)
     stack.callback(process.send_signal, signal.SIGTERM)
     return address

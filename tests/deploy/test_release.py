@@ -1,6 +1,11 @@
 """The release: one version everywhere, a small demo that is valid, and an SBOM that is checked."""
 
 import json
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
 
 import pytest
 import yaml
@@ -58,6 +63,51 @@ def test_an_sbom_of_another_version_is_refused():
 def test_a_failed_command_ends_the_check(tmp_path):
     with pytest.raises(SystemExit, match="false failed with exit code 1"):
         release_check.run(["false"], cwd=tmp_path)
+
+
+def test_a_wheel_has_one_package_and_works_beside_another_named_services(tmp_path):
+    source, installed, foreign = (tmp_path / name for name in ("source", "installed", "foreign"))
+    for folder in ("modnorm", "services"):
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / folder, source / folder, symlinks=True, ignore=ignored)
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    build = [*pip, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", tmp_path, source]
+    subprocess.run(build, check=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+    version = project_version()
+    tops = {name.partition("/")[0] for name in names}
+    assert tops == {"modnorm", f"modnorm-{version}.dist-info"}
+    modules = {path.relative_to(ROOT).as_posix() for path in (ROOT / "services").rglob("*.py")}
+    assert {f"modnorm/{name}" for name in modules} <= names
+
+    install = [*pip, "install", "--no-deps", "--no-compile", "--target", installed, wheel]
+    subprocess.run(install, check=True)
+    (foreign / "services").mkdir(parents=True)
+    (foreign / "services/__init__.py").write_text("raise ImportError('not of modnorm')\n")
+    load = (
+        "import inspect\n"
+        "from importlib.metadata import entry_points\n"
+        "for group in ('modnorm.embedded', 'modnorm.unfinished'):\n"
+        "    (entry,) = entry_points(group=group)\n"
+        "    print(inspect.getmodule(entry.load()).__file__)\n"
+    )
+    path = os.pathsep.join(map(str, (foreign, installed)))
+    loaded = subprocess.run(
+        [sys.executable, "-c", load],
+        env=os.environ | {"PYTHONPATH": path},
+        cwd=tmp_path,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    files = [
+        installed / "modnorm/services" / name for name in ("embedded.py", "embedded_state.py")
+    ]
+    assert loaded.stdout.split() == list(map(str, files))
 
 
 def test_the_tools_are_pinned():

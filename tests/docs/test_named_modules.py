@@ -9,7 +9,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("services/*/README.md")])
 FOLDERS = "modnorm|services|verification|benchmarks|tests|examples|scripts|deploy|proto"
 PATH = re.compile(rf"`((?:{FOLDERS})/[\w./-]+)`")
-DOTTED = re.compile(r"`((?:modnorm|services|verification|benchmarks)(?:\.[a-z_0-9]+)+)`")
+DOTTED = re.compile(r"`((?:modnorm|verification|benchmarks)(?:\.[a-z_0-9]+)+)`")
 NOT_MODULES = {
     "modnorm.embedded",
     "modnorm.unfinished",

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from services.common.healthcheck import check
+from modnorm.services.common.healthcheck import check
 from verification.labs.fork_server import Launch
 from verification.labs.forked import ForkServer, Process
 from verification.labs.servers import free_port
@@ -70,7 +70,7 @@ class Lab:
         log, ended = (self.folder / f"{service}{name}.{kind}" for kind in ("log", "ended"))
         ended.unlink(missing_ok=True)
         process = self.forks.launch(
-            Launch(f"services.{service}.server", environment, str(log), ended=str(ended))
+            Launch(f"modnorm.services.{service}.server", environment, str(log), ended=str(ended))
         )
         try:
             yield process

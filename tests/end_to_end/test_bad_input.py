@@ -12,12 +12,12 @@ from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.cli import main
 from modnorm.client.client import Client
 from modnorm.errors import ConflictError, InvalidInputError
+from modnorm.services.embedded import start
 from modnorm.spec import MAX_POPULATION, load_spec
 from modnorm.v1 import experiment_pb2 as experiments
 from modnorm.v1.experiment_pb2_grpc import ExperimentServiceStub
 from modnorm.wire.channel import open_channel
 from modnorm.wire.status import from_rpc_error
-from services.embedded import start
 from verification.labs.waiting import HANG_SECONDS
 
 METHOD = "/modnorm.v1.ExperimentService/CreateExperiment"

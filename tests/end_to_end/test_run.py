@@ -7,8 +7,8 @@ import subprocess
 import pytest
 
 from modnorm.radius.artifact import RadiusArtifact
-from services.aggregator.experiments.experiment_store import ExperimentStore
-from services.aggregator.storage.database import Database
+from modnorm.services.aggregator.experiments.experiment_store import ExperimentStore
+from modnorm.services.aggregator.storage.database import Database
 from verification.labs.waiting import HANG_SECONDS, wait_until
 
 MODNORM = """

@@ -16,10 +16,10 @@ from modnorm.cli.experiment import run_experiment
 from modnorm.client.calls import list_candidates, list_votes
 from modnorm.client.client import Client
 from modnorm.engines import Completion, Finish, load_engine
+from modnorm.services.embedded import start
 from modnorm.spec import parse_spec
 from modnorm.tasks import get_task, task_names
 from modnorm.v1 import experiment_pb2 as experiments
-from services.embedded import start
 
 STORY = ["He ran.", "He fell.", "He stood.", "He won.", "He slept."]
 

@@ -8,11 +8,11 @@ import grpc
 import pytest
 from google.rpc import status_pb2
 
+from modnorm.services.aggregator.api import report_reader
+from modnorm.services.aggregator.api.work_stream import MAX_CALLS
+from modnorm.services.common.channels import MESSAGE_BYTES
 from modnorm.v1 import evaluation_pb2
 from modnorm.wire.channel import Credentials
-from services.aggregator.api import report_reader
-from services.aggregator.api.work_stream import MAX_CALLS
-from services.common.channels import MESSAGE_BYTES
 from verification.fuzz.stored import await_jobs
 from verification.labs.secured_worker import (
     claimed,

@@ -14,12 +14,12 @@ import redis
 
 from modnorm.client.client import Client
 from modnorm.errors import InvalidInputError
+from modnorm.services.common.queue import QUEUE, TASK, make_celery, publish
+from modnorm.services.common.settings import EvaluatorSettings
+from modnorm.services.common.worker.queue_messages import job_of
+from modnorm.services.evaluator.celery_worker import Worker
 from modnorm.wire.channel import open_channel
 from modnorm.wire.tokens import Role
-from services.common.queue import QUEUE, TASK, make_celery, publish
-from services.common.settings import EvaluatorSettings
-from services.common.worker.queue_messages import job_of
-from services.evaluator.celery_worker import Worker
 from verification.fuzz.stored import await_jobs, contents, small_spec
 from verification.labs.secured_lab import secured_lab
 from verification.labs.secured_worker import leased, report_of, reported

@@ -11,6 +11,9 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from modnorm.client.calls import get_artifact, list_answers, list_candidates, list_votes
 from modnorm.errors import ForbiddenError, NotFoundError, UnauthenticatedError
+from modnorm.services.common import call_interceptor
+from modnorm.services.common.access.call_permissions import ALLOWED, OPEN
+from modnorm.services.common.healthcheck import check
 from modnorm.v1 import (
     calibration_pb2,
     evaluation_pb2,
@@ -23,9 +26,6 @@ from modnorm.v1 import (
 )
 from modnorm.wire.channel import Credentials
 from modnorm.wire.tokens import Role
-from services.common import call_interceptor
-from services.common.access.call_permissions import ALLOWED, OPEN
-from services.common.healthcheck import check
 from verification.fuzz.fuzzer import Rpc, every_rpc
 from verification.labs.secured_worker import claimed
 from verification.labs.waiting import HANG_SECONDS

@@ -4,9 +4,9 @@ import asyncio
 import threading
 from contextlib import asynccontextmanager, contextmanager
 
-from services.common.channels import open_service_channel
-from services.common.server import GrpcService, start_server
-from services.common.settings import ServiceSettings
+from modnorm.services.common.channels import open_service_channel
+from modnorm.services.common.server import GrpcService, start_server
+from modnorm.services.common.settings import ServiceSettings
 
 
 @asynccontextmanager

@@ -20,15 +20,15 @@ from modnorm.errors import (
     PreconditionError,
     UnavailableError,
 )
+from modnorm.services.aggregator.storage import dialects
+from modnorm.services.calibrator import calibration_work
+from modnorm.services.common.healthcheck import check
+from modnorm.services.embedded import start
+from modnorm.services.evaluator.celery_worker import Worker
 from modnorm.spec import parse_spec
 from modnorm.tasks import catalogue
 from modnorm.tasks.catalogue import Dataset, Part, Split
 from modnorm.tasks.countdown import Countdown
-from services.aggregator.storage import dialects
-from services.calibrator import calibration_work
-from services.common.healthcheck import check
-from services.embedded import start
-from services.evaluator.celery_worker import Worker
 from verification.labs.bundled_tasks import bundled_task
 from verification.labs.waiting import HANG_SECONDS, wait_until
 
@@ -80,7 +80,7 @@ def small_spec():
 
 
 def test_a_missing_engine_is_refused_at_once(tmp_path, small_spec, monkeypatch):
-    monkeypatch.setattr("services.embedded.engine_names", lambda: ("auto", "transformers"))
+    monkeypatch.setattr("modnorm.services.embedded.engine_names", lambda: ("auto", "transformers"))
     settings = ClientSettings(cache_dir=tmp_path / "cache")
     content = {**small_spec.model_dump(mode="json"), "engine": "vllm"}
     with (
@@ -95,7 +95,7 @@ def test_an_internal_error_names_the_log_of_the_run(tmp_path, small_spec, monkey
     def defect(*_):
         raise ZeroDivisionError("a defect")
 
-    monkeypatch.setattr("services.aggregator.experiments.admission.check_sandbox", defect)
+    monkeypatch.setattr("modnorm.services.aggregator.experiments.admission.check_sandbox", defect)
     settings = ClientSettings(cache_dir=tmp_path / "cache")
     with (
         embedded_client(tmp_path, settings, evaluate=False) as client,
@@ -254,7 +254,7 @@ def test_vllm_starts_before_its_first_job(tmp_path, small_spec, monkeypatch):
         loaded.set()
         return load_engine(*arguments)
 
-    monkeypatch.setattr("services.embedded.is_vllm", lambda name: True)
+    monkeypatch.setattr("modnorm.services.embedded.is_vllm", lambda name: True)
     monkeypatch.setattr(calibration_work, "calibrate", calibrate_later)
     content = small_spec.model_dump(mode="json")
     content["method"] = {"name": "modular_norm", "radius": 0.1}
@@ -275,7 +275,7 @@ def test_an_invalid_database_is_an_error_at_the_start(tmp_path):
 
 
 def test_a_cache_that_cannot_be_written_fails_the_experiment(tmp_path, small_spec, monkeypatch):
-    monkeypatch.setattr("services.embedded._OUTAGE_SECONDS", 0.1)
+    monkeypatch.setattr("modnorm.services.embedded._OUTAGE_SECONDS", 0.1)
     cache = tmp_path / "cache"
     (cache / "profiles").mkdir(parents=True)
     (cache / "profiles" / "locks").write_text("no directory: nothing can be written below it")
@@ -336,7 +336,7 @@ def test_a_database_that_cannot_be_written_any_more_ends_the_lab(
 
 
 def test_a_lab_without_a_trainer_refuses_distillations(tmp_path, monkeypatch):
-    monkeypatch.setattr("services.embedded.is_available", lambda: False)
+    monkeypatch.setattr("modnorm.services.embedded.is_available", lambda: False)
     rows = tmp_path / "rows.jsonl"
     rows.write_text(json.dumps({"numbers": [1, 2, 30], "target": 33}) + "\n")
     spec = parse_spec(

@@ -8,10 +8,10 @@ import pytest
 from modnorm.cli.experiment import run_experiment
 from modnorm.client.calls import list_answers, list_candidates, list_votes
 from modnorm.client.client import Client
+from modnorm.services.embedded import start
 from modnorm.spec import parse_spec
 from modnorm.v1 import evaluation_pb2 as evaluation
 from modnorm.v1 import experiment_pb2 as experiments
-from services.embedded import start
 from verification.labs.bundled_tasks import bundled_task
 
 

@@ -8,8 +8,8 @@ from modnorm.client.experiments import ExperimentState
 from modnorm.client.rundir import RunDirectory, hold, state_directory
 from modnorm.client.settings import ClientSettings
 from modnorm.client.unfinished_runs import read_unfinished
+from modnorm.services.embedded_state import DATABASE
 from modnorm.spec import parse_spec
-from services.embedded_state import DATABASE
 from verification.labs.bundled_tasks import bundled_task
 
 

@@ -16,9 +16,9 @@ from modnorm.client.client import Client
 from modnorm.engines import load_engine
 from modnorm.engines.failures import engine_failures
 from modnorm.errors import CandidateError, DoesNotFitError
+from modnorm.services.embedded import start
 from modnorm.spec import parse_spec
 from modnorm.v1 import experiment_pb2
-from services.embedded import start
 
 SUCCEEDED = experiment_pb2.EXPERIMENT_STATE_SUCCEEDED
 FAILED = experiment_pb2.EXPERIMENT_STATE_FAILED

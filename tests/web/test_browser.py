@@ -9,16 +9,16 @@ from selenium.webdriver.common.keys import Keys
 
 from modnorm import Client
 from modnorm.analysis.parquet_files import read_answers, write_answers
+from modnorm.services.aggregator.experiments.experiment_store import ExperimentStore
+from modnorm.services.aggregator.experiments.result_store import ResultStore
+from modnorm.services.aggregator.storage.database import Database
+from modnorm.services.aggregator.web.lab_catalog import LabCatalog
+from modnorm.services.aggregator.web.page_server import PageServer
+from modnorm.services.aggregator.web.stored_run import PageStores
+from modnorm.services.common.settings import AggregatorSettings
+from modnorm.services.embedded import start
 from modnorm.spec import parse_spec
 from modnorm.wire.tokens import Role, TokenTable, make_token, write_tokens
-from services.aggregator.experiments.experiment_store import ExperimentStore
-from services.aggregator.experiments.result_store import ResultStore
-from services.aggregator.storage.database import Database
-from services.aggregator.web.lab_catalog import LabCatalog
-from services.aggregator.web.page_server import PageServer
-from services.aggregator.web.stored_run import PageStores
-from services.common.settings import AggregatorSettings
-from services.embedded import start
 from tests.web.conftest import SPEC
 from verification.labs.browser import (
     NARROW,

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from services.common.healthcheck import check
-from services.common.settings import inherited_environment
+from modnorm.services.common.healthcheck import check
+from modnorm.services.common.settings import inherited_environment
 from verification.chaos.host import Namespace, namespace, small_disk
 from verification.chaos.proxy import Proxy
 from verification.chaos.restarted_services import RestartPolicy, Service
@@ -26,8 +26,8 @@ REAP_SECONDS = 0.5
 DISK_MEBIBYTES = 128
 TRAINER = "trainer"
 _MODULES = {
-    "supervised": "services.evaluator.supervisor",
-    TRAINER: "services.trainer.server",
+    "supervised": "modnorm.services.evaluator.supervisor",
+    TRAINER: "modnorm.services.trainer.server",
 }
 """The modules of processes whose name is not that of their service."""
 SMALL_WAL = {"min_wal_size": "2MB", "max_wal_size": "8MB"}
@@ -213,7 +213,7 @@ class _Plan:
             "MODNORM_BIND_ADDRESS": self.addresses[name],
             "MODNORM_CACHE_DIR": str(self._folder / "state" / "cache"),
         }
-        module = _MODULES.get(name, f"services.{name}.server")
+        module = _MODULES.get(name, f"modnorm.services.{name}.server")
         return Service(name, module, {**inherited(), **_PACE, **own, **changes})
 
     def _aggregator(self) -> Service:
@@ -244,7 +244,7 @@ class _Plan:
             # Workers share no students with the aggregator.
             "MODNORM_CACHE_DIR": str(self._folder / name),
         }
-        module = _MODULES.get(name, "services.evaluator.server")
+        module = _MODULES.get(name, "modnorm.services.evaluator.server")
         space = self._far.path if self._far is not None and outside else ""
         environment = {**inherited(), **_PACE, **own}
         return Service(name, module, environment, namespace=space)

@@ -14,14 +14,14 @@ import redis
 
 from modnorm.errors import ModnormError, StaleLeaseError, UnavailableError
 from modnorm.geometry.scale_map import ScaleMap
+from modnorm.services.aggregator.storage.codec import unpack_coefficients
+from modnorm.services.common.channels import CHANNEL_OPTIONS
+from modnorm.services.common.queue import QUEUE, make_celery, publish
 from modnorm.v1 import evaluation_pb2 as messages
 from modnorm.v1.common_pb2 import Descriptor
 from modnorm.v1.evaluation_pb2_grpc import JobServiceStub
 from modnorm.wire.channel import Credentials, open_channel
 from modnorm.wire.status import from_rpc_error
-from services.aggregator.storage.codec import unpack_coefficients
-from services.common.channels import CHANNEL_OPTIONS
-from services.common.queue import QUEUE, make_celery, publish
 from verification.chaos.chaos_lab import LEASE_SECONDS, Lab
 from verification.chaos.observer import Observer
 from verification.labs.secured_worker import claimed

@@ -19,10 +19,10 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
     ProtoReflectionDescriptorDatabase,
 )
 
+from modnorm.services.common.access.call_permissions import ALLOWED, OPEN
+from modnorm.services.common.healthcheck import check
 from modnorm.wire.channel import Credentials, open_channel
 from modnorm.wire.tokens import Role, make_token
-from services.common.access.call_permissions import ALLOWED, OPEN
-from services.common.healthcheck import check
 from verification.fuzz.invalid_requests import MessageMaker
 from verification.fuzz.stored import contents, store, unasked
 from verification.labs.secured_lab import SecuredLab

@@ -8,7 +8,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor, MethodDescri
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
-from services.common.channels import MESSAGE_BYTES
+from modnorm.services.common.channels import MESSAGE_BYTES
 
 OVERSIZED = 0.002
 """Share of requests above the size limit."""

@@ -13,6 +13,8 @@ from sqlalchemy import Select, Table, create_engine
 from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.client.calls import get_experiment
 from modnorm.client.client import Client
+from modnorm.services.aggregator.storage import tables
+from modnorm.services.common.student_transfer import send_student
 from modnorm.spec import ExperimentSpec, parse_spec
 from modnorm.v1 import (
     evaluation_pb2,
@@ -25,8 +27,6 @@ from modnorm.v1.models_pb2_grpc import ModelServiceStub
 from modnorm.wire.channel import open_channel
 from modnorm.wire.conversions import spec_to_proto
 from modnorm.wire.tokens import Role
-from services.aggregator.storage import tables
-from services.common.student_transfer import send_student
 from verification.fuzz.finished import (
     answer_until_finished,
     answer_until_training,

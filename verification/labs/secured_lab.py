@@ -14,21 +14,21 @@ from pathlib import Path
 from pydantic import SecretStr
 from typing_extensions import override
 
-from modnorm.wire.channel import Credentials
-from modnorm.wire.tokens import DEFAULT_TENANT, Role, add_token, make_token
-from services.aggregator.server import Aggregator
-from services.calibrator.server import build as build_calibrator
-from services.common.logging import logging_to
-from services.common.service_thread import ANY_PORT, ServiceThread, start_service
-from services.common.settings import (
+from modnorm.services.aggregator.server import Aggregator
+from modnorm.services.calibrator.server import build as build_calibrator
+from modnorm.services.common.logging import logging_to
+from modnorm.services.common.service_thread import ANY_PORT, ServiceThread, start_service
+from modnorm.services.common.settings import (
     AggregatorSettings,
     CalibratorSettings,
     SamplerSettings,
     SandboxSettings,
     ServiceSettings,
 )
-from services.sampler.server import build as build_sampler
-from services.sandbox.server import SandboxServer
+from modnorm.services.sampler.server import build as build_sampler
+from modnorm.services.sandbox.server import SandboxServer
+from modnorm.wire.channel import Credentials
+from modnorm.wire.tokens import DEFAULT_TENANT, Role, add_token, make_token
 
 _HARMLESS = "PollerCompletionQueue._handle_events"
 """gRPC's warning about two event loops in one process, which real labs do not have."""

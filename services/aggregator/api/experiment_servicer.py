@@ -8,10 +8,8 @@ from typing_extensions import override
 
 from modnorm.analysis.answers import BASE_INDEX
 from modnorm.errors import InvalidInputError, NotFoundError
-from modnorm.v1 import evaluation_pb2, experiment_pb2, experiment_pb2_grpc
-from modnorm.wire.conversions import answer_to_proto, spec_from_proto
-from services.aggregator.api.paging import decode_token, encode_token, page_size
-from services.aggregator.api.to_proto import (
+from modnorm.services.aggregator.api.paging import decode_token, encode_token, page_size
+from modnorm.services.aggregator.api.to_proto import (
     candidate_message,
     event_message,
     experiment_message,
@@ -19,17 +17,19 @@ from services.aggregator.api.to_proto import (
     fill_model,
     vote_message,
 )
-from services.aggregator.experiments.admission import Admission, Admissions
-from services.aggregator.experiments.change_notifier import Notifier
-from services.aggregator.experiments.experiment_setup import Conductor
-from services.aggregator.experiments.experiment_store import ExperimentStore
-from services.aggregator.experiments.lifecycle import Change
-from services.aggregator.experiments.records import ExperimentRecord
-from services.aggregator.experiments.result_store import EventStore, ResultStore
-from services.aggregator.storage.states import TERMINAL, ArtifactKind, Split
-from services.aggregator.storage.tables import Experiment
-from services.common.access import current_caller
-from services.common.shielded_tasks import ShieldedTasks
+from modnorm.services.aggregator.experiments.admission import Admission, Admissions
+from modnorm.services.aggregator.experiments.change_notifier import Notifier
+from modnorm.services.aggregator.experiments.experiment_setup import Conductor
+from modnorm.services.aggregator.experiments.experiment_store import ExperimentStore
+from modnorm.services.aggregator.experiments.lifecycle import Change
+from modnorm.services.aggregator.experiments.records import ExperimentRecord
+from modnorm.services.aggregator.experiments.result_store import EventStore, ResultStore
+from modnorm.services.aggregator.storage.states import TERMINAL, ArtifactKind, Split
+from modnorm.services.aggregator.storage.tables import Experiment
+from modnorm.services.common.access import current_caller
+from modnorm.services.common.shielded_tasks import ShieldedTasks
+from modnorm.v1 import evaluation_pb2, experiment_pb2, experiment_pb2_grpc
+from modnorm.wire.conversions import answer_to_proto, spec_from_proto
 
 SERVICE = "modnorm.v1.ExperimentService"
 MAX_REQUEST_ID = 128

@@ -11,6 +11,28 @@ from typing import TypeVar
 from typing_extensions import override
 
 from modnorm.errors import InvalidInputError
+from modnorm.services.aggregator.api.report_reader import (
+    MAX_ANSWERS,
+    ReportReader,
+    check_environment,
+    check_length,
+    check_name,
+)
+from modnorm.services.aggregator.api.to_proto import fill_job, fill_threshold, fill_training
+from modnorm.services.aggregator.api.work_stream import SERVICE, CallingWorker, WorkStreams
+from modnorm.services.aggregator.experiments.lifecycle import Change, with_remedy
+from modnorm.services.aggregator.experiments.result_store import ResultStore
+from modnorm.services.aggregator.jobs.batching import Batcher
+from modnorm.services.aggregator.jobs.job_store import JobStore
+from modnorm.services.aggregator.jobs.report_checks import Report
+from modnorm.services.aggregator.jobs.trainings import TrainingStore
+from modnorm.services.aggregator.jobs.worker_requests import Claim, ClaimRequest, Heartbeat
+from modnorm.services.aggregator.lab_status import Workers
+from modnorm.services.aggregator.metrics import AggregatorMetrics
+from modnorm.services.aggregator.storage.states import TERMINAL, ArtifactKind, FailureKind
+from modnorm.services.common.logging import naming
+from modnorm.services.common.metrics import CallMetrics
+from modnorm.services.common.shielded_tasks import ShieldedTasks
 from modnorm.v1 import evaluation_pb2, evaluation_pb2_grpc
 from modnorm.v1.evaluation_pb2 import (
     Call,
@@ -24,28 +46,6 @@ from modnorm.v1.evaluation_pb2 import (
     WorkRequest,
     WorkResponse,
 )
-from services.aggregator.api.report_reader import (
-    MAX_ANSWERS,
-    ReportReader,
-    check_environment,
-    check_length,
-    check_name,
-)
-from services.aggregator.api.to_proto import fill_job, fill_threshold, fill_training
-from services.aggregator.api.work_stream import SERVICE, CallingWorker, WorkStreams
-from services.aggregator.experiments.lifecycle import Change, with_remedy
-from services.aggregator.experiments.result_store import ResultStore
-from services.aggregator.jobs.batching import Batcher
-from services.aggregator.jobs.job_store import JobStore
-from services.aggregator.jobs.report_checks import Report
-from services.aggregator.jobs.trainings import TrainingStore
-from services.aggregator.jobs.worker_requests import Claim, ClaimRequest, Heartbeat
-from services.aggregator.lab_status import Workers
-from services.aggregator.metrics import AggregatorMetrics
-from services.aggregator.storage.states import TERMINAL, ArtifactKind, FailureKind
-from services.common.logging import naming
-from services.common.metrics import CallMetrics
-from services.common.shielded_tasks import ShieldedTasks
 
 __all__ = ["SERVICE", "JobServicer"]
 

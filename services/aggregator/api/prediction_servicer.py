@@ -8,17 +8,17 @@ from typing import NoReturn
 from typing_extensions import override
 
 from modnorm.errors import InvalidInputError, PreconditionError, TooLargeError, UnavailableError
+from modnorm.services.aggregator.experiments.change_notifier import Notifier
+from modnorm.services.aggregator.experiments.experiment_store import ExperimentStore
+from modnorm.services.aggregator.experiments.lifecycle import Change
+from modnorm.services.aggregator.experiments.prediction_reader import Reading
+from modnorm.services.aggregator.experiments.predictions import AskedQuestions, PredictionStore
+from modnorm.services.aggregator.storage.states import ExperimentState
+from modnorm.services.common.access import current_caller
+from modnorm.services.common.shielded_tasks import ShieldedTasks
 from modnorm.tasks.row_files import decode_row
 from modnorm.v1 import prediction_pb2, prediction_pb2_grpc
 from modnorm.wire.prediction_conversions import prediction_to_proto
-from services.aggregator.experiments.change_notifier import Notifier
-from services.aggregator.experiments.experiment_store import ExperimentStore
-from services.aggregator.experiments.lifecycle import Change
-from services.aggregator.experiments.prediction_reader import Reading
-from services.aggregator.experiments.predictions import AskedQuestions, PredictionStore
-from services.aggregator.storage.states import ExperimentState
-from services.common.access import current_caller
-from services.common.shielded_tasks import ShieldedTasks
 
 SERVICE = "modnorm.v1.PredictionService"
 MAX_QUESTIONS = 1000

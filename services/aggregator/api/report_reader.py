@@ -4,9 +4,9 @@ from collections.abc import Mapping
 
 from modnorm.errors import InvalidInputError, TooLargeError
 from modnorm.search.answer import Answer
+from modnorm.services.aggregator.jobs.report_checks import Report
 from modnorm.v1 import evaluation_pb2
 from modnorm.wire.conversions import answer_from_proto, descriptor_from_proto
-from services.aggregator.jobs.report_checks import Report
 
 MAX_ANSWERS = 1_000_000
 MAX_REPORT_BYTES = 256 * 2**20

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
+from modnorm.services.aggregator.experiments.records import RoundRecord
+from modnorm.services.aggregator.storage.states import RoundPhase
 from modnorm.v1 import evaluation_pb2, experiment_pb2
-from services.aggregator.experiments.records import RoundRecord
-from services.aggregator.storage.states import RoundPhase
 
 
 def round_results(records: Sequence[RoundRecord]) -> list[experiment_pb2.RoundResult]:

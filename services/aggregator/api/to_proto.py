@@ -7,19 +7,17 @@ from functools import lru_cache
 from modnorm.analysis.answers import BASE_INDEX
 from modnorm.distillation.sampling_seeds import sample_seed
 from modnorm.search.stopping import Threshold
-from modnorm.v1 import common_pb2, evaluation_pb2, experiment_pb2
-from modnorm.wire.conversions import spec_to_proto
-from services.aggregator.api.round_messages import round_results
-from services.aggregator.experiments.records import (
+from modnorm.services.aggregator.api.round_messages import round_results
+from modnorm.services.aggregator.experiments.records import (
     CandidateJobs,
     ExperimentRecord,
     StateRecord,
 )
-from services.aggregator.jobs.worker_requests import Claim
-from services.aggregator.storage.codec import unpack_coefficients
-from services.aggregator.storage.result_tables import Ensemble, Vote
-from services.aggregator.storage.states import ExperimentState, JobState, Split
-from services.aggregator.storage.tables import (
+from modnorm.services.aggregator.jobs.worker_requests import Claim
+from modnorm.services.aggregator.storage.codec import unpack_coefficients
+from modnorm.services.aggregator.storage.result_tables import Ensemble, Vote
+from modnorm.services.aggregator.storage.states import ExperimentState, JobState, Split
+from modnorm.services.aggregator.storage.tables import (
     Candidate,
     Event,
     Experiment,
@@ -27,7 +25,9 @@ from services.aggregator.storage.tables import (
     Round,
     parsed_spec,
 )
-from services.common.status_servicer import timestamp
+from modnorm.services.common.status_servicer import timestamp
+from modnorm.v1 import common_pb2, evaluation_pb2, experiment_pb2
+from modnorm.wire.conversions import spec_to_proto
 
 _SPLITS = {
     Split.SELECTION: evaluation_pb2.SPLIT_SELECTION,

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import cast
 
 from modnorm.errors import InvalidInputError, ModnormError, UnavailableError
+from modnorm.services.common.call_interceptor import described, names_of
+from modnorm.services.common.logging import naming
+from modnorm.services.common.metrics import CallMetrics
+from modnorm.services.common.shielded_tasks import ShieldedTasks
 from modnorm.v1.evaluation_pb2 import Call, Reply, WorkRequest, WorkResponse
 from modnorm.wire.status import code_of
-from services.common.call_interceptor import described, names_of
-from services.common.logging import naming
-from services.common.metrics import CallMetrics
-from services.common.shielded_tasks import ShieldedTasks
 
 SERVICE = "modnorm.v1.JobService"
 MAX_CALLS = 128

@@ -10,6 +10,9 @@ from pathlib import Path
 from modnorm.errors import InvalidInputError, NotFoundError, PreconditionError
 from modnorm.perturbation.methods import refuse_unused_profile
 from modnorm.sandbox import Runner
+from modnorm.services.aggregator.experiments.upstream_services import Calibrator, Sampler
+from modnorm.services.aggregator.storage.stored_artifacts import StoredText
+from modnorm.services.common.slow_threads import SlowThreads
 from modnorm.spec import ExperimentSpec
 from modnorm.spec_checks import (
     Splits,
@@ -27,9 +30,6 @@ from modnorm.tasks import Row, check_sandbox
 from modnorm.tasks.overlap import count_shared_prompts
 from modnorm.tasks.row_loading import LoadedRows
 from modnorm.tasks.rows import encode_rows, prompts_digest
-from services.aggregator.experiments.upstream_services import Calibrator, Sampler
-from services.aggregator.storage.stored_artifacts import StoredText
-from services.common.slow_threads import SlowThreads
 
 _PROMPT = re.compile(r"prompts\.([0-9]+)")
 _THREADS = 8

@@ -3,7 +3,7 @@
 import asyncio
 from collections import defaultdict
 
-from services.common.bounded_dict import BoundedDict
+from modnorm.services.common.bounded_dict import BoundedDict
 
 KEPT = 10_000
 """Most experiments whose last change is stored; older changes were read long ago."""

@@ -10,20 +10,20 @@ from sqlmodel import Session, col, select
 
 from modnorm.analysis.answers import BASE_INDEX
 from modnorm.distillation.sampling_seeds import harvest_seed, round_seed
-from modnorm.spec import ExperimentSpec, ModelSpec
-from modnorm.spec.experiment import suffixed
-from services.aggregator.experiments.expert_selection import harvest_experts
-from services.aggregator.experiments.lifecycle import add_jobs, end, record
-from services.aggregator.experiments.reuse import reuse_results
-from services.aggregator.storage.lookups import lock_experiment
-from services.aggregator.storage.states import (
+from modnorm.services.aggregator.experiments.expert_selection import harvest_experts
+from modnorm.services.aggregator.experiments.lifecycle import add_jobs, end, record
+from modnorm.services.aggregator.experiments.reuse import reuse_results
+from modnorm.services.aggregator.storage.lookups import lock_experiment
+from modnorm.services.aggregator.storage.states import (
     TERMINAL,
     ExperimentState,
     Purpose,
     Split,
 )
-from services.aggregator.storage.table_statistics import insert_rows
-from services.aggregator.storage.tables import Candidate, Experiment, Round
+from modnorm.services.aggregator.storage.table_statistics import insert_rows
+from modnorm.services.aggregator.storage.tables import Candidate, Experiment, Round
+from modnorm.spec import ExperimentSpec, ModelSpec
+from modnorm.spec.experiment import suffixed
 
 _CONDITIONS = (
     "tenant",

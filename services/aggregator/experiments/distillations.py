@@ -13,14 +13,14 @@ from sqlmodel import Session, col, select
 from modnorm.checkpoint.students import student_name
 from modnorm.distillation.dataset import dataset_digest
 from modnorm.distillation.sampling_seeds import training_seed
-from services.aggregator.experiments.children import (
+from modnorm.services.aggregator.experiments.children import (
     add_evaluation,
     add_harvest,
     add_search,
     end_children,
 )
-from services.aggregator.experiments.harvests import Harvest, make_dataset
-from services.aggregator.experiments.lifecycle import (
+from modnorm.services.aggregator.experiments.harvests import Harvest, make_dataset
+from modnorm.services.aggregator.experiments.lifecycle import (
     Change,
     add_jobs,
     end,
@@ -28,19 +28,19 @@ from services.aggregator.experiments.lifecycle import (
     move,
     record,
 )
-from services.aggregator.experiments.round_waiting import reason_to_wait
-from services.aggregator.storage.database import Database
-from services.aggregator.storage.lookups import lock_experiment, pending_jobs
-from services.aggregator.storage.states import (
+from modnorm.services.aggregator.experiments.round_waiting import reason_to_wait
+from modnorm.services.aggregator.storage.database import Database
+from modnorm.services.aggregator.storage.lookups import lock_experiment, pending_jobs
+from modnorm.services.aggregator.storage.states import (
     ArtifactKind,
     ExperimentState,
     RoundPhase,
     Split,
 )
-from services.aggregator.storage.stored_artifacts import StoredText, keep_artifact
-from services.aggregator.storage.table_statistics import insert_rows
-from services.aggregator.storage.tables import Candidate, Experiment, Round
-from services.common.students import Students
+from modnorm.services.aggregator.storage.stored_artifacts import StoredText, keep_artifact
+from modnorm.services.aggregator.storage.table_statistics import insert_rows
+from modnorm.services.aggregator.storage.tables import Candidate, Experiment, Round
+from modnorm.services.common.students import Students
 
 TRAINED = "student"
 """Method of the candidates that stand for students."""

@@ -14,10 +14,10 @@ from sqlmodel import Session, col
 from modnorm.analysis.answers import BASE_INDEX
 from modnorm.search.settled_votes import SettledVotes
 from modnorm.search.stopping import Threshold, Thresholds
-from services.aggregator.experiments.expert_selection import ballots_of, selection_of
-from services.aggregator.storage.states import JobState, Split
-from services.aggregator.storage.tables import Experiment, Job, Prediction
-from services.common.bounded_dict import BoundedDict
+from modnorm.services.aggregator.experiments.expert_selection import ballots_of, selection_of
+from modnorm.services.aggregator.storage.states import JobState, Split
+from modnorm.services.aggregator.storage.tables import Experiment, Job, Prediction
+from modnorm.services.common.bounded_dict import BoundedDict
 
 KEPT = 64
 """Experiments in each cache."""

@@ -18,17 +18,22 @@ from functools import partial
 from modnorm.checkpoint.students import student_digest
 from modnorm.errors import CancelledError, EngineError, ModnormError, UnavailableError
 from modnorm.perturbation.descriptor import Descriptor, base_descriptor
+from modnorm.services.aggregator.experiments.distillations import DistillationStore
+from modnorm.services.aggregator.experiments.experiment_store import ExperimentStore
+from modnorm.services.aggregator.experiments.lifecycle import Change
+from modnorm.services.aggregator.experiments.result_store import ResultStore
+from modnorm.services.aggregator.experiments.upstream_services import Calibrator, Prompts, Sampler
+from modnorm.services.aggregator.storage.states import (
+    IN_SETUP,
+    ArtifactKind,
+    ExperimentState,
+    Purpose,
+)
+from modnorm.services.aggregator.storage.stored_artifacts import StoredText
+from modnorm.services.aggregator.storage.tables import Experiment
+from modnorm.services.common.logging import internal_error
 from modnorm.spec import ExperimentSpec, MethodSpec
 from modnorm.tasks.task_errors import render_prompts
-from services.aggregator.experiments.distillations import DistillationStore
-from services.aggregator.experiments.experiment_store import ExperimentStore
-from services.aggregator.experiments.lifecycle import Change
-from services.aggregator.experiments.result_store import ResultStore
-from services.aggregator.experiments.upstream_services import Calibrator, Prompts, Sampler
-from services.aggregator.storage.states import IN_SETUP, ArtifactKind, ExperimentState, Purpose
-from services.aggregator.storage.stored_artifacts import StoredText
-from services.aggregator.storage.tables import Experiment
-from services.common.logging import internal_error
 
 FIRST_PAUSE = 0.5
 """Seconds before the first retry of a failed step."""

@@ -11,11 +11,9 @@ from modnorm.analysis.answers import BASE_INDEX
 from modnorm.errors import ConflictError
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
-from modnorm.spec import ExperimentSpec
-from modnorm.wire.tokens import DEFAULT_TENANT
-from services.aggregator.experiments.admission import Admission
-from services.aggregator.experiments.children import end_children
-from services.aggregator.experiments.lifecycle import (
+from modnorm.services.aggregator.experiments.admission import Admission
+from modnorm.services.aggregator.experiments.children import end_children
+from modnorm.services.aggregator.experiments.lifecycle import (
     Change,
     PhaseProgress,
     add_candidates,
@@ -24,20 +22,20 @@ from services.aggregator.experiments.lifecycle import (
     move,
     record,
 )
-from services.aggregator.experiments.phases import start_selecting
-from services.aggregator.experiments.records import ExperimentRecord
-from services.aggregator.experiments.round_records import round_records
-from services.aggregator.experiments.run_states import RunStates
-from services.aggregator.storage.database import Database
-from services.aggregator.storage.lookups import (
+from modnorm.services.aggregator.experiments.phases import start_selecting
+from modnorm.services.aggregator.experiments.records import ExperimentRecord
+from modnorm.services.aggregator.experiments.round_records import round_records
+from modnorm.services.aggregator.experiments.run_states import RunStates
+from modnorm.services.aggregator.storage.database import Database
+from modnorm.services.aggregator.storage.lookups import (
     find_experiment,
     is_submitted,
     lock_experiment,
     pending_jobs,
     unknown_experiment,
 )
-from services.aggregator.storage.result_tables import Ensemble
-from services.aggregator.storage.states import (
+from modnorm.services.aggregator.storage.result_tables import Ensemble
+from modnorm.services.aggregator.storage.states import (
     DRIVEN,
     TERMINAL,
     ArtifactKind,
@@ -45,8 +43,10 @@ from services.aggregator.storage.states import (
     JobState,
     Split,
 )
-from services.aggregator.storage.stored_artifacts import StoredText, keep_artifact
-from services.aggregator.storage.tables import Event, Experiment, Job
+from modnorm.services.aggregator.storage.stored_artifacts import StoredText, keep_artifact
+from modnorm.services.aggregator.storage.tables import Event, Experiment, Job
+from modnorm.spec import ExperimentSpec
+from modnorm.wire.tokens import DEFAULT_TENANT
 
 _EXPERIMENT_NAMESPACE = uuid.UUID("2c0c1f5e-2f0e-5a8b-8f57-6f1b5f3d9a10")
 

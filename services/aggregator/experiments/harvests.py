@@ -9,15 +9,15 @@ from modnorm.analysis.answers import BASE_INDEX
 from modnorm.distillation.dataset import encode_examples, merged_lines
 from modnorm.distillation.examples import HarvestedAnswer, choose_examples, rows_of
 from modnorm.search.voting import count_votes
-from modnorm.v1 import experiment_pb2
-from services.aggregator.experiments.expert_selection import (
+from modnorm.services.aggregator.experiments.expert_selection import (
     ballots_of,
     harvest_experts,
     sheets_of,
 )
-from services.aggregator.storage.states import ArtifactKind, Split
-from services.aggregator.storage.stored_artifacts import load_rows, load_text
-from services.aggregator.storage.tables import Experiment, Job, Round
+from modnorm.services.aggregator.storage.states import ArtifactKind, Split
+from modnorm.services.aggregator.storage.stored_artifacts import load_rows, load_text
+from modnorm.services.aggregator.storage.tables import Experiment, Job, Round
+from modnorm.v1 import experiment_pb2
 
 
 @dataclass(frozen=True, slots=True)

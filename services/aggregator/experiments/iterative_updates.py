@@ -22,17 +22,17 @@ from modnorm.errors import PreconditionError
 from modnorm.perturbation.descriptor import BASE, Descriptor
 from modnorm.perturbation.lineage import Lineage, Rounding, Step, next_digest
 from modnorm.search.ranking import mean_reward
-from modnorm.spec import ExperimentSpec, IterativeSpec
-from services.aggregator.experiments.lifecycle import Batch, add_candidates
-from services.aggregator.storage.codec import unpack_answers, unpack_coefficients
-from services.aggregator.storage.result_tables import AnswerSheet
-from services.aggregator.storage.states import (
+from modnorm.services.aggregator.experiments.lifecycle import Batch, add_candidates
+from modnorm.services.aggregator.storage.codec import unpack_answers, unpack_coefficients
+from modnorm.services.aggregator.storage.result_tables import AnswerSheet
+from modnorm.services.aggregator.storage.states import (
     ExperimentState,
     JobState,
     Split,
     state_index,
 )
-from services.aggregator.storage.tables import Candidate, Experiment, Job, Update
+from modnorm.services.aggregator.storage.tables import Candidate, Experiment, Job, Update
+from modnorm.spec import ExperimentSpec, IterativeSpec
 
 
 def first_batch(session: Session, experiment: Experiment) -> tuple[Batch, str]:

@@ -14,9 +14,8 @@ from sqlmodel import Session, col, func, select
 
 from modnorm.analysis.answers import BASE_INDEX
 from modnorm.perturbation.descriptor import Descriptor
-from modnorm.v1 import experiment_pb2
-from services.aggregator.storage.codec import pack_coefficients
-from services.aggregator.storage.states import (
+from modnorm.services.aggregator.storage.codec import pack_coefficients
+from modnorm.services.aggregator.storage.states import (
     OPEN,
     TERMINAL,
     ExperimentState,
@@ -24,8 +23,9 @@ from services.aggregator.storage.states import (
     JobState,
     Split,
 )
-from services.aggregator.storage.table_statistics import insert_rows
-from services.aggregator.storage.tables import Candidate, Event, Experiment, Job
+from modnorm.services.aggregator.storage.table_statistics import insert_rows
+from modnorm.services.aggregator.storage.tables import Candidate, Event, Experiment, Job
+from modnorm.v1 import experiment_pb2
 
 _JOB_NAMESPACE = uuid.UUID("6f0f6c8e-6f0b-5d2a-9d0c-1f3f4a3c1b52")
 

@@ -13,16 +13,19 @@ from modnorm.analysis.answers import BASE_INDEX
 from modnorm.errors import IncompatibleError, InvalidInputError, PreconditionError
 from modnorm.search.ranking import Selection, expert_union
 from modnorm.search.voting import Ballot, RowVote, count_votes
-from modnorm.tasks import task_errors
-from services.aggregator.experiments.expert_selection import ballot_of, ballots_of, selection_of
-from services.aggregator.experiments.iterative_updates import (
+from modnorm.services.aggregator.experiments.expert_selection import (
+    ballot_of,
+    ballots_of,
+    selection_of,
+)
+from modnorm.services.aggregator.experiments.iterative_updates import (
     final_candidates,
     first_batch,
     may_open_batch,
     next_batch,
     reported_updates,
 )
-from services.aggregator.experiments.lifecycle import (
+from modnorm.services.aggregator.experiments.lifecycle import (
     Batch,
     Change,
     PhaseProgress,
@@ -32,10 +35,10 @@ from services.aggregator.experiments.lifecycle import (
     move,
     record,
 )
-from services.aggregator.experiments.reuse import reuse_results
-from services.aggregator.storage.lookups import pending_jobs
-from services.aggregator.storage.result_tables import Ensemble, Vote
-from services.aggregator.storage.states import (
+from modnorm.services.aggregator.experiments.reuse import reuse_results
+from modnorm.services.aggregator.storage.lookups import pending_jobs
+from modnorm.services.aggregator.storage.result_tables import Ensemble, Vote
+from modnorm.services.aggregator.storage.states import (
     TERMINAL,
     ExperimentState,
     JobState,
@@ -43,9 +46,10 @@ from services.aggregator.storage.states import (
     Split,
     state_index,
 )
-from services.aggregator.storage.stored_artifacts import load_rows
-from services.aggregator.storage.table_statistics import insert_rows
-from services.aggregator.storage.tables import Experiment, Job
+from modnorm.services.aggregator.storage.stored_artifacts import load_rows
+from modnorm.services.aggregator.storage.table_statistics import insert_rows
+from modnorm.services.aggregator.storage.tables import Experiment, Job
+from modnorm.tasks import task_errors
 
 _ASKED = {
     Split.HELDOUT: "held-out rows",

@@ -7,11 +7,11 @@ from sqlmodel import Session, select
 
 from modnorm.prediction import ranked_votes
 from modnorm.prediction.ranked_votes import ExpertAnswer, RankedVotes
-from services.aggregator.experiments.expert_selection import answers_of
-from services.aggregator.storage.database import Database
-from services.aggregator.storage.lookups import find_experiment
-from services.aggregator.storage.states import ExperimentState, JobState, Split
-from services.aggregator.storage.tables import Job, Prediction
+from modnorm.services.aggregator.experiments.expert_selection import answers_of
+from modnorm.services.aggregator.storage.database import Database
+from modnorm.services.aggregator.storage.lookups import find_experiment
+from modnorm.services.aggregator.storage.states import ExperimentState, JobState, Split
+from modnorm.services.aggregator.storage.tables import Job, Prediction
 
 
 @dataclass(frozen=True, slots=True)

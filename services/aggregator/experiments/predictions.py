@@ -20,21 +20,25 @@ from modnorm.prediction.ensemble_definition import (
     require_equal_prompts,
     select_ensemble,
 )
+from modnorm.services.aggregator.experiments.lifecycle import Change, add_jobs, end, record
+from modnorm.services.aggregator.experiments.prediction_reader import PredictionReader
+from modnorm.services.aggregator.experiments.removal import remove_experiment
+from modnorm.services.aggregator.storage.codec import pack_text
+from modnorm.services.aggregator.storage.database import Database
+from modnorm.services.aggregator.storage.lookups import (
+    find_experiment,
+    lock_experiment,
+    pending_jobs,
+)
+from modnorm.services.aggregator.storage.result_tables import Ensemble
+from modnorm.services.aggregator.storage.states import TERMINAL, ExperimentState, JobState, Split
+from modnorm.services.aggregator.storage.stored_artifacts import load_rows
+from modnorm.services.aggregator.storage.table_statistics import insert_rows
+from modnorm.services.aggregator.storage.tables import Candidate, Experiment, Job, Prediction
 from modnorm.tasks import Row, Task
 from modnorm.tasks.questions import parse_question
 from modnorm.tasks.row_files import Raw, RawRow
 from modnorm.tasks.rows import encode_rows, rows_digest
-from services.aggregator.experiments.lifecycle import Change, add_jobs, end, record
-from services.aggregator.experiments.prediction_reader import PredictionReader
-from services.aggregator.experiments.removal import remove_experiment
-from services.aggregator.storage.codec import pack_text
-from services.aggregator.storage.database import Database
-from services.aggregator.storage.lookups import find_experiment, lock_experiment, pending_jobs
-from services.aggregator.storage.result_tables import Ensemble
-from services.aggregator.storage.states import TERMINAL, ExperimentState, JobState, Split
-from services.aggregator.storage.stored_artifacts import load_rows
-from services.aggregator.storage.table_statistics import insert_rows
-from services.aggregator.storage.tables import Candidate, Experiment, Job, Prediction
 
 KEPT_SECONDS = 24 * 3600.0
 """Seconds after its end or its last request after which a prediction is removed."""

@@ -7,12 +7,12 @@ from sqlalchemy import select as select_columns
 from sqlmodel import Session, SQLModel, col, select
 
 from modnorm.errors import NotFoundError
-from services.aggregator.storage.database import Database
-from services.aggregator.storage.dialects import insert_if_absent, lock_table
-from services.aggregator.storage.lookups import is_submitted, lock_experiment
-from services.aggregator.storage.result_tables import AnswerSheet
-from services.aggregator.storage.states import TERMINAL
-from services.aggregator.storage.tables import (
+from modnorm.services.aggregator.storage.database import Database
+from modnorm.services.aggregator.storage.dialects import insert_if_absent, lock_table
+from modnorm.services.aggregator.storage.lookups import is_submitted, lock_experiment
+from modnorm.services.aggregator.storage.result_tables import AnswerSheet
+from modnorm.services.aggregator.storage.states import TERMINAL
+from modnorm.services.aggregator.storage.tables import (
     Artifact,
     Experiment,
     Job,
@@ -20,7 +20,7 @@ from services.aggregator.storage.tables import (
     Prediction,
     Round,
 )
-from services.common.students import Students
+from modnorm.services.common.students import Students
 
 
 def ended_before(session: Session, limit: float) -> Sequence[Experiment]:

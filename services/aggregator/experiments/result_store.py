@@ -8,16 +8,16 @@ from sqlmodel import col, select
 from modnorm.errors import InvalidInputError, NotFoundError
 from modnorm.perturbation.lineage import Lineage
 from modnorm.search.answer import Answer
-from services.aggregator.experiments.expert_selection import answers_of
-from services.aggregator.experiments.iterative_updates import lineage_of, steps_to
-from services.aggregator.experiments.records import CandidateJobs
-from services.aggregator.storage.codec import unpack_answers, unpack_text
-from services.aggregator.storage.database import Database
-from services.aggregator.storage.lookups import find_experiment
-from services.aggregator.storage.result_tables import AnswerSheet, Ensemble, Vote
-from services.aggregator.storage.states import TERMINAL, ArtifactKind, Split
-from services.aggregator.storage.stored_artifacts import load_text
-from services.aggregator.storage.tables import Candidate, Event, Job, Prediction
+from modnorm.services.aggregator.experiments.expert_selection import answers_of
+from modnorm.services.aggregator.experiments.iterative_updates import lineage_of, steps_to
+from modnorm.services.aggregator.experiments.records import CandidateJobs
+from modnorm.services.aggregator.storage.codec import unpack_answers, unpack_text
+from modnorm.services.aggregator.storage.database import Database
+from modnorm.services.aggregator.storage.lookups import find_experiment
+from modnorm.services.aggregator.storage.result_tables import AnswerSheet, Ensemble, Vote
+from modnorm.services.aggregator.storage.states import TERMINAL, ArtifactKind, Split
+from modnorm.services.aggregator.storage.stored_artifacts import load_text
+from modnorm.services.aggregator.storage.tables import Candidate, Event, Job, Prediction
 
 
 class ResultStore:

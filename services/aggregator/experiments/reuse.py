@@ -18,10 +18,10 @@ from sqlalchemy import select as select_columns
 from sqlmodel import Session, col, func, select
 
 from modnorm.search.stopping import Thresholds
+from modnorm.services.aggregator.experiments.expert_selection import selection_of
+from modnorm.services.aggregator.storage.states import ExperimentState, JobState, Purpose, Split
+from modnorm.services.aggregator.storage.tables import Candidate, Experiment, Job
 from modnorm.spec import ExperimentSpec, PopulationSpec
-from services.aggregator.experiments.expert_selection import selection_of
-from services.aggregator.storage.states import ExperimentState, JobState, Purpose, Split
-from services.aggregator.storage.tables import Candidate, Experiment, Job
 
 _ENDED_EARLY = (ExperimentState.FAILED, ExperimentState.CANCELLED)
 _CONDITIONS = (

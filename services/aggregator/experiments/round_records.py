@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 
 from sqlmodel import Session, col, func, select
 
-from services.aggregator.experiments.records import RoundRecord
-from services.aggregator.storage.lookups import rounds_of
-from services.aggregator.storage.states import JobState, Split
-from services.aggregator.storage.tables import Experiment, Job, Round
+from modnorm.services.aggregator.experiments.records import RoundRecord
+from modnorm.services.aggregator.storage.lookups import rounds_of
+from modnorm.services.aggregator.storage.states import JobState, Split
+from modnorm.services.aggregator.storage.tables import Experiment, Job, Round
 
 
 def round_records(session: Session, experiment: Experiment) -> Sequence[RoundRecord]:

@@ -2,9 +2,9 @@
 
 from sqlmodel import Session, col, exists, select
 
-from services.aggregator.storage.lookups import has_recent_event, is_training, pending_jobs
-from services.aggregator.storage.states import JobState
-from services.aggregator.storage.tables import Experiment, Job
+from modnorm.services.aggregator.storage.lookups import has_recent_event, is_training, pending_jobs
+from modnorm.services.aggregator.storage.states import JobState
+from modnorm.services.aggregator.storage.tables import Experiment, Job
 
 TRAINER_SECONDS = 30.0
 """Seconds after which a training that no trainer has claimed is reported. An idle trainer claims
@@ -33,6 +33,6 @@ def reason_to_wait(
         return "all trainers are busy with other trainings"
     return (
         "no trainer has claimed the training; start one with "
-        "`docker compose --profile trainer up --wait` or `python -m services.trainer.server`, "
-        "or read the log of the one that runs"
+        "`docker compose --profile trainer up --wait` or "
+        "`python -m modnorm.services.trainer.server`, or read the log of the one that runs"
     )

@@ -10,21 +10,21 @@ from sqlmodel import Session, col, select
 from modnorm.analysis.answers import BASE_INDEX
 from modnorm.baselines.state_selection import DevelopmentResult
 from modnorm.perturbation.lineage import Step
-from services.aggregator.experiments.iterative_updates import (
+from modnorm.services.aggregator.experiments.iterative_updates import (
     development_results,
     reported_updates,
     rewards_of,
     state_digest,
 )
-from services.aggregator.experiments.records import StateRecord
-from services.aggregator.storage.states import (
+from modnorm.services.aggregator.experiments.records import StateRecord
+from modnorm.services.aggregator.storage.states import (
     ExperimentState,
     JobState,
     Split,
     state_index,
 )
-from services.aggregator.storage.tables import Experiment, Job, Update
-from services.common.bounded_dict import BoundedDict
+from modnorm.services.aggregator.storage.tables import Experiment, Job, Update
+from modnorm.services.common.bounded_dict import BoundedDict
 
 KEPT = 64
 """Runs whose past is cached, at some hundred bytes per update."""

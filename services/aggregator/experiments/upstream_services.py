@@ -15,6 +15,7 @@ from modnorm.errors import (
 )
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
+from modnorm.services.common.channels import CALL_SECONDS, MESSAGE_BYTES
 from modnorm.spec import ExperimentSpec, MethodSpec
 from modnorm.tasks import Message
 from modnorm.v1 import calibration_pb2, experiment_pb2, sampling_pb2
@@ -23,7 +24,6 @@ from modnorm.v1.sampling_pb2_grpc import SamplingServiceStub
 from modnorm.wire.channel import Credentials, Metadata
 from modnorm.wire.conversions import descriptor_from_proto, prompt_to_proto, spec_to_proto
 from modnorm.wire.status import from_neighbour
-from services.common.channels import CALL_SECONDS, MESSAGE_BYTES
 
 MODEL_SECONDS = 1_800.0
 """Deadline of calls that may download, read and hash a model first."""

@@ -10,9 +10,9 @@ from contextvars import Context, copy_context
 from celery import Celery
 
 from modnorm.errors import UnavailableError
-from services.aggregator.jobs.job_store import JobStore
-from services.aggregator.metrics import AggregatorMetrics
-from services.common.queue import QUEUE, TRAIN_QUEUE, publish_all, queued
+from modnorm.services.aggregator.jobs.job_store import JobStore
+from modnorm.services.aggregator.metrics import AggregatorMetrics
+from modnorm.services.common.queue import QUEUE, TRAIN_QUEUE, publish_all, queued
 
 BATCH = 100
 """Jobs in one batch of messages."""

@@ -12,36 +12,36 @@ from sqlalchemy import func, or_, update
 from sqlmodel import Session, col, select
 
 from modnorm.search.stopping import Threshold
-from services.aggregator.experiments.early_stop import EarlyStopCache
-from services.aggregator.experiments.lifecycle import (
+from modnorm.services.aggregator.experiments.early_stop import EarlyStopCache
+from modnorm.services.aggregator.experiments.lifecycle import (
     Change,
     close_job,
     fail,
     record,
     with_remedy,
 )
-from services.aggregator.experiments.phases import change_of, job_ended
-from services.aggregator.jobs.leases import extend_leases, extend_locked_lease, lease_jobs
-from services.aggregator.jobs.report_checks import Report, ReportChecks
-from services.aggregator.jobs.reporting import PackedReport, Reporting
-from services.aggregator.jobs.shared_transaction import run_in_one_transaction
-from services.aggregator.jobs.unfit_workers import (
+from modnorm.services.aggregator.experiments.phases import change_of, job_ended
+from modnorm.services.aggregator.jobs.leases import extend_leases, extend_locked_lease, lease_jobs
+from modnorm.services.aggregator.jobs.report_checks import Report, ReportChecks
+from modnorm.services.aggregator.jobs.reporting import PackedReport, Reporting
+from modnorm.services.aggregator.jobs.shared_transaction import run_in_one_transaction
+from modnorm.services.aggregator.jobs.unfit_workers import (
     end_wait,
     record_start,
     record_unfit,
     waits_that_ended,
 )
-from services.aggregator.jobs.worker_requests import Claim, ClaimRequest, Heartbeat, stale
-from services.aggregator.storage.database import Database
-from services.aggregator.storage.dialects import database_time
-from services.aggregator.storage.lookups import (
+from modnorm.services.aggregator.jobs.worker_requests import Claim, ClaimRequest, Heartbeat, stale
+from modnorm.services.aggregator.storage.database import Database
+from modnorm.services.aggregator.storage.dialects import database_time
+from modnorm.services.aggregator.storage.lookups import (
     is_training,
     lock_experiment,
     lock_job,
     pending_jobs,
 )
-from services.aggregator.storage.states import TERMINAL, FailureKind, JobState
-from services.aggregator.storage.tables import Experiment, Job
+from modnorm.services.aggregator.storage.states import TERMINAL, FailureKind, JobState
+from modnorm.services.aggregator.storage.tables import Experiment, Job
 
 
 class JobStore:

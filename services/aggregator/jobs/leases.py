@@ -12,12 +12,12 @@ from sqlmodel import Session, col, select
 
 from modnorm.analysis.answers import BASE_INDEX
 from modnorm.errors import ModnormError
-from services.aggregator.experiments.early_stop import EarlyStopCache
-from services.aggregator.jobs.worker_requests import Claim, ClaimRequest, Heartbeat, stale
-from services.aggregator.storage.codec import pack_rows
-from services.aggregator.storage.lookups import is_candidate_of_job, unknown_job
-from services.aggregator.storage.states import JobState, Split
-from services.aggregator.storage.tables import Candidate, Experiment, Job, Round
+from modnorm.services.aggregator.experiments.early_stop import EarlyStopCache
+from modnorm.services.aggregator.jobs.worker_requests import Claim, ClaimRequest, Heartbeat, stale
+from modnorm.services.aggregator.storage.codec import pack_rows
+from modnorm.services.aggregator.storage.lookups import is_candidate_of_job, unknown_job
+from modnorm.services.aggregator.storage.states import JobState, Split
+from modnorm.services.aggregator.storage.tables import Candidate, Experiment, Job, Round
 
 SHEETS = 8
 """Most finished jobs whose answers a claim names."""

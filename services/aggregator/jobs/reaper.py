@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable
 
 from modnorm.errors import UnavailableError
-from services.aggregator.experiments.lifecycle import Change
-from services.aggregator.jobs.job_store import JobStore
-from services.aggregator.metrics import AggregatorMetrics
-from services.common.logging import naming
+from modnorm.services.aggregator.experiments.lifecycle import Change
+from modnorm.services.aggregator.jobs.job_store import JobStore
+from modnorm.services.aggregator.metrics import AggregatorMetrics
+from modnorm.services.common.logging import naming
 
 logger = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from modnorm.analysis.environments import CANARY, like_of
-from services.common.bounded_dict import BoundedDict
+from modnorm.services.common.bounded_dict import BoundedDict
 
 MAX_KEPT = 1_000
 """Most workers whose replay is stored."""

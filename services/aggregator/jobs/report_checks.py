@@ -14,13 +14,13 @@ from modnorm.perturbation.descriptor import Descriptor
 from modnorm.search.answer import Answer
 from modnorm.search.ranking import mean_reward
 from modnorm.search.stopping import Interval, score_interval
+from modnorm.services.aggregator.experiments.early_stop import EarlyStopCache
+from modnorm.services.aggregator.storage.codec import pack_coefficients, unpack_rows
+from modnorm.services.aggregator.storage.states import ArtifactKind, Split
+from modnorm.services.aggregator.storage.stored_artifacts import load_rows, load_text
+from modnorm.services.aggregator.storage.tables import Candidate, Experiment, Job
+from modnorm.services.common.bounded_dict import BoundedDict
 from modnorm.tasks import Row, Task, stated_bounds, task_errors
-from services.aggregator.experiments.early_stop import EarlyStopCache
-from services.aggregator.storage.codec import pack_coefficients, unpack_rows
-from services.aggregator.storage.states import ArtifactKind, Split
-from services.aggregator.storage.stored_artifacts import load_rows, load_text
-from services.aggregator.storage.tables import Candidate, Experiment, Job
-from services.common.bounded_dict import BoundedDict
 
 _SCALE_MAPS = 64
 _ROWS = 4

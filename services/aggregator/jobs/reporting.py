@@ -8,21 +8,21 @@ from typing import Self
 from sqlmodel import Session, col, select
 
 from modnorm.errors import ModnormError
-from services.aggregator.experiments.lifecycle import (
+from modnorm.services.aggregator.experiments.lifecycle import (
     Change,
     PhaseProgress,
     close_job,
     next_event,
 )
-from services.aggregator.experiments.phases import change_of, job_ended
-from services.aggregator.jobs.report_checks import CheckedReport, Report, ReportChecks
-from services.aggregator.jobs.worker_requests import stale
-from services.aggregator.storage.codec import pack_answers
-from services.aggregator.storage.lookups import is_candidate_of_job, unknown_job
-from services.aggregator.storage.result_tables import AnswerSheet
-from services.aggregator.storage.states import JobState
-from services.aggregator.storage.table_statistics import insert_rows
-from services.aggregator.storage.tables import Candidate, Event, Experiment, Job
+from modnorm.services.aggregator.experiments.phases import change_of, job_ended
+from modnorm.services.aggregator.jobs.report_checks import CheckedReport, Report, ReportChecks
+from modnorm.services.aggregator.jobs.worker_requests import stale
+from modnorm.services.aggregator.storage.codec import pack_answers
+from modnorm.services.aggregator.storage.lookups import is_candidate_of_job, unknown_job
+from modnorm.services.aggregator.storage.result_tables import AnswerSheet
+from modnorm.services.aggregator.storage.states import JobState
+from modnorm.services.aggregator.storage.table_statistics import insert_rows
+from modnorm.services.aggregator.storage.tables import Candidate, Event, Experiment, Job
 
 
 @dataclass(frozen=True, slots=True)

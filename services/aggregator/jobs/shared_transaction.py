@@ -6,7 +6,7 @@ from typing import TypeVar
 from sqlmodel import Session
 
 from modnorm.errors import UnavailableError
-from services.aggregator.storage.database import Database
+from modnorm.services.aggregator.storage.database import Database
 
 RequestT = TypeVar("RequestT")
 AnswerT = TypeVar("AnswerT")

@@ -7,15 +7,15 @@ from collections.abc import Callable
 from sqlmodel import Session
 
 from modnorm.errors import InvalidInputError
+from modnorm.services.aggregator.experiments.lifecycle import Change, close_job, record
+from modnorm.services.aggregator.jobs.worker_requests import stale
+from modnorm.services.aggregator.storage.database import Database
+from modnorm.services.aggregator.storage.dialects import insert_if_absent
+from modnorm.services.aggregator.storage.lookups import lock_job
+from modnorm.services.aggregator.storage.states import JobState, Split
+from modnorm.services.aggregator.storage.tables import Experiment, Job, ObsoleteStudent, Round
+from modnorm.services.common.students import Students
 from modnorm.v1 import evaluation_pb2
-from services.aggregator.experiments.lifecycle import Change, close_job, record
-from services.aggregator.jobs.worker_requests import stale
-from services.aggregator.storage.database import Database
-from services.aggregator.storage.dialects import insert_if_absent
-from services.aggregator.storage.lookups import lock_job
-from services.aggregator.storage.states import JobState, Split
-from services.aggregator.storage.tables import Experiment, Job, ObsoleteStudent, Round
-from services.common.students import Students
 
 
 class TrainingStore:

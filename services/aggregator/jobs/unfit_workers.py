@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from sqlalchemy import Exists, SQLColumnExpression
 from sqlmodel import Session, col, exists, select
 
-from services.aggregator.experiments.lifecycle import record
-from services.aggregator.storage.lookups import has_recent_event
-from services.aggregator.storage.states import TERMINAL, JobState
-from services.aggregator.storage.tables import Experiment, Job
+from modnorm.services.aggregator.experiments.lifecycle import record
+from modnorm.services.aggregator.storage.lookups import has_recent_event
+from modnorm.services.aggregator.storage.states import TERMINAL, JobState
+from modnorm.services.aggregator.storage.tables import Experiment, Job
 
 UNFIT_SECONDS = 10.0
 """Seconds without an event after which an experiment waits. A fit evaluator claims at once."""

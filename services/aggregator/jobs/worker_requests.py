@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from modnorm.errors import StaleLeaseError
 from modnorm.search.stopping import Threshold
-from services.aggregator.storage.tables import Candidate, Experiment, Job, Round
+from modnorm.services.aggregator.storage.tables import Candidate, Experiment, Job, Round
 
 
 @dataclass(frozen=True, slots=True)

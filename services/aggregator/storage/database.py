@@ -12,18 +12,18 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection
 from sqlmodel import Session, SQLModel
 
-import services.aggregator.storage.result_tables
-import services.aggregator.storage.tables  # noqa: F401 - fills the metadata
+import modnorm.services.aggregator.storage.result_tables
+import modnorm.services.aggregator.storage.tables  # noqa: F401 - fills the metadata
 from modnorm.errors import PreconditionError, UnavailableError
-from services.aggregator.storage.database_errors import OnFault, outages
-from services.aggregator.storage.dialects import (
+from modnorm.services.aggregator.storage.database_errors import OnFault, outages
+from modnorm.services.aggregator.storage.dialects import (
     check_start,
     lock_migrations,
     open_engine,
     parse_url,
     writing,
 )
-from services.aggregator.storage.table_statistics import analyse_grown
+from modnorm.services.aggregator.storage.table_statistics import analyse_grown
 
 _MIGRATIONS = Path(__file__).parent / "migrations"
 IDLE_SECONDS = 30.0
@@ -103,7 +103,7 @@ class Database:
             raise PreconditionError(
                 f"the database has schema {revision or 'none'}, this version needs {needed}",
                 field="MODNORM_DATABASE_URL",
-                remedy="run `python -m services.aggregator.migrate` of the same version",
+                remedy="run `python -m modnorm.services.aggregator.migrate` of the same version",
             )
 
     @contextmanager

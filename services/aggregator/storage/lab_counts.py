@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from sqlalchemy import func
 from sqlmodel import col, select
 
-from services.aggregator.storage.database import Database
-from services.aggregator.storage.lookups import is_submitted
-from services.aggregator.storage.states import OPEN, ExperimentState, JobState, Split
-from services.aggregator.storage.tables import Experiment, Job
+from modnorm.services.aggregator.storage.database import Database
+from modnorm.services.aggregator.storage.lookups import is_submitted
+from modnorm.services.aggregator.storage.states import OPEN, ExperimentState, JobState, Split
+from modnorm.services.aggregator.storage.tables import Experiment, Job
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ from sqlalchemy import ColumnElement
 from sqlmodel import Session, col, select
 
 from modnorm.errors import NotFoundError
-from services.aggregator.storage.states import JobState, Purpose, Split
-from services.aggregator.storage.tables import (
+from modnorm.services.aggregator.storage.states import JobState, Purpose, Split
+from modnorm.services.aggregator.storage.tables import (
     Candidate,
     Event,
     Experiment,

@@ -3,7 +3,7 @@
 from sqlalchemy import ForeignKeyConstraint, LargeBinary
 from sqlmodel import Field, SQLModel
 
-from services.aggregator.storage.column_types import NO_AUTOINCREMENT, Text
+from modnorm.services.aggregator.storage.column_types import NO_AUTOINCREMENT, Text
 
 
 class AnswerSheet(SQLModel, table=True):

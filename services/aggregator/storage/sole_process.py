@@ -10,8 +10,8 @@ from sqlalchemy.exc import DBAPIError
 
 from modnorm.errors import ConflictError
 from modnorm.locks import locked
-from services.aggregator.storage.database_errors import outages
-from services.aggregator.storage.dialects import open_engine, parse_url
+from modnorm.services.aggregator.storage.database_errors import outages
+from modnorm.services.aggregator.storage.dialects import open_engine, parse_url
 
 WAIT_SECONDS = 5.0
 """Longest wait for a predecessor that is just ending."""

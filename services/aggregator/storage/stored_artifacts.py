@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from sqlmodel import Session
 
 from modnorm.errors import NotFoundError
+from modnorm.services.aggregator.storage.codec import pack_text, unpack_text
+from modnorm.services.aggregator.storage.dialects import insert_if_absent
+from modnorm.services.aggregator.storage.states import ArtifactKind
+from modnorm.services.aggregator.storage.tables import Artifact
 from modnorm.tasks import Row
-from services.aggregator.storage.codec import pack_text, unpack_text
-from services.aggregator.storage.dialects import insert_if_absent
-from services.aggregator.storage.states import ArtifactKind
-from services.aggregator.storage.tables import Artifact
 
 
 @dataclass(frozen=True, slots=True)

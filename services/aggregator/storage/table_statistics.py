@@ -13,7 +13,7 @@ from sqlalchemy import Engine, insert
 from sqlalchemy.exc import SQLAlchemyError
 from sqlmodel import Session, SQLModel
 
-from services.aggregator.storage.dialects import analyse
+from modnorm.services.aggregator.storage.dialects import analyse
 
 _GROWN = "tables that have grown"
 _ROWS_AT_A_TIME = 1_000

@@ -15,11 +15,8 @@ from sqlmodel import Field, SQLModel
 
 from modnorm.analysis.answers import BASE_INDEX
 from modnorm.errors import InvalidInputError, PreconditionError
-from modnorm.spec import STORED, DistillationSpec, ExperimentSpec
-from modnorm.tasks import Task, get_stored_task
-from modnorm.wire.tokens import DEFAULT_TENANT
-from services.aggregator.storage.column_types import NO_AUTOINCREMENT, Text, enum_text
-from services.aggregator.storage.states import (
+from modnorm.services.aggregator.storage.column_types import NO_AUTOINCREMENT, Text, enum_text
+from modnorm.services.aggregator.storage.states import (
     ArtifactKind,
     ExperimentState,
     JobState,
@@ -27,6 +24,9 @@ from services.aggregator.storage.states import (
     RoundPhase,
     Split,
 )
+from modnorm.spec import STORED, DistillationSpec, ExperimentSpec
+from modnorm.tasks import Task, get_stored_task
+from modnorm.wire.tokens import DEFAULT_TENANT
 
 _ExperimentStateText = enum_text(ExperimentState)
 _JobStateText = enum_text(JobState)

@@ -14,10 +14,10 @@ from sqlmodel import Session, col, select
 from modnorm.analysis.answers import BASE_INDEX
 from modnorm.analysis.run_data import CandidateRow
 from modnorm.search.stopping import Interval, certain_ranks
+from modnorm.services.aggregator.storage.lookups import is_candidate_of_job
+from modnorm.services.aggregator.storage.states import JobState, Split
+from modnorm.services.aggregator.storage.tables import Candidate, Job
 from modnorm.web.population import CANDIDATE_TYPES
-from services.aggregator.storage.lookups import is_candidate_of_job
-from services.aggregator.storage.states import JobState, Split
-from services.aggregator.storage.tables import Candidate, Job
 
 # As in `modnorm.wire.run_messages.candidate_row`.
 _DONE = col(Job.state) == JobState.DONE

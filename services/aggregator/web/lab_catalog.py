@@ -13,6 +13,16 @@ from modnorm.analysis.phase_times import describe_seconds
 from modnorm.analysis.uncertainty import accuracy_interval
 from modnorm.analysis.votes import VoteFilter, VoteRecord
 from modnorm.errors import PreconditionError
+from modnorm.services.aggregator.api.round_messages import best_round
+from modnorm.services.aggregator.api.to_proto import event_message
+from modnorm.services.aggregator.experiments.lifecycle import with_remedy
+from modnorm.services.aggregator.experiments.records import RoundRecord
+from modnorm.services.aggregator.experiments.round_records import round_records
+from modnorm.services.aggregator.storage.states import TERMINAL, ExperimentState
+from modnorm.services.aggregator.storage.tables import Experiment
+from modnorm.services.aggregator.web import run_queries
+from modnorm.services.aggregator.web.stored_run import PageStores, StoredRun, StoredRuns
+from modnorm.services.common.access import current_caller
 from modnorm.v1 import experiment_pb2
 from modnorm.web.population import (
     PAGE_LINES,
@@ -22,16 +32,6 @@ from modnorm.web.population import (
 )
 from modnorm.web.sources import Headline, Progress, RoundLine, RunPage, unknown_run
 from modnorm.wire.run_messages import extent, phase_seconds
-from services.aggregator.api.round_messages import best_round
-from services.aggregator.api.to_proto import event_message
-from services.aggregator.experiments.lifecycle import with_remedy
-from services.aggregator.experiments.records import RoundRecord
-from services.aggregator.experiments.round_records import round_records
-from services.aggregator.storage.states import TERMINAL, ExperimentState
-from services.aggregator.storage.tables import Experiment
-from services.aggregator.web import run_queries
-from services.aggregator.web.stored_run import PageStores, StoredRun, StoredRuns
-from services.common.access import current_caller
 
 _PACE_EVENTS = 200
 """Last events that the rate of a phase is computed from."""

@@ -8,10 +8,10 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from modnorm.errors import ForbiddenError, ModnormError
+from modnorm.services.common.access.call_permissions import PAGE
+from modnorm.services.common.access.callers import set_caller
+from modnorm.services.common.access.token_gate import TokenGate
 from modnorm.web.rendering import CALLER
-from services.common.access.call_permissions import PAGE
-from services.common.access.callers import set_caller
-from services.common.access.token_gate import TokenGate
 
 _CHALLENGE = {"WWW-Authenticate": 'Basic realm="modnorm: a token as password", charset="UTF-8"'}
 _PURPOSE = "the web page"

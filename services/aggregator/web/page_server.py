@@ -11,15 +11,15 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from modnorm.errors import InvalidInputError, UnavailableError
+from modnorm.services.aggregator.web.page_access import PageAccess
+from modnorm.services.common.access.exposure import require_protection
+from modnorm.services.common.access.token_gate import TokenGate
+from modnorm.services.common.settings import AggregatorSettings
 from modnorm.web.app import build_app
 from modnorm.web.guard import LOOPBACK
 from modnorm.web.sources import Catalog
 from modnorm.wire.addresses import is_loopback, split_address
 from modnorm.wire.channel import read_pair
-from services.aggregator.web.page_access import PageAccess
-from services.common.access.exposure import require_protection
-from services.common.access.token_gate import TokenGate
-from services.common.settings import AggregatorSettings
 
 _THREADS = 4
 """Requests that are rendered concurrently: each takes a connection to the database."""

@@ -8,12 +8,12 @@ from sqlmodel import Session, col, select
 from modnorm.analysis.answers import BASE_INDEX
 from modnorm.analysis.uncertainty import accuracy_interval
 from modnorm.search.answer import Answer
+from modnorm.services.aggregator.storage.codec import unpack_answers
+from modnorm.services.aggregator.storage.lookups import is_submitted
+from modnorm.services.aggregator.storage.result_tables import AnswerSheet, Ensemble, Vote
+from modnorm.services.aggregator.storage.states import JobState, Split
+from modnorm.services.aggregator.storage.tables import Event, Experiment, Job
 from modnorm.web.sources import BusyWorker, Headline
-from services.aggregator.storage.codec import unpack_answers
-from services.aggregator.storage.lookups import is_submitted
-from services.aggregator.storage.result_tables import AnswerSheet, Ensemble, Vote
-from services.aggregator.storage.states import JobState, Split
-from services.aggregator.storage.tables import Event, Experiment, Job
 
 
 def list_experiments(

@@ -14,6 +14,19 @@ from modnorm.analysis.run_data import CandidateRow, EnsembleRow, RunData, VoteRo
 from modnorm.analysis.votes import VoteFilter, VoteRecord, vote_records
 from modnorm.errors import PreconditionError
 from modnorm.search.voting import Ballot
+from modnorm.services.aggregator.api.to_proto import (
+    candidate_message,
+    experiment_message,
+    vote_message,
+)
+from modnorm.services.aggregator.experiments.experiment_store import ExperimentStore
+from modnorm.services.aggregator.experiments.result_store import ResultStore
+from modnorm.services.aggregator.storage.database import Database
+from modnorm.services.aggregator.storage.states import ArtifactKind, Split
+from modnorm.services.aggregator.storage.tables import Experiment
+from modnorm.services.aggregator.web import run_queries
+from modnorm.services.aggregator.web.candidate_queries import candidate_rows, candidate_table
+from modnorm.services.common.bounded_dict import BoundedDict
 from modnorm.tasks import Task
 from modnorm.tasks.readable_rows import ReadableRow, readable_rows
 from modnorm.wire.run_messages import (
@@ -25,15 +38,6 @@ from modnorm.wire.run_messages import (
     state_row,
     vote_row,
 )
-from services.aggregator.api.to_proto import candidate_message, experiment_message, vote_message
-from services.aggregator.experiments.experiment_store import ExperimentStore
-from services.aggregator.experiments.result_store import ResultStore
-from services.aggregator.storage.database import Database
-from services.aggregator.storage.states import ArtifactKind, Split
-from services.aggregator.storage.tables import Experiment
-from services.aggregator.web import run_queries
-from services.aggregator.web.candidate_queries import candidate_rows, candidate_table
-from services.common.bounded_dict import BoundedDict
 
 _CACHED_RUNS = 8
 

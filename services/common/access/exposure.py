@@ -6,9 +6,9 @@ import grpc
 import grpc.aio
 
 from modnorm.errors import InvalidInputError, PreconditionError
+from modnorm.services.common.settings import ServiceSettings
 from modnorm.wire.addresses import is_loopback, is_socket
 from modnorm.wire.channel import read_pair, read_pem
-from services.common.settings import ServiceSettings
 
 logger = logging.getLogger(__name__)
 

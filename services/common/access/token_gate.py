@@ -11,9 +11,9 @@ from pathlib import Path
 import structlog
 
 from modnorm.errors import ForbiddenError, InvalidInputError, UnauthenticatedError
+from modnorm.services.common.access.callers import ANYONE, Caller
+from modnorm.services.common.settings import ServiceSettings
 from modnorm.wire.tokens import AcceptedToken, Role, read_tokens
-from services.common.access.callers import ANYONE, Caller
-from services.common.settings import ServiceSettings
 
 CHECK_SECONDS = 1.0
 """Seconds between two checks of the file, for which a revoked token may still be accepted."""

@@ -28,12 +28,12 @@ from modnorm.errors import (
     UnauthenticatedError,
     UnavailableError,
 )
+from modnorm.services.common.logging import naming
+from modnorm.services.common.worker.shutdown import Shutdown
+from modnorm.services.common.worker.work_stream_client import WorkStream
 from modnorm.v1 import evaluation_pb2 as messages
 from modnorm.v1.evaluation_pb2_grpc import JobServiceStub
 from modnorm.wire.status import from_rpc_error, from_status
-from services.common.logging import naming
-from services.common.worker.shutdown import Shutdown
-from services.common.worker.work_stream_client import WorkStream
 
 CALL_SECONDS = 30.0
 HEARTBEAT_SECONDS = 10.0

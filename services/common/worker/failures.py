@@ -10,8 +10,8 @@ from modnorm.errors import (
     NotFoundError,
     TooLargeError,
 )
+from modnorm.services.common.worker.aggregator_calls import AggregatorCalls
 from modnorm.v1 import evaluation_pb2 as messages
-from services.common.worker.aggregator_calls import AggregatorCalls
 
 logger = logging.getLogger(__name__)
 

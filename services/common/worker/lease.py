@@ -8,9 +8,9 @@ from contextvars import copy_context
 from typing import Self
 
 from modnorm.errors import CancelledError, ModnormError, NotFoundError, StaleLeaseError
+from modnorm.services.common.worker.aggregator_calls import AggregatorCalls
+from modnorm.services.common.worker.shutdown import Shutdown
 from modnorm.v1 import evaluation_pb2 as messages
-from services.common.worker.aggregator_calls import AggregatorCalls
-from services.common.worker.shutdown import Shutdown
 
 MIN_SILENCE_SECONDS = 1_800.0
 """Seconds for which every lease is kept without progress: loading a large model takes minutes."""

@@ -7,8 +7,8 @@ from celery import Celery
 from celery.exceptions import WorkerShutdown
 from celery.worker import WorkController
 
-from services.common.queue import make_celery
-from services.common.worker.queue_messages import QueueConsumer
+from modnorm.services.common.queue import make_celery
+from modnorm.services.common.worker.queue_messages import QueueConsumer
 
 
 class QueueLoop:

@@ -18,7 +18,7 @@ from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 from typing_extensions import override
 
 from modnorm.errors import InvalidInputError
-from services.common.worker.backoff import ReconnectBackoff
+from modnorm.services.common.worker.backoff import ReconnectBackoff
 
 POLL_SECONDS = 0.2
 """Longest wait for a message before Celery checks whether to stop."""

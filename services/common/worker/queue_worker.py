@@ -9,11 +9,11 @@ from contextlib import AbstractContextManager, closing, nullcontext
 
 from celery.exceptions import Reject
 
+from modnorm.services.common.channels import CHANNEL_OPTIONS
+from modnorm.services.common.settings import WorkerSettings
+from modnorm.services.common.worker.queue_loop import QueueLoop
+from modnorm.services.common.worker.shutdown import Shutdown
 from modnorm.wire.channel import open_channel
-from services.common.channels import CHANNEL_OPTIONS
-from services.common.settings import WorkerSettings
-from services.common.worker.queue_loop import QueueLoop
-from services.common.worker.shutdown import Shutdown
 
 _POLL_SECONDS = 0.2
 """Seconds between two checks whether a stop has become immediate."""

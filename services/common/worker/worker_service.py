@@ -8,9 +8,9 @@ import threading
 from prometheus_client import CollectorRegistry
 
 from modnorm.errors import UnavailableError
-from services.common.server import RunningServer, no_services, port_of, start_server
-from services.common.settings import ServiceSettings
-from services.common.worker.queue_worker import QueueWorker
+from modnorm.services.common.server import RunningServer, no_services, port_of, start_server
+from modnorm.services.common.settings import ServiceSettings
+from modnorm.services.common.worker.queue_worker import QueueWorker
 
 CHECK_INTERVAL = 1.0
 """Seconds between two checks of the worker."""

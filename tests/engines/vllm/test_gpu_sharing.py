@@ -22,11 +22,11 @@ pytest.importorskip(
     "vllm", reason="runs in an environment with vLLM: `make test-vllm`, part of `make test`"
 )
 
-from services.evaluator.mps import Mps, chosen_mps
-from services.evaluator.placement import Place, environment_of
+from modnorm.services.evaluator.mps import Mps, chosen_mps
+from modnorm.services.evaluator.placement import Place, environment_of
 
 if TYPE_CHECKING:
-    from services.common.settings import SupervisorSettings
+    from modnorm.services.common.settings import SupervisorSettings
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
 

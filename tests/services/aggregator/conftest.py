@@ -15,6 +15,12 @@ from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.lineage import Lineage
 from modnorm.search.ranking import select_experts
 from modnorm.search.voting import plurality
+from modnorm.services.aggregator.server import Aggregator
+from modnorm.services.calibrator.servicer import CalibrationServicer
+from modnorm.services.common.channels import open_service_channel
+from modnorm.services.common.queue import QUEUE, make_celery
+from modnorm.services.common.settings import AggregatorSettings, ServiceSettings
+from modnorm.services.sampler.servicer import SamplingServicer
 from modnorm.spec import parse_spec
 from modnorm.tasks import get_task
 from modnorm.tasks.questions import UnmarkedTask
@@ -29,12 +35,6 @@ from modnorm.v1 import (
 )
 from modnorm.wire.conversions import spec_to_proto
 from modnorm.wire.status import from_rpc_error, from_status
-from services.aggregator.server import Aggregator
-from services.calibrator.servicer import CalibrationServicer
-from services.common.channels import open_service_channel
-from services.common.queue import QUEUE, make_celery
-from services.common.settings import AggregatorSettings, ServiceSettings
-from services.sampler.servicer import SamplingServicer
 from tests.services.aggregator.world import world  # noqa: F401 - a fixture of all tests here
 from tests.services.loopback import on_loopback
 from verification.labs.bundled_tasks import bundled_task

@@ -4,11 +4,11 @@ import psycopg
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from modnorm.services.aggregator.lab_status import MAX_WORKERS, Workers
+from modnorm.services.aggregator.storage.lab_counts import LeaseHolder
+from modnorm.services.common.server import start_server
+from modnorm.services.common.status_servicer import SERVICE, StatusServicer
 from modnorm.v1 import experiment_pb2, status_pb2, status_pb2_grpc
-from services.aggregator.lab_status import MAX_WORKERS, Workers
-from services.aggregator.storage.lab_counts import LeaseHolder
-from services.common.server import start_server
-from services.common.status_servicer import SERVICE, StatusServicer
 from verification.labs.waiting import HANG_SECONDS
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
@@ -76,8 +76,8 @@ async def test_a_token_that_cannot_be_read_is_named(start_lab, tmp_path):
 async def test_a_database_that_hangs_is_logged_and_makes_health_not_serving(
     start_lab, postgres_url, monkeypatch
 ):
-    monkeypatch.setattr("services.aggregator.lab_status.CHECK_SECONDS", 0.5)
-    monkeypatch.setattr("services.aggregator.server.ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr("modnorm.services.aggregator.lab_status.CHECK_SECONDS", 0.5)
+    monkeypatch.setattr("modnorm.services.aggregator.server.ANSWER_SECONDS", 0.2)
 
     async def serving(lab, expected):
         stub = health_pb2_grpc.HealthStub(lab.channel)

@@ -7,8 +7,8 @@ import logging
 
 import pytest
 
+from modnorm.services.common.logging import json_handler
 from modnorm.v1 import experiment_pb2
-from services.common.logging import json_handler
 from verification.labs.waiting import HANG_SECONDS
 
 SELECTING = experiment_pb2.EXPERIMENT_STATE_SELECTING

@@ -8,11 +8,11 @@ from contextlib import closing
 import pytest
 
 from modnorm.errors import PreconditionError
-from services.aggregator.storage import database as database_module
-from services.aggregator.storage.database import Database
+from modnorm.services.aggregator.storage import database as database_module
+from modnorm.services.aggregator.storage.database import Database
 
-MIGRATE = "services.aggregator.migrate"
-SERVE = "services.aggregator.server"
+MIGRATE = "modnorm.services.aggregator.migrate"
+SERVE = "modnorm.services.aggregator.server"
 
 
 @pytest.fixture
@@ -106,4 +106,4 @@ def test_an_aggregator_that_does_not_migrate_refuses_an_empty_database(run, tmp_
         MODNORM_BROKER_URL="memory://",
     )
     assert code == 1
-    assert "services.aggregator.migrate" in output
+    assert "modnorm.services.aggregator.migrate" in output

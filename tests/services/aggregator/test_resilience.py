@@ -7,11 +7,11 @@ import psycopg
 import pytest
 
 from modnorm.errors import ConflictError, UnavailableError
+from modnorm.services.aggregator.storage.sole_process import SoleProcess
+from modnorm.services.aggregator.storage.tables import Experiment
+from modnorm.services.common.queue import make_celery, queued
 from modnorm.v1 import experiment_pb2
 from modnorm.wire.status import from_rpc_error
-from services.aggregator.storage.sole_process import SoleProcess
-from services.aggregator.storage.tables import Experiment
-from services.common.queue import make_celery, queued
 from verification.labs.waiting import HANG_SECONDS
 
 SELECTING = experiment_pb2.EXPERIMENT_STATE_SELECTING
@@ -28,7 +28,7 @@ CANCELLED = experiment_pb2.EXPERIMENT_STATE_CANCELLED
 async def test_a_second_aggregator_on_one_database_refuses_to_start(
     start_lab, another_aggregator, spec, database_url, monkeypatch
 ):
-    monkeypatch.setattr("services.aggregator.storage.sole_process.WAIT_SECONDS", 0.5)
+    monkeypatch.setattr("modnorm.services.aggregator.storage.sole_process.WAIT_SECONDS", 0.5)
     async with start_lab(database_url) as lab:
         created = await lab.create(spec())
         with pytest.raises(ConflictError, match="another aggregator uses this database"):
@@ -43,7 +43,7 @@ async def test_a_second_aggregator_on_one_database_refuses_to_start(
 async def test_an_aggregator_takes_its_lock_again_when_postgres_ended_the_session(
     start_lab, postgres_url, monkeypatch
 ):
-    monkeypatch.setattr("services.aggregator.storage.sole_process.WAIT_SECONDS", 0.5)
+    monkeypatch.setattr("modnorm.services.aggregator.storage.sole_process.WAIT_SECONDS", 0.5)
     async with start_lab(postgres_url, reap_seconds=NEVER) as lab:
         first, other = lab.aggregator._sole, SoleProcess(postgres_url)
         await asyncio.sleep(0.3)  # the first look at the lock is over

@@ -11,25 +11,25 @@ import pytest
 from modnorm.geometry.scale_map import Norm, ScaleMap, TensorScale
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.search.answer import Answer
+from modnorm.services.aggregator.experiments.admission import Admission
+from modnorm.services.aggregator.experiments.distillations import DistillationStore
+from modnorm.services.aggregator.experiments.experiment_store import ExperimentStore
+from modnorm.services.aggregator.experiments.lifecycle import Change
+from modnorm.services.aggregator.experiments.predictions import PredictionStore
+from modnorm.services.aggregator.experiments.result_store import EventStore, ResultStore
+from modnorm.services.aggregator.jobs.job_store import JobStore
+from modnorm.services.aggregator.jobs.report_checks import Report
+from modnorm.services.aggregator.jobs.worker_requests import Claim, ClaimRequest, Heartbeat
+from modnorm.services.aggregator.server import Stores
+from modnorm.services.aggregator.storage.codec import unpack_coefficients
+from modnorm.services.aggregator.storage.database import Database
+from modnorm.services.aggregator.storage.lookups import find_experiment
+from modnorm.services.aggregator.storage.states import Split
+from modnorm.services.aggregator.storage.stored_artifacts import StoredText
+from modnorm.services.aggregator.storage.tables import Job
+from modnorm.services.common.students import Students
 from modnorm.spec import ExperimentSpec, parse_spec
 from modnorm.tasks import get_task
-from services.aggregator.experiments.admission import Admission
-from services.aggregator.experiments.distillations import DistillationStore
-from services.aggregator.experiments.experiment_store import ExperimentStore
-from services.aggregator.experiments.lifecycle import Change
-from services.aggregator.experiments.predictions import PredictionStore
-from services.aggregator.experiments.result_store import EventStore, ResultStore
-from services.aggregator.jobs.job_store import JobStore
-from services.aggregator.jobs.report_checks import Report
-from services.aggregator.jobs.worker_requests import Claim, ClaimRequest, Heartbeat
-from services.aggregator.server import Stores
-from services.aggregator.storage.codec import unpack_coefficients
-from services.aggregator.storage.database import Database
-from services.aggregator.storage.lookups import find_experiment
-from services.aggregator.storage.states import Split
-from services.aggregator.storage.stored_artifacts import StoredText
-from services.aggregator.storage.tables import Job
-from services.common.students import Students
 
 TASK = get_task("gsm8k")
 LEASE_SECONDS = 60.0

@@ -2,10 +2,10 @@ from contextlib import asynccontextmanager, closing
 
 import pytest
 
+from modnorm.services.calibrator.servicer import SERVICE, CalibrationServicer
+from modnorm.services.common.settings import CalibratorSettings
 from modnorm.v1 import calibration_pb2 as pb
 from modnorm.v1 import calibration_pb2_grpc, common_pb2
-from services.calibrator.servicer import SERVICE, CalibrationServicer
-from services.common.settings import CalibratorSettings
 from tests.services.loopback import on_loopback
 
 

@@ -42,7 +42,7 @@ def computed(caplog):
 
 @pytest.fixture(autouse=True)
 def _log(caplog):
-    caplog.set_level(logging.INFO, "services.calibrator")
+    caplog.set_level(logging.INFO, "modnorm.services.calibrator")
 
 
 async def test_progress_then_the_profile_of_the_library(serve, settings, request_for):

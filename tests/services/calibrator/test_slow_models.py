@@ -8,10 +8,10 @@ from contextlib import asynccontextmanager
 import pytest
 
 from modnorm.errors import UnavailableError
+from modnorm.services.calibrator import calibration_work
+from modnorm.services.common.model_resolution import resolve_model
 from modnorm.v1 import calibration_pb2 as pb
 from modnorm.v1 import common_pb2
-from services.calibrator import calibration_work
-from services.common.model_resolution import resolve_model
 from verification.labs.waiting import HANG_SECONDS
 
 FEW = 6

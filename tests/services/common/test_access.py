@@ -11,6 +11,8 @@ from modnorm.errors import (
     NotFoundError,
     UnauthenticatedError,
 )
+from modnorm.services.common.access.callers import Caller, current_caller
+from modnorm.services.common.access.token_gate import CHECK_SECONDS, TokenFile
 from modnorm.wire.addresses import is_loopback
 from modnorm.wire.tokens import (
     Role,
@@ -21,8 +23,6 @@ from modnorm.wire.tokens import (
     revoke_token,
     write_tokens,
 )
-from services.common.access.callers import Caller, current_caller
-from services.common.access.token_gate import CHECK_SECONDS, TokenFile
 from tests.faults import error_at
 from verification.labs.waiting import HANG_SECONDS
 
@@ -189,7 +189,7 @@ def test_outside_of_a_call_there_is_no_caller():
 )
 def test_an_unprotected_service_does_not_start(tmp_path, settings, field):
     ended = subprocess.run(
-        [sys.executable, "-m", "services.sandbox.server"],
+        [sys.executable, "-m", "modnorm.services.sandbox.server"],
         env={**os.environ, "MODNORM_BIND_ADDRESS": "0.0.0.0:0", **settings},
         check=False,
         capture_output=True,

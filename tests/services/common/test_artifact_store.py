@@ -7,7 +7,7 @@ import pytest
 
 from modnorm.errors import CancelledError, UnavailableError
 from modnorm.files import json_digest
-from services.common.artifact_store import ArtifactStore
+from modnorm.services.common.artifact_store import ArtifactStore
 
 
 def go_on():

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.common.bounded_dict import BoundedDict
+from modnorm.services.common.bounded_dict import BoundedDict
 
 
 @given(st.integers(1, 4), st.lists(st.integers(0, 6)))

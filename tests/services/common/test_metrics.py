@@ -8,6 +8,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from modnorm.errors import NotFoundError, UnavailableError
+from modnorm.services.common.metrics import exposed
 from modnorm.v1 import evaluation_pb2, experiment_pb2
 from modnorm.v1.evaluation_pb2_grpc import (
     JobServiceServicer,
@@ -19,7 +20,6 @@ from modnorm.v1.experiment_pb2_grpc import (
     ExperimentServiceStub,
     add_ExperimentServiceServicer_to_server,
 )
-from services.common.metrics import exposed
 from tests.services.loopback import on_loopback
 from verification.labs.waiting import HANG_SECONDS
 

@@ -1,7 +1,7 @@
 import pytest
 
 from modnorm.errors import InvalidInputError
-from services.common.settings import AggregatorSettings, EvaluatorSettings, add_password
+from modnorm.services.common.settings import AggregatorSettings, EvaluatorSettings, add_password
 from tests.faults import error_at
 
 

@@ -9,7 +9,7 @@ from kombu.transport.memory import Channel
 from kombu.transport.pyamqp import Transport
 
 from modnorm.errors import UnavailableError
-from services.common.queue import (
+from modnorm.services.common.queue import (
     QUEUE,
     TASK,
     TRAIN_QUEUE,
@@ -66,8 +66,8 @@ def test_a_broker_that_is_down_is_unavailable(call):
 
 
 def test_a_broker_that_does_not_answer_is_unavailable(monkeypatch):
-    monkeypatch.setattr("services.common.queue.CONNECT_SECONDS", 0.2)
-    monkeypatch.setattr("services.common.queue.SOCKET_SECONDS", 0.2)
+    monkeypatch.setattr("modnorm.services.common.queue.CONNECT_SECONDS", 0.2)
+    monkeypatch.setattr("modnorm.services.common.queue.SOCKET_SECONDS", 0.2)
     with closing(socket.socket()) as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()

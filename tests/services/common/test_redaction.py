@@ -4,9 +4,9 @@ import logging
 
 import pytest
 
+from modnorm.services.common.logging import BLANK, blanked, json_handler
+from modnorm.services.common.settings import AggregatorSettings
 from modnorm.wire.tokens import Role, make_token
-from services.common.logging import BLANK, blanked, json_handler
-from services.common.settings import AggregatorSettings
 
 TOKEN, _ = make_token("alice", [Role.READ])
 SECRET = TOKEN.rpartition("alice_")[2]

@@ -17,11 +17,11 @@ from modnorm.errors import (
     TooLargeError,
     UnavailableError,
 )
+from modnorm.services.common.channels import MESSAGE_BYTES
+from modnorm.services.common.healthcheck import check
+from modnorm.services.common.server import start_server
 from modnorm.v1 import evaluation_pb2, evaluation_pb2_grpc, experiment_pb2, experiment_pb2_grpc
 from modnorm.wire.status import from_rpc_error
-from services.common.channels import MESSAGE_BYTES
-from services.common.healthcheck import check
-from services.common.server import start_server
 from tests.services.loopback import on_loopback
 from verification.labs.waiting import HANG_SECONDS
 

@@ -8,7 +8,7 @@ from contextlib import closing
 
 import pytest
 
-from services.common.healthcheck import check
+from modnorm.services.common.healthcheck import check
 from verification.labs.waiting import wait_until
 
 SERVICE = "modnorm.v1.ExperimentService"
@@ -25,7 +25,9 @@ def aggregator(start_module, tmp_path):
         "MODNORM_DATABASE_URL": f"sqlite:///{tmp_path}/modnorm.db",
         "MODNORM_BROKER_URL": "memory://",
     }
-    process = start_module("services.aggregator.server", environment={**os.environ, **settings})
+    process = start_module(
+        "modnorm.services.aggregator.server", environment={**os.environ, **settings}
+    )
     wait_until(
         lambda: process.has_ended() or check(address, SERVICE, timeout=1) == "SERVING",
         "the service serves",
@@ -37,7 +39,7 @@ def aggregator(start_module, tmp_path):
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_service_stops_gracefully_and_logs_json(aggregator, number):
     process, address = aggregator
-    command = [sys.executable, "-m", "services.common.healthcheck", address]
+    command = [sys.executable, "-m", "modnorm.services.common.healthcheck", address]
     known, unknown = (
         subprocess.run([*command, name], check=False, capture_output=True, text=True)
         for name in (SERVICE, "x")
@@ -51,7 +53,8 @@ def test_a_service_stops_gracefully_and_logs_json(aggregator, number):
     listening, stopping = (
         line
         for line in lines
-        if line["logger"] == "services.common.service_process" and line["event"] != "observed"
+        if line["logger"] == "modnorm.services.common.service_process"
+        and line["event"] != "observed"
     )
     assert [listening["event"], stopping["event"]] == ["listening", "stopping"]
     assert {"level", "logger", "timestamp"} <= stopping.keys()
@@ -61,7 +64,7 @@ def test_a_service_stops_gracefully_and_logs_json(aggregator, number):
 def test_a_bad_setting_of_opentelemetry_ends_the_process_with_its_name(start_module):
     settings = {"OTEL_SDK_DISABLED": "perhaps", "MODNORM_BIND_ADDRESS": "127.0.0.1:0"}
     environment = {**os.environ, **settings}
-    ended = start_module("services.calibrator.server", environment=environment).finish()
+    ended = start_module("modnorm.services.calibrator.server", environment=environment).finish()
     assert ended.returncode == 1
     (line,) = ended.stderr.splitlines()
     assert json.loads(line)["event"].startswith("ended: OTEL_SDK_DISABLED: Input should be ")
@@ -74,6 +77,6 @@ def test_a_taken_address_ends_the_process_with_the_reason(start_module, aggregat
         "MODNORM_BROKER_URL": "memory://",
     }
     environment = {**os.environ, **settings}
-    second = start_module("services.aggregator.server", environment=environment).finish()
+    second = start_module("modnorm.services.aggregator.server", environment=environment).finish()
     assert second.returncode != 0
     assert "MODNORM_BIND_ADDRESS" in second.stderr

@@ -11,17 +11,17 @@ import pytest
 
 from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.errors import InvalidInputError, NotFoundError, PreconditionError, UnavailableError
-from modnorm.v1 import models_pb2, models_pb2_grpc
-from services.common import student_servicer, students
-from services.common.channels import open_service_channel
-from services.common.student_servicer import SERVICE, ModelServicer
-from services.common.student_transfer import (
+from modnorm.services.common import student_servicer, students
+from modnorm.services.common.channels import open_service_channel
+from modnorm.services.common.student_servicer import SERVICE, ModelServicer
+from modnorm.services.common.student_transfer import (
     CHUNK_BYTES,
     fetch_student,
     push_student,
     send_student,
 )
-from services.common.students import StudentFile, Students, list_files
+from modnorm.services.common.students import StudentFile, Students, list_files
+from modnorm.v1 import models_pb2, models_pb2_grpc
 from tests.services.loopback import in_thread
 from verification.labs.waiting import HANG_SECONDS
 

@@ -4,14 +4,14 @@ import sys
 import pytest
 
 from modnorm.errors import PreconditionError
-from services.common.service_process import traced
-from services.common.settings import TracingSettings
-from services.common.telemetry import otlp
+from modnorm.services.common.service_process import traced
+from modnorm.services.common.settings import TracingSettings
+from modnorm.services.common.telemetry import otlp
 
 ENDPOINT = "http://127.0.0.1:9"
 IMPORTS = """
 import sys
-import services.aggregator.server, services.evaluator.server
+import modnorm.services.aggregator.server, modnorm.services.evaluator.server
 assert not [name for name in sys.modules if name.startswith("opentelemetry")]
 """
 
@@ -40,7 +40,7 @@ def test_without_an_endpoint_opentelemetry_is_not_imported():
 
 
 def test_a_missing_extra_is_named(monkeypatch):
-    monkeypatch.setitem(sys.modules, "services.common.telemetry", None)
+    monkeypatch.setitem(sys.modules, "modnorm.services.common.telemetry", None)
     settings = TracingSettings(otel_exporter_otlp_endpoint=ENDPOINT)
     with pytest.raises(PreconditionError, match=r"modnorm\[telemetry\]"), traced(settings, "x"):
         pass

@@ -20,6 +20,14 @@ from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.lineage import Lineage
 from modnorm.perturbation.methods import build_scale_map
 from modnorm.sandbox import Runner
+from modnorm.services.common.channels import CHANNEL_OPTIONS
+from modnorm.services.common.worker.shutdown import Shutdown
+from modnorm.services.evaluator.aggregator_client import AggregatorClient
+from modnorm.services.evaluator.job_runner import JobRunner
+from modnorm.services.evaluator.job_scoring import JobScorer
+from modnorm.services.evaluator.metrics import EvaluatorMetrics
+from modnorm.services.evaluator.model_cache import Loading
+from modnorm.services.evaluator.watchdog import Watchdog
 from modnorm.spec import DataSpec
 from modnorm.tasks import get_task
 from modnorm.tasks.row_loading import load_rows
@@ -28,14 +36,6 @@ from modnorm.v1 import common_pb2, evaluation_pb2_grpc
 from modnorm.v1 import evaluation_pb2 as messages
 from modnorm.wire.conversions import descriptor_to_proto
 from modnorm.wire.status import to_status
-from services.common.channels import CHANNEL_OPTIONS
-from services.common.worker.shutdown import Shutdown
-from services.evaluator.aggregator_client import AggregatorClient
-from services.evaluator.job_runner import JobRunner
-from services.evaluator.job_scoring import JobScorer
-from services.evaluator.metrics import EvaluatorMetrics
-from services.evaluator.model_cache import Loading
-from services.evaluator.watchdog import Watchdog
 from verification.labs.waiting import wait_until
 
 ROWS = 5

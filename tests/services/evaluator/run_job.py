@@ -1,6 +1,6 @@
 """Run one job in the calling thread."""
 
-from services.evaluator.job_runner import JobRunner
+from modnorm.services.evaluator.job_runner import JobRunner
 
 
 def begin_job(runner: JobRunner, job_id: str) -> None:

@@ -17,11 +17,11 @@ from modnorm.errors import (
     StaleLeaseError,
     UnavailableError,
 )
+from modnorm.services.common.logging import naming
+from modnorm.services.common.worker.lease import Heartbeats
+from modnorm.services.evaluator.candidate_lease import CandidateLease, longest_silence
+from modnorm.services.evaluator.watchdog import LOAD_FACTOR
 from modnorm.v1 import evaluation_pb2 as messages
-from services.common.logging import naming
-from services.common.worker.lease import Heartbeats
-from services.evaluator.candidate_lease import CandidateLease, longest_silence
-from services.evaluator.watchdog import LOAD_FACTOR
 from verification.labs.waiting import HANG_SECONDS, wait_until
 
 
@@ -191,7 +191,9 @@ def test_a_failed_heartbeat_is_logged_in_the_context_of_its_job(
     monkeypatch.setattr(
         client, "heartbeats", lambda beats: [UnavailableError("away")] * len(beats)
     )
-    monkeypatch.setattr(logging.getLogger("services.common.worker.lease"), "handlers", [Noted()])
+    monkeypatch.setattr(
+        logging.getLogger("modnorm.services.common.worker.lease"), "handlers", [Noted()]
+    )
     heartbeats = Heartbeats(client, 0.02)
     with ExitStack() as held:
         for candidate in (3, 4):

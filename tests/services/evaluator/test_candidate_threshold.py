@@ -6,11 +6,11 @@ import pytest
 
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.search.stopping import Threshold
+from modnorm.services.evaluator.candidate_threshold import CandidateThreshold, early_stop
+from modnorm.services.evaluator.job_runner import JobRunner
 from modnorm.tasks.countdown import Countdown
 from modnorm.v1 import evaluation_pb2 as messages
 from modnorm.wire.conversions import descriptor_from_proto, descriptor_to_proto
-from services.evaluator.candidate_threshold import CandidateThreshold, early_stop
-from services.evaluator.job_runner import JobRunner
 from tests.services.evaluator.run_job import run_job
 
 AddJob = Callable[..., messages.Job]

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from modnorm.services.common.queue import make_celery, publish, queued
+from modnorm.services.common.settings import EvaluatorSettings
+from modnorm.services.evaluator.candidate_lease import CandidateLease
+from modnorm.services.evaluator.celery_worker import Worker
 from modnorm.v1 import evaluation_pb2 as messages
-from services.common.queue import make_celery, publish, queued
-from services.common.settings import EvaluatorSettings
-from services.evaluator.candidate_lease import CandidateLease
-from services.evaluator.celery_worker import Worker
 from tests.services.evaluator.run_job import run_job
 from verification.labs.waiting import HANG_SECONDS
 

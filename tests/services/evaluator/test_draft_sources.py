@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import pytest
 
+from modnorm.services.evaluator.aggregator_client import AggregatorClient
+from modnorm.services.evaluator.draft_sources import ENOUGH, DraftSources
 from modnorm.v1 import evaluation_pb2 as messages
-from services.evaluator.aggregator_client import AggregatorClient
-from services.evaluator.draft_sources import ENOUGH, DraftSources
 from tests.services.evaluator.conftest import Aggregator
 
 PROMPTS = [[1], [2, 3]]

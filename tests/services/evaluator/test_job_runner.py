@@ -15,16 +15,16 @@ from modnorm.errors import (
 )
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.search.scoring import PromptedRows, answer_candidate
+from modnorm.services.common.worker.backoff import LONGEST_PAUSE
+from modnorm.services.common.worker.shutdown import Shutdown
+from modnorm.services.evaluator.job_runner import JobRunner
+from modnorm.services.evaluator.model_cache import Loading
 from modnorm.spec import DataSpec
 from modnorm.tasks import get_task
 from modnorm.tasks.row_loading import load_rows
 from modnorm.tasks.rows import encode_rows
 from modnorm.v1 import evaluation_pb2 as messages
 from modnorm.wire.conversions import descriptor_from_proto
-from services.common.worker.backoff import LONGEST_PAUSE
-from services.common.worker.shutdown import Shutdown
-from services.evaluator.job_runner import JobRunner
-from services.evaluator.model_cache import Loading
 from tests.services.evaluator.run_job import run_job
 
 DECLARATION = """

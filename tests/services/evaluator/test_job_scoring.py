@@ -16,11 +16,11 @@ from modnorm.engines import (
     load_engine,
 )
 from modnorm.errors import DoesNotFitError, PreconditionError
+from modnorm.services.evaluator.artifact_cache import KEPT
+from modnorm.services.evaluator.job_runner import JobRunner
+from modnorm.services.evaluator.model_cache import Loading, Prompts, engine_settings
 from modnorm.v1 import common_pb2
 from modnorm.v1 import evaluation_pb2 as messages
-from services.evaluator.artifact_cache import KEPT
-from services.evaluator.job_runner import JobRunner
-from services.evaluator.model_cache import Loading, Prompts, engine_settings
 from tests.services.evaluator.run_job import run_job
 
 AddJob = Callable[..., messages.Job]

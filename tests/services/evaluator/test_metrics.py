@@ -12,13 +12,13 @@ from prometheus_client import CollectorRegistry
 
 from modnorm.engines import load_engine
 from modnorm.errors import EngineError, StaleLeaseError
+from modnorm.services.common.logging import json_handler
+from modnorm.services.common.queue import make_celery, publish
+from modnorm.services.common.settings import EvaluatorSettings
+from modnorm.services.evaluator.celery_worker import Worker
+from modnorm.services.evaluator.job_runner import JobRunner
+from modnorm.services.evaluator.metrics import EvaluatorMetrics, GpuCollector
 from modnorm.v1 import evaluation_pb2 as messages
-from services.common.logging import json_handler
-from services.common.queue import make_celery, publish
-from services.common.settings import EvaluatorSettings
-from services.evaluator.celery_worker import Worker
-from services.evaluator.job_runner import JobRunner
-from services.evaluator.metrics import EvaluatorMetrics, GpuCollector
 from tests.services.evaluator.run_job import run_job
 from verification.labs.waiting import HANG_SECONDS
 
@@ -108,7 +108,7 @@ def test_every_log_line_of_a_job_names_it(
     add_job("a", candidate=4)
     aggregator.errors["Heartbeat"] = [EngineError("the engine of the aggregator")]
     run_job(runner, "a")
-    ours = [line for line in lines() if str(line["logger"]).startswith("services.")]
+    ours = [line for line in lines() if str(line["logger"]).startswith("modnorm.services.")]
     assert {"loading a model", "reported"} <= {str(line["event"]) for line in ours}
     named = {
         (line.get("experiment"), line.get("job"), line.get("candidate"), line.get("split"))
@@ -120,7 +120,7 @@ def test_every_log_line_of_a_job_names_it(
 def test_jobs_of_a_worker_that_does_not_stop_are_released(
     target: str, aggregator, add_job: AddJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("services.evaluator.celery_worker.JOIN_SECONDS", 0.1)
+    monkeypatch.setattr("modnorm.services.evaluator.celery_worker.JOIN_SECONDS", 0.1)
     loading, loaded = threading.Event(), threading.Event()
 
     def load(engine, checkpoint, settings):

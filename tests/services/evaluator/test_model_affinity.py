@@ -7,9 +7,9 @@ import pytest
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.engines import Engine, EngineSettings, load_engine
 from modnorm.errors import NotFoundError
+from modnorm.services.evaluator.job_runner import JobRunner
+from modnorm.services.evaluator.model_cache import Loading
 from modnorm.v1 import evaluation_pb2 as messages
-from services.evaluator.job_runner import JobRunner
-from services.evaluator.model_cache import Loading
 from tests.services.evaluator.run_job import run_job
 
 AddJob = Callable[..., messages.Job]
@@ -70,7 +70,7 @@ def test_a_worker_out_of_patience_changes_its_model_and_has_new_patience(
     make_patient, offer, loads: list[int], aggregator, monkeypatch
 ) -> None:
     now = [1000.0]
-    monkeypatch.setattr("services.evaluator.model_affinity.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("modnorm.services.evaluator.model_affinity.time.monotonic", lambda: now[0])
     runner = make_patient(100.0)
     offer("a1", "a2", "a3", "a4", "b1")
     run_job(runner, "a1")

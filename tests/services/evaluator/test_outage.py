@@ -4,10 +4,10 @@ import signal
 import threading
 from collections.abc import Callable
 
+from modnorm.services.common.queue import make_celery, publish
+from modnorm.services.common.settings import EvaluatorSettings
+from modnorm.services.evaluator.celery_worker import Worker
 from modnorm.v1 import evaluation_pb2 as messages
-from services.common.queue import make_celery, publish
-from services.common.settings import EvaluatorSettings
-from services.evaluator.celery_worker import Worker
 from verification.labs import servers
 from verification.labs.waiting import HANG_SECONDS, wait_until
 

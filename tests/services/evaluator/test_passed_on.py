@@ -3,12 +3,12 @@ from collections.abc import Callable, Iterator
 import pytest
 from typing_extensions import override
 
+from modnorm.services.common.worker.shutdown import Shutdown
+from modnorm.services.evaluator.aggregator_client import AggregatorClient
+from modnorm.services.evaluator.job_runner import JobRunner
+from modnorm.services.evaluator.job_scoring import JobScorer
+from modnorm.services.evaluator.model_cache import Loading
 from modnorm.v1 import evaluation_pb2 as messages
-from services.common.worker.shutdown import Shutdown
-from services.evaluator.aggregator_client import AggregatorClient
-from services.evaluator.job_runner import JobRunner
-from services.evaluator.job_scoring import JobScorer
-from services.evaluator.model_cache import Loading
 from tests.services.evaluator.run_job import begin_job
 
 AddJob = Callable[..., messages.Job]

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from modnorm.errors import InvalidInputError, UnavailableError
-from services.common.settings import SupervisorSettings
-from services.evaluator.placement import (
+from modnorm.services.common.settings import SupervisorSettings
+from modnorm.services.evaluator.placement import (
     COMPILE_CACHES,
     ENGINES_UNDER_MPS,
     Place,

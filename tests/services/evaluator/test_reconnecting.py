@@ -6,9 +6,9 @@ from types import SimpleNamespace
 import pytest
 import redis
 
-from services.common.queue import QUEUE, make_celery
-from services.common.worker import queue_messages
-from services.common.worker.queue_messages import (
+from modnorm.services.common.queue import QUEUE, make_celery
+from modnorm.services.common.worker import queue_messages
+from modnorm.services.common.worker.queue_messages import (
     MAX_RECONNECT_SECONDS,
     RECONNECT_SECONDS,
     QueueConsumer,

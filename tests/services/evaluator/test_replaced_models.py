@@ -12,10 +12,10 @@ from modnorm.engines import Engine, EngineSettings, load_engine
 from modnorm.errors import EngineError
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.methods import build_scale_map
+from modnorm.services.evaluator.job_runner import JobRunner
+from modnorm.services.evaluator.model_cache import Loading
 from modnorm.v1 import evaluation_pb2 as messages
 from modnorm.wire.conversions import descriptor_to_proto
-from services.evaluator.job_runner import JobRunner
-from services.evaluator.model_cache import Loading
 from tests.services.evaluator.run_job import run_job
 
 MakeRunner = Callable[..., JobRunner]

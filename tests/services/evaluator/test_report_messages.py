@@ -4,9 +4,9 @@ from modnorm import errors
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.search.answer import Answer
 from modnorm.search.scoring import CandidateResult
+from modnorm.services.common.worker.failures import failure_kind
+from modnorm.services.evaluator.report_messages import BATCH_BYTES, report_parts
 from modnorm.v1 import evaluation_pb2 as messages
-from services.common.worker.failures import failure_kind
-from services.evaluator.report_messages import BATCH_BYTES, report_parts
 
 LEASE = messages.Lease(job_id="a", token=3)
 

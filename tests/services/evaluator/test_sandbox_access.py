@@ -10,10 +10,10 @@ import pytest
 
 from modnorm.errors import UnavailableError
 from modnorm.sandbox import Isolation, Program, ProgramOutcome, Sandbox
+from modnorm.services.evaluator.job_runner import JobRunner
+from modnorm.services.evaluator.sandbox_access import SandboxAccess
 from modnorm.tasks import get_task
 from modnorm.v1 import evaluation_pb2 as messages
-from services.evaluator.job_runner import JobRunner
-from services.evaluator.sandbox_access import SandboxAccess
 from tests.services.evaluator.run_job import run_job
 
 ROW = {"text": "Write f.", "test_list": ["assert f(1) == 2"], "test_setup_code": ""}
@@ -107,7 +107,7 @@ def test_a_failed_sandbox_is_not_checked_for_each_job(
         with pytest.raises(UnavailableError, match="host is down"):
             programs.check("mbpp")
     assert len(looks) == 1
-    monkeypatch.setattr("services.evaluator.sandbox_access.FAULT_SECONDS", 0.0)
+    monkeypatch.setattr("modnorm.services.evaluator.sandbox_access.FAULT_SECONDS", 0.0)
     programs = SandboxAccess(Failing())
     with pytest.raises(UnavailableError, match="still away"):
         programs.check("mbpp")

@@ -6,19 +6,19 @@ from collections.abc import Callable
 
 import pytest
 
+from modnorm.services.common.healthcheck import check
+from modnorm.services.common.queue import make_celery, publish
+from modnorm.services.common.settings import EvaluatorSettings
+from modnorm.services.evaluator.server import EvaluatorService
+from modnorm.services.evaluator.worker_process import MAKES_ROOM
 from modnorm.v1 import evaluation_pb2 as messages
-from services.common.healthcheck import check
-from services.common.queue import make_celery, publish
-from services.common.settings import EvaluatorSettings
-from services.evaluator.server import EvaluatorService
-from services.evaluator.worker_process import MAKES_ROOM
 from verification.labs.waiting import HANG_SECONDS, wait_until
 
 WORKER_THAT_ENDS = """
 from threading import Thread
-from services.common.service_process import run_service
-from services.common.settings import EvaluatorSettings
-from services.evaluator.server import EvaluatorService
+from modnorm.services.common.service_process import run_service
+from modnorm.services.common.settings import EvaluatorSettings
+from modnorm.services.evaluator.server import EvaluatorService
 
 def build(registry):
     service = EvaluatorService(settings)

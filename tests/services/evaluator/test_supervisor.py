@@ -13,21 +13,21 @@ from pathlib import Path
 import pytest
 
 from modnorm.errors import ModnormError
-from services.common.healthcheck import check
-from services.common.settings import SupervisorSettings
-from services.common.worker import aggregator_calls
-from services.evaluator import celery_worker, supervisor
-from services.evaluator.mps import CONTROL
-from services.evaluator.supervisor import COMMAND, Supervisor
-from services.evaluator.worker_process import MAKES_ROOM
+from modnorm.services.common.healthcheck import check
+from modnorm.services.common.settings import SupervisorSettings
+from modnorm.services.common.worker import aggregator_calls
+from modnorm.services.evaluator import celery_worker, supervisor
+from modnorm.services.evaluator.mps import CONTROL
+from modnorm.services.evaluator.supervisor import COMMAND, Supervisor
+from modnorm.services.evaluator.worker_process import MAKES_ROOM
 from verification.labs.waiting import HANG_SECONDS, wait_until
 
 STUB = """
 import asyncio, os, sys
 from pathlib import Path
-from services.common.service_process import run_service
-from services.common.server import GrpcService
-from services.common.settings import EvaluatorSettings
+from modnorm.services.common.service_process import run_service
+from modnorm.services.common.server import GrpcService
+from modnorm.services.common.settings import EvaluatorSettings
 
 settings = EvaluatorSettings()
 Path(sys.argv[1], os.environ.get("CUDA_VISIBLE_DEVICES", "none")).write_text(
@@ -91,7 +91,7 @@ def serving(supervisor):
 async def test_each_device_has_a_worker_and_all_of_them_make_it_healthy(
     tmp_path, stub, monkeypatch
 ):
-    monkeypatch.setattr("services.evaluator.worker_process.CHECK_SECONDS", 1.0)
+    monkeypatch.setattr("modnorm.services.evaluator.worker_process.CHECK_SECONDS", 1.0)
     changes = {"worker_name": "host", "metrics_address": "127.0.0.1:9100"}
     async with running(("0", "1", "GPU-7"), stub, **changes) as supervisor:
         await until(serving(supervisor), "serving")
@@ -111,7 +111,7 @@ async def test_each_device_has_a_worker_and_all_of_them_make_it_healthy(
 async def test_workers_are_watched_while_the_file_of_the_token_is_replaced(
     tmp_path, stub, monkeypatch
 ):
-    monkeypatch.setattr("services.evaluator.supervisor.CHECK_INTERVAL", 0.05)
+    monkeypatch.setattr("modnorm.services.evaluator.supervisor.CHECK_INTERVAL", 0.05)
     token = tmp_path / "token"
     token.write_text("secret")
     folder = tmp_path / "notes"
@@ -168,7 +168,7 @@ async def test_a_killed_worker_is_restarted(tmp_path, stub):
 
 async def test_a_worker_that_stops_before_its_first_answer_is_restarted(tmp_path, monkeypatch):
     """The time limit for imports ends when the worker listens."""
-    monkeypatch.setattr("services.evaluator.worker_process.CHECK_SECONDS", 0.5)
+    monkeypatch.setattr("modnorm.services.evaluator.worker_process.CHECK_SECONDS", 0.5)
     silent = (
         "import os, socket, sys, time; from pathlib import Path;"
         "address = os.environ['MODNORM_BIND_ADDRESS'].removeprefix('unix:');"
@@ -184,7 +184,7 @@ async def test_a_worker_that_stops_before_its_first_answer_is_restarted(tmp_path
 def test_a_worker_does_not_outlive_its_supervisor(python_code, tmp_path):
     """A killed supervisor still closes the pipe."""
     program = (
-        "import threading; from services.evaluator.server import end_with_supervisor;"
+        "import threading; from modnorm.services.evaluator.server import end_with_supervisor;"
         f"threading.Thread(target=end_with_supervisor, daemon=True).start();{STUB}"
     )
     environment = os.environ | {"MODNORM_BIND_ADDRESS": "127.0.0.1:0"}
@@ -203,7 +203,8 @@ def test_a_worker_does_not_outlive_its_supervisor(python_code, tmp_path):
 
 def test_a_worker_ends_before_its_supervisor_with_its_own_exit_code(python_code):
     program = (
-        "import sys, threading, time; from services.evaluator.server import end_with_supervisor;"
+        "import sys, threading, time;"
+        "from modnorm.services.evaluator.server import end_with_supervisor;"
         "threading.Thread(target=end_with_supervisor, daemon=True).start();"
         f"time.sleep(0.3); sys.exit({MAKES_ROOM})"
     )
@@ -221,7 +222,7 @@ async def test_workers_are_told_that_they_are_supervised(tmp_path):
 
 
 async def test_a_worker_that_does_not_stop_is_killed(tmp_path, monkeypatch):
-    monkeypatch.setattr("services.evaluator.supervisor.STOP_SECONDS", 0.5)
+    monkeypatch.setattr("modnorm.services.evaluator.supervisor.STOP_SECONDS", 0.5)
     deaf = (
         "import os, signal, sys, time; from pathlib import Path;"
         "signal.signal(signal.SIGTERM, signal.SIG_IGN);"
@@ -289,7 +290,7 @@ def test_a_worker_is_not_killed_while_it_releases_its_job():
 
 def test_invalid_devices_end_the_supervisor_with_a_log_line(forks):
     ran = subprocess.run(
-        forks.command("services.evaluator.supervisor"),
+        forks.command("modnorm.services.evaluator.supervisor"),
         env=os.environ | {"MODNORM_DEVICES": "0,0"},
         check=False,
         capture_output=True,

@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterator
 import pytest
 from typing_extensions import override
 
-from modnorm.v1 import evaluation_pb2 as messages
-from services.common.queue import make_celery, publish
-from services.common.settings import EvaluatorSettings
-from services.common.worker.backoff import (
+from modnorm.services.common.queue import make_celery, publish
+from modnorm.services.common.settings import EvaluatorSettings
+from modnorm.services.common.worker.backoff import (
     ReconnectBackoff,
 )
-from services.evaluator.celery_worker import Worker
+from modnorm.services.evaluator.celery_worker import Worker
+from modnorm.v1 import evaluation_pb2 as messages
 from verification.labs.waiting import HANG_SECONDS, wait_until
 
 AddJob = Callable[..., messages.Job]

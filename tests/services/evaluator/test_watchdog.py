@@ -7,13 +7,13 @@ import time
 from collections.abc import Callable
 from contextlib import asynccontextmanager
 
+from modnorm.services.common.queue import make_celery, publish
+from modnorm.services.common.settings import SupervisorSettings
+from modnorm.services.evaluator import worker_process
+from modnorm.services.evaluator.job_runner import JobRunner
+from modnorm.services.evaluator.supervisor import Supervisor
+from modnorm.services.evaluator.watchdog import Watchdog
 from modnorm.v1 import evaluation_pb2 as messages
-from services.common.queue import make_celery, publish
-from services.common.settings import SupervisorSettings
-from services.evaluator import worker_process
-from services.evaluator.job_runner import JobRunner
-from services.evaluator.supervisor import Supervisor
-from services.evaluator.watchdog import Watchdog
 from tests.services.evaluator.run_job import run_job
 from verification.labs.waiting import wait_until
 
@@ -22,8 +22,8 @@ HANGING = """
 import os, sys, time
 from pathlib import Path
 from modnorm.engines import load_engine
-from services.evaluator.replay_canary import PROMPTS
-from services.evaluator.server import main
+from modnorm.services.evaluator.replay_canary import PROMPTS
+from modnorm.services.evaluator.server import main
 
 def load(*told):
     hang, engine = Path(sys.argv[1]), load_engine(*told)

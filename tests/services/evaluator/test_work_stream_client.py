@@ -8,10 +8,10 @@ import grpc
 import pytest
 
 from modnorm.errors import StaleLeaseError, UnavailableError
+from modnorm.services.common.worker.work_stream_client import WorkStream
+from modnorm.services.evaluator.aggregator_client import AggregatorClient
 from modnorm.v1 import evaluation_pb2 as messages
 from modnorm.v1.evaluation_pb2_grpc import JobServiceStub
-from services.common.worker.work_stream_client import WorkStream
-from services.evaluator.aggregator_client import AggregatorClient
 
 
 def lease(job_id: str = "a") -> messages.Lease:

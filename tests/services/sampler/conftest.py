@@ -4,10 +4,10 @@ import pytest
 
 from modnorm.calibration.calibrate import calibrate
 from modnorm.checkpoint.reference import resolve_checkpoint
+from modnorm.services.common.settings import SamplerSettings
+from modnorm.services.sampler.servicer import SERVICE, SamplingServicer
 from modnorm.spec import CalibrationSpec
 from modnorm.v1 import sampling_pb2_grpc
-from services.common.settings import SamplerSettings
-from services.sampler.servicer import SERVICE, SamplingServicer
 from tests.services.loopback import on_loopback
 
 

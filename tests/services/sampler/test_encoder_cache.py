@@ -6,9 +6,9 @@ import pytest
 from modnorm.checkpoint.prompts import PromptEncoder
 from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.errors import InvalidInputError
+from modnorm.services.sampler import encoder_cache
+from modnorm.services.sampler.encoder_cache import KEPT, EncoderCache
 from modnorm.tasks.protocol import Message
-from services.sampler import encoder_cache
-from services.sampler.encoder_cache import KEPT, EncoderCache
 from verification.labs.waiting import HANG_SECONDS
 
 QUESTION = (Message("user", "Using the numbers [3, 7, 25], make 46."),)

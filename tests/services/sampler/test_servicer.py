@@ -13,14 +13,14 @@ from modnorm.errors import InvalidInputError, PreconditionError
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.methods import build_scale_map
 from modnorm.perturbation.sampling import population_seeds, sample_descriptors
+from modnorm.services.common.artifact_store import ArtifactStore
+from modnorm.services.sampler import encoder_cache, scale_map_cache, servicer
 from modnorm.spec import MAX_POPULATION
 from modnorm.tasks.protocol import Message
 from modnorm.v1 import common_pb2
 from modnorm.v1 import sampling_pb2 as pb
 from modnorm.wire.conversions import descriptor_from_proto, prompt_to_proto
 from modnorm.wire.status import from_rpc_error
-from services.common.artifact_store import ArtifactStore
-from services.sampler import encoder_cache, scale_map_cache, servicer
 from verification.labs.waiting import HANG_SECONDS
 
 MODEL = common_pb2.ModelRef(name="tiny-thicket")

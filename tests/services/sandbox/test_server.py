@@ -9,12 +9,12 @@ import pytest
 
 from modnorm.errors import UnavailableError
 from modnorm.sandbox import Limits, Program, Runner, Verdict
+from modnorm.services.common.healthcheck import check
+from modnorm.services.common.worker.failures import failure_kind
+from modnorm.services.sandbox.servicer import SERVICE
 from modnorm.v1 import evaluation_pb2 as messages
 from modnorm.wire.channel import Credentials
 from modnorm.wire.remote_sandbox import RemoteSandbox
-from services.common.healthcheck import check
-from services.common.worker.failures import failure_kind
-from services.sandbox.servicer import SERVICE
 from tests.faults import error_at
 
 HONEST = Program(["def f(x): return [x, x + 1]"], ["assert f(1) == [1, 2]"])
@@ -31,7 +31,7 @@ def target(tmp_path_factory):
         "MODNORM_SECRET": "a credential",
     }
     process = subprocess.Popen(
-        [sys.executable, "-m", "services.sandbox.server"],
+        [sys.executable, "-m", "modnorm.services.sandbox.server"],
         env=environment,
         stderr=subprocess.PIPE,
         text=True,

@@ -11,17 +11,17 @@ from typing_extensions import override
 
 from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.errors import ModnormError
+from modnorm.services.common.channels import CHANNEL_OPTIONS
+from modnorm.services.common.settings import TrainerSettings
+from modnorm.services.common.student_servicer import SERVICE, ModelServicer
+from modnorm.services.common.students import Students
+from modnorm.services.common.worker.shutdown import Shutdown
+from modnorm.services.trainer.metrics import TrainerMetrics
+from modnorm.services.trainer.training_client import TrainingClient
+from modnorm.services.trainer.training_runner import TrainingRunner
 from modnorm.v1 import common_pb2, evaluation_pb2_grpc, models_pb2_grpc
 from modnorm.v1 import evaluation_pb2 as messages
 from modnorm.wire.status import to_status
-from services.common.channels import CHANNEL_OPTIONS
-from services.common.settings import TrainerSettings
-from services.common.student_servicer import SERVICE, ModelServicer
-from services.common.students import Students
-from services.common.worker.shutdown import Shutdown
-from services.trainer.metrics import TrainerMetrics
-from services.trainer.training_client import TrainingClient
-from services.trainer.training_runner import TrainingRunner
 from tests.services.loopback import in_thread
 from tests.training.conftest import write_dataset
 

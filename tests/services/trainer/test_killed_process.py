@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from modnorm.services.common.queue import TRAIN_QUEUE, make_celery, publish
 from modnorm.training import TrainingJob, train_in_child
 from modnorm.wire.conversions import training_from_proto
-from services.common.queue import TRAIN_QUEUE, make_celery, publish
 from verification.labs.waiting import wait_until
 
 
@@ -25,7 +25,9 @@ def start(start_module, settings, target, redis_url):
         "MODNORM_TRAIN_DEVICE": "cpu",
         "MODNORM_TORCH_THREADS": "1",
     }
-    return partial(start_module, "services.trainer.server", environment=os.environ | environment)
+    return partial(
+        start_module, "modnorm.services.trainer.server", environment=os.environ | environment
+    )
 
 
 def test_a_killed_trainer_goes_on(

@@ -5,10 +5,10 @@ import asyncio
 import pytest
 
 from modnorm.errors import PreconditionError
+from modnorm.services.common.queue import TRAIN_QUEUE, make_celery, publish
+from modnorm.services.trainer import worker
+from modnorm.services.trainer.server import build
 from modnorm.v1 import evaluation_pb2 as messages
-from services.common.queue import TRAIN_QUEUE, make_celery, publish
-from services.trainer import worker
-from services.trainer.server import build
 from verification.labs.waiting import wait_until
 
 

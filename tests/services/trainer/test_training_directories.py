@@ -7,8 +7,8 @@ import time
 
 import pytest
 
+from modnorm.services.trainer.training_directories import KEPT_SECONDS, TrainingDirectories
 from modnorm.v1 import evaluation_pb2 as messages
-from services.trainer.training_directories import KEPT_SECONDS, TrainingDirectories
 
 LONG_AGO = time.time() - KEPT_SECONDS - 1
 

@@ -10,10 +10,10 @@ import pytest
 
 from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.errors import NotFoundError, StaleLeaseError
+from modnorm.services.common.students import Students, list_files
+from modnorm.services.common.worker.shutdown import Shutdown
 from modnorm.v1 import common_pb2
 from modnorm.v1 import evaluation_pb2 as messages
-from services.common.students import Students, list_files
-from services.common.worker.shutdown import Shutdown
 from verification.labs.waiting import wait_until
 
 

@@ -1,4 +1,4 @@
-"""Runs migrations on the connection that `services.aggregator.storage.database` hands over."""
+"""Runs migrations on the connection of `modnorm.services.aggregator.storage.database`."""
 
 from alembic import context
 from sqlmodel import SQLModel

@@ -11,13 +11,13 @@ import grpc.aio
 import pytest
 
 from modnorm.errors import InvalidInputError, PreconditionError, UnavailableError
+from modnorm.services.common.healthcheck import check
 from modnorm.spec import DataSpec
 from modnorm.tasks import get_task
 from modnorm.tasks.row_loading import load_rows
 from modnorm.tasks.rows import rows_digest
 from modnorm.v1 import evaluation_pb2, experiment_pb2
 from modnorm.wire.status import from_rpc_error
-from services.common.healthcheck import check
 from verification.labs.waiting import HANG_SECONDS
 
 ALLOWED = {
@@ -228,7 +228,7 @@ async def test_no_bytes_crash_the_aggregator(start_lab, spec, database_url):
 
 def test_the_aggregator_needs_no_torch():
     code = (
-        "import sys, services.aggregator.server\n"
+        "import sys, modnorm.services.aggregator.server\n"
         "found = {name.split('.')[0] for name in sys.modules} & {'torch', 'transformers'}\n"
         "assert not found, found\n"
         "assert 'modnorm.engines' not in sys.modules\n"

@@ -69,7 +69,7 @@ async def test_an_invalid_declaration_is_refused_before_anything_is_stored(
 
 
 async def test_pages_of_experiments_stay_small(start_lab, spec, tmp_path, monkeypatch):
-    monkeypatch.setattr("services.aggregator.api.experiment_servicer.PAGE_BYTES", 3000)
+    monkeypatch.setattr("modnorm.services.aggregator.api.experiment_servicer.PAGE_BYTES", 3000)
     async with start_lab() as lab:
         text = DECLARATION + "#" * 1200
         ids = [(await lab.create(declared(spec, tmp_path, text), f"r{n}")).id for n in range(3)]

@@ -3,10 +3,10 @@
 from google.rpc import status_pb2
 
 from modnorm.errors import InvalidInputError, NotFoundError, StaleLeaseError
+from modnorm.services.aggregator.storage.states import JobState
+from modnorm.services.aggregator.storage.tables import Job
 from modnorm.v1 import evaluation_pb2 as messages
 from modnorm.wire.status import from_status
-from services.aggregator.storage.states import JobState
-from services.aggregator.storage.tables import Job
 
 SECONDS = 60
 THRESHOLD = messages.Threshold(reward=1.0, index=0)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from modnorm.errors import InvalidInputError
-from services.aggregator.api.paging import MAX_PAGE, decode_token, encode_token, page_size
+from modnorm.services.aggregator.api.paging import MAX_PAGE, decode_token, encode_token, page_size
 from tests.faults import error_at
 
 

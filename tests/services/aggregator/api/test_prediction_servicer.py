@@ -16,9 +16,9 @@ from modnorm.errors import (
     TooLargeError,
 )
 from modnorm.prediction.ranked_votes import Prediction, RankedVotes
+from modnorm.services.aggregator.api.prediction_servicer import MAX_QUESTIONS, MAX_REQUEST_BYTES
 from modnorm.v1 import experiment_pb2, prediction_pb2
 from modnorm.wire.prediction_conversions import prediction_from_proto
-from services.aggregator.api.prediction_servicer import MAX_QUESTIONS, MAX_REQUEST_BYTES
 from tests.services.aggregator.conftest import answers_of, running
 from verification.labs.waiting import HANG_SECONDS
 

@@ -3,10 +3,10 @@
 import json
 
 from modnorm.client.experiments import experiment_from_message
+from modnorm.services.aggregator.storage.tables import Experiment
 from modnorm.spec import parse_spec
 from modnorm.v1 import experiment_pb2
 from modnorm.wire.conversions import spec_from_proto
-from services.aggregator.storage.tables import Experiment
 from tests.faults import error_at
 from verification.labs.waiting import HANG_SECONDS
 

@@ -9,13 +9,13 @@ from google.rpc import status_pb2
 from prometheus_client import CollectorRegistry
 
 from modnorm.errors import InvalidInputError, NotFoundError, StaleLeaseError
+from modnorm.services.aggregator.api.work_stream import MAX_CALLS, WorkStreams
+from modnorm.services.common.metrics import CallMetrics
+from modnorm.services.common.settings import EvaluatorSettings
+from modnorm.services.common.shielded_tasks import ShieldedTasks
 from modnorm.v1 import evaluation_pb2 as messages
 from modnorm.v1 import experiment_pb2
 from modnorm.wire.status import from_status
-from services.aggregator.api.work_stream import MAX_CALLS, WorkStreams
-from services.common.metrics import CallMetrics
-from services.common.settings import EvaluatorSettings
-from services.common.shielded_tasks import ShieldedTasks
 from verification.labs.waiting import HANG_SECONDS
 
 SELECTING = experiment_pb2.EXPERIMENT_STATE_SELECTING

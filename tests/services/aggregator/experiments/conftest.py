@@ -8,12 +8,12 @@ import pytest
 from sqlmodel import select
 
 from modnorm.perturbation.descriptor import Descriptor
+from modnorm.services.aggregator.jobs.trainings import TrainingStore
+from modnorm.services.aggregator.jobs.worker_requests import ClaimRequest
+from modnorm.services.aggregator.storage.states import ExperimentState, Purpose
+from modnorm.services.aggregator.storage.tables import Experiment
 from modnorm.spec import parse_spec
 from modnorm.v1 import evaluation_pb2
-from services.aggregator.jobs.trainings import TrainingStore
-from services.aggregator.jobs.worker_requests import ClaimRequest
-from services.aggregator.storage.states import ExperimentState, Purpose
-from services.aggregator.storage.tables import Experiment
 from tests.services.aggregator.world import (
     BASE_MAP,
     MAP,

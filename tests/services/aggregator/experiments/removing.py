@@ -2,7 +2,7 @@
 
 from sqlmodel import SQLModel, select
 
-from services.aggregator.experiments.removal import (
+from modnorm.services.aggregator.experiments.removal import (
     ended_before,
     remove_ended,
     remove_unused_artifacts,

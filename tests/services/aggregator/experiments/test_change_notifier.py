@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from services.aggregator.experiments import change_notifier
-from services.aggregator.experiments.change_notifier import KEPT, Notifier
+from modnorm.services.aggregator.experiments import change_notifier
+from modnorm.services.aggregator.experiments.change_notifier import KEPT, Notifier
 from verification.labs.waiting import HANG_SECONDS
 
 

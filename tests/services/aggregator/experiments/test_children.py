@@ -2,8 +2,8 @@
 
 import pytest
 
+from modnorm.services.aggregator.experiments.children import child_spec
 from modnorm.spec import load_spec, parse_spec
-from services.aggregator.experiments.children import child_spec
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,11 @@ from sqlalchemy import event
 from sqlmodel import select
 
 from modnorm.errors import NotFoundError
-from services.aggregator.experiments import distillations, lifecycle, predictions
-from services.aggregator.experiments.predictions import AskedQuestions
-from services.aggregator.experiments.removal import remove_ended, remove_unused_students
-from services.aggregator.storage.states import Purpose, Split
-from services.aggregator.storage.tables import Job, ObsoleteStudent, Round
+from modnorm.services.aggregator.experiments import distillations, lifecycle, predictions
+from modnorm.services.aggregator.experiments.predictions import AskedQuestions
+from modnorm.services.aggregator.experiments.removal import remove_ended, remove_unused_students
+from modnorm.services.aggregator.storage.states import Purpose, Split
+from modnorm.services.aggregator.storage.tables import Job, ObsoleteStudent, Round
 from tests.services.aggregator.experiments.removing import DAY, remove, rows
 from verification.labs.waiting import HANG_SECONDS
 

@@ -7,11 +7,10 @@ import pytest
 
 from modnorm.distillation.sampling_seeds import round_seed, training_seed
 from modnorm.errors import NotFoundError, StaleLeaseError
-from modnorm.v1 import evaluation_pb2, experiment_pb2
-from services.aggregator.api.round_messages import round_results
-from services.aggregator.api.to_proto import fill_job, fill_training
-from services.aggregator.experiments.removal import remove_unused_students
-from services.aggregator.storage.states import (
+from modnorm.services.aggregator.api.round_messages import round_results
+from modnorm.services.aggregator.api.to_proto import fill_job, fill_training
+from modnorm.services.aggregator.experiments.removal import remove_unused_students
+from modnorm.services.aggregator.storage.states import (
     ArtifactKind,
     ExperimentState,
     FailureKind,
@@ -19,10 +18,11 @@ from services.aggregator.storage.states import (
     RoundPhase,
     Split,
 )
-from services.aggregator.web.lab_catalog import LabCatalog
-from services.aggregator.web.stored_run import PageStores
-from services.common.access import callers
-from services.common.access.callers import ANYONE
+from modnorm.services.aggregator.web.lab_catalog import LabCatalog
+from modnorm.services.aggregator.web.stored_run import PageStores
+from modnorm.services.common.access import callers
+from modnorm.services.common.access.callers import ANYONE
+from modnorm.v1 import evaluation_pb2, experiment_pb2
 from tests.services.aggregator.experiments.conftest import TERMINAL, TRAINING_ROWS
 from tests.services.aggregator.world import (
     LEASE_SECONDS,

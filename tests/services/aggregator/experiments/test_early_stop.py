@@ -9,11 +9,11 @@ import pytest
 from modnorm.errors import InvalidInputError
 from modnorm.search.answer import Answer
 from modnorm.search.stopping import EarlyStop, Threshold
+from modnorm.services.aggregator.experiments.removal import remove_ended
+from modnorm.services.aggregator.jobs.report_checks import Report
+from modnorm.services.aggregator.jobs.worker_requests import Claim
+from modnorm.services.aggregator.storage.states import FailureKind, JobState, Split
 from modnorm.tasks import RewardBounds
-from services.aggregator.experiments.removal import remove_ended
-from services.aggregator.jobs.report_checks import Report
-from services.aggregator.jobs.worker_requests import Claim
-from services.aggregator.storage.states import FailureKind, JobState, Split
 from tests.faults import error_at
 
 SIZES = {"size": 12, "prefixes": [6, 12], "ensemble_sizes": [1, 3, 5]}

@@ -11,13 +11,13 @@ from modnorm.errors import (
     ModnormError,
     UnavailableError,
 )
-from services.aggregator.experiments import experiment_setup
-from services.aggregator.experiments.experiment_setup import (
+from modnorm.services.aggregator.experiments import experiment_setup
+from modnorm.services.aggregator.experiments.experiment_setup import (
     BREAKDOWN_RETRIES,
     Conductor,
     SetupSteps,
 )
-from services.aggregator.experiments.experiment_store import ExperimentStore
+from modnorm.services.aggregator.experiments.experiment_store import ExperimentStore
 
 
 class ScriptedSteps:

@@ -5,9 +5,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from modnorm.errors import ConflictError, NotFoundError
-from services.aggregator.experiments.experiment_store import experiment_id_of
-from services.aggregator.storage.states import ArtifactKind, ExperimentState
-from services.aggregator.storage.stored_artifacts import StoredText
+from modnorm.services.aggregator.experiments.experiment_store import experiment_id_of
+from modnorm.services.aggregator.storage.states import ArtifactKind, ExperimentState
+from modnorm.services.aggregator.storage.stored_artifacts import StoredText
 from tests.faults import error_at
 
 

@@ -7,12 +7,17 @@ from sqlalchemy import text
 
 from modnorm.errors import NotFoundError, PreconditionError
 from modnorm.prediction.ranked_votes import ExpertAnswer, Prediction, RankedVotes
-from services.aggregator.experiments import predictions
-from services.aggregator.experiments.predictions import KEPT_SECONDS, AskedQuestions
-from services.aggregator.experiments.removal import remove_ended, remove_experiment
-from services.aggregator.storage.lab_counts import LabCountStore
-from services.aggregator.storage.states import ExperimentState, FailureKind, JobState, Split
-from services.aggregator.web.run_queries import list_experiments
+from modnorm.services.aggregator.experiments import predictions
+from modnorm.services.aggregator.experiments.predictions import KEPT_SECONDS, AskedQuestions
+from modnorm.services.aggregator.experiments.removal import remove_ended, remove_experiment
+from modnorm.services.aggregator.storage.lab_counts import LabCountStore
+from modnorm.services.aggregator.storage.states import (
+    ExperimentState,
+    FailureKind,
+    JobState,
+    Split,
+)
+from modnorm.services.aggregator.web.run_queries import list_experiments
 from tests.faults import error_at
 from tests.services.aggregator.world import LEASE_SECONDS, World, synthetic_answers
 

@@ -11,16 +11,16 @@ import pytest
 from sqlmodel import col, select
 
 from modnorm.errors import NotFoundError
-from services.aggregator import remove_old
-from services.aggregator.experiments.removal import (
+from modnorm.services.aggregator import remove_old
+from modnorm.services.aggregator.experiments.removal import (
     ended_before,
     remove_ended,
     remove_unused_artifacts,
     remove_unused_students,
 )
-from services.aggregator.storage.states import ExperimentState, Purpose
-from services.aggregator.storage.tables import Artifact, Experiment
-from services.common.students import ABANDONED_SECONDS
+from modnorm.services.aggregator.storage.states import ExperimentState, Purpose
+from modnorm.services.aggregator.storage.tables import Artifact, Experiment
+from modnorm.services.common.students import ABANDONED_SECONDS
 from tests.services.aggregator.experiments.conftest import TRAINING_ROWS
 from tests.services.aggregator.experiments.removing import DAY, remove, rows
 from tests.services.aggregator.world import rows_text
@@ -128,8 +128,8 @@ def files(students):
 
 KILLED = """
 import os, signal, sys
-from services.aggregator import remove_old
-from services.common.students import Students
+from modnorm.services.aggregator import remove_old
+from modnorm.services.common.students import Students
 
 def die(*_):
     os.kill(os.getpid(), signal.SIGKILL)

@@ -5,7 +5,7 @@ import pytest
 
 from modnorm.errors import NotFoundError
 from modnorm.search.voting import Ballot, count_votes
-from services.aggregator.storage.states import ArtifactKind, Split
+from modnorm.services.aggregator.storage.states import ArtifactKind, Split
 from tests.faults import error_at
 
 

@@ -6,10 +6,10 @@ import pytest
 from sqlmodel import select
 
 from modnorm.errors import InvalidInputError
-from services.aggregator.experiments import phases
-from services.aggregator.storage.states import FailureKind, JobState
-from services.aggregator.storage.stored_artifacts import StoredText
-from services.aggregator.storage.tables import Candidate
+from modnorm.services.aggregator.experiments import phases
+from modnorm.services.aggregator.storage.states import FailureKind, JobState
+from modnorm.services.aggregator.storage.stored_artifacts import StoredText
+from modnorm.services.aggregator.storage.tables import Candidate
 
 
 def some_done(world, experiment_id, count):

@@ -6,11 +6,11 @@ from itertools import chain, cycle
 import pytest
 from sqlmodel import col, select
 
-from services.aggregator.experiments import reuse
-from services.aggregator.storage.codec import pack_coefficients
-from services.aggregator.storage.result_tables import AnswerSheet
-from services.aggregator.storage.states import JobState, Split
-from services.aggregator.storage.tables import Candidate, Job
+from modnorm.services.aggregator.experiments import reuse
+from modnorm.services.aggregator.storage.codec import pack_coefficients
+from modnorm.services.aggregator.storage.result_tables import AnswerSheet
+from modnorm.services.aggregator.storage.states import JobState, Split
+from modnorm.services.aggregator.storage.tables import Candidate, Job
 
 PREFIXES, LARGEST = (8, 16, 24), 3
 SPEC = {"size": 24, "prefixes": list(PREFIXES), "ensemble_sizes": [1, LARGEST]}

@@ -2,10 +2,10 @@
 
 import hashlib
 
-from services.aggregator.experiments import reuse
-from services.aggregator.storage.states import Purpose
-from services.aggregator.storage.stored_artifacts import StoredText
-from services.aggregator.storage.tables import Experiment
+from modnorm.services.aggregator.experiments import reuse
+from modnorm.services.aggregator.storage.states import Purpose
+from modnorm.services.aggregator.storage.stored_artifacts import StoredText
+from modnorm.services.aggregator.storage.tables import Experiment
 
 
 def test_a_deleted_student_is_trained_again(lab):

@@ -2,10 +2,10 @@
 
 from sqlmodel import col, select
 
-from services.aggregator.experiments.round_waiting import TRAINER_SECONDS
-from services.aggregator.storage.lab_counts import LabCountStore
-from services.aggregator.storage.states import JobState, Split
-from services.aggregator.storage.tables import Event
+from modnorm.services.aggregator.experiments.round_waiting import TRAINER_SECONDS
+from modnorm.services.aggregator.storage.lab_counts import LabCountStore
+from modnorm.services.aggregator.storage.states import JobState, Split
+from modnorm.services.aggregator.storage.tables import Event
 from tests.services.aggregator.world import LEASE_SECONDS
 
 

@@ -1,10 +1,10 @@
 import pytest
 
 from modnorm.errors import InvalidInputError
+from modnorm.services.aggregator.experiments.upstream_services import Sampler
+from modnorm.services.common.channels import MESSAGE_BYTES, open_service_channel
 from modnorm.tasks import Message
 from modnorm.wire.conversions import spec_from_proto
-from services.aggregator.experiments.upstream_services import Sampler
-from services.common.channels import MESSAGE_BYTES, open_service_channel
 
 
 async def test_prompts_beyond_one_message_are_an_error_of_the_task(spec):

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from modnorm.errors import NotFoundError
-from services.aggregator.jobs.batching import LARGEST_BATCH, Batcher
+from modnorm.services.aggregator.jobs.batching import LARGEST_BATCH, Batcher
 
 
 class Gate:

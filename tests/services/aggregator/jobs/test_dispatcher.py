@@ -5,9 +5,9 @@ import pytest
 import redis
 from prometheus_client import CollectorRegistry
 
-from services.aggregator.jobs.dispatcher import BATCH, Dispatcher
-from services.aggregator.metrics import AggregatorMetrics
-from services.common.queue import QUEUE, TRAIN_QUEUE, make_celery, publish_all, queued
+from modnorm.services.aggregator.jobs.dispatcher import BATCH, Dispatcher
+from modnorm.services.aggregator.metrics import AggregatorMetrics
+from modnorm.services.common.queue import QUEUE, TRAIN_QUEUE, make_celery, publish_all, queued
 from verification.labs.waiting import HANG_SECONDS
 
 
@@ -99,7 +99,7 @@ async def test_jobs_missed_by_a_defect_are_published_again(lab, monkeypatch):
     dispatcher, app, ids = lab(3)
     dispatcher.send(tuple(ids))
     with monkeypatch.context() as patched:
-        patched.setattr("services.aggregator.jobs.dispatcher.publish_all", broken)
+        patched.setattr("modnorm.services.aggregator.jobs.dispatcher.publish_all", broken)
         with pytest.raises(RuntimeError):
             await dispatcher.run()
     await dispatcher.reconcile()

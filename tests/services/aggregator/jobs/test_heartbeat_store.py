@@ -9,10 +9,10 @@ import pytest
 from sqlalchemy import event
 
 from modnorm.errors import NotFoundError, StaleLeaseError
-from services.aggregator.jobs.reporting import Reporting
-from services.aggregator.jobs.worker_requests import Heartbeat
-from services.aggregator.storage.dialects import database_time
-from services.aggregator.storage.states import FailureKind, JobState
+from modnorm.services.aggregator.jobs.reporting import Reporting
+from modnorm.services.aggregator.jobs.worker_requests import Heartbeat
+from modnorm.services.aggregator.storage.dialects import database_time
+from modnorm.services.aggregator.storage.states import FailureKind, JobState
 from tests.services.aggregator.world import LEASE_SECONDS, SingleCalls
 from verification.labs.waiting import HANG_SECONDS
 

@@ -9,10 +9,10 @@ from sqlmodel import select
 from modnorm.errors import InvalidInputError, NotFoundError, StaleLeaseError
 from modnorm.search.ranking import select_experts
 from modnorm.search.voting import RowVote, count_votes, plurality
-from services.aggregator.experiments import phases
-from services.aggregator.jobs.worker_requests import Claim, ClaimRequest
-from services.aggregator.storage.states import FailureKind, JobState, Split
-from services.aggregator.storage.tables import Job
+from modnorm.services.aggregator.experiments import phases
+from modnorm.services.aggregator.jobs.worker_requests import Claim, ClaimRequest
+from modnorm.services.aggregator.storage.states import FailureKind, JobState, Split
+from modnorm.services.aggregator.storage.tables import Job
 from tests.faults import error_at
 from verification.labs.waiting import HANG_SECONDS
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from services.aggregator.jobs.reaper import Reachability
+from modnorm.services.aggregator.jobs.reaper import Reachability
 
 LEASE, PAUSE = 60.0, 5.0
 

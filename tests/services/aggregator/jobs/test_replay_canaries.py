@@ -1,7 +1,7 @@
 import pytest
 
-from services.aggregator.jobs.replay_canaries import MAX_KEPT, Canaries
-from services.aggregator.lab_status import Workers
+from modnorm.services.aggregator.jobs.replay_canaries import MAX_KEPT, Canaries
+from modnorm.services.aggregator.lab_status import Workers
 
 H200 = {"device": "H200", "mode": "fast", "canary_of": "request"}
 

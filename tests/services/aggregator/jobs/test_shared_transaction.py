@@ -12,12 +12,12 @@ from sqlalchemy import select, text
 from sqlmodel import SQLModel
 
 from modnorm.errors import InvalidInputError, ModnormError, StaleLeaseError, UnavailableError
-from services.aggregator.experiments.lifecycle import Change
-from services.aggregator.jobs.reporting import Reporting
-from services.aggregator.jobs.shared_transaction import run_in_one_transaction
-from services.aggregator.jobs.worker_requests import Claim, ClaimRequest, Heartbeat
-from services.aggregator.storage.database import Database
-from services.aggregator.storage.states import FailureKind
+from modnorm.services.aggregator.experiments.lifecycle import Change
+from modnorm.services.aggregator.jobs.reporting import Reporting
+from modnorm.services.aggregator.jobs.shared_transaction import run_in_one_transaction
+from modnorm.services.aggregator.jobs.worker_requests import Claim, ClaimRequest, Heartbeat
+from modnorm.services.aggregator.storage.database import Database
+from modnorm.services.aggregator.storage.states import FailureKind
 
 OWN = [("experiments", "id")] + [
     (name, "experiment_id") for name in ("candidates", "jobs", "events", "ensembles", "votes")

@@ -3,8 +3,8 @@
 import pytest
 from sqlalchemy import text
 
-from services.aggregator.jobs.worker_requests import Claim
-from services.aggregator.storage.states import FailureKind
+from modnorm.services.aggregator.jobs.worker_requests import Claim
+from modnorm.services.aggregator.storage.states import FailureKind
 
 STEPS = 50
 """Instructions of SQLite's virtual machine between two counts."""

@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
+from modnorm.services.aggregator.jobs import unfit_workers
+from modnorm.services.aggregator.jobs.unfit_workers import UNFIT_SECONDS
+from modnorm.services.aggregator.storage.states import FailureKind
 from modnorm.v1 import evaluation_pb2
-from services.aggregator.jobs import unfit_workers
-from services.aggregator.jobs.unfit_workers import UNFIT_SECONDS
-from services.aggregator.storage.states import FailureKind
 from tests.services.aggregator.conftest import reply_to
 from tests.services.aggregator.world import LEASE_SECONDS
 

@@ -20,8 +20,8 @@ import sys
 from sqlmodel import select
 
 from modnorm.errors import UnavailableError
-from services.aggregator.storage.database import Database
-from services.aggregator.jobs.reporting import _lock
+from modnorm.services.aggregator.storage.database import Database
+from modnorm.services.aggregator.jobs.reporting import _lock
 
 database = Database(sys.argv[1], idle_seconds=float(sys.argv[2]))
 try:

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from sqlalchemy import Engine, create_engine, delete, func, select
 from sqlmodel import Session, SQLModel
 
-from services.aggregator.storage.states import JobState, Split
-from services.aggregator.storage.table_statistics import analyse_grown, insert_rows
-from services.aggregator.storage.tables import Job
+from modnorm.services.aggregator.storage.states import JobState, Split
+from modnorm.services.aggregator.storage.table_statistics import analyse_grown, insert_rows
+from modnorm.services.aggregator.storage.tables import Job
 
 JOBS = Job.metadata.tables["jobs"]
 COLUMNS = ("id", "experiment_id", "candidate", "split", "metric", "tokens", "environment")

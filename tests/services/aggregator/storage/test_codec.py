@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from modnorm.search.answer import Answer
-from services.aggregator.storage.codec import (
+from modnorm.services.aggregator.storage.codec import (
     pack_answers,
     pack_coefficients,
     pack_text,

@@ -10,17 +10,21 @@ from alembic.migration import MigrationContext
 from sqlalchemy import MetaData, NullPool, Table, create_engine, make_url
 from sqlmodel import SQLModel, func, select
 
-import services.aggregator.storage.tables
+import modnorm.services.aggregator.storage.tables
 from modnorm.errors import (
     InvalidInputError,
     ModnormError,
     PreconditionError,
     UnavailableError,
 )
-from services.aggregator.storage.database import Database
-from services.aggregator.storage.states import ArtifactKind
-from services.aggregator.storage.stored_artifacts import StoredText, keep_artifact, load_text
-from services.aggregator.storage.tables import Artifact, Experiment
+from modnorm.services.aggregator.storage.database import Database
+from modnorm.services.aggregator.storage.states import ArtifactKind
+from modnorm.services.aggregator.storage.stored_artifacts import (
+    StoredText,
+    keep_artifact,
+    load_text,
+)
+from modnorm.services.aggregator.storage.tables import Artifact, Experiment
 from tests.faults import error_at
 
 OLD = Experiment(
@@ -61,7 +65,7 @@ def test_the_migrated_schema_equals_the_tables(database_url):
     database.migrate()
     database.close()
     assert differences(database_url) == []
-    assert services.aggregator.storage.tables.Job.__tablename__ in SQLModel.metadata.tables
+    assert modnorm.services.aggregator.storage.tables.Job.__tablename__ in SQLModel.metadata.tables
 
 
 def create_schema_4(database_url):
@@ -208,7 +212,9 @@ def test_other_databases_are_refused(url):
 @pytest.mark.parametrize("idle_seconds", [0.0, 60.0])
 def test_broken_connections_are_replaced(postgres_url, monkeypatch, idle_seconds):
     """Idle connections are replaced before their use, others after a failed transaction."""
-    monkeypatch.setattr("services.aggregator.storage.dialects._MAX_IDLE_SECONDS", idle_seconds)
+    monkeypatch.setattr(
+        "modnorm.services.aggregator.storage.dialects._MAX_IDLE_SECONDS", idle_seconds
+    )
     database = Database(postgres_url)
     number = select(func.pg_backend_pid())
     with database.read() as session, database.read() as other:
@@ -311,7 +317,7 @@ def test_a_file_that_cannot_be_written_is_reported_as_a_fault(tmp_path, pragma, 
 
 
 def test_a_locked_file_is_no_fault(tmp_path, monkeypatch):
-    monkeypatch.setattr("services.aggregator.storage.dialects._BUSY_SECONDS", 0.05)
+    monkeypatch.setattr("modnorm.services.aggregator.storage.dialects._BUSY_SECONDS", 0.05)
     url = f"sqlite:///{tmp_path / 'modnorm.db'}"
     faults: list[ModnormError] = []
     database, other = Database(url, on_fault=faults.append), Database(url)

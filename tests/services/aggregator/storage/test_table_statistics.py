@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import NullPool, create_engine, text
 
 from modnorm.perturbation.descriptor import Descriptor
-from services.aggregator.experiments.lifecycle import add_candidates
+from modnorm.services.aggregator.experiments.lifecycle import add_candidates
 from verification.labs.waiting import HANG_SECONDS
 
 MANY = 1_000

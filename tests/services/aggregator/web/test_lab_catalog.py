@@ -8,17 +8,17 @@ from sqlmodel import select
 from modnorm.analysis.answers import AnswerFilter
 from modnorm.analysis.votes import VoteFilter
 from modnorm.errors import ModnormError, NotFoundError, PreconditionError
+from modnorm.services.aggregator.experiments.removal import remove_ended
+from modnorm.services.aggregator.storage.result_tables import Ensemble
+from modnorm.services.aggregator.storage.states import Split
+from modnorm.services.aggregator.storage.tables import Job
+from modnorm.services.aggregator.web.lab_catalog import LabCatalog, remaining_seconds
+from modnorm.services.aggregator.web.stored_run import PageStores
+from modnorm.services.common.access import callers
+from modnorm.services.common.access.callers import ANYONE, Caller, set_caller
 from modnorm.v1 import experiment_pb2 as experiments
 from modnorm.web.population import PAGE_LINES, CandidateQuery
 from modnorm.wire.tokens import Role
-from services.aggregator.experiments.removal import remove_ended
-from services.aggregator.storage.result_tables import Ensemble
-from services.aggregator.storage.states import Split
-from services.aggregator.storage.tables import Job
-from services.aggregator.web.lab_catalog import LabCatalog, remaining_seconds
-from services.aggregator.web.stored_run import PageStores
-from services.common.access import callers
-from services.common.access.callers import ANYONE, Caller, set_caller
 
 
 @pytest.fixture(autouse=True)

@@ -6,11 +6,11 @@ import httpx
 import pytest
 from starlette.responses import PlainTextResponse
 
+from modnorm.services.aggregator.web.page_access import PageAccess
+from modnorm.services.common.access import current_caller
+from modnorm.services.common.access.token_gate import TokenGate
+from modnorm.services.common.settings import ServiceSettings
 from modnorm.wire.tokens import Role, TokenTable, make_token, write_tokens
-from services.aggregator.web.page_access import PageAccess
-from services.common.access import current_caller
-from services.common.access.token_gate import TokenGate
-from services.common.settings import ServiceSettings
 
 
 @pytest.fixture

@@ -9,11 +9,11 @@ import httpx
 import pytest
 
 from modnorm.errors import InvalidInputError, PreconditionError, UnavailableError
+from modnorm.services.aggregator.web.lab_catalog import LabCatalog
+from modnorm.services.aggregator.web.page_server import PageServer
+from modnorm.services.aggregator.web.stored_run import PageStores
+from modnorm.services.common.settings import AggregatorSettings
 from modnorm.wire.tokens import Role, TokenTable, make_token, write_tokens
-from services.aggregator.web.lab_catalog import LabCatalog
-from services.aggregator.web.page_server import PageServer
-from services.aggregator.web.stored_run import PageStores
-from services.common.settings import AggregatorSettings
 from tests.faults import error_at
 
 

@@ -4,10 +4,10 @@ import threading
 
 import grpc
 
+from modnorm.services.common.worker.aggregator_calls import claim_or_log
+from modnorm.services.common.worker.shutdown import Shutdown
+from modnorm.services.evaluator.aggregator_client import AggregatorClient
 from modnorm.v1.evaluation_pb2_grpc import JobServiceStub
-from services.common.worker.aggregator_calls import claim_or_log
-from services.common.worker.shutdown import Shutdown
-from services.evaluator.aggregator_client import AggregatorClient
 from verification.labs.servers import free_port
 from verification.labs.waiting import HANG_SECONDS, wait_until
 

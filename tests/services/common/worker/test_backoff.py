@@ -1,4 +1,4 @@
-from services.common.worker.backoff import (
+from modnorm.services.common.worker.backoff import (
     LONGEST_PAUSE,
     LONGEST_ROUND_PAUSE,
     UNFIT_PAUSE,

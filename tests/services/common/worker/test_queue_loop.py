@@ -2,7 +2,7 @@
 
 import threading
 
-from services.common.worker.queue_loop import QueueLoop
+from modnorm.services.common.worker.queue_loop import QueueLoop
 from verification.labs.waiting import HANG_SECONDS, wait_until
 
 

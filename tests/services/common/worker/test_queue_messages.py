@@ -2,8 +2,8 @@
 
 from contextlib import closing
 
-from services.common.queue import make_celery
-from services.common.worker.queue_messages import POLL_SECONDS, QueueConsumer
+from modnorm.services.common.queue import make_celery
+from modnorm.services.common.worker.queue_messages import POLL_SECONDS, QueueConsumer
 
 
 def test_waits_for_messages_are_short() -> None:

@@ -1,7 +1,7 @@
 """Resumed iterative runs repeat no finished work."""
 
-from services.aggregator.experiments import reuse
-from services.aggregator.experiments.reuse import common_jobs
+from modnorm.services.aggregator.experiments import reuse
+from modnorm.services.aggregator.experiments.reuse import common_jobs
 
 
 async def test_a_run_resumes_where_its_aggregator_ended(

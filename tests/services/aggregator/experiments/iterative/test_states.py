@@ -8,10 +8,10 @@ from sqlalchemy import Engine, event
 
 from modnorm.errors import NotFoundError
 from modnorm.perturbation.lineage import Lineage
+from modnorm.services.aggregator.api.to_proto import experiment_message
+from modnorm.services.aggregator.experiments.experiment_store import ExperimentStore
+from modnorm.services.aggregator.experiments.removal import remove_ended
 from modnorm.v1 import evaluation_pb2
-from services.aggregator.api.to_proto import experiment_message
-from services.aggregator.experiments.experiment_store import ExperimentStore
-from services.aggregator.experiments.removal import remove_ended
 
 
 @contextmanager
