@@ -46,7 +46,7 @@ def test_runs_stand_side_by_side(make_run, written):
 @pytest.mark.parametrize(
     ("change", "name"),
     [
-        ({"provenance": {"scorer": "countdown-v2"}}, "scorer"),
+        ({"provenance": {"scorer": "countdown-v1"}}, "scorer"),
         ({"provenance": {"heldout_digest": "cd" * 32}}, "held-out rows"),
         ({"provenance": {"prompts_digest": "cd" * 32}}, "prompts"),
         ({"provenance": {"selection_digest": "cd" * 32}}, "selection rows"),
