@@ -161,7 +161,7 @@ def test_without_a_sandbox_there_are_prompts_but_no_judgements():
         ({**ROW, "text": ""}, "text"),
         ({**ROW, "test_list": []}, "test_list"),
         ({**ROW, "test_list": [1]}, "test_list"),
-        ({**ROW, "test_setup_code": 3}, "test_setup_code"),
+        ({**ROW, "test_setup_code": [3]}, "test_setup_code"),
     ],
 )
 def test_malformed_rows_name_their_column(make_task, raw, column):
