@@ -11,7 +11,7 @@ from dataclasses import asdict, replace
 import pandas as pd
 
 from modnorm.analysis.comparison import Results
-from modnorm.analysis.document import EnsembleEntry
+from modnorm.analysis.document import EnsembleEntry, joint_shares
 from modnorm.analysis.parquet_files import read_ballots
 from modnorm.analysis.run_data import VoteRow
 from modnorm.analysis.saved_run import SavedRun
@@ -98,15 +98,18 @@ def _entry(
     right = [vote.correct for vote in votes]
     value = _metric(run, right)
     spent = Budget(largest["budget"]["search"], final=size * len(votes))
+    experts = largest["experts"][:size]
+    shares = {each["index"]: each["heldout_shares"] for each in run.document["experts"]}
     return EnsembleEntry(
         population=largest["population"],
         ensemble_size=size,
-        experts=largest["experts"][:size],
+        experts=experts,
         metric=value,
         interval=accuracy_interval(value, len(votes), sum(right)),
         correct=sum(right),
         rows=len(votes),
         agreement=asdict(vote_agreement(votes, size)),
+        shares=joint_shares([shares[each] for each in experts]),
         partial_votes=0,
         budget=spent.as_dict(),
     )
