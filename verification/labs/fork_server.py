@@ -212,6 +212,8 @@ def _detach(launch: Launch, descriptors: Sequence[int]) -> None:
     for target, source in enumerate(given):
         os.dup2(source, target)
         os.close(source)
+    # The parent's streams would go on seeking, as its log can and a pipe cannot.
+    sys.stdout, sys.stderr = (os.fdopen(one, "w", buffering=1, closefd=False) for one in (1, 2))
     if launch.folder:
         os.chdir(launch.folder)
     if launch.namespace:
