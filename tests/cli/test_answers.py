@@ -237,7 +237,7 @@ def test_the_example_of_the_page_runs(gsm8k_lab, gsm8k_experiment, tmp_path, mon
     saved(gsm8k_lab, gsm8k_experiment, tmp_path / "runs" / "mine")
     monkeypatch.chdir(tmp_path)
     (example,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    example = example.replace("row=17", "row=1").replace("(20, 5).vote(17)", "(4, 2).vote(1)")
+    example = example.replace("row=17", "row=1").replace("(12, 5).vote(17)", "(4, 2).vote(1)")
     exec(example, {})
     out = capsys.readouterr().out.splitlines()
     assert "1 8 7" in out
