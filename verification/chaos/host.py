@@ -8,6 +8,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from tenacity import retry, stop_after_attempt, wait_fixed
+
 BALLAST = "ballast"
 _CHUNK = 256 * 1024
 
@@ -38,7 +40,10 @@ def namespace() -> Iterator[Namespace | None]:
     prefix = f"198.{18 + block // 8192}.{block // 32 % 256}."
     here, there = (f"{prefix}{block % 32 * 8 + last}" for last in (1, 2))
     try:
-        _ip("netns", "add", name)
+        # Processes that make the first namespace at once disturb each other's mount.
+        retry(stop=stop_after_attempt(3), wait=wait_fixed(0.2), reraise=True)(_ip)(
+            "netns", "add", name
+        )
     except (OSError, subprocess.CalledProcessError):
         yield None
         return
