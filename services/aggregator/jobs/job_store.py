@@ -40,7 +40,7 @@ from modnorm.services.aggregator.storage.lookups import (
     lock_job,
     pending_jobs,
 )
-from modnorm.services.aggregator.storage.states import TERMINAL, FailureKind, JobState
+from modnorm.services.aggregator.storage.states import TERMINAL, FailureKind, JobState, Split
 from modnorm.services.aggregator.storage.tables import Experiment, Job
 
 
@@ -302,7 +302,9 @@ def _end_attempt(  # noqa: PLR0913, PLR0917 - the failure and its place
     message = f"{job.title}: attempt {job.attempts} of {limit} failed: {failed}"
     if kind is FailureKind.INFRASTRUCTURE and job.attempts < limit:
         job.state = JobState.PENDING
-        record(session, experiment, message, now, waits_for=f"another attempt; {message}")
+        # A distillation says itself what its training waits for.
+        awaited = "" if job.split is Split.TRAINING else f"another attempt; {message}"
+        record(session, experiment, message, now, waits_for=awaited)
         return change_of(session, experiment, job)
     close_job(experiment, job, done=False)
     if kind is FailureKind.FATAL:

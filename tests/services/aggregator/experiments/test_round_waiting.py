@@ -54,6 +54,7 @@ def test_a_training_whose_trainer_is_gone_says_so(lab):
     lab.world.now += LEASE_SECONDS
     (job_id,) = lab.world.stores.jobs.expired()
     lab.world.stores.jobs.reap(job_id)
+    assert not wait(lab, parent, 1.0)
     assert "no trainer" in wait(lab, parent)
 
 
