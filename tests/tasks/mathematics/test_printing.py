@@ -41,7 +41,10 @@ def _latex(expression):
 
 
 def _plain(expression):
-    return sympy.sstr(expression).replace("log(", "ln(").replace("atan(", "arctan(")
+    text = sympy.sstr(expression)
+    for printed, usual in (("log(", "ln("), ("atan(", "arctan("), ("E", "e")):
+        text = text.replace(printed, usual)
+    return text
 
 
 @given(expressions)
