@@ -33,7 +33,7 @@ from modnorm.analysis.uncertainty import ConfidenceInterval
 from modnorm.arguments import require_path, require_several
 from modnorm.errors import InvalidInputError
 from modnorm.files import read_fault
-from modnorm.spec.fault_messages import plain_words
+from modnorm.spec.section import plain_words
 from modnorm.tasks.registry import get_stored_task
 
 _PROFILE, _PROMPTS, _HELDOUT = "profile", "prompts", "held-out rows"

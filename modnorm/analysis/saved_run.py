@@ -22,7 +22,7 @@ from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.lineage import Lineage
 from modnorm.search.stopping import Interval
-from modnorm.spec import ExperimentSpec, load_stored_spec
+from modnorm.spec import ExperimentSpec, load_spec
 
 _FIELD = "run"
 
@@ -45,7 +45,7 @@ class SavedRun:
     @cached_property
     def spec(self) -> ExperimentSpec:
         """The experiment's spec."""
-        return load_stored_spec(self.path / SPEC)
+        return load_spec(self.path / SPEC)
 
     @cached_property
     def document(self) -> ResultsDocument:

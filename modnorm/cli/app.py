@@ -130,7 +130,7 @@ def _plain(error: typer.TyperException) -> str:
         return text
     from pydantic import ValidationError
 
-    from modnorm.spec.fault_messages import plain_words
+    from modnorm.spec.section import plain_words
 
     if not isinstance(cause, ValidationError):
         return text

@@ -25,7 +25,7 @@ from modnorm.client.rundir import RunDirectory, hold
 from modnorm.client.watch import watch_messages
 from modnorm.spec import ExperimentSpec
 from modnorm.v1 import experiment_pb2 as experiments
-from modnorm.wire.conversions import state_name, stored_spec_from_proto
+from modnorm.wire.conversions import spec_from_proto, state_name
 from modnorm.wire.run_messages import phase_seconds
 
 _PREFIX = "submit"
@@ -128,7 +128,7 @@ def stop_experiment(experiment_id: str, server: str | None, *, as_json: bool) ->
 
 
 def _write(client: Client, experiment: experiments.Experiment, directory: RunDirectory) -> Path:
-    spec = stored_spec_from_proto(experiment.spec)
+    spec = spec_from_proto(experiment.spec)
     check_succeeded(experiment)
     with hold(directory.path):
         directory.check(spec)

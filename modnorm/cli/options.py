@@ -81,7 +81,7 @@ def settings() -> "ClientSettings":
     from pydantic import ValidationError
 
     from modnorm.client.settings import ClientSettings
-    from modnorm.spec.fault_messages import plain_words
+    from modnorm.spec.section import plain_words
 
     try:
         return ClientSettings()

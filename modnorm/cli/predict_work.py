@@ -31,7 +31,7 @@ from modnorm.process_output import output_to, own_stream
 from modnorm.tasks import Task
 from modnorm.tasks.questions import parse_question, read_questions, read_raw_questions
 from modnorm.tasks.row_files import Raw
-from modnorm.wire.conversions import stored_spec_from_proto
+from modnorm.wire.conversions import spec_from_proto
 from modnorm.wire.run_messages import provenance
 
 
@@ -162,7 +162,7 @@ def _answered_in_lab(
     """Yield the predictions of a lab's evaluators, in the order of the questions."""
     _check_remote(settings)
     with in_lab(choice.source, choice.lab or "") as (client, experiment):
-        spec = stored_spec_from_proto(experiment.spec)
+        spec = spec_from_proto(experiment.spec)
         task = task_identity(spec, provenance(experiment)).load()
         predictions = client.predict(
             choice.source,

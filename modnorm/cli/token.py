@@ -10,7 +10,7 @@ from modnorm.cli.command_help import HelpedCommand
 from modnorm.cli.console import emit_json, say, stdout, table
 from modnorm.cli.options import Json
 from modnorm.errors import InvalidInputError
-from modnorm.wire.roles import DEFAULT_TENANT, Role
+from modnorm.wire.tokens import DEFAULT_TENANT, Role
 
 if TYPE_CHECKING:
     from modnorm.wire.tokens import AcceptedToken

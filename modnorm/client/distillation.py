@@ -33,7 +33,7 @@ from modnorm.files import encode_json, write_file
 from modnorm.spec import ExperimentSpec
 from modnorm.v1 import evaluation_pb2 as evaluation
 from modnorm.v1 import experiment_pb2 as experiments
-from modnorm.wire.conversions import stored_spec_from_proto
+from modnorm.wire.conversions import spec_from_proto
 from modnorm.wire.run_messages import provenance
 
 DATASET = "dataset.jsonl"
@@ -70,7 +70,7 @@ def distillation_document(
         PreconditionError: it has not succeeded.
     """
     check_succeeded(experiment)
-    spec = stored_spec_from_proto(experiment.spec)
+    spec = spec_from_proto(experiment.spec)
     best = [each.round for each in experiment.rounds if each.best]
     return DistillationDocument(
         schema=SCHEMA,
@@ -136,7 +136,7 @@ def _save_search(
     dataset = get_artifact(experiment.id, experiments.ARTIFACT_KIND_DATASET, result.round)
     write_file(place / DATASET, client.read(dataset) + b"\n")
     found = client.call(get_experiment(result.search_id))
-    content = stored_spec_from_proto(found.spec).model_dump(mode="json")
+    content = spec_from_proto(found.spec).model_dump(mode="json")
     write_file(spec_file(place), encode_json(content))
     save_run(client, found, place)
 

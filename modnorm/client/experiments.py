@@ -9,7 +9,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from modnorm.analysis.run_data import BaseRow, EnsembleRow
 from modnorm.spec import ExperimentSpec
 from modnorm.v1 import experiment_pb2 as messages
-from modnorm.wire.conversions import state_name, stored_spec_from_proto
+from modnorm.wire.conversions import spec_from_proto, state_name
 from modnorm.wire.run_messages import base_row, ensemble_row, failure_text
 
 
@@ -145,7 +145,7 @@ def experiment_from_message(message: messages.Experiment) -> Experiment:
         **{name: getattr(summary, name) for name in ExperimentSummary.__dataclass_fields__},
         request_id=message.request_id,
         waits_for=message.waits_for,
-        spec=stored_spec_from_proto(message.spec),
+        spec=spec_from_proto(message.spec),
         base=base_row(message.base, ()) if message.HasField("base") else None,
         ensembles=tuple(map(ensemble_row, message.ensembles)),
         rounds=tuple(map(_round, message.rounds)),

@@ -33,7 +33,7 @@ from modnorm.v1 import experiment_pb2 as experiments
 from modnorm.wire.conversions import (
     answer_from_proto,
     descriptor_from_proto,
-    stored_spec_from_proto,
+    spec_from_proto,
 )
 from modnorm.wire.run_messages import base_row, candidate_row, ensemble_row, provenance, vote_row
 
@@ -73,7 +73,7 @@ class LabRun:
     @cached_property
     def spec(self) -> ExperimentSpec:
         """The experiment's spec."""
-        return stored_spec_from_proto(self.experiment.spec)
+        return spec_from_proto(self.experiment.spec)
 
     @cached_property
     def provenance(self) -> Mapping[str, object]:

@@ -9,7 +9,7 @@ from modnorm.client.client import Client
 from modnorm.errors import ForbiddenError
 from modnorm.spec import ExperimentSpec
 from modnorm.v1 import experiment_pb2 as experiments
-from modnorm.wire.conversions import spec_to_proto, stored_spec_from_proto
+from modnorm.wire.conversions import spec_from_proto, spec_to_proto
 
 _ENDED_EARLY = (experiments.EXPERIMENT_STATE_FAILED, experiments.EXPERIMENT_STATE_CANCELLED)
 _ENDED = (*_ENDED_EARLY, experiments.EXPERIMENT_STATE_SUCCEEDED)
@@ -40,7 +40,7 @@ def resume_or_submit(
     for other in known:
         if other.state in _ENDED or other.id in wanted:
             continue
-        if _supersedes(stored_spec_from_proto(other.spec), spec):
+        if _supersedes(spec_from_proto(other.spec), spec):
             client.call(cancel_experiment(other.id))
     early = {other.request_id for other in known if other.state in _ENDED_EARLY}
     request_id = next(name for name in _request_ids(spec) if name not in early)

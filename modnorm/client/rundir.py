@@ -12,7 +12,7 @@ from modnorm.files import encode_json, partial_path, read_fault, write_fault, wr
 from modnorm.host import is_utf8
 from modnorm.locks import is_locked, locked, require_locks
 from modnorm.spec import ExperimentSpec
-from modnorm.spec.differences import differences
+from modnorm.spec.reading import differences
 
 _LOCK = ".lock"
 _SPEC = "spec.json"

@@ -28,7 +28,7 @@ from modnorm.prediction.manifest_schema import (
     ManifestContent,
 )
 from modnorm.spec import ModelSpec
-from modnorm.spec.fault_messages import plain_words
+from modnorm.spec.section import plain_words
 from modnorm.tasks.questions import parse_question
 from modnorm.tasks.row_files import Raw
 

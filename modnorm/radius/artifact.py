@@ -12,7 +12,7 @@ from modnorm.errors import InvalidInputError
 from modnorm.files import canonical_json, read_fault, read_text
 from modnorm.radius.artifact_schema import Document, GridDocument, MatchingDocument
 from modnorm.spec import ExperimentSpec, RadiusSource
-from modnorm.spec.fault_messages import plain_words
+from modnorm.spec.section import plain_words
 
 _DOCUMENT: TypeAdapter[GridDocument | MatchingDocument] = TypeAdapter(Document)
 _MAX_BYTES = 64 * 2**20

@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from modnorm.radius.objective import matching_objective, mean, smallest
 from modnorm.spec import DataSpec, EngineSpec, Masses, TargetModules
-from modnorm.spec.method import PromptDigest
+from modnorm.spec.search_sections import PromptDigest
 from modnorm.spec.section import Section
 
 GRID, MATCHING = "grid", "functional-matching"

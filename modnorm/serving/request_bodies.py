@@ -20,8 +20,7 @@ from pydantic import (
 )
 
 from modnorm.serving.api_errors import invalid
-from modnorm.spec.fault_messages import plain_faults
-from modnorm.spec.section import field_fault
+from modnorm.spec.section import field_fault, plain_faults
 
 MOST_PROMPTS = 256
 """Most prompts of one request."""

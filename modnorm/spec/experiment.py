@@ -1,19 +1,129 @@
 """The spec of one experiment."""
 
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
 from modnorm.files import json_digest
-from modnorm.spec.distillation import DistillationSpec
-from modnorm.spec.iterative import ITERATIVE_DEFAULTS, IterativeSpec
-from modnorm.spec.method import CalibrationSpec, MethodSpec
-from modnorm.spec.population import PopulationSpec
-from modnorm.spec.running import EngineSpec, FailureSpec
-from modnorm.spec.section import Name, Named, Section, field_fault, named
-from modnorm.spec.task import ModelSpec, TaskSpec
-from modnorm.spec_limits import MAX_NAME, MAX_TWO_SIDED_SEED
+from modnorm.spec.search_sections import (
+    ITERATIVE_DEFAULTS,
+    MAX_MODEL_LEN,
+    CalibrationSpec,
+    EngineSpec,
+    FailureSpec,
+    IterativeSpec,
+    MethodSpec,
+    ModelSpec,
+    PopulationSpec,
+    Rows,
+    TaskSpec,
+)
+from modnorm.spec.section import Float, Int, Name, Named, Section, field_fault, named
+from modnorm.spec_limits import MAX_COUNT, MAX_NAME, MAX_RANK, MAX_TWO_SIDED_SEED
+
+MAX_BATCH = 2**20
+"""Largest effective batch, in examples."""
+_ADAPTER_FIELDS = ("rank", "alpha", "dropout")
+
+
+class TrainingSpec(Section):
+    """Supervised fine-tuning of one student; the defaults are those of iterative RandOpt.
+
+    Source: sunrainyg/RandOpt, `config.py` and `stages/train.py`.
+    """
+
+    method: Literal["lora", "full"] = "lora"
+    """`lora`: train a low-rank adapter and merge it; `full`: train all weights."""
+    rank: Int = Field(default=192, ge=1, le=MAX_RANK)
+    """Rank of the LoRA adapter."""
+    alpha: Float | None = Field(default=None, gt=0, le=1e6)
+    """Scale of the adapter times its rank; by default twice the rank, so 384."""
+    dropout: Float = Field(default=0.05, ge=0, lt=1)
+    """Share of the adapter's inputs that are set to zero in training."""
+    learning_rate: Float = Field(default=1e-4, gt=0, le=1)
+    """Peak learning rate of AdamW."""
+    schedule: Literal["cosine", "linear", "constant"] = "cosine"
+    """Course of the learning rate after the warm-up."""
+    warmup: Float = Field(default=0.1, ge=0, lt=1)
+    """Share of the steps in which the learning rate rises linearly from zero."""
+    epochs: Float = Field(default=2.0, gt=0, le=10_000)
+    """Passes over the dataset."""
+    batch_size: Int = Field(default=1024, ge=1, le=MAX_BATCH)
+    """Examples in one step of the optimizer; micro-batches follow from the memory."""
+    max_length: Int | None = Field(default=None, ge=2, le=MAX_MODEL_LEN)
+    """Longest example in tokens, prompt and completion; longer ones are left out and counted.
+
+    By default the model's longest sequence.
+    """
+    checkpoint_steps: Int = Field(default=50, ge=1, le=MAX_COUNT)
+    """Steps between two checkpoints, from which an interrupted training goes on."""
+
+    @model_validator(mode="after")
+    def _adapter_fields_fit(self) -> Self:
+        for field in _ADAPTER_FIELDS if self.method == "full" else ():
+            if getattr(self, field) != type(self).model_fields[field].default:
+                raise field_fault(field, "full training has no adapter; use lora, or remove this")
+        return self
+
+    @property
+    def adapter_alpha(self) -> float:
+        """The scale of the adapter times its rank."""
+        return 2.0 * self.rank if self.alpha is None else self.alpha
+
+
+MAX_ROUNDS = 100
+"""Largest number of rounds; the published run has four."""
+MAX_SAMPLES = 1_000
+"""Largest number of answers of an expert to a row; the published run has 16."""
+
+
+class HarvestSpec(Section):
+    """How the experts' answers to training rows become a dataset.
+
+    The defaults are those of iterative RandOpt (sunrainyg/RandOpt, `config.py`).
+    """
+
+    experts: Int | None = Field(default=None, ge=1)
+    """Experts that answer, one of `population.ensemble_sizes`; by default the largest."""
+    temperature: Float = Field(default=1.0, ge=0, le=10)
+    """0 for greedy answers, else the divisor of the logits."""
+    top_p: Float = Field(default=0.95, gt=0, le=1)
+    """Tokens are drawn from the likeliest whose probabilities add up to this; 1 for all.
+
+    Greedy answers do not use it.
+    """
+    samples: Int = Field(default=16, ge=1, le=MAX_SAMPLES)
+    """Answers of each expert to each row."""
+    keep: Int = Field(default=8, ge=1, le=MAX_SAMPLES)
+    """Most answers kept of a row: those that agree with the vote first, then the shorter."""
+    only_wrong: bool = False
+    """Whether only rows count whose greedy answer by the searched model is wrong."""
+    accumulate: bool = True
+    """Whether a dataset also holds the examples of earlier rounds."""
+
+    @model_validator(mode="after")
+    def _greedy_answers_once(self) -> Self:
+        if self.temperature == 0 and self.samples != 1:
+            raise field_fault("samples", "must be 1: greedy answers do not vary")
+        return self
+
+
+class DistillationSpec(Section):
+    """Rounds of search, harvest and training of one student."""
+
+    rounds: Int = Field(default=4, ge=1, le=MAX_ROUNDS)
+    """Number of rounds."""
+    rows: Rows
+    """Training rows, which the experts answer. They share no prompt with any other rows."""
+    development: Rows
+    """Rows that choose the best round. Held-out rows choose nothing."""
+    harvest: HarvestSpec = HarvestSpec()
+    search_around: Literal["student", "base"] = "student"
+    """Model that the searches after the first perturb: the last student, or always the base."""
+    train_from: Literal["base", "student"] = "base"
+    """Model whose training makes a student: always the base, or the last student."""
+    training: TrainingSpec = TrainingSpec()
 
 
 def suffixed(name: str, suffix: str) -> str:

@@ -14,7 +14,7 @@ from modnorm.errors import InvalidInputError
 from modnorm.files import MAX_YAML_BYTES, read_fault, read_text
 from modnorm.hints import one_of
 from modnorm.spec import read_yaml
-from modnorm.spec.fault_messages import first_fault
+from modnorm.spec.section import first_fault
 from modnorm.suites.cells import Cell, make_cells, naming_cell, overlay
 from modnorm.suites.suite_file import Fragment, Suite
 from modnorm.tasks.declared_task import carry_declaration

@@ -12,7 +12,7 @@ from modnorm.analysis.distillation import (
     round_directory,
 )
 from modnorm.analysis.document import ResultsDocument
-from modnorm.spec.differences import differences
+from modnorm.spec.reading import differences
 from modnorm.suites.cells import Cell
 
 _IGNORED = ("failures", "name")

@@ -28,9 +28,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from modnorm.errors import InvalidInputError
 from modnorm.files import read_fault
 from modnorm.spec import MAX_DECLARATION, compose_yaml, read_yaml
-from modnorm.spec.fault_messages import brief, plain_faults
-from modnorm.spec.section import field_fault
-from modnorm.spec.yaml_text import line_of
+from modnorm.spec.reading import line_of
+from modnorm.spec.section import brief, field_fault, plain_faults
 from modnorm.tasks.catalogue import DATASETS
 from modnorm.tasks.columns import quoted
 

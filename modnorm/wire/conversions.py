@@ -18,7 +18,6 @@ from modnorm.spec import (
     TrainingSpec,
     parse_section,
     parse_spec,
-    parse_stored_spec,
 )
 from modnorm.tasks.protocol import Message
 from modnorm.v1 import common_pb2, evaluation_pb2, experiment_pb2
@@ -42,15 +41,6 @@ def spec_from_proto(message: experiment_pb2.ExperimentSpec) -> ExperimentSpec:
         InvalidInputError: names the first field at fault.
     """
     return parse_spec(_content(message))
-
-
-def stored_spec_from_proto(message: experiment_pb2.ExperimentSpec) -> ExperimentSpec:
-    """Decode the spec of a lab's experiment, although a later rule may forbid it.
-
-    Raises:
-        InvalidInputError: names the first field that this version does not know or bounds.
-    """
-    return parse_stored_spec(_content(message))
 
 
 def state_name(state: experiment_pb2.ExperimentState.ValueType) -> str:

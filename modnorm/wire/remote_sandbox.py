@@ -1,21 +1,140 @@
 """Client of the sandbox service, with the interface of a local sandbox."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict
+from types import MappingProxyType
 from typing import Self
 
 import grpc
 
-from modnorm.errors import InvalidInputError, UnavailableError
-from modnorm.sandbox import Isolation, Program, ProgramOutcome
+from modnorm.errors import EngineError, InvalidInputError, UnavailableError
+from modnorm.sandbox import (
+    Guarantee,
+    Isolation,
+    Limits,
+    Mechanism,
+    Program,
+    ProgramOutcome,
+    Verdict,
+)
 from modnorm.v1 import sandbox_pb2, sandbox_pb2_grpc
 from modnorm.wire.channel import Credentials, channel_options, open_channel
-from modnorm.wire.sandbox_conversions import (
-    isolation_from_proto,
-    outcome_from_proto,
-    program_to_proto,
-)
 from modnorm.wire.status import from_neighbour
+
+_VERDICTS: Mapping[Verdict, sandbox_pb2.Verdict.ValueType] = MappingProxyType(
+    {
+        Verdict.PASSED: sandbox_pb2.VERDICT_PASSED,
+        Verdict.FAILED: sandbox_pb2.VERDICT_FAILED,
+        Verdict.TIMEOUT: sandbox_pb2.VERDICT_TIMEOUT,
+        Verdict.MEMORY: sandbox_pb2.VERDICT_MEMORY,
+        Verdict.OUTPUT: sandbox_pb2.VERDICT_OUTPUT,
+    }
+)
+_BY_NUMBER = {number: verdict for verdict, number in _VERDICTS.items()}
+
+
+def program_to_proto(program: Program) -> sandbox_pb2.ExecuteRequest:
+    """Encode a program with all its limits."""
+    return sandbox_pb2.ExecuteRequest(
+        sources=program.sources,
+        tests=program.tests,
+        limits=sandbox_pb2.SandboxLimits(**asdict(program.limits)),
+        trust_self_report=program.trust_self_report,
+    )
+
+
+def program_from_proto(message: sandbox_pb2.ExecuteRequest) -> Program:
+    """Decode a program; limits that are not set get their default.
+
+    Raises:
+        InvalidInputError: a limit is out of bounds.
+    """
+    limits = {field.name: value for field, value in message.limits.ListFields()}
+    return Program(
+        sources=tuple(message.sources),
+        tests=tuple(message.tests),
+        limits=Limits(**limits),
+        trust_self_report=message.trust_self_report,
+    )
+
+
+def outcome_to_proto(outcome: ProgramOutcome) -> sandbox_pb2.ExecuteResponse:
+    """Encode an outcome; lone surrogates in the program's text are replaced."""
+    return sandbox_pb2.ExecuteResponse(
+        verdict=_VERDICTS[outcome.verdict],
+        detail=_unicode(outcome.detail),
+        tests_passed=outcome.tests_passed,
+        self_reported=outcome.self_reported,
+        printed=_unicode(outcome.printed),
+        cpu_seconds=outcome.cpu_seconds,
+        wall_seconds=outcome.wall_seconds,
+    )
+
+
+def _unicode(text: str) -> str:
+    """Replace lone surrogates, which protobuf refuses."""
+    return text.encode(errors="replace").decode()
+
+
+def outcome_from_proto(message: sandbox_pb2.ExecuteResponse) -> ProgramOutcome:
+    """Decode an outcome.
+
+    Raises:
+        EngineError: this version does not know the verdict.
+    """
+    if message.verdict not in _BY_NUMBER:
+        raise EngineError(f"the sandbox service gave no verdict: {message.verdict}")
+    return ProgramOutcome(
+        verdict=_BY_NUMBER[message.verdict],
+        detail=message.detail,
+        tests_passed=message.tests_passed,
+        self_reported=message.self_reported,
+        printed=message.printed,
+        cpu_seconds=message.cpu_seconds,
+        wall_seconds=message.wall_seconds,
+    )
+
+
+def isolation_to_proto(isolation: Isolation) -> sandbox_pb2.GetIsolationResponse:
+    """Encode a measurement."""
+    return sandbox_pb2.GetIsolationResponse(
+        healthy=isolation.healthy,
+        guarantees=isolation.guarantees,
+        broken={name.value: seen for name, seen in isolation.broken.items()},
+        mechanisms=isolation.mechanisms,
+        refusals={name.value: why for name, why in isolation.refusals.items()},
+        landlock_abi=isolation.landlock_abi,
+        writable_scratch=isolation.writable_scratch,
+    )
+
+
+def isolation_from_proto(message: sandbox_pb2.GetIsolationResponse) -> Isolation:
+    """Decode a measurement.
+
+    A guarantee of this version that the service does not name counts as broken.
+
+    Raises:
+        EngineError: it names a guarantee or a mechanism that this version does not know.
+    """
+    try:
+        return _isolation(message)
+    except ValueError as error:
+        raise EngineError(f"the sandbox service is of another version: {error}") from error
+
+
+def _isolation(message: sandbox_pb2.GetIsolationResponse) -> Isolation:
+    broken = {Guarantee(name): seen for name, seen in message.broken.items()}
+    unknown = set(Guarantee) - {Guarantee(name) for name in message.guarantees} - set(broken)
+    broken.update(dict.fromkeys(unknown, "the service does not measure it"))
+    return Isolation(
+        broken=broken,
+        mechanisms=tuple(Mechanism(name) for name in message.mechanisms),
+        refusals={Mechanism(name): why for name, why in message.refusals.items()},
+        landlock_abi=message.landlock_abi,
+        writable_scratch=message.writable_scratch,
+    )
+
 
 _MEASURE_SECONDS = 120.0
 _SERVICE = sandbox_pb2.DESCRIPTOR.services_by_name["SandboxService"].full_name

@@ -12,6 +12,7 @@ import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Self
@@ -19,17 +20,29 @@ from typing import Annotated, Self
 import yaml
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from modnorm.errors import (
-    ConflictError,
-    InvalidInputError,
-    NotFoundError,
-    UnauthenticatedError,
-)
+from modnorm.errors import ConflictError, InvalidInputError, NotFoundError, UnauthenticatedError
 from modnorm.files import MAX_YAML_BYTES, read_text, replaced_file
 from modnorm.locks import locked
 from modnorm.spec import read_yaml
-from modnorm.spec.fault_messages import plain_words
-from modnorm.wire.roles import DEFAULT_TENANT, Role
+from modnorm.spec.section import plain_words
+
+DEFAULT_TENANT = "default"
+
+
+class Role(StrEnum):
+    """A permission of a token."""
+
+    SUBMIT = "submit"
+    """Create and cancel experiments of its tenant, and predict with them."""
+    READ = "read"
+    """See the experiments of its tenant."""
+    OPERATE = "operate"
+    """See and cancel the experiments of all tenants."""
+    WORKER = "worker"
+    """Evaluate: lease jobs, report results, run programs in the sandbox."""
+    INTERNAL = "internal"
+    """Calls of the aggregator to calibrator, sampler and sandbox."""
+
 
 __all__ = [
     "DEFAULT_TENANT",

@@ -12,8 +12,14 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from modnorm.errors import InvalidInputError
 from modnorm.files import read_fault
 from modnorm.host import default_cache
-from modnorm.wire.addresses import Address, Target, WebAddress
-from modnorm.wire.connection import ConnectionSettings, GivenPath, split_paths
+from modnorm.wire.channel import (
+    Address,
+    ConnectionSettings,
+    GivenPath,
+    Target,
+    WebAddress,
+    split_paths,
+)
 
 Roots = Annotated[tuple[Path, ...] | None, NoDecode, BeforeValidator(split_paths)]
 """Directories that files may be read from; None allows all, for embedded runs only."""

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from modnorm.spec.differences import differences
+from modnorm.spec.reading import differences
 
 VALUES = st.none() | st.integers(0, 2) | st.lists(st.integers(0, 2), max_size=2)
 NAMES = st.sampled_from("abc")

@@ -2,7 +2,6 @@ import pytest
 
 from modnorm.errors import InvalidInputError
 from modnorm.spec import ExperimentSpec, parse_spec
-from modnorm.wire.conversions import spec_from_proto, spec_to_proto
 from tests.faults import error_at
 
 PLAIN = {
@@ -23,25 +22,6 @@ def test_a_spec_without_the_section_keeps_its_digest():
     assert plain.distillation is None
     assert "distillation" not in plain.model_dump(mode="json")
     assert make().digest != plain.digest
-
-
-def test_the_section_survives_the_wire():
-    spec = make(
-        rounds=2,
-        harvest={
-            "experts": 3,
-            "temperature": 0.5,
-            "top_p": 0.9,
-            "samples": 2,
-            "only_wrong": True,
-            "accumulate": False,
-        },
-        search_around="base",
-        train_from="student",
-        training={"rank": 4, "epochs": 1},
-    )
-    assert spec_from_proto(spec_to_proto(spec)) == spec
-    assert spec_from_proto(spec_to_proto(make())) == make()
 
 
 @pytest.mark.parametrize(

@@ -21,12 +21,6 @@ def refused(**changes):
     return caught.value
 
 
-def test_the_error_for_invalid_rows_is_plain():
-    error = refused(task={**ROWS, "heldout": 3})
-    assert error.field == "task.heldout"
-    assert error.message == "must be a source, or a mapping of fields to values"
-
-
 @pytest.mark.parametrize(
     ("changes", "field"),
     [
@@ -81,20 +75,6 @@ def test_too_many_sizes_are_refused(field):
     error = refused(population={"size": MAX_POPULATION, field: sizes})
     assert error.field == f"population.{field}"
     assert error.message == "must have at most 1,000"
-
-
-def test_the_first_of_many_faults_are_listed():
-    error = refused(population={"size": 4, "prefixes": ["x"] * 100})
-    assert error.field == "population.prefixes.0"
-    assert "population.prefixes.9: " in error.message
-    assert "population.prefixes.10: " not in error.message
-    assert error.message.endswith("and 90 more")
-
-
-@pytest.mark.parametrize("path", ["/dev/zero", "/dev/null"])
-def test_a_device_is_no_spec(path):
-    with error_at("spec", "not a regular file"):
-        load_spec(path)
 
 
 def test_a_spec_that_is_too_large_is_refused(tmp_path):

@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from modnorm.errors import InvalidInputError
-from modnorm.spec import compose_yaml, load_spec, read_yaml
+from modnorm.spec import compose_yaml, read_yaml
 
 
 @pytest.mark.parametrize(
@@ -38,19 +37,6 @@ def test_json_is_read_exactly():
     content = {"\U0001f600": "two \U0001d465\U0001d466, one \xe9"}
     assert read_yaml(json.dumps(content)) == content
     assert read_yaml(json.dumps(half := ["\ud83d", "\ude00\ud83d"])) == half
-
-
-@pytest.mark.parametrize("text", ["a: [", "? [a]\n: 1", "a: 2024-13-45", "!!python/x y"])
-def test_what_is_no_data_is_refused(text):
-    with pytest.raises(ValueError, match=r"\S"):
-        read_yaml(text)
-
-
-def test_a_spec_that_gives_a_field_twice_is_refused(tmp_path):
-    path = tmp_path / "spec.yaml"
-    path.write_text("model: tiny-thicket\nmethod:\n  name: randopt\n  name: base\n")
-    with pytest.raises(InvalidInputError, match=r"spec\.yaml:4: name appears twice"):
-        load_spec(path)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from modnorm.spec import DistillationSpec, HarvestSpec, TrainingSpec, load_spec
-from modnorm.spec.differences import differences
+from modnorm.spec.reading import differences
 from modnorm.spec_checks import check_names, check_resolved, check_splits_differ
 from modnorm.suites import load_suite
 from modnorm.suites.building import build_tables

@@ -13,17 +13,13 @@ from modnorm.sandbox import (
     Verdict,
 )
 from modnorm.v1 import sandbox_pb2
-from modnorm.wire import sandbox_conversions as codec
+from modnorm.wire import remote_sandbox as codec
 from tests.faults import error_at
 
 
 def test_a_program_crosses():
     program = Program(("a = 1",), ("assert a == 1",), Limits(tasks=3), trust_self_report=True)
     assert codec.program_from_proto(codec.program_to_proto(program)) == program
-
-
-def test_limits_that_are_not_set_get_their_default():
-    assert codec.program_from_proto(sandbox_pb2.ExecuteRequest()) == Program((), ())
 
 
 def test_limits_are_checked():

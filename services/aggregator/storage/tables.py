@@ -24,7 +24,7 @@ from modnorm.services.aggregator.storage.states import (
     RoundPhase,
     Split,
 )
-from modnorm.spec import STORED, DistillationSpec, ExperimentSpec
+from modnorm.spec import DistillationSpec, ExperimentSpec
 from modnorm.tasks import Task, get_stored_task
 from modnorm.wire.tokens import DEFAULT_TENANT
 
@@ -39,7 +39,7 @@ _ArtifactKindText = enum_text(ArtifactKind)
 @lru_cache(maxsize=64)
 def parsed_spec(spec_json: str) -> ExperimentSpec:
     """Return the stored spec of a JSON text, cached since specs never change."""
-    return ExperimentSpec.model_validate_json(spec_json, context=STORED)
+    return ExperimentSpec.model_validate_json(spec_json)
 
 
 class Artifact(SQLModel, table=True):
