@@ -20,13 +20,12 @@ from modnorm.engines import EngineSettings, GenerationLimits
 from modnorm.engines.vllm.engine import VllmEngine
 from modnorm.engines.vllm.internals import register
 from modnorm.engines.vllm.internals.logit_check import LOGITS
-from modnorm.engines.vllm.internals.register import OPTIMISATIONS, REGISTER, as_table, check_stage
+from modnorm.engines.vllm.internals.register import OPTIMISATIONS, REGISTER, check_stage
 from modnorm.engines.vllm.internals.register_entry import Kind, RegisterEntry, Stage
 from modnorm.engines.vllm.start import Overrides
 from modnorm.errors import IncompatibleError
 
-ROOT = Path(__file__).parents[3]
-PACKAGE = ROOT / "modnorm/engines/vllm"
+PACKAGE = Path(__file__).parents[3] / "modnorm/engines/vllm"
 PUBLIC = {
     "vllm",
     "vllm.config",
@@ -177,12 +176,6 @@ def test_no_entry_reads_byte_code_or_reassigns_a_class() -> None:
 def test_names_are_unique_and_self_tests_state_their_assumption() -> None:
     assert len({entry.name for entry in REGISTER}) == len(REGISTER)
     assert all(entry.self_test.__doc__ for entry in REGISTER)
-
-
-@pytest.mark.parametrize("kind", list(Kind))
-def test_the_page_has_the_register(kind: Kind) -> None:
-    """`python -m modnorm.engines.vllm.internals.register` prints its two tables."""
-    assert as_table(kind) in (ROOT / "docs/vllm.md").read_text(encoding="utf-8")
 
 
 def test_answers_are_the_same_without_any_optimisation(

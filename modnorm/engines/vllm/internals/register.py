@@ -1,6 +1,6 @@
 """The register of vLLM internals, and the policy for missing ones.
 
-`python -m modnorm.engines.vllm.internals.register` prints its tables for `docs/vllm.md`.
+`python -m modnorm.engines.vllm.internals.register` prints it.
 """
 
 import logging

@@ -54,7 +54,7 @@ class RegisterEntry:
     in different versions."""
     removable_when: str
     self_test: Callable[[Any], bool]
-    """Whether vLLM behaves as the code assumes. `docs/vllm.md` shows its docstring."""
+    """Whether vLLM behaves as the code assumes. The printed register shows its docstring."""
     kind: Kind = Kind.REQUIRED
     versions: str = TESTED
     """Tested versions of vLLM."""
