@@ -3,8 +3,8 @@
     python -m scripts.code_shape [--depth 2]
 
 Counted are the Python files that git tracks, without `tests/` and the generated `modnorm/v1/`
-(docs/adr/0011-one-shape.md). A module is small with fewer than 50 lines. Small modules and modules
-with one importer are counted without packages' `__init__` and `__main__`.
+(docs/adr/0014-a-third-smaller.md). A module is small with fewer than 50 lines. Small modules and
+modules with one importer are counted without packages' `__init__` and `__main__`.
 """
 
 import argparse

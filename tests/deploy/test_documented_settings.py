@@ -55,7 +55,7 @@ NOT_FOR_ENV = {
 
 
 def test_every_documented_setting_can_be_set_in_env_or_says_why_not():
-    assert sorted(DOCUMENTED - PASSED) == sorted(NOT_FOR_ENV)
+    assert sorted(DOCUMENTED - PASSED - NOT_FOR_ENV.keys()) == []
 
 
 @pytest.mark.parametrize("name", ["retry_seconds"])

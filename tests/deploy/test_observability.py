@@ -88,7 +88,7 @@ def test_everything_that_exists_is_shown(families):
     assert [family.name for family in families if not series(family) & used()] == []
 
 
-def test_everything_that_is_documented_exists_and_the_reverse(families):
+def test_everything_that_is_documented_exists(families):
     pages = [ROOT / "docs/observability.md", *(ROOT / "docs/runbook").glob("*.md")]
     known = set().union(*map(series, families))
     for page in pages:
@@ -96,8 +96,6 @@ def test_everything_that_is_documented_exists_and_the_reverse(families):
         assert {name for name in named if name.rstrip("_") != "modnorm"} <= (
             known | {family.name for family in families if family.type == "histogram"}
         ), page
-    shown = pages[0].read_text()
-    assert [family.name for family in families if f"`{family.name}" not in shown] == []
 
 
 def test_no_label_is_an_id(families):
