@@ -120,22 +120,6 @@ def test_a_sweep_of_learning_rates_costs_what_the_paper_says():
     assert first + mezo.monitoring + mezo.final_at_most == 9_000
 
 
-def test_the_documented_counts_are_those_of_the_plans():
-    page = (EXAMPLES.parent / "docs" / "suites-of-the-paper.md").read_text(encoding="utf-8")
-    rows = [[text.strip(" `") for text in line.split("|")[1:-1]] for line in page.splitlines()]
-    told = {row[0]: row for row in rows if row and row[0].endswith(".yaml")}
-    plans = {(path.parent.name, path.name): plan_suite(load_suite(path).cells) for path in FILES}
-    # Suites of the two folders may share a name. The number of columns identifies the table.
-    paper = {row[0]: row[2:] for row in rows if len(row) == 6 and row[0] in told}
-    tiny = {row[0]: row[3:] for row in rows if len(row) == 5 and row[0] in told}
-    assert {("paper", name) for name in paper} | {("tiny", name) for name in tiny} == set(plans)
-    for (folder, name), plan in plans.items():
-        counts = [f"{count:,}" for count in (plan.experiments, plan.candidates)]
-        if folder == "paper":
-            counts += [f"{count:,}" for count in (plan.search, plan.final_at_most)]
-        assert (paper if folder == "paper" else tiny)[name] == counts, name
-
-
 def test_the_settings_of_iterative_randopt_are_the_published_ones():
     """Those of sunrainyg/RandOpt: `config.py` and `iterative_randopt_gsm8k_olmo3_7b.yaml`."""
     spec = load_spec(EXAMPLES / "paper" / "iterative-randopt-gsm8k.yaml")
