@@ -84,14 +84,6 @@ def test_a_container_has_no_more_than_it_needs(file, name):
 
 
 @pytest.mark.parametrize(("file", "name"), ALL)
-def test_no_server_runs_as_root(file, name):
-    service = load(file)["services"][name]
-    if not service["image"].startswith("modnorm/"):
-        assert service["user"].partition(":")[0] not in {"root", "0"}
-    assert service.get("user", "modnorm") != "root"
-
-
-@pytest.mark.parametrize(("file", "name"), ALL)
 def test_images_are_pinned_by_version(file, name):
     service = load(file)["services"][name]
     image = with_defaults(service["image"])
@@ -104,15 +96,6 @@ def test_kubernetes_has_the_same_version(name):
     path = ROOT / "deploy/kubernetes/base/kustomization.yaml"
     tags = {one["name"]: one["newTag"] for one in yaml.safe_load(path.read_text())["images"]}
     assert with_defaults(load("compose.yaml")["services"][name]["image"]) == f"{name}:{tags[name]}"
-
-
-def test_the_image_below_ours_is_pinned_to_a_patch_release():
-    [default] = re.findall(r"ARG PYTHON_IMAGE=(\S+)", (ROOT / "Dockerfile").read_text())
-    assert re.fullmatch(r"python:3\.\d+\.\d+-slim-bookworm", default)
-    assert (
-        f"PYTHON_IMAGE: ${{MODNORM_PYTHON_IMAGE:-{default}}}"
-        in (ROOT / "compose.yaml").read_text()
-    )
 
 
 def test_only_the_aggregator_and_serve_are_published():
@@ -183,15 +166,6 @@ def test_secrets_are_files_and_in_no_environment():
             assert not re.search(r"://[^/]*:[^/]*@", str(value)), key
 
 
-def test_everything_is_named_that_services_use():
-    for service in SERVICES.values():
-        assert set(service["networks"]) <= set(LAB["networks"])
-        assert set(service.get("secrets", [])) <= set(LAB["secrets"])
-        named = [volume for volume in service.get("volumes", []) if isinstance(volume, str)]
-        for source in map(with_defaults, named):
-            assert source.partition(":")[0] in LAB["volumes"]
-
-
 def test_services_start_when_what_they_need_is_healthy():
     for name, service in SERVICES.items():
         for needed, how in service.get("depends_on", {}).items():
@@ -208,12 +182,6 @@ def test_services_may_finish_before_they_are_killed():
         grace = with_defaults(SERVICES[name]["environment"]["MODNORM_STOP_GRACE"])
         assert int(period.removesuffix("s")) >= int(grace) + STOP_SECONDS, name
     assert "stop_grace_period" not in load("compose.gpu.yaml")["services"]["evaluator"]
-
-
-def test_the_queue_keeps_what_it_has():
-    configuration = SERVICES["redis"]["command"][0]
-    for line in ("appendonly yes", "maxmemory-policy noeviction", "requirepass "):
-        assert f"\n{line}" in f"\n{configuration}"
 
 
 @pytest.mark.parametrize("file", FILES)
@@ -239,12 +207,6 @@ def test_the_example_shows_the_defaults():
     elsewhere |= {"MODNORM_MODELS", "MODNORM_DATA"}
     for name in defaults.keys() & shown.keys() - elsewhere:
         assert shown[name] == defaults[name], name
-
-
-def test_required_variables_say_what_to_do():
-    for file in FILES:
-        for found in VARIABLE.finditer((ROOT / file).read_text()):
-            assert found[2] != ":?" or "is not set: " in found[3], found[0]
 
 
 def test_trainings_and_students_outlive_their_containers():

@@ -3,11 +3,6 @@
 import re
 from pathlib import Path
 
-import pytest
-import yaml
-
-from modnorm.services.common.settings import AggregatorSettings
-
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md"))]
 DOCUMENTED = {
@@ -56,11 +51,3 @@ NOT_FOR_ENV = {
 
 def test_every_documented_setting_can_be_set_in_env_or_says_why_not():
     assert sorted(DOCUMENTED - PASSED - NOT_FOR_ENV.keys()) == []
-
-
-@pytest.mark.parametrize("name", ["retry_seconds"])
-def test_a_lab_limits_what_the_processes_limit(name):
-    aggregator = yaml.safe_load((ROOT / "compose.yaml").read_text())["services"]["aggregator"]
-    variable = f"MODNORM_{name.upper()}"
-    default = f"{AggregatorSettings.model_fields[name].default:.0f}"
-    assert aggregator["environment"][variable] == f"${{{variable}:-{default}}}"

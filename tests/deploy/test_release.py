@@ -32,11 +32,6 @@ def test_every_file_has_the_same_version():
     assert f"${{MODNORM_VERSION:-{version}}}" in (ROOT / "compose.yaml").read_text()
 
 
-def test_a_changelog_without_the_version_is_refused():
-    with pytest.raises(SystemExit, match=r"no heading `## 9\.9\.9 - DATE`"):
-        check_changelog("9.9.9")
-
-
 @pytest.mark.parametrize("name", release_check.DEMO)
 def test_the_small_demo_is_valid_and_of_the_same_method(name):
     text = (ROOT / f"examples/{name}.yaml").read_text()
@@ -58,11 +53,6 @@ def test_an_sbom_that_lacks_a_dependency_is_refused():
 def test_an_sbom_of_another_version_is_refused():
     with pytest.raises(SystemExit, match=r"grpcio is 1\.80\.0 in the SBOM and 1\.78\.2"):
         check_sbom(sbom(grpcio="1.80.0"), PINS)
-
-
-def test_a_failed_command_ends_the_check(tmp_path):
-    with pytest.raises(SystemExit, match="false failed with exit code 1"):
-        release_check.run(["false"], cwd=tmp_path)
 
 
 def test_a_wheel_has_one_package_and_works_beside_another_named_services(tmp_path):
@@ -108,9 +98,3 @@ def test_a_wheel_has_one_package_and_works_beside_another_named_services(tmp_pat
         installed / "modnorm/services" / name for name in ("embedded.py", "embedded_state.py")
     ]
     assert loaded.stdout.split() == list(map(str, files))
-
-
-def test_the_tools_are_pinned():
-    lines = (ROOT / "scripts/release-requirements.txt").read_text().splitlines()
-    pins = dict(line.split("==") for line in lines if not line.startswith("#"))
-    assert {"build", "cyclonedx-bom", "twine"} < set(pins)
