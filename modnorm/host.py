@@ -2,7 +2,6 @@
 
 import os
 from pathlib import Path
-from urllib.request import getproxies_environment
 
 from modnorm.errors import InvalidInputError
 
@@ -15,6 +14,10 @@ def exempt_loopback() -> None:
     This is for HTTP clients inside libraries: collectors of traces, trackers and mirrors of the
     Hub may listen there. Channels of gRPC have an option.
     """
+    if not any(name.lower().endswith("_proxy") for name in os.environ):
+        return
+    from urllib.request import getproxies_environment  # noqa: PLC0415 - takes 20 ms
+
     proxies = getproxies_environment()
     exempt = proxies.pop("no", "")
     if proxies and exempt != "*":

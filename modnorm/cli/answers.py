@@ -39,7 +39,7 @@ EnsembleSize = Annotated[
 TABLE_LINES = 50
 
 
-def candidates(  # noqa: PLR0913 - each argument is an option of the command
+def candidates(
     run: Run,
     *,
     state: State = None,
@@ -62,7 +62,7 @@ def candidates(  # noqa: PLR0913 - each argument is an option of the command
     print_candidates(Listed(run, server, limit, output), state)
 
 
-def answers(  # noqa: PLR0913 - each argument is an option of the command
+def answers(
     run: Run,
     *,
     candidate: Candidate = None,
@@ -87,7 +87,7 @@ def answers(  # noqa: PLR0913 - each argument is an option of the command
     print_answers(Listed(run, server, limit, output), wanted)
 
 
-def votes(  # noqa: PLR0913 - each argument is an option of the command
+def votes(
     run: Run,
     *,
     row: Row = None,

@@ -7,14 +7,13 @@ from rich.table import Table
 
 from modnorm.analysis.answers import BASE_INDEX, AnswerFilter, AnswerRecord
 from modnorm.analysis.finished_run import FinishedRun
-from modnorm.cli.console import stdout
+from modnorm.cli.console import stdout, table
 from modnorm.cli.records_output import (
     Listed,
     peeked,
     print_records,
     show_records,
     shown,
-    text_table,
     yes,
 )
 from modnorm.cli.runs import opened_run
@@ -79,7 +78,7 @@ def _table(answers: Iterable[AnswerRecord]) -> Table:
         )
         for answer in answers
     )
-    return text_table(_HEADINGS, rows, _TEXTS)
+    return table(_HEADINGS, rows, _TEXTS)
 
 
 def _show_answer(answer: AnswerRecord) -> None:

@@ -3,7 +3,6 @@
 import json
 import sys
 from collections.abc import Sequence
-from importlib.metadata import version as installed_version
 from io import TextIOWrapper
 from typing import Annotated
 
@@ -11,7 +10,7 @@ import typer
 
 from modnorm import errors
 from modnorm.cli.commands import COMMANDS, CommandGroup
-from modnorm.cli.escaping import on_one_line, visible
+from modnorm.cli.console import on_one_line, visible
 from modnorm.cli.options import Json
 from modnorm.files import file_fault
 from modnorm.host import exempt_loopback, is_utf8
@@ -28,6 +27,8 @@ _CALLER_ERRORS = (
 
 def version(*, as_json: Json = False) -> None:
     """Print the version."""
+    from importlib.metadata import version as installed_version  # takes 50 ms
+
     number = installed_version("modnorm")
     typer.echo(json.dumps({"version": number}) if as_json else number)
 

@@ -7,8 +7,8 @@ from rich.table import Table
 
 from modnorm.analysis.candidate_records import CandidateRecord, candidate_records
 from modnorm.analysis.run_data import BaseRow
-from modnorm.cli.console import percent
-from modnorm.cli.records_output import Listed, print_records, show_table, text_table
+from modnorm.cli.console import percent, table
+from modnorm.cli.records_output import Listed, print_records, show_table
 from modnorm.cli.runs import opened_run
 from modnorm.errors import NotFoundError
 from modnorm.hints import one_of
@@ -77,7 +77,7 @@ def _table(records: Iterable[CandidateRecord], base: BaseRow) -> Table:
         )
         for each in records
     )
-    return text_table(_HEADINGS, (first, *rows), {"state"})
+    return table(_HEADINGS, (first, *rows), {"state"})
 
 
 def _reward(record: CandidateRecord) -> str:

@@ -1,26 +1,22 @@
 """The commands by name, in the groups of the help; each is imported when a user names it."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pkgutil import resolve_name
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import NamedTuple, Protocol, cast
 
 import typer
-from typer.core import TyperCommand, TyperGroup
-from typer.main import get_command, get_group
+from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
+from typer.main import get_command
 from typing_extensions import override
-
-from modnorm.cli.command_help import HelpedCommand
-
-if TYPE_CHECKING:
-    from typer._click import Context, HelpFormatter
 
 
 class Command(NamedTuple):
     """The place of a command, and its line in the help of all commands."""
 
     place: str
-    """`module:function`; `module:app` of a group of commands."""
+    """`module:function`, or `module:COMMANDS`, a mapping of functions by subcommand."""
     line: str
     """First sentence of its own help."""
     heading: str
@@ -28,16 +24,16 @@ class Command(NamedTuple):
 
 _BY_HEADING: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "Run experiments": {
-        "init": ("init:init", "Write a commented spec that runs as it is."),
-        "validate": ("validate:validate", "Check specs without running them."),
-        "plan": ("estimate:plan", "Estimate jobs, tokens and hours of a spec."),
+        "init": ("specs:init", "Write a commented spec that runs as it is."),
+        "validate": ("specs:validate", "Check specs without running them."),
+        "plan": ("specs:plan", "Estimate jobs, tokens and hours of a spec."),
         "run": ("run:run", "Run experiments in this process and write results and a report."),
         "suite": (
-            "suite:app",
+            "suite:COMMANDS",
             "Run many experiments declared in one file, and print their tables.",
         ),
-        "tasks": ("registries:tasks", "List the tasks."),
-        "methods": ("registries:methods", "List the methods."),
+        "tasks": ("specs:tasks", "List the tasks."),
+        "methods": ("specs:methods", "List the methods."),
     },
     "Read results": {
         "show": ("lab:show", "Show a run directory or an experiment of a lab."),
@@ -92,23 +88,23 @@ _BY_HEADING: Mapping[str, Mapping[str, tuple[str, str]]] = {
     },
     "Choose a radius, measure a model": {
         "tune": (
-            "tune:tune",
+            "radius:tune",
             (
                 "Choose the radius (sigma for randopt) with the best mean ensemble on "
                 "development rows."
             ),
         ),
         "match": (
-            "match:match",
+            "radius:match",
             "Choose the radius that changes the model as much as isotropic noise does.",
         ),
-        "scales": ("scales:scales", "Print masses and scales of every physical tensor."),
+        "scales": ("models:scales", "Print masses and scales of every physical tensor."),
         "calibrate": (
-            "calibrate:calibrate",
+            "models:calibrate",
             "Calibrate a model's sensitivities and write the profile.",
         ),
         "prepare": (
-            "prepare:prepare",
+            "models:prepare",
             (
                 "Prepare the generator of zo_finetuner on solved puzzles, with gradients, once "
                 "per model."
@@ -123,11 +119,11 @@ _BY_HEADING: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "watch": ("lab:watch", "Follow an experiment to its end."),
         "list": ("lab:list_experiments", "List the experiments of a lab, newest first."),
         "cancel": ("lab:cancel", "Ask an experiment to stop."),
-        "token": ("token:app", "Create, list and revoke the tokens that a lab accepts."),
+        "token": ("token:COMMANDS", "Create, list and revoke the tokens that a lab accepts."),
     },
     "Data and this machine": {
-        "data": ("data:app", "List, fetch and check the rows of the paper's benchmarks."),
-        "cast": ("cast:cast", "Write a model with its weights in another dtype."),
+        "data": ("data:COMMANDS", "List, fetch and check the rows of the paper's benchmarks."),
+        "cast": ("models:cast", "Write a model with its weights in another dtype."),
         "doctor": (
             "doctor:doctor",
             "Check this machine, and a lab if one is named.",
@@ -147,27 +143,66 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
 """All commands, in the order of the help."""
 
 
+class _Writer(Protocol):
+    """What writes the help of a command."""
+
+    def section(self, name: str) -> AbstractContextManager[None]: ...
+
+    def write_dl(self, rows: Sequence[tuple[str, str]]) -> None: ...
+
+
 class CommandGroup(TyperGroup):
     """The group of all commands: imports a command on demand, lists commands by heading."""
 
     @override
-    def get_command(self, ctx: "Context", cmd_name: str) -> TyperCommand | TyperGroup | None:
+    def get_command(self, ctx: object, cmd_name: str) -> TyperCommand | TyperGroup | None:
         return _load(cmd_name) if cmd_name in self.commands else None
 
     @override
-    def format_commands(self, ctx: "Context", formatter: "HelpFormatter") -> None:
+    def format_commands(self, ctx: object, formatter: _Writer) -> None:
         for heading, commands in _BY_HEADING.items():
             with formatter.section(heading):
                 formatter.write_dl([(name, line) for name, (_, line) in commands.items()])
 
 
+class HelpedCommand(TyperCommand):
+    """A command whose help has no types of Python: arguments are named by their metavar."""
+
+    @override
+    def collect_usage_pieces(self, ctx: object) -> list[str]:
+        return ["[OPTIONS]", *(name for name, _ in self._records(ctx, TyperArgument))]
+
+    @override
+    def format_options(self, ctx: object, formatter: _Writer) -> None:
+        for heading, kind in (("Arguments", TyperArgument), ("Options", TyperOption)):
+            if records := list(self._records(ctx, kind)):
+                with formatter.section(heading):
+                    formatter.write_dl(records)
+
+    def _records(
+        self, ctx: object, kind: type[TyperArgument | TyperOption]
+    ) -> Iterator[tuple[str, str]]:
+        context = cast("typer.Context", ctx)
+        for parameter in self.get_params(context):
+            if isinstance(parameter, kind) and (record := parameter.get_help_record(context)):
+                name, text = record
+                if isinstance(parameter, TyperArgument):
+                    name, text = str(parameter.metavar), text.removesuffix("  [required]")
+                yield name, text
+
+
 def _load(name: str) -> TyperCommand | TyperGroup:
-    """Import a command."""
-    loaded = resolve_name(COMMANDS[name].place)
-    if isinstance(loaded, typer.Typer):
-        group = get_group(loaded)
-        group.name = name
-        return group
-    app = typer.Typer(rich_markup_mode=None, add_completion=False)
-    app.command(name, cls=HelpedCommand)(loaded)
-    return cast("TyperCommand", get_command(app))
+    """Import a command, or a group of commands."""
+    found = COMMANDS[name]
+    loaded: Callable[..., None] | Mapping[str, Callable[..., None]] = resolve_name(found.place)
+    is_group = isinstance(loaded, Mapping)
+    app = typer.Typer(
+        name=name,
+        help=found.line if is_group else None,
+        no_args_is_help=is_group,
+        rich_markup_mode=None,
+        add_completion=False,
+    )
+    for inner, function in loaded.items() if isinstance(loaded, Mapping) else [(name, loaded)]:
+        app.command(inner, cls=HelpedCommand)(function)
+    return cast("TyperCommand | TyperGroup", get_command(app))

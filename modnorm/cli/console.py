@@ -1,10 +1,15 @@
-"""The two outputs: results on stdout, progress and remarks on stderr."""
+"""The two outputs: results on stdout, progress and remarks on stderr.
+
+Texts of other people are printed without characters that could send commands to the terminal.
+"""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from functools import cache
 from typing import TYPE_CHECKING
 
 import typer
+from typing_extensions import override
 
 from modnorm.process_output import own_stream
 
@@ -12,8 +17,21 @@ if TYPE_CHECKING:
     from google.protobuf.message import Message
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
 _PIPE_COLUMNS = 240
+_CODES = {*range(0x20), *range(0x7F, 0xA0)} - set(b"\n\t")
+_CONTROLS = {code: repr(chr(code))[1:-1] for code in _CODES}
+
+
+def visible(text: str) -> str:
+    """Return text with its control characters spelt out."""
+    return text.translate(_CONTROLS)
+
+
+def on_one_line(name: str) -> str:
+    """Return a name on one line: line breaks and marks of text direction are spelt out, too."""
+    return "".join(letter if letter.isprintable() else ascii(letter).strip("'") for letter in name)
 
 
 def stdout() -> "Console":
@@ -43,14 +61,34 @@ def warn(text: str) -> None:
 
 
 def _console(*, stderr: bool = False, width: int | None = None) -> "Console":
-    from modnorm.cli.plain_console import PlainConsole
+    stream = own_stream("stderr" if stderr else "stdout")
+    return _plain_console()(file=stream, width=width, highlight=False, markup=False, emoji=False)
 
-    return PlainConsole(own_stream("stderr" if stderr else "stdout"), width=width)
+
+@cache
+def _plain_console() -> "type[Console]":
+    """Return a console that prints texts as they are, without control characters."""
+    from rich.console import Console
+
+    class PlainConsole(Console):
+        @override
+        def render_str(self, text: str, **options: object) -> "Text":
+            return super().render_str(visible(text), **options)  # type: ignore[arg-type]
+
+    return PlainConsole
 
 
 def emit_json(value: object) -> None:
     """Write one JSON document to stdout."""
     typer.echo(json.dumps(value, indent=2), file=own_stream("stdout"))
+
+
+def emit(document: object, text: str, *, as_json: bool) -> None:
+    """Write a result to stdout, as JSON or as text."""
+    if as_json:
+        emit_json(document)
+    else:
+        typer.echo(text)
 
 
 def as_dict(message: "Message") -> dict[str, object]:
@@ -80,16 +118,26 @@ def interval(bounds: Sequence[float] | None) -> str:
     return "-" if bounds is None else f"[{100 * bounds[0]:.1f}, {100 * bounds[1]:.1f}]"
 
 
-def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> "Table":
-    """Return a plain table; the first column is text, the others are figures.
+def table(
+    headings: Sequence[str], rows: Iterable[Sequence[str]], texts: Collection[str] = ()
+) -> "Table":
+    """Return a plain table; the first column and `texts` are to the left.
 
-    A narrow terminal shows it in blocks of columns: no figure is cut.
+    A narrow terminal cuts the cells of `texts` first, then it folds the others.
     """
-    from modnorm.cli.folded_table import FoldedTable
+    from rich.table import Table
+    from rich.text import Text
 
-    result = FoldedTable()
+    result = Table(box=None, pad_edge=False, header_style="bold")
     for index, heading in enumerate(headings):
-        result.add_column(heading, justify="right" if index else "left", no_wrap=True)
+        is_figure = index > 0 and heading not in texts
+        result.add_column(heading, justify="right" if is_figure else "left", overflow="fold")
     for row in rows:
-        result.add_row(*row)
+        cells = zip(headings, row, strict=True)
+        result.add_row(
+            *(
+                Text(visible(cell), no_wrap=True, overflow="ellipsis") if name in texts else cell
+                for name, cell in cells
+            )
+        )
     return result

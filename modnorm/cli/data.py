@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Argument, Option
 
-from modnorm.cli.command_help import HelpedCommand
 from modnorm.cli.console import emit_json, say
 from modnorm.cli.interruption import interruptible
 from modnorm.cli.options import Json, settings
@@ -17,36 +17,16 @@ if TYPE_CHECKING:
     from modnorm.tasks.catalogue import Dataset
     from modnorm.tasks.manifest import DataManifest, Origin
 
-app = typer.Typer(
-    help="List, fetch and check the rows of the paper's benchmarks.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    add_completion=False,
-)
-
 _DEFAULT = "[default: data in MODNORM_CACHE_DIR, ~/.cache/modnorm]"
 Tasks = Annotated[
-    list[str] | None, typer.Argument(metavar="TASK...", help="Tasks of the paper by name.")
+    list[str] | None, Argument(metavar="[TASK...]", help="Tasks of the paper by name.")
 ]
-All = Annotated[bool, typer.Option("--all", help="All tasks instead of those named.")]
+All = Annotated[bool, Option("--all", help="All tasks instead of those named.")]
 Folder = Annotated[
-    Path | None, typer.Option("--folder", metavar="FOLDER", help=f"Folder of data {_DEFAULT}.")
-]
-To = Annotated[
-    Path | None, typer.Option("--to", metavar="FOLDER", help=f"Folder to write {_DEFAULT}.")
-]
-From = Annotated[
-    Path | None,
-    typer.Option(
-        "--from",
-        metavar="FOLDER",
-        help="Folder with the data sets' own files, or a fetched folder, to read instead of the "
-        "public origins.",
-    ),
+    Path | None, Option("--folder", metavar="FOLDER", help=f"Folder of data {_DEFAULT}.")
 ]
 
 
-@app.command("list", cls=HelpedCommand)
 def list_splits(*, folder: Folder = None, as_json: Json = False) -> None:
     """List the named splits, their origins and local files."""
     from modnorm.tasks.catalogue import DATASETS
@@ -64,13 +44,22 @@ def list_splits(*, folder: Folder = None, as_json: Json = False) -> None:
     say(f"folder: {place}")
 
 
-@app.command("fetch", cls=HelpedCommand)
 def fetch_splits(
     tasks: Tasks = None,
     *,
     every: All = False,
-    to: To = None,
-    source: From = None,
+    to: Annotated[
+        Path | None, Option("--to", metavar="FOLDER", help=f"Folder to write {_DEFAULT}.")
+    ] = None,
+    source: Annotated[
+        Path | None,
+        Option(
+            "--from",
+            metavar="FOLDER",
+            help="Folder with the data sets' own files, or a fetched folder, to read instead of "
+            "the public origins.",
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Write all splits of tasks into a folder.
@@ -98,7 +87,6 @@ def fetch_splits(
         emit_json(documents)
 
 
-@app.command("check", cls=HelpedCommand)
 def check_splits(
     tasks: Tasks = None, *, every: All = False, folder: Folder = None, as_json: Json = False
 ) -> None:
@@ -227,3 +215,6 @@ def _echo_splits(manifest: "DataManifest") -> None:
         remark = "" if known else "  not compared: the catalogue knows no digest"
         figures = f"{record.rows:>6,} rows  sha256 {record.sha256}"
         typer.echo(f"  {record.name:23}{figures}  {record.file}{remark}")
+
+
+COMMANDS = {"list": list_splits, "fetch": fetch_splits, "check": check_splits}

@@ -4,8 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from modnorm.cli.console import say, stderr
-from modnorm.cli.escaping import on_one_line
+from modnorm.cli.console import on_one_line, say, stderr
 from modnorm.cli.options import settings
 from modnorm.cli.progress import catch_up, display, follow
 from modnorm.client.calls import get_experiment

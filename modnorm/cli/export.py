@@ -62,7 +62,7 @@ Round = Annotated[
 ]
 
 
-def export(  # noqa: PLR0913 - each argument is an option of the command
+def export(
     run: Run,
     *,
     out: Out,

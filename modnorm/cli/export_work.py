@@ -23,7 +23,7 @@ class _Written:
     line: str
 
 
-def write_model(  # noqa: PLR0913 - the command's options
+def write_model(
     run: str, server: str | None, place: BasePlace, out: Path, rank: int | None, *, as_json: bool
 ) -> None:
     """Write the model of a run as a checkpoint, and print its description.

@@ -18,7 +18,7 @@ from modnorm.cli.options import (
 from modnorm.errors import InvalidInputError, UnreachableError
 
 
-def submit(  # noqa: PLR0913 - each argument is an option of the command
+def submit(
     spec_file: SpecFile,
     *,
     server: Server = None,

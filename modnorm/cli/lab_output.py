@@ -3,10 +3,8 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from modnorm.cli.console import as_dict, emit_json, interval, percent, stdout, table
-from modnorm.cli.escaping import on_one_line
+from modnorm.cli.console import as_dict, emit_json, interval, on_one_line, percent, stdout, table
 from modnorm.cli.progress import rewards
-from modnorm.cli.records_output import text_table
 from modnorm.v1 import experiment_pb2 as experiments
 from modnorm.wire.conversions import state_name
 from modnorm.wire.run_messages import failure_text
@@ -23,7 +21,7 @@ def experiments_table(found: Sequence[experiments.Experiment]) -> "Table":
     rows, notes = [_list_row(each) for each in found], [_note(each) for each in found]
     if any(notes):
         noted = [(*row, note) for row, note in zip(rows, notes, strict=True)]
-        return text_table((*_HEADINGS, "note"), noted, {"note"})
+        return table((*_HEADINGS, "note"), noted, {"note"})
     return table(_HEADINGS, rows)
 
 

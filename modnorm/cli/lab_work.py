@@ -31,7 +31,7 @@ from modnorm.wire.run_messages import phase_seconds
 _PREFIX = "submit"
 
 
-def submit_spec(  # noqa: PLR0913 - each argument is an option of the command
+def submit_spec(
     spec: ExperimentSpec,
     server: str | None,
     *,

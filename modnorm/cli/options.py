@@ -7,11 +7,8 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from modnorm.errors import (
-    InvalidInputError,
-    NotFoundError,
-    UnreachableError,
-)
+from modnorm.errors import InvalidInputError, NotFoundError, UnreachableError
+from modnorm.files import check_writable
 
 if TYPE_CHECKING:
     from modnorm.client.client import Client
@@ -66,10 +63,20 @@ BaseRevision = Annotated[
     str | None, typer.Option("--revision", metavar="COMMIT", help="Revision of the base.")
 ]
 ExperimentId = Annotated[str, typer.Argument(metavar="ID", help="Id of the experiment.")]
+Model = Annotated[str, typer.Option("--model", metavar="NAME|DIR", help="The model.")]
+Revision = Annotated[
+    str | None, typer.Option("--revision", metavar="COMMIT", help="Revision of the model.")
+]
 Seed = Annotated[
-    int | None, typer.Option("--seed", help="Population seed instead of the one in the spec.")
+    int | None,
+    typer.Option(
+        "--seed", metavar="NUMBER", help="Population seed instead of the one in the spec."
+    ),
 ]
 SpecFile = Annotated[Path, typer.Argument(metavar="SPEC", help="Experiment spec, YAML.")]
+SpecFiles = Annotated[
+    list[Path], typer.Argument(metavar="SPEC...", help="Experiment specs, YAML.")
+]
 
 
 def settings() -> "ClientSettings":
@@ -259,3 +266,31 @@ def numbers(text: str, field: str, kind: type[NumberT]) -> tuple[NumberT, ...]:
             f"{text!r} names a number twice", field=field, remedy="name each number once"
         )
     return found
+
+
+def check_output_file(out: Path, *inputs: Path, field: str = "out") -> None:
+    """Refuse an output file that cannot be written, or that would replace a file in use.
+
+    Args:
+        out: The file; it need not exist.
+        inputs: Files that the command reads; paths without a file are ignored.
+        field: Name of the option, for errors.
+
+    Raises:
+        InvalidInputError: the file cannot be written, is an input, or belongs to a run.
+        UnavailableError: the disk is full or broken.
+    """
+    from modnorm.analysis.run_folders import run_that_owns
+
+    if any(out.exists() and each.exists() and out.samefile(each) for each in inputs):
+        raise InvalidInputError(
+            f"{out} is an input of this command", field=field, remedy="name another file"
+        )
+    run = run_that_owns(out)
+    if run is not None:
+        raise InvalidInputError(
+            f"{out} is a file of the run in {run}",
+            field=field,
+            remedy="name another file, or one outside the run's directory",
+        )
+    check_writable(out, field)

@@ -34,7 +34,7 @@ Local = Annotated[
 ]
 
 
-def predict(  # noqa: PLR0913 - each argument is an option of the command
+def predict(
     run: Source,
     *,
     questions: Input,

@@ -11,10 +11,9 @@ from pathlib import Path
 
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.cli.console import amount, emit_json, say
-from modnorm.cli.counts import counted
 from modnorm.cli.interruption import interruptible
-from modnorm.cli.options import in_lab, lab_of
-from modnorm.cli.output_file import check_output_file
+from modnorm.cli.options import check_output_file, in_lab, lab_of
+from modnorm.cli.progress import counted
 from modnorm.cli.runs import opened_run
 from modnorm.engines import is_vllm
 from modnorm.errors import InvalidInputError

@@ -1,19 +1,29 @@
-"""The progress of an experiment: a live display for people, plain lines for logs."""
+"""The progress of experiments and measurements: bars on a terminal, plain lines in a log."""
 
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from typing import Self
 
 from rich.console import Console, Group
 from rich.live import Live
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, Task, TaskID, TextColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    Task,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
 from rich.text import Text
 from typing_extensions import override
 
 from modnorm.analysis.phase_times import STARTING, phase_name
-from modnorm.cli.escaping import visible
-from modnorm.cli.pace import Pace, speed
+from modnorm.cli.console import stderr, visible
 from modnorm.v1 import experiment_pb2 as experiments
 from modnorm.wire.conversions import state_name
 from modnorm.wire.run_messages import extent, phase_of
@@ -24,6 +34,56 @@ _LINE_SECONDS = 5.0
 """Least time between plain lines of one phase."""
 _LEAST_SECONDS = 0.05
 """Least time of a phase whose seconds are shown at its end."""
+
+
+@dataclass
+class Pace:
+    """Rate of one phase from the first item on that finishes while this process watches.
+
+    The time before that item may be the start of an engine. Items finished earlier (before a
+    resumed run, in replayed events) do not count.
+    """
+
+    opened: float
+    """Time in seconds from which this process watches."""
+    started: float = 0.0
+    """Time at which counting started."""
+    base: int = 0
+    """Items finished by then."""
+    done: int = 0
+    """Items finished by now."""
+    at: float = 0.0
+    """Time of the last counted item."""
+
+    def count(self, done: int, at: float) -> None:
+        """Record `done` items at time `at`."""
+        if done == self.done:
+            return
+        if not self.started or at < self.opened:
+            self.base = done
+            self.started = at if at >= self.opened else 0.0
+        self.done, self.at = done, at
+
+    @property
+    def rate(self) -> float | None:
+        """Items per second; None before the first."""
+        counted, seconds = self.done - self.base, self.at - self.started
+        return counted / seconds if counted > 0 and seconds > 0 else None
+
+    def remaining(self, total: int) -> float | None:
+        """Return seconds until `total` items are done; None while the rate is unknown."""
+        rate = self.rate
+        return (total - self.done) / rate if rate else None
+
+
+def speed(pace: Pace, total: int) -> list[str]:
+    """Return rate and remaining time as text; empty while they are unknown."""
+    rate, remaining = pace.rate, pace.remaining(total)
+    if rate is None or remaining is None:
+        return []
+    minutes, seconds = divmod(round(remaining), 60)
+    eta = [f"ETA {minutes}:{seconds:02}"] if pace.done < total else []
+    return [f"{rate:.2f}/s", *eta]
 
 
 class Display:
@@ -271,3 +331,83 @@ def _figures(progress: experiments.Progress, base: float | None, size: int) -> l
     if progress.jobs_failed:
         figures.append(f"failed {progress.jobs_failed}")
     return figures
+
+
+class Counts:
+    """A display of how much of each phase is done; this one shows nothing."""
+
+    def show(self, phase: str, done: int, total: int) -> None:
+        """Show that `done` of `total` items of a phase are finished."""
+
+    def note(self, remark: str) -> None:
+        """Show a line that remains on the screen."""
+
+
+@contextmanager
+def counting(console: Console, *, quiet: bool) -> Iterator[Counts]:
+    """Yield the display for a console: bars on a terminal, else lines."""
+    if quiet:
+        yield Counts()
+    elif not console.is_terminal:
+        yield _Lines(console)
+    else:
+        columns = (
+            TextColumn("{task.description}", markup=False),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+        )
+        with Progress(*columns, console=console) as progress:
+            yield _Bars(progress)
+
+
+@contextmanager
+def counted(name: str, *, quiet: bool) -> Iterator[Callable[[int, int], None]]:
+    """Yield a function that shows how many of all items are done, on a terminal only.
+
+    In a pipe errors are one line, and nothing else.
+    """
+    console = stderr()
+    with counting(console, quiet=quiet or not console.is_terminal) as counts:
+        yield partial(counts.show, name)
+
+
+class _Bars(Counts):
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._bars: dict[str, TaskID] = {}
+
+    @override
+    def show(self, phase: str, done: int, total: int) -> None:
+        """Redraw."""
+        if phase not in self._bars:
+            self._bars[phase] = self._progress.add_task(phase, total=None)
+        self._progress.update(self._bars[phase], completed=done, total=total)
+
+    @override
+    def note(self, remark: str) -> None:
+        """Print above the bars."""
+        self._progress.console.print(remark, soft_wrap=True, markup=False)
+
+
+class _Lines(Counts):
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._paces: dict[str, Pace] = {}
+        self._printed = 0.0
+
+    @override
+    def show(self, phase: str, done: int, total: int) -> None:
+        """Print a line when a phase begins or ends, and when the last line is old."""
+        now = time.monotonic()
+        began = phase not in self._paces
+        pace = self._paces.setdefault(phase, Pace(now, now, done, done))
+        pace.count(done, now)
+        if not began and done < total and now - self._printed < _LINE_SECONDS:
+            return
+        self._printed = now
+        self.note(", ".join([f"{phase}, {done}/{total}", *speed(pace, total)]))
+
+    @override
+    def note(self, remark: str) -> None:
+        """Print a line."""
+        self._console.print(remark, soft_wrap=True, markup=False)

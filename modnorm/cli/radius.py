@@ -1,32 +1,321 @@
-"""Files and output of the commands that choose a radius."""
+"""`modnorm tune` and `match`: choice of a radius, by development rows or without labels."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Option
 
-from modnorm.cli.console import emit_json, note, say, stdout
-from modnorm.cli.options import settings
+from modnorm.cli.console import emit_json, note, percent, say, stderr, stdout, table
+from modnorm.cli.interruption import interruptible
+from modnorm.cli.options import (
+    Json,
+    Quiet,
+    SpecFile,
+    check_spec,
+    connect,
+    numbers,
+    read_unsettled_spec,
+    settings,
+)
+from modnorm.errors import EvaluationError, InvalidInputError, ModnormError
 from modnorm.files import write_file
+from modnorm.spec_limits import MAX_SEED
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from modnorm.radius.artifact_schema import GridDocument, MatchingDocument
+    from modnorm.client.tuning import Trial
+    from modnorm.radius.artifact_schema import GridDocument, MatchingDocument, MatchingSettings
+    from modnorm.spec import ExperimentSpec
+    from modnorm.v1 import experiment_pb2 as experiments
 
 Out = Annotated[
     Path | None,
-    typer.Option(
-        "--out",
-        metavar="DIR",
-        help="Directory of the artifact [default: runs/SPEC-COMMAND].",
-    ),
+    Option("--out", metavar="DIR", help="Directory of the artifact [default: runs/SPEC-COMMAND]."),
 ]
-RESUMES = "stopped; the same command resumes here"
-"""Remark of an interrupted command."""
+_RESUMES = "stopped; the same command resumes here"
+_TUNED_BY = {
+    "task.heldout": "heldout",
+    "method.radius": "radii",
+    "population.seed": "seeds",
+    "population.ensemble_sizes": "ensemble-size",
+}
+"""Option of `tune` that sets a field of every trial, whatever the spec says."""
+
+
+def tune(
+    spec_file: SpecFile,
+    *,
+    radii: Annotated[str, Option("--radii", "--sigmas", metavar="R,R,...", help="Scales to try.")],
+    out: Out = None,
+    seeds: Annotated[
+        str, Option("--seeds", metavar="S,S,...", help="Population seeds.")
+    ] = "39,40,41",
+    heldout: Annotated[
+        str | None,
+        Option(
+            metavar="ROWS",
+            help="Development rows, required: a source, or for instance '{source: dev.jsonl, "
+            "offset: 200, limit: 100}'. No held-out row of the spec may be among them.",
+        ),
+    ] = None,
+    ensemble_size: Annotated[
+        int | None,
+        Option(metavar="K", min=1, help="Ensemble to compare [default: the largest]."),
+    ] = None,
+    server: Annotated[
+        str | None,
+        Option(
+            "--server",
+            metavar="HOST:PORT",
+            help="Run the trials in this lab, all at once, instead of in this process.",
+        ),
+    ] = None,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Choose the radius (sigma for randopt) with the best mean ensemble on development rows.
+
+    Every radius is tried with every seed; ties go to the smaller radius. The same command resumes
+    an interrupted one; a finer grid reuses the trials of a coarser one. A spec may name the
+    artifact, DIR/radius.json, instead of a radius.
+    """
+    spec = read_unsettled_spec(spec_file)
+    with naming_options():
+        specs = _plan_trials(
+            spec,
+            sorted(numbers(radii, "radii", float)),
+            numbers(seeds, "seeds", int),
+            heldout,
+            ensemble_size,
+        )
+        if server is None:
+            check_spec(specs[0], spec_file)
+        home = home_of(spec_file, "tune", out)
+        with _held(home):
+            from modnorm.client.development import development_prompts
+            from modnorm.client.tuning import grid_document
+
+            trials = (
+                _run_here(specs, home, quiet=quiet)
+                if server is None
+                else _run_in_lab(specs, server, quiet=quiet)
+            )
+            digest, folders = trials[0].provenance.heldout_digest, settings().split_folders
+            prompts = development_prompts(specs[0], digest, folders=folders)
+            document = grid_document(specs[0], trials, prompts)
+            _conclude(document, _grid_table(document), home, as_json=as_json)
+
+
+@contextmanager
+def naming_options() -> Iterator[None]:
+    """Raise the error of a trial anew where an option set its field; the new one names the option.
+
+    It names no line of the spec.
+    """
+    try:
+        yield
+    except ModnormError as error:
+        field = error.field or ""
+        for name, option in _TUNED_BY.items():
+            if f"{field}.".startswith(f"{name}."):
+                named = f"{option}{field.removeprefix(name)}"
+                raise type(error)(error.message, field=named, remedy=error.remedy) from error
+        raise
+
+
+def _plan_trials(
+    spec: "ExperimentSpec",
+    radii: Sequence[float],
+    seeds: Sequence[int],
+    heldout: str | None,
+    ensemble_size: int | None,
+) -> "list[ExperimentSpec]":
+    """Return the checked specs of all trials: every radius under every seed."""
+    from modnorm.client.development import check_development_rows
+    from modnorm.client.tuning import development_rows, trial_spec
+
+    if 0 in radii:  # for a spec that is a radius which was not given
+        raise InvalidInputError(
+            "0 moves nothing, so every candidate is the base",
+            field="radii",
+            remedy="name positive numbers, for instance 0.08,0.16,0.32",
+        )
+    if heldout is None:
+        raise InvalidInputError(
+            "development rows are missing, and the spec's held-out rows are for the test",
+            field="heldout",
+            remedy="name other rows: --heldout '{source: dev.jsonl, limit: 100}'",
+        )
+    rows = development_rows(heldout)
+    check_development_rows(spec, rows, folders=settings().split_folders)
+    size = ensemble_size or max(spec.population.ensemble_sizes)
+    return [
+        trial_spec(spec, radius=radius, seed=seed, heldout=rows, ensemble_size=size)
+        for radius in radii
+        for seed in seeds
+    ]
+
+
+def _run_here(specs: "Sequence[ExperimentSpec]", out: Path, *, quiet: bool) -> "list[Trial]":
+    from modnorm.cli.experiment import lab_here, run_experiment
+
+    with interruptible(_RESUMES), lab_here(out, quiet=quiet) as client:
+        return [_trial_of(spec, run_experiment(client, spec, quiet=quiet)) for spec in specs]
+
+
+def _run_in_lab(specs: "Sequence[ExperimentSpec]", server: str, *, quiet: bool) -> "list[Trial]":
+    """Submit all trials before the first wait, so that the evaluators share them."""
+    from modnorm.cli.experiment import SAME_COMMAND, follow_to_end
+    from modnorm.client.resumption import resume_or_submit_shared
+
+    with (
+        connect(server) as client,
+        interruptible("the trials continue in the lab; the same command finds them"),
+    ):
+        accepted = [resume_or_submit_shared(client, spec, "tune") for spec in specs]
+        return [
+            _trial_of(spec, follow_to_end(client, experiment, quiet=quiet, go_on=SAME_COMMAND))
+            for spec, experiment in zip(specs, accepted, strict=True)
+        ]
+
+
+def _trial_of(spec: "ExperimentSpec", ended: "experiments.Experiment") -> "Trial":
+    from modnorm.client.tuning import Trial
+
+    if not ended.ensembles:
+        raise EvaluationError(f"{spec.name}: too few candidates are left for an ensemble")
+    return Trial(
+        radius=spec.method.radius,
+        seed=spec.population.seed,
+        metric=ended.ensembles[0].metric,
+        provenance=ended.provenance,
+    )
+
+
+def _grid_table(document: "GridDocument") -> "Table":
+    rows = [
+        (
+            f"{one.radius:g}",
+            percent(one.mean),
+            "  ".join(percent(trial.metric) for trial in one.trials),
+            "selected" if one.radius == document.radius else "",
+        )
+        for one in document.radii
+    ]
+    vote = f"vote of {document.settings.ensemble_size}"
+    return table(("radius", f"{vote}, mean", "by seed", ""), rows)
+
+
+def match(
+    spec_file: SpecFile,
+    *,
+    out: Out = None,
+    radii: Annotated[
+        str, Option("--radii", metavar="R,R,...", help="Radii to try.")
+    ] = "0.01,0.02,0.04,0.08,0.16,0.32,0.64",
+    sigma: Annotated[
+        float, Option("--sigma", metavar="NUMBER", help="Isotropic noise to match.")
+    ] = 0.0005,
+    prompts: Annotated[
+        int, Option(metavar="NUMBER", min=1, max=100_000, help="Number of selection rows.")
+    ] = 64,
+    candidates: Annotated[
+        int, Option(metavar="NUMBER", min=1, max=100, help="Candidates for each radius.")
+    ] = 25,
+    seed: Annotated[
+        int,
+        Option(metavar="NUMBER", min=0, max=MAX_SEED, help="Population seed of the candidates."),
+    ] = 42,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Choose the radius that changes the model as much as isotropic noise does.
+
+    No answers are generated and no labels read. Next-token distributions and hidden states are
+    compared on the prompts of the first selection rows. Every radius has the same candidate seeds.
+    Model, task, method, profile, pool and noise are those of the spec. The same command resumes
+    an interrupted one; with other radii it repeats no measurement. A spec may name the artifact,
+    DIR/radius.json, instead of a radius.
+    """
+    from modnorm.radius.artifact_schema import MatchingSettings
+    from modnorm.radius.matching_checks import check_count, check_method
+    from modnorm.spec import located
+    from modnorm.spec_checks import check_search_locally
+
+    spec = read_unsettled_spec(spec_file)
+    tried = numbers(radii, "radii", float)
+    how = MatchingSettings(
+        prompts=prompts,
+        candidates=candidates,
+        seed=seed,
+        pool=spec.population.pool,
+        noise=spec.population.noise,
+    )
+    with located(spec_file):
+        check_method(spec.method, tried, sigma)
+        rows = check_search_locally(spec, folders=settings().split_folders)
+        if rows is not None:
+            check_count(rows, prompts)
+    home = home_of(spec_file, "match", out)
+    with interruptible(_RESUMES), _held(home):
+        document = _measure(spec, tried, sigma, how, home, quiet=quiet)
+        _conclude(document, _matching_table(document), home, as_json=as_json)
+
+
+def _measure(
+    spec: "ExperimentSpec",
+    radii: Sequence[float],
+    sigma: float,
+    how: "MatchingSettings",
+    home: Path,
+    *,
+    quiet: bool,
+) -> "MatchingDocument":
+    """Measure a matching, with a line when all candidates of a condition are measured."""
+    from modnorm.cli.progress import counting
+    from modnorm.client.matching import make_plan
+    from modnorm.radius import functional_matching
+
+    with counting(stderr(), quiet=quiet) as counts:
+
+        def show(step: functional_matching.Measurement) -> None:
+            counts.show("measuring", step.done, step.total)
+            if step.done % how.candidates == 0:
+                conditions = f"{step.done // how.candidates}/{step.total // how.candidates}"
+                counts.note(f"{conditions}  {step.method} {step.radius:g} measured")
+
+        plan = make_plan(
+            spec,
+            radii=radii,
+            sigma=sigma,
+            settings=how,
+            folder=home,
+            client=settings(),
+            on_calibration=partial(counts.show, "calibrating"),
+        )
+        return functional_matching.match(plan, home / "measurements.jsonl", on_step=show)
+
+
+def _matching_table(document: "MatchingDocument") -> "Table":
+    reference = document.reference
+    first = "isotropic", f"{reference.radius:g}", f"{reference.kl:.3e}", f"{reference.hidden:.4f}"
+    rows = [
+        (
+            document.method.name,
+            f"{one.radius:g}",
+            f"{one.kl:.3e}",
+            f"{one.hidden:.4f}",
+            "-" if one.objective is None else f"{one.objective:.4f}",
+            "selected" if one.radius == document.radius else "",
+        )
+        for one in document.radii
+    ]
+    return table(("method", "radius", "KL", "hidden", "J", ""), [(*first, "", ""), *rows])
 
 
 def home_of(spec_file: Path, command: str, out: Path | None) -> Path:
@@ -35,7 +324,7 @@ def home_of(spec_file: Path, command: str, out: Path | None) -> Path:
 
 
 @contextmanager
-def held(out: Path) -> Iterator[None]:
+def _held(out: Path) -> Iterator[None]:
     """Lock the directory of an artifact, which must not be a run directory.
 
     The cache directory, which keeps the artifact too, must be writable.
@@ -48,7 +337,7 @@ def held(out: Path) -> Iterator[None]:
         yield
 
 
-def conclude(
+def _conclude(
     document: "GridDocument | MatchingDocument", shown: "Table", out: Path, *, as_json: bool
 ) -> None:
     """Write `radius.json` and `radius.png`, store the artifact, show it."""
@@ -66,14 +355,9 @@ def conclude(
     stdout().print(shown)
     stdout().print(f"radius {document.radius:g}  {artifact.digest}")
     say(f"written to {file}")
-    if edge := _edge(document):
-        note(edge)
-
-
-def _edge(document: "GridDocument | MatchingDocument") -> str | None:
-    """Return a remark if the best radius is the first or the last that was tried."""
     tried = [one.radius for one in document.radii]
-    if len(tried) < 2 or document.radius not in {tried[0], tried[-1]}:
-        return None
-    end = "smallest" if document.radius == tried[0] else "largest"
-    return f"{document.radius:g} is the {end} radius that was tried; a wider grid may find better"
+    if len(tried) > 1 and document.radius in {tried[0], tried[-1]}:
+        end = "smallest" if document.radius == tried[0] else "largest"
+        note(
+            f"{document.radius:g} is the {end} radius that was tried; a wider grid may find better"
+        )

@@ -11,13 +11,11 @@ from typing import Literal, NamedTuple, TypeVar
 
 import typer
 from rich.table import Table
-from rich.text import Text
 
 from modnorm.analysis.answers import AnswerRecord
 from modnorm.analysis.candidate_records import CandidateRecord
 from modnorm.analysis.votes import VoteRecord
-from modnorm.cli.console import say, stdout, table
-from modnorm.cli.escaping import on_one_line, visible
+from modnorm.cli.console import on_one_line, say, stdout, visible
 
 RecordT = TypeVar("RecordT", AnswerRecord, VoteRecord, CandidateRecord)
 Output = Literal["table", "json", "csv"]
@@ -76,23 +74,6 @@ def peeked(records: Iterator[RecordT]) -> tuple[bool, Iterator[RecordT]]:
     """Return whether there is a record, and all of them."""
     first = list(islice(records, 1))
     return bool(first), chain(first, records)
-
-
-def text_table(headings: Sequence[str], rows: Iterable[Sequence[str]], texts: set[str]) -> Table:
-    """Return a table whose columns named in `texts` are left-justified, and cut if need be."""
-    are_texts = [heading in texts for heading in headings]
-    result = table(headings, ())
-    for column, is_text in zip(result.columns, are_texts, strict=True):
-        if is_text:
-            column.justify, column.no_wrap = "left", False
-    for row in rows:
-        cells = zip(row, are_texts, strict=True)
-        result.add_row(*(_cuttable(cell) if is_text else cell for cell, is_text in cells))
-    return result
-
-
-def _cuttable(cell: str) -> Text:
-    return Text(visible(cell), no_wrap=True, overflow="ellipsis")
 
 
 def shown(text: str | None, *, end: bool = False) -> str:

@@ -24,7 +24,7 @@ Out = Annotated[
 ]
 
 
-def rescore(  # noqa: PLR0913 - each argument is an option of the command
+def rescore(
     run: Run,
     *,
     scorer: Scorer = None,

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from modnorm.analysis.saved_run import SavedRun
 from modnorm.cli.console import emit_json, percent, say, stdout, table
-from modnorm.cli.counts import counted
 from modnorm.cli.interruption import interruptible
-from modnorm.cli.output_file import check_output_file
+from modnorm.cli.options import check_output_file
+from modnorm.cli.progress import counted
 from modnorm.cli.runs import opened_run
 from modnorm.client.rescoring import check_has_votes, rescore_run, rescored_document
 from modnorm.files import encode_json, write_file
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from modnorm.tasks import Task
 
 
-def rescore_and_show(  # noqa: PLR0913 - each argument is an option of the command
+def rescore_and_show(
     run: str,
     *,
     scorer: str | None,

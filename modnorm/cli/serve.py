@@ -32,7 +32,7 @@ Length = Annotated[
 ]
 
 
-def serve(  # noqa: PLR0913 - each argument is an option of the command
+def serve(
     run: Source,
     *,
     population: Population = None,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from modnorm.client.student_export import CopyStudent
 
 
-def write_student(  # noqa: PLR0913 - the options of the command
+def write_student(
     run: str,
     server: str | None,
     place: BasePlace,

@@ -6,10 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from modnorm.cli.command_help import HelpedCommand
 from modnorm.cli.interruption import interruptible
-from modnorm.cli.options import Json, Quiet, check_spec, settings
-from modnorm.cli.output_file import check_output_file
+from modnorm.cli.options import Json, Quiet, check_output_file, check_spec, settings
 from modnorm.cli.suite_output import draw, show_plan, show_status, written
 from modnorm.errors import InvalidInputError, ModnormError
 from modnorm.files import write_file
@@ -18,13 +16,6 @@ from modnorm.hints import one_of
 if TYPE_CHECKING:
     from modnorm.suites import Cell, LoadedSuite
     from modnorm.suites.suite_file import Fragment
-
-app = typer.Typer(
-    help="Run many experiments declared in one file, and print their tables.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    add_completion=False,
-)
 
 SuiteFile = Annotated[Path, typer.Argument(metavar="FILE", help="Suite file, YAML.")]
 Out = Annotated[
@@ -52,11 +43,17 @@ Server = Annotated[
 ]
 InFlight = Annotated[
     int | None,
-    typer.Option("--in-flight", min=1, help="Experiments at a time [default: 1, 4 in a lab]."),
+    typer.Option(
+        "--in-flight",
+        metavar="NUMBER",
+        min=1,
+        help="Experiments at a time [default: 1, 4 in a lab].",
+    ),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would run, and exit.")]
 Format = Annotated[
-    Literal["text", "markdown", "json"], typer.Option("--format", help="Format of the tables.")
+    Literal["text", "markdown", "json"],
+    typer.Option("--format", metavar="text|markdown|json", help="Format of the tables."),
 ]
 Output = Annotated[
     Path | None,
@@ -68,8 +65,7 @@ Plots = Annotated[
 ]
 
 
-@app.command(cls=HelpedCommand)
-def run(  # noqa: PLR0913 - each argument is an option of the command
+def run(
     suite_file: SuiteFile,
     *,
     out: Out = None,
@@ -110,7 +106,6 @@ def run(  # noqa: PLR0913 - each argument is an option of the command
         raise typer.Exit(1)
 
 
-@app.command(cls=HelpedCommand)
 def plan(
     suite_file: SuiteFile,
     *,
@@ -123,7 +118,6 @@ def plan(
     show_plan(loaded, _chosen(loaded, only), as_json=as_json)
 
 
-@app.command(cls=HelpedCommand)
 def status(
     suite_file: SuiteFile,
     *,
@@ -147,8 +141,7 @@ def status(
     )
 
 
-@app.command("table", cls=HelpedCommand)
-def tables(  # noqa: PLR0913 - each argument is an option of the command
+def tables(
     suite_file: SuiteFile,
     *,
     out: Out = None,
@@ -247,3 +240,6 @@ def _check_option(loaded: "LoadedSuite", axis: str, option: str) -> None:
             field="only",
             remedy=one_of(option, options),
         )
+
+
+COMMANDS = {"run": run, "plan": plan, "status": status, "table": tables}

@@ -40,7 +40,7 @@ def show_plan(loaded: "LoadedSuite", cells: Sequence["Cell"], *, as_json: bool) 
         say(f"{plan.uncounted} cells have rows that are not counted here")
 
 
-def show_status(  # noqa: PLR0913 - all except the first three are keywords
+def show_status(
     loaded: "LoadedSuite",
     cells: Sequence["Cell"],
     directory: Path,

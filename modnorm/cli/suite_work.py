@@ -25,7 +25,7 @@ _PATIENCE_SECONDS = 120.0
 """A lab may restart during a suite."""
 
 
-def run_suite(  # noqa: PLR0913 - a run depends on all of them
+def run_suite(
     loaded: LoadedSuite,
     cells: Sequence[Cell],
     directory: Path,

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from modnorm.cli.command_help import HelpedCommand
 from modnorm.cli.console import emit_json, say, stdout, table
 from modnorm.cli.options import Json
 from modnorm.errors import InvalidInputError
@@ -14,13 +13,6 @@ from modnorm.wire.tokens import DEFAULT_TENANT, Role
 
 if TYPE_CHECKING:
     from modnorm.wire.tokens import AcceptedToken
-
-app = typer.Typer(
-    help="Create, list and revoke the tokens that a lab accepts.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    add_completion=False,
-)
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Public name of the token.")]
 TokenFile = Annotated[
@@ -32,15 +24,17 @@ TokenFile = Annotated[
         help="File of accepted tokens, which services read again when it changes.",
     ),
 ]
-Roles = Annotated[list[Role], typer.Option("--role", help="Role of the token; repeatable.")]
+Roles = Annotated[
+    list[Role],
+    typer.Option("--role", metavar="|".join(Role), help="Role of the token; repeatable."),
+]
 Tenant = Annotated[str, typer.Option(metavar="NAME", help="Tenant whose experiments it may use.")]
 Days = Annotated[
     float | None, typer.Option(metavar="DAYS", help="Days until it expires [default: never].")
 ]
 
 
-@app.command("create", cls=HelpedCommand)
-def create(  # noqa: PLR0913 - each argument is an option of the command
+def create(
     name: Name,
     *,
     file: TokenFile,
@@ -61,7 +55,6 @@ def create(  # noqa: PLR0913 - each argument is an option of the command
     say(f"kept as a hash in {file}; the token is not shown again")
 
 
-@app.command("list", cls=HelpedCommand)
 def list_tokens(*, file: TokenFile, as_json: Json = False) -> None:
     """List the tokens of a file."""
     from modnorm.wire.tokens import read_tokens
@@ -74,7 +67,6 @@ def list_tokens(*, file: TokenFile, as_json: Json = False) -> None:
     stdout().print(table(headings, map(_row, found)))
 
 
-@app.command("revoke", cls=HelpedCommand)
 def revoke(name: Name, *, file: TokenFile, as_json: Json = False) -> None:
     """Revoke a token; services refuse it within a second."""
     from modnorm.wire.tokens import revoke_token
@@ -111,3 +103,6 @@ def _state(token: "AcceptedToken") -> str:
         return "revoked"
     expired = token.expires is not None and token.expires <= datetime.now(UTC)
     return "expired" if expired else "accepted"
+
+
+COMMANDS = {"create": create, "list": list_tokens, "revoke": revoke}

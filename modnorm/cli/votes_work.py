@@ -15,7 +15,6 @@ from modnorm.cli.records_output import (
     print_records,
     show_records,
     shown,
-    text_table,
     yes,
 )
 from modnorm.cli.runs import opened_run
@@ -73,7 +72,7 @@ def _table(votes: Iterable[VoteRecord]) -> Table:
         )
         for vote in votes
     )
-    return text_table(_HEADINGS, rows, _TEXTS)
+    return table(_HEADINGS, rows, _TEXTS)
 
 
 def _show_vote(run: FinishedRun, vote: VoteRecord) -> None:
@@ -95,7 +94,7 @@ def _show_vote(run: FinishedRun, vote: VoteRecord) -> None:
         counts = ((shown(each.answer), str(each.votes), str(each.expert)) for each in vote.counts)
         console.print(table(("answer", "votes", "best-ranked expert"), counts))
         console.print()
-    console.print(text_table(("rank", "expert", "vote", "correct"), _experts(vote), {"vote"}))
+    console.print(table(("rank", "expert", "vote", "correct"), _experts(vote), {"vote"}))
 
 
 def _answer(vote: VoteRecord) -> str:

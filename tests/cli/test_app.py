@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from modnorm import errors
-from modnorm.cli import app
 from modnorm.cli.app import exit_code
 
 
@@ -40,7 +39,7 @@ def test_a_fault_of_the_disk_is_one_line(modnorm, monkeypatch, flags):
     def fail(_name):
         raise OSError(28, "No space left on device", "/data/report.html")
 
-    monkeypatch.setattr(app, "installed_version", fail)
+    monkeypatch.setattr("importlib.metadata.version", fail)
     code, out, err = modnorm("version", *flags)
     assert (code, out) == (1, "")
     assert "/data/report.html: No space left on device" in err
@@ -120,7 +119,7 @@ def test_a_wrong_value_of_an_option_is_refused_in_our_words(refusal, line, words
     [
         (("run",), "run [OPTIONS] SPEC...", "  SPEC...  Experiment specs, YAML.\n"),
         (("init",), "init [OPTIONS] [FILE]", "  [FILE]  Where the spec goes."),
-        (("data", "fetch"), "data fetch [OPTIONS] [TASK...]", "  TASK...  Tasks of the paper"),
+        (("data", "fetch"), "data fetch [OPTIONS] [TASK...]", "  [TASK...]  Tasks of the paper"),
         (("plan",), "plan [OPTIONS] SPEC", "  --seed NUMBER "),
         (("token", "create"), "token create [OPTIONS] NAME", "  --role submit|read|"),
     ],

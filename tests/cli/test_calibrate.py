@@ -22,7 +22,7 @@ def calibrate(modnorm, tmp_path):
 
 
 def test_without_a_terminal_lines_tell_how_far_it_is(calibrate, monkeypatch):
-    monkeypatch.setattr("modnorm.cli.counts._LINE_SECONDS", 0.0)
+    monkeypatch.setattr("modnorm.cli.progress._LINE_SECONDS", 0.0)
     code, told, err, out = calibrate()
     assert code == 0, err
     lines = err.splitlines()

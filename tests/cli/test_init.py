@@ -6,9 +6,8 @@ import pytest
 import yaml
 
 from modnorm.cli.commands import COMMANDS
-from modnorm.cli.console import amount
-from modnorm.cli.estimate import rough_time
-from modnorm.cli.match import match
+from modnorm.cli.radius import match
+from modnorm.cli.specs import rough_time
 from modnorm.perturbation.methods import METHODS
 from modnorm.spec import ExperimentSpec, load_spec
 from modnorm.tasks.registry import task_names
@@ -114,10 +113,6 @@ def test_plan_counts_jobs_tokens_and_hours(modnorm, modnorm_json, tmp_path):
 )
 def test_rough_times_have_the_unit_that_suits_them(seconds, text):
     assert rough_time(seconds / 3600) == text
-
-
-def test_a_number_of_things_has_its_plural():
-    assert [amount(n, "table") for n in (0, 1, 2_000)] == ["0 tables", "1 table", "2,000 tables"]
 
 
 def test_plan_counts_the_updates_of_an_iterative_method(modnorm_json):

@@ -4,7 +4,7 @@ import time
 import pytest
 from rich.console import Console
 
-from modnorm.cli.progress import catch_up, display, follow
+from modnorm.cli.progress import Pace, catch_up, counting, display, follow
 from modnorm.v1 import experiment_pb2 as experiments
 
 
@@ -201,3 +201,66 @@ def test_an_event_that_is_news_is_passed_on_before_the_next_one_comes():
 
 def test_a_stream_without_events_tells_nothing():
     assert list(catch_up([], experiments.Experiment(last_cursor=1))) == []
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    """Count five items, calibrated and then measured; returns what was shown."""
+
+    def show(*, terminal=False, quiet=False, apart=0.0, first=0):
+        monkeypatch.setattr("modnorm.cli.progress._LINE_SECONDS", apart)
+        text = io.StringIO()
+        console = Console(file=text, force_terminal=terminal, width=80, highlight=False)
+        with counting(console, quiet=quiet) as counts:
+            for done in range(first, 6):
+                counts.show("measuring", done, 5)
+            counts.note("[x] measured")
+        return text.getvalue()
+
+    return show
+
+
+def test_without_a_terminal_lines_tell_how_far_it_is(counted):
+    lines = counted().splitlines()
+    assert lines[0] == "measuring, 0/5"
+    assert lines[1].startswith("measuring, 1/5, ")
+    assert "ETA" in lines[1]
+    assert lines[5].startswith("measuring, 5/5, ")
+    assert lines[6:] == ["[x] measured"]
+
+
+def test_lines_are_apart_but_for_the_first_and_the_last_of_a_phase(counted):
+    starts = [line.split(", ")[:2] for line in counted(apart=60.0).splitlines()]
+    assert starts == [["measuring", "0/5"], ["measuring", "5/5"], ["[x] measured"]]
+
+
+def test_what_was_there_at_the_start_took_no_time(counted):
+    assert counted(first=4, apart=60.0).splitlines()[0] == "measuring, 4/5"
+
+
+def test_a_terminal_has_a_bar_and_remarks(counted):
+    text = counted(terminal=True)
+    assert "5/5" in text
+    assert "[x] measured" in text
+
+
+def test_a_quiet_count_shows_nothing(counted):
+    assert counted(quiet=True) == ""
+
+
+@pytest.mark.parametrize(
+    ("counts", "rate"),
+    [
+        ([(0, 101.0), (1, 190.0)], None),
+        ([(2, 190.0), (4, 194.0)], 0.5),
+        ([(5, 50.0), (6, 190.0), (7, 194.0)], 0.25),  # the first five before it watched
+        ([(1, 190.0), (2, 192.0), (2, 200.0)], 0.5),  # nothing new at the last
+    ],
+)
+def test_the_rate_counts_from_the_first_item_that_finishes_while_it_watches(counts, rate):
+    pace = Pace(opened=100.0)
+    for done, at in counts:
+        pace.count(done, at)
+    assert pace.rate == (None if rate is None else pytest.approx(rate))
+    remaining = None if rate is None else pytest.approx((10 - counts[-1][0]) / rate)
+    assert pace.remaining(10) == remaining

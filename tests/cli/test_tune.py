@@ -3,8 +3,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from modnorm.cli.radius import home_of
-from modnorm.cli.tune_plan import naming_options
+from modnorm.cli.radius import home_of, naming_options
 from modnorm.errors import ConflictError
 
 ROWS = "bundled:countdown-development"

@@ -1,0 +1,284 @@
+"""`modnorm calibrate`, `prepare`, `scales` and `cast`: a model, measured or written anew."""
+
+from dataclasses import replace
+from enum import StrEnum
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from typer import Option
+
+from modnorm.cli.console import emit, emit_json, stderr, stdout, table
+from modnorm.cli.interruption import interruptible
+from modnorm.cli.options import Json, Model, Quiet, Revision, check_output_file, settings
+from modnorm.errors import InvalidInputError
+from modnorm.files import write_file
+from modnorm.spec_limits import MAX_RANK, MAX_TWO_SIDED_SEED
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from modnorm.geometry.scale_map import ScaleMap
+    from modnorm.spec import MethodSpec
+
+_STARTS_AGAIN = "stopped; nothing was written, the same command starts again"
+_BASE_MAP = "modular_norm"
+
+
+class Dtype(StrEnum):
+    """Dtypes of stored weights."""
+
+    BFLOAT16 = "bfloat16"
+    FLOAT16 = "float16"
+    FLOAT32 = "float32"
+
+
+def calibrate(
+    *,
+    model: Model,
+    task: Annotated[str, Option("--task", metavar="NAME", help="Task whose prompts are used.")],
+    data: Annotated[str, Option("--data", metavar="SOURCE", help="Rows of the task.")],
+    out: Annotated[Path, Option("--out", metavar="FILE", help="Where the profile goes.")],
+    revision: Revision = None,
+    examples: Annotated[int, Option(metavar="NUMBER", min=1, help="Number of prompts.")] = 64,
+    seed: Annotated[int, Option(metavar="NUMBER", min=0, help="Seed of the estimator.")] = 1729,
+    maps: Annotated[
+        str,
+        Option(
+            metavar="NAME",
+            help="Functional maps: default, or published (they differ for Gemma 3).",
+        ),
+    ] = "default",
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Calibrate a model's sensitivities and write the profile.
+
+    An interrupted calibration leaves nothing. Fewer `--examples` finish earlier.
+    """
+    from modnorm.spec import CalibrationSpec, DataSpec, parse_section
+
+    how = parse_section(
+        CalibrationSpec, {"examples": examples, "seed": seed, "maps": maps}, field="calibration"
+    )
+    source = parse_section(DataSpec, {"source": data}, field="data")
+    check_output_file(out, Path(data))
+    with interruptible(_STARTS_AGAIN):
+        from modnorm.calibration import calibrate as calibration
+        from modnorm.checkpoint.prompts import PromptEncoder
+        from modnorm.checkpoint.reference import resolve_checkpoint
+        from modnorm.cli.progress import counting
+        from modnorm.tasks import get_task
+        from modnorm.tasks.row_loading import load_rows
+        from modnorm.tasks.task_errors import render_prompts
+
+        found = get_task(task)
+        checkpoint = resolve_checkpoint(model, revision)
+        rows = load_rows(found, source, field="data", folders=settings().split_folders)
+        encoder = PromptEncoder(checkpoint)
+        asked = render_prompts(found, rows[:examples], "row")
+        prompts = [encoder.encode(messages) for messages in asked]
+        with counting(stderr(), quiet=quiet) as counts:
+            show = partial(counts.show, f"{model}: calibrating")
+            show(0, len(prompts))
+            profile = calibration.calibrate(
+                checkpoint, prompts, how, task=found.name, on_progress=show
+            )
+    write_file(out, profile.to_json().encode())
+    document = {"digest": profile.digest, "file": str(out), "model_digest": profile.model_digest}
+    emit(document, f"{profile.fingerprint}  {out}", as_json=as_json)
+
+
+def prepare(
+    *,
+    model: Model,
+    data: Annotated[
+        str,
+        Option("--data", metavar="SOURCE", help="Countdown rows with a column solution."),
+    ],
+    out: Annotated[Path, Option("--out", metavar="FILE", help="Where the generator goes.")],
+    revision: Revision = None,
+    limit: Annotated[int | None, Option(metavar="NUMBER", min=1, help="Number of rows.")] = None,
+    epochs: Annotated[int, Option(metavar="NUMBER", min=1, help="Passes over the examples.")] = 15,
+    seed: Annotated[
+        int,
+        Option(
+            metavar="NUMBER",
+            min=0,
+            max=MAX_TWO_SIDED_SEED,
+            help="Seed of weights, order and noise.",
+        ),
+    ] = 38,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Prepare the generator of zo_finetuner on solved puzzles, with gradients, once per model.
+
+    An interrupted preparation leaves nothing. Fewer `--epochs` finish earlier.
+    """
+    from modnorm.spec import DataSpec, parse_section
+
+    rows = parse_section(DataSpec, {"source": data, "limit": limit}, field="data")
+    check_output_file(out, Path(data))
+    with interruptible(_STARTS_AGAIN):
+        from modnorm.baselines.preparation import PreparationSettings
+        from modnorm.cli.progress import counting
+        from modnorm.client.preparing import prepare_generator
+
+        with counting(stderr(), quiet=quiet) as counts:
+            generator = prepare_generator(
+                model,
+                revision,
+                rows,
+                replace(PreparationSettings(), epochs=epochs, seed=seed),
+                on_batch=partial(counts.show, f"{model}: preparing"),
+                folders=settings().split_folders,
+            )
+    write_file(out, generator.text.encode())
+    document = {"digest": generator.digest, "file": str(out)}
+    emit(document, f"{generator.digest[:16]}  {out}", as_json=as_json)
+
+
+def scales(
+    *,
+    radius: Annotated[
+        float, Option("--radius", metavar="NUMBER", help="R, or sigma for randopt.")
+    ],
+    config: Annotated[
+        Path | None,
+        Option("--config", metavar="FILE", help="A config.json, which gives base scales only."),
+    ] = None,
+    model: Annotated[
+        str | None,
+        Option(
+            "--model", metavar="NAME|DIR", help="A checkpoint, which gives the full scale map."
+        ),
+    ] = None,
+    revision: Revision = None,
+    profile: Annotated[
+        Path | None, Option("--profile", metavar="FILE", help="Profile of the model.")
+    ] = None,
+    method: Annotated[
+        str, Option("--method", metavar="NAME", help="Name of the method.")
+    ] = _BASE_MAP,
+    rank: Annotated[
+        int | None,
+        Option(
+            metavar="RANK", min=1, max=MAX_RANK, help="Rank of the noise [default: full rank]."
+        ),
+    ] = None,
+    target_modules: Annotated[
+        Literal["all", "all-linear"],
+        Option(metavar="all|all-linear", help="The matrices that noise of a rank perturbs."),
+    ] = "all",
+    as_json: Json = False,
+) -> None:
+    """Print masses and scales of every physical tensor.
+
+    From a config.json alone: masses and base scales of modular_norm (their scale is empty), or the
+    map of a method that needs no weights. From a checkpoint, with its profile if the method
+    needs one: the full scale map. With --rank: tensors without low-rank noise have no scale.
+    """
+    if (config is None) == (model is None):
+        raise InvalidInputError("give either --config or --model", field="model")
+    if not 0 < radius < float("inf"):
+        raise InvalidInputError("must be greater than 0 and finite", field="radius")
+    if rank is None and target_modules != "all":
+        raise InvalidInputError("needs low-rank noise; give --rank", field="target-modules")
+    from modnorm.geometry.scales import scale_table
+    from modnorm.spec import MethodSpec
+
+    noise = MethodSpec.model_construct(name=method, rank=rank, target_modules=target_modules)
+    if config is not None:
+        for name, given in (("revision", revision), ("profile", profile)):
+            if given is not None:
+                raise InvalidInputError(
+                    "belongs to a checkpoint, not to a config.json",
+                    field=name,
+                    remedy="give --model",
+                )
+        scale_map = _config_map(config, noise)
+    else:
+        scale_map = _full_map(model or "", revision, profile, noise)
+    rows = scale_table(scale_map, radius)
+    if as_json:
+        emit_json(rows)
+        return
+    headings = ("tensor", "group", "role", "mass", "base", "correction", "scale", "R/s")
+    stdout().print(table(headings, ((name, *_cells(row)) for name, row in rows.items())))
+
+
+def _config_map(config: Path, noise: "MethodSpec") -> "ScaleMap":
+    from modnorm.checkpoint.reference import load_config
+    from modnorm.geometry.controls import matrix_scales
+    from modnorm.geometry.scales import base_scale_map
+    from modnorm.perturbation.methods import needs_profile, uncorrected_scale_map
+    from modnorm.spec import Masses
+
+    shape: Mapping[str, object] = load_config(config, field="config")
+    if noise.name == _BASE_MAP:
+        whole = base_scale_map(shape, Masses())
+        if noise.rank is None:
+            return whole
+        return replace(whole, tensors=matrix_scales(whole.tensors, noise.target_modules))
+    if needs_profile(noise.name):
+        raise InvalidInputError(
+            f"{noise.name} needs weights and a profile",
+            field="method",
+            remedy="give --model and --profile instead of --config",
+        )
+    return uncorrected_scale_map(
+        noise.name, shape, rank=noise.rank, target_modules=noise.target_modules
+    )
+
+
+def _full_map(
+    model: str, revision: str | None, profile: Path | None, noise: "MethodSpec"
+) -> "ScaleMap":
+    from modnorm.calibration.profile import Profile
+    from modnorm.checkpoint.reference import resolve_checkpoint
+    from modnorm.perturbation.methods import build_scale_map
+
+    checkpoint = resolve_checkpoint(model, revision)
+    found = Profile.load(profile) if profile else None
+    if found is not None:
+        found.check_matches(checkpoint)
+    return build_scale_map(
+        noise.name,
+        checkpoint,
+        sensitivities=found.sensitivities if found else None,
+        rank=noise.rank,
+        target_modules=noise.target_modules,
+    )
+
+
+def _cells(row: dict[str, object]) -> tuple[str, ...]:
+    figures = [row[n] for n in ("mass", "base_scale", "correction", "scale", "radius_over_scale")]
+    texts = (f"{each:.6g}" if isinstance(each, float) else "-" for each in figures)
+    return str(row["group"]), str(row["role"]), *texts
+
+
+def cast(
+    *,
+    model: Model,
+    dtype: Annotated[
+        Dtype, Option("--dtype", metavar="|".join(Dtype), help="Dtype of the weights.")
+    ],
+    out: Annotated[Path, Option("--out", metavar="DIR", help="Where the checkpoint goes.")],
+    revision: Revision = None,
+    as_json: Json = False,
+) -> None:
+    """Write a model with its weights in another dtype.
+
+    Perturbations and updates are rounded to this dtype. The paper runs MeZO and the ZO-Finetuner
+    in float16.
+    """
+    import torch
+
+    from modnorm.checkpoint.casting import cast_checkpoint
+    from modnorm.checkpoint.reference import resolve_checkpoint
+
+    checkpoint = resolve_checkpoint(model, revision)
+    digest = cast_checkpoint(checkpoint, getattr(torch, dtype), out)
+    document = {"directory": str(out), "dtype": str(dtype), "weights_sha256": digest}
+    emit(document, f"{dtype}  {digest[:16]}  {out}", as_json=as_json)

@@ -1,0 +1,271 @@
+"""`modnorm init`, `validate`, `plan`, `tasks` and `methods`: specs before they run."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from typer import Argument, Option
+
+from modnorm.cli.console import amount, emit, emit_json, visible
+from modnorm.cli.options import (
+    Json,
+    Seed,
+    SpecFile,
+    SpecFiles,
+    check_model,
+    check_spec,
+    read_spec,
+    seeded,
+    settings,
+)
+from modnorm.errors import ConflictError, InvalidInputError, ModnormError, UnavailableError
+from modnorm.files import write_fault, write_file
+
+if TYPE_CHECKING:
+    from modnorm.spec import ExperimentSpec
+    from modnorm.suites.cost_estimate import CostEstimate
+
+_TEMPLATE = Path(__file__).parents[1] / "bundled" / "spec.yaml"
+
+
+def init(
+    file: Annotated[Path, Argument(metavar="[FILE]", help="Where the spec goes.")] = Path(
+        "spec.yaml"
+    ),
+    *,
+    as_json: Json = False,
+) -> None:
+    """Write a commented spec that runs as it is.
+
+    It searches around the bundled model, without a network or a GPU. Its comments explain each
+    field.
+    """
+    text = _TEMPLATE.read_text(encoding="utf-8").replace("FILE", str(file))
+    text = text.replace(f"runs/{file}", f"runs/{file.stem}")
+    if file.exists():
+        raise ConflictError(
+            f"{file} exists", field="file", remedy="name a new file, or remove this one"
+        )
+    try:
+        write_file(file, text.encode())
+    except OSError as error:
+        raise write_fault(file, error, "file") from error
+    emit({"file": str(file)}, f"{file} is written; next: modnorm run {file}", as_json=as_json)
+
+
+def validate(spec_files: SpecFiles, *, as_json: Json = False) -> None:
+    """Check specs without running them.
+
+    Checks syntax, fields, names, rows, profile and model as far as they are on this machine, as
+    `modnorm run` does before it starts. It asks the Hugging Face Hub whether it has the model;
+    nothing is downloaded and no weights are read. Names the inputs that only a run can check.
+    Every file is checked; exit code 2 if one is refused.
+    """
+    entries = []
+    for path in spec_files:
+        try:
+            entries.append(_checked(path, as_json=as_json))
+        except ModnormError as error:
+            fault = {"message": error.message, "field": error.field, "remedy": error.remedy}
+            entries.append({"file": str(path), "valid": False, "error": str(error), **fault})
+            if not as_json:
+                typer.echo(visible(f"error: {error}"), err=True)
+    if as_json:
+        emit_json(entries)
+    if not all(entry["valid"] for entry in entries):
+        raise typer.Exit(2)
+
+
+def _checked(path: Path, *, as_json: bool) -> dict[str, object]:
+    """Check a spec, print what a run has to check, and return the entry of the document."""
+    from modnorm.spec_checks import count_overlap
+
+    spec = read_spec(path)
+    check_spec(spec, path)
+    obstacles, absent = _obstacles(spec), _unchecked(spec)
+    overlap = count_overlap(spec, folders=settings().split_folders)
+    if not as_json:
+        names = ", ".join(absent)
+        rest = f"; not on this machine, so the run downloads and checks: {names}" if names else ""
+        typer.echo(visible(f"{path}: valid{rest}"))
+        for obstacle in obstacles:
+            typer.echo(visible(f"note: {obstacle}; a run on this machine would fail"), err=True)
+        if overlap:
+            note = f"note: {overlap} held-out rows have the prompts of selection rows"
+            typer.echo(f"{note}: they do not test the selection", err=True)
+    return {
+        "file": str(path),
+        "valid": True,
+        "unchecked": absent,
+        "obstacles": obstacles,
+        "overlap": overlap,
+    }
+
+
+def _obstacles(spec: "ExperimentSpec") -> list[str]:
+    """Return why a run on this machine would fail through no fault of the spec."""
+    found = []
+    try:
+        check_model(spec)
+    except UnavailableError as error:
+        found.append(error.message)
+    try:
+        settings().check_cache()
+    except InvalidInputError as error:
+        found.append(error.reason)
+    return found
+
+
+def _unchecked(spec: "ExperimentSpec") -> list[str]:
+    """Return the inputs of a spec that are not on this machine."""
+    from modnorm.checkpoint.reference import find_local_checkpoint
+    from modnorm.spec_checks import development_of
+    from modnorm.tasks.sources import needs_hub
+
+    sources = {"task.selection": spec.task.selection, "task.heldout": spec.task.heldout}
+    place, chosen_on = development_of(spec)
+    if chosen_on is not None:
+        sources[place] = chosen_on
+    if spec.distillation is not None:
+        sources["distillation.rows"] = spec.distillation.rows
+    folders = settings().split_folders
+    absent = [
+        f"{field} ({rows.source})"
+        for field, rows in sources.items()
+        if needs_hub(rows.source, folders, field=field)
+    ]
+    if find_local_checkpoint(spec.model.name, spec.model.revision) is None:
+        absent.insert(0, f"model ({spec.model.name})")
+    return absent
+
+
+def plan(
+    spec_file: SpecFile,
+    *,
+    like: Annotated[
+        Path | None,
+        Option(
+            "--like",
+            metavar="RUN",
+            help="Finished run of the same model; its speed is used, also that of its trainings.",
+        ),
+    ] = None,
+    gpu: Annotated[
+        str | None,
+        Option("--gpu", metavar="NAME", help="H100 or H200 [default: that of this machine]."),
+    ] = None,
+    workers: Annotated[
+        int,
+        Option(metavar="NUMBER", min=1, max=100_000, help="Workers that share the jobs."),
+    ] = 1,
+    seed: Seed = None,
+    as_json: Json = False,
+) -> None:
+    """Estimate jobs, tokens and hours of a spec.
+
+    Counts are upper bounds: early stop skips work, and experts of several ensembles answer once.
+    Hours are rough unless --like names a finished run.
+    """
+    from modnorm.spec import located
+    from modnorm.suites.cost_estimate import estimate_cost, rate_of_run
+    from modnorm.suites.gpu_speed import require_known
+
+    require_known(gpu)
+    spec = seeded(read_spec(spec_file), seed)
+    rate = rate_of_run(like) if like is not None else None
+    with located(spec_file):
+        estimate = estimate_cost(spec, rate, gpu=gpu)
+    if as_json:
+        emit_json({**asdict(estimate), "workers": workers})
+        return
+    figures = _cost(estimate, workers)
+    if spec.distillation is not None:
+        figures["trainings, at most"] = (
+            "on top, not known: name a finished distillation with --like"
+            if estimate.training_hours is None
+            else f"about {rough_time(estimate.training_hours)} on top, from {estimate.basis}"
+        )
+    for name, figure in figures.items():
+        typer.echo(f"{name:22}{figure}")
+
+
+def _cost(estimate: "CostEstimate", workers: int) -> dict[str, str]:
+    figures = {
+        "candidates": f"{estimate.candidates:,}",
+        "jobs, at most": f"{estimate.jobs:,}",
+        "evaluations, at most": f"{estimate.evaluations:,}",
+        "tokens, at most": f"{estimate.tokens:,}",
+        "time": "not known: the model is not on this machine; name a finished run with --like",
+    }
+    if estimate.phases is not None:
+        shared = ("search", "vote")
+        seconds = {
+            name: each / (workers if name in shared else 1)
+            for name, each in estimate.phases.items()
+        }
+        figures["time"] = (
+            f"about {rough_time(sum(seconds.values()) / 3600)} with {amount(workers, 'worker')}, "
+            f"from {estimate.basis}"
+        )
+        parts = (f"{name} {each:,.0f}" for name, each in seconds.items() if each)
+        figures["seconds"] = ", ".join(parts)
+    return figures
+
+
+def rough_time(hours: float) -> str:
+    """Return a rough time in the unit that suits it."""
+    minutes = 60 * hours
+    if minutes >= 120:
+        return f"{hours:,.1f} hours"
+    if minutes >= 1.5:
+        return f"{minutes:.0f} minutes"
+    return "a minute" if minutes >= 0.75 else f"{max(2, 60 * minutes):.0f} seconds"
+
+
+def tasks(*, as_json: Json = False) -> None:
+    """List the tasks.
+
+    The first scorer of a task is its default. Tasks of installed packages are listed too.
+    """
+    from modnorm.tasks.registry import scorer_names, task_names, task_summary
+
+    found = {name: (list(scorer_names(name)), task_summary(name)) for name in task_names()}
+    if as_json:
+        emit_json(
+            [
+                {"name": name, "scorers": scorers, "summary": summary}
+                for name, (scorers, summary) in found.items()
+            ]
+        )
+        return
+    for name, (scorers, summary) in found.items():
+        typer.echo(f"{name:16}{summary}")
+        typer.echo(f"{'':16}scorers: {', '.join(scorers)}")
+
+
+def methods(*, as_json: Json = False) -> None:
+    """List the methods.
+
+    A method with a profile calibrates the model's sensitivities before its first run. A method
+    with low-rank noise takes `rank` and `target_modules`.
+    """
+    from modnorm.perturbation.methods import METHODS
+
+    if as_json:
+        emit_json(
+            [
+                {
+                    "name": name,
+                    "needs_profile": one.needs_profile,
+                    "low_rank": one.low_rank,
+                    "summary": one.summary,
+                }
+                for name, one in METHODS.items()
+            ]
+        )
+        return
+    for name, one in METHODS.items():
+        profile = " Needs a profile." if one.needs_profile else ""
+        rank = " Takes rank and target_modules." if one.low_rank else ""
+        typer.echo(f"{name:36}{one.summary}{profile}{rank}")
