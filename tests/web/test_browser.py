@@ -5,7 +5,6 @@ from types import SimpleNamespace
 
 import pytest
 from selenium.webdriver.common.by import By
-from selenium.webdriver.common.keys import Keys
 
 from modnorm import Client
 from modnorm.analysis.parquet_files import read_answers, write_answers
@@ -25,7 +24,6 @@ from verification.labs.browser import (
     WIDE,
     console_errors,
     open_browser,
-    set_scheme,
     set_size,
 )
 from verification.labs.servers import MissingServerError
@@ -45,9 +43,8 @@ def browser(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def a_clean_console(browser):
-    """A wide, light page before each test; no error in the console after it."""
+    """A wide page before each test; no error in the console after it."""
     set_size(browser, WIDE)
-    set_scheme(browser, "light")
     yield
     assert console_errors(browser) == []
 
@@ -136,25 +133,6 @@ def test_a_live_run_is_watched_to_its_end(browser, watched):
     assert not browser.find_elements(By.CSS_SELECTOR, "script")
 
 
-def test_question_17_is_found_in_three_clicks(browser, lab, watched):
-    browser.get(lab.url)
-    browser.find_element(By.LINK_TEXT, "shown").click()
-    browser.find_element(By.LINK_TEXT, "All questions").click()
-    browser.find_element(By.LINK_TEXT, "17").click()
-    assert browser.find_element(By.TAG_NAME, "h1").text.startswith("Question 17")
-    (vote,) = [
-        each
-        for each in lab.client.run(watched.id).votes(17)
-        if (each.population, each.ensemble_size) == (4, 2)
-    ]
-    shown = [card.text for card in browser.find_elements(By.TAG_NAME, "article")]
-    assert len(shown) == len(vote.experts) + 1
-    for expert, card in zip(vote.experts, shown, strict=False):
-        (answer,) = lab.client.run(watched.id).answers(expert, "heldout", 17)
-        assert answer.completion.strip() in card
-        assert f"gold {vote.gold}" in card
-
-
 @pytest.mark.parametrize("page", ["questions/17", "candidates/-1", "candidates/-1/heldout/17"])
 def test_scripts_in_completions_are_text(browser, hostile_run, page):
     browser.get(f"{hostile_run}/{page}")
@@ -198,62 +176,3 @@ def test_no_page_scrolls_sideways(browser, lab, watched, size):
             "return document.documentElement.scrollWidth - document.documentElement.clientWidth"
         )
         assert overflow <= 0, page
-
-
-def luminance(colour):
-    """Return the relative luminance of `rgb(r, g, b)`, as WCAG 2 defines it."""
-    parts = [int(part) / 255 for part in colour[colour.index("(") + 1 : -1].split(",")[:3]]
-    linear = [
-        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
-    ]
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_text_is_legible_in_both_schemes(browser, watched, scheme):
-    set_scheme(browser, scheme)
-    browser.get(watched.address)
-    paper, *texts = browser.execute_script(
-        "return [getComputedStyle(document.body).backgroundColor,"
-        " ...['body', 'main a', '.note, .lead', 'th', 'figcaption']"
-        " .map(one => getComputedStyle(document.querySelector(one)).color)]"
-    )
-    assert (luminance(paper) < 0.2) == (scheme == "dark")
-    for text in texts:
-        low, high = sorted([luminance(paper), luminance(text)])
-        assert (high + 0.05) / (low + 0.05) >= 4.5, text
-
-
-def test_the_pages_are_used_with_the_keyboard(browser, lab, watched):
-    browser.get(lab.url)
-
-    def tab():
-        browser.switch_to.active_element.send_keys(Keys.TAB)
-        return browser.switch_to.active_element
-
-    browser.find_element(By.TAG_NAME, "body").send_keys(Keys.TAB)
-    skip = browser.switch_to.active_element
-    assert skip.text == "Skip to the content"
-    assert skip.rect["x"] >= 0
-    skip.send_keys(Keys.ENTER)
-    wait_until(lambda: browser.current_url.endswith("#content"), "the link is followed")
-    while (focused := tab()).text != "shown":
-        assert focused.tag_name != "body", "the run cannot be reached"
-    assert focused.value_of_css_property("outline-style") == "solid"
-    focused.send_keys(Keys.ENTER)
-    wait_until(lambda: browser.current_url == watched.address, "the run is opened")
-
-
-def test_candidates_are_sorted_and_filtered(browser, lab, watched):
-    browser.get(f"{watched.address}/candidates")
-    browser.find_element(By.PARTIAL_LINK_TEXT, "selection reward").click()
-    wait_until(lambda: "sort=" in browser.current_url, "the candidates are sorted")
-    cells = browser.find_elements(By.CSS_SELECTOR, "tbody td:nth-child(3)")
-    rewards = [float(cell.text) for cell in cells]
-    assert rewards == sorted(rewards)
-    assert len(rewards) == 4
-    browser.find_element(By.NAME, "experts").click()
-    browser.find_element(By.XPATH, "//button[text()='Filter']").click()
-    wait_until(lambda: "experts=" in browser.current_url, "the candidates are filtered")
-    assert len(browser.find_elements(By.CSS_SELECTOR, "tbody tr")) < 4
-    assert "aria-sort" in browser.page_source

@@ -39,10 +39,6 @@ def test_a_named_host_is_answered(send, runs):
     assert send(app, "GET", "/", {"host": "lab:8080"}).status_code == 200
 
 
-def test_browsers_that_look_for_an_icon_find_it(get):
-    assert get("/favicon.ico").headers["content-type"] == "image/svg+xml"
-
-
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE"])
 def test_nothing_can_be_written(send, runs, method):
     assert send(build_app(DirectoryCatalog([runs])), method, "/").status_code == 405

@@ -53,12 +53,6 @@ def set_size(browser: Chrome, size: tuple[int, int]) -> None:
     )
 
 
-def set_scheme(browser: Chrome, scheme: str) -> None:
-    """Have the browser prefer `light` or `dark` pages."""
-    features = [{"name": "prefers-color-scheme", "value": scheme}]
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
-
-
 _INTERFACES_CHANGED = "net::ERR_NETWORK_CHANGED"
 """What Chromium reports when another process of this machine adds a network interface."""
 

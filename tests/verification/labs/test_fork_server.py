@@ -43,15 +43,6 @@ def test_torch_uses_as_many_threads_as_the_environment_of_a_fork_says(launch, tm
     assert (tmp_path / "out").read_text().splitlines()[1] == "3"
 
 
-def test_a_process_that_nobody_watches_holds_no_descriptor(launch):
-    """A campaign starts thousands of processes in one Python."""
-    launch().wait()
-    before = len(list(Path("/proc/self/fd").iterdir()))
-    for _ in range(8):
-        launch().wait()
-    assert len(list(Path("/proc/self/fd").iterdir())) == before
-
-
 @pytest.fixture
 def start_probe(forks):
     """Start the probe by a command line, as a program starts a child of its own."""
@@ -79,17 +70,3 @@ def test_a_killed_command_ends_its_process(start_probe, state):
         process.kill()
         assert process.stdout.read()  # ends once nobody can write
     assert process.returncode == -signal.SIGKILL
-
-
-def test_a_command_whose_process_is_killed_counts_as_killed(start_probe):
-    with start_probe("kill") as process:
-        process.communicate()
-    assert process.returncode == -signal.SIGKILL
-
-
-def test_a_command_forwards_the_request_to_stop(start_probe):
-    with start_probe("sleep") as process:
-        process.stderr.readline()
-        process.terminate()
-        process.communicate()
-    assert process.returncode == -signal.SIGKILL  # SIGTERM ended its process without an exit code
