@@ -24,7 +24,7 @@ from functools import partial
 from pathlib import Path
 from unittest.mock import patch
 
-from benchmarks.pipeline.gpu_busy import GpuBusy
+from benchmarks.pipeline.recording import GpuBusy
 from modnorm.analysis.run_files import read_timings
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.engines import import_engine

@@ -24,8 +24,7 @@ from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
-from benchmarks.pipeline.events import Event, read_events
-from benchmarks.pipeline.gpu_busy import GpuBusy, first_gpu, quantile
+from benchmarks.pipeline.recording import Event, GpuBusy, first_gpu, quantile, read_events
 from modnorm.analysis.comparison import load_results
 from modnorm.analysis.document import ResultsDocument
 from modnorm.analysis.run_files import read_timings

@@ -22,7 +22,7 @@ import torch
 from vllm import LLM, SamplingParams
 from vllm.platforms import current_platform
 
-from benchmarks.pipeline.events import EventLog
+from benchmarks.pipeline.recording import EventLog
 from modnorm.calibration.calibrate import calibrate, calibration_prompts
 from modnorm.checkpoint.prompts import PromptEncoder
 from modnorm.checkpoint.reference import resolve_checkpoint

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 
-from benchmarks.pipeline.events import EventLog
+from benchmarks.pipeline.recording import EventLog
 from modnorm import engines
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.engines.protocol import Completion, Engine, GenerationLimits, OnTokens

@@ -14,15 +14,36 @@ The log, and the rows as JSON, go to the folder.
 
 import argparse
 import json
+import os
 import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
-from benchmarks.serving.load import Load, measure
+from benchmarks.serving.load import Answer, Load, Speed, measure
 from benchmarks.serving.measured_server import MODELS, ServingPlan, run_server
 from benchmarks.serving.random_model import make_model
-from benchmarks.serving.report import Row, print_table
-from benchmarks.serving.server_process import ServerProcess
 from benchmarks.shapes import SHAPES
+
+_LABELS = {
+    "ensemble": "vote of {experts} experts, in turns",
+    "expert-1": "one of those experts",
+}
+_HEAD = (
+    "answered by", "requests/s", "tokens/s", "median s", "95 % s", "skipped", "GPU GiB", "start s",
+)  # fmt: skip
+
+
+_START_SECONDS = 300
+_STOP_SECONDS = 60
+_FREEING_SECONDS = 2
+"""Time in which a driver frees the memory of an ended process."""
 
 
 def main() -> None:
@@ -72,6 +93,125 @@ def _model(options: argparse.Namespace) -> str:
     if not (folder / "model.safetensors").is_file():
         make_model(folder, options.shape, seed=1, device="cpu")
     return str(folder.absolute())
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One measurement."""
+
+    model: str
+    gpu_bytes: int | None
+    """Memory of the GPU that the server took, after the requests."""
+    started_seconds: float
+    speed: Speed
+    answers: Sequence[Answer]
+
+    def document(self) -> dict[str, object]:
+        """Return it as JSON."""
+        return asdict(self)
+
+
+def print_table(rows: Sequence[Row], asked: ServingPlan) -> None:
+    """Print the rows, then the sizes of experts."""
+    print(f"| {' | '.join(_HEAD)} |")
+    print(f"|---|{'---:|' * (len(_HEAD) - 1)}")
+    for row in rows:
+        print(f"| {' | '.join(_cells(row, asked))} |")
+    weights = sum(each.stat().st_size for each in _weights(asked))
+    print(
+        f"\nOn disk a checkpoint has {weights / 2**20:.1f} MiB. "
+        f"{asked.experts} held at once would take {asked.experts * weights / 2**30:.2f} GiB. "
+        f"Key-value cache: {asked.cache_gib:g} GiB."
+    )
+
+
+def _cells(row: Row, asked: ServingPlan) -> Sequence[str]:
+    label = _LABELS[row.model].format(experts=asked.experts)
+    speed = row.speed
+    return (
+        label,
+        f"{speed.requests_per_second:.1f}",
+        f"{speed.tokens_per_second:,.0f}",
+        f"{speed.median_seconds:.2f}",
+        f"{speed.slow_seconds:.2f}",
+        str(speed.skipped),
+        "-" if row.gpu_bytes is None else f"{row.gpu_bytes / 2**30:.2f}",
+        f"{row.started_seconds:.0f}",
+    )
+
+
+def _weights(asked: ServingPlan) -> Sequence[Path]:
+    return list(asked.checkpoint().directory.glob("*.safetensors"))
+
+
+class ServerProcess:
+    """Runs the server with the options of this process.
+
+    Args:
+        folder: Gets the server's log and its address.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._ready = folder / "server.json"
+        self.url = ""
+        self.started_seconds = 0.0
+
+    def __enter__(self) -> Self:
+        """Start the server and wait until it answers."""
+        self._ready.unlink(missing_ok=True)
+        self._before, begun = _gpu_bytes(), time.monotonic()
+        command = [sys.executable, "-m", "benchmarks.serving", *sys.argv[1:], "--serve"]
+        with (self._folder / "server.log").open("w") as log:
+            # A session of its own: its processes end with it.
+            self._process = subprocess.Popen(
+                command, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+            )
+        while not self._ready.is_file():
+            late = time.monotonic() - begun > _START_SECONDS
+            if late or self._process.poll() is not None:
+                self._end()
+                raise SystemExit(f"the server did not start: see {log.name}")
+            time.sleep(0.2)
+        self.url = json.loads(self._ready.read_text())["url"]
+        self.started_seconds = time.monotonic() - begun
+        return self
+
+    @property
+    def gpu_bytes(self) -> int | None:
+        """Memory of the GPU that the server takes now; None without a GPU."""
+        now = _gpu_bytes()
+        return None if now is None or self._before is None else now - self._before
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """End the server and wait until its memory is free."""
+        self._end()
+
+    def _end(self) -> None:
+        self._process.send_signal(signal.SIGINT)
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(_STOP_SECONDS)
+        with suppress(ProcessLookupError):  # no process of its session is left
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        time.sleep(_FREEING_SECONDS)
+
+
+def _gpu_bytes() -> int | None:
+    """Return the memory in use on the first visible GPU, by all processes; None without a GPU."""
+    device = os.environ.get("CUDA_VISIBLE_DEVICES", "0").partition(",")[0]  # noqa: TID251 - CUDA's own variable
+    query = ("--query-gpu=memory.used", "--format=csv,noheader,nounits")
+    command = ["nvidia-smi", *query, "-i", device]
+    try:
+        text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return int(text) * 2**20
 
 
 if __name__ == "__main__":

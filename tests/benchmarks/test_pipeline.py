@@ -3,8 +3,7 @@
 import pytest
 
 from benchmarks.pipeline import __main__ as pipeline
-from benchmarks.pipeline.events import Event, EventLog, read_events
-from benchmarks.pipeline.gpu_busy import GpuBusy, first_gpu
+from benchmarks.pipeline.recording import Event, EventLog, GpuBusy, first_gpu, read_events
 
 
 def _model(began, first_row, rows):

@@ -1,18 +1,66 @@
-"""How busy a GPU is, by NVML's utilisation.
+"""What happens in a run: its events with their times, and how busy the GPU is by NVML.
 
 NVML gives the percent of its last sampling period, of a sixth of a second to a second, in which a
-kernel ran. So it counts a busy period, not how full the GPU was, and phases of less than a
-second have no meaning.
+kernel ran. So it counts a busy period, not how full the GPU was.
 """
 
+import json
 import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 EVERY_SECONDS = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened.
+
+    Attributes:
+        name: A phase that begins, or `answer`, `token` or `answered` of one model.
+        at: Time in seconds, as `time.time`.
+        rows: Rows to be answered, of `answer`.
+        first: What is equal for requests that begin with the same row, of `answer`.
+    """
+
+    name: str
+    at: float
+    rows: int = 0
+    first: str = ""
+
+
+class EventLog:
+    """Collects events and writes them when the process ends: a write would take time."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._events: list[Event] = []
+
+    def note(self, name: str, rows: int = 0, first: str = "") -> None:
+        """Note an event that happens now."""
+        self._events.append(Event(name, time.time(), rows, first))
+
+    def write(self, **figures: object) -> None:
+        """Write the events, and figures beside them."""
+        content = {"events": [asdict(event) for event in self._events], **figures}
+        self._path.write_text(json.dumps(content))
+
+
+def read_events(path: Path) -> tuple[Sequence[Event], dict[str, object]]:
+    """Return the events of a process and its figures.
+
+    Raises:
+        SystemExit: the process wrote none.
+    """
+    if not path.exists():
+        raise SystemExit(f"{path} was not written: see the log beside it")
+    content = json.loads(path.read_text())
+    return [Event(**event) for event in content.pop("events")], content
 
 
 class GpuBusy:
