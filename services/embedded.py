@@ -24,6 +24,7 @@ from modnorm.errors import EngineError
 from modnorm.process_output import LAB_LOG
 from modnorm.sandbox import Runner, Sandbox
 from modnorm.services.aggregator.server import Aggregator
+from modnorm.services.aggregator.storage.evaluation_cache import EvaluationCache
 from modnorm.services.calibrator.server import build as build_calibrator
 from modnorm.services.common.logging import logging_to
 from modnorm.services.common.service_process import GARBAGE_THRESHOLDS, SWITCH_SECONDS
@@ -85,7 +86,8 @@ def start(
 
     Args:
         state: Directory of the database and the log, created if absent. One process at a time.
-        cache: Directory of calibrated profiles and fetched data, which labs may share.
+        cache: Directory of calibrated profiles, fetched data and finished evaluations, which labs
+            may share.
         data: Further directories of named splits.
         evaluate: Whether to run an evaluator; otherwise stored jobs wait.
         load: Loads engines.
@@ -242,5 +244,6 @@ class _Services(ServiceThread[str]):
             can_train=is_available(),
             on_fault=self._break_down,
             on_create=self._warm,
+            evaluations=EvaluationCache(common["cache_dir"]),
         )
         return await start_service(aggregator, stack)

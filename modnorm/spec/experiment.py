@@ -134,7 +134,7 @@ def suffixed(name: str, suffix: str) -> str:
 class ExperimentSpec(Section):
     """The whole definition of an experiment: model, task, method, N, prefixes, K list, seed."""
 
-    added_fields: ClassVar[frozenset[str]] = frozenset({"iterative", "distillation"})
+    added_fields: ClassVar[frozenset[str]] = frozenset({"iterative", "distillation", "reuse"})
 
     name: Name = Field(default="", max_length=MAX_NAME)
     """A label."""
@@ -149,6 +149,8 @@ class ExperimentSpec(Section):
     """Settings of an iterative method; None for other methods."""
     distillation: DistillationSpec | None = None
     """Rounds that train a student on the experts' answers; None for a search alone."""
+    reuse: bool = True
+    """Whether finished evaluations of equal content are taken. Timings need `false`."""
 
     @model_validator(mode="before")
     @classmethod

@@ -663,8 +663,11 @@ class ExperimentSpec(google.protobuf.message.Message):
     FAILURES_FIELD_NUMBER: builtins.int
     ITERATIVE_FIELD_NUMBER: builtins.int
     DISTILLATION_FIELD_NUMBER: builtins.int
+    REUSE_FIELD_NUMBER: builtins.int
     name: builtins.str
     """A label."""
+    reuse: builtins.bool
+    """Whether finished evaluations of equal content are taken; true by default."""
     @property
     def model(self) -> modnorm.v1.common_pb2.ModelRef:
         """The model."""
@@ -714,10 +717,11 @@ class ExperimentSpec(google.protobuf.message.Message):
         failures: Global___FailureSpec | None = ...,
         iterative: Global___IterativeSpec | None = ...,
         distillation: Global___DistillationSpec | None = ...,
+        reuse: builtins.bool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_calibration", b"_calibration", "_distillation", b"_distillation", "_engine", b"_engine", "_failures", b"_failures", "_iterative", b"_iterative", "_name", b"_name", "calibration", b"calibration", "distillation", b"distillation", "engine", b"engine", "failures", b"failures", "iterative", b"iterative", "method", b"method", "model", b"model", "name", b"name", "population", b"population", "task", b"task"]
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_calibration", b"_calibration", "_distillation", b"_distillation", "_engine", b"_engine", "_failures", b"_failures", "_iterative", b"_iterative", "_name", b"_name", "_reuse", b"_reuse", "calibration", b"calibration", "distillation", b"distillation", "engine", b"engine", "failures", b"failures", "iterative", b"iterative", "method", b"method", "model", b"model", "name", b"name", "population", b"population", "reuse", b"reuse", "task", b"task"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_calibration", b"_calibration", "_distillation", b"_distillation", "_engine", b"_engine", "_failures", b"_failures", "_iterative", b"_iterative", "_name", b"_name", "calibration", b"calibration", "distillation", b"distillation", "engine", b"engine", "failures", b"failures", "iterative", b"iterative", "method", b"method", "model", b"model", "name", b"name", "population", b"population", "task", b"task"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_calibration", b"_calibration", "_distillation", b"_distillation", "_engine", b"_engine", "_failures", b"_failures", "_iterative", b"_iterative", "_name", b"_name", "_reuse", b"_reuse", "calibration", b"calibration", "distillation", b"distillation", "engine", b"engine", "failures", b"failures", "iterative", b"iterative", "method", b"method", "model", b"model", "name", b"name", "population", b"population", "reuse", b"reuse", "task", b"task"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__calibration: typing_extensions.TypeAlias = typing.Literal["calibration"]
     _WhichOneofArgType__calibration: typing_extensions.TypeAlias = typing.Literal["_calibration", b"_calibration"]
@@ -731,6 +735,8 @@ class ExperimentSpec(google.protobuf.message.Message):
     _WhichOneofArgType__iterative: typing_extensions.TypeAlias = typing.Literal["_iterative", b"_iterative"]
     _WhichOneofReturnType__name: typing_extensions.TypeAlias = typing.Literal["name"]
     _WhichOneofArgType__name: typing_extensions.TypeAlias = typing.Literal["_name", b"_name"]
+    _WhichOneofReturnType__reuse: typing_extensions.TypeAlias = typing.Literal["reuse"]
+    _WhichOneofArgType__reuse: typing_extensions.TypeAlias = typing.Literal["_reuse", b"_reuse"]
     @typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__calibration) -> _WhichOneofReturnType__calibration | None: ...
     @typing.overload
@@ -743,6 +749,8 @@ class ExperimentSpec(google.protobuf.message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__iterative) -> _WhichOneofReturnType__iterative | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__name) -> _WhichOneofReturnType__name | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__reuse) -> _WhichOneofReturnType__reuse | None: ...
 
 Global___ExperimentSpec: typing_extensions.TypeAlias = ExperimentSpec
 

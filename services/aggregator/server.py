@@ -42,6 +42,7 @@ from modnorm.services.aggregator.lab_status import LabStatusServicer, Workers
 from modnorm.services.aggregator.metrics import AggregatorMetrics, LabCollector
 from modnorm.services.aggregator.storage.database import Database
 from modnorm.services.aggregator.storage.database_errors import OnFault
+from modnorm.services.aggregator.storage.evaluation_cache import EvaluationCache
 from modnorm.services.aggregator.storage.lab_counts import LabCountStore
 from modnorm.services.aggregator.storage.sole_process import SoleProcess
 from modnorm.services.aggregator.storage.states import TERMINAL, ExperimentState
@@ -103,6 +104,7 @@ class Aggregator:
         on_fault: Called in any thread with a fault of an SQLite file that no retry fixes.
         on_create: Called in the event loop with what the jobs of an experiment share, when it is
             created or goes on.
+        evaluations: Finished evaluations that it shares with aggregators of other databases.
 
     Raises:
         InvalidInputError: the database URL names neither SQLite nor Postgres.
@@ -119,6 +121,7 @@ class Aggregator:
         can_train: bool = True,
         on_fault: OnFault | None = None,
         on_create: Callable[[evaluation_pb2.Job], None] | None = None,
+        evaluations: EvaluationCache | None = None,
     ) -> None:
         self._settings = settings
         self._on_create = on_create
@@ -127,7 +130,9 @@ class Aggregator:
         self._metrics = AggregatorMetrics(self._registry)
         self._calls = CallMetrics(self._registry)
         self._sole = SoleProcess(settings.database_url)
-        self._database = Database(settings.database_url, on_fault=on_fault)
+        self._database = Database(
+            settings.database_url, on_fault=on_fault, evaluations=evaluations
+        )
         self._students = Students(settings.students)
         self._models = ModelServicer(self._students)
         self._stores = self._make_stores()

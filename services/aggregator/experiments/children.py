@@ -5,14 +5,12 @@ All functions work inside a caller's write transaction that has locked the disti
 
 import uuid
 
-from sqlalchemy.orm import aliased
 from sqlmodel import Session, col, select
 
 from modnorm.analysis.answers import BASE_INDEX
 from modnorm.distillation.sampling_seeds import harvest_seed, round_seed
 from modnorm.services.aggregator.experiments.expert_selection import harvest_experts
 from modnorm.services.aggregator.experiments.lifecycle import add_jobs, end, record
-from modnorm.services.aggregator.experiments.reuse import reuse_results
 from modnorm.services.aggregator.storage.lookups import lock_experiment
 from modnorm.services.aggregator.storage.states import (
     TERMINAL,
@@ -24,22 +22,6 @@ from modnorm.services.aggregator.storage.table_statistics import insert_rows
 from modnorm.services.aggregator.storage.tables import Candidate, Experiment, Round
 from modnorm.spec import ExperimentSpec, ModelSpec
 from modnorm.spec.experiment import suffixed
-
-_CONDITIONS = (
-    "tenant",
-    "purpose",
-    "model_digest",
-    "scorer",
-    "max_tokens",
-    "selection_digest",
-    "heldout_digest",
-    "development_digest",
-    "prompts_digest",
-    "temperature",
-    "top_p",
-    "sampling_seed",
-)
-"""Columns that are equal in two parts with equal results."""
 
 
 def child_spec(spec: ExperimentSpec, model: str, round_number: int) -> ExperimentSpec:
@@ -69,7 +51,7 @@ def add_search(session: Session, parent: Experiment, part: Round, now: float) ->
     child = _child(parent, part, Purpose.SEARCH, part.searched_model, part.searched_digest, now)
     if part.searched_digest == parent.model_digest:
         child.profile_digest = parent.profile_digest
-    return _adopted(session, parent, part, child) or _stored(session, child, "created", now)
+    return _stored(session, child, "created", now)
 
 
 def add_evaluation(
@@ -80,7 +62,7 @@ def add_evaluation(
     child.needs_profile = False
     child.development_digest = parent.development_digest
     child.development_rows = parent.development_rows
-    return _adopted(session, parent, part, child) or _stored(session, child, "created", now)
+    return _stored(session, child, "created", now)
 
 
 def add_harvest(
@@ -102,9 +84,6 @@ def add_harvest(
     child.temperature = harvest.temperature
     child.top_p = harvest.top_p if harvest.temperature else 1.0
     child.sampling_seed = harvest_seed(parent.spec.population.seed, part.index)
-    adopted = _adopted(session, parent, part, child)
-    if adopted is not None:
-        return adopted
     message = (
         f"{len(experts)} experts answer {parent.training_rows} training rows, "
         f"{harvest.samples} times each"
@@ -121,8 +100,7 @@ def add_harvest(
         copies.append(stored[BASE_INDEX] | {"experiment_id": child.id})
         jobs.insert(0, BASE_INDEX)
     insert_rows(session, Candidate, copies)
-    add_jobs(session, child, {Split.HARVEST: jobs})
-    if reuse_results(session, child, Split.HARVEST) and not child.has_open_jobs:
+    if add_jobs(session, child, {Split.HARVEST: jobs}) == len(jobs):
         end(session, child, ExperimentState.SUCCEEDED, "answered", now)
     return child
 
@@ -176,49 +154,6 @@ def _child(  # noqa: PLR0913, PLR0917 - the child's place and model
         purpose=purpose,
         parent_id=parent.id,
     )
-
-
-def _adopted(
-    session: Session, parent: Experiment, part: Round, child: Experiment
-) -> Experiment | None:
-    """Return a succeeded part of an earlier, equal distillation that has the child's results.
-
-    The earlier distillation failed or was cancelled, and its spec was submitted again.
-    """
-    conditions = (getattr(Experiment, name) == getattr(child, name) for name in _CONDITIONS)
-    owner = aliased(Experiment)
-    query = (
-        select(Experiment, owner)  # in one statement, since a removal may come between two
-        .where(Experiment.state == ExperimentState.SUCCEEDED, *conditions)
-        .join(owner, col(owner.id) == col(Experiment.parent_id))
-        .order_by(col(Experiment.create_time), col(Experiment.id))
-    )
-    for other, earlier in session.exec(query):
-        if (
-            other.spec.work == child.spec.work
-            and _has_equal_inputs(session, other, child, part)
-            and earlier.training_digest == parent.training_digest
-            and earlier.distillation.harvest == parent.distillation.harvest
-        ):
-            # Locked against a removal, which hands the part over. None if it was removed before.
-            return session.get(Experiment, other.id, with_for_update=True)
-    return None
-
-
-def _has_equal_inputs(session: Session, other: Experiment, child: Experiment, part: Round) -> bool:
-    """Return whether an equal part began with what the child would begin with.
-
-    A search begins with the profile that the spec names, whose file may have changed. A harvest
-    begins with the experts of a search. Equal searches that ran at the same time may differ.
-    """
-    if child.purpose is Purpose.HARVEST:
-        query = select(Round).where(
-            Round.experiment_id == other.parent_id,
-            Round.harvest_id == other.id,
-            Round.search_id == part.search_id,
-        )
-        return session.exec(query).first() is not None
-    return child.profile_digest in {None, other.profile_digest}
 
 
 def _stored(session: Session, child: Experiment, message: str, now: float) -> Experiment:

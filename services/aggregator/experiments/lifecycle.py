@@ -14,6 +14,7 @@ from sqlmodel import Session, col, func, select
 
 from modnorm.analysis.answers import BASE_INDEX
 from modnorm.perturbation.descriptor import Descriptor
+from modnorm.services.aggregator.experiments.reuse import content_keys, reuse_evaluations
 from modnorm.services.aggregator.storage.codec import pack_coefficients
 from modnorm.services.aggregator.storage.states import (
     OPEN,
@@ -188,22 +189,29 @@ def end(
     move(session, experiment, state, message, now)
 
 
-def add_jobs(session: Session, experiment: Experiment, batch: Batch) -> None:
-    """Begin a phase: store its pending jobs, with ids derived from their content."""
+def add_jobs(session: Session, experiment: Experiment, batch: Batch) -> int:
+    """Begin a phase: store its jobs, with ids derived from their content.
+
+    Returns:
+        The number of jobs that are done already, since their evaluations exist.
+    """
     experiment.jobs_total, experiment.jobs_done = sum(map(len, batch.values())), 0
     experiment.jobs_failed = 0
-    rows = (
-        {
-            "id": str(uuid.uuid5(_JOB_NAMESPACE, f"{experiment.id}/{split}/{candidate}")),
-            "experiment_id": experiment.id,
-            "candidate": candidate,
-            "split": split,
-        }
-        for split, candidates in batch.items()
-        for candidate in candidates
-    )
-    insert_rows(session, Job, rows)
-    session.flush()
+    for split, candidates in batch.items():
+        keys = content_keys(session, experiment, split, candidates)
+        rows = [
+            {
+                "id": str(uuid.uuid5(_JOB_NAMESPACE, f"{experiment.id}/{split}/{candidate}")),
+                "experiment_id": experiment.id,
+                "candidate": candidate,
+                "split": split,
+                "content_key": keys.get(candidate, ""),
+            }
+            for candidate in candidates
+        ]
+        insert_rows(session, Job, rows)
+        reuse_evaluations(session, experiment, split, rows)
+    return experiment.jobs_done
 
 
 def add_candidates(

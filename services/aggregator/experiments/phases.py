@@ -35,7 +35,6 @@ from modnorm.services.aggregator.experiments.lifecycle import (
     move,
     record,
 )
-from modnorm.services.aggregator.experiments.reuse import reuse_results
 from modnorm.services.aggregator.storage.lookups import pending_jobs
 from modnorm.services.aggregator.storage.result_tables import Ensemble, Vote
 from modnorm.services.aggregator.storage.states import (
@@ -209,9 +208,8 @@ def _begin(  # noqa: PLR0913, PLR0917 - a phase and its event
 
 def _open(session: Session, experiment: Experiment, batch: Batch) -> str:
     """Store the jobs of a batch; return a remark on reused results."""
-    add_jobs(session, experiment, batch)
-    remarks = [reuse_results(session, experiment, split) for split in batch]
-    return "".join(f"; {remark}" for remark in remarks if remark)
+    reused = add_jobs(session, experiment, batch)
+    return f"; {reused} results are reused" if reused else ""
 
 
 def _voters(session: Session, experiment: Experiment) -> tuple[Selection, dict[int, Ballot]]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from sqlalchemy import ColumnElement, Subquery, delete, literal, union
+from sqlalchemy import ColumnElement, Subquery, delete, union
 from sqlalchemy import select as select_columns
 from sqlmodel import Session, SQLModel, col, select
 
@@ -39,17 +39,14 @@ def ended_before(session: Session, limit: float) -> Sequence[Experiment]:
 def remove_ended(session: Session, experiment_id: str, limit: float) -> bool:
     """Remove an experiment with its parts; return whether it did end before a time and was here.
 
-    A part whose results another distillation uses becomes a part of that one. The students that it
-    trained become obsolete; `remove_unused_students` removes their files.
+    The students that it trained become obsolete; `remove_unused_students` removes their files.
     """
     try:
         lock_experiment(session, experiment_id)
     except NotFoundError:  # another process has removed it
         return False
     parts = select(Experiment.id).where(Experiment.parent_id == experiment_id)
-    session.exec(parts.order_by(col(Experiment.id)).with_for_update()).all()
-    # Another experiment may be copying its results, and would find only some of them.
-    lock_table(session, Job)
+    part_ids = session.exec(parts.order_by(col(Experiment.id)).with_for_update()).all()
     query = select(Experiment.id).where(Experiment.id == experiment_id, _has_ended(limit))
     if session.exec(query).first() is None:
         return False
@@ -57,30 +54,11 @@ def remove_ended(session: Session, experiment_id: str, limit: float) -> bool:
         Round.experiment_id == experiment_id, Round.student_digest != ""
     )
     trained = session.exec(students.distinct()).all()
-    # Listed again: another removal may have handed a part over.
-    for part_id in session.exec(parts.order_by(col(Experiment.id))).all():
-        if not _hand_over(session, part_id):
-            remove_experiment(session, part_id)
+    for part_id in part_ids:
+        remove_experiment(session, part_id)
     remove_experiment(session, experiment_id)
     for digest in trained:
         insert_if_absent(session, ObsoleteStudent, {"digest": digest})
-    return True
-
-
-def _hand_over(session: Session, part_id: str) -> bool:
-    """Make a part belong to another distillation that uses it; return False if none does."""
-    part = lock_experiment(session, part_id)  # a distillation may be adopting it
-    user = session.exec(
-        select(Round.experiment_id)
-        .where(
-            Round.experiment_id != part.parent_id,
-            literal(part_id).in_([Round.search_id, Round.harvest_id, Round.evaluation_id]),
-        )
-        .order_by(col(Round.experiment_id))
-    ).first()
-    if user is None:
-        return False
-    part.parent_id = user
     return True
 
 

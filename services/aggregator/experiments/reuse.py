@@ -1,323 +1,303 @@
-"""Reuse of the results of an equal experiment that ended early.
+"""Reuse of finished evaluations, by content.
 
-A failed or cancelled experiment stays ended. Its spec, submitted again, is a new experiment. A
-candidate is a function of its descriptor, so finished results are copied with their worker and
-environment. An experiment with full statistics also reuses the results of a succeeded experiment
-that skipped work.
+A candidate is a function of its descriptor, and its answers depend on few other things. The
+content key of a job is the digest of them all. A new job takes the result of any finished job with
+its key: another N, K list, name, method or held-out set changes no key. Results are copied, so
+the removal of an experiment takes nothing from others. Two experiments that evaluate a key at the
+same time both evaluate it.
+
+The database of the experiment is searched. An embedded lab has one in each run directory, so it
+also searches a file of the cache directory (`storage.evaluation_cache`).
 
 All functions work inside a caller's write transaction that has locked the experiment.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
-from itertools import chain
-from typing import NamedTuple
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import NamedTuple, TypeVar
 
-from sqlalchemy import bindparam, insert, update
+from sqlalchemy import ColumnElement, bindparam, update
 from sqlalchemy import select as select_columns
-from sqlmodel import Session, col, func, select
+from sqlmodel import Session, col, select
 
-from modnorm.search.stopping import Thresholds
+from modnorm.errors import ModnormError
+from modnorm.files import json_digest
+from modnorm.geometry.scale_map import ScaleMap
+from modnorm.search.settled_votes import SettledVotes
+from modnorm.search.stopping import Threshold, Thresholds
+from modnorm.search.voting import Ballot
 from modnorm.services.aggregator.experiments.expert_selection import selection_of
-from modnorm.services.aggregator.storage.states import ExperimentState, JobState, Purpose, Split
+from modnorm.services.aggregator.storage.codec import unpack_answers
+from modnorm.services.aggregator.storage.database import evaluation_cache
+from modnorm.services.aggregator.storage.evaluation_cache import RESULT, Evaluation
+from modnorm.services.aggregator.storage.lookups import is_candidate_of_job
+from modnorm.services.aggregator.storage.result_tables import AnswerSheet
+from modnorm.services.aggregator.storage.states import ArtifactKind, JobState, Split
+from modnorm.services.aggregator.storage.stored_artifacts import load_rows, load_text
+from modnorm.services.aggregator.storage.table_statistics import insert_rows
 from modnorm.services.aggregator.storage.tables import Candidate, Experiment, Job
-from modnorm.spec import ExperimentSpec, PopulationSpec
+from modnorm.tasks.rows import prompts_digest
+from modnorm.tasks.task_errors import render_prompts
 
-_ENDED_EARLY = (ExperimentState.FAILED, ExperimentState.CANCELLED)
-_CONDITIONS = (
-    "tenant",
-    "model_digest",
-    "scorer",
-    "max_tokens",
-    "selection_digest",
-    "heldout_digest",
-    "development_digest",
-    "generator_digest",
-    "prompts_digest",
-    "purpose",
-    "temperature",
-    "top_p",
-    "sampling_seed",
-)
-"""Columns besides the spec that must be equal for answers to be reused."""
-_AT_A_TIME = 1_000
-"""Candidates compared by one statement. Postgres would plan a statement about all candidates with
-statistics from before they were stored, and could read all of them for each."""
-_DESCRIPTOR = ("noise", "seed", "method", "radius", "scale_map_digest", "lineage")
-_RESULT = (
-    "attempts",
-    "worker",
-    "metric",
-    "reward_lower",
-    "reward_upper",
-    "answers_done",
-    "correct",
-    "valid",
-    "truncated",
-    "tokens",
-    "switch_seconds",
-    "generate_seconds",
-    "score_seconds",
-    "environment",
-)
-"""Columns that a report sets on its job."""
-
-_JOBS, _CANDIDATES, _SHEETS = (
-    Job.metadata.tables[name] for name in ("jobs", "candidates", "answers")
-)
-_MINE, _DONE = _JOBS.alias("mine"), _JOBS.alias("done")
-_OURS, _THEIRS = _CANDIDATES.alias("ours"), _CANDIDATES.alias("theirs")
-_TARGET, _SOURCE = (bindparam(name, type_=_JOBS.c.id.type) for name in ("target", "source"))
-_COPY_STATEMENTS = (
-    insert(_SHEETS).from_select(
-        ["job_id", "content"],
-        select_columns(_TARGET, _SHEETS.c.content).where(_SHEETS.c.job_id == _SOURCE),
-    ),
+_KEYS_AT_A_TIME = 500
+_SHEETS_AT_A_TIME = 64
+"""Answer sheets held in memory at once."""
+_JOBS, _CANDIDATES = Job.metadata.tables["jobs"], Job.metadata.tables["candidates"]
+_RESOLVE = (
     update(_CANDIDATES)
     .where(
-        _MINE.c.id == _TARGET,
-        _DONE.c.id == _SOURCE,
-        _CANDIDATES.c.experiment_id == _MINE.c.experiment_id,
-        _CANDIDATES.c.index == _MINE.c.candidate,
-        _THEIRS.c.experiment_id == _DONE.c.experiment_id,
-        _THEIRS.c.index == _CANDIDATES.c.index,
+        _CANDIDATES.c.experiment_id == bindparam("experiment"),
+        _CANDIDATES.c.index == bindparam("candidate"),
     )
-    .values(coefficients=_THEIRS.c.coefficients, normaliser=_THEIRS.c.normaliser),
-    update(_JOBS)
-    .where(_JOBS.c.id == _TARGET, _DONE.c.id == _SOURCE, _DONE.c.candidate == _JOBS.c.candidate)
-    .values(state=JobState.DONE, lease_deadline=None, **{one: _DONE.c[one] for one in _RESULT}),
+    .values(coefficients=bindparam("resolved"), normaliser=bindparam("factor"))
 )
-"""Copy the answers, the coefficients and the result of one job to another."""
+_FINISH = (
+    update(_JOBS)
+    .where(_JOBS.c.id == bindparam("job"))
+    .values(state=JobState.DONE, **{name: bindparam(f"its_{name}") for name in RESULT})
+)
+ItemT = TypeVar("ItemT")
 
 
-class Pair(NamedTuple):
-    """A pending job, and a finished job with an equal descriptor and equal rows."""
+class _Reused(NamedTuple):
+    """A pending job and a finished evaluation with its key."""
 
-    candidate: int
-    job: str
+    job: Mapping[str, object]
+    """Columns of the pending job."""
+    evaluation: Evaluation
     source: str
-    metric: float | None
-    """Metric of the finished job."""
-    upper: float | None
-    """Upper bound of the finished job's reward if it was stopped early."""
+    """Id of the finished job; empty if the evaluation is in the cache."""
+
+    @property
+    def candidate(self) -> int:
+        return int(str(self.job["candidate"]))
+
+    @property
+    def key(self) -> str:
+        return str(self.job["content_key"])
 
 
-_IsValid = Callable[[Pair], bool]
+def content_keys(
+    session: Session, experiment: Experiment, split: Split, candidates: Collection[int]
+) -> Mapping[int, str]:
+    """Return the content key of each candidate's job; none if there is no prompt to digest.
 
-
-def reuse_results(session: Session, experiment: Experiment, split: Split) -> str | None:
-    """Finish the jobs of a phase that a predecessor has finished; all its jobs are pending.
-
-    Returns:
-        A remark on the reuse; None if no result is reused.
+    A key is the digest of: tenant; model digest; task, scorer and completion cap; digests of rows
+    and prompts; split; engine settings; sampling; and the candidate. A candidate is its noise
+    scheme, seed, radius, digest of the trained state, generator, active tensors and rank of its
+    scale map, and its coefficients if they are resolved. The unperturbed model has no noise.
     """
-    predecessor = _predecessor(session, experiment, split)
-    if predecessor is None:
-        evaluation = _evaluation(session, experiment) if split is Split.HELDOUT else None
-        return _reuse_base(session, experiment, evaluation) if evaluation else None
+    digest, _ = experiment.rows_of(split)
+    if split is Split.TRAINING or not candidates:
+        return {}
+    try:
+        rows = load_rows(session, digest)
+        prompts = prompts_digest(render_prompts(experiment.task(), rows, f"{split} row"))
+    except ModnormError:  # the phase reports it
+        return {}
+    task, engine = experiment.spec.task, experiment.spec.engine.model_dump(mode="json")
+    shared = json_digest(
+        [
+            [experiment.tenant, experiment.model_digest, engine],
+            [task.name, task.declaration, experiment.scorer, experiment.max_tokens],
+            [digest, prompts, split],
+        ]
+    )
+    query = select(Candidate).where(
+        Candidate.experiment_id == experiment.id,
+        col(Candidate.index).between(min(candidates), max(candidates)),
+    )
+    maps: dict[str, str] = {}
+    keys = {}
+    for one in session.exec(query):
+        if one.scale_map_digest not in maps:
+            maps[one.scale_map_digest] = _noise_digest(session, one.scale_map_digest)
+        scales = maps[one.scale_map_digest]
+        noise = [scales, one.noise, one.seed, one.radius] if scales else []
+        generator = experiment.generator_digest if one.needs_proposal else ""
+        coefficients = (one.coefficients or b"").hex()
+        is_drawn = split is Split.HARVEST and experiment.temperature and not one.is_base
+        sampling = [experiment.temperature, experiment.top_p, experiment.sampling_seed, one.index]
+        keys[one.index] = json_digest(
+            [shared, noise, one.lineage, generator, coefficients, sampling if is_drawn else []]
+        )
+    return keys
+
+
+def _noise_digest(session: Session, scale_map_digest: str) -> str:
+    """Return the digest of what a scale map says about noise; empty if it perturbs nothing."""
+    scale_map = ScaleMap.from_json(load_text(session, ArtifactKind.SCALE_MAP, scale_map_digest))
+    active = [[one.name, one.shape, one.norm, one.scale] for one in scale_map.active]
+    return json_digest([scale_map.rank, active]) if active else ""
+
+
+def reuse_evaluations(
+    session: Session, experiment: Experiment, split: Split, jobs: Sequence[Mapping[str, object]]
+) -> int:
+    """Finish the new jobs of a split whose evaluations exist; return their number.
+
+    An incomplete evaluation is used only if this experiment needs no more of it: of a candidate
+    stopped early whose bound excludes it, or of an expert whose skipped rows are settled.
+    """
+    if not experiment.spec.reuse:
+        return 0
     session.flush()
-    is_valid = _validity(session, experiment, predecessor, split)
     reused = 0
-    for pairs in common_jobs(session, experiment.id, predecessor, split):
-        valid = [pair for pair in pairs if is_valid(pair)]
-        _copy_results(session, valid)
-        reused += len(valid)
-        experiment.candidates_stopped += sum(pair.upper is not None for pair in valid)
+    for chunk in _chunks(_usable(session, experiment, split, jobs), _SHEETS_AT_A_TIME):
+        pairs = list(_with_sheets(session, chunk))
+        _finish(session, experiment, pairs)
+        reused += len(pairs)
+        if split is Split.SELECTION:
+            stopped = (one.evaluation.upper is not None for one, _ in pairs)
+            experiment.candidates_stopped += sum(stopped)
     experiment.jobs_done += reused
     session.flush()
-    _refresh(session, experiment)
-    return f"{reused} results are reused from experiment {predecessor}" if reused else None
-
-
-def _reuse_base(session: Session, experiment: Experiment, evaluation: str) -> str | None:
-    """Copy the held-out answers of the base from an evaluation of the same model."""
-    session.flush()
-    pairs = [
-        pair
-        for pairs in common_jobs(session, experiment.id, evaluation, Split.HELDOUT)
-        for pair in pairs
-        if _is_complete(pair)
-    ]
-    _copy_results(session, pairs)
-    experiment.jobs_done += len(pairs)
-    session.flush()
-    _refresh(session, experiment)
-    return "the base has answered before" if pairs else None
-
-
-def _evaluation(session: Session, experiment: Experiment) -> str | None:
-    """Return the evaluation of the model that a distillation's search perturbs."""
-    if not experiment.parent_id or experiment.purpose is not Purpose.SEARCH:
-        return None
-    same = (
-        "tenant",
-        "model_digest",
-        "scorer",
-        "max_tokens",
-        "heldout_digest",
-        "prompts_digest",
-    )
-    evaluations = session.exec(
-        select(Experiment)
-        .where(
-            Experiment.purpose == Purpose.EVALUATION,
-            Experiment.state == ExperimentState.SUCCEEDED,
-        )
-        .filter_by(**{name: getattr(experiment, name) for name in same})
-        .order_by(col(Experiment.create_time), col(Experiment.id))
-    )
-    engine = experiment.spec.engine
-    return next((one.id for one in evaluations if one.spec.engine == engine), None)
-
-
-def common_jobs(
-    session: Session, experiment_id: str, predecessor: str, split: Split
-) -> Iterator[Sequence[Pair]]:
-    """Yield pending jobs with the predecessor's finished jobs, in order and in chunks."""
-    pending = session.exec(
-        select(Job.candidate)
-        .where(
-            Job.experiment_id == experiment_id,
-            Job.split == split,
-            Job.state == JobState.PENDING,
-        )
-        .order_by(col(Job.candidate))
-    ).all()
-    for start in range(0, len(pending), _AT_A_TIME):
-        chunk = pending[start : start + _AT_A_TIME]
-        yield list(_pairs(session, (experiment_id, predecessor), split, chunk))
-
-
-def _pairs(
-    session: Session, experiments: tuple[str, str], split: Split, chunk: Sequence[int]
-) -> Iterator[Pair]:
-    """Yield the pairs of one chunk of candidates.
-
-    The query does not compare states. Otherwise Postgres may look up each job by the ranking
-    index, which contains the state, and read all jobs of an experiment.
-    """
-    mine, theirs = experiments
-    query = (
-        select_columns(
-            _MINE.c.candidate,
-            _MINE.c.id,
-            _DONE.c.id,
-            _DONE.c.metric,
-            _DONE.c.reward_upper,
-            _MINE.c.state,
-            _DONE.c.state,
-        )
-        .where(
-            _MINE.c.experiment_id == mine,
-            _DONE.c.experiment_id == theirs,
-            _MINE.c.split == split,
-            _DONE.c.split == split,
-            *(one.c.candidate.between(chunk[0], chunk[-1]) for one in (_MINE, _DONE)),
-            *(one.c.index.between(chunk[0], chunk[-1]) for one in (_OURS, _THEIRS)),
-            _DONE.c.candidate == _MINE.c.candidate,
-            _OURS.c.experiment_id == _MINE.c.experiment_id,
-            _OURS.c.index == _MINE.c.candidate,
-            _THEIRS.c.experiment_id == _DONE.c.experiment_id,
-            _THEIRS.c.index == _DONE.c.candidate,
-            *(_OURS.c[name] == _THEIRS.c[name] for name in _DESCRIPTOR),
-        )
-        .order_by(_MINE.c.candidate)
-    )
-    for *pair, state, other_state in session.execute(query):
-        if state is JobState.PENDING and other_state is JobState.DONE:
-            yield Pair(*pair)
-
-
-def _copy_results(session: Session, pairs: Sequence[Pair]) -> None:
-    """Finish pending jobs with copies of finished jobs' results."""
-    rows = [{"target": pair.job, "source": pair.source} for pair in pairs]
-    for statement in _COPY_STATEMENTS if rows else ():
-        session.connection().execute(statement, rows)
-
-
-def _validity(
-    session: Session, experiment: Experiment, predecessor: str, split: Split
-) -> _IsValid:
-    """Return the predicate whether a result of the predecessor is valid for the experiment."""
-    population = experiment.spec.population
-    if population.statistics == "full":
-        return _is_complete
-    common = partial(common_jobs, session, experiment.id, predecessor, split)
-    if split is Split.SELECTION:
-        return _validity_of_scores(population, common())
-    whole = sum(map(len, common())) == _count_finished(session, predecessor, split)
-    if whole and _same_experts(session, experiment, predecessor):
-        return lambda _pair: True
-    return _is_complete
-
-
-def _is_complete(pair: Pair) -> bool:
-    return pair.metric is not None
-
-
-def _validity_of_scores(population: PopulationSpec, common: Iterable[Sequence[Pair]]) -> _IsValid:
-    """Return the predicate whether a score is valid.
-
-    Complete scores are valid. The interval of a candidate that was stopped early is valid if the
-    reused complete scores exclude the candidate.
-    """
-    thresholds = Thresholds(population.reported_prefixes, population.ensemble_sizes[-1])
-    for pair in chain.from_iterable(common):
-        if pair.metric is not None:
-            thresholds.add(pair.candidate, pair.metric)
-
-    def is_valid(pair: Pair) -> bool:
-        if pair.metric is not None or pair.upper is None:
-            return pair.metric is not None
-        threshold = thresholds.of(pair.candidate)
-        return threshold is not None and threshold.excludes(pair.upper, pair.candidate)
-
-    return is_valid
-
-
-def _count_finished(session: Session, experiment_id: str, split: Split) -> int:
-    count = select(func.count()).where(
-        Job.experiment_id == experiment_id, Job.split == split, Job.state == JobState.DONE
-    )
-    return session.exec(count).one()
-
-
-def _refresh(session: Session, experiment: Experiment) -> None:
-    """Reload the few jobs and candidates that the session holds as objects."""
-    for row in list(session.identity_map.values()):
+    for row in list(session.identity_map.values()):  # the few that the session holds as objects
         if isinstance(row, Job | Candidate) and row.experiment_id == experiment.id:
             session.refresh(row)
+    return reused
 
 
-def _same_experts(session: Session, experiment: Experiment, predecessor: str) -> bool:
-    """Return whether the predecessor selected the same experts.
+def evaluations_of(
+    session: Session, job_ids: Collection[str]
+) -> Mapping[str, tuple[Evaluation, bytes]]:
+    """Return the evaluations of finished jobs and their packed answers, by content key."""
+    wanted = col(Job.id).in_(job_ids)
+    found = {key: (source, one) for key, source, one in _stored(session, wanted)}
+    sheets = _sheets(session, [source for source, _ in found.values()])
+    return {key: (one, sheets[source]) for key, (source, one) in found.items() if source in sheets}
 
-    With other experts, rows that the predecessor skipped may be needed.
-    """
-    other = session.get_one(Experiment, predecessor)
-    return selection_of(session, other) == selection_of(session, experiment)
+
+def _found(session: Session, jobs: Sequence[Mapping[str, object]]) -> Sequence[_Reused]:
+    """Return the evaluations with the most answers that have the keys of new jobs."""
+    keys = {str(job["content_key"]) for job in jobs if job["content_key"]}
+    best: dict[str, tuple[Evaluation, str]] = {}
+    cache = evaluation_cache(session)
+    if cache is not None:
+        best = {key: (one, "") for key, one in cache.find(keys).items()}
+    for chunk in _chunks(sorted(keys), _KEYS_AT_A_TIME):
+        for key, source, one in _stored(session, col(Job.content_key).in_(chunk)):
+            if key not in best or one.answers > best[key][0].answers:
+                best[key] = one, source
+    return [_Reused(job, *best[key]) for job in jobs if (key := str(job["content_key"])) in best]
 
 
-def _predecessor(session: Session, experiment: Experiment, split: Split) -> str | None:
-    """Return the equal experiment that ended early with the most finished jobs."""
-    conditions = {name: getattr(experiment, name) for name in _CONDITIONS}
-    full = experiment.spec.population.statistics == "full"
-    states = (*_ENDED_EARLY, ExperimentState.SUCCEEDED) if full else _ENDED_EARLY
-    ended = session.exec(
-        select(Experiment).where(col(Experiment.state).in_(states)).filter_by(**conditions)
-    ).all()
-    alike = [other.id for other in ended if _precedes(other, experiment.spec)]
-    done = func.count(col(Job.metric)) if full else func.count()
-    by_progress = session.exec(
-        select(Job.experiment_id)
-        .where(col(Job.experiment_id).in_(alike), Job.split == split, Job.state == JobState.DONE)
-        .group_by(col(Job.experiment_id))
-        .order_by(done.desc(), col(Job.experiment_id))
+def _stored(
+    session: Session, wanted: ColumnElement[bool]
+) -> Iterator[tuple[str, str, Evaluation]]:
+    """Yield content key, id and evaluation of finished jobs."""
+    query = (
+        select_columns(
+            _JOBS.c.content_key,
+            _JOBS.c.id,
+            _CANDIDATES.c.coefficients,
+            _CANDIDATES.c.normaliser,
+            *(_JOBS.c[name] for name in RESULT),
+        )
+        .join(_CANDIDATES, is_candidate_of_job())
+        .where(wanted, _JOBS.c.state == JobState.DONE, _JOBS.c.content_key != "")
+        .order_by(_JOBS.c.id)
     )
-    return by_progress.first()
+    for key, job_id, coefficients, normaliser, *result in session.execute(query):
+        yield (
+            key,
+            job_id,
+            Evaluation(dict(zip(RESULT, result, strict=True)), coefficients, normaliser),
+        )
 
 
-def _precedes(other: Experiment, spec: ExperimentSpec) -> bool:
-    """Return whether a spec can reuse an ended experiment that left work unfinished."""
-    skipped_work = other.spec.population.statistics != spec.population.statistics
-    return spec.can_reuse(other.spec) and (other.state in _ENDED_EARLY or skipped_work)
+def _usable(
+    session: Session, experiment: Experiment, split: Split, jobs: Sequence[Mapping[str, object]]
+) -> Sequence[_Reused]:
+    """Return the complete evaluations, and the incomplete ones that leave out nothing needed."""
+    found = _found(session, jobs)
+    _, rows = experiment.rows_of(split)
+    complete = [one for one in found if one.evaluation.answers == rows]
+    population = experiment.spec.population
+    if len(complete) == len(found) or population.statistics == "full":
+        return complete
+    if split is Split.SELECTION:
+        thresholds = Thresholds(population.reported_prefixes, population.ensemble_sizes[-1])
+        for one in complete:
+            if one.evaluation.metric is not None:
+                thresholds.add(one.candidate, one.evaluation.metric)
+        return [
+            one
+            for one in found
+            if one.evaluation.answers == rows or _is_excluded(one, thresholds.of(one.candidate))
+        ]
+    return _settled(session, experiment, found) if split is Split.HELDOUT else complete
+
+
+def _is_excluded(one: _Reused, threshold: Threshold | None) -> bool:
+    upper = one.evaluation.upper
+    return threshold is not None and upper is not None and threshold.excludes(upper, one.candidate)
+
+
+def _settled(
+    session: Session, experiment: Experiment, found: Sequence[_Reused]
+) -> Sequence[_Reused]:
+    """Return the experts that skipped only rows whose votes the others' answers settle.
+
+    Those with most answers come first: they answered first, when few rows were settled.
+    """
+    _, rows = experiment.rows_of(Split.HELDOUT)
+    votes = SettledVotes(selection_of(session, experiment), rows)
+    usable = []
+    for one, sheet in _with_sheets(session, sorted(found, key=_fewest_skipped)):
+        answers = {answer.row: answer for answer in unpack_answers(sheet)}
+        if set(range(rows)) - answers.keys() <= set(votes.skippable(one.candidate)):
+            votes.add(one.candidate, Ballot.from_partial_answers(answers, rows))
+            usable.append(one)
+    return usable
+
+
+def _fewest_skipped(one: _Reused) -> tuple[int, int]:
+    return -one.evaluation.answers, one.candidate
+
+
+def _with_sheets(session: Session, reused: Sequence[_Reused]) -> Iterator[tuple[_Reused, bytes]]:
+    """Yield evaluations with their packed answers, without those removed meanwhile."""
+    cache = evaluation_cache(session)
+    for chunk in _chunks(reused, _SHEETS_AT_A_TIME):
+        sheets = _sheets(session, [one.source for one in chunk if one.source])
+        cached = [one.key for one in chunk if not one.source]
+        if cache is not None and cached:
+            sheets |= cache.sheets(cached)
+        for one in chunk:
+            if (sheet := sheets.get(one.source or one.key)) is not None:
+                yield one, sheet
+
+
+def _sheets(session: Session, job_ids: Collection[str]) -> dict[str, bytes]:
+    query = select(AnswerSheet.job_id, AnswerSheet.content)
+    return dict(session.exec(query.where(col(AnswerSheet.job_id).in_(job_ids))).all())
+
+
+def _finish(
+    session: Session, experiment: Experiment, pairs: Sequence[tuple[_Reused, bytes]]
+) -> None:
+    """Finish pending jobs with copies of evaluations."""
+    if not pairs:
+        return
+    sheets = [{"job_id": one.job["id"], "content": sheet} for one, sheet in pairs]
+    insert_rows(session, AnswerSheet, sheets)
+    resolved = [
+        {
+            "experiment": experiment.id,
+            "candidate": one.candidate,
+            "resolved": one.evaluation.coefficients,
+            "factor": one.evaluation.normaliser,
+        }
+        for one, _ in pairs
+    ]
+    session.connection().execute(_RESOLVE, resolved)
+    results = [
+        {"job": one.job["id"]}
+        | {f"its_{name}": value for name, value in one.evaluation.result.items()}
+        for one, _ in pairs
+    ]
+    session.connection().execute(_FINISH, results)
+
+
+def _chunks(items: Sequence[ItemT], size: int) -> Iterator[Sequence[ItemT]]:
+    return (items[start : start + size] for start in range(0, len(items), size))

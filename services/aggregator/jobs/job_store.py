@@ -21,6 +21,7 @@ from modnorm.services.aggregator.experiments.lifecycle import (
     with_remedy,
 )
 from modnorm.services.aggregator.experiments.phases import change_of, job_ended
+from modnorm.services.aggregator.experiments.reuse import evaluations_of
 from modnorm.services.aggregator.jobs.leases import extend_leases, extend_locked_lease, lease_jobs
 from modnorm.services.aggregator.jobs.report_checks import Report, ReportChecks
 from modnorm.services.aggregator.jobs.reporting import PackedReport, Reporting
@@ -102,7 +103,16 @@ class JobStore:
                 self._early_stop.scored(answer.job)
                 if answer.experiment.state in TERMINAL:
                     self._early_stop.forget(answer.experiment.id)
+        self._share([one.job.id for one in answers if isinstance(one, Change) and one.job])
         return answers
+
+    def _share(self, job_ids: Sequence[str]) -> None:
+        """Add finished evaluations to those that several databases share."""
+        cache = self._database.evaluations
+        if cache is not None and job_ids:
+            with self._database.read() as session:
+                finished = evaluations_of(session, job_ids)
+            cache.add(finished)
 
     def cached_threshold(self, experiment_id: str, candidate: int) -> Threshold | None:
         """Return the cached threshold of a candidate; None if there is none."""

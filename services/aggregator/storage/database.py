@@ -4,6 +4,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import cast
 
 from alembic import command
 from alembic.config import Config
@@ -23,6 +24,7 @@ from modnorm.services.aggregator.storage.dialects import (
     parse_url,
     writing,
 )
+from modnorm.services.aggregator.storage.evaluation_cache import EvaluationCache
 from modnorm.services.aggregator.storage.table_statistics import analyse_grown
 
 _MIGRATIONS = Path(__file__).parent / "migrations"
@@ -30,6 +32,7 @@ IDLE_SECONDS = 30.0
 """Seconds without a statement after which Postgres aborts a transaction: its process was stopped
 or vanished, and others wait for its locks. The value is half a lease, so that workers keep their
 jobs. No transaction may compute that long between two statements."""
+_EVALUATIONS = "shared evaluations"
 _REMEDY, _START_REMEDY = "try again", "start the database, or correct MODNORM_DATABASE_URL"
 
 
@@ -44,6 +47,7 @@ class Database:
         idle_seconds: How long Postgres waits for the next statement of a transaction.
         on_fault: Called in any thread with a fault of an SQLite file that no retry fixes: a full
             or broken disk, or a damaged file.
+        evaluations: Evaluations that other databases share, for `experiments.reuse`.
 
     Raises:
         InvalidInputError: the URL names neither SQLite nor Postgres.
@@ -55,7 +59,9 @@ class Database:
         *,
         idle_seconds: float = IDLE_SECONDS,
         on_fault: OnFault | None = None,
+        evaluations: EvaluationCache | None = None,
     ) -> None:
+        self.evaluations = evaluations
         self._engine = open_engine(parse_url(url), idle_seconds)
         self._writer = writing(self._engine)
         self._on_fault = on_fault
@@ -127,6 +133,7 @@ class Database:
                 of a conflict; the caller may try again.
         """
         with self._transaction(), Session(self._writer, expire_on_commit=False) as session:
+            session.info[_EVALUATIONS] = self.evaluations
             with session.begin():
                 yield session
             analyse_grown(self._engine, session)
@@ -137,6 +144,8 @@ class Database:
             self._closed = True
             self._idle.wait_for(lambda: self._transactions == 0)
         self._engine.dispose()
+        if self.evaluations is not None:
+            self.evaluations.close()
 
     @contextmanager
     def _transaction(self, remedy: str = _REMEDY) -> Iterator[None]:
@@ -151,6 +160,11 @@ class Database:
             with self._idle:
                 self._transactions -= 1
                 self._idle.notify_all()
+
+
+def evaluation_cache(session: Session) -> EvaluationCache | None:
+    """Return the evaluations that the database of a write transaction shares with others."""
+    return cast("EvaluationCache | None", session.info[_EVALUATIONS])
 
 
 def _config() -> Config:

@@ -247,6 +247,7 @@ class Job(SQLModel, table=True):
         UniqueConstraint("experiment_id", "split", "candidate", name="uq_jobs_candidate_split"),
         Index("ix_jobs_ranking", "experiment_id", "split", "state", "metric", "candidate"),
         Index("ix_jobs_lease", "state", "lease_deadline"),
+        Index("ix_jobs_content", "content_key"),
     )
 
     id: str = Field(primary_key=True, sa_type=Text)
@@ -286,6 +287,8 @@ class Job(SQLModel, table=True):
     generate_seconds: float = 0.0
     score_seconds: float = 0.0
     environment: str = Field(default="{}", sa_type=Text)
+    content_key: str = Field(default="", sa_type=Text)
+    """Digest of all that determines its answers (`experiments.reuse`)."""
 
     @property
     def title(self) -> str:

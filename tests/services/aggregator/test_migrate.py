@@ -52,8 +52,8 @@ def test_a_newer_schema_is_not_changed(database_url, step):
     with closing(Database(database_url)) as database:
         database.migrate()
         with database.write() as session:
-            session.connection().exec_driver_sql("UPDATE alembic_version SET version_num = '9'")
-        with pytest.raises(PreconditionError, match="schema 9, which this version") as caught:
+            session.connection().exec_driver_sql("UPDATE alembic_version SET version_num = '99'")
+        with pytest.raises(PreconditionError, match="schema 99, which this version") as caught:
             step(database)
     assert "start the version that migrated it" in str(caught.value)
 
@@ -62,7 +62,7 @@ LATER = """
 import sqlalchemy as sa
 from alembic import op
 
-revision, down_revision, branch_labels, depends_on = "8", "7", None, None
+revision, down_revision, branch_labels, depends_on = "9", "8", None, None
 
 
 def upgrade():
@@ -74,9 +74,9 @@ def upgrade():
 def test_rows_stay_when_a_later_version_migrates(world, tmp_path, monkeypatch):
     created = world.create()
     shutil.copytree(database_module._MIGRATIONS, tmp_path / "migrations")
-    (tmp_path / "migrations" / "versions" / "0008_remark.py").write_text(LATER)
+    (tmp_path / "migrations" / "versions" / "0009_remark.py").write_text(LATER)
     monkeypatch.setattr(database_module, "_MIGRATIONS", tmp_path / "migrations")
-    with pytest.raises(PreconditionError, match="has schema 7, this version needs 8"):
+    with pytest.raises(PreconditionError, match="has schema 8, this version needs 9"):
         world.database.check_schema()
     world.database.migrate()
     world.database.check_schema()
@@ -86,8 +86,8 @@ def test_rows_stay_when_a_later_version_migrates(world, tmp_path, monkeypatch):
         assert remarks.scalars().all() == ["none"]
 
 
-@pytest.mark.parametrize("revision", ["1", "2", "3"])
-def test_schemas_before_the_release_are_refused(database_url, revision):
+@pytest.mark.parametrize("revision", ["1", "7"])
+def test_earlier_schemas_are_refused(database_url, revision):
     with closing(Database(database_url)) as database:
         database.migrate()
         with database.write() as session:

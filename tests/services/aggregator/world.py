@@ -140,15 +140,15 @@ class World:
 
     def spec(self, **changes: object) -> ExperimentSpec:
         population = {"size": 4, "ensemble_sizes": [1, 3], **changes}
-        name, failures = population.pop("name", ""), population.pop("failures", {})
+        sections = ("name", "failures", "engine", "reuse")
+        given = {name: population.pop(name) for name in sections if name in population}
         return parse_spec(
             {
-                "name": name,
+                **given,
                 "model": "tiny",
                 "task": {"name": "gsm8k", "selection": "s.jsonl", "heldout": "h.jsonl"},
                 "method": {"name": "randopt", "sigma": 0.1},
                 "population": population,
-                "failures": failures,
             }
         )
 

@@ -1,15 +1,19 @@
-"""Reuse of results of an equal experiment that ended early."""
+"""Reuse of finished evaluations by content."""
 
 import dataclasses
+from contextlib import closing
 
 import pytest
-from sqlmodel import select
 
 from modnorm.errors import InvalidInputError
-from modnorm.services.aggregator.experiments import phases
+from modnorm.services.aggregator.experiments import phases, reuse
+from modnorm.services.aggregator.experiments.removal import remove_experiment
+from modnorm.services.aggregator.storage.database import Database
+from modnorm.services.aggregator.storage.evaluation_cache import EvaluationCache
 from modnorm.services.aggregator.storage.states import FailureKind, JobState
-from modnorm.services.aggregator.storage.stored_artifacts import StoredText
-from modnorm.services.aggregator.storage.tables import Candidate
+from modnorm.tasks import get_task
+from tests.services.aggregator import world as world_module
+from tests.services.aggregator.world import MAP, World, rows_text, scale_map
 
 
 def some_done(world, experiment_id, count):
@@ -57,7 +61,7 @@ def test_finished_results_are_reused_and_the_rest_is_pending(world):
         assert answers(world, second, new) == answers(world, first, old)
     progress = world.stores.experiments.get(second).progress
     assert (progress.jobs_done, progress.jobs_total) == (3, 5)
-    assert f"3 results are reused from experiment {first}" in last_event(world, second).message
+    assert "3 results are reused" in last_event(world, second).message
     assert (world.stores.experiments.get(first), records(world, first)) == before
 
 
@@ -65,8 +69,8 @@ def test_the_results_equal_those_of_an_undisturbed_experiment(world):
     failed_after(world, 4)
     resumed = world.select("second")
     world.work(resumed)
-    undisturbed = world.select("third", pool="published")
-    assert world.stores.experiments.get(undisturbed).progress.jobs_done == 0
+    undisturbed = world.select("third", reuse=False)
+    assert pending(world, undisturbed) == 5
     world.work(undisturbed)
     found = [world.stores.experiments.get(one) for one in (resumed, undisturbed)]
     assert [one.experiment.state for one in found] == ["SUCCEEDED"] * 2
@@ -85,10 +89,9 @@ def test_held_out_answers_are_reused_too(world):
     world.stores.experiments.cancel(first)
     second = world.select("second")
     assert world.state(second) == "VOTING"
-    pending = world.stores.jobs.pending(second)
     held = [record.heldout for record in records(world, second) if record.heldout]
     assert [job.state for job in held].count(JobState.DONE) == 2
-    assert len(pending) == len(held) - 2
+    assert pending(world, second) == len(held) - 2
     world.work(second)
     assert world.state(second) == "SUCCEEDED"
 
@@ -129,38 +132,84 @@ def test_a_chain_of_failures_loses_nothing(world):
     assert world.stores.experiments.get(world.select("fourth")).progress.jobs_done == 4
 
 
-def test_failure_limits_do_not_prevent_reuse(world):
-    failed_after(world, 3, failures={"max_attempts": 1})
-    second = world.select("second", failures={"max_failed_candidates": 2})
-    assert world.stores.experiments.get(second).progress.jobs_done == 3
-
-
-@pytest.mark.parametrize("changes", [{"seed": 7}, {"ensemble_sizes": [1]}, {"name": "anew"}])
-def test_another_spec_reuses_nothing(world, changes):
-    failed_after(world, 3)
-    second = world.select("second", **changes)
-    assert world.stores.experiments.get(second).progress.jobs_done == 0
-
-
-def test_other_rows_reuse_nothing(world, monkeypatch):
-    failed_after(world, 3)
-    admission = world.admission
-    other = StoredText("0" * 64, '{"answer": "1", "question": "?"}')
-    monkeypatch.setattr(
-        world, "admission", lambda spec: dataclasses.replace(admission(spec), selection=other)
-    )
-    second = world.select("second")
-    assert world.stores.experiments.get(second).progress.jobs_done == 0
-
-
-def test_other_prompts_reuse_nothing(world, monkeypatch):
-    failed_after(world, 3)
+def admitted(world, monkeypatch, **changes):
+    """Change what later experiments are created with."""
     admission = world.admission
     monkeypatch.setattr(
-        world, "admission", lambda spec: dataclasses.replace(admission(spec), prompts_digest="0")
+        world, "admission", lambda spec: dataclasses.replace(admission(spec), **changes)
     )
-    second = world.select("second")
-    assert world.stores.experiments.get(second).progress.jobs_done == 0
+
+
+def pending(world, experiment_id):
+    return len(world.stores.jobs.pending(experiment_id))
+
+
+@pytest.mark.parametrize(
+    ("changes", "evaluated"),
+    [
+        ({"size": 10}, 6),
+        ({"size": 10, "prefixes": [4, 10]}, 6),
+        ({"size": 2, "ensemble_sizes": [1]}, 0),
+        ({"ensemble_sizes": [1, 2, 4]}, 0),
+        ({"name": "another"}, 0),
+        ({"failures": {"max_failed_candidates": 2}}, 0),
+        ({"engine": {"max_num_seqs": 7}}, 5),
+        ({"reuse": False}, 5),
+    ],
+)
+def test_a_changed_spec_evaluates_what_is_new(world, changes, evaluated):
+    world.work(world.select("first", statistics="full"))
+    second = world.select("second", **{"statistics": "full", **changes})
+    new = [job for job in records(world, second) if job.selection.state is not JobState.DONE]
+    assert len(new) == evaluated
+    world.work(second)
+    assert world.state(second) == "SUCCEEDED"
+
+
+@pytest.mark.parametrize(
+    ("changes", "evaluated"),
+    [
+        ({"heldout": rows_text(7), "heldout_rows": 7}, 0),
+        ({"selection": rows_text(5), "selection_rows": 5}, 5),
+        ({"scorer": get_task("gsm8k", scorer="reference").scorer}, 5),
+        ({"max_tokens": 9}, 5),
+        ({"model_digest": "n" * 64}, 5),
+    ],
+)
+def test_other_inputs_evaluate_what_they_change(world, monkeypatch, changes, evaluated):
+    world.work(world.select("first", statistics="full"))
+    admitted(world, monkeypatch, **changes)
+    second = world.select("second", statistics="full")
+    assert [one.selection.state for one in records(world, second)].count(JobState.PENDING) == (
+        evaluated
+    )
+
+
+def test_other_prompts_of_equal_rows_are_answered_anew(world, monkeypatch):
+    failed_after(world, 3)
+    monkeypatch.setattr(reuse, "prompts_digest", lambda _: "another")
+    assert pending(world, world.select("second")) == 5
+
+
+def test_the_same_candidates_of_another_method_are_reused(world, monkeypatch):
+    failed_after(world, 3)
+    monkeypatch.setattr(world_module, "MAP", dataclasses.replace(MAP, method="other"))
+    assert pending(world, world.select("second")) == 2
+
+
+def test_other_scales_are_evaluated_and_the_base_is_not(world, monkeypatch):
+    failed_after(world, 3)
+    monkeypatch.setattr(world_module, "MAP", scale_map("randopt", 1))
+    assert pending(world, world.select("second")) == 4
+
+
+def test_running_experiments_are_reused_too_and_failed_candidates_never(world):
+    first = world.select("first", failures={"max_failed_candidates": 1})
+    some_done(world, first, 2)
+    claim = world.claim_next(first)
+    world.stores.jobs.fail(claim.job.id, claim.job.token, FailureKind.CANDIDATE, "nan")
+    assert world.state(first) == "SELECTING"
+    assert pending(world, world.select("second")) == 3
 
 
 def test_another_tenant_sees_nothing(world, monkeypatch):
@@ -171,25 +220,49 @@ def test_another_tenant_sees_nothing(world, monkeypatch):
     )
     second = world.select("second")
     assert world.stores.experiments.get(second).experiment.tenant == "others"
-    assert world.stores.experiments.get(second).progress.jobs_done == 0
+    assert pending(world, second) == 5
 
 
-def test_a_different_candidate_with_the_same_index_is_not_reused(world):
+def test_a_removed_experiment_takes_no_answers_away(world):
     first = failed_after(world, 3)
+    second = world.select("second")
+    before = records(world, second)
     with world.database.write() as session:
-        query = select(Candidate).where(Candidate.experiment_id == first, Candidate.index == 1)
-        session.exec(query).one().scale_map_digest = "0" * 64
-    second = world.select("second")
-    done = [one.candidate.index for one in records(world, second) if one.selection.metric]
-    assert done == [-1, 0]
+        remove_experiment(session, first)
+    assert records(world, second) == before
+    assert all(answers(world, second, one) for one in before[:3])
 
 
-@pytest.mark.parametrize("finished", [True, False])
-def test_only_experiments_that_ended_early_are_reused(world, finished):
-    first = world.select("first")
-    some_done(world, first, 3)
-    if finished:
-        world.work(first)
-    assert world.state(first) == ("SUCCEEDED" if finished else "SELECTING")
-    second = world.select("second")
-    assert world.stores.experiments.get(second).progress.jobs_done == 0
+def test_another_database_reads_the_shared_evaluations(world, tmp_path):
+    shared = EvaluationCache(tmp_path / "cache")
+    world.database.evaluations = shared
+    world.work(world.select("first", statistics="full"))
+    with closing(Database(f"sqlite:///{tmp_path}/other.db", evaluations=shared)) as database:
+        database.migrate()
+        other = World(database, world.students)
+        grown = other.select("grown", size=10, statistics="full")
+        assert pending(other, grown) == 6
+        other.work(grown)
+        world.database.evaluations = None
+        alone = world.select("alone", size=10, statistics="full", reuse=False)
+        assert pending(world, alone) == 11
+        world.work(alone)
+        for one, same in zip(records(other, grown), records(world, alone), strict=True):
+            assert outcome(one.selection) == outcome(same.selection)
+            assert one.candidate.coefficients == same.candidate.coefficients
+            assert answers(other, grown, one) == answers(world, alone, same)
+        pairs = [
+            each.stores.experiments.get(i).ensembles
+            for each, i in ((other, grown), (world, alone))
+        ]
+        figures = [[(one.experts, one.metric) for one in ensembles] for ensembles in pairs]
+        assert figures[0] == figures[1]
+
+
+def test_a_damaged_cache_costs_only_the_reuse(world, tmp_path, caplog):
+    (tmp_path / "evaluations-1.db").write_bytes(b"no database at all" * 100)
+    world.database.evaluations = EvaluationCache(tmp_path)
+    created = world.select()
+    world.work(created)
+    assert world.state(created) == "SUCCEEDED"
+    assert "evaluations are not shared" in caplog.text

@@ -1,13 +1,12 @@
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from pathlib import Path
 
 import psycopg
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from sqlalchemy import MetaData, NullPool, Table, create_engine, make_url
+from sqlalchemy import NullPool, create_engine, make_url
 from sqlmodel import SQLModel, func, select
 
 import modnorm.services.aggregator.storage.tables
@@ -24,26 +23,8 @@ from modnorm.services.aggregator.storage.stored_artifacts import (
     keep_artifact,
     load_text,
 )
-from modnorm.services.aggregator.storage.tables import Artifact, Experiment
+from modnorm.services.aggregator.storage.tables import Artifact
 from tests.faults import error_at
-
-OLD = Experiment(
-    id="old",
-    request_id="r",
-    request_key="k",
-    spec_json="{}",
-    spec_digest="s",
-    create_time=1.0,
-    model_digest="m",
-    scorer="exact",
-    max_tokens=16,
-    needs_profile=False,
-    selection_digest="a",
-    heldout_digest="b",
-    selection_rows=1,
-    heldout_rows=1,
-)
-"""An experiment with only the columns that every version needs."""
 
 
 def engine_of(database_url):
@@ -66,47 +47,6 @@ def test_the_migrated_schema_equals_the_tables(database_url):
     database.close()
     assert differences(database_url) == []
     assert modnorm.services.aggregator.storage.tables.Job.__tablename__ in SQLModel.metadata.tables
-
-
-def create_schema_4(database_url):
-    """Create a database as version 4 of the schema was, with one experiment."""
-    text = (Path(__file__).parent / "schema_4.sql").read_text()
-    engine = engine_of(database_url)
-    if engine.dialect.name == "sqlite":
-        text = text.replace("BYTEA", "BLOB")
-    with engine.begin() as connection:
-        for statement in text.split(";"):
-            if statement.strip():
-                connection.exec_driver_sql(statement)
-        connection.exec_driver_sql("CREATE TABLE alembic_version (version_num VARCHAR(32))")
-        connection.exec_driver_sql("INSERT INTO alembic_version VALUES ('4')")
-        table = Table("experiments", MetaData(), autoload_with=connection)
-        columns = set(table.columns.keys())
-        connection.execute(table.insert(), OLD.model_dump(include=columns))
-
-
-def test_an_older_schema_is_upgraded_to_the_tables(database_url):
-    create_schema_4(database_url)
-    assert differences(database_url)
-    with closing(Database(database_url)) as database:
-        with pytest.raises(PreconditionError, match="has schema 4, this version needs"):
-            database.check_schema()
-        database.migrate()
-        database.check_schema()
-        with database.read() as session:
-            assert session.get_one(Experiment, OLD.id) == OLD
-    assert differences(database_url) == []
-
-
-def test_a_schema_4_that_has_the_column_of_schema_5_is_upgraded(database_url):
-    create_schema_4(database_url)
-    with engine_of(database_url).begin() as connection:
-        column = "top_p FLOAT DEFAULT 1 NOT NULL"
-        connection.exec_driver_sql(f"ALTER TABLE experiments ADD COLUMN {column}")
-    with closing(Database(database_url)) as database:
-        database.migrate()
-        database.check_schema()
-    assert differences(database_url) == []
 
 
 def test_concurrent_and_repeated_migrations_change_nothing(database_url):

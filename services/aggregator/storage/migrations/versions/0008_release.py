@@ -1,6 +1,6 @@
 """The oldest schema that this version upgrades."""
 
-revision = "4"
+revision = "8"
 down_revision = None
 branch_labels = None
 depends_on = None

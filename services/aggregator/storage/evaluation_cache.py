@@ -1,0 +1,133 @@
+"""Finished evaluations in a file that the embedded labs of one cache directory share."""
+
+import json
+import logging
+import sqlite3
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from threading import Lock
+from typing import NamedTuple, cast
+
+RESULT = (
+    "attempts",
+    "worker",
+    "metric",
+    "reward_lower",
+    "reward_upper",
+    "answers_done",
+    "correct",
+    "valid",
+    "truncated",
+    "tokens",
+    "switch_seconds",
+    "generate_seconds",
+    "score_seconds",
+    "environment",
+)
+"""Columns that a report sets on its job."""
+_FILE = "evaluations-1.db"
+_BUSY_SECONDS = 5.0
+_TABLE = """
+CREATE TABLE IF NOT EXISTS evaluations (
+    content_key TEXT PRIMARY KEY, answers INTEGER NOT NULL, result TEXT NOT NULL,
+    coefficients BLOB, normaliser REAL, sheet BLOB NOT NULL
+)
+"""
+_ADD = """
+INSERT INTO evaluations VALUES (?, ?, ?, ?, ?, ?)
+ON CONFLICT (content_key) DO UPDATE SET answers = excluded.answers, result = excluded.result,
+    coefficients = excluded.coefficients, normaliser = excluded.normaliser, sheet = excluded.sheet
+WHERE excluded.answers > evaluations.answers
+"""
+_WHERE = "WHERE content_key IN (SELECT value FROM json_each(?))"
+
+logger = logging.getLogger(__name__)
+
+
+class Evaluation(NamedTuple):
+    """The result of a finished job, without its answers."""
+
+    result: Mapping[str, object]
+    """Columns of the job."""
+    coefficients: bytes | None
+    normaliser: float | None
+
+    @property
+    def answers(self) -> int:
+        """Number of rows that were answered."""
+        return cast("int", self.result["answers_done"])
+
+    @property
+    def metric(self) -> float | None:
+        """Metric of the job; None if rows that it needs have no answer."""
+        return cast("float | None", self.result["metric"])
+
+    @property
+    def upper(self) -> float | None:
+        """Upper bound of the mean reward of a candidate that was stopped early."""
+        return cast("float | None", self.result["reward_upper"])
+
+
+class EvaluationCache:
+    """Evaluations by content key; used by several threads and processes.
+
+    A file that cannot be used is logged and costs only the reuse.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / _FILE
+        self._lock = Lock()
+        self._connection: sqlite3.Connection | None = None
+
+    def find(self, keys: Collection[str]) -> Mapping[str, Evaluation]:
+        """Return the evaluations of those keys that have one."""
+        columns = "content_key, result, coefficients, normaliser"
+        return {
+            key: Evaluation(json.loads(result), coefficients, normaliser)
+            for key, result, coefficients, normaliser in self._select(columns, keys)
+        }
+
+    def sheets(self, keys: Collection[str]) -> Mapping[str, bytes]:
+        """Return the packed answers of those keys that have an evaluation."""
+        return dict(self._select("content_key, sheet", keys))
+
+    def add(self, evaluations: Mapping[str, tuple[Evaluation, bytes]]) -> None:
+        """Store evaluations with their packed answers; of two with one key, that of more rows."""
+        rows = [
+            (key, one.answers, json.dumps(one.result), one.coefficients, one.normaliser, sheet)
+            for key, (one, sheet) in evaluations.items()
+        ]
+        with self._lock, self._logged(), self._open() as connection:
+            connection.executemany(_ADD, rows)
+
+    def close(self) -> None:
+        """Close the file."""
+        with self._lock, suppress(sqlite3.Error):
+            if self._connection is not None:
+                self._connection.close()
+
+    def _select(self, columns: str, keys: Collection[str]) -> list[tuple[object, ...]]:
+        with self._lock, self._logged():
+            query = f"SELECT {columns} FROM evaluations {_WHERE}"  # noqa: S608 - constants
+            return self._open().execute(query, [json.dumps(list(keys))]).fetchall()
+        return []
+
+    def _open(self) -> sqlite3.Connection:
+        if self._connection is None:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._connection = sqlite3.connect(
+                self._path, timeout=_BUSY_SECONDS, check_same_thread=False
+            )
+            self._connection.execute("PRAGMA journal_mode = WAL")
+            self._connection.execute("PRAGMA synchronous = NORMAL")
+            self._connection.execute(_TABLE)
+        return self._connection
+
+    @contextmanager
+    def _logged(self) -> Iterator[None]:
+        """Log an error of the file instead of raising it."""
+        try:
+            yield
+        except (sqlite3.Error, OSError) as error:
+            logger.warning("evaluations are not shared: %s: %s", self._path, error)
