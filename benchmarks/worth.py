@@ -154,7 +154,7 @@ def _run(
     for section, changes in variant.spec.items():
         spec[section] |= changes
     place.mkdir(parents=True)
-    (place / "spec.json").write_text(json.dumps(spec))
+    (place / "spec.json").write_text(json.dumps({**spec, "reuse": False}))
     caches = options.out.absolute() / f"compiled-{gpu}"
     environment = {
         "CUDA_VISIBLE_DEVICES": gpu,

@@ -80,6 +80,7 @@ def _spec(size: int) -> ExperimentSpec:
     return parse_spec(
         {
             "name": f"load {size}",
+            "reuse": False,
             "model": "tiny-thicket",
             "task": {
                 "name": "countdown",

@@ -31,8 +31,8 @@ def resume_or_submit(
 
     The request id derives from the spec, so that the same spec is the same experiment. A failed
     experiment stays as it is: the next request id starts another, which reuses the finished
-    results. A running experiment is cancelled if the new one can reuse its results: it has other
-    failure settings, or skips work that the new one does.
+    evaluations. A running experiment is cancelled if the new one replaces it: it has another name,
+    N, K list, statistics or limits of failures.
 
     Experiments in `wanted` are never cancelled.
     """
@@ -40,7 +40,8 @@ def resume_or_submit(
     for other in known:
         if other.state in _ENDED or other.id in wanted:
             continue
-        if _supersedes(spec_from_proto(other.spec), spec):
+        running = spec_from_proto(other.spec)
+        if running != spec and running.fixed == spec.fixed:
             client.call(cancel_experiment(other.id))
     early = {other.request_id for other in known if other.state in _ENDED_EARLY}
     request_id = next(name for name in _request_ids(spec) if name not in early)
@@ -86,11 +87,6 @@ def _find_live(client: Client, spec: ExperimentSpec) -> experiments.Experiment |
         return next((one for one in known if one.state not in _ENDED and one.spec == wanted), None)
     except ForbiddenError:  # the token may only submit
         return None
-
-
-def _supersedes(other: ExperimentSpec, spec: ExperimentSpec) -> bool:
-    """Whether the experiment of a spec supersedes that of another, whose results it reuses."""
-    return other != spec and spec.can_reuse(other)
 
 
 def _request_ids(spec: ExperimentSpec) -> Iterator[str]:

@@ -4,7 +4,7 @@ import hashlib
 import json
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from modnorm.errors import ConflictError, InvalidInputError, PreconditionError
@@ -18,8 +18,6 @@ _LOCK = ".lock"
 _SPEC = "spec.json"
 _RESULTS = ("results.json", "distillation.json")
 """Files that are written last, of a search and of a distillation."""
-_FAILURES = "failures"
-_POPULATION = "population"
 _STATE = "state"
 _LOCK_SECONDS = 0.2
 """Longer than `is_held` takes in another process."""
@@ -48,23 +46,29 @@ class RunDirectory:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._spec = spec_file(path)
+        self._results = [path / name for name in _RESULTS]
 
     def check(self, spec: ExperimentSpec) -> None:
         """Make sure that nothing else is in the directory.
 
-        As long as there are no results, the spec may change in when to give up (`failures`). It
-        may always change to full statistics; complete results are reused.
+        The name, the limits of failures, N, the prefixes, the K list and the statistics may
+        change: finished evaluations are reused.
 
         Raises:
             ConflictError: it is a file, holds a run of another spec, or something that is no run.
         """
         if self._spec.exists():
-            there, here = _read(self._spec), spec.model_dump(mode="json")
-            if not self._has_results():
-                here = {**here, _FAILURES: there.get(_FAILURES)}
-            if spec.population.statistics == "full":
-                there = _leaving_out_nothing(there)
-            _compare(self.path, there, here)
+            there, here = _read(self._spec), spec.fixed.model_dump(mode="json")
+            with suppress(ValueError):  # of another version: its differences are named
+                stored = ExperimentSpec.model_validate(there)
+                there = stored.fixed.model_dump(mode="json")
+            for name, (old, new) in differences(there, here).items():
+                raise ConflictError(
+                    f"{self.path} holds a run of another spec: "
+                    f"{_brief(old)} there, {_brief(new)} here",
+                    field=name,
+                    remedy="name another directory with --out",
+                )
         elif self.path.exists() and not self.path.is_dir():
             raise ConflictError(
                 f"{self.path} is a file, not a directory",
@@ -76,16 +80,19 @@ class RunDirectory:
 
     def has_results_of(self, spec: ExperimentSpec) -> bool:
         """Return whether the directory holds the results of exactly this spec."""
-        if not self._has_results() or not self._spec.exists():
+        if not any(path.exists() for path in self._results) or not self._spec.exists():
             return False
         return not differences(_read(self._spec), spec.model_dump(mode="json"))
 
-    def _has_results(self) -> bool:
-        return any((self.path / name).exists() for name in _RESULTS)
-
     def claim(self, spec: ExperimentSpec) -> None:
-        """Write down whose directory this is; only once the spec is known to be sound."""
+        """Write down whose directory this is, and remove the results of another spec.
+
+        Call it only once the spec is known to be sound.
+        """
         self.path.mkdir(parents=True, exist_ok=True)
+        if not self.has_results_of(spec):
+            for path in self._results:
+                path.unlink(missing_ok=True)
         write_file(self._spec, encode_json(spec.model_dump(mode="json")))
 
     def check_holds_no_run(self) -> None:
@@ -171,23 +178,6 @@ def _read(path: Path) -> Mapping[str, object]:
     if not isinstance(found, dict):
         raise ConflictError(f"{path} is not a spec", field="out")
     return found
-
-
-def _leaving_out_nothing(spec: Mapping[str, object]) -> Mapping[str, object]:
-    """Return a stored spec with full statistics."""
-    population = spec.get(_POPULATION)
-    if not isinstance(population, Mapping):
-        return spec
-    return {**spec, _POPULATION: {**population, "statistics": "full"}}
-
-
-def _compare(path: Path, there: Mapping[str, object], here: Mapping[str, object]) -> None:
-    for name, (old, new) in differences(there, here).items():
-        raise ConflictError(
-            f"{path} holds a run of another spec: {_brief(old)} there, {_brief(new)} here",
-            field=name,
-            remedy="name another directory with --out",
-        )
 
 
 def _brief(value: object) -> str:

@@ -214,22 +214,17 @@ class ExperimentSpec(Section):
         return self
 
     @property
-    def work(self) -> Self:
-        """The spec without the limits of failures, which change no answer."""
-        return self.model_copy(update={"failures": FailureSpec()})
+    def fixed(self) -> Self:
+        """The spec without all that may change while its finished evaluations are reused.
 
-    def can_reuse(self, other: Self) -> bool:
-        """Return whether complete answers of another spec are answers of this one.
-
-        That is so if the work is equal, also if only this one requests full statistics.
+        These are the name, the limits of failures, and of a search also N, prefixes, K list and
+        statistics.
         """
-        return self.work in (other.work, other.with_full_statistics.work)
-
-    @property
-    def with_full_statistics(self) -> Self:
-        """The spec with full statistics."""
-        population = self.population.model_copy(update={"statistics": "full"})
-        return self.model_copy(update={"population": population})
+        changes: dict[str, object] = {"name": "", "failures": FailureSpec(), "reuse": True}
+        if self.iterative is None and self.distillation is None:
+            kept = {name: getattr(self.population, name) for name in ("seed", "pool", "noise")}
+            changes["population"] = PopulationSpec(size=1, **kept)
+        return self.model_copy(update=changes)
 
     @property
     def digest(self) -> str:

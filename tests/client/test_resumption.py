@@ -4,6 +4,7 @@ from modnorm.client.client import Client
 from modnorm.client.resumption import join_or_submit, resume_or_submit, resume_or_submit_shared
 from modnorm.errors import ForbiddenError
 from modnorm.spec import FailureSpec
+from modnorm.spec.population import PopulationSpec
 from modnorm.v1 import experiment_pb2 as experiments
 from modnorm.wire.conversions import spec_from_proto, spec_to_proto
 
@@ -79,25 +80,21 @@ def test_each_bad_end_is_followed_by_one_more_experiment(client, lab, spec):
 
 def test_what_was_to_give_up_elsewhere_makes_way(client, lab, spec, patient):
     resume_or_submit(client, spec)
-    lab.add("other work", spec.model_copy(update={"name": "other"}), SELECTING)
+    other = spec.model_copy(update={"population": PopulationSpec(size=4, seed=1)})
+    lab.add("other work", other, SELECTING)
     assert resume_or_submit(client, patient).request_id == patient.digest
     assert lab.stored[spec.digest].state == CANCELLED
     assert lab.stored["other work"].state == SELECTING
 
 
-def test_what_leaves_out_makes_way_for_full_statistics(client, lab, spec):
-    resume_or_submit(client, spec)
-    full = spec.with_full_statistics
-    assert resume_or_submit(client, full).request_id == full.digest != spec.digest
-    assert lab.stored[spec.digest].state == CANCELLED
-    resume_or_submit(client, spec)
-    assert lab.stored[full.digest].state == PENDING
-
-
 def test_what_is_still_wanted_does_not_make_way(client, lab, spec):
     first = resume_or_submit(client, spec)
-    resume_or_submit(client, spec.with_full_statistics, wanted=[first.id])
+    grown = spec.model_copy(update={"population": PopulationSpec(size=9)})
+    resume_or_submit(client, grown, wanted=[first.id])
     assert lab.stored[spec.digest].state == PENDING
+    resume_or_submit(client, grown)
+    assert lab.stored[spec.digest].state == CANCELLED
+    assert lab.stored[grown.digest].state == PENDING
 
 
 def test_what_succeeded_is_not_cancelled(client, lab, spec, patient):

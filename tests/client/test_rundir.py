@@ -5,7 +5,7 @@ import pytest
 
 from modnorm.client.rundir import RunDirectory, hold, is_held, state_directory
 from modnorm.errors import ConflictError, InvalidInputError, PreconditionError
-from modnorm.spec import FailureSpec, parse_spec
+from modnorm.spec import parse_spec
 from tests.faults import error_at
 
 
@@ -44,30 +44,28 @@ def test_a_run_of_another_spec_is_refused_by_the_field_that_differs(tmp_path, sp
         directory.check(reseeded(spec, 43))
 
 
-def test_when_to_give_up_may_change_until_there_are_results(tmp_path, spec):
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"name": "another"},
+        {"failures": {"max_failed_candidates": 3}},
+        {"population": {"size": 9, "ensemble_sizes": [1, 7], "statistics": "full"}},
+    ],
+)
+def test_a_spec_that_keeps_its_evaluations_replaces_the_results(tmp_path, spec, changes):
     directory = RunDirectory(tmp_path)
     directory.claim(spec)
-    patient = spec.model_copy(update={"failures": FailureSpec(max_failed_candidates=3)})
-    directory.check(patient)
-    with pytest.raises(ConflictError):
-        directory.check(reseeded(patient, 43))
-    (tmp_path / "results.json").touch()
+    results = tmp_path / "results.json"
+    results.touch()
+    directory.claim(spec)
+    assert directory.has_results_of(spec)
+    changed = parse_spec({**spec.model_dump(mode="json"), **changes})
+    directory.check(changed)
+    directory.claim(changed)
+    assert not results.exists()
     directory.check(spec)
-    with error_at("failures.max_failed_candidates", "0 there, 3 here", kind=ConflictError):
-        directory.check(patient)
-
-
-def test_full_statistics_may_be_asked_for_at_any_time_and_not_given_up(tmp_path, spec):
-    directory = RunDirectory(tmp_path)
-    directory.claim(spec)
-    (tmp_path / "results.json").touch()
-    full = spec.with_full_statistics
-    directory.check(full)
     with pytest.raises(ConflictError):
-        directory.check(reseeded(full, 43))
-    directory.claim(full)
-    with error_at("population.statistics", kind=ConflictError):
-        directory.check(spec)
+        directory.check(reseeded(changed, 43))
 
 
 def test_what_is_no_run_is_left_alone(tmp_path, spec):

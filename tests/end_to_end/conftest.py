@@ -58,6 +58,7 @@ def write_spec(tmp_path_factory):
                 "statistics": "full",
             },
             "calibration": {"examples": 2, "max_length": 16, "iterations": 1},
+            "reuse": False,  # else a disturbed run would take the answers of the undisturbed one
         }
         for path, value in changes.items():
             *sections, field = path.split("__")

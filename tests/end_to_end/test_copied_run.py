@@ -93,7 +93,7 @@ def test_a_copied_run_is_not_run_again(copy, modnorm, write_spec):
     assert "N=6 K=2" in ended.stdout
     assert (copy / "timings.json").read_bytes() == before
     assert not (copy / "state").exists()
-    other = write_spec("other")
+    other = write_spec("other", population__seed=7)
     refused = modnorm("run", other, "--out", copy, check=False)
     assert refused.returncode == 2
     assert "holds a run of another spec" in refused.stderr

@@ -84,7 +84,7 @@ def test_a_run_that_left_answers_out_is_completed_in_its_directory(
 ):
     method = {"name": "randopt", "sigma": 0.02}
     population = {"size": 10, "prefixes": [6, 10], "ensemble_sizes": [1, 3, 5]}
-    short = write_spec("short", method=method, population=population)
+    short = write_spec("short", method=method, population=population, reuse=True)
     modnorm("run", short, "--out", tmp_path, "-q")
     refused = modnorm("rescore", tmp_path, "--scorer", "reference", check=False)
     assert refused.returncode == 2
@@ -92,7 +92,7 @@ def test_a_run_that_left_answers_out_is_completed_in_its_directory(
     assert "set it to full" in refused.stderr
     before = json.loads((tmp_path / "results.json").read_text())
     population["statistics"] = "full"
-    full = write_spec("short", method=method, population=population)
+    full = write_spec("short", method=method, population=population, reuse=True)
     modnorm("run", full, "--out", tmp_path, "-q")
     modnorm("rescore", tmp_path, "--scorer", "reference", "-q")
     after = json.loads((tmp_path / "results.json").read_text())
@@ -100,7 +100,7 @@ def test_a_run_that_left_answers_out_is_completed_in_its_directory(
         one["experts"] for one in before["ensembles"]
     ]
     said = remarks(tmp_path, cache_dir)["full"]
-    assert any("results are reused from experiment" in message for message in said)
+    assert any("results are reused" in message for message in said)
 
 
 def test_an_unfinished_run_is_refused_and_not_gone_on_with(

@@ -78,6 +78,7 @@ def make_experiment(name: str) -> ExperimentSpec:
             "model": "tiny-thicket",
             "population": dict(_POPULATION),
             "failures": {"max_attempts": 100},
+            "reuse": name == DISTILLATION,  # the searches of many schedules share a lab
             **sections,
         }
     )

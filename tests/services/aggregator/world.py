@@ -116,6 +116,8 @@ class World:
     database: Database
     students: Students
     now: float = 1_000.0
+    reuse: bool = False
+    """Whether specs reuse evaluations; tests of other things evaluate each experiment anew."""
     stores: Stores = field(init=False)
     jobs: SingleCalls = field(init=False)
 
@@ -144,6 +146,7 @@ class World:
         given = {name: population.pop(name) for name in sections if name in population}
         return parse_spec(
             {
+                "reuse": self.reuse,
                 **given,
                 "model": "tiny",
                 "task": {"name": "gsm8k", "selection": "s.jsonl", "heldout": "h.jsonl"},

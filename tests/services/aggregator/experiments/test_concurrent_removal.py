@@ -2,16 +2,13 @@
 
 import threading
 
-from sqlalchemy import event
-from sqlmodel import select
-
 from modnorm.errors import NotFoundError
-from modnorm.services.aggregator.experiments import distillations, lifecycle, predictions
+from modnorm.services.aggregator.experiments import lifecycle, predictions
 from modnorm.services.aggregator.experiments.predictions import AskedQuestions
 from modnorm.services.aggregator.experiments.removal import remove_ended, remove_unused_students
-from modnorm.services.aggregator.storage.states import Purpose, Split
-from modnorm.services.aggregator.storage.tables import Job, ObsoleteStudent, Round
-from tests.services.aggregator.experiments.removing import DAY, remove, rows
+from modnorm.services.aggregator.storage.states import Purpose
+from modnorm.services.aggregator.storage.tables import ObsoleteStudent, Round
+from tests.services.aggregator.experiments.removing import DAY
 from verification.labs.waiting import HANG_SECONDS
 
 
@@ -23,27 +20,6 @@ def test_two_removals_at_once_both_end_well(world):
         with world.database.write() as session:
             removed.append(remove_ended(session, old, world.now + DAY))
     assert removed == [True, False]
-
-
-def test_removal_waits_for_a_distillation_that_adopts_a_part(lab, monkeypatch):
-    world = lab.world
-    first = lab.create(rounds=1)
-    lab.run(first)
-    second = lab.create("again", rounds=1)
-    removal = threading.Thread(target=remove, args=(world.database, world.now + DAY))
-
-    def move_late(*given):
-        removal.start()
-        removal.join(0.3)
-        assert removal.is_alive()
-        lifecycle.move(*given)
-
-    monkeypatch.setattr(distillations, "move", move_late)
-    world.stores.distillations.begin(second)
-    removal.join(HANG_SECONDS)
-    assert [one.heldout is None for one in lab.get(second).rounds] == [False]
-    lab.run(second)
-    assert world.state(second) == "SUCCEEDED"
 
 
 def test_a_removal_waits_for_a_prediction_of_a_part_without_a_deadlock(lab, monkeypatch):
@@ -70,27 +46,6 @@ def test_a_removal_waits_for_a_prediction_of_a_part_without_a_deadlock(lab, monk
     assert world.stores.predictions.open(asked).pending
     removal.join(HANG_SECONDS)
     assert removed == [True]
-
-
-def test_a_removal_while_a_distillation_looks_for_parts_is_survived(lab):
-    world = lab.world
-    first = lab.create(rounds=1)
-    lab.run(first)
-    second = lab.create("again", rounds=1)
-    removal = threading.Thread(target=remove, args=(world.database, world.now + DAY))
-
-    def remove_after(_connection, _cursor, statement, *_):
-        # SQLite has one writer, so the removal waits there.
-        if "experiments.purpose = " in statement and not removal.ident:
-            removal.start()
-            removal.join(0.5)
-
-    event.listen(world.database._engine, "after_cursor_execute", remove_after)
-    world.stores.distillations.begin(second)
-    removal.join(HANG_SECONDS)
-    assert removal.ident
-    lab.run(second)
-    assert world.state(second) == "SUCCEEDED"
 
 
 def test_removal_waits_for_a_round_that_is_being_stored(lab):
@@ -143,19 +98,3 @@ def test_a_report_waits_for_the_removal_of_its_student_and_is_refused(lab, monke
     reporting.join(HANG_SECONDS)
     assert len(refused) == 1
     assert not lab.is_trained(parent)
-
-
-def test_removal_waits_for_a_transaction_that_copies_results(world):
-    old = world.select()
-    world.work(old)
-    removal = threading.Thread(target=remove, args=(world.database, world.now + DAY))
-    with world.database.write() as session:
-        session.add(Job(id="other", experiment_id=old, candidate=-1, split=Split.DEVELOPMENT))
-        session.flush()
-        removal.start()
-        removal.join(0.3)
-        jobs = session.exec(select(Job.id).where(Job.experiment_id == old)).all()
-        assert len(jobs) > 1
-        session.rollback()
-    removal.join(HANG_SECONDS)
-    assert not any(old in row for _, row in rows(world.database))

@@ -261,7 +261,7 @@ def test_stopped_candidates_are_reused_with_the_scores_that_exclude_them(world):
             crew.go_on(crew.busy[0])
     world.stores.experiments.fail(again, "the disk is full")
     ended = world.stores.experiments.get(again).experiment
-    third = world.select("third", **SIZES)
+    third = world.select("third", **SIZES, reuse=True)
     taken = world.stores.experiments.get(third).experiment
     assert taken.state == "VOTING"
     assert taken.candidates_stopped == ended.candidates_stopped > 0
@@ -300,13 +300,12 @@ def test_full_statistics_reuse_complete_results_and_do_skipped_work(world, ended
         world.stores.experiments.cancel(short)
     assert world.state(short) == ended
     had = whole_of(world, short)
-    full = world.select("full", **FEW_EXPERTS, statistics="full")
+    full = world.select("full", **FEW_EXPERTS, statistics="full", reuse=True)
     complete = sum(split == Split.SELECTION for split, _ in had)
     assert world.stores.experiments.get(full).progress.jobs_done == complete > 0
     Crew(world, full, Random(0), set()).run()
     assert had.items() <= whole_of(world, full).items()
-    undisturbed = world.select("undisturbed", **FEW_EXPERTS, statistics="full", name="undisturbed")
-    assert world.stores.experiments.get(undisturbed).progress.jobs_done == 0
+    undisturbed = world.select("undisturbed", **FEW_EXPERTS, statistics="full")
     Crew(world, undisturbed, Random(1), set()).run()
     assert whole_of(world, full) == whole_of(world, undisturbed)
     assert outcomes(world, full) == outcomes(world, undisturbed)
@@ -315,19 +314,12 @@ def test_full_statistics_reuse_complete_results_and_do_skipped_work(world, ended
 def test_full_statistics_reuse_the_most_complete_experiment(world):
     """Stopped candidates are done but cannot be resumed."""
     shortened(world, until="SUCCEEDED")
-    full = world.select("full", **FEW_EXPERTS, statistics="full")
+    full = world.select("full", **FEW_EXPERTS, statistics="full", reuse=True)
     world.stores.jobs.report(world.report_of(world.claim_next(full)))
     done = world.stores.experiments.get(full).progress.jobs_done
     world.stores.experiments.fail(full, "the disk is full")
-    again = world.select("again", **FEW_EXPERTS, statistics="full")
+    again = world.select("again", **FEW_EXPERTS, statistics="full", reuse=True)
     assert world.stores.experiments.get(again).progress.jobs_done == done
-
-
-def test_an_experiment_with_early_stop_does_not_reuse_a_succeeded_one(world):
-    full = world.select("full", **FEW_EXPERTS, statistics="full")
-    Crew(world, full, Random(11), set()).run()
-    short = world.select("short", **FEW_EXPERTS)
-    assert world.stores.experiments.get(short).progress.jobs_done == 0
 
 
 def test_skipped_rows_are_answered_if_the_experts_differ(world):
@@ -345,7 +337,7 @@ def test_skipped_rows_are_answered_if_the_experts_differ(world):
     short = [one for one in world.stores.results.candidates(first, -2, 99) if one.heldout]
     assert any(one.heldout.state == "done" and one.heldout.metric is None for one in short)
     world.stores.experiments.fail(first, "the disk is full")
-    again = world.select("again", **SIZES, failures=failures)
+    again = world.select("again", **SIZES, failures=failures, reuse=True)
     Crew(world, again, Random(0), set()).run()
     assert outcomes(world, again) == outcomes(world, full)
 

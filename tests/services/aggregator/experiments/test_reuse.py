@@ -16,6 +16,11 @@ from tests.services.aggregator import world as world_module
 from tests.services.aggregator.world import MAP, World, rows_text, scale_map
 
 
+@pytest.fixture(autouse=True)
+def reusing(world):
+    world.reuse = True
+
+
 def some_done(world, experiment_id, count):
     for job_id in world.stores.jobs.pending(experiment_id)[:count]:
         world.stores.jobs.report(world.report_of(world.claim(job_id)))
@@ -239,7 +244,7 @@ def test_another_database_reads_the_shared_evaluations(world, tmp_path):
     world.work(world.select("first", statistics="full"))
     with closing(Database(f"sqlite:///{tmp_path}/other.db", evaluations=shared)) as database:
         database.migrate()
-        other = World(database, world.students)
+        other = World(database, world.students, reuse=True)
         grown = other.select("grown", size=10, statistics="full")
         assert pending(other, grown) == 6
         other.work(grown)

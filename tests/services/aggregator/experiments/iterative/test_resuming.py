@@ -1,8 +1,5 @@
 """Resumed iterative runs repeat no finished work."""
 
-from modnorm.services.aggregator.experiments import reuse
-from modnorm.services.aggregator.experiments.reuse import common_jobs
-
 
 async def test_a_run_resumes_where_its_aggregator_ended(
     start_lab, whole_run, iterative_spec, sensitive, worked, tmp_path
@@ -39,27 +36,3 @@ async def test_jobs_finished_before_a_cancel_are_not_repeated(
         # 12 candidates, the base on both splits, two states on held-out rows
         assert len(worker.reports) == 16 - 8
         assert await lab.lineage(second.id) == expected
-
-
-async def test_each_update_reads_only_its_own_results(
-    start_lab, iterative_spec, sensitive, worked, monkeypatch
-):
-    looked_at: list[int] = []
-
-    def noted(*given):
-        for pairs in common_jobs(*given):
-            looked_at.extend(pair.candidate for pair in pairs)
-            yield pairs
-
-    async with start_lab() as lab:
-        first = await lab.create(iterative_spec("es"), "first")
-        worker = sensitive(lab.worker())
-        for _ in range(8):
-            await worker.report(await worker.claim_next())
-        await lab.cancel(first.id)
-
-        monkeypatch.setattr(reuse, "common_jobs", noted)
-        second = await lab.create(iterative_spec("es"), "second")
-        async with worked(lab):
-            await lab.finish(second.id)
-    assert sorted(looked_at) == [-3, -1, *range(6)]
