@@ -150,4 +150,5 @@ def lab(world):
     def clock():
         return world.now
 
+    world.reuse = True
     return Lab(world, TrainingStore(world.database, world.students, clock=clock))

@@ -18,12 +18,10 @@ from modnorm.services.aggregator.experiments.removal import (
     remove_unused_artifacts,
     remove_unused_students,
 )
-from modnorm.services.aggregator.storage.states import ExperimentState, Purpose
+from modnorm.services.aggregator.storage.states import ExperimentState
 from modnorm.services.aggregator.storage.tables import Artifact, Experiment
 from modnorm.services.common.students import ABANDONED_SECONDS
-from tests.services.aggregator.experiments.conftest import TRAINING_ROWS
 from tests.services.aggregator.experiments.removing import DAY, remove, rows
-from tests.services.aggregator.world import rows_text
 from verification.labs.waiting import HANG_SECONDS
 
 pytestmark = pytest.mark.usefixtures("own_logging")
@@ -82,42 +80,6 @@ def test_a_distillation_is_removed_with_its_parts_and_students(lab):
     assert rows(world.database) == before
     assert files(students) == []
     assert remove_unused_students(world.database, students) == 0
-
-
-def test_a_part_that_another_distillation_uses_stays_with_it(lab):
-    world = lab.world
-    first = lab.create(rounds=1)
-    lab.run(first, until=lambda: lab.is_trained(first))
-    world.stores.experiments.cancel(first)
-    second = lab.create("again", rounds=1)
-    lab.run(second, until=lambda: lab.is_trained(second))
-    used = {one.part.search_id for one in lab.get(second).rounds} - {""}
-    assert used == {one.id for one in lab.children(first, Purpose.SEARCH)}
-    assert remove(world.database, world.now + DAY) == [first]
-    lab.run(second)
-    rounds = lab.get(second).rounds
-    assert world.state(second) == "SUCCEEDED"
-    assert all(one.answers and one.heldout for one in rounds)
-    assert remove(world.database, world.now + DAY) == [second]
-    assert not any({first, second} & set(row) for _, row in rows(world.database))
-
-
-def test_a_removed_distillation_can_be_submitted_again_with_other_rows(lab):
-    """The other distillation keeps the parts of the removed one, which has the same id."""
-    world = lab.world
-    first = lab.create(rounds=1)
-    lab.run(first)
-    second = lab.create("again", rounds=1)
-    lab.run(second)
-    assert not lab.children(second)
-    with world.database.write() as session:
-        assert remove_ended(session, first, world.now + DAY)
-    assert len(lab.children(second)) > 2
-    world.now += 1
-    other = {"training": rows_text(TRAINING_ROWS - 1), "training_rows": TRAINING_ROWS - 1}
-    assert lab.create(rounds=1, admitted=other) == first
-    lab.run(first)
-    assert world.state(first) == "SUCCEEDED"
 
 
 def files(students):
