@@ -3,8 +3,7 @@ import pytest
 from modnorm.client.client import Client
 from modnorm.client.resumption import join_or_submit, resume_or_submit, resume_or_submit_shared
 from modnorm.errors import ForbiddenError
-from modnorm.spec import FailureSpec
-from modnorm.spec.population import PopulationSpec
+from modnorm.spec import FailureSpec, PopulationSpec
 from modnorm.v1 import experiment_pb2 as experiments
 from modnorm.wire.conversions import spec_from_proto, spec_to_proto
 

@@ -3,7 +3,7 @@
 import json
 import logging
 import sqlite3
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Lock
@@ -82,15 +82,17 @@ class EvaluationCache:
 
     def find(self, keys: Collection[str]) -> Mapping[str, Evaluation]:
         """Return the evaluations of those keys that have one."""
-        columns = "content_key, result, coefficients, normaliser"
+        rows = self._select("result, coefficients, normaliser", keys)
         return {
             key: Evaluation(json.loads(result), coefficients, normaliser)
-            for key, result, coefficients, normaliser in self._select(columns, keys)
+            for key, result, coefficients, normaliser in cast(
+                "Sequence[tuple[str, str, bytes | None, float | None]]", rows
+            )
         }
 
     def sheets(self, keys: Collection[str]) -> Mapping[str, bytes]:
         """Return the packed answers of those keys that have an evaluation."""
-        return dict(self._select("content_key, sheet", keys))
+        return dict(cast("Sequence[tuple[str, bytes]]", self._select("sheet", keys)))
 
     def add(self, evaluations: Mapping[str, tuple[Evaluation, bytes]]) -> None:
         """Store evaluations with their packed answers; of two with one key, that of more rows."""
@@ -107,9 +109,10 @@ class EvaluationCache:
             if self._connection is not None:
                 self._connection.close()
 
-    def _select(self, columns: str, keys: Collection[str]) -> list[tuple[object, ...]]:
+    def _select(self, columns: str, keys: Collection[str]) -> Sequence[object]:
+        """Return rows of the key and some columns; none if the file cannot be used."""
         with self._lock, self._logged():
-            query = f"SELECT {columns} FROM evaluations {_WHERE}"  # noqa: S608 - constants
+            query = f"SELECT content_key, {columns} FROM evaluations {_WHERE}"  # noqa: S608 - constants
             return self._open().execute(query, [json.dumps(list(keys))]).fetchall()
         return []
 
