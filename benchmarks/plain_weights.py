@@ -2,7 +2,7 @@
 
 from unittest.mock import patch
 
-from modnorm.engines.vllm.worker_extension import CandidateWorker
+from modnorm.engines.vllm.rank_model import CandidateWorker
 from modnorm.perturbation import candidate_weights
 
 

@@ -13,7 +13,7 @@ from modnorm.client.connection import _CHANNEL_OPTIONS, Connection
 from modnorm.search.voting import Ballot, count_votes
 from modnorm.spec import parse_spec
 from modnorm.tasks import get_task
-from modnorm.tasks.rows import encode_rows
+from modnorm.tasks.columns import encode_rows
 from modnorm.v1 import evaluation_pb2 as evaluation
 from modnorm.v1 import experiment_pb2 as experiments
 from modnorm.v1.experiment_pb2_grpc import (

@@ -7,7 +7,7 @@ import torch
 from modnorm.checkpoint.pretrained import load_pretrained
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.checkpoint.weights import CheckpointWeights
-from modnorm.engines.parameter_views import weight_views
+from modnorm.engines.transformers_engine import weight_views
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.candidate_weights import CandidateWeights
 from modnorm.perturbation.descriptor import Descriptor

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from modnorm.engines.vllm.internals.linear_weights import keep_plain_weights
+from modnorm.engines.vllm.internals.layers import keep_plain_weights
 
 EPSILON = 1e-12
 ITERATIONS = 8

@@ -20,10 +20,8 @@ from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.methods import build_scale_map
 from modnorm.perturbation.sampling import sample_descriptors
 from modnorm.prediction.ensemble_definition import EnsembleDefinition, Expert, TaskIdentity
-from modnorm.serving.api_keys import ApiKeys
+from modnorm.serving.api_errors import ApiKeys, RequestLimit, ServerMetrics
 from modnorm.serving.app import Server, build_app
-from modnorm.serving.metrics import ServerMetrics
-from modnorm.serving.request_limit import RequestLimit
 from modnorm.serving.served_ensemble import ServedEnsemble
 from modnorm.serving.switching_answers import SwitchingAnswers
 from modnorm.spec import ModelSpec

@@ -6,8 +6,8 @@
 from dataclasses import dataclass
 
 from modnorm.arguments import require_flag, require_index, require_name
-from modnorm.search.answer import Answer
-from modnorm.tasks.readable_rows import ReadableRow
+from modnorm.search.voting import Answer
+from modnorm.tasks.row_loading import ReadableRow
 
 BASE_INDEX = -1
 """Index of the unperturbed model among the candidates."""

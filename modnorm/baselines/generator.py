@@ -13,7 +13,7 @@ from math import sqrt
 import torch
 
 from modnorm.baselines.generator_file import SCHEMA, WEIGHTS, read_generator, unusable_generator
-from modnorm.baselines.zo import (
+from modnorm.baselines.updates import (
     RUN_BATCH,
     last_amplitudes,
     last_losses,

@@ -13,8 +13,7 @@ from torch.func import functional_call
 from transformers import PreTrainedModel
 
 from modnorm.baselines.generator import Generator, features_of
-from modnorm.baselines.mezo import SEED_STRIDE
-from modnorm.baselines.zo import PREPARATION_BATCH, normaliser, tensor_weights
+from modnorm.baselines.updates import PREPARATION_BATCH, SEED_STRIDE, normaliser, tensor_weights
 from modnorm.checkpoint.layout import Layout
 from modnorm.errors import InvalidInputError
 from modnorm.noise import get_scheme

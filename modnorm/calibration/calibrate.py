@@ -4,24 +4,185 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol, cast
 
 import torch
+from torch import nn
+from transformers import PreTrainedModel
 
-from modnorm.calibration.frozen_model import FrozenModel, load_frozen
-from modnorm.calibration.layer_schedule import require_every_layer
-from modnorm.calibration.maps import layer_maps
-from modnorm.calibration.measurement import FINAL_NORM, Estimate, measure
-from modnorm.calibration.operator_norm import FLOOR
+from modnorm.calibration.maps import (
+    FLOOR,
+    LayerMaps,
+    ModuleCall,
+    Site,
+    capture,
+    layer_maps,
+    operator_norm,
+)
 from modnorm.calibration.profile import Profile
-from modnorm.calibration.profile_schema import APPLICATION, METHOD
+from modnorm.calibration.profile_schema import (
+    APPLICATION,
+    METHOD,
+    final_norm_seed,
+    map_seed,
+    require_every_layer,
+    scheduled_layers,
+)
 from modnorm.checkpoint.config import positive
-from modnorm.checkpoint.pretrained import best_device
+from modnorm.checkpoint.pretrained import arithmetic_dtype, best_device, load_pretrained
 from modnorm.checkpoint.prompts import check_fit
 from modnorm.checkpoint.reference import Checkpoint
-from modnorm.checkpoint.weights import dtype_name
+from modnorm.checkpoint.weights import CheckpointWeights, dtype_name
 from modnorm.errors import InvalidInputError
 from modnorm.geometry.scales import linear_gain
 from modnorm.spec import CalibrationSpec
+
+
+@dataclass(frozen=True, slots=True)
+class FrozenModel:
+    """A decoder in evaluation mode whose parameters need no gradients."""
+
+    decoder: nn.Module
+    """Embedding, layers and final norm."""
+    layers: tuple[nn.Module, ...]
+    final_norm: nn.Module
+    head: torch.Tensor
+    """Weight of the output head, shape (vocabulary, hidden); the embedding if tied."""
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the weights."""
+        return self.head.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Dtype of weights and activations."""
+        return self.head.dtype
+
+
+class _CausalModel(Protocol):
+    """The methods used of transformers' models, which have no types here."""
+
+    def eval(self) -> nn.Module: ...
+    def get_decoder(self) -> nn.Module: ...
+    def get_output_embeddings(self) -> nn.Linear: ...
+
+
+def freeze(model: PreTrainedModel) -> FrozenModel:
+    """Return the parts of a causal language model, which must use eager attention."""
+    causal = cast("_CausalModel", model)
+    causal.eval().requires_grad_(requires_grad=False)
+    decoder = causal.get_decoder()
+    return FrozenModel(
+        decoder=decoder,
+        layers=tuple(cast("nn.ModuleList", decoder.get_submodule("layers"))),
+        final_norm=decoder.get_submodule("norm"),
+        head=causal.get_output_embeddings().weight,
+    )
+
+
+def calibration_precision(checkpoint: Checkpoint, device: torch.device) -> str:
+    """Return the name of the dtype that a calibration computes in, as in profiles.
+
+    Raises:
+        InvalidInputError: the stored weights do not match the family.
+    """
+    return dtype_name(arithmetic_dtype(CheckpointWeights(checkpoint).dtype, device))
+
+
+def load_frozen(checkpoint: Checkpoint, device: torch.device) -> FrozenModel:
+    """Load a checkpoint in its arithmetic dtype on the device, with eager attention.
+
+    Raises:
+        InvalidInputError: the stored weights do not match the family.
+    """
+    dtype = arithmetic_dtype(CheckpointWeights(checkpoint).dtype, device)
+    model = load_pretrained(checkpoint, dtype=dtype, attention="eager")
+    cast("nn.Module", model).to(device)
+    return freeze(model)
+
+
+FINAL_NORM = "final_norm"
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """One estimated operator norm."""
+
+    layer: int | None
+    """None for the final norm."""
+    metric: str
+    norm: float
+
+
+def measure(
+    model: FrozenModel,
+    maps: LayerMaps,
+    prompt: Sequence[int],
+    example: int,
+    settings: CalibrationSpec,
+) -> list[Estimate]:
+    """Return the estimates of one prompt: its layers in schedule order, then the final norm.
+
+    All are computed before the host waits for the device.
+
+    Args:
+        model: The model.
+        maps: Functional maps of its family.
+        prompt: Token ids, at least one.
+        example: Index of the prompt, which decides layers and seeds.
+        settings: Estimator settings.
+
+    Raises:
+        InvalidInputError: a norm is not finite.
+    """
+    layers = scheduled_layers(example, settings.layers_per_example, len(model.layers))
+    calls, final = _capture(model, maps, prompt, layers)
+    names: list[tuple[int | None, str]] = []
+    norms: list[torch.Tensor] = []
+    for layer in layers:
+        sites = maps.sites(model.layers[layer], calls[layer])
+        for kappa, (metric, site) in enumerate(zip(maps.metrics, sites, strict=True)):
+            seed = map_seed(settings.seed, example, layer, kappa)
+            names.append((layer, metric))
+            norms.append(_norm(site, seed, settings))
+    seed = final_norm_seed(settings.seed, example)
+    names.append((None, FINAL_NORM))
+    norms.append(_norm(Site(model.final_norm, final.hidden), seed, settings))
+    values = torch.stack(norms).tolist()
+    return [_checked(*name, norm) for name, norm in zip(names, values, strict=True)]
+
+
+def _capture(
+    model: FrozenModel, maps: LayerMaps, prompt: Sequence[int], layers: Sequence[int]
+) -> tuple[dict[int, dict[str, ModuleCall]], ModuleCall]:
+    """Return the captured calls of each layer, by path, and the call of the final norm."""
+    places = [(layer, path) for layer in layers for path in maps.watched]
+    modules = [model.layers[layer].get_submodule(path) for layer, path in places]
+    ids = torch.tensor([list(prompt)], device=model.device)
+    *calls, final = capture(model.decoder, ids, [*modules, model.final_norm])
+    by_layer: dict[int, dict[str, ModuleCall]] = {layer: {} for layer in layers}
+    for (layer, path), call in zip(places, calls, strict=True):
+        by_layer[layer][path] = call
+    return by_layer, final
+
+
+def _norm(site: Site, seed: int, settings: CalibrationSpec) -> torch.Tensor:
+    return operator_norm(site.function, site.at, seed=seed, iterations=settings.iterations)
+
+
+def _checked(layer: int | None, metric: str, norm: float) -> Estimate:
+    """Return an estimate that is finite."""
+    if not math.isfinite(norm):
+        map_name = metric if layer is None else f"{metric} of layer {layer}"
+        raise InvalidInputError(
+            f"the operator norm of {map_name} is {norm}",
+            field="model.name",
+            remedy="check that the weights are finite and were trained in their dtype",
+        )
+    return Estimate(layer, metric, norm)
+
 
 VERSION = "3"
 """Increased when equal inputs, precision included, begin to give another profile."""

@@ -15,7 +15,7 @@ from modnorm.host import expand_home
 
 if TYPE_CHECKING:
     from modnorm.tasks.catalogue import Dataset
-    from modnorm.tasks.manifest import DataManifest, Origin
+    from modnorm.tasks.splits import DataManifest, Origin
 
 _DEFAULT = "[default: data in MODNORM_CACHE_DIR, ~/.cache/modnorm]"
 Tasks = Annotated[
@@ -114,7 +114,7 @@ def check_splits(
 
 def _check(task: str, place: Path, *, every: bool, quiet: bool) -> dict[str, object] | None:
     """Check a task and print the verdict; None if it is absent and was not named."""
-    from modnorm.tasks.data_check import check
+    from modnorm.tasks.data_fetch import check
 
     try:
         checked = check(task, place)
@@ -189,7 +189,7 @@ def _state(data: "Dataset", name: str, place: Path) -> str:
 
 
 def _home(data: "Dataset") -> str:
-    from modnorm.tasks.manifest import Origin
+    from modnorm.tasks.splits import Origin
 
     if data.hub is None:
         return data.url or "not public"

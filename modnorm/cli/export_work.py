@@ -45,7 +45,7 @@ def write_model(
 def _export_trained(run: str, server: str | None, place: BasePlace, out: Path) -> _Written:
     from modnorm.client.export_card import check_tokenizer, state_card
     from modnorm.client.ranked import trained_lineage
-    from modnorm.perturbation.checkpoint_export import export_state
+    from modnorm.perturbation.adapters import export_state
 
     with opened_run(run, server) as found:
         lineage = trained_lineage(found)
@@ -65,7 +65,7 @@ def _export_candidate(
 ) -> _Written:
     from modnorm.client.export_card import candidate_card, check_tokenizer
     from modnorm.client.ranked import ranked_candidate
-    from modnorm.perturbation.checkpoint_export import export_candidate
+    from modnorm.perturbation.adapters import export_candidate
 
     with opened_run(run, server) as found:
         ranked = ranked_candidate(found, rank)

@@ -28,8 +28,8 @@ from modnorm.prediction.predictor import PredictionSettings, Predictor
 from modnorm.prediction.ranked_votes import OnProgress, Prediction
 from modnorm.process_output import output_to, own_stream
 from modnorm.tasks import Task
-from modnorm.tasks.questions import parse_question, read_questions, read_raw_questions
 from modnorm.tasks.row_files import Raw
+from modnorm.tasks.row_loading import parse_question, read_questions, read_raw_questions
 from modnorm.wire.conversions import spec_from_proto
 from modnorm.wire.run_messages import provenance
 

@@ -18,11 +18,8 @@ from modnorm.cli.predict_work import EnsembleChoice
 from modnorm.engines import EngineSettings, load_engine
 from modnorm.errors import EngineError, InvalidInputError
 from modnorm.prediction.predictor import PredictionSettings
-from modnorm.serving.api_errors import ApiError
-from modnorm.serving.api_keys import ApiKeys, read_keys
+from modnorm.serving.api_errors import ApiError, ApiKeys, RequestLimit, ServerMetrics, read_keys
 from modnorm.serving.app import Server, build_app
-from modnorm.serving.metrics import ServerMetrics
-from modnorm.serving.request_limit import RequestLimit
 from modnorm.serving.served_ensemble import ServedEnsemble
 from modnorm.serving.switching_answers import SwitchingAnswers
 from modnorm.web.guard import LOOPBACK, Guard

@@ -7,11 +7,10 @@ from pathlib import Path
 from modnorm.errors import InvalidInputError, ModnormError
 from modnorm.spec import DataSpec, ExperimentSpec
 from modnorm.spec_checks import task_of
-from modnorm.tasks.overlap import shared_prompts, shared_range
+from modnorm.tasks.columns import prompt_digests, rows_digest
 from modnorm.tasks.protocol import Task
 from modnorm.tasks.row_loading import LoadedRows, load_data
-from modnorm.tasks.rows import prompt_digests, rows_digest
-from modnorm.tasks.task_errors import render_prompts
+from modnorm.tasks.task_errors import render_prompts, shared_prompts, shared_range
 
 
 def check_development_rows(

@@ -3,8 +3,8 @@
 import json
 
 from modnorm.analysis.finished_run import FinishedRun
+from modnorm.checkpoint.prompts import differing_prompts
 from modnorm.checkpoint.reference import Checkpoint
-from modnorm.checkpoint.tokenizer_check import differing_prompts
 from modnorm.client.ranked import Ranked
 from modnorm.errors import InvalidInputError
 from modnorm.perturbation.lineage import Lineage

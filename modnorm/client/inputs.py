@@ -10,8 +10,8 @@ from modnorm.files import is_digest
 from modnorm.host import expand_home
 from modnorm.spec import ExperimentSpec
 from modnorm.spec_checks import development_of, task_of
+from modnorm.tasks.columns import prompts_digest, rows_digest
 from modnorm.tasks.row_loading import load_rows
-from modnorm.tasks.rows import prompts_digest, rows_digest
 from modnorm.tasks.sources import is_dataset
 from modnorm.tasks.task_errors import render_prompts
 from modnorm.v1.experiment_pb2 import Provenance

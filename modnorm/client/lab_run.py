@@ -27,7 +27,7 @@ from modnorm.perturbation.lineage import Lineage
 from modnorm.search.voting import Ballot
 from modnorm.spec import ExperimentSpec
 from modnorm.tasks import Task, get_stored_task
-from modnorm.tasks.readable_rows import ReadableRow, readable_rows
+from modnorm.tasks.row_loading import ReadableRow, readable_rows
 from modnorm.v1 import evaluation_pb2 as evaluation
 from modnorm.v1 import experiment_pb2 as experiments
 from modnorm.wire.conversions import (

@@ -3,8 +3,12 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from modnorm.calibration.calibrate import VERSION, calibrate, calibration_prompts
-from modnorm.calibration.frozen_model import calibration_precision
+from modnorm.calibration.calibrate import (
+    VERSION,
+    calibrate,
+    calibration_precision,
+    calibration_prompts,
+)
 from modnorm.calibration.profile import Profile
 from modnorm.checkpoint.pretrained import best_device
 from modnorm.checkpoint.prompts import PromptEncoder

@@ -24,7 +24,7 @@ from modnorm.search.rescored_votes import (
 from modnorm.search.voting import Ballot
 from modnorm.spec import ExperimentSpec
 from modnorm.tasks import Judgement, Row, Task, task_errors
-from modnorm.tasks.completion_rescoring import rescore
+from modnorm.tasks.task_errors import rescore
 
 SCHEMA = "modnorm-rescored-1"
 _SPLITS = _SELECTION, _HELDOUT = "selection", "heldout"

@@ -11,8 +11,9 @@ from modnorm.radius.artifact_schema import (
     GridTrial,
     MethodSubject,
     Subject,
+    mean,
+    smallest,
 )
-from modnorm.radius.objective import mean, smallest
 from modnorm.spec import DataSpec, ExperimentSpec, parse_section, parse_spec, read_yaml
 from modnorm.spec.experiment import suffixed
 from modnorm.v1.experiment_pb2 import Provenance

@@ -8,10 +8,8 @@ from dataclasses import dataclass, field
 
 import torch
 
-from modnorm.engines.causal import CausalModel, Draws
-from modnorm.engines.failures import engine_failures
-from modnorm.engines.protocol import Finish, OnTokens, Sampling
-from modnorm.engines.slots import SlotCache
+from modnorm.engines.causal import CausalModel, Draws, SlotCache
+from modnorm.engines.protocol import Finish, OnTokens, Sampling, engine_failures
 
 PREFILL_TOKENS = 8_192
 """Tokens of one prefill pass, padding included. This bounds the activations."""

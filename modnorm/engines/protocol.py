@@ -1,18 +1,42 @@
 """The interface of inference engines."""
 
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from modnorm.checkpoint.layout import Layout
 from modnorm.checkpoint.reference import Checkpoint
+from modnorm.errors import EngineError
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
 
 if TYPE_CHECKING:
     from modnorm.perturbation.lineage import Lineage
+
+
+@contextmanager
+def engine_failures(action: str) -> Iterator[None]:
+    """Convert failures of torch, CUDA or the machine inside the context to `EngineError`.
+
+    Raises:
+        EngineError: memory ran out, a kernel failed, a file could not be read.
+    """
+    try:
+        yield
+    except (RuntimeError, MemoryError, OSError) as error:
+        raise EngineError(f"{action} failed: {error}") from error
+
+
+def not_the_base(cause: str) -> EngineError:
+    """Return the error of an engine whose weights are neither base nor candidate.
+
+    It is unknown which of its copies is right, so the weights are not repaired.
+    """
+    return EngineError(
+        f"the weights are not the base any more: {cause}", remedy="load the model again"
+    )
 
 
 class Finish(StrEnum):

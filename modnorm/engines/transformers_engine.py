@@ -8,32 +8,87 @@ import torch
 import transformers
 from transformers import PreTrainedModel
 
-from modnorm.checkpoint.layout import Layout
-from modnorm.checkpoint.pretrained import (
-    arithmetic_dtype,
-    best_device,
-    load_pretrained,
-)
+from modnorm.checkpoint.layout import Layout, PhysicalTensor
+from modnorm.checkpoint.pretrained import arithmetic_dtype, best_device, load_pretrained
 from modnorm.checkpoint.prompts import PromptEncoder, check_fit
 from modnorm.checkpoint.reference import Checkpoint
-from modnorm.checkpoint.weights import (
-    CheckpointWeights,
-    dtype_name,
-    require_same_architecture,
-)
-from modnorm.engines.causal import CausalModel
+from modnorm.checkpoint.weights import CheckpointWeights, dtype_name, require_same_architecture
+from modnorm.engines.causal import ATTENTION, CausalModel, bytes_per_token
 from modnorm.engines.decoding import Decoder
-from modnorm.engines.failures import engine_failures, not_the_base
-from modnorm.engines.parameter_views import weight_views
-from modnorm.engines.protocol import Completion, Finish, GenerationLimits, OnTokens
+from modnorm.engines.protocol import (
+    Completion,
+    Finish,
+    GenerationLimits,
+    OnTokens,
+    engine_failures,
+    not_the_base,
+)
 from modnorm.engines.settings import DEFAULT_SHARE
-from modnorm.engines.slots import ATTENTION, bytes_per_token
 from modnorm.engines.vllm.memory import weight_bytes
-from modnorm.errors import DoesNotFitError, PreconditionError
+from modnorm.errors import DoesNotFitError, IncompatibleError, PreconditionError
 from modnorm.geometry.scale_map import ScaleMap
+from modnorm.noise import Block
 from modnorm.perturbation.candidate_weights import CandidateWeights
 from modnorm.perturbation.descriptor import Descriptor
+from modnorm.perturbation.held_tensor import WeightView
 from modnorm.perturbation.lineage import NO_LINEAGE, Lineage
+
+
+def weight_views(
+    layout: Layout, model: torch.nn.Module, dtype: torch.dtype
+) -> Mapping[str, tuple[WeightView, ...]]:
+    """Map each physical tensor to the parameters that hold its rows.
+
+    transformers stores query, key, value, gate and up as separate parameters. They are row blocks
+    of the fused tensors (paper, app. A.1). A tied head shares the embedding's storage, so the
+    embedding covers it.
+
+    Args:
+        layout: All physical tensors.
+        model: The model; its parameters are named as in the checkpoint.
+        dtype: Dtype of every parameter, in which the model computes.
+
+    Raises:
+        IncompatibleError: a parameter is missing, has another shape or dtype, shares its storage
+            with another physical tensor, or belongs to no physical tensor.
+    """
+    parameters = dict(model.named_parameters(remove_duplicate=False))
+    views = {tensor.name: _views(tensor, parameters, dtype) for tensor in layout}
+    _require_exact_cover(views, parameters)
+    return views
+
+
+def _views(
+    tensor: PhysicalTensor, parameters: Mapping[str, torch.nn.Parameter], dtype: torch.dtype
+) -> tuple[WeightView, ...]:
+    views = []
+    start = 0
+    for part in tensor.parts:
+        storage = parameters.get(part.name)
+        shape = (part.rows, *tensor.shape[1:])
+        if storage is None:
+            raise IncompatibleError(f"the engine has no parameter {part.name}")
+        if storage.shape != shape or storage.dtype != dtype:
+            raise IncompatibleError(
+                f"{part.name} is {storage.dtype} {tuple(storage.shape)} in the engine, "
+                f"{dtype} {shape} in the layout"
+            )
+        views.append(WeightView(storage.data, Block((start, start + part.rows), None)))
+        start += part.rows
+    return tuple(views)
+
+
+def _require_exact_cover(
+    views: Mapping[str, tuple[WeightView, ...]], parameters: Mapping[str, torch.nn.Parameter]
+) -> None:
+    """Require each storage to be covered once; one storage under two names is one tensor."""
+    covered = [view.storage.data_ptr() for parts in views.values() for view in parts]
+    if len(set(covered)) != len(covered):
+        raise IncompatibleError("two physical tensors share one parameter of the engine")
+    surplus = sorted(name for name, value in parameters.items() if value.data_ptr() not in covered)
+    if surplus:
+        raise IncompatibleError(f"{surplus[0]} belongs to no physical tensor")
+
 
 MAX_ROWS = 256
 """Sequences decoded at once."""

@@ -7,10 +7,9 @@ from typing import Literal
 
 from modnorm.checkpoint.layout import Layout
 from modnorm.errors import InvalidInputError
-from modnorm.geometry.masses import base_scales
 from modnorm.geometry.scale_map import Norm, TensorScale
 from modnorm.geometry.scales import Scales, isotropic_scales, masses_and_base_scales, require_mass
-from modnorm.geometry.tensor_roles import TensorRole, classify
+from modnorm.geometry.tensor_roles import TensorRole, base_scales, classify
 from modnorm.spec import Masses, TargetModules
 
 BLOCK_NORMS = frozenset({"input_norm", "post_attention_norm"})

@@ -9,19 +9,114 @@ Definition. All integers are unsigned. For a candidate with seed `s` and a physi
 3.  Philox4x32-10 of counter and key gives the words (w0, w1, w2, w3).
 4.  With `j = e mod 8`, the element's 16 bits are `u = (w[j // 2] >> (16 * (j mod 2))) mod 2^16`.
     So the halves of word 0 come first, low before high, then those of word 1, and so on.
-5.  The magnitude is `m = T[u mod 2^15]`, with T as in `modnorm.noise.gaussian`: integers from 0
+5.  The magnitude is `m = T[u mod 2^15]`, with T as in `modnorm.noise.portable`: integers from 0
     to 35,430. The integer `n` is `-m` if bit 15 of `u` is set, otherwise `m`.
 6.  The value is `n * 2^-13` in fp32, which is exact. If `m` is 0, the value is +0.
 """
 
+import hashlib
+import struct
+from functools import cache
 from math import prod
+from statistics import NormalDist
 
+import numpy as np
 import torch
 
-from modnorm.noise.gaussian import gaussian_table
-from modnorm.noise.philox import WORD_MASK, Key, philox4x32, stream_key
+from modnorm.errors import IncompatibleError
 from modnorm.noise.protocol import Block
 from modnorm.noise.registry import PORTABLE
+
+Words = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
+"""Four words of each counter or output, int64 tensors of one shape, values in [0, 2**32)."""
+
+Key = tuple[int, int]
+"""Two key words in [0, 2**32)."""
+
+WORD_MASK = 0xFFFF_FFFF
+_ROUNDS = 10
+_MULTIPLIERS = (0xD251_1F53, 0xCD9E_8D57)
+_KEY_STEPS = (0x9E37_79B9, 0xBB67_AE85)
+
+
+def stream_key(scheme: str, seed: int, name: str = "") -> Key:
+    """Return the key of one stream: SHA-256 of `scheme LF seed LF name`, first 8 bytes.
+
+    The text is UTF-8 and the seed decimal. No scheme name contains a line feed, so every stream
+    has its own text. Bytes 0-3 are key word 0 and bytes 4-7 key word 1, both little-endian.
+    """
+    text = f"{scheme}\n{seed}\n{name}"
+    first, second = struct.unpack("<II", hashlib.sha256(text.encode()).digest()[:8])
+    return first, second
+
+
+def philox4x32(counter: Words, key: Key) -> Words:
+    """Return the four output words of each counter after ten rounds.
+
+    Args:
+        counter: Counter words 0 to 3; not modified.
+        key: Key words 0 and 1.
+
+    Returns:
+        Output words 0 to 3, on the counter's device.
+    """
+    even0, odd0, even1, odd1 = (word.clone() for word in counter)
+    key0, key1 = key
+    high = torch.empty_like(even0)
+    for _ in range(_ROUNDS):
+        product0 = even0.mul_(_MULTIPLIERS[0])
+        product1 = even1.mul_(_MULTIPLIERS[1])
+        torch.bitwise_right_shift(product1, 32, out=high)
+        even0 = odd0.bitwise_xor_(key0).bitwise_xor_(high).bitwise_and_(WORD_MASK)
+        torch.bitwise_right_shift(product0, 32, out=high)
+        even1 = odd1.bitwise_xor_(key1).bitwise_xor_(high).bitwise_and_(WORD_MASK)
+        odd0, odd1 = product1, product0
+        key0 = (key0 + _KEY_STEPS[0]) & WORD_MASK
+        key1 = (key1 + _KEY_STEPS[1]) & WORD_MASK
+    return even0, odd0.bitwise_and_(WORD_MASK), even1, odd1.bitwise_and_(WORD_MASK)
+
+
+STEP = 2.0**-13
+"""Spacing of the values; magnitudes are integer multiples of it."""
+MAGNITUDES = 2**15
+MAGNITUDES_SHA256 = "e5433a1a9e43646c24afda8cce5a435984a058e0bc0e074836168375a878df32"
+"""SHA-256 of the 32,768 magnitudes as little-endian int32."""
+
+
+@cache
+def magnitudes() -> tuple[int, ...]:
+    """Return the 32,768 magnitudes in units of `STEP`, ascending from 0 to 35,430.
+
+    Magnitude `i` is the quantile Phi^-1(0.5 + (i + 0.5) / 65536), rounded to a multiple of
+    2^-13. Every quantile is at least 1e-5 steps from a rounding boundary, a million times the
+    error of a correct logarithm. So all machines round to the same table.
+
+    Raises:
+        IncompatibleError: this machine's math library gives another table.
+    """
+    quantile = NormalDist().inv_cdf
+    table = tuple(
+        round(quantile(0.5 + (index + 0.5) / (2 * MAGNITUDES)) / STEP)
+        for index in range(MAGNITUDES)
+    )
+    if hashlib.sha256(np.array(table, dtype="<i4").tobytes()).hexdigest() != MAGNITUDES_SHA256:
+        raise IncompatibleError(
+            "the Gaussian quantile table differs from the pinned one",
+            field="population.noise",
+            remedy="use another Python build: the logarithm of this build is inaccurate",
+        )
+    return table
+
+
+@cache
+def gaussian_table(device: torch.device) -> torch.Tensor:
+    """Return the value of each 16-bit number: fp32, shape (65536,), read-only by convention.
+
+    The low 15 bits select a magnitude; bit 15 is the sign, 1 for negative. Zero is always +0.
+    """
+    positive = torch.tensor(magnitudes(), dtype=torch.int32)
+    return torch.cat((positive, -positive)).to(torch.float32).mul_(STEP).to(device)
+
 
 _LANES = 8
 """Elements of one Philox output."""

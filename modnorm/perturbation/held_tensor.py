@@ -11,8 +11,60 @@ import torch
 from modnorm.checkpoint.layout import PhysicalTensor
 from modnorm.errors import EngineError, IncompatibleError, InvalidInputError, PreconditionError
 from modnorm.noise import Block
-from modnorm.perturbation.lineage import Rounding
-from modnorm.perturbation.steps import rounded
+from modnorm.perturbation.lineage import Rounding, Step
+
+NORM_FLOOR = 1e-12
+"""Lower bound of noise norms, as published."""
+
+
+def coefficients_of(
+    norms: torch.Tensor, scales: torch.Tensor | float, radius: float
+) -> torch.Tensor:
+    """Return `float32(R / (s_p * max(norm_p, 1e-12)))`, computed in float64 (paper, app. A).
+
+    Args:
+        norms: Norms of noise, fp32 or fp64 of any shape.
+        scales: s_p, fp64 of the same shape, or one number.
+        radius: R.
+
+    Returns:
+        fp32 of the same shape, on the same device, without waiting for it.
+    """
+    size = norms.to(torch.float64).clamp_min(NORM_FLOOR) * scales
+    return torch.full_like(size, radius).div_(size).to(torch.float32)
+
+
+def step_update(step: Step, place: int, sample: Callable[[int], torch.Tensor]) -> torch.Tensor:
+    """Return the update `u` of some elements of one physical tensor, fp32.
+
+    Products and sums are separate operations, so that no fused multiply-add is used.
+
+    Args:
+        step: The step.
+        place: Position of the physical tensor in the layout.
+        sample: Returns the fp32 noise of a seed for these elements, in new memory.
+    """
+    total: torch.Tensor | None = None
+    for seed, coefficient in zip(step.seeds, step.coefficients, strict=True):
+        part = sample(seed)
+        if step.amplitudes:
+            part.mul_(step.amplitudes[place])
+        part.mul_(coefficient)
+        total = part if total is None else total.add_(part)
+    if total is None:
+        raise ValueError("a step has at least one seed")
+    return total.mul_(step.rate)
+
+
+def rounded(values: torch.Tensor, dtype: torch.dtype, rounding: Rounding) -> torch.Tensor:
+    """Return fp32 values, rounded to the dtype of the weights if `rounding` is `PUBLISHED`.
+
+    The result is fp32 in both cases.
+    """
+    if rounding is Rounding.PUBLISHED:
+        return values.to(dtype).to(torch.float32)
+    return values
+
 
 _BITS = MappingProxyType(
     {torch.bfloat16: torch.int16, torch.float16: torch.int16, torch.float32: torch.int32}

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import torch
 
 from modnorm.checkpoint.layout import Part, PhysicalTensor
-from modnorm.geometry.low_rank_norms import Factors, low_rank_norm
+from modnorm.geometry.norms import Factors, low_rank_norm
 from modnorm.geometry.scale_map import Norm
 from modnorm.noise import Block
 from modnorm.noise.portable import PortableNoise

@@ -9,7 +9,7 @@ import torch
 
 from modnorm.errors import InvalidInputError
 from modnorm.noise import get_scheme
-from modnorm.noise.philox import philox4x32, stream_key
+from modnorm.noise.portable import philox4x32, stream_key
 from modnorm.perturbation.descriptor import Descriptor
 
 Pool = Literal["nested", "published"]
@@ -24,7 +24,7 @@ def population_seeds(seed: int, size: int, pool: Pool) -> tuple[int, ...]:
 
     `nested` is a stream: its first n members do not depend on `size`, so that a population can
     grow. Philox4x32-10 with the key of the text `nested-v1 LF seed LF` (see
-    `modnorm.noise.philox.stream_key`) turns the counters (0, 0, 0, 0), (1, 0, 0, 0), ... into four
+    `modnorm.noise.portable.stream_key`) turns the counters (0, 0, 0, 0), (1, 0, 0, 0), ... into 4
     words each. The members are the words in order, without their lowest bit and without repeats.
 
     `published` is `numpy.random.default_rng(seed).choice(2**31, size, replace=False)`, as in the

@@ -10,7 +10,7 @@ from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.spec import ExperimentSpec, ModelSpec
 from modnorm.tasks import Row, Task, get_stored_task
-from modnorm.tasks.rows import prompts_digest
+from modnorm.tasks.columns import prompts_digest
 from modnorm.tasks.task_errors import render_prompts
 
 _FIELD = "run"

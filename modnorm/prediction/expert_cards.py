@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
+from modnorm.checkpoint.prompts import differing_prompts
 from modnorm.checkpoint.reference import Checkpoint
-from modnorm.checkpoint.tokenizer_check import differing_prompts
 from modnorm.perturbation.model_card import TokenizerFinding, candidate_facts
 from modnorm.prediction.ensemble_definition import EnsembleDefinition
 from modnorm.prediction.manifest import EnsembleManifest

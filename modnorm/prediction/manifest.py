@@ -19,7 +19,7 @@ from modnorm.checkpoint.reference import Checkpoint
 from modnorm.errors import ConflictError, InvalidInputError, NotFoundError
 from modnorm.files import read_fault, read_text
 from modnorm.geometry.scale_map import ScaleMap
-from modnorm.perturbation.checkpoint_export import candidate_digests
+from modnorm.perturbation.adapters import candidate_digests
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.prediction.ensemble_definition import EnsembleDefinition, Expert, TaskIdentity
 from modnorm.prediction.manifest_schema import (
@@ -29,8 +29,8 @@ from modnorm.prediction.manifest_schema import (
 )
 from modnorm.spec import ModelSpec
 from modnorm.spec.section import plain_words
-from modnorm.tasks.questions import parse_question
 from modnorm.tasks.row_files import Raw
+from modnorm.tasks.row_loading import parse_question
 
 _MOST_BYTES = 2**24
 _FIELD = "manifest"

@@ -13,7 +13,7 @@ from modnorm.prediction.ensemble_definition import EnsembleDefinition
 from modnorm.prediction.ranked_votes import OnProgress, Prediction, ignore_progress
 from modnorm.prediction.voting_experts import Questions, VotingExperts
 from modnorm.tasks import Row
-from modnorm.tasks.questions import parse_question
+from modnorm.tasks.row_loading import parse_question
 
 BATCH = 4096
 """Questions that all experts answer before the next ones; this bounds the memory."""

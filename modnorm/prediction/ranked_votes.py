@@ -1,14 +1,13 @@
 """The votes on questions while the experts of an ensemble answer, best-ranked expert first.
 
 The vote follows the rules of a search (`modnorm.search.voting`). Once no missing answer can change
-the vote on a question, the remaining experts skip it (`modnorm.search.settled_votes`).
+the vote on a question, the remaining experts skip it (`modnorm.search.voting`).
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from modnorm.search.settled_votes import SettledVotes
-from modnorm.search.voting import AnswerCount, Ballot, count_answers
+from modnorm.search.voting import AnswerCount, Ballot, SettledVotes, count_answers
 
 OnProgress = Callable[[int, int], None]
 """Called with the number of experts' answers that are given or skipped, and of all."""

@@ -5,7 +5,7 @@ from pathlib import Path
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.checkpoint.writing import atomic_directory, require_new
 from modnorm.errors import ConflictError
-from modnorm.perturbation.checkpoint_export import export_candidate
+from modnorm.perturbation.adapters import export_candidate
 from modnorm.perturbation.model_card import TokenizerFinding, model_card
 from modnorm.prediction.expert_cards import expert_facts
 from modnorm.prediction.manifest import EnsembleManifest

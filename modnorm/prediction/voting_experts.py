@@ -8,7 +8,7 @@ from modnorm.engines.protocol import Completion, Engine, Finish, GenerationLimit
 from modnorm.prediction.ensemble_definition import EnsembleDefinition, Expert
 from modnorm.prediction.ranked_votes import ExpertAnswer, Prediction, RankedVotes
 from modnorm.tasks import Row, Task
-from modnorm.tasks.questions import vote_key
+from modnorm.tasks.row_loading import vote_key
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,14 +1,75 @@
 """The JSON schema of radius artifacts: all measurements and the radius that they choose."""
 
 import math
+from collections.abc import Sequence
 from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from modnorm.radius.objective import matching_objective, mean, smallest
-from modnorm.spec import DataSpec, EngineSpec, Masses, TargetModules
+from modnorm.errors import InvalidInputError
+from modnorm.perturbation.methods import needs_profile, refuse_unused_profile
+from modnorm.spec import (
+    MAX_RADIUS,
+    MIN_RADIUS,
+    DataSpec,
+    EngineSpec,
+    Masses,
+    MethodSpec,
+    TargetModules,
+)
 from modnorm.spec.search_sections import PromptDigest
 from modnorm.spec.section import Section
+
+_DECIMALS = 12
+"""Decimals to which objectives are compared."""
+
+
+def matching_objective(kl: float, hidden: float, *, iso_kl: float, iso_hidden: float) -> float:
+    """Return J(R) = ln(KL / KL_iso)^2 + ln(h / h_iso)^2; 0 at a match.
+
+    Args:
+        kl: Mean symmetric KL divergence at the radius, not negative.
+        hidden: Mean relative hidden displacement at the radius, not negative.
+        iso_kl: KL divergence of the isotropic reference, positive.
+        iso_hidden: Hidden displacement of the isotropic reference, positive.
+
+    Returns:
+        J; infinite if the radius moves nothing.
+    """
+    if kl <= 0 or hidden <= 0:
+        return math.inf
+    return math.log(kl / iso_kl) ** 2 + math.log(hidden / iso_hidden) ** 2
+
+
+def smallest(objectives: Sequence[tuple[float, float]]) -> float:
+    """Return the radius with the smallest objective; on ties the smaller radius.
+
+    Objectives are compared to twelve decimals: means of the same sum can differ in the last bit.
+
+    Args:
+        objectives: Radius and objective; an infinite objective is never chosen.
+
+    Raises:
+        InvalidInputError: no objective is finite.
+    """
+    usable = [
+        (round(objective, _DECIMALS), radius)
+        for radius, objective in objectives
+        if math.isfinite(objective)
+    ]
+    if not usable:
+        raise InvalidInputError(
+            "no radius changes the model: rounding removes every perturbation",
+            field="radii",
+            remedy="try larger radii",
+        )
+    return min(usable)[1]
+
+
+def mean(values: Sequence[float]) -> float:
+    """Return the arithmetic mean, whose rounding does not depend on the order."""
+    return math.fsum(values) / len(values)
+
 
 GRID, MATCHING = "grid", "functional-matching"
 
@@ -250,3 +311,61 @@ def _check_ascending(radii: list[float]) -> None:
 def _check_choice(stored: float, chosen: float) -> None:
     if stored != chosen:
         raise ValueError(f"radius is {stored:g}, but the measurements choose {chosen:g}")
+
+
+MAX_RADII = 1_000
+"""Limit against mistakes: each radius is measured separately."""
+
+
+def check_method(method: MethodSpec, radii: Sequence[float], sigma: float) -> None:
+    """Refuse a method or scales that cannot be matched on any model.
+
+    Raises:
+        InvalidInputError: the method moves nothing, is unknown, or names a profile that it does
+            not use; or a scale is out of range.
+    """
+    if method.name == "base":
+        raise InvalidInputError(
+            "base perturbs nothing", field="method.name", remedy="name another method"
+        )
+    refuse_unused_profile(method, needed=needs_profile(method.name))
+    check_scales(radii, sigma)
+
+
+def check_scales(radii: Sequence[float], sigma: float) -> None:
+    """Refuse invalid radii or sigma.
+
+    Raises:
+        InvalidInputError: a radius or sigma is out of range, there are no or too many radii, or a
+            radius is repeated.
+    """
+    if not 0 < len(radii) <= MAX_RADII:
+        raise InvalidInputError(
+            f"there are {len(radii)} radii", field="radii", remedy=f"give 1 to {MAX_RADII}"
+        )
+    for name, values in (("radii", radii), ("sigma", (sigma,))):
+        for value in values:
+            if not MIN_RADIUS <= value <= MAX_RADIUS:
+                raise InvalidInputError(
+                    f"must be from {MIN_RADIUS:g} to {MAX_RADIUS:g}, not {value:g}",
+                    field=name,
+                    remedy="for example the paper's: --radii 0.08,0.16,0.32 --sigma 0.0005",
+                )
+    if len(set(radii)) < len(radii):
+        raise InvalidInputError(
+            "a radius is repeated", field="radii", remedy="name each radius once"
+        )
+
+
+def check_count(prompts: int, wanted: int) -> None:
+    """Refuse a matching with too few prompts.
+
+    Raises:
+        InvalidInputError: there are too few prompts.
+    """
+    if prompts < wanted:
+        raise InvalidInputError(
+            f"there are {prompts} prompts, {wanted} are required",
+            field="task.selection",
+            remedy="name more rows, or lower --prompts",
+        )

@@ -1,11 +1,27 @@
 """The guarantees of a sandbox, as measured."""
 
-from collections.abc import Mapping, Sequence
+import os
+import secrets
+import socket
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 
-from modnorm.errors import UnavailableError
+from modnorm.errors import EngineError, UnavailableError
+from modnorm.sandbox.execution import execute
+from modnorm.sandbox.jail import probes
 from modnorm.sandbox.jail.jail_messages import Mechanism
+from modnorm.sandbox.program import MEBIBYTE, Limits, Program, Verdict
+from modnorm.sandbox.session import (
+    ENVIRONMENT,
+    ProgramSession,
+    StoppedError,
+    ZygoteClient,
+    tasks_of_user,
+)
 
 
 class Guarantee(StrEnum):
@@ -76,3 +92,156 @@ class Isolation:
             f"the sandbox does not isolate here: {broken}",
             remedy=f"allow the refused mechanisms ({refused or 'none'}), or use a sandbox service",
         )
+
+
+_LIMITS = Limits(step_seconds=20.0, wall_seconds=60.0, scratch_bytes=MEBIBYTE, tasks=16)
+_HONEST = """
+import colorsys, threading
+def double(x):
+    results = []
+    thread = threading.Thread(target=lambda: results.append(colorsys.rgb_to_hsv(x, x, x)[2] * 2))
+    thread.start()
+    thread.join()
+    return int(results[0])
+"""
+_PROBES = Path(probes.__file__).read_text()
+
+
+@dataclass(frozen=True)
+class _HostTargets:
+    """Targets on the host that no program may reach.
+
+    Attributes:
+        port: A TCP port that listens on loopback.
+        abstract: Name of a listening Unix socket in the abstract namespace.
+        directory: A world-writable directory with a world-writable file `public` and a `secret`.
+    """
+
+    port: int
+    abstract: str
+    directory: Path
+
+
+@contextmanager
+def _host_targets() -> Iterator[_HostTargets]:
+    """Open the targets that the programs of the measurement try to reach."""
+    abstract = f"modnorm-{secrets.token_hex(8)}"
+    with (
+        tempfile.TemporaryDirectory(prefix="modnorm-bait-") as name,
+        socket.socket(socket.AF_INET) as tcp,
+        socket.socket(socket.AF_UNIX) as unix,
+    ):
+        directory = Path(name)
+        (directory / "secret").write_text(secrets.token_hex(8))
+        (directory / "secret").chmod(0o600)
+        (directory / "public").write_text("public")
+        (directory / "public").chmod(0o666)
+        directory.chmod(0o777)
+        tcp.bind(("127.0.0.1", 0))
+        tcp.listen()
+        unix.bind("\0" + abstract)
+        unix.listen()
+        yield _HostTargets(tcp.getsockname()[1], abstract, directory)
+
+
+def measure(zygote: ZygoteClient) -> Isolation:
+    """Return which guarantees hold, from programs that try to break them.
+
+    Raises:
+        EngineError: the jail itself failed.
+    """
+    tasks = tasks_of_user()
+    broken = dict(_successful_attempts(zygote, tasks))
+    for guarantee, check in _CHECKS.items():
+        if (failure := check(zygote)) is not None:
+            broken[guarantee] = failure
+    return Isolation(
+        broken=broken,
+        mechanisms=tuple(Mechanism(name) for name in zygote.status.mechanisms),
+        refusals={Mechanism(name): reason for name, reason in zygote.status.refusals.items()},
+        landlock_abi=zygote.status.landlock_abi,
+        writable_scratch=_ask(zygote, f"scratch({_LIMITS.scratch_bytes})") is True,
+    )
+
+
+def _successful_attempts(zygote: ZygoteClient, tasks: int) -> Iterator[tuple[Guarantee, str]]:
+    """Yield the forbidden acts that succeeded, each with the guarantee that it breaks."""
+    with _host_targets() as targets:
+        directory, pid = str(targets.directory), os.getpid()
+        attempts = {
+            Guarantee.NO_NETWORK: f"no_network({targets.port}, {targets.abstract!r})",
+            Guarantee.NO_FOREIGN_READS: f"no_foreign_reads({directory + '/secret'!r}, {pid})",
+            Guarantee.NO_FOREIGN_WRITES: (
+                f"no_foreign_writes({directory!r}, {directory + '/public'!r})"
+            ),
+            Guarantee.NO_FOREIGN_PROCESSES: f"no_foreign_processes({pid})",
+            Guarantee.NO_PRIVILEGES: "no_privileges()",
+            Guarantee.BARE_ENVIRONMENT: f"bare_environment({tuple(ENVIRONMENT)!r})",
+            Guarantee.BOUNDED_TASKS: f"bounded_tasks({2 * _LIMITS.tasks + tasks + 64})",
+        }
+        for guarantee, attempt in attempts.items():
+            answer = _ask(zygote, attempt)
+            if answer is not True:
+                yield guarantee, f"{attempt} was not stopped: {answer!r}"
+
+
+def _ask(zygote: ZygoteClient, expression: str) -> object:
+    """Return the answer of a new probe program; the reason as text if it does not answer."""
+    with ProgramSession(zygote, _LIMITS) as session:
+        try:
+            session.run(_PROBES)
+            return session.ask(expression)
+        except StoppedError as stopped:
+            return f"{stopped.verdict}: {stopped.detail}"
+
+
+def _correct_verdicts(zygote: ZygoteClient) -> str | None:
+    right = Program(["", _HONEST], ["assert double(21) == 42"], _LIMITS)
+    wrong = Program(["", _HONEST], ["assert double(21) == 43"], _LIMITS)
+    outcomes = execute(zygote, right), execute(zygote, wrong)
+    if [each.verdict for each in outcomes] == [Verdict.PASSED, Verdict.FAILED]:
+        return None
+    return f"a correct and a wrong program gave {outcomes}"
+
+
+def _expect(source: str, limits: Limits, verdict: Verdict) -> Callable[[ZygoteClient], str | None]:
+    def check(zygote: ZygoteClient) -> str | None:
+        outcome = execute(zygote, Program([source], [], limits))
+        return None if outcome.verdict is verdict else f"{source!r} gave {outcome}"
+
+    return check
+
+
+def _no_survivors(zygote: ZygoteClient) -> str | None:
+    """Return an error if a process still holds the program's channel after its end."""
+    session = ProgramSession(zygote, _LIMITS)
+    try:
+        with session:
+            session.run(_PROBES)
+            session.ask("fork_some(4)")
+            channel = session.duplicate_channel()
+    except StoppedError as stopped:
+        return stopped.detail
+    with channel:
+        channel.settimeout(5.0)
+        try:
+            while channel.recv(65536):
+                pass
+        except TimeoutError:
+            return "a child outlived its program"
+        except OSError as error:
+            raise EngineError(f"the channel broke: {error}") from error
+    return None
+
+
+_CHECKS: Mapping[Guarantee, Callable[[ZygoteClient], str | None]] = {
+    Guarantee.CORRECT_VERDICTS: _correct_verdicts,
+    Guarantee.NO_SURVIVORS: _no_survivors,
+    Guarantee.BOUNDED_MEMORY: _expect(
+        "x = bytearray(2**30)", Limits(memory_bytes=64 * MEBIBYTE), Verdict.MEMORY
+    ),
+    Guarantee.BOUNDED_TIME: _expect("while 1: pass", Limits(step_seconds=0.2), Verdict.TIMEOUT),
+    Guarantee.BOUNDED_OUTPUT: _expect(
+        "while 1: print('x' * 4096)", Limits(output_bytes=65536), Verdict.OUTPUT
+    ),
+}

@@ -6,11 +6,10 @@ from collections.abc import Collection
 from typing import Protocol, Self
 
 from modnorm.sandbox.execution import execute, plan_tests
-from modnorm.sandbox.isolation import Isolation
-from modnorm.sandbox.isolation_measurement import measure
+from modnorm.sandbox.isolation import Isolation, measure
 from modnorm.sandbox.jail.jail_messages import Mechanism
 from modnorm.sandbox.program import Program, ProgramOutcome
-from modnorm.sandbox.zygote_client import ZygoteClient
+from modnorm.sandbox.session import ZygoteClient
 
 
 class Runner(Protocol):

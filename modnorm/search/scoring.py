@@ -2,20 +2,234 @@
 
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor
-from contextlib import ExitStack, closing
+from concurrent.futures import Executor, Future, wait
+from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Self
+from typing import Protocol, Self
 
-from modnorm.engines.protocol import Engine, GenerationLimits
+from modnorm.engines.protocol import Completion, Engine, Finish, GenerationLimits
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
-from modnorm.search.answer import Answer
-from modnorm.search.judging import AnswerJudge
-from modnorm.search.polling import CandidateParking, CandidatePoll, ExcludedError, ParkingPolicy
-from modnorm.search.stopping import EarlyStop, Interval, score_interval
+from modnorm.search.ranking import mean_reward
+from modnorm.search.stopping import EarlyStop, Interval, Threshold, score_interval
+from modnorm.search.voting import Answer
 from modnorm.tasks.protocol import Row, Task
+from modnorm.tasks.task_errors import judge
+
+
+class AnswerJudge:
+    """Judges a candidate's completions as they arrive; cancels the remaining ones on exit."""
+
+    def __init__(
+        self,
+        judges: Executor,
+        task: Task,
+        rows: Sequence[Row],
+        row_label: Callable[[int], str] = "row {}".format,
+    ) -> None:
+        self._judges = judges
+        self._task = task
+        self._rows = rows
+        self._row_label = row_label
+        self._answers: dict[int, Future[Answer]] = {}
+        self._uncollected: list[Future[Answer]] = []
+        self.rewards: list[float] = []
+        """Rewards of the answers judged before the last `collect_rewards`, in no order."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.cancel()
+
+    def cancel(self) -> None:
+        """Cancel all judgements that have not begun."""
+        for answer in self._answers.values():
+            answer.cancel()
+
+    def wait(self, timeout: float) -> bool:
+        """Wait at most `timeout` seconds; return whether all completions are judged."""
+        return not wait(self._answers.values(), timeout=timeout).not_done
+
+    @property
+    def count(self) -> int:
+        """Number of completions that have arrived."""
+        return len(self._answers)
+
+    @property
+    def total(self) -> int:
+        """Number of rows."""
+        return len(self._rows)
+
+    @property
+    def complete(self) -> bool:
+        """Whether all completions have arrived."""
+        return len(self._answers) == len(self._rows)
+
+    def judge(self, completion: Completion) -> None:
+        """Queue a completion for judging."""
+        row = self._rows[completion.index]
+        label = self._row_label(completion.index)
+        answer = self._judges.submit(_judge, self._task, row, completion, label)
+        self._answers[completion.index] = answer
+        self._uncollected.append(answer)
+
+    def collect_rewards(self) -> None:
+        """Add the rewards of newly judged answers to `rewards`."""
+        unjudged: list[Future[Answer]] = []
+        for answer in self._uncollected:
+            if answer.done():
+                self.rewards.append(answer.result().reward)
+            else:
+                unjudged.append(answer)
+        self._uncollected = unjudged
+
+    def answers(self) -> tuple[Answer, ...]:
+        """Wait for all answers and return them in row order."""
+        return tuple(self._answers[index].result() for index in range(len(self._rows)))
+
+    def judged_answers(self) -> tuple[Answer, ...]:
+        """Return the answers that are judged already, in row order."""
+        answers = (self._answers[index] for index in sorted(self._answers))
+        return tuple(answer.result() for answer in answers if answer.done())
+
+
+def _judge(task: Task, row: Row, completion: Completion, row_label: str) -> Answer:
+    """Judge a completion.
+
+    Raises:
+        IncompatibleError: the task's code raises or returns no judgement, as on every machine.
+        OSError: a resource of this machine failed; another machine may succeed.
+    """
+    judgement = judge(task, row, completion.text, row_label)
+    return Answer(
+        row=completion.index,
+        completion=completion.text,
+        reward=judgement.reward,
+        vote=judgement.vote,
+        correct=judgement.correct,
+        tokens=completion.tokens,
+        truncated=completion.finish is Finish.LENGTH,
+    )
+
+
+class ParkingPolicy(Protocol):
+    """Decides when a candidate is parked, for example `modnorm.search.scheduling.Turn`."""
+
+    def is_due(self, answered: int, rows: int) -> bool:
+        """Return whether to park now that this many of its rows are answered."""
+
+    def park(self, mean_reward: float, is_excluded: Callable[[], bool]) -> None:
+        """Return when the candidate resumes."""
+
+
+class ExcludedError(Exception):
+    """Raised when a candidate can no longer become an expert."""
+
+
+class CandidateParking:
+    """Parks a candidate when its policy says so, and measures the time.
+
+    Args:
+        engine_parked: Context in which others may use the engine.
+        has_room: Returns whether the engine has room for another candidate.
+        answers: The candidate's answers.
+        policy: Decides when, and waits; None for a candidate that is never parked.
+    """
+
+    def __init__(
+        self,
+        engine_parked: Callable[[], AbstractContextManager[None]],
+        has_room: Callable[[], bool],
+        answers: AnswerJudge,
+        policy: ParkingPolicy | None,
+    ) -> None:
+        self._engine_parked = engine_parked
+        self._has_room = has_room
+        self._answers = answers
+        self._policy = policy
+        self.seconds = 0.0
+        """Seconds for which the candidate was parked, switching included."""
+        self.switching = 0.0
+        """Seconds of these that releasing and acquiring the engine took."""
+
+    def park_if_due(self, is_excluded: Callable[[], bool], check: Callable[[], None]) -> None:
+        """Park the candidate if its policy says so and the engine has room for another.
+
+        Args:
+            is_excluded: Returns whether the candidate can stop.
+            check: Called before it resumes, while the engine is still free; may raise.
+        """
+        answers, policy = self._answers, self._policy
+        if policy is None or not policy.is_due(answers.count, answers.total):
+            return
+        if not self._has_room():
+            return
+        began, others = time.perf_counter(), 0.0
+        try:
+            with self._engine_parked():
+                parked = time.perf_counter()
+                try:
+                    reward = mean_reward(answers.rewards) if answers.rewards else 0.0
+                    policy.park(reward, is_excluded)
+                    check()
+                finally:
+                    others = time.perf_counter() - parked
+        finally:
+            self.seconds = time.perf_counter() - began
+            self.switching = self.seconds - others
+
+
+class CandidatePoll:
+    """Reports progress, stops an excluded candidate and parks a due one, between decode steps.
+
+    Args:
+        answers: The candidate's answers.
+        stop: When to stop; None for a candidate that is scored completely.
+        on_progress: Called at each check with the number of answers.
+        parking: Parks the candidate.
+    """
+
+    def __init__(
+        self,
+        answers: AnswerJudge,
+        stop: EarlyStop | None,
+        on_progress: Callable[[int], None],
+        parking: CandidateParking,
+    ) -> None:
+        self._answers = answers
+        self._stop = stop
+        self._on_progress = on_progress
+        self._parking = parking
+        self._last_state: tuple[int, Threshold | None] | None = None
+        self._excluded = False
+
+    def __call__(self) -> None:
+        """Run the checks.
+
+        Raises:
+            ExcludedError: the candidate can be no expert any more.
+            Exception: `on_progress` raised it.
+        """
+        self._check()
+        self._parking.park_if_due(self._is_excluded, self._check)
+
+    def _check(self) -> None:
+        self._on_progress(self._answers.count)
+        if self._is_excluded():
+            raise ExcludedError
+
+    def _is_excluded(self) -> bool:
+        answers, stop = self._answers, self._stop
+        if stop is None or answers.complete or self._excluded:
+            return self._excluded
+        answers.collect_rewards()
+        state = len(answers.rewards), stop.threshold()
+        if state != self._last_state:
+            self._excluded = stop.decide(answers.rewards, answers.total) is not None
+        self._last_state = state
+        return self._excluded
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,17 @@
-"""Errors in the form of OpenAI's API."""
+"""Errors, keys, limits and metrics of the HTTP interface."""
 
-from collections.abc import Mapping
+import hmac
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from starlette.responses import JSONResponse
 
 from modnorm.errors import InvalidInputError, ModnormError
+from modnorm.files import read_fault, read_text
+from modnorm.prediction.ranked_votes import Prediction
 
 
 @dataclass
@@ -73,3 +79,163 @@ def from_library(error: ModnormError) -> ApiError:
         remedy = f" ({error.remedy})" if error.remedy else ""
         return invalid(f"{error.message}{remedy}", "row")
     return ApiError(500, error.message, kind="server_error", code="engine_error")
+
+
+ROUTES = ("/v1/chat/completions", "/v1/completions")
+"""The addresses of questions."""
+_STATUSES = ("200", "429", "500", "503")
+"""Statuses that show 0 before the first such request: a rate needs a value before it."""
+_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+
+
+class ServerMetrics:
+    """Metrics of one server.
+
+    Args:
+        registry: Their registry; by default a new one.
+    """
+
+    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+        self._registry = registry or CollectorRegistry()
+        self._requests = Counter(
+            "modnorm_serve_requests",
+            "Answered requests.",
+            ("route", "status"),
+            registry=self._registry,
+        )
+        self._seconds = Histogram(
+            "modnorm_serve_request_seconds",
+            "Seconds from a request to its answer.",
+            ("route",),
+            registry=self._registry,
+        )
+        self._batch = Histogram(
+            "modnorm_serve_batch_size",
+            "Requests of one batch of an engine that switches experts.",
+            buckets=_SIZES,
+            registry=self._registry,
+        )
+        self._tokens = Counter(
+            "modnorm_serve_tokens", "Tokens that experts generated.", registry=self._registry
+        )
+        self.open = Gauge(
+            "modnorm_serve_open_requests",
+            "Requests that wait or are answered.",
+            registry=self._registry,
+        )
+
+        for route in ROUTES:
+            for status in _STATUSES:
+                self._requests.labels(route, status)
+
+    def count_request(self, route: str, status: int, seconds: float) -> None:
+        """Count an answered request."""
+        self._requests.labels(route, str(status)).inc()
+        self._seconds.labels(route).observe(seconds)
+
+    def count_batch(self, size: int) -> None:
+        """Count a batch of a switching engine."""
+        self._batch.observe(size)
+
+    def count_answer(self, prediction: Prediction) -> None:
+        """Count the tokens of an answer."""
+        self._tokens.inc(sum(answer.tokens for answer in prediction.experts))
+
+    def text(self) -> bytes:
+        """Return all metrics in Prometheus' text format."""
+        return generate_latest(self._registry)
+
+
+_MOST_BYTES = 2**18
+_SHORTEST = 16
+_SCHEME = "bearer "
+
+
+class ApiKeys:
+    """Accepts any of the given keys, or every request if there are none.
+
+    Args:
+        keys: The keys.
+    """
+
+    def __init__(self, keys: tuple[str, ...] = ()) -> None:
+        self._keys = tuple(key.encode() for key in keys)
+
+    @property
+    def are_needed(self) -> bool:
+        """Whether requests need a key."""
+        return bool(self._keys)
+
+    def check(self, authorization: str) -> None:
+        """Check the Authorization header of a request.
+
+        Raises:
+            ApiError: a key is needed, and the header holds none that is accepted.
+        """
+        if not self._keys:
+            return
+        scheme, given = authorization[: len(_SCHEME)], authorization[len(_SCHEME) :]
+        token = given.strip().encode("utf-8", "replace")
+        matches = [hmac.compare_digest(token, key) for key in self._keys]
+        if scheme.lower() != _SCHEME or not any(matches):
+            raise ApiError(
+                401,
+                "the API key is missing or not accepted",
+                code="invalid_api_key",
+                headers={"WWW-Authenticate": "Bearer"},
+            )
+
+
+def read_keys(path: Path) -> ApiKeys:
+    """Read a file with one key a line; blank lines and lines that start with # do not count.
+
+    Raises:
+        InvalidInputError: the file cannot be read, or has no key or a short one.
+    """
+    try:
+        lines = [line.strip() for line in read_text(path, most=_MOST_BYTES).splitlines()]
+    except (OSError, ValueError) as error:
+        raise InvalidInputError(
+            f"cannot read {path}: {read_fault(error)}", field="api-keys"
+        ) from error
+    keys = tuple(line for line in lines if line and not line.startswith("#"))
+    if not keys or min(map(len, keys)) < _SHORTEST:
+        raise InvalidInputError(
+            f"{path} has no key, or one with fewer than {_SHORTEST} characters",
+            field="api-keys",
+            remedy="write one key a line, for instance of `openssl rand -hex 32`",
+        )
+    return ApiKeys(keys)
+
+
+class RequestLimit:
+    """Counts requests in progress and refuses those above a limit; used by one event loop.
+
+    Args:
+        limit: Most requests that wait or are answered.
+        metrics: Shows their number.
+    """
+
+    def __init__(self, limit: int, metrics: ServerMetrics) -> None:
+        self._limit = limit
+        self._metrics = metrics
+        self._open = 0
+
+    @contextmanager
+    def place(self) -> Iterator[None]:
+        """Count a request inside the context.
+
+        Raises:
+            ApiError: too many requests are in progress.
+        """
+        if self._open >= self._limit:
+            raise overloaded(self._limit)
+        self._count(1)
+        try:
+            yield
+        finally:
+            self._count(-1)
+
+    def _count(self, change: int) -> None:
+        self._open += change
+        self._metrics.open.set(self._open)

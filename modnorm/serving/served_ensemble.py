@@ -10,7 +10,7 @@ from modnorm.prediction.ensemble_definition import EnsembleDefinition
 from modnorm.serving.api_errors import ApiError, from_library, invalid
 from modnorm.serving.request_bodies import Body, ChatBody, CompletionBody
 from modnorm.tasks import Message, Row, Task
-from modnorm.tasks.questions import parse_question, prompt_question
+from modnorm.tasks.row_loading import parse_question, prompt_question
 
 ENSEMBLE = "ensemble"
 """Name of the model that votes."""

@@ -10,15 +10,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
-from modnorm.checkpoint.answer_stream import AnswerStream
-from modnorm.checkpoint.prompts import PromptEncoder
+from modnorm.checkpoint.prompts import AnswerStream, PromptEncoder
 from modnorm.engines import Engine
 from modnorm.errors import EngineError, InvalidInputError
 from modnorm.prediction.ensemble_definition import EnsembleDefinition
 from modnorm.prediction.ranked_votes import Prediction
 from modnorm.prediction.voting_experts import Questions, VotingExperts
-from modnorm.serving.api_errors import unavailable
-from modnorm.serving.metrics import ServerMetrics
+from modnorm.serving.api_errors import ServerMetrics, unavailable
 from modnorm.serving.served_ensemble import Question
 from modnorm.tasks import Task
 

@@ -1,7 +1,7 @@
 """The catalogue of the paper's data sets: their public origins and their splits.
 
 A split is a task's named, fixed list of rows: `split:gsm8k/selection` in a spec. Its digest is
-that of its rows in the task's schema (`modnorm.tasks.rows`), so it is equal for every copy and
+that of its rows in the task's schema (`modnorm.tasks.columns`), so it is equal for every copy and
 file format. It is None for data sets whose rows were not available.
 """
 

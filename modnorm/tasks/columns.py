@@ -1,18 +1,89 @@
-"""Checks of the columns of raw rows, shared by the tasks.
+"""What tasks share: fields of rows, tags of answers, answers graded one by one."""
 
-Values take one form, whichever file they come from: 98, 98.0 and a decimal of Parquet are one
-number, and in a text column all are `98`.
-"""
-
+import hashlib
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from decimal import Decimal
 from types import MappingProxyType
 
 from modnorm.errors import InvalidInputError
+from modnorm.files import canonical_json
+from modnorm.tasks.protocol import Judgement, Message, RewardBounds, Row
+
+
+def encode_rows(rows: Iterable[Row]) -> list[str]:
+    """Return each row as canonical JSON: sorted keys, no spaces, ASCII only."""
+    return [canonical_json(row) for row in rows]
+
+
+def rows_digest(rows: Iterable[Row]) -> str:
+    """Return the SHA-256 of the rows' canonical JSON, one row a line."""
+    return hashlib.sha256("\n".join(encode_rows(rows)).encode()).hexdigest()
+
+
+def prompts_digest(prompts: Iterable[Sequence[Message]]) -> str:
+    """Return the SHA-256 of prompts: the messages of each as a JSON line of roles and texts."""
+    return hashlib.sha256("\n".join(map(_encode_prompt, prompts)).encode()).hexdigest()
+
+
+def prompt_digests(prompts: Iterable[Sequence[Message]]) -> tuple[str, ...]:
+    """Return the first 16 digits of the SHA-256 of each prompt."""
+    return tuple(
+        hashlib.sha256(_encode_prompt(prompt).encode()).hexdigest()[:16] for prompt in prompts
+    )
+
+
+def _encode_prompt(prompt: Sequence[Message]) -> str:
+    return json.dumps([[each.role, each.content] for each in prompt])
+
+
+def last_block(completion: str, opening: str, closing: str) -> str | None:
+    """Return the content of the last block; None without a block.
+
+    Blocks are searched from the left and end at the first closing tag, like matches of the regular
+    expression `OPENING(.*?)CLOSING`.
+    """
+    content = None
+    start = completion.find(opening)
+    while start >= 0:
+        end = completion.find(closing, start + len(opening))
+        if end < 0:
+            break
+        content = completion[start + len(opening) : end]
+        start = completion.find(opening, end + len(closing))
+    return content
+
+
+def last_answer(completion: str) -> str | None:
+    """Return the content of the last `<answer>` block; None without a block."""
+    return last_block(completion, "<answer>", "</answer>")
+
+
+def stated_answer(completion: str) -> str | None:
+    """Return the content of the last `<answer>` block after its last opening tag, if any.
+
+    A text before the answer may mention the tag: "I shall write it in <answer> tags".
+    """
+    answer = last_answer(completion)
+    return None if answer is None else answer.rpartition("<answer>")[2]
+
+
+RIGHT_OR_WRONG = RewardBounds(0.0, 1.0)
+
+
+def judge_vote(vote: str | None, answer: str | None) -> Judgement:
+    """Return the judgement of a completion: reward 1 if its vote is right, else 0."""
+    correct = vote is not None and vote == answer
+    return Judgement(reward=float(correct), vote=vote, correct=correct)
+
+
+def accuracy(rows: Sequence[Row], correct: Sequence[bool]) -> float:
+    """Return the fraction of rows whose answer is right; `rows` must not be empty."""
+    return sum(is_right for _, is_right in zip(rows, correct, strict=True)) / len(rows)
+
 
 _FLAGS: Mapping[str, bool] = MappingProxyType(
     {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False, "": False}

@@ -1,7 +1,12 @@
-"""Countdown: reach a target with every number used exactly once.
+r"""Countdown: reach a target with every number used exactly once.
 
 Scorer `countdown-v2` (paper, table "Task-specific data, generation, and scoring protocol": legal
-answer + format bonus). `modnorm.tasks.countdown_equation` says which answers are legal.
+answer + format bonus). An answer is an expression or an equation. It counts if one
+side uses exactly the row's numbers and every other side has the same value: `44 + 19 + 35`,
+`44 + 19 + 35 = 98`, `44 + 19 + 35 = 63 + 35 = 98`. The prompt asks for an equation, so a result
+beside the expression costs nothing. A false equation is no answer. Notation does not matter:
+`\times`, `x`, `\frac{44}{19}`, Unicode signs, all brackets, `$...$`, `\boxed{...}`, bold. Words
+and names, as in `x = 44 + 19`, have no value.
 
 Scorer `countdown-v1`, the former default, votes on expressions in plain characters only.
 
@@ -11,17 +16,227 @@ the vote but not the reward. Expressions and values are bounded; the published c
 `44**19**35`.
 """
 
+import math
+import operator
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import cast
 
 from modnorm.errors import InvalidInputError
 from modnorm.tasks import columns
-from modnorm.tasks.arithmetic import BASIC, PYTHON, Grammar, Number, evaluate
-from modnorm.tasks.countdown_equation import TOLERANCE, answer_value, uses
+from modnorm.tasks.columns import accuracy, last_answer, stated_answer
+from modnorm.tasks.mathematics.notation import plain_notation
 from modnorm.tasks.protocol import Judgement, Message, RewardBounds, Row
-from modnorm.tasks.single_answer import accuracy
-from modnorm.tasks.tags import last_answer, stated_answer
+
+MAX_EXPRESSION = 4096
+"""Longest legal expression in characters."""
+
+MAX_BITS = 16_384
+"""Largest integer power in bits; Python refuses to print integers of so many digits."""
+
+Number = int | float
+
+_LEGAL = re.compile(r"[0-9+\-*/() ]+")
+_LITERAL = re.compile(r"[0-9]+")
+_TOKEN = re.compile(r"[0-9]+|\*\*|//|[-+*/()]")
+_SIGNS: Mapping[str, Callable[[Number], Number]] = {"sign +": operator.pos, "sign -": operator.neg}
+_RIGHT_ASSOCIATIVE = "**"
+
+
+def _power(base: Number, exponent: Number) -> Number:
+    whole = isinstance(base, int) and isinstance(exponent, int) and exponent > 0
+    if whole and abs(base) > 1 and int(base).bit_length() * exponent > MAX_BITS:
+        raise OverflowError("power")
+    value = base**exponent
+    if isinstance(value, complex):
+        raise _SyntaxError("power")
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class Grammar:
+    """Binary operators by symbol, and the precedence of all operators."""
+
+    operators: Mapping[str, Callable[[Number, Number], Number]]
+    precedence: Mapping[str, int]
+
+
+_BASIC_OPERATORS: Mapping[str, Callable[[Number, Number], Number]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "/": operator.truediv,
+}
+_PRECEDENCE = {
+    "(": 0, "+": 1, "-": 1, "*": 2, "/": 2, "//": 2, "sign +": 3, "sign -": 3, "**": 4,
+}  # fmt: skip
+BASIC = Grammar(_BASIC_OPERATORS, _PRECEDENCE)
+PYTHON = Grammar({**_BASIC_OPERATORS, "//": operator.floordiv, "**": _power}, _PRECEDENCE)
+
+
+class _SyntaxError(ValueError):
+    """The tokens form no expression."""
+
+
+def has_legal_characters(expression: str) -> bool:
+    """Whether a text has only ASCII digits, `+ - * / ( )` and spaces, and is not too long."""
+    return len(expression) <= MAX_EXPRESSION and _LEGAL.fullmatch(expression) is not None
+
+
+def literals(expression: str) -> list[int]:
+    """Return the integer literals of a legal expression, in order."""
+    return [int(text) for text in _LITERAL.findall(expression)]
+
+
+def evaluate(expression: str, grammar: Grammar = BASIC) -> Number | None:
+    """Return the finite value of an expression; None if it is illegal or has no value.
+
+    Illegal are operators outside the grammar, implicit products, empty parentheses and literals
+    such as `007`, as in Python. Division by zero and overflow give no value.
+    """
+    if not has_legal_characters(expression):
+        return None
+    try:
+        value = _Evaluation(grammar).run(_TOKEN.findall(expression))
+        return value if math.isfinite(value) else None
+    except (_SyntaxError, ArithmeticError):
+        return None
+
+
+def _literal(text: str) -> int:
+    if text.startswith("0") and text.strip("0"):
+        raise _SyntaxError(text)
+    return int(text)
+
+
+class _Evaluation:
+    """Operator-precedence evaluation with explicit stacks of values and pending operators."""
+
+    def __init__(self, grammar: Grammar) -> None:
+        self._operators = grammar.operators
+        self._precedence = grammar.precedence
+        self._values: list[Number] = []
+        self._pending: list[str] = []
+        self._operand_next = True
+
+    def run(self, symbols: Sequence[str]) -> Number:
+        for symbol in symbols:
+            if self._operand_next:
+                self._read_operand(symbol)
+            else:
+                self._read_operator(symbol)
+        if self._operand_next:
+            raise _SyntaxError("an operand is missing")
+        self._apply_pending(0)
+        if self._pending:
+            raise _SyntaxError("a parenthesis is not closed")
+        return self._values.pop()
+
+    def _read_operand(self, symbol: str) -> None:
+        if symbol[0].isdigit():
+            self._values.append(_literal(symbol))
+            self._operand_next = False
+        elif symbol == "(":
+            self._pending.append(symbol)
+        elif symbol in {"+", "-"}:
+            self._pending.append(f"sign {symbol}")
+        else:
+            raise _SyntaxError(symbol)
+
+    def _read_operator(self, symbol: str) -> None:
+        if symbol in self._operators:
+            precedence = self._precedence[symbol]
+            self._apply_pending(precedence + (symbol == _RIGHT_ASSOCIATIVE))
+            self._pending.append(symbol)
+            self._operand_next = True
+        elif symbol == ")":
+            self._apply_pending(0)
+            if not self._pending:
+                raise _SyntaxError(symbol)
+            self._pending.pop()
+        else:
+            raise _SyntaxError(symbol)
+
+    def _apply_pending(self, precedence: int) -> None:
+        """Apply pending operators of at least this precedence, up to an open parenthesis."""
+        pending = self._pending
+        while pending and pending[-1] != "(" and self._precedence[pending[-1]] >= precedence:
+            self._apply(pending.pop())
+
+    def _apply(self, symbol: str) -> None:
+        right = self._values.pop()
+        if symbol in _SIGNS:
+            self._values.append(_SIGNS[symbol](right))
+        else:
+            self._values.append(self._operators[symbol](self._values.pop(), right))
+
+
+TOLERANCE = 1e-5
+"""Largest difference between two sides, or between a value and the target."""
+
+_CHARACTERS = str.maketrans(
+    "\u2217\u2219\u2715\u2716\u2215\u2797\u2795\u2796\u2010\u2011\u2012\u2014", "****//+-----"
+)
+_FRAME = "*`_.,; \n"
+_BOXED = re.compile(r"\\boxed\s*\{(.*)\}", re.DOTALL)
+_MARKUP = re.compile(r"(?<==)\s*\*\*|\*\*(?=\s*=)|\\boxed(?=\s*\{[\d.,/\s-]*\})")
+_EQUALS = re.compile(r"=+>?|\\approx(?![a-z])|\u2192")
+_BRACKET = re.compile(r"(\\frac(?![a-z]))|(\\?[\[{(])|(\\?[\]})])")
+_TIMES = re.compile(r"(?<=[\d)])(\s*)[xX](?=\s*[\d(+-])|\\ast(?![a-z])")
+_THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))", re.ASCII)
+_STATED = re.compile(r"\s*([+-]?\d+\.\d+)\s*", re.ASCII)
+
+
+def answer_value(answer: str, numbers: Sequence[int]) -> Number | None:
+    """Return the value of an answer; None if it does not count, see the module."""
+    if len(answer) > MAX_EXPRESSION:
+        return None
+    text = plain_notation(answer.strip(_FRAME).translate(_CHARACTERS)).strip(_FRAME)
+    boxed = _BOXED.fullmatch(text)
+    text = _MARKUP.sub("", boxed[1] if boxed else text)
+    text = " ".join(_round_brackets(text).split())
+    sides = _EQUALS.split(_TIMES.sub(r"\1*", _THOUSANDS.sub("", text)))
+    values = [_value(side) for side in sides]
+    used = next(
+        (value for side, value in zip(sides, values, strict=True) if uses(side, numbers)), None
+    )
+    if used is None or any(value is None or abs(value - used) >= TOLERANCE for value in values):
+        return None
+    return used
+
+
+def uses(expression: str, numbers: Sequence[int]) -> bool:
+    """Whether the numbers of an expression are exactly those of a row."""
+    return has_legal_characters(expression) and sorted(literals(expression)) == sorted(numbers)
+
+
+def _value(side: str) -> Number | None:
+    """Return the value of a side; a result may be a decimal."""
+    stated = _STATED.fullmatch(side)
+    return float(stated[1]) if stated else evaluate(side)
+
+
+def _round_brackets(text: str) -> str:
+    r"""Return a text with round brackets and `/` in place of other brackets and `\frac`."""
+    closings: list[str] = []
+    closing = ")"
+
+    def replace(token: re.Match[str]) -> str:
+        nonlocal closing
+        if token[1]:
+            closing = ")/"
+            return "("
+        if token[2]:
+            closings.append(closing)
+            closing = ")"
+            return "("
+        closed = closings.pop() if closings else ")"
+        closing = "))" if closed == ")/" else ")"
+        return closed
+
+    return _BRACKET.sub(replace, text)
+
 
 SYSTEM = (
     "You are a helpful assistant. You first think about the reasoning process in your mind and "

@@ -17,10 +17,10 @@ from collections.abc import Mapping, Sequence
 
 from modnorm.errors import InvalidInputError
 from modnorm.tasks import columns
+from modnorm.tasks.columns import RIGHT_OR_WRONG, accuracy, judge_vote
 from modnorm.tasks.mathematics.answer_extraction import final_answer
 from modnorm.tasks.mathematics.numbers import is_spelled, last_number, number, stated_number
 from modnorm.tasks.protocol import Judgement, Message, Row
-from modnorm.tasks.single_answer import RIGHT_OR_WRONG, accuracy, judge_vote
 
 USER = '{question} Let\'s think step by step and output the final answer after "####".'
 

@@ -7,11 +7,11 @@ r"""MATH-500: competition problems with an answer in `\boxed{}`.
 from collections.abc import Mapping, Sequence
 
 from modnorm.tasks import columns
+from modnorm.tasks.columns import RIGHT_OR_WRONG, accuracy, judge_vote
 from modnorm.tasks.mathematics.answer_extraction import final_answer
 from modnorm.tasks.mathematics.canonical import canonical
 from modnorm.tasks.mathematics.published_answers import published_answer, published_judgement
 from modnorm.tasks.protocol import Judgement, Message, Row
-from modnorm.tasks.single_answer import RIGHT_OR_WRONG, accuracy, judge_vote
 
 USER = r"{problem} Please reason step by step, and put your final answer within \boxed{{}}."
 

@@ -3,7 +3,7 @@
 The prompt shows at most three tests; all of them score. Programs run in a sandbox, never in this
 process.
 
-`mbpp-v1` votes by the canonical program (`modnorm.tasks.programs`), so that spacing, comments and
+`mbpp-v1` votes by the canonical program (`modnorm.tasks.mbpp`), so that spacing, comments and
 docstrings do not split a vote. The set-up code comes after the program, whose classes it uses.
 
 `mbpp-reference-v1` votes by the exact text and keeps Markdown fences inside the answer tag. It
@@ -13,16 +13,101 @@ Both refuse rows with tests that only the program itself could report (`modnorm.
 `mbpp-self-reported-v1` and `mbpp-reference-self-reported-v1` trust its report.
 """
 
+import ast
+import re
+import threading
+import warnings
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 from modnorm.errors import InvalidInputError
 from modnorm.sandbox import Program, Runner
 from modnorm.sandbox.execution import plan_tests
 from modnorm.tasks import columns
-from modnorm.tasks.programs import canonical_program, published_program, written_program
+from modnorm.tasks.columns import RIGHT_OR_WRONG, accuracy, last_answer, last_block, stated_answer
 from modnorm.tasks.protocol import Judgement, Message, Row
 from modnorm.tasks.sandboxed import require_sandbox
-from modnorm.tasks.single_answer import RIGHT_OR_WRONG, accuracy
+
+MAX_PROGRAM = 65_536
+"""Longest program in characters; a longer one is dropped."""
+
+_PYTHON_FENCE = re.compile(r"```(?:python3?|py)\b", re.IGNORECASE)
+_FENCED = re.compile(r"\s*```[A-Za-z0-9_+-]{0,20}[ \t]*\n?(.*?)(?:```\s*)?", re.DOTALL)
+_FILTERS = threading.Lock()
+_Scope = ast.Module | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+
+
+def written_program(completion: str) -> str | None:
+    """Return the program of a completion; None without one.
+
+    It is the content of the last answer block, without an enclosing fence. Without an answer block
+    it is the last fence marked as Python, else the last fence. The same rule applies inside an
+    answer block that is no Python as a whole, for instance with words before the fence.
+    """
+    answer = stated_answer(completion)
+    if answer is None:
+        return _fenced_program(completion)
+    fenced = _FENCED.fullmatch(answer)
+    whole = _present(answer if fenced is None else fenced[1])
+    if whole is not None and "```" in whole and canonical_program(whole) is None:
+        return _fenced_program(answer)
+    return whole
+
+
+def _fenced_program(text: str) -> str | None:
+    return published_program(_PYTHON_FENCE.sub("```python", text))
+
+
+def published_program(completion: str) -> str | None:
+    """Return the program that the published code extracts; it keeps fences in answer blocks."""
+    answer = last_answer(completion)
+    if answer is not None:
+        return _present(answer)
+    for opening in ("```python", "```"):
+        block = last_block(completion, opening, "```")
+        if block is not None:
+            return _present(block)
+    return None
+
+
+@lru_cache(maxsize=64)
+def canonical_program(program: str) -> str | None:
+    """Return a text that equal programs share; None if it is no Python or only comments."""
+    try:
+        tree = _parse(program)
+        for node in ast.walk(tree):
+            if isinstance(node, _Scope):
+                _drop_docstring(node)
+        return _unparse(tree, program) or None
+    except (SyntaxError, ValueError):
+        return None
+    except (RecursionError, MemoryError):  # nested too deep to decide whether it is valid
+        return program
+
+
+def _unparse(tree: ast.Module, program: str) -> str:
+    try:
+        return ast.unparse(tree)
+    except ValueError:  # Python cannot print it, for instance a hexadecimal of 5,000 digits
+        return program
+
+
+def _parse(program: str) -> ast.Module:
+    # Warning filters, here for escapes in the program's strings, belong to the whole process.
+    with _FILTERS, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return ast.parse(program)
+
+
+def _drop_docstring(node: _Scope) -> None:
+    if ast.get_docstring(node, clean=False) is not None:
+        node.body = node.body[1:] or [ast.Pass()]
+
+
+def _present(program: str) -> str | None:
+    stripped = program.strip()
+    return stripped if stripped and len(stripped) <= MAX_PROGRAM else None
+
 
 SYSTEM = (
     "You are a Python programming assistant. Write clean, correct Python code to solve the given "

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING
 
 from modnorm.errors import InvalidInputError
 from modnorm.hints import did_you_mean, one_of
-from modnorm.tasks.declared_task import declared_task, load_task
+from modnorm.tasks.declared_task import declared_task, is_task_file, load_task
 from modnorm.tasks.protocol import Task
 from modnorm.tasks.sandboxed import runs_programs
-from modnorm.tasks.task_declaration import is_task_file
 
 if TYPE_CHECKING:
     from modnorm.sandbox import Runner

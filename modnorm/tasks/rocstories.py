@@ -14,8 +14,8 @@ from itertools import pairwise
 
 from modnorm.errors import InvalidInputError
 from modnorm.tasks import columns
+from modnorm.tasks.columns import accuracy
 from modnorm.tasks.protocol import Judgement, Message, RewardBounds, Row
-from modnorm.tasks.single_answer import accuracy
 
 SYSTEM = (
     "You are a helpful assistant that excels at story comprehension and logical reasoning. Given "

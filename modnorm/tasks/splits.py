@@ -6,20 +6,168 @@ In a folder of `modnorm.tasks.data_fetch` the split `gsm8k/selection` is the fil
 catalogue's. If the catalogue has no digest, fetched rows must have their manifest's.
 """
 
+import hashlib
+import json
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, zip_longest
 from pathlib import Path
 from typing import TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from modnorm.errors import InvalidInputError, PreconditionError, UnavailableError
 from modnorm.spec import DataSpec
 from modnorm.tasks.catalogue import Dataset, Part, find_split
+from modnorm.tasks.columns import rows_digest
 from modnorm.tasks.hub_dataset import read_dataset
-from modnorm.tasks.manifest import FOLDER, DataManifest, Origin, SplitRecord, read_data_manifest
-from modnorm.tasks.row_files import RawRow, find_file, read_file
-from modnorm.tasks.split_verification import verify
+from modnorm.tasks.registry import get_task
+from modnorm.tasks.row_files import Raw, RawRow, find_file, read_file
+
+MANIFEST = "manifest.json"
+FOLDER = "a folder"
+"""Source of rows that were read from files instead of their public origin."""
+_MARK_DIGITS = 8
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class Origin(_Record):
+    """The origin of a task's rows."""
+
+    source: str
+    """Hugging Face dataset, address of a file, or `FOLDER`."""
+    config: str | None = None
+    """Configuration of the dataset."""
+    revision: str | None = None
+    """Commit of the dataset; None if unknown."""
+
+
+class SplitRecord(_Record):
+    """One split in a folder."""
+
+    name: str
+    """`gsm8k/selection`."""
+    file: str = Field(pattern=r"^[^/\\]+$")
+    rows: int
+    digest: str
+    """Digest of the rows in the task's schema."""
+    sha256: str
+    """SHA-256 of the file."""
+    taken_from: str
+    """The rows' positions in their split or file: `train, rows 1 to 200`."""
+    marks: tuple[str, ...] | None = Field(default=None, repr=False)
+    """The first digits of each row's SHA-256, which identify a changed row."""
+
+
+class DataManifest(_Record):
+    """The content of a manifest file."""
+
+    task: str
+    origin: Origin
+    licence: str
+    splits: tuple[SplitRecord, ...]
+
+    def record(self, name: str) -> SplitRecord | None:
+        """Return the record of a split such as `selection`; None without one."""
+        full = f"{self.task}/{name}"
+        return next((record for record in self.splits if record.name == full), None)
+
+    def encode(self) -> bytes:
+        """Return the file's content, one mark a line."""
+        return f"{json.dumps(self.model_dump(mode='json'), indent=2)}\n".encode()
+
+
+def read_data_manifest(place: Path, *, field: str) -> DataManifest | None:
+    """Return the manifest in a task's folder; None without one.
+
+    Raises:
+        InvalidInputError: the manifest cannot be read.
+    """
+    path = place / MANIFEST
+    try:
+        return DataManifest.model_validate_json(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValidationError) as error:
+        reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error.strerror
+        raise InvalidInputError(
+            f"{path} is no manifest: {reason}",
+            field=field,
+            remedy=f"modnorm data fetch {place.name}",
+        ) from error
+
+
+def marks(rows: Iterable[Raw]) -> tuple[str, ...]:
+    """Return the marks of rows, computed from all their columns."""
+    texts = (json.dumps(row, sort_keys=True) for row in rows)
+    return tuple(hashlib.sha256(text.encode()).hexdigest()[:_MARK_DIGITS] for text in texts)
+
+
+def first_change(record: SplitRecord, rows: Sequence[RawRow]) -> str | None:
+    """Return the place of the first row that differs from the record; None if all are equal.
+
+    If rows are missing at the end, return "the end".
+    """
+    recorded = record.marks or ()
+    actual = marks(row for _, row in rows)
+    for index, (old, new) in enumerate(zip_longest(recorded, actual)):
+        if old != new:
+            return rows[index][0] if index < len(rows) else "the end"
+    return None
+
+
+def verify(  # noqa: PLR0913 - half of them are keyword-only
+    data: Dataset,
+    name: str,
+    rows: Sequence[RawRow],
+    *,
+    source: str,
+    record: SplitRecord | None = None,
+    field: str,
+) -> str:
+    """Verify the rows of a split and return their digest.
+
+    Args:
+        data: The task's data set.
+        name: The split, for instance `selection`.
+        rows: Raw rows with their places.
+        source: The rows' source, for errors.
+        record: The split's entry in a manifest. It provides a digest that the catalogue lacks, and
+            identifies a changed row.
+        field: Field for errors.
+
+    Raises:
+        InvalidInputError: the rows differ; the message names the changed row if it is known.
+    """
+    split = data.splits[name]
+    digest = _digest(data, rows, source, field)
+    expected = split.digest or (record.digest if record else None)
+    if len(rows) != split.rows:
+        fault = f"{len(rows)} rows where {data.task}/{name} has {split.rows}"
+    elif expected not in {None, digest}:
+        fault = f"rows with the digest {digest} where {data.task}/{name} has {expected}"
+    else:
+        return digest
+    place = first_change(record, rows) if record else None
+    change = f"; the first changed row is {place}" if place else ""
+    raise InvalidInputError(f"{source} gives {fault}{change}", field=field)
+
+
+def _digest(data: Dataset, rows: Sequence[RawRow], source: str, field: str) -> str:
+    parse, parsed = get_task(data.task).parse, []
+    for place, row in rows:
+        try:
+            parsed.append(parse(row))
+        except InvalidInputError as error:
+            raise InvalidInputError(
+                f"{source}, {place}, column {error.field!r}: {error.message}", field=field
+            ) from error
+    return rows_digest(parsed)
+
 
 _SHUFFLE_SEED = 42
 

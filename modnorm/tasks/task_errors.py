@@ -1,17 +1,24 @@
-"""Errors that name the task, the row and the source line if a task's code is at fault."""
+"""Calls of a task's code: prompts, judges, metrics, and the errors they raise."""
 
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Executor
 from contextlib import contextmanager
+from dataclasses import dataclass
 from numbers import Real
+from typing import Protocol
+
+from tenacity import retry, retry_if_exception_type, stop_after_attempt
 
 from modnorm.errors import (
+    EngineError,
     EvaluationError,
     IncompatibleError,
     InvalidInputError,
     ModnormError,
 )
+from modnorm.spec import DataSpec
 from modnorm.tasks.protocol import Judgement, Message, Row, Task
 
 _PASSED_ON = (ModnormError, MemoryError)
@@ -133,3 +140,102 @@ def _place(error: BaseException) -> str:
     """Return file and line of an exception's last frame."""
     *_, (frame, line) = traceback.walk_tb(error.__traceback__)
     return f"{frame.f_code.co_filename}:{line}"
+
+
+@dataclass(frozen=True, slots=True)
+class SharedRange:
+    """A range of rows in a source."""
+
+    start: int
+    stop: int | None
+    """First index after the range; None if it extends to the end."""
+
+
+def shared_prompts(
+    task: Task, rows: Sequence[Row], others: Sequence[Row]
+) -> list[tuple[int, int]]:
+    """Return which rows have the same prompt as other rows.
+
+    Returns:
+        For each shared prompt, in order of `rows`: the index in `rows` and the first in `others`.
+
+    Raises:
+        InvalidInputError: the task's code raised or made no prompt.
+    """
+    # A task without type checks may return lists, which cannot be keys.
+    first_index: dict[tuple[Message, ...], int] = {}
+    for index, prompt in enumerate(render_prompts(task, others, "row")):
+        first_index.setdefault(tuple(prompt), index)
+    prompts = render_prompts(task, rows, "row")
+    matches = [(index, first_index.get(tuple(prompt))) for index, prompt in enumerate(prompts)]
+    return [(index, match) for index, match in matches if match is not None]
+
+
+def count_shared_prompts(task: Task, choosing: Sequence[Row], heldout: Sequence[Row]) -> int:
+    """Return how many held-out rows have the prompt of a row that chooses.
+
+    Raises:
+        InvalidInputError: the task's code raised or made no prompt.
+    """
+    return len(shared_prompts(task, heldout, choosing))
+
+
+def shared_range(rows: DataSpec, others: DataSpec) -> SharedRange | None:
+    """Return the range of a source that two specs share, without reading rows."""
+    whole = {"offset": 0, "limit": None}
+    if rows.model_copy(update=whole) != others.model_copy(update=whole):
+        return None
+    start = max(rows.offset, others.offset)
+    stops = [spec.offset + spec.limit for spec in (rows, others) if spec.limit is not None]
+    stop = min(stops, default=None)
+    return SharedRange(start, stop) if stop is None or start < stop else None
+
+
+_ATTEMPTS = 3
+"""Attempts to run a program if its sandbox fails; a failure is no verdict."""
+
+
+class StoredCompletion(Protocol):
+    """A stored completion of one row, for instance `modnorm.search.voting.Answer`."""
+
+    @property
+    def row(self) -> int:
+        """Index of the row."""
+
+    @property
+    def completion(self) -> str:
+        """The completion's text."""
+
+
+def rescore(
+    answers: Iterable[StoredCompletion],
+    rows: Sequence[Row],
+    task: Task,
+    *,
+    judges: Executor | None = None,
+) -> tuple[Judgement, ...]:
+    """Return the judgement of each stored completion, in their order.
+
+    Raises:
+        InvalidInputError: an answer names a row that does not exist.
+        IncompatibleError: the task's code raised; the message names the row.
+        EngineError: the task runs programs, and its sandbox failed at every attempt.
+        UnavailableError: the task runs programs, and its sandbox cannot be reached.
+    """
+
+    def judge(answer: StoredCompletion) -> Judgement:
+        return _judge(answer, rows, task)
+
+    return tuple(map(judge, answers) if judges is None else judges.map(judge, answers))
+
+
+@retry(
+    retry=retry_if_exception_type(EngineError), stop=stop_after_attempt(_ATTEMPTS), reraise=True
+)
+def _judge(answer: StoredCompletion, rows: Sequence[Row], task: Task) -> Judgement:
+    if not 0 <= answer.row < len(rows):
+        raise InvalidInputError(
+            f"an answer is to row {answer.row}, but there are {len(rows)} rows",
+            field="answers.row",
+        )
+    return judge(task, rows[answer.row], answer.completion, f"row {answer.row}")

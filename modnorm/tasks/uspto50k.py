@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 
 from modnorm.errors import InvalidInputError
 from modnorm.tasks import columns
+from modnorm.tasks.columns import RIGHT_OR_WRONG, judge_vote
 from modnorm.tasks.protocol import Judgement, Message, Row
-from modnorm.tasks.single_answer import RIGHT_OR_WRONG, judge_vote
 
 SYSTEM = """\
 You are an expert organic chemist. Your task is to classify chemical reactions into one of 10 \

@@ -10,7 +10,7 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 
 from modnorm.errors import InvalidInputError
 from modnorm.perturbation.descriptor import Descriptor
-from modnorm.search.answer import Answer
+from modnorm.search.voting import Answer
 from modnorm.spec import (
     CalibrationSpec,
     ExperimentSpec,

@@ -19,7 +19,7 @@ from modnorm.analysis.run_data import (
 )
 from modnorm.search.stopping import Interval
 from modnorm.tasks import Task
-from modnorm.tasks.overlap import count_shared_prompts
+from modnorm.tasks.task_errors import count_shared_prompts
 from modnorm.v1 import experiment_pb2 as experiments
 from modnorm.wire.conversions import state_name
 

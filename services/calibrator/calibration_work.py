@@ -5,8 +5,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from modnorm.calibration.calibrate import VERSION, calibrate, calibration_prompts
-from modnorm.calibration.frozen_model import calibration_precision
+from modnorm.calibration.calibrate import (
+    VERSION,
+    calibrate,
+    calibration_precision,
+    calibration_prompts,
+)
 from modnorm.checkpoint.pretrained import best_device
 from modnorm.checkpoint.prompts import PromptEncoder
 from modnorm.checkpoint.reference import Checkpoint

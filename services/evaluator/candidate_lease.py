@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 from typing_extensions import override
 
-from modnorm.engines.start_stage import STAGE
+from modnorm.engines.settings import STAGE
 from modnorm.services.common.worker.lease import (
     MIN_SILENCE_SECONDS,
     Heartbeats,

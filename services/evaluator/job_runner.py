@@ -6,7 +6,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 
-from modnorm.engines.start_stage import STAGE
+from modnorm.engines.settings import STAGE
 from modnorm.errors import CancelledError, ModnormError, StaleLeaseError, UnavailableError
 from modnorm.search.scheduling import Turn
 from modnorm.services.common.logging import naming

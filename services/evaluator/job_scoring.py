@@ -20,9 +20,14 @@ from modnorm.errors import (
 )
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.sandbox import Runner
-from modnorm.search.polling import ParkingPolicy
 from modnorm.search.scheduling import SHARE
-from modnorm.search.scoring import CandidateResult, PendingResult, PromptedRows, answer_candidate
+from modnorm.search.scoring import (
+    CandidateResult,
+    ParkingPolicy,
+    PendingResult,
+    PromptedRows,
+    answer_candidate,
+)
 from modnorm.search.stopping import EarlyStop
 from modnorm.services.evaluator.aggregator_client import AggregatorClient
 from modnorm.services.evaluator.artifact_cache import ArtifactCache

@@ -17,7 +17,7 @@ from modnorm.engines import (
     import_engine,
     load_engine,
 )
-from modnorm.engines.start_stage import STAGE
+from modnorm.engines.settings import STAGE
 from modnorm.errors import IncompatibleError, ModnormError
 from modnorm.locks import locked
 from modnorm.services.common.bounded_dict import BoundedDict

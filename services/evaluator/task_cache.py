@@ -8,7 +8,7 @@ from modnorm.sandbox import Runner
 from modnorm.services.evaluator.artifact_cache import KEPT
 from modnorm.services.evaluator.sandbox_access import SandboxAccess
 from modnorm.tasks import Task, get_stored_task, paper_tasks
-from modnorm.tasks.questions import UnmarkedTask
+from modnorm.tasks.row_loading import UnmarkedTask
 from modnorm.v1 import evaluation_pb2 as messages
 
 

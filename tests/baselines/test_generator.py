@@ -10,7 +10,7 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 from modnorm.baselines import preparation as module
 from modnorm.baselines.generator import Generator, features_of, propose
 from modnorm.baselines.preparation import Example, PreparationSettings, prepare
-from modnorm.baselines.zo import normaliser, tensor_weights, zo_step
+from modnorm.baselines.updates import normaliser, tensor_weights, zo_step
 from modnorm.checkpoint.families import physical_layout
 from modnorm.errors import InvalidInputError
 from tests.faults import error_at

@@ -7,9 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from modnorm.baselines.es import es_seeds, es_step
-from modnorm.baselines.mezo import mezo_step, step_seed
-from modnorm.baselines.zo import zo_step
+from modnorm.baselines.updates import es_seeds, es_step, mezo_step, step_seed, zo_step
 from modnorm.errors import CancelledError, IncompatibleError, PreconditionError
 from modnorm.noise import Block, get_scheme
 from modnorm.perturbation.candidate_weights import CandidateWeights

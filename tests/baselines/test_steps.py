@@ -7,15 +7,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from modnorm.baselines.es import es_seeds, es_step, z_scores
 from modnorm.baselines.ledger import Ledger, Purpose
-from modnorm.baselines.mezo import mezo_step, step_seed
-from modnorm.baselines.state_selection import DevelopmentResult, best_state
-from modnorm.baselines.zo import (
+from modnorm.baselines.updates import (
+    DevelopmentResult,
+    best_state,
+    es_seeds,
+    es_step,
     last_amplitudes,
     last_losses,
+    mezo_step,
     normaliser,
+    step_seed,
     tensor_weights,
+    z_scores,
     zo_step,
 )
 from modnorm.errors import InvalidInputError, PreconditionError

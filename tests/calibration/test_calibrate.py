@@ -5,10 +5,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from modnorm.calibration.calibrate import calibrate
-from modnorm.calibration.frozen_model import load_frozen
-from modnorm.calibration.maps import capture
-from modnorm.calibration.operator_norm import operator_norm
+from modnorm.calibration.calibrate import calibrate, load_frozen
+from modnorm.calibration.maps import capture, operator_norm
 from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.errors import CancelledError
 from modnorm.spec import CalibrationSpec

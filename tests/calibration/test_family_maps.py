@@ -5,10 +5,15 @@ import json
 import pytest
 import torch
 
-from modnorm.calibration.calibrate import calibrate
-from modnorm.calibration.frozen_model import freeze
-from modnorm.calibration.maps import FAMILIES, PUBLISHED, capture, layer_maps
-from modnorm.calibration.operator_norm import operator_norm, start_vector
+from modnorm.calibration.calibrate import calibrate, freeze
+from modnorm.calibration.maps import (
+    FAMILIES,
+    PUBLISHED,
+    capture,
+    layer_maps,
+    operator_norm,
+    start_vector,
+)
 from modnorm.checkpoint.families import FAMILIES as LAID_OUT
 from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.spec import CalibrationSpec

@@ -1,9 +1,8 @@
 import pytest
 import torch
 
-from modnorm.calibration.frozen_model import freeze
-from modnorm.calibration.maps import PRE_NORM, capture, layer_maps
-from modnorm.calibration.operator_norm import operator_norm
+from modnorm.calibration.calibrate import freeze
+from modnorm.calibration.maps import PRE_NORM, capture, layer_maps, operator_norm
 from tests.faults import error_at
 
 PROMPT = torch.tensor([[3, 1, 4, 1, 5, 9]])

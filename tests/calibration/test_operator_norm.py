@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from modnorm.calibration.operator_norm import FLOOR, FunctionalMap, operator_norm, start_vector
+from modnorm.calibration.maps import FLOOR, FunctionalMap, operator_norm, start_vector
 
 
 def exact(function: FunctionalMap, at: torch.Tensor) -> float:

@@ -8,8 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, decoders, models
 
-from modnorm.checkpoint.answer_stream import AnswerStream
-from modnorm.checkpoint.prompts import PromptEncoder
+from modnorm.checkpoint.prompts import AnswerStream, PromptEncoder
 from modnorm.checkpoint.reference import resolve_checkpoint
 
 UNFINISHED = "\ufffd"

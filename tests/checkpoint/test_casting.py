@@ -6,9 +6,9 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from modnorm.checkpoint.casting import cast_checkpoint
 from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.checkpoint.weights import CheckpointWeights, weights_sha256
+from modnorm.checkpoint.writing import cast_checkpoint
 from modnorm.engines import load_engine
 from modnorm.errors import ConflictError, InvalidInputError
 

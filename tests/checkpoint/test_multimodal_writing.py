@@ -6,11 +6,11 @@ import pytest
 import torch
 from transformers import Gemma3Config, Gemma3ForConditionalGeneration
 
-from modnorm.checkpoint.casting import cast_checkpoint
 from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.checkpoint.weights import CheckpointWeights, weights_sha256
+from modnorm.checkpoint.writing import cast_checkpoint
 from modnorm.errors import InvalidInputError
-from modnorm.perturbation.checkpoint_export import export_candidate
+from modnorm.perturbation.adapters import export_candidate
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.methods import build_scale_map
 

@@ -9,9 +9,8 @@ import transformers
 from packaging.version import Version
 from transformers import AutoTokenizer, dynamic_module_utils
 
-from modnorm.checkpoint.prompts import PromptEncoder
+from modnorm.checkpoint.prompts import PromptEncoder, differing_prompts
 from modnorm.checkpoint.reference import resolve_checkpoint
-from modnorm.checkpoint.tokenizer_check import differing_prompts
 from modnorm.tasks import Message
 
 QWEN2 = (

@@ -8,8 +8,8 @@ from safetensors import SafetensorError
 from transformers import PreTrainedTokenizerFast
 
 from modnorm.checkpoint import writing
-from modnorm.checkpoint.casting import cast_checkpoint
 from modnorm.checkpoint.reference import resolve_checkpoint
+from modnorm.checkpoint.writing import cast_checkpoint
 from modnorm.errors import InvalidInputError, UnavailableError
 from tests.faults import error_at
 

@@ -4,7 +4,7 @@ import pytest
 
 from modnorm.tasks import catalogue, get_task
 from modnorm.tasks.catalogue import DATASETS, Dataset, Part, Split
-from modnorm.tasks.rows import rows_digest
+from modnorm.tasks.columns import rows_digest
 
 QUESTIONS = [{"question": f"q{n}?", "answer": f"so\n#### {n}"} for n in range(5)]
 STORY = {"storyid": "s", "storytitle": "t"} | {f"sentence{n}": f"Line {n}." for n in range(1, 6)}

@@ -8,8 +8,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from modnorm.checkpoint.reference import resolve_checkpoint
-from modnorm.perturbation.adapters import adapter_tensors
-from modnorm.perturbation.checkpoint_export import export_candidate, export_state
+from modnorm.perturbation.adapters import adapter_tensors, export_candidate, export_state
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.lineage import Lineage, Step
 from modnorm.perturbation.methods import build_scale_map, uncorrected_scale_map

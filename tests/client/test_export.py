@@ -16,7 +16,7 @@ from modnorm.client.rundir import RunDirectory
 from modnorm.errors import PreconditionError, UnavailableError
 from modnorm.search.stopping import Interval
 from modnorm.search.voting import AnswerCount
-from modnorm.tasks.rows import encode_rows
+from modnorm.tasks.columns import encode_rows
 from modnorm.v1 import common_pb2 as common
 from modnorm.v1 import evaluation_pb2 as evaluation
 from modnorm.v1 import experiment_pb2 as experiments

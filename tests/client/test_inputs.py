@@ -9,10 +9,10 @@ from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.client.inputs import check_inputs
 from modnorm.errors import ConflictError
 from modnorm.spec import parse_spec
+from modnorm.tasks.columns import prompts_digest, rows_digest
 from modnorm.tasks.countdown import Countdown
 from modnorm.tasks.protocol import Message
 from modnorm.tasks.row_loading import load_rows
-from modnorm.tasks.rows import prompts_digest, rows_digest
 from modnorm.v1.experiment_pb2 import Provenance
 from tests.faults import error_at
 

@@ -1,6 +1,6 @@
 """Candidates built from the stored, fused tensors alone, to which engines are compared."""
 
-from modnorm.baselines.es import es_step
+from modnorm.baselines.updates import es_step
 from modnorm.checkpoint.families import physical_layout
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.checkpoint.weights import CheckpointWeights

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from modnorm.baselines.es import es_step
+from modnorm.baselines.updates import es_step
 from modnorm.checkpoint.config import positive
 from modnorm.checkpoint.families import physical_layout
 from modnorm.checkpoint.prompts import PromptEncoder

@@ -18,9 +18,8 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 from modnorm.checkpoint.prompts import PromptEncoder
 from modnorm.checkpoint.reference import Checkpoint, resolve_checkpoint
 from modnorm.checkpoint.weights import CheckpointWeights, weights_sha256
-from modnorm.engines.causal import CausalModel
+from modnorm.engines.causal import ATTENTION, CausalModel, masked_by_head, slot_attention
 from modnorm.engines.protocol import GenerationLimits
-from modnorm.engines.slots import ATTENTION, masked_by_head, slot_attention
 from modnorm.engines.transformers_engine import TransformersEngine
 from modnorm.errors import IncompatibleError
 from modnorm.geometry.scale_map import ScaleMap

@@ -8,7 +8,7 @@ from modnorm.checkpoint.families import physical_layout
 from modnorm.checkpoint.layout import Layout
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.checkpoint.weights import CheckpointWeights
-from modnorm.engines.parameter_views import weight_views
+from modnorm.engines.transformers_engine import weight_views
 from modnorm.errors import IncompatibleError
 
 

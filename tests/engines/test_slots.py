@@ -2,7 +2,7 @@ import pytest
 import torch
 from transformers import LlamaConfig
 
-from modnorm.engines.slots import (
+from modnorm.engines.causal import (
     PrefillWrite,
     SlotCache,
     StepWrite,

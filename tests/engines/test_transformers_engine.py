@@ -20,8 +20,7 @@ from modnorm.engines import (
     decoding,
     load_engine,
 )
-from modnorm.engines.causal import CausalModel
-from modnorm.engines.slots import ATTENTION
+from modnorm.engines.causal import ATTENTION, CausalModel
 from modnorm.engines.transformers_engine import TransformersEngine
 from modnorm.errors import (
     CandidateError,

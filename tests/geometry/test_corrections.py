@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from modnorm.errors import InvalidInputError
-from modnorm.geometry.corrections import clip, layer_relative, raw_corrections
+from modnorm.geometry.scales import clip, layer_relative, raw_corrections
 from tests.faults import error_at
 
 factor = st.floats(0.25, 4)

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from modnorm.geometry.low_rank_norms import low_rank_norm
+from modnorm.geometry.norms import low_rank_norm
 from modnorm.geometry.scale_map import Norm
 
 ranks = st.integers(1, 12)

@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from modnorm.checkpoint.families import physical_layout
-from modnorm.geometry.masses import base_scales, tensor_masses
-from modnorm.geometry.tensor_roles import classify
+from modnorm.geometry.tensor_roles import base_scales, classify, tensor_masses
 from modnorm.spec import Masses
 from tests.faults import error_at
 

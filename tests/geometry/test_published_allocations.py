@@ -7,9 +7,8 @@ import sys
 import pytest
 
 from modnorm.checkpoint.layout import Part, PhysicalTensor
-from modnorm.geometry.masses import base_scales, tensor_masses
 from modnorm.geometry.scales import base_scale_map, scale_table
-from modnorm.geometry.tensor_roles import classify
+from modnorm.geometry.tensor_roles import base_scales, classify, tensor_masses
 from modnorm.spec import Masses
 
 

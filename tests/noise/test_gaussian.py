@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from modnorm.errors import IncompatibleError
-from modnorm.noise.gaussian import STEP, gaussian_table, magnitudes
+from modnorm.noise.portable import STEP, gaussian_table, magnitudes
 
 
 def test_magnitudes_are_the_nearest_multiples_of_the_quantiles():

@@ -3,7 +3,7 @@ import hashlib
 import pytest
 import torch
 
-from modnorm.noise.philox import philox4x32, stream_key
+from modnorm.noise.portable import philox4x32, stream_key
 
 
 @pytest.mark.parametrize(

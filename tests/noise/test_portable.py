@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from modnorm.noise import Block, get_scheme, portable
-from modnorm.noise.gaussian import magnitudes
+from modnorm.noise.portable import magnitudes
 
 CPU = torch.device("cpu")
 SCHEME = get_scheme("portable-v1")

@@ -8,7 +8,7 @@ from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.checkpoint.weights import CheckpointWeights, weights_sha256
 from modnorm.engines import load_engine
 from modnorm.errors import ConflictError
-from modnorm.perturbation.checkpoint_export import export_candidate
+from modnorm.perturbation.adapters import export_candidate
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.methods import build_scale_map
 

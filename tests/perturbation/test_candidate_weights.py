@@ -10,7 +10,7 @@ from modnorm.errors import CandidateError, IncompatibleError, PreconditionError
 from modnorm.geometry.norms import natural_norm
 from modnorm.geometry.scale_map import Norm
 from modnorm.noise import Block, get_scheme
-from modnorm.perturbation import candidate_writer as module
+from modnorm.perturbation import candidate_weights as module
 from modnorm.perturbation.held_tensor import WeightView
 
 QKV = "model.layers.0.self_attn.qkv_proj.weight"

@@ -3,9 +3,8 @@ import pytest
 from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.checkpoint.weights import CheckpointWeights
 from modnorm.errors import InvalidInputError
-from modnorm.geometry.corrections import clip
 from modnorm.geometry.scale_map import Norm, ScaleMap
-from modnorm.geometry.scales import linear_gain
+from modnorm.geometry.scales import clip, linear_gain
 from modnorm.perturbation.methods import (
     METHODS,
     build_scale_map,

@@ -3,7 +3,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from modnorm.noise.philox import philox4x32, stream_key
+from modnorm.noise.portable import philox4x32, stream_key
 from modnorm.perturbation.descriptor import base_descriptor
 from modnorm.perturbation.sampling import population_seeds, sample_descriptors
 from tests.faults import error_at

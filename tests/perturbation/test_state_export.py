@@ -4,13 +4,13 @@ import json
 
 import pytest
 
-from modnorm.baselines.es import es_step
+from modnorm.baselines.updates import es_step
 from modnorm.checkpoint.prompts import PromptEncoder
 from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.checkpoint.weights import CheckpointWeights, weights_sha256
 from modnorm.engines import load_engine
 from modnorm.errors import ConflictError, IncompatibleError
-from modnorm.perturbation.checkpoint_export import export_state
+from modnorm.perturbation.adapters import export_state
 from modnorm.perturbation.lineage import Lineage
 
 

@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from modnorm.prediction.ranked_votes import ExpertAnswer, Prediction, RankedVotes
-from modnorm.search.settled_votes import SettledVotes
-from modnorm.search.voting import Ballot, plurality
+from modnorm.search.voting import Ballot, SettledVotes, plurality
 
 SCRIPTS = st.integers(1, 6).flatmap(
     lambda rows: st.lists(

@@ -21,9 +21,9 @@ from modnorm.radius.artifact_schema import (
     MethodSubject,
     Reference,
     Subject,
+    mean,
     objective,
 )
-from modnorm.radius.objective import mean
 from modnorm.spec import DataSpec, EngineSpec, Masses
 from tests.random_models import random_model
 

@@ -14,7 +14,7 @@ from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.sampling import population_seeds
 from modnorm.radius.artifact import RadiusArtifact
 from modnorm.radius.artifact_schema import MatchingSettings
-from modnorm.radius.displacement_meter import DisplacementMeter
+from modnorm.radius.displacement import DisplacementMeter
 from modnorm.radius.functional_matching import MatchingPlan, match
 from modnorm.spec import Masses
 from tests.faults import error_at

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from modnorm.errors import InvalidInputError
-from modnorm.radius.objective import matching_objective, mean, smallest
+from modnorm.radius.artifact_schema import matching_objective, mean, smallest
 
 FIGURES = st.floats(1e-6, 1e3)
 

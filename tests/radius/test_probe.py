@@ -4,7 +4,13 @@ import torch
 from modnorm.checkpoint.families import FAMILIES
 from modnorm.checkpoint.pretrained import load_pretrained
 from modnorm.errors import InvalidInputError
-from modnorm.radius.probe import Probe, check_prompts, compared_positions, make_batches, outputs
+from modnorm.radius.displacement import (
+    Probe,
+    check_prompts,
+    compared_positions,
+    make_batches,
+    outputs,
+)
 
 
 @pytest.fixture

@@ -5,10 +5,10 @@ from fractions import Fraction
 
 import pytest
 
-from modnorm.sandbox.conditions import ComparisonChain, Constant, Query
-from modnorm.sandbox.judge import TooMuchWorkError, holds
+from modnorm.sandbox.constants import ComparisonChain, Constant, Query
+from modnorm.sandbox.execution import TooMuchWorkError, holds
 from modnorm.sandbox.planning import RequireCondition, RunStatements, plan_test
-from modnorm.sandbox.value_decoding import Opaque
+from modnorm.sandbox.trusted_functions import Opaque
 
 
 def _query(test):

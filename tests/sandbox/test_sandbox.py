@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from modnorm.errors import EngineError, UnavailableError
-from modnorm.sandbox import Guarantee, Limits, Mechanism, Program, Sandbox, Verdict, zygote_client
+from modnorm.sandbox import Guarantee, Limits, Mechanism, Program, Sandbox, Verdict, session
 from modnorm.sandbox.session import ProgramSession
 from verification.labs.waiting import HANG_SECONDS
 
@@ -68,8 +68,8 @@ def test_an_interpreter_of_root_alone_needs_namespaces_or_the_uid_of_root(
     if Mechanism.OWN_UID not in sandbox.measure().mechanisms:
         pytest.skip("needs root")
     (tmp_path / "library").mkdir(mode=0o700)
-    readable = (str(tmp_path / "library"), *zygote_client._readable())
-    monkeypatch.setattr(zygote_client, "_readable", lambda: readable)
+    readable = (str(tmp_path / "library"), *session._readable())
+    monkeypatch.setattr(session, "_readable", lambda: readable)
     with Sandbox() as running:
         assert Mechanism.OWN_UID in running.check_health().mechanisms
     with Sandbox(set(Mechanism) - {Mechanism.NAMESPACES}) as running:

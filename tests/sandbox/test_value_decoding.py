@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from modnorm.sandbox.jail.value_encoding import encode
-from modnorm.sandbox.value_decoding import MalformedValueError, Opaque, decode
+from modnorm.sandbox.jail.interpreter import encode
+from modnorm.sandbox.trusted_functions import MalformedValueError, Opaque, decode
 
 SCALARS = st.one_of(
     st.none(),

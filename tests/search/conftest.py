@@ -11,8 +11,7 @@ from modnorm.engines import Engine, GenerationLimits, load_engine
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.methods import build_scale_map
-from modnorm.search.polling import ParkingPolicy
-from modnorm.search.scoring import CandidateResult, PromptedRows, answer_candidate
+from modnorm.search.scoring import CandidateResult, ParkingPolicy, PromptedRows, answer_candidate
 from modnorm.search.stopping import EarlyStop
 from modnorm.spec import DataSpec
 from modnorm.tasks import Row

@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from modnorm.search.ranking import expert_union, select_experts
-from modnorm.search.settled_votes import SettledVotes
-from modnorm.search.voting import Ballot, count_votes, plurality
+from modnorm.search.voting import Ballot, SettledVotes, count_votes, plurality
 
 RIGHT = "a"
 

@@ -14,7 +14,7 @@ import torch
 from modnorm.client.calls import get_experiment, list_candidates
 from modnorm.client.client import Client
 from modnorm.engines import load_engine
-from modnorm.engines.failures import engine_failures
+from modnorm.engines.protocol import engine_failures
 from modnorm.errors import CandidateError, DoesNotFitError
 from modnorm.services.embedded import start
 from modnorm.spec import parse_spec

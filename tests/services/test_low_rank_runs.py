@@ -11,7 +11,7 @@ from modnorm.client.embedded import embedded_client
 from modnorm.client.lab_run import LabRun
 from modnorm.client.ranked import ranked_candidate
 from modnorm.client.settings import ClientSettings
-from modnorm.perturbation.checkpoint_export import export_candidate
+from modnorm.perturbation.adapters import export_candidate
 from modnorm.spec import parse_spec
 from tests.faults import error_at
 from verification.labs.bundled_tasks import bundled_task

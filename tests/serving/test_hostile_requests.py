@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from modnorm.errors import EngineError, InvalidInputError
-from modnorm.serving.api_keys import read_keys
+from modnorm.serving.api_errors import read_keys
 from modnorm.serving.app import MAX_BODY
 from tests.faults import error_at
 from tests.serving.conftest import SCRIPT

@@ -8,10 +8,8 @@ import pytest
 
 from modnorm.cli.serve_work import _listen
 from modnorm.errors import EngineError
-from modnorm.serving.api_keys import ApiKeys
+from modnorm.serving.api_errors import ApiKeys, RequestLimit, ServerMetrics
 from modnorm.serving.app import Server
-from modnorm.serving.metrics import ServerMetrics
-from modnorm.serving.request_limit import RequestLimit
 from modnorm.serving.served_ensemble import Question
 from modnorm.serving.switching_answers import SwitchingAnswers
 

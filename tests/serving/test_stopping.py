@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from modnorm.errors import EngineError
-from modnorm.serving.api_errors import ApiError
-from modnorm.serving.metrics import ServerMetrics
+from modnorm.serving.api_errors import ApiError, ServerMetrics
 from modnorm.serving.served_ensemble import Question
 from modnorm.serving.switching_answers import SwitchingAnswers
 from verification.labs.waiting import wait_until

@@ -10,7 +10,7 @@ from pyarrow.parquet import write_table
 from modnorm.sandbox import Sandbox
 from modnorm.tasks import Task, catalogue, get_task
 from modnorm.tasks.catalogue import Dataset, Part, Split
-from modnorm.tasks.rows import rows_digest
+from modnorm.tasks.columns import rows_digest
 from modnorm.tasks.splits import shuffled
 
 ROWS = [{"numbers": [n, 2, 3], "target": n + 5, "note": "x"} for n in range(1, 6)]

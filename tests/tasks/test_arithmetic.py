@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from modnorm.tasks.arithmetic import MAX_EXPRESSION, evaluate
+from modnorm.tasks.countdown import MAX_EXPRESSION, evaluate
 
 TOKENS = st.sampled_from(["0", "1", "7", "44", "007", "+", "-", "*", "/", "(", ")", " "])
 LEGAL = st.recursive(

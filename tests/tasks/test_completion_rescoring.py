@@ -4,9 +4,9 @@ import pytest
 
 from modnorm.errors import EngineError, IncompatibleError, InvalidInputError
 from modnorm.sandbox import ProgramOutcome, Verdict
-from modnorm.search.answer import Answer
+from modnorm.search.voting import Answer
 from modnorm.tasks import get_task
-from modnorm.tasks.completion_rescoring import rescore
+from modnorm.tasks.task_errors import rescore
 
 TASK = get_task("gsm8k")
 ROWS = [TASK.parse({"question": "q", "answer": f"#### {n}"}) for n in ("1000", "7")]

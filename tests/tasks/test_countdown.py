@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from modnorm.tasks import get_task
-from modnorm.tasks.countdown import format_score, vote_key
-from modnorm.tasks.countdown_equation import answer_value
-from modnorm.tasks.questions import prompt_question
+from modnorm.tasks.countdown import answer_value, format_score, vote_key
+from modnorm.tasks.row_loading import prompt_question
 from tests.faults import error_at
 
 TASK = get_task("countdown")

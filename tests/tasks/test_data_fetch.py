@@ -15,12 +15,10 @@ from modnorm.errors import (
 )
 from modnorm.spec import DataSpec
 from modnorm.tasks import catalogue, get_task
-from modnorm.tasks.data_check import check
-from modnorm.tasks.data_fetch import fetch
+from modnorm.tasks.data_fetch import check, fetch
 from modnorm.tasks.hub_dataset import HubRows
-from modnorm.tasks.manifest import Origin
 from modnorm.tasks.row_loading import load_data
-from modnorm.tasks.splits import open_split
+from modnorm.tasks.splits import Origin, open_split
 from tests.faults import error_at
 
 FIELD = "task.heldout"

@@ -6,7 +6,12 @@ from modnorm.errors import InvalidInputError
 from modnorm.spec import DataSpec
 from modnorm.tasks import get_task
 from modnorm.tasks.gsm8k import Gsm8k
-from modnorm.tasks.overlap import SharedRange, count_shared_prompts, shared_prompts, shared_range
+from modnorm.tasks.task_errors import (
+    SharedRange,
+    count_shared_prompts,
+    shared_prompts,
+    shared_range,
+)
 
 TASK = get_task("gsm8k")
 ROWS = st.lists(

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from modnorm.tasks.programs import (
+from modnorm.tasks.mbpp import (
     MAX_PROGRAM,
     canonical_program,
     published_program,

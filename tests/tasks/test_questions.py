@@ -12,7 +12,7 @@ from modnorm.errors import InvalidInputError
 from modnorm.tasks import get_task
 from modnorm.tasks.declared_task import declared_task
 from modnorm.tasks.protocol import Judgement
-from modnorm.tasks.questions import (
+from modnorm.tasks.row_loading import (
     UnmarkedTask,
     parse_question,
     prompt_question,
@@ -140,7 +140,7 @@ def test_a_pipe_holds_json_lines(tmp_path):
 
 def test_a_dash_is_standard_input():
     code = (
-        "from pathlib import Path; from modnorm.tasks.questions import read_raw_questions; "
+        "from pathlib import Path; from modnorm.tasks.row_loading import read_raw_questions; "
         "print(list(read_raw_questions(Path('-'))))"
     )
     ended = subprocess.run(

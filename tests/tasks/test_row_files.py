@@ -8,9 +8,9 @@ from pyarrow.parquet import write_table
 
 from modnorm.errors import InvalidInputError
 from modnorm.tasks import columns, get_task
-from modnorm.tasks.questions import parse_question
+from modnorm.tasks.columns import rows_digest
 from modnorm.tasks.row_files import read_file
-from modnorm.tasks.rows import rows_digest
+from modnorm.tasks.row_loading import parse_question
 from tests.faults import error_at
 
 

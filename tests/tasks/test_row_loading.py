@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from modnorm.errors import InvalidInputError
 from modnorm.spec import DataSpec
 from modnorm.tasks import get_task
+from modnorm.tasks.columns import encode_rows, prompts_digest, rows_digest
 from modnorm.tasks.protocol import Message
 from modnorm.tasks.row_loading import load_rows, parse_row
-from modnorm.tasks.rows import encode_rows, prompts_digest, rows_digest
 from tests.faults import error_at
 
 TASK = get_task("countdown")

@@ -10,9 +10,8 @@ from modnorm.spec import DataSpec
 from modnorm.tasks import catalogue, get_task
 from modnorm.tasks.catalogue import DATASETS, find_split
 from modnorm.tasks.hub_dataset import HubRows
-from modnorm.tasks.manifest import Origin
 from modnorm.tasks.row_loading import load_data, load_rows
-from modnorm.tasks.splits import open_split, shuffled
+from modnorm.tasks.splits import Origin, open_split, shuffled
 from tests.faults import error_at
 
 FIELD = "task.heldout"

@@ -3,7 +3,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from modnorm.tasks.tags import last_answer, last_block, stated_answer
+from modnorm.tasks.columns import last_answer, last_block, stated_answer
 
 PIECES = ["<answer>", "</answer>", "\n", "```", "python", "x", " "]
 TEXTS = st.lists(st.sampled_from(PIECES), max_size=14).map("".join)

@@ -11,7 +11,7 @@ import pytest
 
 from modnorm.engines.protocol import Completion, Finish
 from modnorm.errors import EngineError, IncompatibleError, InvalidInputError, UnavailableError
-from modnorm.search.judging import _judge
+from modnorm.search.scoring import _judge
 from modnorm.spec import DataSpec
 from modnorm.tasks.gsm8k import Gsm8k
 from modnorm.tasks.protocol import Judgement, Message, Row

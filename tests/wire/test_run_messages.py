@@ -1,7 +1,7 @@
 """Messages of a lab as plain data: the held-out rows that do not test the selection."""
 
 from modnorm.tasks import get_task
-from modnorm.tasks.rows import encode_rows
+from modnorm.tasks.columns import encode_rows
 from modnorm.wire.run_messages import overlap
 
 

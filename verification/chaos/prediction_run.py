@@ -14,8 +14,8 @@ from typing_extensions import override
 from modnorm.client.client import Client
 from modnorm.errors import UnavailableError
 from modnorm.tasks import get_task
-from modnorm.tasks.questions import parse_question, read_raw_questions
-from modnorm.tasks.rows import rows_digest
+from modnorm.tasks.columns import rows_digest
+from modnorm.tasks.row_loading import parse_question, read_raw_questions
 from modnorm.tasks.sources import BUNDLED
 from verification.chaos.chaos_lab import Lab
 from verification.chaos.fault_schedule import PREDICTED, PREDICTIONS, Schedule

@@ -19,7 +19,7 @@ from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 
-from modnorm.tasks.questions import read_raw_questions
+from modnorm.tasks.row_loading import read_raw_questions
 from modnorm.tasks.sources import BUNDLED
 from verification.chaos.chaos_lab import inherited
 from verification.chaos.fault_schedule import PREDICTED

@@ -4,7 +4,7 @@
 when the ring is full, the oldest answers of all prompts make room.
 """
 
-from collections import defaultdict, deque
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -122,3 +122,32 @@ class AnswerTable:
             for source, span in enumerate(self._answers[row]):
                 spans[place, source] = span.start, span.size
         self.spans[rows] = torch.from_numpy(spans).to(self.spans.device)
+
+
+class PromptRows:
+    """Gives each prompt a row; the prompt that was used longest ago loses its row to a new one.
+
+    Args:
+        limit: Number of rows.
+    """
+
+    def __init__(self, limit: int = PROMPTS) -> None:
+        self._limit = limit
+        self._rows: OrderedDict[tuple[int, ...], int] = OrderedDict()
+        self._reused: list[int] = []
+
+    def row_of(self, prompt: Sequence[int]) -> int:
+        """Return the row of a prompt."""
+        key = tuple(prompt)
+        if (row := self._rows.pop(key, None)) is None:
+            row = len(self._rows)
+            if row == self._limit:
+                _, row = self._rows.popitem(last=False)
+                self._reused.append(row)
+        self._rows[key] = row
+        return row
+
+    def take_reused(self) -> list[int]:
+        """Return the rows that got another prompt since the last call."""
+        reused, self._reused = self._reused, []
+        return reused

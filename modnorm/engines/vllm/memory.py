@@ -21,7 +21,7 @@ _FLOAT32 = torch.float32.itemsize
 _BLOCK = 128
 """Tokens of a cache block on the CPU."""
 _NOISE_BYTES = 2**30
-"""Scratch memory of the noise norms (`modnorm.perturbation.kernels.launch_sizes`)."""
+"""Scratch memory of the noise norms (`modnorm.perturbation.kernels.launch`)."""
 _LOGITS_SHARE = 0.02
 """Share of the memory for the logits of parked sequences. Sampling takes a few times as much."""
 _LOGIT_BYTES = 10

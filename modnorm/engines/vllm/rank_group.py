@@ -10,7 +10,7 @@ from vllm.v1.engine.llm_engine import LLMEngine
 from modnorm.checkpoint.layout import Layout, PhysicalTensor
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.checkpoint.weights import weights_sha256
-from modnorm.engines.failures import not_the_base
+from modnorm.engines.protocol import not_the_base
 from modnorm.engines.vllm.serialization import (
     Answer,
     Value,

@@ -13,10 +13,17 @@ import torch
 
 from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.checkpoint.weights import CheckpointWeights
-from modnorm.engines.vllm.internals.layers import shard_views
+from modnorm.engines.vllm.internals.drafting import connect_drafts, install_speculator
+from modnorm.engines.vllm.internals.layers import keep_plain_weights, shard_views
 from modnorm.engines.vllm.internals.logit_check import LogitCheck
+from modnorm.engines.vllm.internals.message_queues import fix_queues
+from modnorm.engines.vllm.internals.register import check_stage
+from modnorm.engines.vllm.internals.register_entry import Stage
+from modnorm.engines.vllm.internals.worker_errors import write_worker_errors
 from modnorm.engines.vllm.serialization import (
+    Answer,
     Value,
+    answer,
     pack_descriptor,
     unpack_descriptor,
     unpack_lineage,
@@ -27,6 +34,9 @@ from modnorm.perturbation.candidate_weights import CandidateWeights
 from modnorm.perturbation.held_tensor import WeightView
 
 if TYPE_CHECKING:
+    from vllm.config import ModelConfig
+    from vllm.v1.worker.gpu_model_runner import GPUModelRunner
+
     from modnorm.engines.drafts.answer_table import AnswerTable
     from modnorm.perturbation.lineage import Lineage
 
@@ -201,3 +211,40 @@ def _require_equal(stored: CheckpointWeights, views: Mapping[str, tuple[WeightVi
                     field="engine.name",
                     remedy="use the transformers engine for this model",
                 )
+
+
+# vLLM imports this module before it loads a model. It has no later hook.
+write_worker_errors()
+keep_plain_weights()
+fix_queues()
+install_speculator()
+
+
+class CandidateWorker:
+    """Candidate weights on one rank; mixed into vLLM's worker class."""
+
+    if TYPE_CHECKING:
+        model_config: ModelConfig
+        model_runner: GPUModelRunner
+        modnorm_rank: RankModel
+
+        def get_model(self) -> torch.nn.Module:
+            """Return vLLM's model."""
+
+    def modnorm_hold(self, model_digest: str) -> Answer:
+        """Check the layout and copy the pristine weights; call it once, before any other."""
+
+        def hold() -> Value:
+            check_stage(Stage.WORKER, self)
+            directory = Path(self.model_config.model)
+            caches = self.model_runner.kv_caches
+            self.modnorm_rank = RankModel(
+                directory, model_digest, self.get_model(), caches, connect_drafts(self)
+            )
+            return {"kernels": int(self.modnorm_rank.weights.has_kernels)}
+
+        return answer(hold)
+
+    def modnorm_call(self, method: str, *arguments: Value) -> Answer:
+        """Call a method of `RankModel`; arguments and answer are plain values."""
+        return answer(lambda: getattr(self.modnorm_rank, method)(*arguments))

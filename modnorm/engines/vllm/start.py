@@ -20,8 +20,7 @@ from vllm.v1.executor import Executor
 from modnorm.checkpoint.layout import Layout
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.engines.protocol import Finish
-from modnorm.engines.settings import Drafts, EngineSettings
-from modnorm.engines.start_stage import STAGE
+from modnorm.engines.settings import STAGE, Drafts, EngineSettings
 from modnorm.engines.vllm.internals.block_allocation import (
     BLOCK_ALLOCATION,
     allocate_at_block_ends,
@@ -41,7 +40,7 @@ from modnorm.engines.vllm.internals.in_flight_steps import (
     with_three_steps,
 )
 from modnorm.engines.vllm.internals.interfaces import BUSY, REQUIRED_SETTINGS, START_METHOD
-from modnorm.engines.vllm.internals.linear_weights import keep_plain_weights
+from modnorm.engines.vllm.internals.layers import keep_plain_weights
 from modnorm.engines.vllm.internals.message_queues import fix_queues
 from modnorm.engines.vllm.internals.register import check_stage
 from modnorm.engines.vllm.internals.register_entry import Stage
@@ -51,7 +50,7 @@ from modnorm.engines.vllm.numerics import choose_numerics, require_offered
 from modnorm.engines.vllm.socket_folder import use_socket_folder
 from modnorm.errors import DoesNotFitError, EngineError, IncompatibleError, ModnormError
 
-WORKER = "modnorm.engines.vllm.worker_extension.CandidateWorker"
+WORKER = "modnorm.engines.vllm.rank_model.CandidateWorker"
 
 _FINISHES = {"stop": Finish.STOP, "length": Finish.LENGTH}
 """Ends of whole answers, by vLLM's name."""

@@ -42,13 +42,13 @@ def _checked(held: Mapping[str, HeldTensor]) -> "tuple[str | None, FusedWeights 
     """Return the fault of the kernels, if any, and the usable kernels, if any."""
     from triton.errors import TritonError  # noqa: PLC0415 - only with Triton
 
-    from modnorm.perturbation.kernels import fused, self_check  # noqa: PLC0415 - only with Triton
+    from modnorm.perturbation.kernels import fused  # noqa: PLC0415 - only with Triton
 
     if not fused.addressable(held):
         return None, None
     device = next(iter(held.values())).device
     try:
-        fault = self_check.deviation({tensor.dtype for tensor in held.values()}, device)
+        fault = fused.deviation({tensor.dtype for tensor in held.values()}, device)
     except TritonError as error:
         return str(error), None
     return fault, None if fault else fused.FusedWeights(held)

@@ -13,18 +13,16 @@ import torch
 from modnorm.errors import IncompatibleError
 from modnorm.geometry.scale_map import TensorScale
 from modnorm.noise import Block
-from modnorm.noise.gaussian import STEP
-from modnorm.noise.philox import stream_key
-from modnorm.noise.portable import PortableNoise
+from modnorm.noise.portable import STEP, PortableNoise, stream_key
 from modnorm.perturbation.held_tensor import HeldTensor
 from modnorm.perturbation.kernels import launch
-from modnorm.perturbation.kernels.launch_plan import (
+from modnorm.perturbation.kernels.launch import (
     ALIGNMENT,
+    LaunchSizes,
     MemoryBlock,
     memory_block,
     plan_launches,
 )
-from modnorm.perturbation.kernels.launch_sizes import LaunchSizes
 from modnorm.perturbation.low_rank import Factor, LowRankNoise, factors_of
 
 

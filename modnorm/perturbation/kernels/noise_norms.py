@@ -24,16 +24,16 @@ import torch
 from modnorm.geometry.norms import ITERATIONS
 from modnorm.geometry.scale_map import Norm, TensorScale
 from modnorm.perturbation.kernels import launch, norm_kernels
-from modnorm.perturbation.kernels.launch_plan import (
+from modnorm.perturbation.kernels.launch import (
     ALIGNMENT,
     LANES,
     LaunchPlan,
+    LaunchSizes,
     MemoryBlock,
     assign_programs,
     covering,
     plan_launches,
 )
-from modnorm.perturbation.kernels.launch_sizes import LaunchSizes
 
 LONGEST_LINE = 2**14
 """Longest shorter side of a matrix for the power iteration: a line must fit in registers."""

@@ -8,7 +8,7 @@ one pass over a line gives both products of a step: y = Z x and then Z^T y.
 import triton
 import triton.language as tl
 
-from modnorm.perturbation.kernels.generate import values
+from modnorm.perturbation.kernels.weight_kernels import values
 
 
 @triton.jit

@@ -7,8 +7,135 @@ of ownership or modes, and shared memory outside its address space.
 import errno
 import os
 import platform
+import struct
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
-from modnorm.sandbox.jail import bpf, kernel
+from modnorm.sandbox.jail import kernel
+
+_LOAD_WORD = 0x20
+_AND = 0x54
+_JUMP_EQUAL = 0x15
+_JUMP_ANY_BIT = 0x45
+_RETURN = 0x06
+
+_ALLOW = 0x7FFF0000
+_ERRNO = 0x00050000
+_KILL_PROCESS = 0x80000000
+
+_NUMBER_OFFSET = 0
+_ARCHITECTURE_OFFSET = 4
+_ARGUMENTS_OFFSET = 16
+
+
+@dataclass(frozen=True)
+class Masked:
+    """Condition on a system call: an argument's low 32 bits, masked, are one of `values`.
+
+    If negated, they are none of them.
+    """
+
+    argument: int
+    values: tuple[int, ...]
+    mask: int = 0xFFFFFFFF
+    negated: bool = False
+
+
+@dataclass(frozen=True)
+class AnyBit:
+    """Condition on a system call: an argument's low 32 bits share a bit with a mask."""
+
+    argument: int
+    mask: int
+
+
+@dataclass(frozen=True)
+class Null:
+    """Condition on a system call: all 64 bits of an argument are zero."""
+
+    argument: int
+
+
+Condition = Masked | AnyBit | Null
+
+
+@dataclass(frozen=True)
+class AllowedCall:
+    """A system call that is allowed when all its conditions hold.
+
+    Attributes:
+        number: Number of the call on this machine.
+        conditions: Conditions on its arguments.
+        refusal: Errno if a condition fails.
+    """
+
+    number: int
+    conditions: Sequence[Condition] = ()
+    refusal: int = errno.EPERM
+
+
+def _instruction(code: int, value: int, if_true: int = 0, if_false: int = 0) -> bytes:
+    return struct.pack("=HBBI", code, if_true, if_false, value & 0xFFFFFFFF)
+
+
+def _low_word(argument: int) -> bytes:
+    return _instruction(_LOAD_WORD, _ARGUMENTS_OFFSET + 8 * argument)
+
+
+def _high_word(argument: int) -> bytes:
+    return _instruction(_LOAD_WORD, _ARGUMENTS_OFFSET + 8 * argument + 4)
+
+
+def _skip_refusal(body: bytes, code: int, value: int, *, when: bool, refuse: bytes) -> bytes:
+    jump = _instruction(code, value, int(when), int(not when))
+    return body + jump + refuse
+
+
+def _test(condition: Condition, refuse: bytes) -> bytes:
+    """Return code that continues if the condition holds, and refuses otherwise."""
+    body = _low_word(condition.argument)
+    if isinstance(condition, AnyBit):
+        return _skip_refusal(body, _JUMP_ANY_BIT, condition.mask, when=True, refuse=refuse)
+    if isinstance(condition, Null):
+        low = _skip_refusal(body, _JUMP_EQUAL, 0, when=True, refuse=refuse)
+        high = _high_word(condition.argument)
+        return low + _skip_refusal(high, _JUMP_EQUAL, 0, when=True, refuse=refuse)
+    body += _instruction(_AND, condition.mask)
+    if condition.negated:
+        for value in condition.values:
+            body = _skip_refusal(body, _JUMP_EQUAL, value, when=False, refuse=refuse)
+        return body
+    remaining = len(condition.values)
+    for value in condition.values:
+        body += _instruction(_JUMP_EQUAL, value, remaining, 0)
+        remaining -= 1
+    return body + refuse
+
+
+def _allow(call: AllowedCall) -> bytes:
+    refuse = _instruction(_RETURN, _ERRNO | call.refusal)
+    body = b"".join(_test(condition, refuse) for condition in call.conditions)
+    body += _instruction(_RETURN, _ALLOW)
+    return _instruction(_JUMP_EQUAL, call.number, 0, len(body) // 8) + body
+
+
+def assemble(architecture: int, calls: Iterable[AllowedCall]) -> bytes:
+    """Assemble a filter.
+
+    Args:
+        architecture: AUDIT_ARCH value; a call of another architecture kills the process.
+        calls: Allowed calls; the first entry of a number decides.
+
+    Returns:
+        Instructions of 8 bytes each.
+    """
+    program = _instruction(_LOAD_WORD, _ARCHITECTURE_OFFSET)
+    program += _instruction(_JUMP_EQUAL, architecture, 1, 0)
+    program += _instruction(_RETURN, _KILL_PROCESS)
+    program += _instruction(_LOAD_WORD, _NUMBER_OFFSET)
+    program += b"".join(_allow(call) for call in calls)
+    return program + _instruction(_RETURN, _ERRNO | errno.EPERM)
+
 
 _AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _COLUMN = {"x86_64": 0, "aarch64": 1}
@@ -72,29 +199,29 @@ _HARMLESS_FCNTLS = (0, 1, 2, 3, 4, 5, 6, 7, 36, 37, 38, 1030, 1032)
 with them a file that becomes ready sends any signal to any process of the uid."""
 
 
-def _no_silent_truncation(argument: int) -> bpf.Masked:
+def _no_silent_truncation(argument: int) -> Masked:
     """Refuse O_TRUNC without write access, which Landlock before version 3 allows."""
     mask = os.O_TRUNC | os.O_ACCMODE
-    return bpf.Masked(argument, (os.O_TRUNC,), mask, negated=True)
+    return Masked(argument, (os.O_TRUNC,), mask, negated=True)
 
 
-def _conditions() -> dict[str, tuple[bpf.Condition, ...]]:
-    own_process = bpf.Masked(0, (os.getpid(),))
+def _conditions() -> dict[str, tuple[Condition, ...]]:
+    own_process = Masked(0, (os.getpid(),))
     return {
         "open": (_no_silent_truncation(1),),
         "openat": (_no_silent_truncation(2),),
-        "clone": (bpf.AnyBit(0, _CLONE_THREAD),),
+        "clone": (AnyBit(0, _CLONE_THREAD),),
         "kill": (own_process,),
         "tgkill": (own_process,),
-        "prctl": (bpf.Masked(0, _HARMLESS_PRCTLS),),
-        "prlimit64": (bpf.Masked(0, (0,)),),
-        "ioctl": (bpf.Masked(1, _TERMINAL_AND_FD_IOCTLS),),
-        "fcntl": (bpf.Masked(1, _HARMLESS_FCNTLS),),
+        "prctl": (Masked(0, _HARMLESS_PRCTLS),),
+        "prlimit64": (Masked(0, (0,)),),
+        "ioctl": (Masked(1, _TERMINAL_AND_FD_IOCTLS),),
+        "fcntl": (Masked(1, _HARMLESS_FCNTLS),),
         "socketpair": (
-            bpf.Masked(0, (_AF_UNIX,)),
-            bpf.Masked(1, (_SOCK_STREAM,), ~_SOCK_FLAGS & 0xFFFFFFFF),
+            Masked(0, (_AF_UNIX,)),
+            Masked(1, (_SOCK_STREAM,), ~_SOCK_FLAGS & 0xFFFFFFFF),
         ),
-        "sendto": (bpf.Null(4),),
+        "sendto": (Null(4),),
     }
 
 
@@ -103,7 +230,7 @@ def supported() -> bool:
     return platform.machine() in _AUDIT_ARCH
 
 
-def allowed_calls(machine: str) -> list[bpf.AllowedCall]:
+def allowed_calls(machine: str) -> list[AllowedCall]:
     """Return the calls that the filter allows to the calling process.
 
     Args:
@@ -111,16 +238,16 @@ def allowed_calls(machine: str) -> list[bpf.AllowedCall]:
     """
     column = _COLUMN[machine]
     calls = [
-        bpf.AllowedCall(number) for pair in _PLAIN.values() if (number := pair[column]) is not None
+        AllowedCall(number) for pair in _PLAIN.values() if (number := pair[column]) is not None
     ]
     for name, conditions in _conditions().items():
         number = _CONDITIONAL[name][column]
         if number is not None:
-            calls.append(bpf.AllowedCall(number, conditions))
+            calls.append(AllowedCall(number, conditions))
     unimplemented = _CONDITIONAL["clone3"][column]
     if unimplemented is not None:
-        impossible = bpf.Masked(0, (0,), 0, negated=True)
-        calls.append(bpf.AllowedCall(unimplemented, (impossible,), errno.ENOSYS))
+        impossible = Masked(0, (0,), 0, negated=True)
+        calls.append(AllowedCall(unimplemented, (impossible,), errno.ENOSYS))
     return calls
 
 
@@ -131,4 +258,4 @@ def restrict() -> None:
         OSError: the kernel refused.
     """
     machine = platform.machine()
-    kernel.install_filter(bpf.assemble(_AUDIT_ARCH[machine], allowed_calls(machine)))
+    kernel.install_filter(assemble(_AUDIT_ARCH[machine], allowed_calls(machine)))

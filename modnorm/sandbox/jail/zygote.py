@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-from modnorm.sandbox.jail import confinement, kernel, landlock, seccomp
+from modnorm.sandbox.jail import confinement, kernel, seccomp
 from modnorm.sandbox.jail.jail_messages import (
     JailPolicy,
     Mechanism,
@@ -80,7 +80,7 @@ def _try_reading(policy: JailPolicy) -> None:
 
 def _try_landlock() -> None:
     kernel.forbid_new_privileges()
-    landlock.restrict([])
+    confinement.restrict([])
 
 
 def _try_seccomp() -> None:
@@ -105,7 +105,7 @@ def _confine_zygote(policy: JailPolicy) -> ZygoteStatus:
     if Mechanism.NAMESPACES in achieved:
         confinement.enter_namespaces(policy)
     kernel.forbid_new_privileges()
-    return ZygoteStatus(achieved, refusals, landlock.abi())
+    return ZygoteStatus(achieved, refusals, confinement.abi())
 
 
 def _idle_bytes() -> int:

@@ -1,4 +1,4 @@
-r"""Canonical forms of answers: two answers are equal if their canonical forms are.
+"""Canonical forms of answers: two answers are equal if their canonical forms are.
 
 - A constant becomes its value: `1/2`, `1.4142135623730950488`.
 - An expression with symbols becomes its values at fixed points, so its notation does not matter.
@@ -8,22 +8,149 @@ r"""Canonical forms of answers: two answers are equal if their canonical forms a
 - Everything else is compared as text without spacing.
 """
 
+import math
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
 from functools import lru_cache
 from itertools import takewhile
+from typing import TypeAlias
 
-from modnorm.tasks.mathematics.equations import equation
-from modnorm.tasks.mathematics.intervals import union
-from modnorm.tasks.mathematics.latex import clean, join_thousands
-from modnorm.tasks.mathematics.scalars import scalar_form, text_form
-from modnorm.tasks.mathematics.structure import (
-    bracketed,
-    is_name,
-    matrix_rows,
-    sign_readings,
-    split,
+from modnorm.tasks.mathematics.equations import equation, scalar_form, text_form
+from modnorm.tasks.mathematics.notation import clean, join_thousands
+
+_INTERVAL = re.compile(r"([(\[])([^,()\[\]]+), ([^,()\[\]]+)([)\]])")
+_INFINITE = {"oo": math.inf, "-oo": -math.inf}
+
+_Cut: TypeAlias = tuple[Fraction | float, int, str]
+"""A cut of the real line just before (-1) or just after (1) a number, and half of a form."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """An interval between two cuts; a number is a closed interval."""
+
+    start: _Cut
+    end: _Cut
+    form: str
+
+    @property
+    def is_number(self) -> bool:
+        return self.start[0] == self.end[0]
+
+
+def union(forms: Iterable[str]) -> str:
+    """Return the form of a union of sets; intervals and numbers that meet become one.
+
+    `(0, 1]` and `(1, 2)` are `(0, 2)`; `(0, 1)` and `(1, 2)` stay two. The whole line is `R`.
+    """
+    others, pieces = set[str](), list[_Piece]()
+    for form in forms:
+        numbers = [_piece(f"[{number}, {number}]", number) for number in form.split(", ")]
+        found = numbers if all(numbers) else [_piece(form, form)]
+        pieces += filter(None, found)
+        others |= set() if all(found) else {form}
+    runs = list[_Piece]()
+    for piece in sorted(pieces, key=lambda piece: piece.start):
+        if runs and piece.start[:2] <= runs[-1].end[:2]:
+            runs[-1] = _joined(runs[-1], piece)
+        else:
+            runs.append(piece)
+    numbers_left = ", ".join(sorted(run.form for run in runs if run.is_number))
+    others |= {run.form for run in runs if not run.is_number} | {numbers_left}
+    joined = " u ".join(sorted(others - {""}))
+    return "R" if joined == "(-oo, oo)" else joined
+
+
+def _joined(left: _Piece, right: _Piece) -> _Piece:
+    if right.end <= left.end:
+        return left
+    return _Piece(left.start, right.end, f"{left.start[2]}, {right.end[2]}")
+
+
+def _piece(interval: str, form: str) -> _Piece | None:
+    """Return an interval with its form; None if its ends are no real numbers in order."""
+    match = _INTERVAL.fullmatch(interval)
+    if match is None:
+        return None
+    opening, low, high, closing = match.groups()
+    try:
+        numbers = [_INFINITE.get(end) or Fraction(end) for end in (low, high)]
+    except (ValueError, ZeroDivisionError):
+        return None
+    start = numbers[0], -1 if opening == "[" else 1, f"{opening}{low}"
+    end = numbers[1], 1 if closing == "]" else -1, f"{high}{closing}"
+    return _Piece(start, end, form) if start[:2] < end[:2] else None
+
+
+_TOKEN = re.compile(r"\\[A-Za-z]+|\\.|.", re.DOTALL)
+_OPENING = frozenset({"(", "[", "{", r"\{", r"\begin", r"\lfloor", r"\lceil", r"\langle"})
+_CLOSING = frozenset({")", "]", "}", r"\}", r"\end", r"\rfloor", r"\rceil", r"\rangle"})
+_MATRIX = re.compile(r"\\begin\s*\{([pbvB]?matrix)\}(.*)\\end\s*\{\1\}", re.DOTALL)
+_SIGNS = re.compile(r"\\(?:pm|mp)(?![a-z])")
+_NAME = re.compile(
+    r"(?:\\angle\s*)?\\?[A-Za-z][A-Za-z\s']*(?:_\s*(?:\{[^{}]*\}|\w))?(?:\^\{-1\})?(?:\([A-Za-z\d,\s]+\))?"
 )
+
+
+def split(text: str, separators: Collection[str]) -> tuple[list[str], list[str]]:
+    """Return the parts between separators outside all brackets, and these separators.
+
+    Args:
+        text: Cleaned text.
+        separators: Single characters and commands.
+    """
+    parts, met, start, depth = [], [], 0, 0
+    for match in _TOKEN.finditer(text):
+        token = match[0]
+        if token in _OPENING:
+            depth += 1
+        elif token in _CLOSING:
+            depth -= 1
+        elif depth == 0 and token in separators:
+            parts.append(text[start : match.start()].strip())
+            met.append(token)
+            start = match.end()
+    parts.append(text[start:].strip())
+    return parts, met
+
+
+def bracketed(text: str, openings: Collection[str]) -> tuple[str, str, str] | None:
+    """Return opening, content and closing if one pair of brackets encloses the text."""
+    tokens = list(_TOKEN.finditer(text))
+    if not tokens or tokens[0][0] not in openings or tokens[-1][0] not in _CLOSING:
+        return None
+    depth = 0
+    for match in tokens[:-1]:
+        depth += (match[0] in _OPENING) - (match[0] in _CLOSING)
+        if depth == 0:
+            return None
+    return tokens[0][0], text[tokens[0].end() : tokens[-1].start()].strip(), tokens[-1][0]
+
+
+def matrix_rows(text: str) -> list[list[str]] | None:
+    """Return the entries of a matrix by row; None if the text is no matrix."""
+    match = _MATRIX.fullmatch(text)
+    if match is None:
+        return None
+    rows = [row for row in re.split(r"\\\\(?:\[[^\]]*\])?", match[2]) if row.strip()]
+    return [[entry.strip() for entry in row.split("&")] for row in rows]
+
+
+def is_name(text: str) -> bool:
+    r"""Whether a text names a quantity, like the left side of `x = 5` or `f(n) = n^2`."""
+    return _NAME.fullmatch(text) is not None
+
+
+def sign_readings(text: str) -> tuple[str, str] | None:
+    r"""Return the two readings of a text with `\pm` or `\mp`, upper signs first; else None."""
+    if _SIGNS.search(text) is None:
+        return None
+    upper = _SIGNS.sub(lambda match: "+" if match[0] == r"\pm" else "-", text)
+    lower = _SIGNS.sub(lambda match: "-" if match[0] == r"\pm" else "+", text)
+    return upper, lower
+
 
 MAX_LENGTH = 1000
 """Longest answer that is read as mathematics, in characters; some expressions take quadratic time.

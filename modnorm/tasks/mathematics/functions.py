@@ -1,8 +1,10 @@
 """Expressions as functions of their symbols, and combinators of such functions."""
 
-from collections.abc import Callable, Mapping, Sequence
+import hashlib
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
-from functools import partial
+from functools import lru_cache, partial
+from typing import TypeAlias
 
 from modnorm.tasks.mathematics import values
 from modnorm.tasks.mathematics.values import Value
@@ -58,3 +60,73 @@ def repeating(whole: str, fixed: str, period: str) -> Fraction:
     scale = 10 ** len(fixed)
     start = Fraction(int(f"{whole}{fixed}" or "0"), scale)
     return start + Fraction(int(period), (10 ** len(period) - 1) * scale)
+
+
+Values: TypeAlias = Sequence[Value | None]
+"""Values at the points; None if an expression has no real value."""
+
+MAX_NEGATIVE = 4
+"""Number of symbols, the first by name, that take a negative value at a point of their own."""
+
+_RANGES = ((Fraction(1, 3), 3), (3, 10), (10, 40))
+"""Range of the symbols at each point; floors and ceilings need large values as well."""
+_NEGATIVE = 1
+"""Index of the point at which one symbol changes its sign; factorials of larger ones vanish."""
+_DIGITS = 10
+_UNDEFINED = "?"
+
+
+def positive_points(symbols: Iterable[str]) -> list[Point]:
+    """Return the points with positive symbols; one empty point without symbols."""
+    names = sorted(symbols)
+    if not names:
+        return [{}]
+    return [{name: coordinate(name, index) for name in names} for index in range(len(_RANGES))]
+
+
+def negative_points(symbols: Iterable[str]) -> Iterator[Point]:
+    """Yield the points with one negative symbol."""
+    names = sorted(symbols)
+    for negative in names[:MAX_NEGATIVE]:
+        point = {name: coordinate(name, _NEGATIVE) for name in names}
+        yield {**point, negative: values.multiply(Fraction(-1), point[negative])}
+
+
+@lru_cache(maxsize=1024)
+def coordinate(name: str, index: int) -> Value:
+    """Return a number that depends only on the symbol's name and the point's index."""
+    digest = hashlib.sha256(f"{index} {name}".encode()).digest()
+    low, high = _RANGES[index]
+    share = Fraction(int.from_bytes(digest[:16], "big"), 2**128)
+    return values.inexact(low + share * (high - low))
+
+
+def evaluate(expression: Expression, symbols: Collection[str]) -> Values:
+    """Return the values of an expression, first at the points with positive symbols.
+
+    Raises:
+        ArithmeticError: the expression has no value at one of these points.
+    """
+    with values.LOCK:
+        first = [expression(point) for point in positive_points(symbols)]
+        if not all(map(values.is_real, first)):
+            return first
+        return [*first, *(_real(expression, point) for point in negative_points(symbols))]
+
+
+def show(symbols: Collection[str], shown: Values) -> str:
+    """Return the value of a constant, else the symbols and the values at the points."""
+    digits = _DIGITS if symbols else values.DIGITS_SHOWN
+    parts = [_UNDEFINED if value is None else values.show(value, digits) for value in shown]
+    defined = {*parts} - {_UNDEFINED}
+    if len(defined) == 1:
+        return defined.pop()
+    return f"{', '.join(sorted(symbols))}: {' | '.join(parts)}"
+
+
+def _real(expression: Expression, point: Point) -> Value | None:
+    try:
+        value = expression(point)
+    except (ArithmeticError, ValueError):
+        return None
+    return value if values.is_real(value) else None

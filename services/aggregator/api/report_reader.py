@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from modnorm.errors import InvalidInputError, TooLargeError
-from modnorm.search.answer import Answer
+from modnorm.search.voting import Answer
 from modnorm.services.aggregator.jobs.report_checks import Report
 from modnorm.v1 import evaluation_pb2
 from modnorm.wire.conversions import answer_from_proto, descriptor_from_proto

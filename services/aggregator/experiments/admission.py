@@ -27,9 +27,9 @@ from modnorm.spec_checks import (
     read_profile,
 )
 from modnorm.tasks import Row, check_sandbox
-from modnorm.tasks.overlap import count_shared_prompts
+from modnorm.tasks.columns import encode_rows, prompts_digest
 from modnorm.tasks.row_loading import LoadedRows
-from modnorm.tasks.rows import encode_rows, prompts_digest
+from modnorm.tasks.task_errors import count_shared_prompts
 
 _PROMPT = re.compile(r"prompts\.([0-9]+)")
 _THREADS = 8

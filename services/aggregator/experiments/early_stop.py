@@ -12,8 +12,8 @@ from sqlalchemy import Select, select
 from sqlmodel import Session, col
 
 from modnorm.analysis.answers import BASE_INDEX
-from modnorm.search.settled_votes import SettledVotes
 from modnorm.search.stopping import Threshold, Thresholds
+from modnorm.search.voting import SettledVotes
 from modnorm.services.aggregator.experiments.expert_selection import ballots_of, selection_of
 from modnorm.services.aggregator.storage.states import JobState, Split
 from modnorm.services.aggregator.storage.tables import Experiment, Job, Prediction

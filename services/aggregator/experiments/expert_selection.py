@@ -6,9 +6,8 @@ from sqlmodel import Session, col, select
 
 from modnorm.analysis.answers import BASE_INDEX
 from modnorm.errors import NotFoundError
-from modnorm.search.answer import Answer
 from modnorm.search.ranking import Selection, select_experts
-from modnorm.search.voting import Ballot
+from modnorm.search.voting import Answer, Ballot
 from modnorm.services.aggregator.storage.codec import unpack_answers
 from modnorm.services.aggregator.storage.result_tables import AnswerSheet
 from modnorm.services.aggregator.storage.states import JobState, Split

@@ -14,10 +14,15 @@ from math import fsum
 from sqlmodel import Session, col, select
 
 from modnorm.analysis.answers import BASE_INDEX
-from modnorm.baselines.es import es_seeds, es_step
-from modnorm.baselines.mezo import mezo_step, step_seed
-from modnorm.baselines.state_selection import DevelopmentResult, best_state
-from modnorm.baselines.zo import zo_step
+from modnorm.baselines.updates import (
+    DevelopmentResult,
+    best_state,
+    es_seeds,
+    es_step,
+    mezo_step,
+    step_seed,
+    zo_step,
+)
 from modnorm.errors import PreconditionError
 from modnorm.perturbation.descriptor import BASE, Descriptor
 from modnorm.perturbation.lineage import Lineage, Rounding, Step, next_digest

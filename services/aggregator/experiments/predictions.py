@@ -36,9 +36,9 @@ from modnorm.services.aggregator.storage.stored_artifacts import load_rows
 from modnorm.services.aggregator.storage.table_statistics import insert_rows
 from modnorm.services.aggregator.storage.tables import Candidate, Experiment, Job, Prediction
 from modnorm.tasks import Row, Task
-from modnorm.tasks.questions import parse_question
+from modnorm.tasks.columns import encode_rows, rows_digest
 from modnorm.tasks.row_files import Raw, RawRow
-from modnorm.tasks.rows import encode_rows, rows_digest
+from modnorm.tasks.row_loading import parse_question
 
 KEPT_SECONDS = 24 * 3600.0
 """Seconds after its end or its last request after which a prediction is removed."""

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from modnorm.baselines.state_selection import DevelopmentResult
+from modnorm.baselines.updates import DevelopmentResult
 from modnorm.services.aggregator.storage.result_tables import Ensemble
 from modnorm.services.aggregator.storage.tables import Candidate, Experiment, Job, Round
 from modnorm.v1 import experiment_pb2

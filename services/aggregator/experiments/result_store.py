@@ -7,7 +7,7 @@ from sqlmodel import col, select
 
 from modnorm.errors import InvalidInputError, NotFoundError
 from modnorm.perturbation.lineage import Lineage
-from modnorm.search.answer import Answer
+from modnorm.search.voting import Answer
 from modnorm.services.aggregator.experiments.expert_selection import answers_of
 from modnorm.services.aggregator.experiments.iterative_updates import lineage_of, steps_to
 from modnorm.services.aggregator.experiments.records import CandidateJobs

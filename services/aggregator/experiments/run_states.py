@@ -8,7 +8,7 @@ from threading import Lock
 from sqlmodel import Session, col, select
 
 from modnorm.analysis.answers import BASE_INDEX
-from modnorm.baselines.state_selection import DevelopmentResult
+from modnorm.baselines.updates import DevelopmentResult
 from modnorm.perturbation.lineage import Step
 from modnorm.services.aggregator.experiments.iterative_updates import (
     development_results,

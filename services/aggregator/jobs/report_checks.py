@@ -11,9 +11,9 @@ from sqlmodel import Session
 from modnorm.errors import InvalidInputError
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
-from modnorm.search.answer import Answer
 from modnorm.search.ranking import mean_reward
 from modnorm.search.stopping import Interval, score_interval
+from modnorm.search.voting import Answer
 from modnorm.services.aggregator.experiments.early_stop import EarlyStopCache
 from modnorm.services.aggregator.storage.codec import pack_coefficients, unpack_rows
 from modnorm.services.aggregator.storage.states import ArtifactKind, Split

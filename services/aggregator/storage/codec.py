@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from operator import attrgetter
 
-from modnorm.search.answer import Answer
+from modnorm.search.voting import Answer
 
 _FIELDS = attrgetter(*(field.name for field in fields(Answer)))
 _SMALL_BYTES = 2**14

@@ -7,7 +7,7 @@ from sqlmodel import Session, col, select
 
 from modnorm.analysis.answers import BASE_INDEX
 from modnorm.analysis.uncertainty import accuracy_interval
-from modnorm.search.answer import Answer
+from modnorm.search.voting import Answer
 from modnorm.services.aggregator.storage.codec import unpack_answers
 from modnorm.services.aggregator.storage.lookups import is_submitted
 from modnorm.services.aggregator.storage.result_tables import AnswerSheet, Ensemble, Vote

@@ -28,7 +28,7 @@ from modnorm.services.aggregator.web import run_queries
 from modnorm.services.aggregator.web.candidate_queries import candidate_rows, candidate_table
 from modnorm.services.common.bounded_dict import BoundedDict
 from modnorm.tasks import Task
-from modnorm.tasks.readable_rows import ReadableRow, readable_rows
+from modnorm.tasks.row_loading import ReadableRow, readable_rows
 from modnorm.wire.run_messages import (
     base_row,
     data_records,

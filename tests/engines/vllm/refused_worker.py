@@ -1,6 +1,6 @@
 """A worker class that vLLM cannot start."""
 
-from modnorm.engines.vllm.worker_extension import CandidateWorker
+from modnorm.engines.vllm.rank_model import CandidateWorker
 
 
 class _Refused:

@@ -12,7 +12,7 @@ pytest.importorskip(
 )
 
 
-from modnorm.baselines.es import es_step
+from modnorm.baselines.updates import es_step
 from modnorm.checkpoint.layout import Part
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.engines.transformers_engine import TransformersEngine

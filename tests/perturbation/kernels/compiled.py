@@ -18,8 +18,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from modnorm.perturbation.kernels import norm_kernels, weight_kernels
-from modnorm.perturbation.kernels.launch import EXACT
-from modnorm.perturbation.kernels.launch_sizes import LaunchSizes
+from modnorm.perturbation.kernels.launch import EXACT, LaunchSizes
 
 TARGET = GPUTarget("cuda", 90, 32)
 SIZES = LaunchSizes()

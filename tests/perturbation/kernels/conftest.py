@@ -17,7 +17,7 @@ EXPECTED = (sys.platform, platform.machine()) == ("linux", "x86_64")
 
 if EXPECTED or find_spec("triton"):
     from modnorm.perturbation.kernels.fused import FusedWeights
-    from modnorm.perturbation.kernels.launch_sizes import LaunchSizes
+    from modnorm.perturbation.kernels.launch import LaunchSizes
 
 
 @pytest.fixture(scope="session")

@@ -12,10 +12,10 @@ from modnorm.perturbation.held_tensor import WeightView
 
 pytest.importorskip("triton", reason="no Triton for this platform")
 
-from modnorm.noise.philox import stream_key
+from modnorm.noise.portable import stream_key
 from modnorm.perturbation.kernels import launch
 from modnorm.perturbation.kernels.fused import addressable
-from modnorm.perturbation.kernels.launch_plan import MemoryBlock, plan_launches
+from modnorm.perturbation.kernels.launch import MemoryBlock, plan_launches
 
 QKV = "model.layers.0.self_attn.qkv_proj.weight"
 BIAS = "model.layers.0.self_attn.qkv_proj.bias"

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from modnorm.noise import Block
-from modnorm.perturbation.kernels import launch_plan as module
-from modnorm.perturbation.kernels.launch_plan import assign_programs, covering, plan_launches
+from modnorm.perturbation.kernels import launch as module
+from modnorm.perturbation.kernels.launch import assign_programs, covering, plan_launches
 
 CPU = torch.device("cpu")
 MATRIX = (12, 24)

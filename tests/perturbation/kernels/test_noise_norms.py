@@ -8,8 +8,7 @@ import torch
 from modnorm.geometry.norms import natural_norm
 from modnorm.geometry.scale_map import Norm
 from modnorm.noise import get_scheme
-from modnorm.noise.gaussian import magnitudes
-from modnorm.noise.philox import stream_key
+from modnorm.noise.portable import magnitudes, stream_key
 
 pytest.importorskip("triton", reason="no Triton for this platform")
 

@@ -7,16 +7,15 @@ pytest.importorskip("triton", reason="no Triton for this platform")
 
 from modnorm.geometry.scale_map import Norm
 from modnorm.noise import Block
-from modnorm.perturbation.kernels import launch, self_check
-from modnorm.perturbation.kernels.fused import FusedWeights
-from modnorm.perturbation.kernels.self_check import deviation
+from modnorm.perturbation.kernels import fused, launch
+from modnorm.perturbation.kernels.fused import FusedWeights, deviation
 
 
 @pytest.fixture
 def few(monkeypatch):
     """Check one tensor of two views, since the interpreter is slow."""
     blocks = {((24, 16), Norm.SPECTRAL): (Block((0, 16)), Block((16, 24), (8, 16)))}
-    monkeypatch.setattr(self_check, "_BLOCKS", blocks)
+    monkeypatch.setattr(fused, "_BLOCKS", blocks)
 
 
 def test_correct_kernels_pass(device, small):

@@ -6,7 +6,7 @@ import struct
 import pytest
 
 from modnorm.sandbox.jail import seccomp
-from modnorm.sandbox.jail.bpf import AllowedCall, AnyBit, Masked, Null, assemble
+from modnorm.sandbox.jail.seccomp import AllowedCall, AnyBit, Masked, Null, assemble
 
 ARCHITECTURE = 0xC000003E
 ALLOW = 0x7FFF0000

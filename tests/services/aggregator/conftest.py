@@ -23,7 +23,7 @@ from modnorm.services.common.settings import AggregatorSettings, ServiceSettings
 from modnorm.services.sampler.servicer import SamplingServicer
 from modnorm.spec import parse_spec
 from modnorm.tasks import get_task
-from modnorm.tasks.questions import UnmarkedTask
+from modnorm.tasks.row_loading import UnmarkedTask
 from modnorm.v1 import (
     calibration_pb2_grpc,
     evaluation_pb2,

@@ -10,8 +10,8 @@ from google.protobuf import json_format
 from modnorm.errors import ConflictError, InvalidInputError, NotFoundError, StaleLeaseError
 from modnorm.search.ranking import mean_reward
 from modnorm.tasks import get_task
+from modnorm.tasks.columns import prompts_digest
 from modnorm.tasks.hub_dataset import HubRows
-from modnorm.tasks.rows import prompts_digest
 from modnorm.v1 import common_pb2, evaluation_pb2, experiment_pb2
 from verification.labs.waiting import HANG_SECONDS
 

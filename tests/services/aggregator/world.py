@@ -10,7 +10,7 @@ import pytest
 
 from modnorm.geometry.scale_map import Norm, ScaleMap, TensorScale
 from modnorm.perturbation.descriptor import Descriptor
-from modnorm.search.answer import Answer
+from modnorm.search.voting import Answer
 from modnorm.services.aggregator.experiments.admission import Admission
 from modnorm.services.aggregator.experiments.distillations import DistillationStore
 from modnorm.services.aggregator.experiments.experiment_store import ExperimentStore

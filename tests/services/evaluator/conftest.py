@@ -30,8 +30,8 @@ from modnorm.services.evaluator.model_cache import Loading
 from modnorm.services.evaluator.watchdog import Watchdog
 from modnorm.spec import DataSpec
 from modnorm.tasks import get_task
+from modnorm.tasks.columns import encode_rows
 from modnorm.tasks.row_loading import load_rows
-from modnorm.tasks.rows import encode_rows
 from modnorm.v1 import common_pb2, evaluation_pb2_grpc
 from modnorm.v1 import evaluation_pb2 as messages
 from modnorm.wire.conversions import descriptor_to_proto

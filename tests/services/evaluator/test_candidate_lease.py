@@ -9,7 +9,7 @@ from itertools import groupby
 import pytest
 from structlog.contextvars import get_contextvars
 
-from modnorm.engines.start_stage import STAGE
+from modnorm.engines.settings import STAGE
 from modnorm.errors import (
     CancelledError,
     ModnormError,

@@ -21,8 +21,8 @@ from modnorm.services.evaluator.job_runner import JobRunner
 from modnorm.services.evaluator.model_cache import Loading
 from modnorm.spec import DataSpec
 from modnorm.tasks import get_task
+from modnorm.tasks.columns import encode_rows
 from modnorm.tasks.row_loading import load_rows
-from modnorm.tasks.rows import encode_rows
 from modnorm.v1 import evaluation_pb2 as messages
 from modnorm.wire.conversions import descriptor_from_proto
 from tests.services.evaluator.run_job import run_job

@@ -9,7 +9,7 @@ import pytest
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.engines import Completion, Engine, EngineSettings, GenerationLimits, load_engine
 from modnorm.errors import EngineError, StaleLeaseError, UnavailableError
-from modnorm.search.judging import AnswerJudge
+from modnorm.search.scoring import AnswerJudge
 from modnorm.services.common.worker.shutdown import Shutdown
 from modnorm.services.evaluator.job_runner import JobRunner
 from modnorm.services.evaluator.model_cache import Loading

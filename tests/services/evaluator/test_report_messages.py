@@ -2,8 +2,8 @@ import pytest
 
 from modnorm import errors
 from modnorm.perturbation.descriptor import Descriptor
-from modnorm.search.answer import Answer
 from modnorm.search.scoring import CandidateResult
+from modnorm.search.voting import Answer
 from modnorm.services.common.worker.failures import failure_kind
 from modnorm.services.evaluator.report_messages import BATCH_BYTES, report_parts
 from modnorm.v1 import evaluation_pb2 as messages

@@ -5,9 +5,9 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from modnorm.baselines.es import es_step
 from modnorm.baselines.generator import Generator, propose
 from modnorm.baselines.generator_file import read_generator
+from modnorm.baselines.updates import es_step
 from modnorm.checkpoint.families import physical_layout
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.checkpoint.weights import CheckpointWeights

@@ -11,8 +11,7 @@ from modnorm.engines.vllm.internals.draft_verification import DRAFT_VERIFICATION
 from modnorm.engines.vllm.internals.drafting import DRAFT_METHOD, DRAFTER
 from modnorm.engines.vllm.internals.in_flight_steps import IN_FLIGHT_STEPS
 from modnorm.engines.vllm.internals.interfaces import INTERFACES
-from modnorm.engines.vllm.internals.layers import LAYERS
-from modnorm.engines.vllm.internals.linear_weights import LINEAR_WEIGHTS
+from modnorm.engines.vllm.internals.layers import LAYERS, LINEAR_WEIGHTS
 from modnorm.engines.vllm.internals.logit_check import LOGITS
 from modnorm.engines.vllm.internals.message_queues import QUEUE_CONTEXTS, QUEUE_WAITS
 from modnorm.engines.vllm.internals.parking import SCHEDULE

@@ -14,8 +14,8 @@ from modnorm.errors import InvalidInputError, PreconditionError, UnavailableErro
 from modnorm.services.common.healthcheck import check
 from modnorm.spec import DataSpec
 from modnorm.tasks import get_task
+from modnorm.tasks.columns import rows_digest
 from modnorm.tasks.row_loading import load_rows
-from modnorm.tasks.rows import rows_digest
 from modnorm.v1 import evaluation_pb2, experiment_pb2
 from modnorm.wire.status import from_rpc_error
 from verification.labs.waiting import HANG_SECONDS

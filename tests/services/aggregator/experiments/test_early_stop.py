@@ -7,8 +7,8 @@ from random import Random
 import pytest
 
 from modnorm.errors import InvalidInputError
-from modnorm.search.answer import Answer
 from modnorm.search.stopping import EarlyStop, Threshold
+from modnorm.search.voting import Answer
 from modnorm.services.aggregator.experiments.removal import remove_ended
 from modnorm.services.aggregator.jobs.report_checks import Report
 from modnorm.services.aggregator.jobs.worker_requests import Claim

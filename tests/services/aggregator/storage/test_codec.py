@@ -4,7 +4,7 @@ import struct
 from hypothesis import given
 from hypothesis import strategies as st
 
-from modnorm.search.answer import Answer
+from modnorm.search.voting import Answer
 from modnorm.services.aggregator.storage.codec import (
     pack_answers,
     pack_coefficients,

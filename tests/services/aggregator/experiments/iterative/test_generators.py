@@ -5,8 +5,7 @@ import hashlib
 import pytest
 
 from modnorm.baselines.generator import Generator
-from modnorm.baselines.mezo import step_seed
-from modnorm.baselines.zo import zo_step
+from modnorm.baselines.updates import step_seed, zo_step
 from modnorm.checkpoint.families import physical_layout
 from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.errors import InvalidInputError

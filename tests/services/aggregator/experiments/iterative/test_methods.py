@@ -1,7 +1,6 @@
 """Iterative runs from their creation to the state that they report."""
 
-from modnorm.baselines.es import es_seeds, es_step
-from modnorm.baselines.mezo import mezo_step, step_seed
+from modnorm.baselines.updates import es_seeds, es_step, mezo_step, step_seed
 
 
 async def test_es_is_the_same_with_one_worker_and_with_three(
