@@ -53,11 +53,7 @@ class Splits:
     """Rows that the experts of a distillation answer."""
 
     def prompts(self) -> list[Sequence[Message]]:
-        """Return the messages of the rows of all splits.
-
-        Raises:
-            InvalidInputError: the task's code raises an error; the message names the row.
-        """
+        """Return the messages of the rows of all splits."""
         development = self.development.rows if self.development else ()
         training = self.training.rows if self.training else ()
         return [
@@ -97,22 +93,14 @@ def check_resolved(spec: ExperimentSpec) -> None:
 
 
 def check_names(spec: ExperimentSpec) -> None:
-    """Refuse an unknown method or noise scheme, an unused profile and an impossible rank.
-
-    Raises:
-        InvalidInputError: names the field.
-    """
+    """Refuse an unknown method or noise scheme, an unused profile and an impossible rank."""
     refuse_unused_profile(spec.method, needed=needs_profile(spec.method.name))
     check_scheme(spec.population.noise)
     check_rank(spec.method, spec.population.noise)
 
 
 def check_splits_differ(spec: ExperimentSpec) -> None:
-    """Refuse a spec that uses the same rows for selection and for evaluation.
-
-    Raises:
-        InvalidInputError: names the field.
-    """
+    """Refuse a spec that uses the same rows for selection and for evaluation."""
     task = spec.task
     if task.selection == task.heldout:
         raise InvalidInputError(
@@ -140,13 +128,6 @@ def check_no_row_is_shared(task: Task, splits: Mapping[str, LoadedRows | None]) 
     """Refuse a distillation whose training or development rows share a prompt with other rows.
 
     Rows are compared by the text of their prompts, wherever they come from.
-
-    Args:
-        task: The task of all rows.
-        splits: Rows by field; None where they are not on this machine.
-
-    Raises:
-        InvalidInputError: names the field and the first shared row.
     """
     fields = ("task.selection", "task.heldout", "distillation.development", "distillation.rows")
     loaded = [(field, rows) for field in fields if (rows := splits.get(field)) is not None]
@@ -157,11 +138,7 @@ def check_no_row_is_shared(task: Task, splits: Mapping[str, LoadedRows | None]) 
 
 
 def check_metric(task: Task, heldout: LoadedRows) -> None:
-    """Refuse a task whose metric fails if all answers are wrong, or all are right.
-
-    Raises:
-        InvalidInputError: the metric raises or is no fraction.
-    """
+    """Refuse a task whose metric fails if all answers are wrong, or all are right."""
     for right in (False, True):
         metric(task, heldout.rows, [right] * len(heldout.rows), InvalidInputError)
 
@@ -183,11 +160,7 @@ def _check_disjoint(
 
 
 def task_of(spec: ExperimentSpec) -> Task:
-    """Return the task of a spec without reading a task file.
-
-    Raises:
-        InvalidInputError: there is no such task or scorer.
-    """
+    """Return the task of a spec without reading a task file."""
     task = spec.task
     return get_stored_task(task.name, scorer=task.scorer, declaration=task.declaration)
 
@@ -199,11 +172,6 @@ def load_splits(
 
     Files must lie under the roots, unless these are None. Folders of named splits are searched
     before the hub.
-
-    Raises:
-        InvalidInputError: a source is missing or malformed, or two splits are equal.
-        PreconditionError: rows are neither public nor on this machine, or `datasets` is missing.
-        UnavailableError: the Hugging Face Hub cannot be reached.
     """
     check_splits_differ(spec)
     task = task_of(spec)
@@ -237,16 +205,7 @@ def load_splits(
 def check_radius_is_tested_elsewhere(
     spec: ExperimentSpec, heldout: Sequence[Row], prompts: Sequence[Sequence[Message]]
 ) -> None:
-    """Refuse a radius that was chosen on some of the held-out rows.
-
-    Args:
-        spec: The spec; its radius is a number.
-        heldout: The held-out rows.
-        prompts: The prompt of each.
-
-    Raises:
-        InvalidInputError: names the radius.
-    """
+    """Refuse a radius that was chosen on some of the held-out rows."""
     source = spec.method.radius_source
     if source is None:
         return
@@ -266,9 +225,6 @@ def check_calibration(spec: ExperimentSpec, selection_rows: int, num_layers: int
     """Refuse a calibration that would leave a layer without an estimate.
 
     The spec needs a profile and names none.
-
-    Raises:
-        InvalidInputError: there are too few examples.
     """
     examples = min(spec.calibration.examples, selection_rows)
     require_every_layer(examples, spec.calibration.layers_per_example, num_layers)
@@ -278,9 +234,6 @@ def read_profile(name: str, roots: Sequence[Path] | None) -> str:
     """Return the canonical JSON of a profile file, without validating its content.
 
     The file must lie under one of the roots, unless these are None.
-
-    Raises:
-        InvalidInputError: there is no such file, or it is no JSON.
     """
     path = resolve_file(name, "method.profile", roots)
     try:
@@ -298,9 +251,6 @@ def find_generator(name: str, roots: Sequence[Path] | None) -> GeneratorFile:
     """Return the generator in a file.
 
     The file must lie under one of the roots, unless these are None.
-
-    Raises:
-        InvalidInputError: there is no such file, or it is no generator.
     """
     path = resolve_file(name, "iterative.generator", roots)
     try:
@@ -320,10 +270,6 @@ def check_locally(
     """Make all checks that need no download and no model.
 
     Task file and radius artifact of the spec have been read.
-
-    Raises:
-        InvalidInputError: names the field of the spec that is at fault.
-        PreconditionError: rows of the spec are neither public nor on this machine.
     """
     check_resolved(spec)
     check_engine(spec, engines)
@@ -350,9 +296,6 @@ def count_overlap(spec: ExperimentSpec, *, folders: Sequence[Path]) -> int | Non
     """Return how many held-out rows have the prompt of a selection row.
 
     It is None if either split is on the hub.
-
-    Raises:
-        InvalidInputError: the task's code raised or made no prompt.
     """
     task, named = task_of(spec), spec.task
     selection = _local_rows(task, named.selection, "task.selection", folders)
@@ -369,10 +312,6 @@ def check_search_locally(spec: ExperimentSpec, *, folders: Sequence[Path]) -> in
 
     Returns:
         The number of selection rows; None if they are on the hub.
-
-    Raises:
-        InvalidInputError: names the field of the spec that is at fault.
-        PreconditionError: the rows are neither public nor on this machine.
     """
     check_names(spec)
     selection = _local_rows(task_of(spec), spec.task.selection, "task.selection", folders)

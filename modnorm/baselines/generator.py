@@ -31,12 +31,7 @@ Moments = Sequence[tuple[float, float]]
 
 
 class Generator(torch.nn.Module):
-    """The networks of all tensors of a model, computed in one batch.
-
-    Args:
-        layout: The physical tensors.
-        seed: Seed of the initial weights, which are uniform in +-1/sqrt(inputs).
-    """
+    """The networks of all tensors of a model, computed in one batch."""
 
     def __init__(self, layout: Layout, *, seed: int) -> None:
         super().__init__()
@@ -55,9 +50,6 @@ class Generator(torch.nn.Module):
 
     def forward(self, features: torch.Tensor) -> torch.Tensor:
         """Return the raw amplitude of each tensor.
-
-        Args:
-            features: fp32 [tensors, 5], see `features_of`.
 
         Returns:
             fp32 [tensors], not negative.
@@ -79,11 +71,7 @@ class Generator(torch.nn.Module):
 
     @classmethod
     def from_json(cls, text: str, layout: Layout) -> "Generator":
-        """Read what `to_json` wrote.
-
-        Raises:
-            InvalidInputError: the text is no generator, or one of another model.
-        """
+        """Read what `to_json` wrote."""
         stored = read_generator(text)
         stored.check_model([(tensor.name, tensor.shape) for tensor in layout])
         generator = cls(layout, seed=0)
@@ -97,13 +85,7 @@ class Generator(torch.nn.Module):
 def features_of(
     moments: Moments, losses: tuple[float, float], amplitudes: Sequence[float]
 ) -> torch.Tensor:
-    """Return the inputs of the networks, fp32 [tensors, 5].
-
-    Args:
-        moments: Mean and variance of each tensor.
-        losses: L_plus and L_minus of the last step.
-        amplitudes: Each tensor's raw amplitude in the last step.
-    """
+    """Return the inputs of the networks, fp32 [tensors, 5]."""
     rows = [
         (mean, variance, *losses, amplitude)
         for (mean, variance), amplitude in zip(moments, amplitudes, strict=True)
@@ -115,16 +97,7 @@ def features_of(
 def propose(
     generator: Generator, moments: Moments, steps: Sequence[Step]
 ) -> tuple[tuple[float, ...], float]:
-    """Return raw amplitudes and their normaliser for the next step of a run.
-
-    Args:
-        generator: A prepared generator.
-        moments: Moments of the current state.
-        steps: Steps of the lineage of that state.
-
-    Raises:
-        InvalidInputError: all amplitudes are 0.
-    """
+    """Return raw amplitudes and their normaliser for the next step of a run."""
     previous = last_amplitudes(steps, len(generator.layout))
     raw = generator(features_of(moments, last_losses(steps), previous)).tolist()
     shapes = {tensor.name: tensor.shape for tensor in generator.layout}

@@ -41,21 +41,13 @@ class GeneratorFile:
         return hashlib.sha256(self.text.encode()).hexdigest()
 
     def check_model(self, tensors: Sequence[tuple[str, tuple[int, ...]]]) -> None:
-        """Refuse a generator of a model with other tensors.
-
-        Raises:
-            InvalidInputError: the tensors differ.
-        """
+        """Refuse a generator of a model with other tensors."""
         if self.tensors != tuple(tensors):
             raise unusable_generator("the generator is of a model with other tensors")
 
 
 def read_generator(text: str) -> GeneratorFile:
-    """Parse the JSON of a generator.
-
-    Raises:
-        InvalidInputError: the text is no generator.
-    """
+    """Parse the JSON of a generator."""
     try:
         data = json.loads(text)
         content = _Content.model_validate(data)

@@ -55,14 +55,7 @@ class Ledger:
         return self.accounts.get(purpose, Account())
 
     def charged(self, purpose: Purpose, *, attempts: int, pairs: int, tokens: int) -> "Ledger":
-        """Return the ledger with one more evaluated model.
-
-        Args:
-            purpose: Purpose of the evaluation.
-            attempts: Number of attempts.
-            pairs: Answered prompts; 0 if the model failed.
-            tokens: Generated tokens.
-        """
+        """Return the ledger with one more evaluated model."""
         account = self[purpose].plus(attempts, pairs, tokens)
         return replace(self, accounts=MappingProxyType({**self.accounts, purpose: account}))
 

@@ -69,18 +69,7 @@ def prepare(
     *,
     on_batch: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> Generator:
-    """Return a generator prepared on a model; restore the model afterwards.
-
-    Args:
-        model: The model in fp32, with parameter names as in the checkpoint.
-        layout: Its physical tensors.
-        examples: Training examples.
-        settings: By default the paper's.
-        on_batch: Called after each batch with the batches done and their total.
-
-    Raises:
-        InvalidInputError: there are no examples, or one is too long.
-    """
+    """Return a generator prepared on a model; restore the model afterwards."""
     used = settings or PreparationSettings()
     _check(examples, used)
     on_gpu = model.device.type == "cuda"

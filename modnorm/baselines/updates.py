@@ -49,11 +49,7 @@ def es_seeds(seed: int, update: int, population: int) -> tuple[int, ...]:
 
 
 def z_scores(rewards: Sequence[float | None]) -> tuple[float, ...]:
-    """Return (r - mean) / (SD + 1e-8) of each reward, 0 if a candidate failed.
-
-    Raises:
-        PreconditionError: no candidate has a reward.
-    """
+    """Return (r - mean) / (SD + 1e-8) of each reward, 0 if a candidate failed."""
     scored = [reward for reward in rewards if reward is not None]
     if not scored:
         raise PreconditionError(
@@ -69,16 +65,7 @@ def z_scores(rewards: Sequence[float | None]) -> tuple[float, ...]:
 
 
 def es_step(seeds: Sequence[int], rewards: Sequence[float | None], alpha: float) -> Step:
-    """Return the step of one update.
-
-    Args:
-        seeds: Noise seed of each candidate.
-        rewards: Mean reward of each; None if it failed, which excludes it from the step.
-        alpha: Step size.
-
-    Raises:
-        PreconditionError: no candidate has a reward.
-    """
+    """Return the step of one update."""
     return Step(
         kind="es",
         seeds=tuple(seeds),
@@ -97,11 +84,7 @@ def step_seed(seed: int, step: int) -> int:
 
 
 def slope(plus: float | None, minus: float | None, epsilon: float) -> float:
-    """Return g from the mean rewards of the two sides.
-
-    Raises:
-        PreconditionError: a side failed.
-    """
+    """Return g from the mean rewards of the two sides."""
     if plus is None or minus is None:
         raise PreconditionError(
             "a side of the step could not be evaluated, so it has no direction",
@@ -114,18 +97,7 @@ def slope(plus: float | None, minus: float | None, epsilon: float) -> float:
 def mezo_step(
     seed: int, plus: float | None, minus: float | None, *, epsilon: float, rate: float
 ) -> Step:
-    """Return one step of MeZO.
-
-    Args:
-        seed: Noise seed of the step.
-        plus: Mean reward at w + epsilon z; None if it failed.
-        minus: Mean reward at w - epsilon z.
-        epsilon: Size of the perturbation.
-        rate: Learning rate.
-
-    Raises:
-        PreconditionError: a side failed.
-    """
+    """Return one step of MeZO."""
     return Step(
         kind="mezo",
         seeds=(seed,),
@@ -162,11 +134,7 @@ def _weight(name: str, shape: Sequence[int], batch: int) -> int:
 
 
 def normaliser(amplitudes: Sequence[float], weights: Sequence[float]) -> float:
-    """Return c = sqrt(sum omega) / sqrt(sum omega a^2): the mean squared amplitude becomes 1.
-
-    Raises:
-        InvalidInputError: all amplitudes are 0.
-    """
+    """Return c = sqrt(sum omega) / sqrt(sum omega a^2): the mean squared amplitude becomes 1."""
     square = fsum(w * a * a for w, a in zip(weights, amplitudes, strict=True))
     if not square > 0:
         raise InvalidInputError(
@@ -187,20 +155,7 @@ def zo_step(  # noqa: PLR0913 - keyword-only after the first three
     epsilon: float,
     rate: float,
 ) -> Step:
-    """Return one step of the ZO-Finetuner.
-
-    Args:
-        seed: Noise seed of the step.
-        plus: Mean reward at w + epsilon c a z; None if it failed.
-        minus: Mean reward of the other side.
-        raw: Amplitude a of each physical tensor, before the normaliser.
-        scale: The normaliser c.
-        epsilon: Size of the perturbation.
-        rate: Learning rate.
-
-    Raises:
-        PreconditionError: a side failed.
-    """
+    """Return one step of the ZO-Finetuner."""
     return replace(
         mezo_step(seed, plus, minus, epsilon=epsilon, rate=rate),
         kind="zo_finetuner",

@@ -83,20 +83,12 @@ def freeze(model: PreTrainedModel) -> FrozenModel:
 
 
 def calibration_precision(checkpoint: Checkpoint, device: torch.device) -> str:
-    """Return the name of the dtype that a calibration computes in, as in profiles.
-
-    Raises:
-        InvalidInputError: the stored weights do not match the family.
-    """
+    """Return the name of the dtype that a calibration computes in, as in profiles."""
     return dtype_name(arithmetic_dtype(CheckpointWeights(checkpoint).dtype, device))
 
 
 def load_frozen(checkpoint: Checkpoint, device: torch.device) -> FrozenModel:
-    """Load a checkpoint in its arithmetic dtype on the device, with eager attention.
-
-    Raises:
-        InvalidInputError: the stored weights do not match the family.
-    """
+    """Load a checkpoint in its arithmetic dtype on the device, with eager attention."""
     dtype = arithmetic_dtype(CheckpointWeights(checkpoint).dtype, device)
     model = load_pretrained(checkpoint, dtype=dtype, attention="eager")
     cast("nn.Module", model).to(device)
@@ -126,16 +118,6 @@ def measure(
     """Return the estimates of one prompt: its layers in schedule order, then the final norm.
 
     All are computed before the host waits for the device.
-
-    Args:
-        model: The model.
-        maps: Functional maps of its family.
-        prompt: Token ids, at least one.
-        example: Index of the prompt, which decides layers and seeds.
-        settings: Estimator settings.
-
-    Raises:
-        InvalidInputError: a norm is not finite.
     """
     layers = scheduled_layers(example, settings.layers_per_example, len(model.layers))
     calls, final = _capture(model, maps, prompt, layers)
@@ -210,10 +192,6 @@ def calibrate(  # noqa: PLR0913 - keyword-only after the first three
         on_progress: Called after each prompt with the prompts done and their total. An error that
             it raises ends the calibration.
         device: Device for the computation; by default the GPU if there is one.
-
-    Raises:
-        InvalidInputError: too few prompts, an unusable prompt, an unsupported model, or maps that
-            are not finite.
     """
     measured = calibration_prompts(prompts, settings)
     maps = layer_maps(checkpoint.config.get("model_type"), settings.maps)
@@ -322,10 +300,6 @@ def aggregate(estimates: Sequence[float], quantile: float) -> dict[str, object]:
 
     As in the published profiles, logs are float32 and the median of an even count is the lower
     middle one. So a value can lie a few 1e-7 (relative) outside of min and max.
-
-    Args:
-        estimates: At least one operator norm.
-        quantile: Quantile of the logs, linear between neighbours.
     """
     floored = [max(estimate, FLOOR) for estimate in estimates]
     logs = torch.tensor([math.log(value) for value in floored], dtype=torch.float32)

@@ -168,15 +168,7 @@ class LayerMaps:
 
 
 def layer_maps(model_type: object, maps: str = "default") -> LayerMaps:
-    """Return the functional maps of a family.
-
-    Args:
-        model_type: The family.
-        maps: `default`, or `published` for the maps of the published code (`CalibrationSpec`).
-
-    Raises:
-        InvalidInputError: the family is not supported.
-    """
+    """Return the functional maps of a family."""
     family = FAMILIES.get(model_type) if isinstance(model_type, str) else None
     if family is None:
         raise InvalidInputError(

@@ -33,11 +33,7 @@ class Profile:
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Read a profile in the published schema, version 2 or 3, in any formatting.
-
-        Raises:
-            InvalidInputError: names the field, and the layer, at fault.
-        """
+        """Read a profile in the published schema, version 2 or 3, in any formatting."""
         try:
             return cls.from_content(json.loads(text))
         except (ValueError, RecursionError) as error:
@@ -45,11 +41,7 @@ class Profile:
 
     @classmethod
     def from_content(cls, content: object) -> Self:
-        """Validate the content of a profile file.
-
-        Raises:
-            InvalidInputError: names the field, and the layer, at fault.
-        """
+        """Validate the content of a profile file."""
         parse_document(content)
         try:
             return cls(canonical_json(content))
@@ -58,11 +50,7 @@ class Profile:
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """Read a profile file.
-
-        Raises:
-            InvalidInputError: the file cannot be read or is not a profile.
-        """
+        """Read a profile file."""
         try:
             text = read_text(path, most=MAX_PROFILE_BYTES)
         except (OSError, ValueError) as error:
@@ -111,9 +99,6 @@ class Profile:
 
         The model digest decides; without a digest the model's name. The name of a model in a local
         directory is then the directory's name.
-
-        Raises:
-            InvalidInputError: number of layers, digest, name or functional maps differ.
         """
         layers = checkpoint.config.get("num_hidden_layers")
         if self._document.num_layers != layers:

@@ -40,11 +40,7 @@ def final_norm_seed(seed: int, example: int) -> int:
 
 
 def require_every_layer(examples: int, per_example: int, layers: int) -> None:
-    """Check that the schedule gives each layer at least one estimate.
-
-    Raises:
-        InvalidInputError: there are too few prompts.
-    """
+    """Check that the schedule gives each layer at least one estimate."""
     if examples * per_example < layers:
         needed = -(-layers // per_example)
         raise InvalidInputError(
@@ -144,11 +140,7 @@ class Document(_Schema):
 
 
 def parse_document(data: object) -> Document:
-    """Validate the content of a profile file.
-
-    Raises:
-        InvalidInputError: names the first fault by its path, `layers.3.mlp_module.value`.
-    """
+    """Validate the content of a profile file."""
     try:
         return Document.model_validate(data)
     except ValidationError as error:

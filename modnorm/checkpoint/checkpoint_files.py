@@ -35,11 +35,7 @@ tokenizer listed in `fast_tokenizer_files` of `tokenizer_config.json` replaces `
 
 
 def refuse_adapter(directory: Path) -> None:
-    """Refuse a directory with an adapter, alone or beside a model.
-
-    Raises:
-        InvalidInputError: the directory contains an adapter.
-    """
+    """Refuse a directory with an adapter, alone or beside a model."""
     if (directory / ADAPTER).is_file():
         raise InvalidInputError(
             f"{directory} holds an adapter ({ADAPTER}): transformers adds it to the weights "
@@ -50,12 +46,7 @@ def refuse_adapter(directory: Path) -> None:
 
 
 def weight_files(directory: Path) -> tuple[str, ...]:
-    """Return the names of the safetensors files in use, sorted.
-
-    Raises:
-        InvalidInputError: there are none, the index is malformed or names a missing file, or a
-            file cannot be read.
-    """
+    """Return the names of the safetensors files in use, sorted."""
     names = _weight_names(directory)
     for name in names:
         _check_readable(directory / name)
@@ -84,11 +75,7 @@ def _weight_names(directory: Path) -> tuple[str, ...]:
 
 
 def shard_names(directory: Path) -> tuple[str, ...]:
-    """Return the files that the index names, existing or not, sorted.
-
-    Raises:
-        InvalidInputError: the index is missing or malformed.
-    """
+    """Return the files that the index names, existing or not, sorted."""
     return tuple(sorted(set(_shards(load_json(directory / INDEX)).values())))
 
 
@@ -137,11 +124,7 @@ def _digest_of(directory: Path, names: Collection[str]) -> str:
 
 
 def require_unchanged(directory: Path, digest: str) -> None:
-    """Refuse a checkpoint whose files were replaced.
-
-    Raises:
-        PreconditionError: the checkpoint has another digest.
-    """
+    """Refuse a checkpoint whose files were replaced."""
     current = checkpoint_digest(directory)
     if current != digest:
         raise PreconditionError(

@@ -31,11 +31,7 @@ _MOST: Mapping[str, int] = MappingProxyType(
 
 
 def load_config(path: Path, *, field: str = "model.name") -> Config:
-    """Read a `config.json`.
-
-    Raises:
-        InvalidInputError: the file is missing or is not a JSON object.
-    """
+    """Read a `config.json`."""
     file = path / "config.json" if path.is_dir() else path
     data = load_json(file, field=field)
     if not isinstance(data, dict):
@@ -48,11 +44,7 @@ def load_config(path: Path, *, field: str = "model.name") -> Config:
 
 
 def load_json(file: Path, *, field: str = "model.name") -> object:
-    """Read one JSON file of a checkpoint.
-
-    Raises:
-        InvalidInputError: the file cannot be read or is not JSON.
-    """
+    """Read one JSON file of a checkpoint."""
     try:
         return json.loads(read_text(file, most=MAX_JSON_BYTES))
     except (OSError, ValueError, RecursionError) as error:
@@ -116,14 +108,7 @@ _BY_BATCH = frozenset({"dynamic", "longrope"})
 
 
 def check_attention(config: Mapping[str, object]) -> None:
-    """Refuse attention that the slot cache cannot decode.
-
-    Args:
-        config: The decoder's part of `config.json`, or what transformers makes of it.
-
-    Raises:
-        IncompatibleError: names the key.
-    """
+    """Refuse attention that the slot cache cannot decode."""
     for cap in _CAPS:
         if config.get(cap) is not None:
             raise _refusal(cap, f"the slot cache cannot decode a model with {cap}")

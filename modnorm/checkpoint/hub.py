@@ -48,10 +48,6 @@ def fetch_checkpoint(
 
     It fetches configuration and index first. So an unsupported model costs no download, and the
     index names the shards.
-
-    Raises:
-        InvalidInputError: no such repository, revision or access, or an unsupported model.
-        UnavailableError: the Hub cannot be reached and the snapshot is not cached.
     """
     first = _snapshot(name, revision, (*METADATA, *_PROCESSORS, ADAPTER, INDEX))
     refuse_adapter(first)
@@ -64,10 +60,6 @@ def check_repository(name: str, revision: str | None) -> None:
     """Make sure that a repository is in the cache, or that the Hub has it.
 
     One request that is not retried: it answers before any work starts.
-
-    Raises:
-        InvalidInputError: no such repository, revision or access.
-        UnavailableError: the Hub cannot be reached.
     """
     if isinstance(try_to_load_from_cache(name, "config.json", revision=revision), str):
         return

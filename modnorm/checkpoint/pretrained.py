@@ -50,11 +50,6 @@ def load_pretrained(
         checkpoint: The model.
         dtype: Dtype that it computes in; weights of a narrower dtype are widened, exactly.
         attention: Name of the attention implementation in transformers.
-
-    Raises:
-        IncompatibleError: transformers refuses the configuration, or finds no weights for some
-            parameters.
-        PreconditionError: the model's files were replaced since its digest was computed.
     """
     digest = checkpoint.digest
     with _LOADING, _quiet(), _refusals(checkpoint):

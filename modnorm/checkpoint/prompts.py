@@ -26,11 +26,7 @@ _DAY = date(2026, 8, 11)
 
 
 class PromptEncoder:
-    """Tokenizer and native chat template of one checkpoint; used by one thread at a time.
-
-    Raises:
-        InvalidInputError: there is no tokenizer, no chat template or no stop token.
-    """
+    """Tokenizer and native chat template of one checkpoint; used by one thread at a time."""
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         self._tokenizer = _load_tokenizer(checkpoint)
@@ -39,11 +35,7 @@ class PromptEncoder:
         self._special = frozenset(token for token, entry in added.items() if entry.special)
 
     def encode(self, messages: Sequence["Message"]) -> list[int]:
-        """Return the token ids of a conversation, up to the start of the assistant's answer.
-
-        Raises:
-            InvalidInputError: the template refuses the messages, or writes two beginning tokens.
-        """
+        """Return the token ids of a conversation, up to the start of the assistant's answer."""
         ids = self.encode_text(self.render(messages))
         bos = self._tokenizer.bos_token_id
         if bos is not None and ids[:2] == [bos, bos]:
@@ -61,11 +53,7 @@ class PromptEncoder:
 
     @property
     def end_id(self) -> int:
-        """The token that ends an answer.
-
-        Raises:
-            InvalidInputError: the tokenizer has no such token.
-        """
+        """The token that ends an answer."""
         token = self._tokenizer.eos_token_id
         if not isinstance(token, int):
             raise InvalidInputError(
@@ -103,11 +91,7 @@ class PromptEncoder:
         return self.decode(ids[:-1] if ended else ids)
 
     def render(self, messages: Sequence["Message"]) -> str:
-        """Return the text of a conversation, up to the start of the assistant's answer.
-
-        Raises:
-            InvalidInputError: the template refuses the messages.
-        """
+        """Return the text of a conversation, up to the start of the assistant's answer."""
         conversation = [{"role": turn.role, "content": turn.content} for turn in messages]
         try:
             text = self._tokenizer.apply_chat_template(
@@ -127,17 +111,7 @@ class PromptEncoder:
 
 
 def check_fit(prompts: Sequence[Sequence[int]], max_tokens: int, checkpoint: Checkpoint) -> int:
-    """Return the length of the longest prompt, 0 if there are no prompts.
-
-    Args:
-        prompts: Token ids of each row's prompt.
-        max_tokens: Completion cap.
-        checkpoint: The model that will answer.
-
-    Raises:
-        InvalidInputError: a prompt is empty, too long with its completion, or has a token without
-            an embedding in the model; the field names the prompt by its index, `prompts.12`.
-    """
+    """Return the length of the longest prompt, 0 if there are no prompts."""
     vocabulary = positive(checkpoint.config, "vocab_size")
     for index, prompt in enumerate(prompts):
         _require_embeddings(prompt, vocabulary, checkpoint, f"prompts.{index}")
@@ -221,9 +195,6 @@ class AnswerStream:
 
     The pieces together are `PromptEncoder.answer` of all tokens. Only tokens that later ones may
     still change are held back and decoded again, so the time is linear in the answer's length.
-
-    Args:
-        encoder: Decodes the tokens.
     """
 
     def __init__(self, encoder: PromptEncoder) -> None:
@@ -276,11 +247,7 @@ class AnswerStream:
 def differing_prompts(
     checkpoint: Checkpoint, conversations: Sequence[Sequence["Message"]]
 ) -> tuple[int, ...]:
-    """Return the indices of conversations that `AutoTokenizer` encodes or decodes differently.
-
-    Raises:
-        InvalidInputError: there is no usable tokenizer, or the template refuses the messages.
-    """
+    """Return the indices of conversations that `AutoTokenizer` encodes or decodes differently."""
     encoder = PromptEncoder(checkpoint)
     try:
         other = AutoTokenizer.from_pretrained(

@@ -58,18 +58,7 @@ def resolve_checkpoint(
     roots: Sequence[Path] | None = None,
     on_bytes: Callable[[], object] | None = None,
 ) -> Checkpoint:
-    """Return the model of a name: bundled, then local, then on the Hugging Face Hub.
-
-    Args:
-        name: Bundled name, local directory, or Hugging Face repository (`owner/name`).
-        revision: Commit, tag or branch of a repository.
-        roots: Directories that local models must lie under; None allows all.
-        on_bytes: Called in any thread as often as bytes of a download arrive.
-
-    Raises:
-        InvalidInputError: there is no such model, or it is not a supported plain checkpoint.
-        UnavailableError: the Hugging Face Hub cannot be reached.
-    """
+    """Return the model of a name: bundled, then local, then on the Hugging Face Hub."""
     local = find_local_checkpoint(name, revision, roots=roots)
     if local is not None:
         return local
@@ -82,11 +71,7 @@ def resolve_checkpoint(
 def find_local_checkpoint(
     name: str, revision: str | None = None, *, roots: Sequence[Path] | None = None
 ) -> Checkpoint | None:
-    """Return a model on this machine; None if only the Hugging Face Hub may have it.
-
-    Raises:
-        InvalidInputError: there is no such model, or it is not a supported plain checkpoint.
-    """
+    """Return a model on this machine; None if only the Hugging Face Hub may have it."""
     local = _local_directory(name, roots)
     if local is not None:
         _refuse_revision(name, revision)
@@ -105,11 +90,7 @@ def find_local_checkpoint(
 
 
 def check_offline(name: str, revision: str | None) -> None:
-    """Refuse a repository that is not cached while downloads are switched off.
-
-    Raises:
-        PreconditionError: `HF_HUB_OFFLINE` is set, and the cache lacks the repository.
-    """
+    """Refuse a repository that is not cached while downloads are switched off."""
     from huggingface_hub import constants  # noqa: PLC0415 - only repositories need it
 
     if not constants.HF_HUB_OFFLINE:

@@ -14,11 +14,7 @@ _SETTINGS = "tokenizer_config.json"
 
 
 def vocabulary_file(checkpoint: Checkpoint) -> str:
-    """Return the name of the file from which the tokenizer of a checkpoint is read.
-
-    Raises:
-        InvalidInputError: there is none.
-    """
+    """Return the name of the file from which the tokenizer of a checkpoint is read."""
     for name in _VOCABULARIES:
         if (checkpoint.directory / name).is_file():
             return name
@@ -29,9 +25,6 @@ def check_tokenizer_files(checkpoint: Checkpoint) -> None:
     """Refuse a checkpoint without a vocabulary or without a default chat template.
 
     It parses no vocabulary: `PromptEncoder` may still refuse the files.
-
-    Raises:
-        InvalidInputError: a file is missing, or the tokenizer's settings are no JSON.
     """
     vocabulary_file(checkpoint)
     if not _has_template(checkpoint.directory):

@@ -44,9 +44,6 @@ class CheckpointWeights:
         checkpoint: The model on disk.
         cast_to: Dtype of the weights that are read; each is rounded to nearest. By default all
             must have the dtype that `config.json` states.
-
-    Raises:
-        InvalidInputError: a stored tensor is missing, unexpected, of the wrong shape or dtype.
     """
 
     def __init__(self, checkpoint: Checkpoint, cast_to: torch.dtype | None = None) -> None:
@@ -79,9 +76,6 @@ class CheckpointWeights:
         """Yield tensors, and check before and after that the files were not replaced.
 
         The tensors are valid only once the iterator has finished.
-
-        Raises:
-            PreconditionError: the files were replaced.
         """
         require_unchanged(self.directory, digest)
         for tensor in tensors:
@@ -180,9 +174,6 @@ def require_same_architecture(
         loaded: The loaded checkpoint.
         dtype: Dtype of its weights.
         other: The checkpoint that shall replace it; its tokenizer may be another.
-
-    Raises:
-        IncompatibleError: configuration or dtype differ.
     """
     stored = CheckpointWeights(other) if other.config == loaded.config else None
     if stored is None or stored.dtype != dtype:
@@ -195,11 +186,7 @@ def require_same_architecture(
 
 
 def rounded(tensor: str, values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Return a tensor in another dtype, each value rounded to nearest.
-
-    Raises:
-        InvalidInputError: a value overflows the dtype.
-    """
+    """Return a tensor in another dtype, each value rounded to nearest."""
     cast = values.to(dtype)
     if not torch.equal(cast.isfinite(), values.isfinite()):
         largest = values[values.isfinite()].abs().max().item()

@@ -33,13 +33,7 @@ _TEMPLATES = "additional_chat_templates"
 
 
 def require_new(directory: Path) -> None:
-    """Refuse a target directory that is not empty or cannot be written.
-
-    Raises:
-        ConflictError: the directory is not empty.
-        InvalidInputError: the directory cannot be created or written.
-        UnavailableError: the disk is full or broken.
-    """
+    """Refuse a target directory that is not empty or cannot be written."""
     try:
         if directory.exists() and any(directory.iterdir()):
             raise ConflictError(
@@ -67,9 +61,6 @@ def write_checkpoint(
         others: Tensors that are not the decoder's, by their stored names.
         directory: Target directory; see `require_new`.
         notes: Contents of additional text files, by file name.
-
-    Raises:
-        UnavailableError: writing failed, for example on a full disk.
     """
     dtype = next(iter(tensors.values())).dtype
     with atomic_directory(directory) as draft:
@@ -81,27 +72,14 @@ def write_checkpoint(
 
 
 def save_tensors(tensors: Mapping[str, torch.Tensor], file: Path, *, like: Path) -> None:
-    """Write a safetensors file with the access rights of another file.
-
-    Args:
-        tensors: Tensors by name, each in memory of its own.
-        file: The new file.
-        like: A file with the usual rights. safetensors makes files readable only for their owner.
-    """
+    """Write a safetensors file with the access rights of another file."""
     save_file(dict(tensors), file, metadata={"format": "pt"})
     file.chmod(like.stat().st_mode & 0o777)
 
 
 @contextmanager
 def atomic_directory(directory: Path) -> Iterator[Path]:
-    """Yield a draft directory and move its content to the target at the end.
-
-    Args:
-        directory: Target directory; see `require_new`.
-
-    Raises:
-        UnavailableError: writing failed; the draft was removed.
-    """
+    """Yield a draft directory and move its content to the target at the end."""
     draft = None
     try:
         draft = _draft(directory)
@@ -189,11 +167,6 @@ def cast_checkpoint(checkpoint: Checkpoint, dtype: torch.dtype, directory: Path)
 
     Returns:
         SHA-256 over the written physical tensors, as engines compute it.
-
-    Raises:
-        InvalidInputError: a weight overflows the dtype, or the directory cannot be written.
-        ConflictError: the directory is not empty.
-        UnavailableError: writing failed; nothing was left behind.
     """
     require_new(directory)
     stored = CheckpointWeights(checkpoint, cast_to=dtype)

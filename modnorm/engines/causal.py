@@ -270,16 +270,7 @@ class Draws:
 
 
 class CausalModel:
-    """A decoder that returns the next token of every row, greedy or sampled.
-
-    Args:
-        model: A decoder whose attention is `slot_attention` and whose logits are a linear map of
-            its last hidden state.
-
-    Raises:
-        IncompatibleError: the attention of some layer is not supported, the logits are capped,
-            or the rotary embedding depends on the rest of the batch.
-    """
+    """A decoder that returns the next token of every row, greedy or sampled."""
 
     def __init__(self, model: PreTrainedModel) -> None:
         _require_plain_attention(model.config)
@@ -314,9 +305,6 @@ class CausalModel:
 
         Returns:
             The first token of each completion.
-
-        Raises:
-            CandidateError: the logits are not finite.
         """
         columns = torch.arange(prompts.shape[1], device=self.device)
         write = PrefillWrite(first, columns < lengths[:, None], start)
@@ -336,17 +324,8 @@ class CausalModel:
     ) -> list[int]:
         """Append one token to every live sequence.
 
-        Args:
-            tokens: The token of each live slot.
-            positions: The token's position, which is its column in the cache.
-            cache: Holds keys and values.
-            draws: Random numbers of the slots; None for greedy tokens.
-
         Returns:
             The next token of each slot.
-
-        Raises:
-            CandidateError: the logits are not finite.
         """
         ids, columns = torch.tensor([tokens, positions], device=self.device).unbind()
         rows = torch.arange(len(tokens), device=self.device)
@@ -377,13 +356,7 @@ class CausalModel:
         return sliding if self._one_mask else {FULL: full, SLIDING: sliding}
 
     def _mask(self, positions: torch.Tensor, columns: int, window: int | None) -> torch.Tensor:
-        """Return the additive mask [positions, columns] that shows each position its predecessors.
-
-        Args:
-            positions: Positions of the queries, int64.
-            columns: Columns of keys.
-            window: Columns that a query sees, its own included; all up to it when None.
-        """
+        """Return the mask [positions, columns] that shows each position its predecessors."""
         # CUDA's fused kernels need mask rows on multiples of 16 bytes.
         stride = (columns + 7) // 8 * 8
         mask = torch.zeros((len(positions), stride), dtype=self.dtype, device=self.device)
@@ -419,15 +392,7 @@ class CausalModel:
 
 
 def _sample(logits: torch.Tensor, draws: Draws) -> torch.Tensor:
-    """Return the token of each row whose interval of probabilities holds the row's number.
-
-    Args:
-        logits: [rows, tokens].
-        draws: One number for each row.
-
-    Returns:
-        Token ids, int64 [rows].
-    """
+    """Return the token of each row whose interval of probabilities holds the row's number."""
     chances = torch.softmax(logits.double() / draws.temperature, dim=-1)
     if draws.top_p < 1:
         chances = _likeliest(chances, draws.top_p)
@@ -454,11 +419,7 @@ def _likeliest(chances: torch.Tensor, top_p: float) -> torch.Tensor:
 
 
 def _window(config: PreTrainedConfig) -> int | None:
-    """Return the window of the sliding layers in tokens; None without such layers.
-
-    Raises:
-        IncompatibleError: a layer type is not supported.
-    """
+    """Return the window of the sliding layers in tokens; None without such layers."""
     window = getattr(config, "sliding_window", None)
     one_mask = config.model_type in _WINDOW_IN_ALL_LAYERS
     named = None if one_mask else getattr(config, "layer_types", None)

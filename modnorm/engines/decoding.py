@@ -53,15 +53,6 @@ class Decoder:
     Prompts join shortest first, which keeps the padding of a prefill small. A prefix that all
     prompts share, such as a system prompt, is read once and copied to all slots. The schedule
     depends on the request alone, so the same request gives the same tokens.
-
-    Args:
-        model: The model.
-        prompts: Token ids of each prompt, none empty.
-        max_tokens: Completion cap.
-        stop_ids: Tokens that end a completion.
-        max_rows: Slots.
-        max_cache_tokens: Bound of slots times columns; one slot is always granted.
-        sampling: How tokens are drawn; None for greedy decoding.
     """
 
     def __init__(  # noqa: PLR0913 - bounds by keyword
@@ -96,16 +87,7 @@ class Decoder:
     def run(
         self, poll: Callable[[], None], on_tokens: OnTokens | None = None
     ) -> Iterator[DecodedSequence]:
-        """Yield sequences as they finish.
-
-        Args:
-            poll: Called before each forward pass; its exceptions propagate.
-            on_tokens: Called with each new token; its exceptions propagate.
-
-        Raises:
-            CandidateError: the model produced logits that are not finite.
-            EngineError: the infrastructure failed.
-        """
+        """Yield sequences as they finish."""
         while self._live or self._waiting:
             poll()
             with engine_failures("generation"):

@@ -47,10 +47,6 @@ def weight_views(
         layout: All physical tensors.
         model: The model; its parameters are named as in the checkpoint.
         dtype: Dtype of every parameter, in which the model computes.
-
-    Raises:
-        IncompatibleError: a parameter is missing, has another shape or dtype, shares its storage
-            with another physical tensor, or belongs to no physical tensor.
     """
     parameters = dict(model.named_parameters(remove_duplicate=False))
     views = {tensor.name: _views(tensor, parameters, dtype) for tensor in layout}
@@ -99,20 +95,7 @@ of slots, and so the rounding, must not depend on other processes."""
 
 
 class TransformersEngine:
-    """One model in the dtype of its arithmetic, and a pristine copy in the checkpoint's dtype.
-
-    Args:
-        checkpoint: The model on disk.
-        device: The device; the first CUDA device, or else the CPU, when None.
-        max_rows: Sequences decoded at once.
-        gpu_share: Part of a GPU's memory that the engine may use.
-
-    Raises:
-        InvalidInputError: the stored tensors differ from `config.json`.
-        IncompatibleError: the model cannot be decoded or perturbed exactly by this engine, or does
-            not fit the GPU.
-        EngineError: the infrastructure failed.
-    """
+    """One model in the dtype of its arithmetic, and a pristine copy in the checkpoint's dtype."""
 
     def __init__(
         self,
@@ -202,14 +185,7 @@ class TransformersEngine:
 
     @contextmanager
     def candidate(self, descriptor: Descriptor, scale_map: ScaleMap) -> Iterator[Descriptor]:
-        """Hold exactly the candidate inside the context; yield the descriptor, resolved.
-
-        Raises:
-            IncompatibleError: the scale map is of another model or layout.
-            PreconditionError: another candidate is held.
-            EngineError: the infrastructure failed, or something else changed the weights since
-                the last candidate.
-        """
+        """Hold exactly the candidate inside the context; yield the descriptor, resolved."""
         candidate = self._write_candidate(descriptor, scale_map)
         try:
             yield candidate[0]
@@ -346,11 +322,7 @@ def _load(checkpoint: Checkpoint, dtype: torch.dtype, device: torch.device) -> P
 
 
 def _cache_bytes(copies: int, device: torch.device, share: float) -> int:
-    """Return the bytes for keys and values; the default share counts as a whole GPU.
-
-    Raises:
-        DoesNotFitError: the weights do not fit twice.
-    """
+    """Return the bytes for keys and values; the default share counts as a whole GPU."""
     if device.type != "cuda":
         return CPU_CACHE_BYTES
     with engine_failures("reading the GPU's memory size"):

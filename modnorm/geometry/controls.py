@@ -27,28 +27,14 @@ def uncorrected_scales(layout: Layout, masses: Masses) -> Scales:
 
 
 def rmsnorm_doubled_scales(layout: Layout, masses: Masses) -> Scales:
-    """Return s_p^base, twice that for the two norms of each layer.
-
-    Raises:
-        InvalidInputError: a layer does not have exactly the two norms of a pre-norm layer.
-    """
+    """Return s_p^base, twice that for the two norms of each layer."""
     rows = uncorrected_scales(layout, masses)
     _require_pre_norm(rows, "rmsnorm_scale_correction")
     return tuple(_doubled(row) if row.role in BLOCK_NORMS else row for row in rows)
 
 
 def group_share_scales(layout: Layout, masses: Masses, *, published: bool) -> Scales:
-    """Return s_p = m_M / (M_g / number of tensors of g): no layers, no modules, no corrections.
-
-    Args:
-        layout: All physical tensors.
-        masses: M_g.
-        published: Whether the norm after attention counts as attention. It does in the published
-            code, which searches the tensor's name for the word.
-
-    Raises:
-        InvalidInputError: no tensor has mass, or layers are not pre-norm with `published`.
-    """
+    """Return s_p = m_M / (M_g / number of tensors of g): no layers, no modules, no corrections."""
     roles = classify(layout)
     groups = [_published_group(role) if published else role.group for role in roles]
     sizes, totals = Counter(groups), masses.model_dump()
@@ -82,16 +68,7 @@ def frobenius_scales(layout: Layout) -> Scales:
 def masked_scales(
     scales: Scales, group: Literal["attention", "mlp"], *, published: bool = False
 ) -> Scales:
-    """Return the scales of one group and deactivate other tensors, without new shares.
-
-    Args:
-        scales: Scales of the full method.
-        group: The group to keep.
-        published: Whether the norm after attention counts as attention; see `group_share_scales`.
-
-    Raises:
-        InvalidInputError: no active tensor remains, or layers are not pre-norm with `published`.
-    """
+    """Return the scales of one group and deactivate other tensors, without new shares."""
     if published:
         _require_pre_norm(scales, f"{group}_only_published")
     group_of: Callable[[TensorScale], str] = _published_group if published else _group
@@ -101,15 +78,7 @@ def masked_scales(
 
 
 def matrix_scales(scales: Scales, target_modules: TargetModules) -> Scales:
-    """Return the scales of matrices and deactivate other tensors, without new shares.
-
-    Args:
-        scales: Scales of all tensors.
-        target_modules: The matrices to keep.
-
-    Raises:
-        InvalidInputError: no active matrix remains.
-    """
+    """Return the scales of matrices and deactivate other tensors, without new shares."""
     excluded = _NOT_LINEAR if target_modules == "all-linear" else frozenset[str]()
     matrices = tuple(
         row if len(row.shape) == 2 and row.group not in excluded else _inactive(row)

@@ -99,10 +99,6 @@ def low_rank_norm(factors: Sequence[Factors], norm: Norm) -> torch.Tensor:
 
     `UNIT` is the constant sqrt(r), so that the noise has unit variance.
 
-    Args:
-        factors: B and A of each block, from the first row on; all of one rank.
-        norm: The norm to compute: `SPECTRAL`, `MAX_ROW` or `UNIT`.
-
     Returns:
         The norm: 0-d float64 on the CPU.
     """

@@ -58,12 +58,7 @@ class Branch:
     def corrections(
         self, factors: Mapping[str, float], active: frozenset[str]
     ) -> Iterator[tuple[str, float]]:
-        """Yield roles and raw corrections, from the exit upstream.
-
-        Args:
-            factors: Clipped sensitivity of each role that the layer has, and of `metric`.
-            active: Perturbed roles; stages without one are excluded from the products.
-        """
+        """Yield roles and raw corrections, from the exit upstream."""
         downstream = 1.0
         for stage in (self.exit, *reversed(self.after), None, *reversed(self.before), self.entry):
             if stage is None:
@@ -101,17 +96,7 @@ def raw_corrections(
     present: frozenset[str],
     active: frozenset[str],
 ) -> dict[str, float]:
-    """Return r^raw of every role of one layer (paper, table "Raw correction").
-
-    Args:
-        gains: lambda(W) of each linear role.
-        sensitivities: Gamma of each functional map of the layer.
-        present: Roles that the layer has.
-        active: Roles that are perturbed.
-
-    Raises:
-        InvalidInputError: a needed sensitivity is missing, or a value is not finite.
-    """
+    """Return r^raw of every role of one layer (paper, table "Raw correction")."""
     metrics = (*(branch.metric for branch in BRANCHES), *sorted(_MEASURED_NORMS & present))
     factors = _clipped({**gains, **_required(sensitivities, metrics)})
     return {
@@ -123,11 +108,7 @@ def raw_corrections(
 
 
 def layer_relative(raw: Sequence[float]) -> list[float]:
-    """Return rho of one layer's perturbed tensors (paper, eq. app_final_scale).
-
-    Args:
-        raw: Raw corrections of these tensors; a role with weight and bias counts twice.
-    """
+    """Return rho of one layer's perturbed tensors (paper, eq. app_final_scale)."""
     middle = median(raw) if raw else 1.0
     return [clip(value / middle, *RATIO) for value in raw]
 
@@ -192,9 +173,6 @@ def base_scale_map(config: Mapping[str, object], masses: Masses) -> ScaleMap:
 
     Scales are None, since they need weights and a profile. So this map perturbs nothing, and it
     belongs to no checkpoint (its `model_digest` is empty).
-
-    Raises:
-        InvalidInputError: the configuration is not that of a supported plain model.
     """
     return ScaleMap("base", "", masses_and_base_scales(physical_layout(config), masses))
 
@@ -225,10 +203,6 @@ def modular_scales(
         masses: Total mass of each group.
         read: Returns a fused weight in the checkpoint's dtype.
         sensitivities: Gamma of each functional map, by layer.
-
-    Raises:
-        InvalidInputError: no tensor has mass; the profile has another number of layers or lacks
-            a map; or a sensitivity or a weight is not finite.
     """
     roles = classify(layout)
     allocation = tensor_masses(roles, masses)
@@ -327,11 +301,7 @@ def _linear_gains(
 
 
 def require_mass(base: Sequence[float | None]) -> None:
-    """Refuse scales that perturb nothing.
-
-    Raises:
-        InvalidInputError: all scales are None.
-    """
+    """Refuse scales that perturb nothing."""
     if all(scale is None for scale in base):
         raise InvalidInputError(
             "no tensor of this model has mass, so there is nothing to perturb",

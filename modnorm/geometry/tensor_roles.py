@@ -61,11 +61,7 @@ _LAYER = re.compile(r"model\.layers\.(?P<index>\d+)\.(?P<inner>.+)")
 
 
 def classify(layout: Layout) -> tuple[TensorRole, ...]:
-    """Return the role of every physical tensor, in the order of the layout.
-
-    Raises:
-        InvalidInputError: a tensor has no role in the tables; the message names it.
-    """
+    """Return the role of every physical tensor, in the order of the layout."""
     names = frozenset(tensor.name for tensor in layout)
     return tuple(_role(tensor, names) for tensor in layout)
 
@@ -111,11 +107,7 @@ _LAYERED = frozenset({"attention", "mlp"})
 def tensor_masses(roles: Sequence[TensorRole], totals: Masses) -> tuple[float, ...]:
     """Return m_p of every tensor (paper, eq. app_parameter_mass).
 
-        m_p = M_g / L_g * w_u / sum_v w_v * 1 / n_u
-
-    Args:
-        roles: Roles of all tensors of the model.
-        totals: M_g of each group; a group without tensors contributes nothing.
+    m_p = M_g / L_g * w_u / sum_v w_v * 1 / n_u
     """
     group_mass: dict[str, float] = totals.model_dump()
     instances: dict[str, set[Hashable]] = defaultdict(set)
@@ -135,11 +127,7 @@ def tensor_masses(roles: Sequence[TensorRole], totals: Masses) -> tuple[float, .
 
 
 def base_scales(masses: Sequence[float]) -> tuple[float | None, ...]:
-    """Return s_p^base = m_M / m_p (paper, eq. app_base_scale); None for tensors without mass.
-
-    Raises:
-        InvalidInputError: a scale overflows, since the masses differ too much.
-    """
+    """Return s_p^base = m_M / m_p (paper, eq. app_base_scale); None for tensors without mass."""
     total = math.fsum(masses)
     scales = tuple(total / mass if mass > 0 else None for mass in masses)
     if any(scale is not None and math.isinf(scale) for scale in scales):

@@ -53,10 +53,6 @@ def stream_key(scheme: str, seed: int, name: str = "") -> Key:
 def philox4x32(counter: Words, key: Key) -> Words:
     """Return the four output words of each counter after ten rounds.
 
-    Args:
-        counter: Counter words 0 to 3; not modified.
-        key: Key words 0 and 1.
-
     Returns:
         Output words 0 to 3, on the counter's device.
     """
@@ -90,9 +86,6 @@ def magnitudes() -> tuple[int, ...]:
     Magnitude `i` is the quantile Phi^-1(0.5 + (i + 0.5) / 65536), rounded to a multiple of
     2^-13. Every quantile is at least 1e-5 steps from a rounding boundary, a million times the
     error of a correct logarithm. So all machines round to the same table.
-
-    Raises:
-        IncompatibleError: this machine's math library gives another table.
     """
     quantile = NormalDist().inv_cdf
     table = tuple(

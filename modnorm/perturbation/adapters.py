@@ -51,19 +51,8 @@ def export_candidate(
 ) -> str:
     """Write a candidate's weights, the other files of its base, and its descriptor.
 
-    Args:
-        checkpoint: The base.
-        descriptor: The candidate, resolved; published noise is generated on the CPU.
-        scale_map: The scale map that it was drawn with.
-        directory: Target directory, new or empty.
-        card: Text of its model card; that of the base stays when None.
-
     Returns:
         SHA-256 over the candidate's physical tensors, as engines compute it.
-
-    Raises:
-        IncompatibleError: the candidate belongs to another model.
-        ConflictError: the directory is not empty.
     """
     require_new(directory)
     stored = CheckpointWeights(checkpoint)
@@ -78,16 +67,7 @@ def export_candidate(
 def candidate_digests(
     checkpoint: Checkpoint, descriptors: Sequence[Descriptor], scale_map: ScaleMap
 ) -> tuple[str, ...]:
-    """Return the digest of each candidate's weights, as `export_candidate` returns it.
-
-    Args:
-        checkpoint: The base.
-        descriptors: The candidates, resolved.
-        scale_map: The scale map that they were drawn with.
-
-    Raises:
-        IncompatibleError: the candidates belong to another model.
-    """
+    """Return the digest of each candidate's weights, as `export_candidate` returns it."""
     stored = CheckpointWeights(checkpoint)
     tensors, weights = _load_tensors(stored, checkpoint.digest)
     digests = []
@@ -103,20 +83,8 @@ def export_state(
 ) -> str:
     """Write a state's weights, the other files of its base, and its lineage.
 
-    Args:
-        checkpoint: The base.
-        lineage: A lineage of that base; published noise is generated on the CPU.
-        directory: Target directory, new or empty.
-        card: Text of its model card; that of the base stays when None.
-
     Returns:
         SHA-256 over the state's physical tensors, as engines compute it.
-
-    Raises:
-        IncompatibleError: the lineage is of another model.
-        ConflictError: the directory is not empty.
-        InvalidInputError: the directory cannot be written.
-        UnavailableError: writing failed; nothing was left behind.
     """
     if lineage.model_digest != checkpoint.digest:
         raise IncompatibleError(
@@ -166,23 +134,7 @@ def write_adapter(
     *,
     card: str | None = None,
 ) -> None:
-    """Write a candidate's adapter: configuration, factors and descriptor.
-
-    Args:
-        checkpoint: The base; only its configuration and digest are used.
-        descriptor: The candidate, resolved.
-        scale_map: The scale map that it was drawn with.
-        directory: Target directory, new or empty.
-        card: Text of its model card; None for no card.
-
-    Raises:
-        InvalidInputError: the candidate is no adapter (`require_adapters`), or the directory
-            cannot be written.
-        IncompatibleError: the candidate belongs to another model or scale map.
-        CandidateError: the descriptor is not resolved.
-        ConflictError: the directory is not empty.
-        UnavailableError: writing failed; nothing was left behind.
-    """
+    """Write a candidate's adapter: configuration, factors and descriptor."""
     require_new(directory)
     tensors = adapter_tensors(checkpoint, descriptor, scale_map)
     texts = {
@@ -202,11 +154,6 @@ def adapter_tensors(
     """Return the tensors of a candidate's adapter by PEFT's names, float32 on the CPU.
 
     `lora_A` has shape (rank, columns) and `lora_B` (rows, rank).
-
-    Raises:
-        InvalidInputError: the candidate is no adapter (`require_adapters`).
-        IncompatibleError: the candidate belongs to another model or scale map.
-        CandidateError: the descriptor is not resolved.
     """
     rank = require_adapters(scale_map)
     coefficients = _coefficients(checkpoint, descriptor, scale_map)
@@ -226,11 +173,7 @@ def adapter_tensors(
 
 
 def require_adapters(scale_map: ScaleMap) -> int:
-    """Return the rank of candidates that can be adapters.
-
-    Raises:
-        InvalidInputError: their noise has full rank, or changes embeddings or the output head.
-    """
+    """Return the rank of candidates that can be adapters."""
     if scale_map.rank is None:
         raise InvalidInputError(
             "candidates of full rank cannot be adapters, which hold two thin factors of each "

@@ -22,14 +22,7 @@ from modnorm.perturbation.low_rank import LowRankNoise
 
 
 class CandidateWriter:
-    """Writes one candidate, and resolves its coefficients if necessary.
-
-    Args:
-        scheme: Its noise scheme.
-        descriptor: The candidate.
-        rounding: See `HeldTensor.write`.
-        rank: Rank of the noise of matrices; None for full rank.
-    """
+    """Writes one candidate, and resolves its coefficients if necessary."""
 
     def __init__(
         self, scheme: NoiseScheme, descriptor: Descriptor, rounding: Rounding, rank: int | None
@@ -135,9 +128,6 @@ class CandidateWeights:
             views may be wider, for an engine that computes in float32.
         kernels: Whether to use kernels if possible; False forces the plain version.
         origin: Reads tensors of the checkpoint, to return to it from a trained state.
-
-    Raises:
-        IncompatibleError: the views do not fit the layout.
     """
 
     @torch.inference_mode()
@@ -182,15 +172,6 @@ class CandidateWeights:
         """Make a trained state the base of later candidates.
 
         If the current state is an ancestor, only the missing steps are applied.
-
-        Args:
-            lineage: Lineage of the state; None for the base model.
-            poll: Called before each step. If it raises, `state` is that of the last whole step.
-
-        Raises:
-            PreconditionError: a candidate is applied, or `rebase` needs the base model and there
-                is no `origin`.
-            IncompatibleError: the lineage is of another model or an unknown noise scheme.
         """
         target = lineage.digest if lineage else NO_LINEAGE
         if self._busy:
@@ -208,13 +189,6 @@ class CandidateWeights:
         """Hold another model of the same layout and dtype, and no state trained from it.
 
         After an error `state` is None: the weights belong to no model.
-
-        Args:
-            model_digest: Digest of the other checkpoint.
-            origin: Reads its tensors.
-
-        Raises:
-            PreconditionError: a candidate is applied.
         """
         if self._busy:
             raise PreconditionError("a candidate is held", remedy="restore the base first")
@@ -223,11 +197,7 @@ class CandidateWeights:
 
     @torch.inference_mode()
     def moments(self) -> tuple[tuple[float, float], ...]:
-        """Return mean and unbiased variance of each tensor, in canonical order.
-
-        Raises:
-            PreconditionError: the engine holds only a shard of some tensor.
-        """
+        """Return mean and unbiased variance of each tensor, in canonical order."""
         moments = []
         for held in self._held.values():
             variance, mean = torch.var_mean(held.assemble().to(torch.float32))
@@ -243,18 +213,8 @@ class CandidateWeights:
         factors in float64 (paper, eq. modular_perturbation). Norms of low-rank noise are computed
         in float64.
 
-        Args:
-            descriptor: The candidate, resolved or not.
-            scale_map: The scale map that it was drawn with.
-
         Returns:
             The descriptor with its coefficients; unchanged if it was resolved.
-
-        Raises:
-            PreconditionError: a candidate is applied already.
-            IncompatibleError: the scale map is of another candidate, model or layout, or the noise
-                scheme is unknown or cannot have the rank of the scale map.
-            CandidateError: the coefficients do not match the scale map or are not finite.
         """
         if self._busy:
             raise PreconditionError("another candidate is held", remedy="restore the base first")
@@ -290,9 +250,6 @@ class CandidateWeights:
         """Return SHA-256 over the current weights, in canonical order and layout.
 
         It assembles one physical tensor at a time and copies it to the host.
-
-        Raises:
-            PreconditionError: the engine holds only a shard of some tensor.
         """
         return weights_sha256(self._layout, lambda tensor: self._held[tensor.name].assemble())
 

@@ -38,11 +38,6 @@ def step_update(step: Step, place: int, sample: Callable[[int], torch.Tensor]) -
     """Return the update `u` of some elements of one physical tensor, fp32.
 
     Products and sums are separate operations, so that no fused multiply-add is used.
-
-    Args:
-        step: The step.
-        place: Position of the physical tensor in the layout.
-        sample: Returns the fp32 noise of a seed for these elements, in new memory.
     """
     total: torch.Tensor | None = None
     for seed, coefficient in zip(step.seeds, step.coefficients, strict=True):
@@ -96,10 +91,6 @@ class HeldTensor:
         tensor: The tensor in canonical layout.
         views: Disjoint blocks in any order; together the whole tensor or a shard.
         dtype: Dtype of weights and pristine copy; by default that of the storage.
-
-    Raises:
-        IncompatibleError: a view does not fit the tensor or overlaps another; views differ in
-            dtype or device; or the storage holds a number that the dtype cannot represent.
     """
 
     def __init__(
@@ -174,12 +165,7 @@ class HeldTensor:
         self.restore()
 
     def advance(self, update: Callable[[Block], torch.Tensor], rounding: Rounding) -> None:
-        """Add an update to the pristine copy, and write the sum to the weights.
-
-        Args:
-            update: Returns the fp32 update of a block of the tensor, in new memory.
-            rounding: `published` rounds the update before it is added.
-        """
+        """Add an update to the pristine copy, and write the sum to the weights."""
         for block, storage, base in self._chunks():
             base.copy_(rounded(update(block), self.dtype, rounding).add(base))
             storage.copy_(base)
@@ -197,10 +183,6 @@ class HeldTensor:
         """Return the current weights in canonical shape and weight dtype.
 
         If one storage of the weight dtype holds the whole tensor, it is returned without a copy.
-
-        Raises:
-            PreconditionError: the engine holds only a shard.
-            EngineError: the storage holds a number that the dtype cannot represent.
         """
         shape = self.tensor.shape
         if sum(storage.numel() for storage in self._storages) != self.tensor.numel:

@@ -77,11 +77,7 @@ class Step:
 
     @classmethod
     def from_json(cls, text: str) -> "Step":
-        """Read what `to_json` wrote.
-
-        Raises:
-            InvalidInputError: the text is not a step.
-        """
+        """Read what `to_json` wrote."""
         try:
             return _step_adapter().validate_json(text)
         except ValidationError as error:
@@ -132,11 +128,7 @@ class Lineage:
         return lineage
 
     def missing(self, state: str) -> tuple[Step, ...] | None:
-        """Return the steps that lead from a state to this one; None if none do.
-
-        Args:
-            state: Digest of the state.
-        """
+        """Return the steps that lead from a state to this one; None if none do."""
         if state == NO_LINEAGE:
             return self.steps
         if state not in self.digests:
@@ -144,13 +136,7 @@ class Lineage:
         return self.steps[self.digests.index(state) :]
 
     def stages(self, state: str | None, seeds: int) -> Iterator["Lineage"]:
-        """Yield intermediate lineages between a state and this one, this one last.
-
-        Args:
-            state: Digest of the state; if no steps lead from it to this one, stages begin at the
-                base model.
-            seeds: Seeds of the steps between two stages; a step with more seeds is one stage.
-        """
+        """Yield intermediate lineages between a state and this one, this one last."""
         missing = None if state is None else self.missing(state)
         first = 0 if missing is None else len(self.steps) - len(missing)
         pending = 0
@@ -171,11 +157,7 @@ class Lineage:
 
     @classmethod
     def from_json(cls, text: str) -> "Lineage":
-        """Read what `to_json` wrote.
-
-        Raises:
-            InvalidInputError: the text is not a lineage.
-        """
+        """Read what `to_json` wrote."""
         try:
             return _lineage_adapter().validate_json(text)
         except ValidationError as error:

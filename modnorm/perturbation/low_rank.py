@@ -50,11 +50,7 @@ def draw_factors(
 
 
 class LowRankNoise:
-    """The noise of one physical tensor.
-
-    Args:
-        factors: B and A of each part, in order.
-    """
+    """The noise of one physical tensor."""
 
     def __init__(self, factors: Sequence[Factors]) -> None:
         self._factors = factors

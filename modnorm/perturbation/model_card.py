@@ -72,14 +72,7 @@ def candidate_facts(descriptor: Descriptor, rank: int | None) -> Mapping[str, st
 def model_card(
     base: Checkpoint, title: str, facts: Mapping[str, str], finding: TokenizerFinding
 ) -> str:
-    """Return the text of a model card.
-
-    Args:
-        base: The base model.
-        title: Heading.
-        facts: Rows of the table: what defines the weights.
-        finding: Whether `AutoTokenizer` can be used.
-    """
+    """Return the text of a model card."""
     loading = _LOADING.format(tokenizer=finding.tokenizer)
     return (
         f"{_front_matter(base, 'transformers')}"
@@ -98,15 +91,7 @@ def student_card(
     adapter: bool,
     start: int | None = None,
 ) -> str:
-    """Return the card of a student, or of its adapter.
-
-    Args:
-        base: The base model of the distillation.
-        title: Heading.
-        facts: Rows of the table: the lineage of the student.
-        adapter: Whether the card is that of the adapter alone.
-        start: Round of the student whose training went on; None if the base was trained.
-    """
+    """Return the card of a student, or of its adapter."""
     revision = "" if base.revision is None else f', revision="{base.revision}"'
     location = f'"{base.location}"{revision}' if start is None else '"STUDENT"'
     loading = (

@@ -29,14 +29,6 @@ def population_seeds(seed: int, size: int, pool: Pool) -> tuple[int, ...]:
 
     `published` is `numpy.random.default_rng(seed).choice(2**31, size, replace=False)`, as in the
     published runs. Its pools of different sizes have nothing in common.
-
-    Args:
-        seed: Population seed, not negative.
-        size: Number of candidates.
-        pool: `nested` or `published`.
-
-    Raises:
-        InvalidInputError: there is no such pool, or `size` or `seed` is out of range.
     """
     if not 1 <= size <= SEED_LIMIT:
         raise InvalidInputError(f"{size} is not in [1, 2^31]", field="population.size")
@@ -68,19 +60,7 @@ class ScaleMapReference(Protocol):
 def sample_descriptors(  # noqa: PLR0913 - all of these identify a population
     scale_map: ScaleMapReference, *, radius: float, noise: str, seed: int, size: int, pool: Pool
 ) -> Iterator[Descriptor]:
-    """Return the descriptors of a population in candidate order, coefficients unresolved.
-
-    Args:
-        scale_map: Scale map that the candidates are drawn with.
-        radius: R, or sigma for isotropic noise.
-        noise: Name of the noise scheme.
-        seed: Population seed.
-        size: Number of candidates.
-        pool: `nested` or `published`, see `population_seeds`.
-
-    Raises:
-        InvalidInputError: unknown noise scheme or pool, or a size or seed out of range.
-    """
+    """Return the descriptors of a population in candidate order, coefficients unresolved."""
     scheme = get_scheme(noise).name
     seeds = population_seeds(seed, size, pool)
     method, digest = scale_map.method, scale_map.digest

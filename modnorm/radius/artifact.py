@@ -32,11 +32,7 @@ class RadiusArtifact:
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Read an artifact in any formatting.
-
-        Raises:
-            InvalidInputError: the text is no artifact, or its measurements choose another radius.
-        """
+        """Read an artifact in any formatting."""
         try:
             return cls.of(_DOCUMENT.validate_json(text))
         except ValidationError as error:
@@ -49,11 +45,7 @@ class RadiusArtifact:
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """Read an artifact's file.
-
-        Raises:
-            InvalidInputError: the file cannot be read or is no artifact.
-        """
+        """Read an artifact's file."""
         try:
             text = read_text(path, most=_MAX_BYTES)
         except (OSError, ValueError) as error:
@@ -78,9 +70,6 @@ class RadiusArtifact:
         """Return the spec with this artifact's radius and its source.
 
         It does not compare models: services compare the model's digest.
-
-        Raises:
-            InvalidInputError: the artifact is of another task or method, or of other masses.
         """
         named = spec.method.radius_source
         transfer = named is not None and named.transfer

@@ -27,12 +27,6 @@ _DECIMALS = 12
 def matching_objective(kl: float, hidden: float, *, iso_kl: float, iso_hidden: float) -> float:
     """Return J(R) = ln(KL / KL_iso)^2 + ln(h / h_iso)^2; 0 at a match.
 
-    Args:
-        kl: Mean symmetric KL divergence at the radius, not negative.
-        hidden: Mean relative hidden displacement at the radius, not negative.
-        iso_kl: KL divergence of the isotropic reference, positive.
-        iso_hidden: Hidden displacement of the isotropic reference, positive.
-
     Returns:
         J; infinite if the radius moves nothing.
     """
@@ -45,12 +39,6 @@ def smallest(objectives: Sequence[tuple[float, float]]) -> float:
     """Return the radius with the smallest objective; on ties the smaller radius.
 
     Objectives are compared to twelve decimals: means of the same sum can differ in the last bit.
-
-    Args:
-        objectives: Radius and objective; an infinite objective is never chosen.
-
-    Raises:
-        InvalidInputError: no objective is finite.
     """
     usable = [
         (round(objective, _DECIMALS), radius)
@@ -318,12 +306,7 @@ MAX_RADII = 1_000
 
 
 def check_method(method: MethodSpec, radii: Sequence[float], sigma: float) -> None:
-    """Refuse a method or scales that cannot be matched on any model.
-
-    Raises:
-        InvalidInputError: the method moves nothing, is unknown, or names a profile that it does
-            not use; or a scale is out of range.
-    """
+    """Refuse a method or scales that cannot be matched on any model."""
     if method.name == "base":
         raise InvalidInputError(
             "base perturbs nothing", field="method.name", remedy="name another method"
@@ -333,12 +316,7 @@ def check_method(method: MethodSpec, radii: Sequence[float], sigma: float) -> No
 
 
 def check_scales(radii: Sequence[float], sigma: float) -> None:
-    """Refuse invalid radii or sigma.
-
-    Raises:
-        InvalidInputError: a radius or sigma is out of range, there are no or too many radii, or a
-            radius is repeated.
-    """
+    """Refuse invalid radii or sigma."""
     if not 0 < len(radii) <= MAX_RADII:
         raise InvalidInputError(
             f"there are {len(radii)} radii", field="radii", remedy=f"give 1 to {MAX_RADII}"
@@ -358,11 +336,7 @@ def check_scales(radii: Sequence[float], sigma: float) -> None:
 
 
 def check_count(prompts: int, wanted: int) -> None:
-    """Refuse a matching with too few prompts.
-
-    Raises:
-        InvalidInputError: there are too few prompts.
-    """
+    """Refuse a matching with too few prompts."""
     if prompts < wanted:
         raise InvalidInputError(
             f"there are {prompts} prompts, {wanted} are required",

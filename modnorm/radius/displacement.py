@@ -96,12 +96,7 @@ class DisplacementSums:
 
     @torch.inference_mode()
     def add(self, base: ModelOutputs, other: ModelOutputs) -> None:
-        """Add the positions of one batch.
-
-        Args:
-            base: Outputs of the unperturbed model.
-            other: Outputs of the perturbed model at the same positions, on the same device.
-        """
+        """Add the positions of one batch."""
         self._positions += len(base.logits)
         self._coordinates += base.states[-1].numel()
         self._kl += float(symmetric_kl(base.logits, other.logits).sum())
@@ -178,12 +173,7 @@ def compared_positions(prompts: Sequence[Sequence[int]]) -> int:
 def check_prompts(
     checkpoint: Checkpoint, prompts: Sequence[Sequence[int]], max_tokens: int
 ) -> None:
-    """Refuse prompts that cannot be measured completely.
-
-    Raises:
-        InvalidInputError: a prompt is too short or too long, or has a token outside of the model's
-            vocabulary.
-    """
+    """Refuse prompts that cannot be measured completely."""
     vocabulary = positive(checkpoint.config, "vocab_size")
     for index, prompt in enumerate(prompts):
         if not 2 <= len(prompt) <= max_tokens:
@@ -273,13 +263,7 @@ def environment(checkpoint: Checkpoint, device: torch.device) -> dict[str, str]:
 
 
 class DisplacementMeter:
-    """Measures candidates of one model; it holds a pristine copy and the base's outputs.
-
-    Raises:
-        InvalidInputError: the stored tensors do not match `config.json`.
-        IncompatibleError: the model cannot be perturbed exactly.
-        EngineError: the infrastructure failed.
-    """
+    """Measures candidates of one model; it holds a pristine copy and the base's outputs."""
 
     def __init__(
         self,
@@ -304,12 +288,7 @@ class DisplacementMeter:
             self._probe = Probe(model, prompts, batch_size=batch_size)
 
     def displacement(self, descriptor: Descriptor, scale_map: ScaleMap) -> Displacement:
-        """Return the displacement of a candidate from the base, then restore the base.
-
-        Raises:
-            CandidateError: the candidate's outputs are not finite.
-            EngineError: the infrastructure failed, or something else changed the weights.
-        """
+        """Return the displacement of a candidate from the base, then restore the base."""
         with engine_failures("measuring a candidate"):
             if not self._weights.is_pristine():
                 raise EngineError(

@@ -47,12 +47,7 @@ Key = tuple[str, float, int]
 
 
 class MeasurementJournal:
-    """The measurements of one file, whose first line records their inputs.
-
-    Raises:
-        ConflictError: the file has other inputs, or is no journal.
-        InvalidInputError: the file cannot be read or written.
-    """
+    """The measurements of one file, whose first line records their inputs."""
 
     def __init__(self, path: Path, inputs: Mapping[str, object]) -> None:
         self._path = path
@@ -70,12 +65,7 @@ class MeasurementJournal:
         return self._measurements[key]
 
     def add(self, key: Key, measured: CandidateDisplacement) -> None:
-        """Store a measurement; it is on disk when this returns.
-
-        Raises:
-            InvalidInputError: the file cannot be written.
-            UnavailableError: the disk is full or broken.
-        """
+        """Store a measurement; it is on disk when this returns."""
         scale_map, radius, _ = key
         content = measured.model_dump(mode="json")
         line: dict[str, object] = {"scale_map": scale_map, "radius": radius, **content}
@@ -201,11 +191,7 @@ class MatchingPlan:
         }
 
     def check(self) -> None:
-        """Refuse a plan that cannot be measured, before a model is loaded.
-
-        Raises:
-            InvalidInputError: names the field at fault.
-        """
+        """Refuse a plan that cannot be measured, before a model is loaded."""
         check_scales(self.radii, self.sigma)
         get_scheme(self.settings.noise)
         check_count(len(self.prompts), self.settings.prompts)
@@ -234,17 +220,6 @@ def match(
 
     An interrupted matching resumes with the same journal, and gives the document of an
     uninterrupted one.
-
-    Args:
-        plan: The plan.
-        journal: File of the measurements.
-        on_step: Called after each measurement, in order; its errors end the matching.
-        device: Device for the computation; by default the GPU if there is one.
-
-    Raises:
-        InvalidInputError: the plan cannot be measured, or its scales move nothing.
-        ConflictError: the journal is of another model, of other prompts or of another machine.
-        EvaluationError: a measurement failed.
     """
     plan.check()
     used = device or best_device()

@@ -137,11 +137,7 @@ def is_builtin_name(name: str) -> bool:
 
 
 def bounded_number(value: object) -> object:
-    """Return a number that is small enough for bounded arithmetic.
-
-    Raises:
-        TypeError: the value is no number, or has more than 65,536 bits.
-    """
+    """Return a number that is small enough for bounded arithmetic."""
     if isinstance(value, int) and value.bit_length() <= _LARGEST_BITS:
         return value
     if isinstance(value, float | complex):
@@ -150,15 +146,7 @@ def bounded_number(value: object) -> object:
 
 
 def evaluate(node: ast.expr, shadowed: Collection[str] = ()) -> object:
-    """Return the value of an expression of literals, displays and pure functions.
-
-    Args:
-        node: The expression.
-        shadowed: Built-in names that mean functions of the program here.
-
-    Raises:
-        NotConstantError: the expression contains anything else, or its evaluation raises.
-    """
+    """Return the value of an expression of literals, displays and pure functions."""
     try:
         return _evaluate(node, shadowed)
     except NotConstantError:

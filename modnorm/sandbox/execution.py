@@ -48,9 +48,6 @@ def holds(condition: Expression, ask: Ask) -> bool:
     """Return the truth of a condition; queries follow Python's order of evaluation.
 
     An operation that the values do not support, such as `1 < "a"`, counts as false.
-
-    Raises:
-        TooMuchWorkError: the condition's loops over the program's values are too long.
     """
     try:
         return _Judge(ask).truth(condition, {})
@@ -162,11 +159,7 @@ def _bind(target: Target, value: object) -> Iterator[tuple[str, object]]:
 
 
 def _with_values(source: str, variables: Mapping[str, object]) -> str:
-    """Return the source of an expression with its variables bound to values.
-
-    Raises:
-        TypeError: a value cannot be written as a literal.
-    """
+    """Return the source of an expression with its variables bound to values."""
     if not variables:
         return source
     if not all(map(is_literal, variables.values())):
@@ -183,12 +176,7 @@ _SHOWN = 200
 
 
 def plan_tests(program: Program) -> tuple[TestPlan, ...]:
-    """Return the plan of each test of a program.
-
-    Raises:
-        InvalidInputError: a test is not Python, only the program could report its outcome and
-            that is not trusted, or all tests together are longer than MAX_TESTS.
-    """
+    """Return the plan of each test of a program."""
     if sum(map(len, program.tests)) > MAX_TESTS:
         raise InvalidInputError(f"the tests have more than {MAX_TESTS} characters", field="tests")
     plans = []
@@ -219,12 +207,7 @@ class _Progress:
 
 
 def execute(zygote: ZygoteClient, program: Program) -> ProgramOutcome:
-    """Run a program and return its verdict.
-
-    Raises:
-        InvalidInputError: a test cannot be judged; nothing ran.
-        EngineError: the sandbox failed. This is no verdict.
-    """
+    """Run a program and return its verdict."""
     plans = plan_tests(program)
     progress = _Progress()
     began = time.monotonic()
@@ -252,11 +235,7 @@ def _run(
     plans: Sequence[TestPlan],
     progress: _Progress,
 ) -> None:
-    """Run the sources, then the tests up to the first that fails.
-
-    Raises:
-        StoppedError: a test failed, or the program ended.
-    """
+    """Run the sources, then the tests up to the first that fails."""
     for source in sources:
         session.run(source)
     for index, plan in enumerate(plans):
@@ -282,11 +261,7 @@ def _step(session: ProgramSession, step: RunStatements | RequireCondition) -> bo
 def _verdict(
     stopped: StoppedError | None, report: WardenReport, limits: Limits
 ) -> tuple[Verdict, str]:
-    """Return the verdict and its detail, from the session's outcome and the process's end.
-
-    Raises:
-        EngineError: the isolation was not set up.
-    """
+    """Return the verdict and its detail, from the session's outcome and the process's end."""
     if report.end is EndReason.SETUP:
         raise EngineError(f"the isolation of a program was not set up: {report.printed}")
     if report.end is EndReason.OUTPUT:

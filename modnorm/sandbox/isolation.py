@@ -79,11 +79,7 @@ class Isolation:
         return ", ".join(sorted(self.mechanisms))
 
     def require(self) -> None:
-        """Require all guarantees.
-
-        Raises:
-            UnavailableError: a guarantee does not hold.
-        """
+        """Require all guarantees."""
         if self.healthy:
             return
         broken = "; ".join(f"{name}: {reason}" for name, reason in self.broken.items())
@@ -145,11 +141,7 @@ def _host_targets() -> Iterator[_HostTargets]:
 
 
 def measure(zygote: ZygoteClient) -> Isolation:
-    """Return which guarantees hold, from programs that try to break them.
-
-    Raises:
-        EngineError: the jail itself failed.
-    """
+    """Return which guarantees hold, from programs that try to break them."""
     tasks = tasks_of_user()
     broken = dict(_successful_attempts(zygote, tasks))
     for guarantee, check in _CHECKS.items():

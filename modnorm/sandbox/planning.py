@@ -148,10 +148,6 @@ def plan_test(test: str) -> TestPlan:
 
     A program may define a function with the name of a built-in. A test that would otherwise have
     no query, such as `assert sum(10, 15) == 6`, is read as a test of that function.
-
-    Raises:
-        SyntaxError: the test is not Python.
-        ValueError: the test contains null bytes.
     """
     body = ast.parse(test).body
     for shadowed in (frozenset[str](), _first_built_in(body)):

@@ -23,12 +23,7 @@ class Runner(Protocol):
 
 
 class Sandbox:
-    """Runs untrusted programs, each in a new process; threads may share it.
-
-    Args:
-        mechanisms: Isolation mechanisms to use if the kernel has them; all by default. With fewer,
-            a guarantee may be broken, and then no program runs.
-    """
+    """Runs untrusted programs, each in a new process; threads may share it."""
 
     def __init__(self, mechanisms: Collection[Mechanism] = frozenset(Mechanism)) -> None:
         self._mechanisms = frozenset(mechanisms)
@@ -38,23 +33,12 @@ class Sandbox:
         self._began = 0.0
 
     def execute(self, program: Program) -> ProgramOutcome:
-        """Run a program and judge it.
-
-        Raises:
-            InvalidInputError: a test cannot be judged; nothing ran.
-            UnavailableError: the sandbox does not isolate here; nothing ran.
-            EngineError: the sandbox failed. This is no verdict: try again.
-        """
+        """Run a program and judge it."""
         plan_tests(program)
         return execute(self._healthy(), program)
 
     def check_health(self) -> Isolation:
-        """Measure the isolation now.
-
-        Raises:
-            UnavailableError: a guarantee does not hold.
-            EngineError: the sandbox failed.
-        """
+        """Measure the isolation now."""
         isolation = self.measure()
         isolation.require()
         return isolation
@@ -63,10 +47,6 @@ class Sandbox:
         """Measure the isolation now and return it, healthy or not.
 
         Meanwhile programs run by the last measurement. Waiting callers share the next one.
-
-        Raises:
-            UnavailableError: the sandbox does not start.
-            EngineError: the sandbox failed.
         """
         requested = time.monotonic()
         with self._lock:

@@ -63,11 +63,7 @@ class ZygoteClient:
     """A running jail."""
 
     def __init__(self, mechanisms: Collection[Mechanism]) -> None:
-        """Start a jail.
-
-        Raises:
-            UnavailableError: the jail did not start.
-        """
+        """Start a jail."""
         if sys.platform != "linux":
             raise UnavailableError("the sandbox needs Linux", remedy="use a sandbox service")
         self._directory = Path(tempfile.mkdtemp(prefix="modnorm-sandbox-"))
@@ -102,9 +98,6 @@ class ZygoteClient:
 
         Returns:
             The channel to the untrusted program, and the control socket of its trusted warden.
-
-        Raises:
-            EngineError: the zygote has died.
         """
         channel, program = socket.socketpair()
         control, warden = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -249,11 +242,7 @@ class ProgramSession:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """End the program and receive the warden's report.
-
-        Raises:
-            EngineError: the warden has died, so the outcome is unknown.
-        """
+        """End the program and receive the warden's report."""
         try:
             with contextlib.suppress(OSError):
                 self._control.shutdown(socket.SHUT_WR)
@@ -280,19 +269,11 @@ class ProgramSession:
         return self._channel.dup()
 
     def run(self, source: str) -> None:
-        """Run statements in the program's namespace.
-
-        Raises:
-            StoppedError: the statements raised, or the program ended.
-        """
+        """Run statements in the program's namespace."""
         self._step({"run": source})
 
     def ask(self, source: str) -> object:
-        """Return the plain value of an expression in the program's namespace.
-
-        Raises:
-            StoppedError: the expression raised, the answer is malformed, or the program ended.
-        """
+        """Return the plain value of an expression in the program's namespace."""
         reply = self._step({"value": source})
         try:
             return decode(reply.get("value"))
@@ -343,12 +324,7 @@ class ProgramSession:
         return time.monotonic() - self._waited
 
     def _remaining(self, deadline: float) -> float:
-        """Return the longest wait in seconds before the next check.
-
-        Raises:
-            StoppedError: the program has used its time.
-            EngineError: the machine did not give it its time. This is no verdict.
-        """
+        """Return the longest wait in seconds before the next check."""
         remaining, life = deadline - self._now(), self._end - time.monotonic()
         if remaining <= 0:
             whole = f"not done after {self._limits.wall_seconds:g} s"

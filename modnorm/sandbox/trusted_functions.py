@@ -40,11 +40,7 @@ class MalformedValueError(ValueError):
 
 
 def decode(encoded: object) -> object:
-    """Return the plain value of an encoded one.
-
-    Raises:
-        MalformedValueError: it is no encoded value, or it is built to make hashing slow.
-    """
+    """Return the plain value of an encoded one."""
     try:
         return _decode(encoded)
     except (ValueError, TypeError, ArithmeticError, RecursionError, InvalidOperation) as error:
@@ -235,11 +231,7 @@ def types_of(node: ast.expr, shadowed: Collection[str] = ()) -> object | None:
 
 
 def items(node: ast.expr, shadowed: Collection[str] = ()) -> Sequence[object]:
-    """Return the values that a loop over a constant expression takes.
-
-    Raises:
-        NotConstantError: the expression is not constant, or there are too many values.
-    """
+    """Return the values that a loop over a constant expression takes."""
     try:
         return _items(node, shadowed)
     except (ValueError, TypeError, OverflowError) as error:

@@ -56,14 +56,7 @@ def ensemble_budget(
     *,
     selection_rows: int = 200,
 ) -> Budget:
-    """Return B_MN(N, K, S) = 200 N + K S (eq. "mn_total_eval_budget"), RandOpt's as well.
-
-    Args:
-        population: N, the candidates scored.
-        ensemble_size: K, the experts that vote.
-        heldout_rows: S.
-        selection_rows: Rows that score a candidate; 200 in the paper.
-    """
+    """Return B_MN(N, K, S) = 200 N + K S (eq. "mn_total_eval_budget"), RandOpt's as well."""
     return Budget(search=selection_rows * population, final=ensemble_size * heldout_rows)
 
 
@@ -81,15 +74,6 @@ def iterative_budget(  # noqa: PLR0913 - keyword arguments; the budget depends o
     The paper's B_ES (eq. "es_total_eval_budget") has 100 updates of 30 candidates and no
     development rows. Its B_MeZO = B_ZO (eq. "zo_total_eval_budget") has 1,500 updates of two
     candidates, and 500 development rows at an interval of 100 updates.
-
-    Args:
-        heldout_rows: S.
-        updates: Updates.
-        candidates: Perturbed models per update.
-        selection_rows: Rows that score each model.
-        development_interval: Updates between development evaluations. The model before the first
-            update and the last model are always evaluated.
-        development_rows: Rows of each development evaluation; 0 if nothing is chosen on them.
     """
     checkpoints = -(-updates // development_interval) + 1
     return Budget(

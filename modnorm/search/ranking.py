@@ -20,9 +20,6 @@ def mean_reward(rewards: Sequence[float]) -> float:
 
     It is rounded to twelve decimals. Rewards like 1.1 are not exact in binary: without rounding,
     equal sums could differ in the last bit and would not tie. Rounding keeps the order of scores.
-
-    Raises:
-        InvalidInputError: there are no rewards.
     """
     if not rewards:
         raise InvalidInputError("no rewards to average", field="task.selection")
@@ -30,16 +27,7 @@ def mean_reward(rewards: Sequence[float]) -> float:
 
 
 def rank(rewards: Sequence[float | None], population: int) -> tuple[int, ...]:
-    """Return the scored candidates among the first `population`, best first.
-
-    Args:
-        rewards: Score of each candidate in candidate order; None if scoring failed.
-        population: N, at most `len(rewards)`.
-
-    Raises:
-        PreconditionError: there are fewer than `population` candidates.
-        InvalidInputError: a score is not finite, so it has no rank.
-    """
+    """Return the scored candidates among the first `population`, best first."""
     if population > len(rewards):
         raise PreconditionError(
             f"only {len(rewards)} of {population} candidates exist", field="population.size"
@@ -54,12 +42,7 @@ def rank(rewards: Sequence[float | None], population: int) -> tuple[int, ...]:
 def select_experts(
     rewards: Sequence[float | None], prefixes: Iterable[int], ensemble_sizes: Sequence[int]
 ) -> dict[tuple[int, int], tuple[int, ...]]:
-    """Return the experts of every (N, K): the K best of the first N candidates, best first.
-
-    Raises:
-        PreconditionError: fewer than K candidates of a prefix are scored.
-        InvalidInputError: a score is not finite.
-    """
+    """Return the experts of every (N, K): the K best of the first N candidates, best first."""
     selection = {}
     for population in prefixes:
         order = rank(rewards, population)

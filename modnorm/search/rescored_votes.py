@@ -103,11 +103,7 @@ class RescoredEnsemble:
 
 
 def rescored_rank_one(models: Sequence[RescoredModel]) -> RescoredRankOne:
-    """Return the candidate at rank 1 by selection, by each scorer.
-
-    Args:
-        models: The population in candidate order, without the base.
-    """
+    """Return the candidate at rank 1 by selection, by each scorer."""
     first = rank([model.selection_reward.old for model in models], len(models))[0]
     again = rank([model.selection_reward.new for model in models], len(models))[0]
     return RescoredRankOne(
@@ -125,15 +121,7 @@ def rescored_ensembles(
     task: Task,
     rows: Sequence[Row],
 ) -> tuple[RescoredEnsemble, ...]:
-    """Repeat the vote of every ensemble, with its old experts and with its new ones.
-
-    Args:
-        ensembles: The stored votes of all combinations of some N and some K.
-        models: The population in candidate order, without the base.
-        ballots: By the new scorer, for each candidate that answered the held-out rows.
-        task: The new scorer.
-        rows: The held-out rows.
-    """
+    """Repeat the vote of every ensemble, with its old experts and with its new ones."""
     selection = select_experts(
         [model.selection_reward.new for model in models],
         sorted({ensemble.population for ensemble in ensembles}),

@@ -41,21 +41,13 @@ class Turn:
         return enough and not self._was_parked and not self._scheduler.is_full
 
     def park(self, mean_reward: float, is_excluded: Callable[[], bool]) -> None:
-        """Let other candidates run; return when the scheduler resumes this one.
-
-        Raises:
-            BaseException: the error with which the scheduler abandons parked candidates.
-        """
+        """Let other candidates run; return when the scheduler resumes this one."""
         self._was_parked, self.mean_reward, self.is_excluded = True, mean_reward, is_excluded
         self._scheduler.park(self)
 
 
 class Scheduler:
-    """Candidates that are open at once; used by one thread.
-
-    Args:
-        limit: The most candidates that are parked at once; 0 switches parking off.
-    """
+    """Candidates that are open at once; used by one thread."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -75,11 +67,7 @@ class Scheduler:
         return len(self._parked) >= self._limit
 
     def begin(self, work: Callable[[Turn], None]) -> None:
-        """Work on a candidate until it ends or is parked.
-
-        Args:
-            work: The candidate's work, which parks itself by its turn. Its errors propagate.
-        """
+        """Work on a candidate until it ends or is parked."""
         turn = Turn(self, self._begun)
         self._begun += 1
         fiber = greenlet.greenlet(lambda: work(turn))

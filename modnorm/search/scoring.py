@@ -96,12 +96,7 @@ class AnswerJudge:
 
 
 def _judge(task: Task, row: Row, completion: Completion, row_label: str) -> Answer:
-    """Judge a completion.
-
-    Raises:
-        IncompatibleError: the task's code raises or returns no judgement, as on every machine.
-        OSError: a resource of this machine failed; another machine may succeed.
-    """
+    """Judge a completion."""
     judgement = judge(task, row, completion.text, row_label)
     return Answer(
         row=completion.index,
@@ -129,14 +124,7 @@ class ExcludedError(Exception):
 
 
 class CandidateParking:
-    """Parks a candidate when its policy says so, and measures the time.
-
-    Args:
-        engine_parked: Context in which others may use the engine.
-        has_room: Returns whether the engine has room for another candidate.
-        answers: The candidate's answers.
-        policy: Decides when, and waits; None for a candidate that is never parked.
-    """
+    """Parks a candidate when its policy says so, and measures the time."""
 
     def __init__(
         self,
@@ -155,12 +143,7 @@ class CandidateParking:
         """Seconds of these that releasing and acquiring the engine took."""
 
     def park_if_due(self, is_excluded: Callable[[], bool], check: Callable[[], None]) -> None:
-        """Park the candidate if its policy says so and the engine has room for another.
-
-        Args:
-            is_excluded: Returns whether the candidate can stop.
-            check: Called before it resumes, while the engine is still free; may raise.
-        """
+        """Park the candidate if its policy says so and the engine has room for another."""
         answers, policy = self._answers, self._policy
         if policy is None or not policy.is_due(answers.count, answers.total):
             return
@@ -182,14 +165,7 @@ class CandidateParking:
 
 
 class CandidatePoll:
-    """Reports progress, stops an excluded candidate and parks a due one, between decode steps.
-
-    Args:
-        answers: The candidate's answers.
-        stop: When to stop; None for a candidate that is scored completely.
-        on_progress: Called at each check with the number of answers.
-        parking: Parks the candidate.
-    """
+    """Reports progress, stops an excluded candidate and parks a due one, between decode steps."""
 
     def __init__(
         self,
@@ -206,12 +182,7 @@ class CandidatePoll:
         self._excluded = False
 
     def __call__(self) -> None:
-        """Run the checks.
-
-        Raises:
-            ExcludedError: the candidate can be no expert any more.
-            Exception: `on_progress` raised it.
-        """
+        """Run the checks."""
         self._check()
         self._parking.park_if_due(self._is_excluded, self._check)
 
@@ -278,22 +249,6 @@ def answer_candidate(  # noqa: PLR0913 - everything that a score depends on
     """Generate a candidate's answers to all rows while threads judge them.
 
     Returns before the last answers are judged: the engine is then free for another candidate.
-
-    Args:
-        engine: Holds the base before and after, even if this raises.
-        prompted: The rows to answer.
-        descriptor: The candidate.
-        scale_map: The scale map that it was drawn with.
-        judges: Threads that judge answers during generation.
-        on_progress: Called between decode steps with the number of finished answers. An error that
-            it raises, for example `CancelledError`, aborts the work.
-        stop: When to stop an excluded candidate; None to score all candidates completely.
-        parking: When to park the candidate for others; None to never park it.
-
-    Raises:
-        CandidateError: the candidate cannot be evaluated.
-        IncompatibleError: the scale map is of another model, or the code of the task raises.
-        EngineError: the infrastructure failed.
     """
     started = time.perf_counter()
     with ExitStack() as on_error:
@@ -328,11 +283,6 @@ class PendingResult:
     """A candidate's result, some of whose answers may not be judged yet.
 
     Leaving the context cancels judgements that have not begun.
-
-    Args:
-        answers: The candidate's answers.
-        result: The result without them, or with the answers of a stopped candidate.
-        complete: Whether the candidate answered all rows.
     """
 
     def __init__(self, answers: AnswerJudge, result: CandidateResult, *, complete: bool) -> None:

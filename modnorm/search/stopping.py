@@ -36,10 +36,6 @@ class Thresholds:
     """The threshold of every candidate, updated as scores become complete.
 
     Thresholds only rise. With some complete scores missing they are lower, and still exact.
-
-    Args:
-        prefixes: The reported population sizes N, ascending.
-        size: The largest ensemble size K.
     """
 
     def __init__(self, prefixes: Sequence[int], size: int) -> None:
@@ -48,12 +44,7 @@ class Thresholds:
         self._best: tuple[list[_Key], ...] = tuple([] for _ in self._prefixes)
 
     def add(self, index: int, reward: float) -> None:
-        """Add a complete score; a repeated score changes nothing.
-
-        Args:
-            index: The candidate; the base, whose index is negative, is ignored.
-            reward: Its mean selection reward.
-        """
+        """Add a complete score; a repeated score changes nothing."""
         if index < 0:
             return
         key = (-reward, index)
@@ -94,15 +85,6 @@ def score_interval(rewards: Sequence[float], rows: int, bounds: RewardBounds) ->
     """Return the interval in which the complete score lies, in the arithmetic of `mean_reward`.
 
     It is exact: `mean_reward`, with its rounding, never falls when a reward grows.
-
-    Args:
-        rewards: The rewards so far, in any order.
-        rows: Number of selection rows: at least one, and at least the number of rewards.
-        bounds: Bounds of the missing rewards.
-
-    Raises:
-        InvalidInputError: there are more rewards than rows, or no rows.
-        IncompatibleError: a reward is out of bounds.
     """
     unknown = rows - len(rewards)
     if unknown < 0:
@@ -132,11 +114,7 @@ class EarlyStop:
     """Returns the current threshold; called often, from any thread."""
 
     def decide(self, rewards: Sequence[float], rows: int) -> Interval | None:
-        """Return the score's interval if the candidate is excluded, otherwise None.
-
-        Raises:
-            IncompatibleError: a reward is out of bounds.
-        """
+        """Return the score's interval if the candidate is excluded, otherwise None."""
         interval = score_interval(rewards, rows, self.bounds)
         threshold = self.threshold()
         excluded = threshold is not None and threshold.excludes(interval.upper, self.index)
@@ -147,10 +125,6 @@ def certain_ranks(
     rewards: Sequence[float | None], stopped: Mapping[int, Interval]
 ) -> dict[int, int]:
     """Return the ranks that no stopped candidate can change, in the whole population.
-
-    Args:
-        rewards: Complete score of each candidate, in candidate order; None if it has none.
-        stopped: Score intervals of the candidates that were stopped early.
 
     Returns:
         Ranks from 1, by candidate, in ranking order.

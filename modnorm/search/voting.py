@@ -40,12 +40,7 @@ class Tally:
 
 
 def plurality(votes: Sequence[str | None]) -> Tally:
-    """Count the votes of one row; invalid answers (None) receive no vote.
-
-    Args:
-        votes: Vote key of each expert, best-ranked expert first. Among the answers with most
-            votes the first one wins.
-    """
+    """Count the votes of one row; invalid answers (None) receive no vote."""
     counts = Counter(vote for vote in votes if vote is not None)
     if not counts:
         return Tally(answer=None, valid=0, support=0)
@@ -69,10 +64,6 @@ def count_answers(votes: Sequence[str | None], experts: Sequence[int]) -> tuple[
     """Count the valid answers to one row: most votes first, so the first is the winner.
 
     Among equal numbers of votes the answer of the better-ranked expert comes first.
-
-    Args:
-        votes: Vote key of each expert, best-ranked expert first; None without a vote.
-        experts: Their candidate indices.
     """
     counts = Counter(vote for vote in votes if vote is not None)
     return tuple(
@@ -142,11 +133,7 @@ class RowVote:
 
 
 def count_votes(ballots: Sequence[Ballot]) -> tuple[RowVote, ...]:
-    """Return the vote on every row.
-
-    Args:
-        ballots: One ballot an expert, best-ranked expert first; at least one, all of equal length.
-    """
+    """Return the vote on every row."""
     votes = zip(*(ballot.votes for ballot in ballots), strict=True)
     correct = zip(*(ballot.correct for ballot in ballots), strict=True)
     skipped = zip(*(ballot.skipped for ballot in ballots), strict=True)
@@ -172,11 +159,7 @@ _Place = tuple[int, int]
 
 
 class RowVotes:
-    """The counted votes of one ensemble on one row.
-
-    Args:
-        size: K.
-    """
+    """The counted votes of one ensemble on one row."""
 
     __slots__ = ("_answers", "_missing", "_most", "settled")
 
@@ -217,12 +200,7 @@ def _order(place: _Place) -> tuple[int, int]:
 
 
 class SettledVotes:
-    """The held-out rows of an experiment whose votes are settled, while its experts answer.
-
-    Args:
-        selection: Experts of each (N, K), best first.
-        rows: Number of held-out rows.
-    """
+    """The held-out rows of an experiment whose votes are settled, while its experts answer."""
 
     def __init__(self, selection: Selection, rows: int) -> None:
         self._rows = rows
@@ -239,12 +217,7 @@ class SettledVotes:
         return frozenset(self._counted)
 
     def add(self, expert: int, ballot: Ballot) -> None:
-        """Count an expert's ballot; a repeated ballot changes nothing.
-
-        Args:
-            expert: Candidate index; the ballot of a candidate that is no expert is ignored.
-            ballot: Its votes; skipped rows add none.
-        """
+        """Count an expert's ballot; a repeated ballot changes nothing."""
         if expert in self._counted:
             return
         self._counted.add(expert)
@@ -255,11 +228,7 @@ class SettledVotes:
                         row.add(ranks[expert], vote)
 
     def skippable(self, expert: int) -> tuple[int, ...]:
-        """Return the rows that an expert may skip, ascending.
-
-        Args:
-            expert: Candidate index; a candidate that is no expert, or the base, skips none.
-        """
+        """Return the rows that an expert may skip, ascending."""
         mine = [v for ranks, v in zip(self._ranks, self._votes, strict=True) if expert in ranks]
         if not mine or expert in self._first:
             return ()

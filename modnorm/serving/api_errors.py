@@ -16,16 +16,7 @@ from modnorm.prediction.ranked_votes import Prediction
 
 @dataclass
 class ApiError(Exception):
-    """A refused request.
-
-    Args:
-        status: HTTP status.
-        message: The fault, in one sentence.
-        kind: OpenAI's type of the error.
-        code: OpenAI's code; None without one.
-        param: The field at fault.
-        headers: Further headers of the response.
-    """
+    """A refused request."""
 
     status: int
     message: str
@@ -89,11 +80,7 @@ _SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 
 class ServerMetrics:
-    """Metrics of one server.
-
-    Args:
-        registry: Their registry; by default a new one.
-    """
+    """Metrics of one server."""
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         self._registry = registry or CollectorRegistry()
@@ -152,11 +139,7 @@ _SCHEME = "bearer "
 
 
 class ApiKeys:
-    """Accepts any of the given keys, or every request if there are none.
-
-    Args:
-        keys: The keys.
-    """
+    """Accepts any of the given keys, or every request if there are none."""
 
     def __init__(self, keys: tuple[str, ...] = ()) -> None:
         self._keys = tuple(key.encode() for key in keys)
@@ -167,11 +150,7 @@ class ApiKeys:
         return bool(self._keys)
 
     def check(self, authorization: str) -> None:
-        """Check the Authorization header of a request.
-
-        Raises:
-            ApiError: a key is needed, and the header holds none that is accepted.
-        """
+        """Check the Authorization header of a request."""
         if not self._keys:
             return
         scheme, given = authorization[: len(_SCHEME)], authorization[len(_SCHEME) :]
@@ -187,11 +166,7 @@ class ApiKeys:
 
 
 def read_keys(path: Path) -> ApiKeys:
-    """Read a file with one key a line; blank lines and lines that start with # do not count.
-
-    Raises:
-        InvalidInputError: the file cannot be read, or has no key or a short one.
-    """
+    """Read a file with one key a line; blank lines and lines that start with # do not count."""
     try:
         lines = [line.strip() for line in read_text(path, most=_MOST_BYTES).splitlines()]
     except (OSError, ValueError) as error:
@@ -209,12 +184,7 @@ def read_keys(path: Path) -> ApiKeys:
 
 
 class RequestLimit:
-    """Counts requests in progress and refuses those above a limit; used by one event loop.
-
-    Args:
-        limit: Most requests that wait or are answered.
-        metrics: Shows their number.
-    """
+    """Counts requests in progress and refuses those above a limit; used by one event loop."""
 
     def __init__(self, limit: int, metrics: ServerMetrics) -> None:
         self._limit = limit
@@ -223,11 +193,7 @@ class RequestLimit:
 
     @contextmanager
     def place(self) -> Iterator[None]:
-        """Count a request inside the context.
-
-        Raises:
-            ApiError: too many requests are in progress.
-        """
+        """Count a request inside the context."""
         if self._open >= self._limit:
             raise overloaded(self._limit)
         self._count(1)

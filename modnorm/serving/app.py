@@ -35,12 +35,7 @@ from modnorm.serving.switching_answers import SwitchingAnswers
 
 
 class Reply:
-    """The answers to one request.
-
-    Args:
-        body: The request.
-        questions: What it asked.
-    """
+    """The answers to one request."""
 
     def __init__(self, body: Body, questions: Sequence[Question]) -> None:
         self._chat = isinstance(body, ChatBody)
@@ -328,11 +323,7 @@ class _Endpoints:
 
 
 async def _read_body(request: Request) -> bytes:
-    """Return the body of a request.
-
-    Raises:
-        ApiError: it is no JSON, too large, or arrives too slowly.
-    """
+    """Return the body of a request."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":  # a browser cannot send this type from another site unasked
         raise ApiError(415, "the content type must be application/json")
@@ -351,12 +342,7 @@ async def _read_body(request: Request) -> bytes:
 
 
 async def _while_connected(request: Request, work: Awaitable[T]) -> T:
-    """Return the result of some work; cancel it if the client leaves.
-
-    Raises:
-        ApiError: the client left, or the work was cancelled.
-        ModnormError: the experts cannot answer.
-    """
+    """Return the result of some work; cancel it if the client leaves."""
     task = asyncio.ensure_future(work)
     try:
         while not (await asyncio.wait([task], timeout=_POLL_SECONDS))[0]:

@@ -198,11 +198,7 @@ class CompletionBody(Body):
 
 
 def parse_body(kind: type[BodyT], content: bytes) -> BodyT:
-    """Return the body of a request.
-
-    Raises:
-        ApiError: it is no JSON, or a field is missing, unknown or malformed.
-    """
+    """Return the body of a request."""
     try:
         return kind.model_validate_json(content)
     except ValidationError as error:

@@ -33,13 +33,7 @@ class Question:
 
 
 class ServedEnsemble:
-    """An ensemble and its experts as models; used by one thread.
-
-    Args:
-        definition: The ensemble.
-        base: Its base.
-        most_tokens: Longest prompt and completion together.
-    """
+    """An ensemble and its experts as models; used by one thread."""
 
     def __init__(self, definition: EnsembleDefinition, base: Checkpoint, most_tokens: int) -> None:
         self.definition = definition
@@ -56,11 +50,7 @@ class ServedEnsemble:
         """The definition behind each model's name."""
 
     def questions(self, body: Body) -> list[Question]:
-        """Return the questions of a request, one for each prompt.
-
-        Raises:
-            ApiError: there is no such model, a prompt does not fit, or nothing can vote on it.
-        """
+        """Return the questions of a request, one for each prompt."""
         self.require_model(body.model)
         if body.stream and body.model == ENSEMBLE:
             raise invalid("only a single expert streams: a vote needs whole answers", "stream")
@@ -74,11 +64,7 @@ class ServedEnsemble:
         return questions
 
     def require_model(self, name: str) -> None:
-        """Refuse a name that is no model.
-
-        Raises:
-            ApiError: there is no such model.
-        """
+        """Refuse a name that is no model."""
         if name not in self.models:
             raise ApiError(
                 404,

@@ -42,13 +42,6 @@ class SwitchingAnswers:
     Requests of one model and cap that wait at the same time share a batch. The engine writes the
     weights of the batch's experts one after another, and holds the base between batches. An engine
     that failed is loaded again: its process may have ended.
-
-    Args:
-        load: Loads the engine, in the thread; called again after a failure.
-        models: The definition behind each model's name.
-        task: Extracts votes.
-        metrics: Counts the work.
-        encoder: Decodes the tokens of streams, in the event loop's thread.
     """
 
     def __init__(
@@ -72,12 +65,7 @@ class SwitchingAnswers:
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
 
     async def start(self) -> None:
-        """Start the thread and wait until it has loaded the engine.
-
-        Raises:
-            IncompatibleError: the engine cannot run the model.
-            EngineError: the infrastructure failed.
-        """
+        """Start the thread and wait until it has loaded the engine."""
         self._loading.set_running_or_notify_cancel()  # a cancelled start must not cancel it
         self._thread.start()
         await asyncio.wrap_future(self._loading)
@@ -102,11 +90,6 @@ class SwitchingAnswers:
         """Yield pieces of the text if the question streams, then the prediction.
 
         Closing the generator drops the question while it waits.
-
-        Raises:
-            ApiError: nothing is answered now.
-            InvalidInputError: the task's code raised.
-            EngineError: the infrastructure failed.
         """
         loop, tokens = asyncio.get_running_loop(), asyncio.Queue[Sequence[int] | None]()
         job = _Job(question, lambda ids: loop.call_soon_threadsafe(tokens.put_nowait, ids))

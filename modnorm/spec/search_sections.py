@@ -324,11 +324,7 @@ def _radius_fault(radius: float) -> str:
 
 
 def _check_sigma(data: Mapping[str, object]) -> None:
-    """Refuse sigma for other methods than randopt; the message shows a misspelt name.
-
-    Raises:
-        PydanticCustomError: sigma is not the radius of the method.
-    """
+    """Refuse sigma for other methods than randopt; the message shows a misspelt name."""
     if data["name"] != "randopt":
         raise field_fault(
             "sigma",
@@ -352,11 +348,7 @@ def _move_source(data: object) -> object:
 
 
 def _check_artifact(name: str, given: Mapping[str, object]) -> None:
-    """Check the two fields of an artifact under the name that the user wrote.
-
-    Raises:
-        PydanticCustomError: a field is unknown or of the wrong kind.
-    """
+    """Check the two fields of an artifact under the name that the user wrote."""
     for key in given.keys() - {"artifact", "transfer"}:
         raise field_fault(f"{name}.{key}", "there is no such field here, only artifact, transfer")
     artifact = given.get("artifact")

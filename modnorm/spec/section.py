@@ -159,12 +159,6 @@ def first_fault(
     """Return the error for invalid content; it names the first field and lists all faults.
 
     A missing field that appears under a misspelt name is not reported separately.
-
-    Args:
-        kind: Class of the content.
-        error: What pydantic found.
-        start: Path of the content in its file.
-        whole: Name of the content, for faults of no single field.
     """
     misspelt = _misspelt(kind, error)
     kept = (fault for fault in plain_faults(kind, error) if fault.place not in misspelt)
@@ -251,12 +245,7 @@ def _fields_at(kind: type[BaseModel], path: Sequence[int | str]) -> list[str]:
 def _walk(
     kind: type[BaseModel], path: Sequence[int | str]
 ) -> tuple[list[int | str], list[type[BaseModel]]]:
-    """Follow a path of pydantic.
-
-    Returns:
-        The path as it is written in the file, without the tags that pydantic inserts, and the
-        classes of the sections that may stand at its end.
-    """
+    """Follow a path of pydantic."""
     written: list[int | str] = []
     here = [kind]
     for step in path:

@@ -227,11 +227,7 @@ DATASETS: Mapping[str, Dataset] = MappingProxyType({data.task: data for data in 
 
 
 def find_task(task: str) -> Dataset:
-    """Return the data set of a task.
-
-    Raises:
-        InvalidInputError: the catalogue has no data set of this task.
-    """
+    """Return the data set of a task."""
     if task not in DATASETS:
         raise InvalidInputError(
             f"there are no data of a task {task!r}",
@@ -242,11 +238,7 @@ def find_task(task: str) -> Dataset:
 
 
 def find_split(name: str, *, field: str) -> Dataset:
-    """Return the data set of a split such as `gsm8k/selection`.
-
-    Raises:
-        InvalidInputError: there is no split of this name.
-    """
+    """Return the data set of a split such as `gsm8k/selection`."""
     task, _, split = name.partition("/")
     if task not in DATASETS or split not in DATASETS[task].splits:
         names = [f"{data.task}/{part}" for data in DATASETS.values() for part in data.splits]

@@ -120,11 +120,7 @@ def number_text(value: float | Decimal) -> str:
 
 
 def text(raw: Mapping[str, object], column: str) -> str:
-    """Return a text column that a tokenizer can encode; a number as its text.
-
-    Raises:
-        InvalidInputError: the column is missing, blank or no text, or holds half a surrogate pair.
-    """
+    """Return a text column that a tokenizer can encode; a number as its text."""
     if _is_missing(raw.get(column)):
         raise InvalidInputError("must be text", field=column)
     value = optional_text(raw, column)
@@ -159,11 +155,7 @@ def listed(raw: Mapping[str, object], column: str) -> object:
 
 
 def texts(raw: Mapping[str, object], column: str) -> list[str]:
-    """Return a column that holds a list of at least one text; see `listed`.
-
-    Raises:
-        InvalidInputError: the column is no list of texts, or it is empty.
-    """
+    """Return a column that holds a list of at least one text; see `listed`."""
     value = listed(raw, column)
     if not isinstance(value, list) or not value:
         raise InvalidInputError("must be a list of texts", field=column)
@@ -174,9 +166,6 @@ def flag(raw: Mapping[str, object], column: str) -> bool:
     """Return a truth value; 0, 1 and texts of CSV files, such as `True` or `no`, are read as one.
 
     It is False if the column is missing or blank.
-
-    Raises:
-        InvalidInputError: the column is neither.
     """
     value = raw.get(column)
     key = "" if _is_missing(value) else str(number(value)).strip().lower()

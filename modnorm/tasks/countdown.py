@@ -269,11 +269,7 @@ class Countdown:
     reward_bounds = RewardBounds(0.0, 0.1 + 1.0)
 
     def parse(self, raw: Mapping[str, object]) -> Row:
-        """Check the columns `numbers` and `target` (a number or its decimal text); drop the rest.
-
-        Raises:
-            InvalidInputError: a column is missing or malformed.
-        """
+        """Check `numbers` and `target` (a number or its decimal text); drop other columns."""
         listed = columns.listed(raw, "numbers")
         numbers = list(map(columns.whole, listed)) if isinstance(listed, list) else []
         if not numbers or not all(map(_is_number, numbers)):
@@ -287,11 +283,7 @@ class Countdown:
         return self.parse(raw)
 
     def read_prompt(self, prompt: str) -> Row:
-        """Return the numbers and the target that a prompt of `messages` names.
-
-        Raises:
-            InvalidInputError: the text is no such prompt.
-        """
+        """Return the numbers and the target that a prompt of `messages` names."""
         found = _PROMPT.search(prompt)
         if found is None:
             raise InvalidInputError(

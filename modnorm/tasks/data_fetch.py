@@ -54,11 +54,6 @@ def check(task: str, folder: Path, *, field: str = "folder") -> Checked:
 
     Fetched files must match their manifest byte for byte, and their rows the catalogue. Without a
     manifest, a data set's own files must have the catalogue's rows.
-
-    Raises:
-        InvalidInputError: there is no such task, or a file is missing, malformed or changed. The
-            message names the file, and the row if it is known.
-        NotFoundError: the folder has no data of the task.
     """
     data = find_task(task)
     place = folder / task
@@ -157,20 +152,6 @@ def fetch(task: str, folder: Path, *, source: Path | None = None) -> Fetched:
 
     Intact files are kept; without a `source` nothing is read in this case. Each file is replaced
     atomically, the manifest last.
-
-    Args:
-        task: Name of a task of the paper.
-        folder: Receives `TASK/SPLIT.jsonl` and `TASK/manifest.json`; Countdown's files are the
-            paper's own, byte for byte.
-        source: A folder with the data set's own files or fetched files; the data set's public
-            origin when None.
-
-    Raises:
-        InvalidInputError: there is no such task, the rows differ from the catalogue, or the folder
-            cannot be written.
-        PreconditionError: the data are not public and there is no source, or the package
-            `datasets` is missing.
-        UnavailableError: the public origin cannot be reached.
     """
     data = find_task(task)
     existing = _intact_manifest(task, folder)

@@ -37,11 +37,7 @@ _MAX_DEPTH = 16
 
 
 def compile_expression(pattern: str) -> "re2._Regexp":
-    """Return a compiled expression; RE2 logs no errors.
-
-    Raises:
-        ValueError: the pattern is no expression of RE2.
-    """
+    """Return a compiled expression; RE2 logs no errors."""
     options = re2.Options()
     options.log_errors = False
     try:
@@ -130,11 +126,7 @@ class Declaration(_Section):
 
 
 def _columns_of(template: str) -> set[str]:
-    """Return the columns in a template.
-
-    Raises:
-        ValueError: it is no template.
-    """
+    """Return the columns in a template."""
     names = set()
     try:
         parts = list(string.Formatter().parse(template))
@@ -156,11 +148,7 @@ def is_task_file(name: str) -> bool:
 
 
 def read_declaration(path: Path) -> str:
-    """Return the text of a task file.
-
-    Raises:
-        InvalidInputError: the file cannot be read, or is too large.
-    """
+    """Return the text of a task file."""
     try:
         with path.open("rb") as file:
             content = file.read(MAX_DECLARATION + 1)
@@ -181,12 +169,7 @@ def _too_large(path: Path) -> InvalidInputError:
 
 
 def parse_declaration(text: str, *, source: str, field: str) -> Declaration:
-    """Return the declaration in a text.
-
-    Raises:
-        InvalidInputError: the text is no declaration; the message names line and field of each
-            fault.
-    """
+    """Return the declaration in a text."""
     try:
         tree = _tree(text)
         return Declaration.model_validate(read_yaml(text))
@@ -201,10 +184,6 @@ def _tree(text: str) -> yaml.Node | None:
 
     Services read untrusted texts. So size and depth are bounded and aliases are refused: PyYAML's
     time grows with the depth.
-
-    Raises:
-        ValueError: the text is too large, or a key occurs twice.
-        yaml.YAMLError: the text is no YAML, has an alias or is nested too deep.
     """
     if len(text.encode("utf-8", "replace")) > MAX_DECLARATION:
         raise ValueError(f"a task file has at most {MAX_DECLARATION} bytes")
@@ -311,11 +290,7 @@ class DeclaredTask:
         return self._declaration.max_tokens
 
     def parse(self, raw: Mapping[str, object]) -> Row:
-        """Check the declared columns; drop the rest.
-
-        Raises:
-            InvalidInputError: a column is missing or no text, or the answer has no form.
-        """
+        """Check the declared columns; drop the rest."""
         row = {column: _cell(raw, column) for column in self._declaration.columns}
         answer, form = self._declaration.answer, self._form
         if (_number_alone if form is _number else form)(row[answer]) is None:
@@ -365,31 +340,18 @@ class DeclaredTask:
 
 
 def declared_task(text: str, *, source: str, field: str) -> DeclaredTask:
-    """Return the task that a text declares.
-
-    Raises:
-        InvalidInputError: the text is no declaration; the message names line and field of each
-            fault.
-    """
+    """Return the task that a text declares."""
     return DeclaredTask(parse_declaration(text, source=source, field=field))
 
 
 def load_task(path: Path) -> DeclaredTask:
-    """Return the task that a file declares.
-
-    Raises:
-        InvalidInputError: there is no such file, or its content is no declaration.
-    """
+    """Return the task that a file declares."""
     text = read_declaration(resolve_file(str(path), "task.name", None))
     return declared_task(text, source=str(path), field="task.name")
 
 
 def carry_declaration(spec: ExperimentSpec) -> ExperimentSpec:
-    """Return a spec that contains the text of its task file, if it names one.
-
-    Raises:
-        InvalidInputError: there is no such file, or its content is no declaration.
-    """
+    """Return a spec that contains the text of its task file, if it names one."""
     name = spec.task.name
     if spec.task.declaration is not None or not is_task_file(name):
         return spec

@@ -56,11 +56,7 @@ class Gsm8k:
     reward_bounds = RIGHT_OR_WRONG
 
     def parse(self, raw: Mapping[str, object]) -> Row:
-        """Check the columns `question` and `answer` (a solution that ends in `#### n`, or n).
-
-        Raises:
-            InvalidInputError: a column is missing or malformed.
-        """
+        """Check the columns `question` and `answer` (a solution that ends in `#### n`, or n)."""
         question = columns.text(raw, "question")
         answer = number(columns.text(raw, "answer").rpartition("####")[2])
         if answer is None:

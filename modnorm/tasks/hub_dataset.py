@@ -24,15 +24,7 @@ class HubRows:
 
 
 def read_dataset(spec: DataSpec, *, field: str) -> HubRows:
-    """Return the rows of one split of a dataset.
-
-    Raises:
-        InvalidInputError: the id, configuration, split or revision does not exist, or the
-            dataset cannot be read.
-        PreconditionError: the package `datasets` is not installed.
-        UnavailableError: the dataset or the requested commit is not cached and cannot be
-            downloaded.
-    """
+    """Return the rows of one split of a dataset."""
     check_dataset(spec, field=field)
     datasets = _datasets(field)
     from modnorm.tasks.hub_download import load_dataset  # noqa: PLC0415 - loads httpx
@@ -44,11 +36,7 @@ def read_dataset(spec: DataSpec, *, field: str) -> HubRows:
 
 
 def check_dataset(spec: DataSpec, *, field: str) -> None:
-    """Check that a spec can name a dataset, without a request to the hub.
-
-    Raises:
-        InvalidInputError: the source is no dataset id, or the spec names no split.
-    """
+    """Check that a spec can name a dataset, without a request to the hub."""
     # `datasets` would read an existing local folder of that name instead.
     if not _ID.fullmatch(spec.source) or Path(spec.source).exists():
         raise no_dataset(spec, field)

@@ -21,13 +21,7 @@ Rows = Iterable[Mapping[str, object]]
 
 
 def load_dataset(datasets: ModuleType, spec: DataSpec, field: str) -> tuple[Rows, str | None]:
-    """Return the rows of a split and their commit, from the hub or from the local copy.
-
-    Raises:
-        InvalidInputError: the configuration, split or revision does not exist.
-        datasets.exceptions.DatasetNotFoundError: the dataset does not exist.
-        UnavailableError: the dataset is not cached and cannot be downloaded.
-    """
+    """Return the rows of a split and their commit, from the hub or from the local copy."""
     if _is_reachable():
         return _read(datasets, spec, field)
     with _offline(datasets):

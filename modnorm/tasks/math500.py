@@ -25,11 +25,7 @@ class Math500:
     reward_bounds = RIGHT_OR_WRONG
 
     def parse(self, raw: Mapping[str, object]) -> Row:
-        """Check the columns `problem` and `answer`; drop the rest.
-
-        Raises:
-            InvalidInputError: a column is missing or malformed.
-        """
+        """Check the columns `problem` and `answer`; drop the rest."""
         return {"problem": columns.text(raw, "problem"), "answer": columns.text(raw, "answer")}
 
     def parse_question(self, raw: Mapping[str, object]) -> Row:

@@ -32,9 +32,6 @@ class OlympiadBench:
         """Check the columns `question` and `final_answer`, a list whose first entry is used.
 
         `is_multiple_answer` states whether that entry is a list of answers; the default is false.
-
-        Raises:
-            InvalidInputError: a column is missing or malformed.
         """
         return {
             "question": columns.text(raw, "question"),

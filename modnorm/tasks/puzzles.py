@@ -51,11 +51,7 @@ class Puzzle:
 def generate_puzzles(
     seed: int, count: int, *, exclude: Collection[_Key] = ()
 ) -> tuple[Puzzle, ...]:
-    """Return distinct, solvable puzzles; the first n do not depend on `count`.
-
-    Raises:
-        InvalidInputError: there are fewer puzzles left.
-    """
+    """Return distinct, solvable puzzles; the first n do not depend on `count`."""
     generator = random.Random(seed)
     taken = set(exclude)
     puzzles = []

@@ -75,9 +75,6 @@ class RocStories:
         The published columns are `storyid`, `storytitle` and `sentence1` to `sentence5`. A
         generator seeded with the story's id shuffles them, so a story always has the same order,
         never the right one.
-
-        Raises:
-            InvalidInputError: a column is missing or malformed.
         """
         if "sentence1" in raw:
             return _shuffled(raw)

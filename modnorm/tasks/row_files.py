@@ -22,17 +22,7 @@ RawRow = tuple[str, Raw]
 def read_file(
     path: Path, source: str, *, field: str, named_by: str | None = None
 ) -> Iterator[RawRow]:
-    """Return the rows of a file; they are read during the iteration.
-
-    Args:
-        path: The file; its suffix, one of `SUFFIXES`, determines the format.
-        source: The user's name for the file, for errors.
-        field: Spec path for errors.
-        named_by: What names the file, for errors; by default `source` in the field.
-
-    Raises:
-        InvalidInputError: the format is unknown; while iterating, the file cannot be read.
-    """
+    """Return the rows of a file; they are read during the iteration."""
     named_by = named_by or f"{field}.source"
     reader = _READERS.get(path.suffix.lower())
     if reader is None:
@@ -56,16 +46,7 @@ def find_file(folder: Path, stem: str) -> Path | None:
 
 
 def resolve_file(source: str, field: str, roots: Sequence[Path] | None) -> Path:
-    """Return a file's path with links resolved; a file outside the roots counts as missing.
-
-    Args:
-        source: The path, absolute or relative to the working directory or a root.
-        field: Spec path for errors.
-        roots: Folders that must contain the file; any file is allowed when None.
-
-    Raises:
-        InvalidInputError: there is no such file.
-    """
+    """Return a file's path with links resolved; a file outside the roots counts as missing."""
     for candidate in (source, *(str(root / source) for root in roots or ())):
         path = _existing(candidate)
         if path and path.is_file() and _lies_under(path, roots):
@@ -88,12 +69,7 @@ def _search_hint(source: str, roots: Sequence[Path] | None) -> str | None:
 
 
 def row_files(source: str, roots: Sequence[Path] | None) -> tuple[str, ...] | None:
-    """Return the names, without suffix, of the row files in a folder; None if it is no folder.
-
-    Args:
-        source: The folder's path, in the forms of `resolve_file`.
-        roots: Folders that must contain it; any folder is allowed when None.
-    """
+    """Return the names, without suffix, of the row files in a folder; None if it is no folder."""
     for candidate in (source, *(str(root / source) for root in roots or ())):
         folder = _existing(candidate)
         if folder is None or not folder.is_dir() or not _lies_under(folder, roots):
@@ -120,17 +96,7 @@ def _existing(source: str) -> Path | None:
 
 
 def resolve_in_folder(source: str, stem: str, field: str, roots: Sequence[Path] | None) -> Path:
-    """Return the path of a file in a folder by its name without suffix; see `resolve_file`.
-
-    Args:
-        source: The folder.
-        stem: The file's name without suffix.
-        field: Spec path for errors.
-        roots: Folders that must contain the folder; any folder is allowed when None.
-
-    Raises:
-        InvalidInputError: there is no such file.
-    """
+    """Return the path of a file in a folder by its name without suffix; see `resolve_file`."""
     for suffix in SUFFIXES:
         try:
             return resolve_file(f"{source}/{stem}{suffix}", field, roots)
@@ -163,11 +129,7 @@ def _read_json_lines(path: Path, source: str, field: str) -> Iterator[RawRow]:
 
 
 def decode_row(text: str | bytes, place: str, *, field: str) -> Raw:
-    """Return the columns of a row that is a JSON object.
-
-    Raises:
-        InvalidInputError: the text is no JSON object; the message names the place.
-    """
+    """Return the columns of a row that is a JSON object."""
     remedy = "write each row as one JSON object in a line; a file of one list is named .json"
     return _columns(_decode(text, place, field, remedy), place, field, remedy)
 

@@ -36,12 +36,7 @@ class ReadableRow:
 
 
 def readable_rows(task: Task | None, rows: Iterable[str]) -> tuple[ReadableRow, ...]:
-    """Return stored rows as people read them, in order.
-
-    Args:
-        task: Their task; None where it is not installed here.
-        rows: Each row as JSON in the task's schema.
-    """
+    """Return stored rows as people read them, in order."""
     return tuple(_readable(task, json.loads(row)) for row in rows)
 
 
@@ -70,23 +65,7 @@ def load_data(
     roots: Sequence[Path] | None = None,
     folders: Sequence[Path] | None = None,
 ) -> LoadedRows:
-    """Load and check the rows that a spec names, in file order.
-
-    Args:
-        task: Defines the schema of the rows.
-        spec: Source, offset and limit.
-        field: Spec path for errors, for instance `task.selection`.
-        roots: Folders that must contain the files; any file is allowed when None.
-        folders: Folders that are searched for named splits before the hub; the default of
-            `open_source` when None.
-
-    Raises:
-        InvalidInputError: the source is missing, malformed (the message names the row) or has
-            fewer rows than requested.
-        PreconditionError: a Hugging Face dataset needs the package `datasets`, or a named split is
-            neither public nor on this machine.
-        UnavailableError: a Hugging Face dataset cannot be reached.
-    """
+    """Load and check the rows that a spec names, in file order."""
     opened = open_source(spec, field=field, roots=roots, folders=folders)
     stop = None if spec.limit is None else spec.offset + spec.limit
     placed = tuple(_parse(task, islice(opened.rows, spec.offset, stop), spec.source, field))
@@ -115,11 +94,7 @@ def _parse(
 
 
 def parse_row(task: Task, columns: Raw, place: str, *, field: str) -> Row:
-    """Return a raw row in its task's schema.
-
-    Raises:
-        InvalidInputError: the row breaks the schema; the message names the place and the column.
-    """
+    """Return a raw row in its task's schema."""
     return parse_in_place(task, task.parse, columns, place, field=field)
 
 
@@ -167,9 +142,6 @@ def read_raw_questions(path: Path) -> Iterator[RawRow]:
     """Yield the raw rows of a file, each after its place: `questions.jsonl, line 17`.
 
     Standard input (`-`) and pipes hold JSON lines. They can be read once.
-
-    Raises:
-        InvalidInputError: the file cannot be read, or its name does not tell the format.
     """
     is_stdin = str(path) == "-"
     name = "standard input" if is_stdin else str(path)
@@ -187,26 +159,13 @@ def read_raw_questions(path: Path) -> Iterator[RawRow]:
 
 
 def read_questions(task: Task, path: Path) -> Iterator[tuple[str, Row]]:
-    """Yield the questions of a file, each after its place: `questions.jsonl, line 17`.
-
-    Args:
-        task: The task. If it is no `QuestionTask`, the rows must state the right answers.
-        path: A file in one of the formats of `modnorm.tasks.row_files`, a pipe, or `-`.
-
-    Raises:
-        InvalidInputError: the file cannot be read, or a row breaks the schema; the message names
-            file, line and column.
-    """
+    """Yield the questions of a file, each after its place: `questions.jsonl, line 17`."""
     for place, raw in read_raw_questions(path):
         yield place, parse_question(task, raw, place)
 
 
 def parse_question(task: Task, raw: Raw, place: str) -> Row:
-    """Return a raw row in the schema of the task's questions.
-
-    Raises:
-        InvalidInputError: the row breaks the schema; the message names the place and the column.
-    """
+    """Return a raw row in the schema of the task's questions."""
     if not isinstance(raw, Mapping):
         raise InvalidInputError(
             f"{place}: {type(raw).__name__} is no row",
@@ -218,11 +177,7 @@ def parse_question(task: Task, raw: Raw, place: str) -> Row:
 
 
 def vote_key(task: Task, row: Row, completion: str) -> str | None:
-    """Return the vote key of a completion; None if its answer is not valid.
-
-    Raises:
-        InvalidInputError: the task's code raised; the message names the task.
-    """
+    """Return the vote key of a completion; None if its answer is not valid."""
     with attribute_to_task(task, "a question", InvalidInputError):
         return _vote(task, row, completion)
 
@@ -258,12 +213,7 @@ def _vote(task: Task, row: Row, completion: str) -> str | None:
 
 
 def prompt_question(task: Task, prompt: str) -> Row:
-    """Return the columns that votes on the completions of a prompt need.
-
-    Raises:
-        InvalidInputError: nothing can vote: the task needs whole rows, or the text is no prompt
-            of a task whose votes depend on the question.
-    """
+    """Return the columns that votes on the completions of a prompt need."""
     if not _takes_questions(task):
         raise InvalidInputError(
             f"votes of task {task.name} need a whole row", field="row", remedy="give the row"

@@ -20,10 +20,6 @@ def check_sandbox(task: str, sandbox: "Runner | None") -> "Isolation | None":
 
     Returns:
         The isolation as measured now; None if the task runs no programs.
-
-    Raises:
-        PreconditionError: the task needs a sandbox and there is none.
-        UnavailableError: the sandbox cannot be reached, or a guarantee does not hold.
     """
     if not runs_programs(task):
         return None
@@ -31,11 +27,7 @@ def check_sandbox(task: str, sandbox: "Runner | None") -> "Isolation | None":
 
 
 def require_sandbox(task: str, sandbox: "Runner | None") -> "Runner":
-    """Return the sandbox of a task that runs programs.
-
-    Raises:
-        PreconditionError: there is no sandbox.
-    """
+    """Return the sandbox of a task that runs programs."""
     if sandbox is None:
         raise PreconditionError(
             f"{task} runs programs that a model wrote, and there is no sandbox to run them in",

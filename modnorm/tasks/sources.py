@@ -48,11 +48,7 @@ def is_dataset(source: str) -> bool:
 
 
 def needs_hub(source: str, folders: Sequence[Path], *, field: str) -> bool:
-    """Whether rows come from the Hugging Face Hub, from a dataset or a public split.
-
-    Raises:
-        InvalidInputError: there is no split of this name.
-    """
+    """Whether rows come from the Hugging Face Hub, from a dataset or a public split."""
     if not source.startswith(_SPLIT_SCHEME):
         return is_dataset(source)
     name = source.removeprefix(_SPLIT_SCHEME)
@@ -69,21 +65,7 @@ def open_source(
     roots: Sequence[Path] | None,
     folders: Sequence[Path] | None = None,
 ) -> OpenedSource:
-    """Return the raw rows of a source; they are read during the iteration.
-
-    Args:
-        spec: The source and its options.
-        field: Spec path for errors.
-        roots: Folders that must contain files; any file is allowed when None.
-        folders: Folders to search for named splits, in order and before the hub. When None, the
-            roots, or the default folder without roots.
-
-    Raises:
-        InvalidInputError: there is no such source, or it cannot be read, also while iterating.
-        PreconditionError: named rows are neither public nor on this machine, or the package
-            `datasets` is missing.
-        UnavailableError: a Hugging Face dataset cannot be reached.
-    """
+    """Return the raw rows of a source; they are read during the iteration."""
     source = spec.source
     if source.startswith(_BUNDLED_SCHEME):
         _refuse_options(spec, field)

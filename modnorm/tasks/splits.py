@@ -82,11 +82,7 @@ class DataManifest(_Record):
 
 
 def read_data_manifest(place: Path, *, field: str) -> DataManifest | None:
-    """Return the manifest in a task's folder; None without one.
-
-    Raises:
-        InvalidInputError: the manifest cannot be read.
-    """
+    """Return the manifest in a task's folder; None without one."""
     path = place / MANIFEST
     try:
         return DataManifest.model_validate_json(path.read_bytes())
@@ -129,20 +125,7 @@ def verify(  # noqa: PLR0913 - half of them are keyword-only
     record: SplitRecord | None = None,
     field: str,
 ) -> str:
-    """Verify the rows of a split and return their digest.
-
-    Args:
-        data: The task's data set.
-        name: The split, for instance `selection`.
-        rows: Raw rows with their places.
-        source: The rows' source, for errors.
-        record: The split's entry in a manifest. It provides a digest that the catalogue lacks, and
-            identifies a changed row.
-        field: Field for errors.
-
-    Raises:
-        InvalidInputError: the rows differ; the message names the changed row if it is known.
-    """
+    """Verify the rows of a split and return their digest."""
     split = data.splits[name]
     digest = _digest(data, rows, source, field)
     expected = split.digest or (record.digest if record else None)
@@ -189,18 +172,7 @@ class LoadedSplit:
 
 
 def open_split(name: str, *, folders: Sequence[Path], field: str) -> LoadedSplit:
-    """Return the rows of a split.
-
-    Args:
-        name: `TASK/SPLIT`.
-        folders: Folders to search in order, before the hub.
-        field: Spec path for errors.
-
-    Raises:
-        InvalidInputError: there is no such split, or a folder's files have other rows.
-        PreconditionError: no folder has the split and it is not public, or `datasets` is missing.
-        UnavailableError: the hub cannot be reached.
-    """
+    """Return the rows of a split."""
     data = find_split(name, field=f"{field}.source")
     split = name.partition("/")[2]
     for folder in folders:
@@ -232,12 +204,7 @@ def is_in_folder(data: Dataset, name: str, folder: Path) -> bool:
 
 
 def split_from_folder(data: Dataset, name: str, folder: Path, *, field: str) -> LoadedSplit | None:
-    """Return the rows of a split from a folder of data sets; None if it has no file of it.
-
-    Raises:
-        InvalidInputError: no file of the folder has the split's rows; the message has the reason
-            for each.
-    """
+    """Return the rows of a split from a folder of data sets; None if it has no file of it."""
     place = folder / data.task
     files = _Files(data, place, read_data_manifest(place, field=field), field)
     faults = []
@@ -256,13 +223,7 @@ def split_from_folder(data: Dataset, name: str, folder: Path, *, field: str) -> 
 
 
 def split_from_hub(data: Dataset, name: str, *, field: str) -> LoadedSplit:
-    """Return the rows of a split from the Hugging Face Hub.
-
-    Raises:
-        InvalidInputError: the hub's rows differ from the catalogue.
-        PreconditionError: the package `datasets` is not installed.
-        UnavailableError: the hub cannot be reached.
-    """
+    """Return the rows of a split from the Hugging Face Hub."""
     split = data.splits[name]
     part = split.parts[0]
     spec = DataSpec(

@@ -35,14 +35,7 @@ def attribute_to_task(
     *,
     but: tuple[type[Exception], ...] = (),
 ) -> Iterator[None]:
-    """Convert exceptions of a task's code inside the context to an error that names the task.
-
-    Args:
-        task: The task.
-        subject: The task's input, for the message: `selection row 3`.
-        kind: Class of the raised error.
-        but: More exceptions to pass on unchanged, like `ModnormError` and `MemoryError`.
-    """
+    """Convert exceptions of a task's code inside the context to an error that names the task."""
     try:
         yield
     # SystemExit of a task's code would end the worker or service.
@@ -58,11 +51,7 @@ def attribute_to_task(
 
 
 def render_prompts(task: Task, rows: Sequence[Row], row_name: str) -> list[tuple[Message, ...]]:
-    """Return the prompts of rows, in their order.
-
-    Raises:
-        InvalidInputError: the task's code raised or made no prompt; the message names the row.
-    """
+    """Return the prompts of rows, in their order."""
     prompts = []
     for index, row in enumerate(rows):
         with attribute_to_task(task, f"{row_name} {index}", InvalidInputError):
@@ -78,12 +67,7 @@ def render_prompts(task: Task, rows: Sequence[Row], row_name: str) -> list[tuple
 
 
 def judge(task: Task, row: Row, completion: str, row_label: str) -> Judgement:
-    """Return a task's judgement of a completion.
-
-    Raises:
-        IncompatibleError: the task's code raises or returns no judgement, as on every machine.
-        OSError: a resource of this machine failed; another machine may succeed.
-    """
+    """Return a task's judgement of a completion."""
     with attribute_to_task(task, row_label, IncompatibleError, but=(OSError,)):
         judgement = task.judge(row, completion)
     if not _is_judgement(judgement):
@@ -101,11 +85,7 @@ def metric(
     correct: Sequence[bool],
     kind: type[InvalidInputError | IncompatibleError] = IncompatibleError,
 ) -> float:
-    """Return a task's metric of one answer a row.
-
-    Raises:
-        IncompatibleError: the task's code raises or returns no fraction; or `kind`.
-    """
+    """Return a task's metric of one answer a row."""
     with attribute_to_task(task, "metric()", kind):
         value = task.metric(rows, correct)
     if not isinstance(value, Real) or not 0 <= value <= 1:
@@ -158,9 +138,6 @@ def shared_prompts(
 
     Returns:
         For each shared prompt, in order of `rows`: the index in `rows` and the first in `others`.
-
-    Raises:
-        InvalidInputError: the task's code raised or made no prompt.
     """
     # A task without type checks may return lists, which cannot be keys.
     first_index: dict[tuple[Message, ...], int] = {}
@@ -172,11 +149,7 @@ def shared_prompts(
 
 
 def count_shared_prompts(task: Task, choosing: Sequence[Row], heldout: Sequence[Row]) -> int:
-    """Return how many held-out rows have the prompt of a row that chooses.
-
-    Raises:
-        InvalidInputError: the task's code raised or made no prompt.
-    """
+    """Return how many held-out rows have the prompt of a row that chooses."""
     return len(shared_prompts(task, heldout, choosing))
 
 
@@ -214,14 +187,7 @@ def rescore(
     *,
     judges: Executor | None = None,
 ) -> tuple[Judgement, ...]:
-    """Return the judgement of each stored completion, in their order.
-
-    Raises:
-        InvalidInputError: an answer names a row that does not exist.
-        IncompatibleError: the task's code raised; the message names the row.
-        EngineError: the task runs programs, and its sandbox failed at every attempt.
-        UnavailableError: the task runs programs, and its sandbox cannot be reached.
-    """
+    """Return the judgement of each stored completion, in their order."""
 
     def judge(answer: StoredCompletion) -> Judgement:
         return _judge(answer, rows, task)

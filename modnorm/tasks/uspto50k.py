@@ -68,11 +68,7 @@ class Uspto50k:
     reward_bounds = RIGHT_OR_WRONG
 
     def parse(self, raw: Mapping[str, object]) -> Row:
-        """Check the columns `rxn_smiles` and `class` (1 to 10, as a number or text).
-
-        Raises:
-            InvalidInputError: a column is missing or malformed.
-        """
+        """Check the columns `rxn_smiles` and `class` (1 to 10, as a number or text)."""
         return {"rxn_smiles": _reaction(raw), "class": _class(raw.get("class"))}
 
     def parse_question(self, raw: Mapping[str, object]) -> Row:

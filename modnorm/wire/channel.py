@@ -23,11 +23,7 @@ _MOST = 2**16 - 1
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """Return host and port of HOST:PORT, the host without the brackets of IPv6.
-
-    Raises:
-        ValueError: it is no such address.
-    """
+    """Return host and port of HOST:PORT, the host without the brackets of IPv6."""
     host, _, port = address.rpartition(":")
     if not host or not (port.isascii() and port.isdecimal()) or int(port) > _MOST:
         raise ValueError(f"{address!r} is not HOST:PORT with a port of 0 to {_MOST}")
@@ -111,9 +107,6 @@ class Credentials:
 
         Services need not call this: they serve with a certificate, and may call others of their
         network in plain text.
-
-        Raises:
-            InvalidInputError: there is a certificate, but there are no authorities.
         """
         if self.tls_ca is None and (self.tls_cert or self.tls_key):
             raise InvalidInputError(
@@ -123,11 +116,7 @@ class Credentials:
             )
 
     def metadata(self) -> Metadata:
-        """Return the metadata of every call.
-
-        Raises:
-            InvalidInputError: the token file cannot be read, or holds no token.
-        """
+        """Return the metadata of every call."""
         token, setting = self.token.get_secret_value(), "token"
         if self.token_file is not None:
             setting = "token_file"
@@ -143,11 +132,7 @@ class Credentials:
         return ((AUTHORIZATION, f"Bearer {token}"),)
 
     def channel(self) -> "grpc.ChannelCredentials | None":
-        """Return the credentials of gRPC; None for plain text.
-
-        Raises:
-            InvalidInputError: a file cannot be read, or a setting lacks its counterpart.
-        """
+        """Return the credentials of gRPC; None for plain text."""
         if self.tls_ca is None:
             return None
         import grpc  # noqa: PLC0415 - settings hold credentials, and need no grpc
@@ -157,11 +142,7 @@ class Credentials:
 
 
 def read_pair(cert: Path | None, key: Path | None) -> tuple[bytes | None, bytes | None]:
-    """Read a certificate and its key; both or neither must be set.
-
-    Raises:
-        InvalidInputError: a file cannot be read, or one of the two is missing.
-    """
+    """Read a certificate and its key; both or neither must be set."""
     if cert is None and key is None:
         return None, None
     if cert is None or key is None:
@@ -174,11 +155,7 @@ def read_pair(cert: Path | None, key: Path | None) -> tuple[bytes | None, bytes 
 
 
 def read_pem(path: Path, setting: str) -> bytes:
-    """Read a file that a setting names.
-
-    Raises:
-        InvalidInputError: it cannot be read.
-    """
+    """Read a file that a setting names."""
     try:
         return path.read_bytes()
     except OSError as error:
@@ -215,14 +192,7 @@ def channel_options(
     most_bytes: int,
     throttling: Mapping[str, float] | None = None,
 ) -> Options:
-    """Return options of a channel: retries, keepalive and the size of responses.
-
-    Args:
-        methods: Services, or methods of services, that may run twice. gRPC repeats their calls
-            while the server is unavailable.
-        most_bytes: Largest accepted response.
-        throttling: Limit of retries to a server that keeps failing; None for no limit.
-    """
+    """Return options of a channel: retries, keepalive and the size of responses."""
     policy = {
         "maxAttempts": 5,
         "initialBackoff": "0.1s",
@@ -243,16 +213,7 @@ def channel_options(
 
 
 def open_channel(target: str, credentials: Credentials, options: Options) -> grpc.Channel:
-    """Open a blocking channel; it connects at the first call.
-
-    Args:
-        target: HOST:PORT, or `unix:PATH`, which needs no TLS.
-        credentials: Token and certificates of the caller.
-        options: Options of the channel.
-
-    Raises:
-        InvalidInputError: a file of the credentials cannot be read.
-    """
+    """Open a blocking channel; it connects at the first call."""
     tls = None if is_socket(target) else credentials.channel()
     options = (*options, _proxy_option(target, credentials))
     channel = (

@@ -35,11 +35,7 @@ def spec_to_proto(spec: ExperimentSpec) -> experiment_pb2.ExperimentSpec:
 
 
 def spec_from_proto(message: experiment_pb2.ExperimentSpec) -> ExperimentSpec:
-    """Decode and validate a spec.
-
-    Raises:
-        InvalidInputError: names the first field at fault.
-    """
+    """Decode and validate a spec."""
     return parse_spec(_content(message))
 
 
@@ -49,29 +45,17 @@ def state_name(state: experiment_pb2.ExperimentState.ValueType) -> str:
 
 
 def calibration_from_proto(message: common_pb2.CalibrationSpec) -> CalibrationSpec:
-    """Validate calibration settings; unset fields get their defaults.
-
-    Raises:
-        InvalidInputError: names the first field at fault.
-    """
+    """Validate calibration settings; unset fields get their defaults."""
     return parse_section(CalibrationSpec, _content(message), field="calibration")
 
 
 def method_from_proto(message: common_pb2.MethodSpec) -> MethodSpec:
-    """Return a validated method; unset fields get their defaults.
-
-    Raises:
-        InvalidInputError: names the first field at fault.
-    """
+    """Return a validated method; unset fields get their defaults."""
     return parse_section(MethodSpec, _content(message), field="method")
 
 
 def training_from_proto(message: common_pb2.TrainingSpec) -> TrainingSpec:
-    """Return the validated settings of a training; unset fields get their defaults.
-
-    Raises:
-        InvalidInputError: names the first field at fault.
-    """
+    """Return the validated settings of a training; unset fields get their defaults."""
     return parse_section(TrainingSpec, _content(message), field="training")
 
 
@@ -100,11 +84,7 @@ def prompt_to_proto(messages: Sequence[Message]) -> common_pb2.Prompt:
 
 
 def prompts_from_proto(prompts: Iterable[common_pb2.Prompt]) -> list[tuple[Message, ...]]:
-    """Decode prompts.
-
-    Raises:
-        InvalidInputError: names the prompt that is empty or has an unknown role.
-    """
+    """Decode prompts."""
     return [_prompt(index, prompt) for index, prompt in enumerate(prompts)]
 
 

@@ -45,11 +45,7 @@ def program_to_proto(program: Program) -> sandbox_pb2.ExecuteRequest:
 
 
 def program_from_proto(message: sandbox_pb2.ExecuteRequest) -> Program:
-    """Decode a program; limits that are not set get their default.
-
-    Raises:
-        InvalidInputError: a limit is out of bounds.
-    """
+    """Decode a program; limits that are not set get their default."""
     limits = {field.name: value for field, value in message.limits.ListFields()}
     return Program(
         sources=tuple(message.sources),
@@ -78,11 +74,7 @@ def _unicode(text: str) -> str:
 
 
 def outcome_from_proto(message: sandbox_pb2.ExecuteResponse) -> ProgramOutcome:
-    """Decode an outcome.
-
-    Raises:
-        EngineError: this version does not know the verdict.
-    """
+    """Decode an outcome."""
     if message.verdict not in _BY_NUMBER:
         raise EngineError(f"the sandbox service gave no verdict: {message.verdict}")
     return ProgramOutcome(
@@ -113,9 +105,6 @@ def isolation_from_proto(message: sandbox_pb2.GetIsolationResponse) -> Isolation
     """Decode a measurement.
 
     A guarantee of this version that the service does not name counts as broken.
-
-    Raises:
-        EngineError: it names a guarantee or a mechanism that this version does not know.
     """
     try:
         return _isolation(message)
@@ -152,26 +141,14 @@ class RemoteSandbox:
         self._stub = sandbox_pb2_grpc.SandboxServiceStub(self._channel)
 
     def execute(self, program: Program) -> ProgramOutcome:
-        """Run a program and judge it.
-
-        Raises:
-            InvalidInputError: a test cannot be judged; nothing ran.
-            UnavailableError: no service answers, it does not isolate, or the token that it is to
-                be shown cannot be read; nothing counts.
-            EngineError: the sandbox failed meanwhile. This is no verdict: try again.
-        """
+        """Run a program and judge it."""
         timeout, request = program.limits.wall_seconds + _QUEUE_SECONDS, program_to_proto(program)
         with _errors():
             response = self._stub.Execute(request, timeout=timeout)
         return outcome_from_proto(response)
 
     def check_health(self) -> Isolation:
-        """Measure the isolation of the service now.
-
-        Raises:
-            UnavailableError: no service answers, a guarantee does not hold, or the token cannot
-                be read.
-        """
+        """Measure the isolation of the service now."""
         request = sandbox_pb2.GetIsolationRequest()
         with _errors():
             response = self._stub.GetIsolation(request, timeout=_MEASURE_SECONDS)

@@ -75,13 +75,7 @@ def _rows_record(spec: experiments.DataSpec, revision: str, rows: int, digest: s
 
 
 def overlap(task: Task | None, selection: Sequence[str], heldout: Sequence[str]) -> int:
-    """Count the held-out rows that have the prompt of a selection row.
-
-    Args:
-        task: Their task; None where it is not installed here, so that whole rows are compared.
-        selection: Each selection row as JSON.
-        heldout: Each held-out row as JSON.
-    """
+    """Count the held-out rows that have the prompt of a selection row."""
     if task is None:
         known = set(selection)
         return sum(row in known for row in heldout)

@@ -95,11 +95,7 @@ class TokenTable(BaseModel):
         return self
 
     def check(self, text: str, now: datetime) -> AcceptedToken:
-        """Return the token that a caller sent.
-
-        Raises:
-            UnauthenticatedError: the token is unknown, revoked or expired.
-        """
+        """Return the token that a caller sent."""
         match = _TOKEN.fullmatch(text)
         named = self._by_name.get(match[1]) if match else None
         # Unknown names are compared too, so that timing reveals no name.
@@ -129,17 +125,7 @@ def make_token(
     tenant: str = DEFAULT_TENANT,
     expires: datetime | None = None,
 ) -> tuple[str, AcceptedToken]:
-    """Return a new token, and its entry in the file of services.
-
-    Args:
-        name: Public name: lower-case letters, digits and dashes, 40 at most.
-        roles: What it may be used for; at least one.
-        tenant: Whose experiments it is for, spelled like a name.
-        expires: Time from which it is refused.
-
-    Raises:
-        InvalidInputError: names the field at fault.
-    """
+    """Return a new token, and its entry in the file of services."""
     text = f"modnorm_{name}_{secrets.token_urlsafe(_SECRET_BYTES)}"
     try:
         kept = AcceptedToken(
@@ -160,11 +146,7 @@ def make_token(
 
 
 def read_tokens(path: Path) -> TokenTable:
-    """Read a file of accepted tokens.
-
-    Raises:
-        InvalidInputError: the file cannot be read, or is invalid.
-    """
+    """Read a file of accepted tokens."""
     try:
         return TokenTable.model_validate(read_yaml(read_text(path, most=MAX_YAML_BYTES)) or {})
     except OSError as error:
@@ -188,12 +170,7 @@ def write_tokens(path: Path, table: TokenTable) -> None:
 
 
 def add_token(path: Path, token: AcceptedToken) -> None:
-    """Add a token to the file, which is created if it is absent.
-
-    Raises:
-        ConflictError: there is, or was, a token of this name.
-        InvalidInputError: the file cannot be read or written.
-    """
+    """Add a token to the file, which is created if it is absent."""
     with _changing(path):
         table = read_tokens(path) if path.exists() else TokenTable()
         if any(token.name == other.name for other in table.tokens):
@@ -206,12 +183,7 @@ def add_token(path: Path, token: AcceptedToken) -> None:
 
 
 def revoke_token(path: Path, name: str) -> None:
-    """Revoke a token.
-
-    Raises:
-        NotFoundError: there is no token of this name.
-        InvalidInputError: the file cannot be read or written.
-    """
+    """Revoke a token."""
     with _changing(path):
         table = read_tokens(path)
         if all(token.name != name for token in table.tokens):

@@ -14,12 +14,7 @@ _MULTIMODAL_KEYS = frozenset({"text_config", "vision_config"})
 
 
 def physical_layout(config: Config) -> Layout:
-    """Return all physical tensors of a model from its `config.json` alone.
-
-    Raises:
-        InvalidInputError: the family is not supported, the model is quantised, needs its own
-            code, or a size is missing or malformed.
-    """
+    """Return all physical tensors of a model from its `config.json` alone."""
     return family_of(config).layout(decoder_config(config))
 
 
@@ -28,9 +23,6 @@ def decoder_config(config: Config) -> Config:
 
     In a multimodal model it is `text_config`. Keys beside `text_config` hold for the whole model
     and take precedence (tied embeddings, stop tokens); `model_type` stays the whole model's.
-
-    Raises:
-        InvalidInputError: as `physical_layout`, except for sizes.
     """
     defaults = family_of(config).defaults
     inner = config.get("text_config")
@@ -46,11 +38,7 @@ def decoder_config(config: Config) -> Config:
 
 
 def family_of(config: Config) -> Family:
-    """Return the family that a `config.json` names.
-
-    Raises:
-        InvalidInputError: the family is not supported.
-    """
+    """Return the family that a `config.json` names."""
     model_type = config.get("model_type")
     family = FAMILIES.get(model_type) if isinstance(model_type, str) else None
     if family is None:

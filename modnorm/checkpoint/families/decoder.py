@@ -32,11 +32,7 @@ class Dimensions:
 
     @classmethod
     def from_config(cls, config: Config) -> Self:
-        """Return the sizes; `head_dim` and `num_key_value_heads` have their usual defaults.
-
-        Raises:
-            InvalidInputError: a size is missing, malformed or does not divide.
-        """
+        """Return the sizes; `head_dim` and `num_key_value_heads` have their usual defaults."""
         heads = positive(config, "num_attention_heads")
         groups = optional_positive(config, "num_key_value_heads") or heads
         _require_divisible(config, "num_attention_heads", heads, groups)

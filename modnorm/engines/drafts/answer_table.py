@@ -32,12 +32,6 @@ class _Span:
 class AnswerTable:
     """The latest answers to each prompt.
 
-    Args:
-        device: Device of the tensors.
-        prompts: Rows of the table.
-        sources: Answers kept for each prompt.
-        tokens: Token ids kept in all.
-
     Attributes:
         tokens: The ring, int32.
         spans: Start and length of each answer, int32 [prompts, sources, 2], the latest first;
@@ -125,11 +119,7 @@ class AnswerTable:
 
 
 class PromptRows:
-    """Gives each prompt a row; the prompt that was used longest ago loses its row to a new one.
-
-    Args:
-        limit: Number of rows.
-    """
+    """Gives each prompt a row; the prompt that was used longest ago loses its row to a new one."""
 
     def __init__(self, limit: int = PROMPTS) -> None:
         self._limit = limit

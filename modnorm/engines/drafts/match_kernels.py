@@ -149,13 +149,7 @@ def _collect(
 
 
 class MatchKernels:
-    """Drafts on a GPU.
-
-    Args:
-        table: The answers.
-        sequences: Most sequences, of a step and of the slots.
-        count: Tokens of a draft.
-    """
+    """Drafts on a GPU."""
 
     def __init__(self, table: AnswerTable, *, sequences: int, count: int) -> None:
         device = table.tokens.device

@@ -75,13 +75,7 @@ class Match:
 def propose(
     table: AnswerTable, sequences: Sequence[DraftRequest], count: int
 ) -> list[tuple[list[int], Followed]]:
-    """Return a draft for each sequence, and the answer that it follows from now on.
-
-    Args:
-        table: The answers, on the CPU.
-        sequences: The sequences.
-        count: Most tokens of a draft.
-    """
+    """Return a draft for each sequence, and the answer that it follows from now on."""
     tokens, spans = table.tokens.numpy(), table.spans.numpy()
     drafts = []
     for one in sequences:
@@ -104,15 +98,7 @@ def followed_after(found: Match, sequence: DraftRequest, answers: int) -> Follow
 def best_match(
     answers: Sequence[Tokens], text: Tokens, prompt: int, followed: Followed = _NOTHING
 ) -> Match:
-    """Return the best place of all sources.
-
-    Args:
-        answers: Answers to the prompt, the latest first; each begins with the prompt's last
-            `CONTEXT` tokens.
-        text: Tokens of prompt and answer.
-        prompt: Tokens of the prompt.
-        followed: The answer that the last draft came from.
-    """
+    """Return the best place of all sources."""
     own = _own_place(text, prompt)
     matches = []
     for number, answer in enumerate(answers):

@@ -14,11 +14,7 @@ _LEAST = 16
 
 
 class AnswerFeed:
-    """Names requests after their prompts, and collects their answers.
-
-    Args:
-        ranks: The workers.
-    """
+    """Names requests after their prompts, and collects their answers."""
 
     def __init__(self, ranks: RankGroup) -> None:
         self._ranks = ranks

@@ -48,14 +48,7 @@ _NO_OVERRIDES = Overrides()
 
 
 class VllmEngine:
-    """One model in vLLM, in the checkpoint's dtype, and its pristine copy.
-
-    Raises:
-        InvalidInputError: the stored tensors differ from `config.json`.
-        IncompatibleError: vLLM cannot hold the model so that candidates can be written.
-        PreconditionError: the model's files were replaced since it was inspected.
-        EngineError: the infrastructure failed.
-    """
+    """One model in vLLM, in the checkpoint's dtype, and its pristine copy."""
 
     def __init__(
         self,
@@ -152,14 +145,7 @@ class VllmEngine:
 
     @contextmanager
     def candidate(self, descriptor: Descriptor, scale_map: ScaleMap) -> Iterator[Descriptor]:
-        """Hold exactly the candidate inside the context; yield the descriptor, resolved.
-
-        Raises:
-            IncompatibleError: the scale map is of another model or layout.
-            PreconditionError: another candidate is held, or a request runs.
-            EngineError: the infrastructure failed, or something else changed the weights since
-                the last candidate.
-        """
+        """Hold exactly the candidate inside the context; yield the descriptor, resolved."""
         candidate = self._write_candidate(descriptor, scale_map)
         try:
             yield candidate[0]

@@ -90,9 +90,6 @@ def gpu_sizes(  # noqa: PLR0913 - everything that they depend on
         settings: Settings of the engine.
         total: Bytes of a GPU.
         windows: Whether some layers attend to the last tokens only.
-
-    Raises:
-        DoesNotFitError: the model does not fit twice.
     """
     size, ranks = Dimensions.from_config(config), settings.tensor_parallel_size
     usable = int(total * settings.gpu_memory_utilization)
@@ -134,11 +131,6 @@ def parked_sequences(vocabulary: int, requested: int, *, total: int) -> int:
 
     vLLM reserves memory for the logits of all its sequences, even if they are never decoded at
     once. So the number is bounded by a small share of the memory.
-
-    Args:
-        vocabulary: Tokens of the vocabulary.
-        requested: Upper bound of the number.
-        total: Bytes that the engine may use.
     """
     return min(requested, int(_LOGITS_SHARE * total / (vocabulary * _FLOAT32)))
 

@@ -16,11 +16,7 @@ LEAST_CAPABILITY = 80
 
 
 def choose_numerics(numerics: Numerics) -> None:
-    """Set the mode of this process; call it before vLLM is imported.
-
-    Raises:
-        PreconditionError: vLLM is imported with the other mode.
-    """
+    """Set the mode of this process; call it before vLLM is imported."""
     if "vllm.envs" not in sys.modules:
         value = str(int(numerics is Numerics.BATCH_INVARIANT))
         os.environ[VARIABLE] = value  # noqa: TID251 - vLLM has no other setting
@@ -45,11 +41,7 @@ def is_invariant(_: object = None) -> bool:
 
 
 def require_offered(numerics: Numerics) -> None:
-    """Refuse a mode that this vLLM lacks on this device.
-
-    Raises:
-        IncompatibleError: this vLLM lacks the mode.
-    """
+    """Refuse a mode that this vLLM lacks on this device."""
     if numerics is Numerics.FAST:
         return
     from vllm import envs  # noqa: PLC0415 - an optional package

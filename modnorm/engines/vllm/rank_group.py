@@ -35,12 +35,7 @@ SEEDS_PER_CALL = 32
 
 
 class RankGroup:
-    """Calls every rank and combines their answers.
-
-    Raises:
-        IncompatibleError: vLLM stores the model in an unknown way.
-        EngineError: the infrastructure failed.
-    """
+    """Calls every rank and combines their answers."""
 
     def __init__(
         self, engine: LLMEngine, layout: Layout, dtype: torch.dtype, model_digest: str
@@ -60,21 +55,13 @@ class RankGroup:
         self.kernels = all(isinstance(rank, dict) and rank["kernels"] for rank in ranks)
 
     def require_base(self) -> None:
-        """Compare weights and pristine copies bit for bit, before a candidate is written.
-
-        Raises:
-            EngineError: the last restore failed, or something else changed either since.
-        """
+        """Compare weights and pristine copies bit for bit, before a candidate is written."""
         self.require_restored()
         if not all(self._call("is_pristine")):
             raise not_the_base("something else wrote to them")
 
     def require_restored(self) -> None:
-        """Refuse to work with weights whose last restore failed.
-
-        Raises:
-            EngineError: it failed.
-        """
+        """Refuse to work with weights whose last restore failed."""
         if not self._is_restored:
             raise not_the_base("a restore has failed")
 
@@ -87,10 +74,6 @@ class RankGroup:
         """Make the end of a lineage the base on every rank; None for the model.
 
         Only steps that the ranks lack are sent.
-
-        Args:
-            lineage: The steps to the base.
-            poll: Called before each call of the ranks, which apply a few dozen seeds a call.
         """
         if self._state == (lineage.digest if lineage else NO_LINEAGE):
             return
@@ -107,11 +90,7 @@ class RankGroup:
         self._state = NO_LINEAGE
 
     def moments(self) -> list[tuple[float, float]]:
-        """Mean and variance of each physical tensor.
-
-        Raises:
-            PreconditionError: the tensors are split over ranks.
-        """
+        """Mean and variance of each physical tensor."""
         moments = self._call("moments")[0]
         pairs = [unpack_floats(pair) for pair in moments] if isinstance(moments, list) else []
         return [(mean, variance) for mean, variance in pairs]
@@ -142,9 +121,6 @@ class RankGroup:
 
         Each check asks the workers and yields their answers to the last check, True at first.
         Those answers have arrived: workers answer in order, and have run steps since.
-
-        Args:
-            wait: Whether each check waits for the workers' new answers as well.
         """
         answers: Callable[[], list[object]] = list
         while True:

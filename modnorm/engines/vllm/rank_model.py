@@ -42,11 +42,7 @@ if TYPE_CHECKING:
 
 
 class RankModel:
-    """The candidate weights of one rank, and a check of its logits.
-
-    Raises:
-        IncompatibleError: the parameters do not map to the checkpoint's tensors.
-    """
+    """The candidate weights of one rank, and a check of its logits."""
 
     def __init__(
         self,
@@ -78,15 +74,7 @@ class RankModel:
         self._maps = {new.digest: new}
 
     def replace_model(self, directory: str, model_digest: str) -> None:
-        """Hold another model of the same architecture.
-
-        Args:
-            directory: Its checkpoint.
-            model_digest: Digest of the checkpoint.
-
-        Raises:
-            PreconditionError: the checkpoint has another digest, or a candidate is applied.
-        """
+        """Hold another model of the same architecture."""
         stored = CheckpointWeights(resolve_checkpoint(directory))
         self._lineage = None
         self._synchronize()
@@ -95,11 +83,7 @@ class RankModel:
         self._synchronize()
 
     def rebase(self, packed: str, after: str) -> None:
-        """Make the end of a lineage the base; see `pack_lineage` for the arguments.
-
-        Raises:
-            PreconditionError: the base is another state than `after`.
-        """
+        """Make the end of a lineage the base; see `pack_lineage` for the arguments."""
         lineage, self._lineage = unpack_lineage(packed, after, self._lineage), None
         self._synchronize()
         self.weights.rebase(lineage)
@@ -108,15 +92,7 @@ class RankModel:
         self._lineage = lineage
 
     def apply(self, descriptor: dict[str, Value], scale_map: str) -> Value:
-        """Write the candidate's weights over the base; return its descriptor, resolved.
-
-        Args:
-            descriptor: The candidate, packed.
-            scale_map: Digest of the scale map.
-
-        Raises:
-            CandidateError: its coefficients are not finite.
-        """
+        """Write the candidate's weights over the base; return its descriptor, resolved."""
         self._synchronize()
         self._clear_cache()
         resolved = self.weights.apply(unpack_descriptor(descriptor), self._maps[scale_map])

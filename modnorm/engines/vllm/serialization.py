@@ -36,11 +36,7 @@ def _failure(
 
 
 def value_of(received: Answer) -> Value:
-    """Return an answer's value.
-
-    Raises:
-        ModnormError: the call failed; the error has the type that the worker raised.
-    """
+    """Return an answer's value."""
     if "error" not in received:
         return received["value"]
     kind = getattr(errors, str(received["error"]), EvaluationError)
@@ -78,10 +74,6 @@ def unpack_descriptor(packed: Mapping[str, Value]) -> Descriptor:
 def pack_lineage(lineage: Lineage | None, held: str | None) -> tuple[str, str]:
     """Return the part of a lineage that ranks lack, and the state that it continues.
 
-    Args:
-        lineage: The steps to a state; None for the model.
-        held: Digest of the state that the ranks hold; None if unknown.
-
     Returns:
         JSON of the lineage without the steps that lead to `held`, empty for the model; and `held`
         if steps are omitted, else empty.
@@ -95,16 +87,7 @@ def pack_lineage(lineage: Lineage | None, held: str | None) -> tuple[str, str]:
 
 
 def unpack_lineage(packed: str, after: str, held: Lineage | None) -> Lineage | None:
-    """Return the lineage that `pack_lineage` packed.
-
-    Args:
-        packed: The lineage as JSON.
-        after: Digest of the state whose steps are omitted; empty if none are.
-        held: The lineage of the receiver's state.
-
-    Raises:
-        PreconditionError: the receiver holds another state than `after`.
-    """
+    """Return the lineage that `pack_lineage` packed."""
     if not packed:
         return None
     sent = Lineage.from_json(packed)

@@ -40,11 +40,7 @@ def use_socket_folder() -> None:
 
 
 def _make_folder(temporary: Path) -> Path:
-    """Return a new folder that is locked until this process ends.
-
-    Raises:
-        OSError: it cannot be made or locked.
-    """
+    """Return a new folder that is locked until this process ends."""
     draft = Path(tempfile.mkdtemp(prefix=_DRAFT, dir=temporary))
     try:
         _lock(draft)  # others remove folders of the final name that are not locked
@@ -55,11 +51,7 @@ def _make_folder(temporary: Path) -> Path:
 
 
 def _lock(folder: Path) -> int:
-    """Lock a folder until the returned descriptor is closed, at the latest by the process's end.
-
-    Raises:
-        OSError: another process has locked it, or belongs to another user.
-    """
+    """Lock a folder until the returned descriptor is closed."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

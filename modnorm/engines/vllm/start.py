@@ -88,10 +88,6 @@ def start_vllm(
 
     The scheduler runs in this process. The requests alone then determine its steps, and so the
     sequences that share a batch.
-
-    Raises:
-        IncompatibleError: vLLM cannot hold the model in the way that candidates need.
-        EngineError: the infrastructure failed.
     """
     _prepare_process(settings)
     with vllm_failures(f"loading {checkpoint.name} into vLLM"):
@@ -187,13 +183,7 @@ def _recorded_drafts(config: VllmConfig) -> str:
 
 @contextmanager
 def vllm_failures(action: str, engine: LLMEngine | None = None) -> Iterator[None]:
-    """Convert vLLM's exceptions inside the context to errors of this project.
-
-    Raises:
-        DoesNotFitError: the engine's share of the memory is too small.
-        IncompatibleError: vLLM refuses the model for another reason.
-        EngineError: anything else failed.
-    """
+    """Convert vLLM's exceptions inside the context to errors of this project."""
     try:
         yield
     except ModnormError:
@@ -219,11 +209,7 @@ def vllm_failures(action: str, engine: LLMEngine | None = None) -> Iterator[None
 
 
 def finish_of(reason: str | None) -> Finish:
-    """Return why vLLM ended a completion.
-
-    Raises:
-        EngineError: vLLM dropped the request, for example because its process is to end.
-    """
+    """Return why vLLM ended a completion."""
     if reason not in _FINISHES:
         raise EngineError(f"vLLM ended a request before its answer: {reason}")
     return _FINISHES[reason]
@@ -232,11 +218,7 @@ def finish_of(reason: str | None) -> Finish:
 def engine_arguments(
     checkpoint: Checkpoint, layout: Layout, dtype: torch.dtype, settings: EngineSettings
 ) -> dict[str, object]:
-    """Return vLLM's engine arguments.
-
-    Raises:
-        IncompatibleError: the model does not fit.
-    """
+    """Return vLLM's engine arguments."""
     sizes = engine_sizes(checkpoint, layout, dtype, settings)
     arguments: dict[str, object] = {
         "model": str(checkpoint.directory),
@@ -275,11 +257,7 @@ def engine_arguments(
 def engine_sizes(
     checkpoint: Checkpoint, layout: Layout, dtype: torch.dtype, settings: EngineSettings
 ) -> EngineSizes:
-    """Return the numbers of sequences and the memory of an engine on this machine.
-
-    Raises:
-        IncompatibleError: the model does not fit.
-    """
+    """Return the numbers of sequences and the memory of an engine on this machine."""
     config, windows = checkpoint.config, _has_windows(checkpoint)
     if current_platform.is_cpu():
         length = _longest(checkpoint, settings)

@@ -34,13 +34,6 @@ class FusedWeights:
 
     Equal coefficients give the weights of the plain version, bit for bit. The norms of noise are
     sums, which this version adds in another order.
-
-    Args:
-        held: All physical tensors, by name.
-        sizes: Launch sizes.
-
-    Raises:
-        IncompatibleError: the kernels cannot address a view; see `addressable`.
     """
 
     def __init__(self, held: Mapping[str, HeldTensor], sizes: LaunchSizes | None = None) -> None:

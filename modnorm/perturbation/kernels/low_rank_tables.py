@@ -27,15 +27,7 @@ from modnorm.perturbation.low_rank import Factor, LowRankNoise, factors_of
 
 
 class LowRankTables:
-    """The active tensors of one scale map, their parts and the factors of each part.
-
-    Args:
-        active: The active tensors, all matrices.
-        rank: Rank of their noise.
-        held: All physical tensors, by name.
-        magnitudes: The quantile table on the device.
-        sizes: Launch sizes.
-    """
+    """The active tensors of one scale map, their parts and the factors of each part."""
 
     def __init__(
         self,

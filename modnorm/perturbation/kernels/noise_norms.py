@@ -42,14 +42,7 @@ _COMBINED = 1024
 
 
 class NoiseNorms:
-    """The norms of the active tensors of one scale map.
-
-    Args:
-        scales: The active tensors; a tensor's index among them is the index of its keys.
-        device: Device that generates the noise.
-        magnitudes: The quantile table on the device.
-        sizes: Launch sizes.
-    """
+    """The norms of the active tensors of one scale map."""
 
     def __init__(
         self,

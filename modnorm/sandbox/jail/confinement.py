@@ -64,12 +64,6 @@ def restrict(rules: Iterable[tuple[str, int]]) -> None:
     """Give up all rights that Landlock controls, except the listed ones.
 
     TCP is included from version 4, signals and abstract sockets of others from version 6.
-
-    Args:
-        rules: Paths and the rights beneath them. Paths that do not exist are skipped.
-
-    Raises:
-        OSError: the kernel refused.
     """
     version = abi()
     file_rights = (1 << _FS_RIGHTS_OF_ABI[min(version, 5)]) - 1
@@ -108,11 +102,7 @@ _UIDS = 4000
 
 
 def enter_namespaces(policy: JailPolicy) -> None:
-    """Leave the host's mounts, network, IPC and host name; only readable paths stay visible.
-
-    Raises:
-        OSError: the kernel refused; the process is unusable.
-    """
+    """Leave the host's mounts, network, IPC and host name; only readable paths stay visible."""
     uid, gid = os.geteuid(), os.getegid()
     if uid == 0:
         kernel.unshare(_SHARED)
@@ -159,11 +149,7 @@ def own_uid() -> int:
 
 
 def become(uid: int) -> None:
-    """Change from root to a uid and gid without groups.
-
-    Raises:
-        OSError: the process lacks the privilege.
-    """
+    """Change from root to a uid and gid without groups."""
     os.setgroups([])
     os.setresgid(uid, uid, uid)
     os.setresuid(uid, uid, uid)
@@ -193,12 +179,7 @@ def restrict_files(mechanisms: frozenset[Mechanism], policy: JailPolicy) -> None
 
 
 def limit_resources(bounds: ProgramBounds, idle_bytes: int) -> None:
-    """Set the resource limits, soft and hard alike.
-
-    Args:
-        bounds: The bounds.
-        idle_bytes: Address space of the idle interpreter, which is added.
-    """
+    """Set the resource limits, soft and hard alike."""
     seconds = math.ceil(bounds.cpu_seconds) + 1
     for kind, value in (
         (resource.RLIMIT_CPU, seconds),
@@ -227,11 +208,7 @@ def confine_program(
     uid: int,
     idle_bytes: int,
 ) -> None:
-    """Confine the calling process, which then runs untrusted code.
-
-    Raises:
-        OSError: a mechanism failed.
-    """
+    """Confine the calling process, which then runs untrusted code."""
     os.chdir(SCRATCH if Mechanism.NAMESPACES in mechanisms else policy.empty_directory)
     if Mechanism.OWN_UID in mechanisms:
         become(uid)

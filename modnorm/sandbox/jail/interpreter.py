@@ -41,11 +41,7 @@ _ENCODERS: Sequence[tuple[type | tuple[type, ...], Callable[..., list[object]]]]
 
 
 def encode(value: object) -> object:
-    """Return a value in a form for `json.dumps`; subclasses become their built-in base.
-
-    Raises:
-        RecursionError: the value is nested too deep, or contains itself.
-    """
+    """Return a value in a form for `json.dumps`; subclasses become their built-in base."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):

@@ -58,16 +58,7 @@ def _checked(result: int, name: str) -> int:
 
 
 def syscall(name: str, number: int, *arguments: int | ctypes.Structure | bytes | None) -> int:
-    """Make a system call by number.
-
-    Args:
-        name: For the error message.
-        number: The call's number on this machine.
-        *arguments: Integers are passed as 64 bits, structures by address.
-
-    Raises:
-        OSError: the kernel refused.
-    """
+    """Make a system call by number."""
     passed = [
         ctypes.byref(argument)
         if isinstance(argument, ctypes.Structure)
@@ -80,11 +71,7 @@ def syscall(name: str, number: int, *arguments: int | ctypes.Structure | bytes |
 
 
 def prctl(option: int, *arguments: int | ctypes.Structure) -> int:
-    """Operate on the calling process; unused arguments are zero.
-
-    Raises:
-        OSError: the kernel refused.
-    """
+    """Operate on the calling process; unused arguments are zero."""
     passed = [
         ctypes.byref(argument)
         if isinstance(argument, ctypes.Structure)
@@ -106,11 +93,7 @@ def die_with_parent(signal_number: int) -> None:
 
 
 def install_filter(program: bytes) -> None:
-    """Install a seccomp filter in the calling thread, irrevocably.
-
-    Args:
-        program: Assembled classic BPF, 8 bytes an instruction.
-    """
+    """Install a seccomp filter in the calling thread, irrevocably."""
     prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, _FilterProgram(len(program) // 8, program))
 
 

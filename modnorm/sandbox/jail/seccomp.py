@@ -122,10 +122,6 @@ def _allow(call: AllowedCall) -> bytes:
 def assemble(architecture: int, calls: Iterable[AllowedCall]) -> bytes:
     """Assemble a filter.
 
-    Args:
-        architecture: AUDIT_ARCH value; a call of another architecture kills the process.
-        calls: Allowed calls; the first entry of a number decides.
-
     Returns:
         Instructions of 8 bytes each.
     """
@@ -231,11 +227,7 @@ def supported() -> bool:
 
 
 def allowed_calls(machine: str) -> list[AllowedCall]:
-    """Return the calls that the filter allows to the calling process.
-
-    Args:
-        machine: Architecture as `platform.machine` names it.
-    """
+    """Return the calls that the filter allows to the calling process."""
     column = _COLUMN[machine]
     calls = [
         AllowedCall(number) for pair in _PLAIN.values() if (number := pair[column]) is not None
@@ -252,10 +244,6 @@ def allowed_calls(machine: str) -> list[AllowedCall]:
 
 
 def restrict() -> None:
-    """Filter the calling process permanently. clone3 fails with ENOSYS, so that libc uses clone.
-
-    Raises:
-        OSError: the kernel refused.
-    """
+    """Filter the calling process for good. clone3 fails with ENOSYS, so libc uses clone."""
     machine = platform.machine()
     kernel.install_filter(assemble(_AUDIT_ARCH[machine], allowed_calls(machine)))

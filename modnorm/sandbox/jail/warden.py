@@ -67,14 +67,7 @@ class _Watch:
 
 
 def supervise(jail: Jail, bounds: ProgramBounds, control: socket.socket, channel: int) -> None:
-    """Run one program and report its end on the control socket.
-
-    Args:
-        jail: The shared configuration.
-        bounds: The program's bounds.
-        control: Socket to the caller; closing it dismisses the program.
-        channel: The program's own connection to the caller.
-    """
+    """Run one program and report its end on the control socket."""
     uid = confinement.own_uid() if Mechanism.OWN_UID in jail.mechanisms else os.geteuid()
     if Mechanism.NAMESPACES in jail.mechanisms:
         confinement.enter_program_namespaces(bounds, uid)

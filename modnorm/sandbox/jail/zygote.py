@@ -133,11 +133,7 @@ def _fork_warden(jail: Jail, requests: socket.socket, data: bytes, files: list[i
 
 
 def main(project: str) -> None:
-    """Serve requests on standard input, a socket, until it is closed.
-
-    Args:
-        project: Directory that was added to `sys.path` to import this module.
-    """
+    """Serve requests on standard input, a socket, until it is closed."""
     for name in PRELOADED:
         importlib.import_module(name)
     sys.path.remove(project)

@@ -95,12 +95,7 @@ _NAME = re.compile(
 
 
 def split(text: str, separators: Collection[str]) -> tuple[list[str], list[str]]:
-    """Return the parts between separators outside all brackets, and these separators.
-
-    Args:
-        text: Cleaned text.
-        separators: Single characters and commands.
-    """
+    """Return the parts between separators outside all brackets, and these separators."""
     parts, met, start, depth = [], [], 0, 0
     for match in _TOKEN.finditer(text):
         token = match[0]
@@ -168,12 +163,7 @@ _Member = tuple[str, str]
 
 @lru_cache(maxsize=16_384)
 def canonical(answer: str, *, thousands: bool = True) -> str:
-    """Return the canonical form of an answer; it is never empty.
-
-    Args:
-        answer: LaTeX or plain text.
-        thousands: Whether `1,000` is a number; otherwise it is a list of two.
-    """
+    """Return the canonical form of an answer; it is never empty."""
     if len(answer) > MAX_LENGTH:
         return text_form(answer) or "?"
     text = clean(answer)

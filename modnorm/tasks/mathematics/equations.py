@@ -64,12 +64,7 @@ def stepless_form(text: str) -> str:
 
 
 def value_form(expression: Expression, symbols: frozenset[str]) -> str:
-    """Return the values of an expression as text; a single symbol's form is its name.
-
-    Raises:
-        ArithmeticError: the expression has no value.
-        ValueError: a value is out of range.
-    """
+    """Return the values of an expression as text; a single symbol's form is its name."""
     form = show(symbols, evaluate(expression, symbols))
     if len(symbols) == 1:
         (name,) = symbols

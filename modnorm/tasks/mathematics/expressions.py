@@ -62,11 +62,7 @@ class ExpressionSyntaxError(ValueError):
 
 
 def read(text: str) -> tuple[Expression, frozenset[str]]:
-    """Return an expression and its symbols.
-
-    Raises:
-        ExpressionSyntaxError: the text is no expression, too long or nested too deep.
-    """
+    """Return an expression and its symbols."""
     if len(text) > MAX_LENGTH:
         raise ExpressionSyntaxError("too long")
     reader = _Reader(text)

@@ -102,11 +102,7 @@ def coordinate(name: str, index: int) -> Value:
 
 
 def evaluate(expression: Expression, symbols: Collection[str]) -> Values:
-    """Return the values of an expression, first at the points with positive symbols.
-
-    Raises:
-        ArithmeticError: the expression has no value at one of these points.
-    """
+    """Return the values of an expression, first at the points with positive symbols."""
     with values.LOCK:
         first = [expression(point) for point in positive_points(symbols)]
         if not all(map(values.is_real, first)):

@@ -71,11 +71,7 @@ def multiply(left: Value, right: Value) -> Value:
 
 
 def invert(value: Value) -> Value:
-    """Return 1 / value.
-
-    Raises:
-        NoValueError: the value is zero.
-    """
+    """Return 1 / value."""
     if is_zero(value):
         raise NoValueError("division by zero")
     return bounded(1 / value)
@@ -149,11 +145,7 @@ def magnitude(value: Value) -> Value:
 
 
 def elementary(name: str, value: Value) -> Value:
-    """Return an elementary function by mpmath's name: `sin`, `log`, `atan`.
-
-    Raises:
-        NoValueError: there is no value, for instance at a pole, or the argument is too large.
-    """
+    """Return an elementary function by mpmath's name: `sin`, `log`, `atan`."""
     bits = _MAX_EXPONENT_BITS if name in {"exp", "sinh", "cosh", "tanh"} else _MAX_ARGUMENT_BITS
     argument = inexact(value) if name == "log" else _argument(value, bits)
     try:

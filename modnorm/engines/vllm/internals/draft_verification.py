@@ -18,11 +18,7 @@ _KERNEL = "_insert_resampled_kernel"
 
 
 class OneWarp:
-    """A Triton kernel whose programs have one warp.
-
-    Args:
-        kernel: The kernel, with the default number of warps.
-    """
+    """A Triton kernel whose programs have one warp."""
 
     def __init__(self, kernel: Any) -> None:  # noqa: ANN401 - Triton is untyped
         self._kernel = kernel

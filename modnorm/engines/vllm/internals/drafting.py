@@ -47,11 +47,7 @@ _VERSIONS = "0.26 on a GPU; 0.32, CPU builds"
 
 
 def draft_config(parameters: int) -> Mapping[str, object]:
-    """Return vLLM's `speculative_config` for drafts.
-
-    Args:
-        parameters: Parameters of the model on a rank.
-    """
+    """Return vLLM's `speculative_config` for drafts."""
     if current_platform.is_cpu():
         return {"method": _CPU_METHOD, "model": _PROPOSER, "num_speculative_tokens": _CPU_TOKENS}
     schedule = draft_schedule(parameters)
@@ -69,9 +65,6 @@ def draft_schedule(parameters: int) -> Schedule:
 
     Few sequences, or a small model, leave room for long drafts in a step that mainly reads the
     weights or waits for the host.
-
-    Args:
-        parameters: Parameters of the model on a rank.
     """
     last = int(min(_LONG_STEP / parameters, _MOST_SEQUENCES) / (1 + LONG))
     if last < 1:
@@ -84,10 +77,6 @@ def graph_sizes(schedule: Schedule, sequences: int) -> list[int]:
 
     A step takes the next larger graph, so four sizes an octave waste an eighth of it on average.
     With drafts they are multiples of each `1 + tokens`.
-
-    Args:
-        schedule: Draft tokens by the sequences of a step.
-        sequences: Sequences decoded at once.
     """
     largest = max(min(last, sequences) * (1 + tokens) for _, last, tokens in schedule)
     sizes = [1, 2, 4] if schedule == NO_DRAFTS else []

@@ -37,9 +37,6 @@ def keep_plain_weights() -> None:
     """Make linear layers of the CPU build multiply with their parameters; no-op on a GPU.
 
     Call it before the model is loaded, once a process.
-
-    Raises:
-        IncompatibleError: this vLLM prepares linear weights in another way.
     """
     if current_platform.is_cpu():
         LINEAR_WEIGHTS.require()
@@ -86,12 +83,7 @@ _REMEDY = "use the transformers engine for this model"
 def shard_views(
     layout: Layout, model: torch.nn.Module, dtype: torch.dtype
 ) -> Mapping[str, tuple[WeightView, ...]]:
-    """Map each physical tensor to this rank's views of it.
-
-    Raises:
-        IncompatibleError: a parameter is missing, empty, quantised or laid out in an unknown way,
-            or it belongs to no physical tensor.
-    """
+    """Map each physical tensor to this rank's views of it."""
     parameters = dict(model.named_parameters(remove_duplicate=False))
     modules = dict(model.named_modules(remove_duplicate=False))
     views = {
@@ -177,12 +169,7 @@ def _merged(module: torch.nn.Module, tensor: PhysicalTensor) -> Iterator[Place]:
 
 
 def _stacked(tensor: PhysicalTensor, shares: Sequence[tuple[int, int]]) -> Iterator[Place]:
-    """Yield the place of each part's share.
-
-    Args:
-        tensor: The fused tensor.
-        shares: For each part, the rows of a share and the number of shares before it.
-    """
+    """Yield the place of each part's share."""
     if len(tensor.parts) != len(shares):
         raise _unknown(f"{tensor.name} is fused in the checkpoint, so its parts are unknown")
     held, first = 0, 0

@@ -53,11 +53,7 @@ class QueueContext(zmq.Context):  # type: ignore[misc]  # untyped where vLLM is 
 
 
 def fix_queues() -> None:
-    """Bound all waits of vLLM's queues; call it once a process, before it makes a queue.
-
-    Raises:
-        IncompatibleError: this vLLM's queues differ.
-    """
+    """Bound all waits of vLLM's queues; call it once a process, before it makes a queue."""
     if QUEUE_CONTEXTS.is_used(None):
         QUEUE_CONTEXTS.require()
         shm_broadcast.Context = QueueContext

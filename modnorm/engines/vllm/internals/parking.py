@@ -34,14 +34,7 @@ class Parked:
 
 
 class RequestParking:
-    """Takes all requests off vLLM's schedule and puts them back.
-
-    Args:
-        engine: vLLM, its core in this process.
-        stepper: Runs its steps.
-        running: Sequences decoded at once.
-        sequences: Sequences that vLLM was started for.
-    """
+    """Takes all requests off vLLM's schedule and puts them back."""
 
     def __init__(self, engine: LLMEngine, stepper: Stepper, running: int, sequences: int) -> None:
         self._core = engine.engine_core.engine_core
@@ -62,9 +55,6 @@ class RequestParking:
         """Whether more requests fit beside all others and no request waits to start.
 
         A request also holds cache for the drafts of the steps in flight, which it may reject.
-
-        Args:
-            tokens: Maximum tokens of each new request, prompt and completion.
         """
         scheduler = self._core.scheduler
         _, waiting = scheduler.get_request_counts()

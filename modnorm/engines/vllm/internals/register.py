@@ -43,11 +43,7 @@ _LOG = logging.getLogger(__name__)
 def check_stage(
     stage: Stage, subject: object = None, without: Collection[str] = ()
 ) -> frozenset[str]:
-    """Check all entries of a stage and return the names of usable optimisations.
-
-    Raises:
-        IncompatibleError: this vLLM lacks a required entry.
-    """
+    """Check all entries of a stage and return the names of usable optimisations."""
     entries = [entry for entry in REGISTER if entry.stage is stage]
     usable = [entry for entry in entries if _is_usable(entry, subject, without)]
     return frozenset(entry.name for entry in usable if entry.kind is Kind.OPTIMISATION)

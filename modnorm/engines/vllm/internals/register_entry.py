@@ -78,11 +78,7 @@ class RegisterEntry:
         return None
 
     def require(self, subject: object = None) -> None:
-        """Require all names.
-
-        Raises:
-            IncompatibleError: this vLLM lacks one.
-        """
+        """Require all names."""
         if missing := self.missing_name(subject):
             raise self.refusal(f"it has no {missing}")
 

@@ -32,10 +32,6 @@ class Stepper:
 
     vLLM's `step` passes each new token to its output processor, which returns nothing before the
     last one (`FINAL_ONLY`, no text). This class gathers tokens and passes them once, at the end.
-
-    Args:
-        engine: vLLM, its core in this process.
-        gather: Whether to gather tokens; otherwise vLLM's own `step` runs.
     """
 
     def __init__(self, engine: LLMEngine, *, gather: bool) -> None:
@@ -71,11 +67,7 @@ class Stepper:
         return dropped.tokens
 
     def suspend(self, finished: list[RequestOutput]) -> Outputs:
-        """Return all outputs and start empty for other requests.
-
-        Args:
-            finished: More finished requests, which the next step after `resume` returns.
-        """
+        """Return all outputs and start empty for other requests."""
         pending, self._pending = self._pending, Outputs()
         pending.finished += finished
         return pending

@@ -42,12 +42,7 @@ def write_worker_errors() -> None:
 
 @contextmanager
 def worker_errors_raised() -> Iterator[None]:
-    """Raise the exception of a worker that fails to start inside the context.
-
-    Raises:
-        ValueError: the worker's ValueError, by which vLLM refuses settings and sizes.
-        RuntimeError: another exception ended the worker.
-    """
+    """Raise the exception of a worker that fails to start inside the context."""
     with tempfile.TemporaryDirectory(prefix="worker-") as folder:
         path = Path(folder) / "fault"
         os.environ[VARIABLE] = str(path)  # noqa: TID251 - see above
