@@ -8,12 +8,11 @@ import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from modnorm.baselines import preparation as module
-from modnorm.baselines.generator import Generator, features_of, propose
+from modnorm.baselines.generator import Generator, propose
 from modnorm.baselines.preparation import Example, PreparationSettings, prepare
 from modnorm.baselines.updates import normaliser, tensor_weights, zo_step
 from modnorm.checkpoint.families import physical_layout
 from modnorm.errors import InvalidInputError
-from tests.faults import error_at
 
 CONFIG = Qwen2Config(
     vocab_size=40,
@@ -56,12 +55,6 @@ def test_amplitudes_are_those_of_one_network_a_tensor():
             outer.bias.copy_(generator.outer_bias[place][None])
         expected = outer(inner(features[place]).tanh()).abs()
         assert found[place].item() == pytest.approx(expected.item(), abs=1e-6)
-
-
-def test_features_are_mean_variance_losses_and_the_last_amplitude():
-    features = features_of([(0.5, 2.0), (0.25, 1.0)], (-0.75, -0.5), (1.0, 3.0))
-
-    assert features.tolist() == [[0.5, 2.0, -0.75, -0.5, 1.0], [0.25, 1.0, -0.75, -0.5, 3.0]]
 
 
 def test_a_proposal_depends_on_the_state_and_on_the_last_step():
@@ -173,22 +166,6 @@ def test_a_preparation_with_dropout_is_repeatable_and_keeps_the_global_generator
     assert first.to_json({}) != prepare(make_model(), LAYOUT, EXAMPLES, SETTINGS).to_json({})
 
 
-def test_the_model_is_trained_and_reset(monkeypatch):
-    model, losses = make_model(), []
-    plain = module._Preparation._train_model
-
-    def watched(self, batch, optimiser, rate):
-        losses.append((rate, float(self._loss(EXAMPLES, self._weights).detach())))
-        plain(self, batch, optimiser, rate)
-
-    monkeypatch.setattr(module._Preparation, "_train_model", watched)
-    prepare(model, LAYOUT, EXAMPLES, replace(SETTINGS, model_rate=0.5, cycle=1, epochs=2))
-
-    assert [rate for rate, _ in losses] == [0.5, 0.25, 0.5, 0.25]
-    assert losses[1][1] < losses[0][1]
-    assert losses[2][1] == losses[0][1]
-
-
 def test_prompts_and_padding_are_not_targets():
     inputs = module._padded(EXAMPLES[:2], torch.device("cpu"))
 
@@ -197,11 +174,3 @@ def test_prompts_and_padding_are_not_targets():
         [-100, -100, -100, -100, 6, 7, 8],
     ]
     assert inputs["attention_mask"].tolist() == [[1] * 6 + [0], [1] * 7]
-
-
-@pytest.mark.parametrize(
-    ("examples", "settings"), [([], SETTINGS), (EXAMPLES, replace(SETTINGS, max_length=5))]
-)
-def test_examples_that_cannot_be_used_are_refused(examples, settings):
-    with error_at("examples"):
-        prepare(make_model(), LAYOUT, examples, settings)

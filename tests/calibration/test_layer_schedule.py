@@ -10,7 +10,6 @@ from modnorm.calibration.profile_schema import (
     require_every_layer,
     scheduled_layers,
 )
-from modnorm.errors import InvalidInputError
 from tests.faults import error_at
 
 
@@ -27,16 +26,6 @@ def test_counts_are_those_of_the_published_profiles(layers, favoured, most):
     assert {counts[layer] for layer in range(favoured, layers)} == {most - 1}
 
 
-def test_the_schedule_wraps_around():
-    assert scheduled_layers(0, 4, 28) == (0, 1, 2, 3)
-    assert scheduled_layers(7, 4, 30) == (28, 29, 0, 1)
-
-
-def test_a_layer_is_measured_once_a_prompt():
-    assert scheduled_layers(1, 4, 3) == (1, 2, 0)
-    assert visits(3)[0] == 64
-
-
 def test_seeds_are_the_published_ones():
     assert map_seed(1729, 0, 0, 0) == 1729
     assert map_seed(1729, 3, 12, 6) == 1729 + 300_009 + 1_212 + 6
@@ -50,8 +39,3 @@ def test_a_schedule_is_accepted_exactly_if_it_visits_every_layer(layers, per_exa
     else:
         with error_at("calibration.examples"):
             require_every_layer(examples, per_example, layers)
-
-
-def test_the_remedy_names_the_number_of_prompts():
-    with pytest.raises(InvalidInputError, match="at least 7 prompts"):
-        require_every_layer(6, 4, 28)

@@ -110,26 +110,6 @@ def test_characters_of_several_tokens_come_whole(encoders, text, end):
         assert not any(UNFINISHED in piece for piece in pieces)
 
 
-def test_a_stream_ends_with_the_bytes_that_are_no_character(encoders):
-    encoder = encoders["bytes"]
-    ids = encoder.encode_text("7\U0001f600")[:-1]
-    stream = AnswerStream(encoder)
-    assert stream.add(ids) == "7"
-    assert stream.end() == encoder.answer(ids)[1:]
-
-
-def test_byte_tokens_wait_for_the_end_of_their_run(encoders):
-    encoder = encoders["fallback"]
-    name = encoder.tokenizer.convert_tokens_to_ids
-    run = [name(f"<0x{byte:02X}>") for byte in "\u4f60".encode()]
-    for end, text in ([name("a")], "\u4f60a"), ([run[0], name("a")], UNFINISHED * 4 + "a"):
-        stream = AnswerStream(encoder)
-        pieces = [stream.add([token]) for token in [name("7"), *run, *end]]
-        assert pieces[0] == "7"
-        assert not any(pieces[1:-1])
-        assert pieces[-1] == text
-
-
 def test_a_stop_token_with_text_is_left_out_at_the_end_only(encoders):
     encoder = encoders["fallback"]
     stop, letter = encoder.tokenizer.convert_tokens_to_ids(["END", "a"])

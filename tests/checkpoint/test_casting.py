@@ -30,16 +30,6 @@ def test_each_weight_is_rounded_once(tmp_path, dtype):
     engine.close()
 
 
-def test_casting_to_float32_and_back_gives_the_model(tmp_path):
-    cast_checkpoint(TINY, torch.float32, tmp_path / "wide")
-    cast_checkpoint(resolve_checkpoint(str(tmp_path / "wide")), torch.bfloat16, tmp_path / "back")
-
-    assert resolve_checkpoint(str(tmp_path / "back")).config == TINY.config
-    back = CheckpointWeights(resolve_checkpoint(str(tmp_path / "back")))
-    stored = CheckpointWeights(TINY)
-    assert weights_sha256(back.layout, back.read) == weights_sha256(stored.layout, stored.read)
-
-
 def test_every_dtype_in_the_configuration_is_replaced(tmp_path):
     source = tmp_path / "source"
     cast_checkpoint(TINY, torch.bfloat16, source)
@@ -93,11 +83,3 @@ def test_what_needs_casting_is_cast(tmp_path, declared, mixed):
     stored = CheckpointWeights(TINY)
     assert digest == weights_sha256(stored.layout, stored.read)
     assert CheckpointWeights(resolve_checkpoint(str(tmp_path / "out"))).dtype == torch.bfloat16
-
-
-def test_a_dtype_may_be_written_with_its_package(tmp_path):
-    source = tmp_path / "source"
-    cast_checkpoint(TINY, torch.bfloat16, source)
-    config = json.loads((source / "config.json").read_text())
-    (source / "config.json").write_text(json.dumps({**config, "dtype": "torch.bfloat16"}))
-    assert CheckpointWeights(resolve_checkpoint(str(source))).dtype == torch.bfloat16

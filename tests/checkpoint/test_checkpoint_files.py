@@ -1,14 +1,12 @@
 import errno
 import hashlib
 import json
-import os
 from pathlib import Path
 
 import pytest
 
 from modnorm.checkpoint.checkpoint_files import (
     checkpoint_digest,
-    file_digest,
     require_unchanged,
     weight_files,
 )
@@ -44,24 +42,6 @@ def test_digest_is_of_names_and_contents_in_the_order_of_names(tmp_path):
     for name, content in sorted({**shards, "config.json": "{}"}.items()):
         digest.update(f"{name}\0{hashlib.sha256(content.encode()).hexdigest()}\n".encode())
     assert checkpoint_digest(tmp_path) == digest.hexdigest()
-
-
-def test_digest_ignores_the_directory_and_unrelated_files(tmp_path):
-    first, second = tmp_path / "a", tmp_path / "b"
-    for directory in (first, second):
-        directory.mkdir()
-        write(directory, model__safetensors="w", config__json="{}")
-    write(second, README__md="hello")
-    assert checkpoint_digest(first) == checkpoint_digest(second)
-
-
-def test_file_digest_follows_a_rewrite(tmp_path):
-    file = tmp_path / "f"
-    file.write_text("one")
-    before = file_digest(file)
-    file.write_text("two")
-    os.utime(file, ns=(1, 1))
-    assert file_digest(file) != before
 
 
 def test_a_directory_without_safetensors_is_refused(tmp_path):

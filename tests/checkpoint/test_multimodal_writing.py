@@ -9,7 +9,6 @@ from transformers import Gemma3Config, Gemma3ForConditionalGeneration
 from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.checkpoint.weights import CheckpointWeights, weights_sha256
 from modnorm.checkpoint.writing import cast_checkpoint
-from modnorm.errors import InvalidInputError
 from modnorm.perturbation.adapters import export_candidate
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.methods import build_scale_map
@@ -63,16 +62,6 @@ def test_a_cast_model_is_the_whole_model_rounded(gemma, tmp_path, dtype):
     assert all(torch.equal(after[name], before[name].to(dtype)) for name in before)
     stored = CheckpointWeights(resolve_checkpoint(str(tmp_path / "out")))
     assert weights_sha256(stored.layout, stored.read) == digest
-
-
-def test_overflowing_weights_outside_of_the_decoder_are_refused_too(gemma, tmp_path):
-    model = Gemma3ForConditionalGeneration.from_pretrained(gemma)
-    tower = next(name for name, _ in model.named_parameters() if "vision_tower" in name)
-    model.get_parameter(tower).data.view(-1)[0] = 1e6
-    model.save_pretrained(gemma)
-    with pytest.raises(InvalidInputError, match=r"vision_tower.* has 1e"):
-        cast_checkpoint(resolve_checkpoint(str(gemma)), torch.float16, tmp_path / "out")
-    assert not (tmp_path / "out").exists()
 
 
 def test_an_exported_candidate_keeps_the_tensors_outside_of_its_decoder(gemma, tmp_path):

@@ -185,20 +185,6 @@ def test_the_whole_model_decides_whether_its_head_is_tied(save):
     assert model.get_output_embeddings().weight is model.get_input_embeddings().weight
 
 
-def test_a_tensor_of_neither_decoder_nor_vision_is_named(save):
-    directory = save("gemma3_text")
-    wrap(directory, "language_model.model.")
-    rewrite(directory, lambda t: t.update({"audio_tower.weight": torch.ones(2)}))
-    assert "audio_tower.weight" in refused(directory)
-
-
-def test_a_tensor_under_two_names_is_refused(save):
-    directory = save("gemma3_text")
-    wrap(directory, "language_model.model.")
-    rewrite(directory, lambda t: t.update({"model.language_model.norm.weight": torch.ones(32)}))
-    assert "model.norm.weight twice" in refused(directory)
-
-
 def test_a_published_config_omits_the_defaults():
     config = decoder_config(GEMMA_4B)
     assert config["model_type"] == "gemma3"

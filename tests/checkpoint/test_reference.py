@@ -1,5 +1,3 @@
-from pathlib import Path
-
 import pytest
 
 from modnorm.checkpoint.reference import bundled_models, resolve_checkpoint
@@ -60,19 +58,6 @@ def test_unknown_names_are_refused(name):
     assert refused(name, roots=()).field == "model.name"
 
 
-def test_the_error_for_an_unknown_name_lists_the_bundled_models():
-    assert "tiny-thicket" in str(refused("tiny-thickett"))
-
-
-def test_local_models_have_no_revision(save_model):
-    assert refused("tiny-thicket", revision="main").field == "model.revision"
-    assert refused(str(save_model()), revision="main").field == "model.revision"
-
-
-def test_a_directory_without_config_is_refused(tmp_path):
-    assert refused(str(tmp_path)).field == "model.name"
-
-
 @pytest.mark.parametrize(
     ("key", "value"),
     [
@@ -92,21 +77,3 @@ def test_weights_must_be_safetensors(save_model):
     directory = save_model()
     (directory / "model.safetensors").rename(directory / "pytorch_model.bin")
     assert refused(str(directory)).field == "model.name"
-
-
-@pytest.mark.parametrize("alone", [False, True])
-def test_an_adapter_is_no_model(save_model, alone):
-    directory = save_model()
-    (directory / "adapter_config.json").write_text('{"peft_type": "LORA"}')
-    if alone:
-        (directory / "config.json").unlink()
-        (directory / "model.safetensors").rename(directory / "adapter_model.safetensors")
-    error = refused(str(directory))
-    assert error.field == "model.name"
-    assert "holds an adapter" in str(error)
-
-
-def test_a_home_directory_is_expanded(save_model, monkeypatch):
-    directory = save_model()
-    monkeypatch.setenv("HOME", str(directory.parent))
-    assert resolve_checkpoint(f"~/{directory.name}").directory == Path(directory).resolve()

@@ -69,15 +69,6 @@ def test_weights_of_other_formats_are_not_copied_and_every_template_is(tmp_path)
         assert templates.keys() == {"default", "tool_use"}
 
 
-def test_weights_are_as_readable_as_the_other_files(tmp_path):
-    (tmp_path / "usual").mkdir()
-    (tmp_path / "usual" / "file").touch()
-    cast_checkpoint(TINY, torch.float16, tmp_path / "out")
-    assert (tmp_path / "out").stat().st_mode == (tmp_path / "usual").stat().st_mode
-    usual = (tmp_path / "usual" / "file").stat().st_mode
-    assert {path.stat().st_mode for path in (tmp_path / "out").iterdir()} == {usual}
-
-
 def test_a_directory_that_cannot_be_written_is_refused_before_any_work(tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     (tmp_path / "link").symlink_to(tmp_path / "nowhere")

@@ -193,8 +193,3 @@ def test_parking_needs_a_candidate_and_keeps_its_base(
         with engine.candidate(draw(scale_map, 6), scale_map):
             pass
     engine.rebase(None)
-
-
-def test_has_room_reports_whether_a_request_fits(engine: Engine, prompts: Prompts) -> None:
-    assert engine.has_room(prompts, LIMITS)
-    assert not engine.has_room(prompts, GenerationLimits(10**9))

@@ -6,7 +6,6 @@ from modnorm.engines.causal import (
     PrefillWrite,
     SlotCache,
     StepWrite,
-    bytes_per_token,
     masked_by_group,
     slot_attention,
 )
@@ -56,11 +55,6 @@ def test_moving_a_sequence_moves_its_keys_and_values(cache: SlotCache) -> None:
     assert torch.equal(keys[0, :, :5], prompts[1])
 
 
-def test_an_unprepared_cache_is_refused(cache: SlotCache) -> None:
-    with pytest.raises(RuntimeError, match="prepared"):
-        cache.update(states(1, 1), states(1, 1), 0)
-
-
 @pytest.mark.parametrize("key_heads", [1, 2, 4])
 def test_attention_is_that_of_repeated_heads(key_heads: int) -> None:
     torch.manual_seed(key_heads)
@@ -75,7 +69,3 @@ def test_attention_is_that_of_repeated_heads(key_heads: int) -> None:
     native, _ = slot_attention(torch.nn.Identity(), query, key, value, mask, scaling=0.3)
     torch.testing.assert_close(by_group, expected)
     torch.testing.assert_close(native, expected.transpose(1, 2))
-
-
-def test_bytes_of_a_token() -> None:
-    assert bytes_per_token(CONFIG, torch.bfloat16) == 2 * 2 * 2 * 8 * 2

@@ -113,17 +113,6 @@ def test_a_cpu_computes_in_float32_on_weights_of_the_dtype_of_the_model(
     assert bundled_engine.weights_sha256() == weights_sha256(stored.layout, stored.read)
 
 
-def test_room_for_answers_is_counted_in_the_dtype_of_the_arithmetic(
-    bundled: Checkpoint, float32: Checkpoint, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("modnorm.engines.transformers_engine.CPU_CACHE_BYTES", 2**20)
-    rounded, plain = TransformersEngine(bundled), TransformersEngine(float32)
-    # 8 layers, keys and values, 2 heads of 64 numbers, 4 bytes each: 8 KiB a token.
-    for engine in (rounded, plain):
-        assert engine.has_room([[1] * 8], GenerationLimits(120))
-        assert not engine.has_room([[1] * 8], GenerationLimits(121))
-
-
 @pytest.mark.parametrize("max_rows", [1, 2, 3])
 def test_answers_do_not_depend_on_the_batch(
     exact: Checkpoint, prompts: Prompts, max_rows: int
@@ -132,15 +121,6 @@ def test_answers_do_not_depend_on_the_batch(
     alone = TransformersEngine(exact, max_rows=max_rows)
     assert texts(alone, prompts) == together
     assert [texts(alone, [prompt])[0] for prompt in prompts] == together
-
-
-def test_prefills_are_split(
-    float32: Checkpoint, prompts: Prompts, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    engine = TransformersEngine(float32)
-    whole = texts(engine, prompts)
-    monkeypatch.setattr(decoding, "CPU_PREFILL_TOKENS", 64)
-    assert texts(engine, prompts) == whole
 
 
 def beginnings(engine: TransformersEngine, prompts: Prompts) -> list[tuple[int, int]]:
@@ -169,21 +149,6 @@ def test_a_shared_prefix_is_read_once(exact: Checkpoint, max_rows: int) -> None:
     assert max(columns for _, columns in passes[1:]) == 3
     assert texts(engine, prompts) == [texts(engine, [prompt])[0] for prompt in prompts]
     assert texts(engine, prompts) == reference(exact, prompts)
-
-
-@pytest.mark.parametrize(
-    ("prompts", "shared"),
-    [
-        ([list(range(40))], 0),
-        ([list(range(40))] * 2, 39),
-        ([list(range(15)), list(range(15))], 0),
-        ([list(range(17)), list(range(30))], 16),
-        ([[1, *range(30)], [2, *range(30)]], 0),
-        ([[*range(20), 3], [*range(20), 4, 5], [*range(18), 1]], 18),
-    ],
-)
-def test_each_prompt_keeps_a_token_of_its_own(prompts: Prompts, shared: int) -> None:
-    assert decoding._shared_tokens(prompts) == shared
 
 
 def test_cache_budget_bounds_the_slots(bundled_engine: TransformersEngine) -> None:

@@ -58,17 +58,3 @@ def test_only_the_likeliest_tokens_are_drawn(
     chances = torch.softmax(scores, dim=-1)[0]
     likelier = chances[chances > chances[drawn]].sum()
     assert likelier < top_p + 1e-9
-
-
-def test_the_likeliest_tokens_keep_their_proportions() -> None:
-    logits = torch.log(torch.tensor([[0.2, 0.5, 0.0, 0.3]]))
-    draws = [causal.Draws(1.0, [number / 1_000], 0.75) for number in range(1_000)]
-    drawn = [int(causal._sample(logits, each)) for each in draws]
-    assert [drawn.count(token) for token in range(4)] == pytest.approx([0, 625, 0, 375], abs=2)
-
-
-def test_a_small_share_of_the_probability_gives_the_greedy_completions(
-    bundled_engine: TransformersEngine, prompts: Prompts
-) -> None:
-    sampling = Sampling(1.5, range(len(prompts)), top_p=1e-6)
-    assert texts(bundled_engine, prompts, sampling) == texts(bundled_engine, prompts)

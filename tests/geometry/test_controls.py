@@ -4,18 +4,13 @@ import pytest
 
 from modnorm.checkpoint.families import physical_layout
 from modnorm.checkpoint.layout import Part, PhysicalTensor
-from modnorm.errors import InvalidInputError
 from modnorm.geometry.controls import (
-    frobenius_scales,
     group_share_scales,
     masked_scales,
-    natural_norm_scales,
     rmsnorm_doubled_scales,
     uncorrected_scales,
 )
-from modnorm.geometry.scale_map import Norm
 from modnorm.geometry.scales import masses_and_base_scales, modular_scales
-from modnorm.geometry.tensor_roles import classify
 from modnorm.spec import Masses
 from tests.faults import error_at
 
@@ -108,25 +103,6 @@ def test_a_group_without_mass_is_not_perturbed(qwen):
         assert {row.group for row in rows if row.scale is None} == {"norm"}
 
 
-@pytest.mark.parametrize("published", [False, True])
-def test_no_mass_at_all_is_refused(qwen, published):
-    with error_at("method.masses", "nothing to perturb"):
-        group_share_scales(
-            qwen,
-            Masses(embedding=0, attention=0, mlp=0, norm=0, head=1),
-            published=published,
-        )
-
-
-def test_natural_and_frobenius_norms_have_neither_masses_nor_scales(qwen):
-    natural = natural_norm_scales(qwen)
-    assert [row.norm for row in natural] == [role.norm for role in classify(qwen)]
-    frobenius = frobenius_scales(qwen)
-    assert {row.norm for row in frobenius} == {Norm.FROBENIUS}
-    for row in (*natural, *frobenius):
-        assert (row.mass, row.base_scale, row.correction, row.scale) == (0, 1, 1, 1)
-
-
 @pytest.mark.parametrize(
     ("group", "published", "kept"),
     [
@@ -144,15 +120,6 @@ def test_masks_keep_the_full_scales_of_a_group(full, group, published, kept):
         else:
             assert (row.base_scale, row.correction) == (None, 1.0)
             assert (row.name, row.mass, row.norm) == (before.name, before.mass, before.norm)
-
-
-def test_a_mask_that_leaves_nothing_is_refused(make_model):
-    model = make_model()
-    full = modular_scales(
-        model.layout, masses=Masses(mlp=0), read=model.read, sensitivities=SENSITIVITIES
-    )
-    with pytest.raises(InvalidInputError, match="nothing to perturb"):
-        masked_scales(full, "mlp")
 
 
 def test_published_controls_are_refused_for_other_layers(output_norms):

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from modnorm.errors import InvalidInputError
 from modnorm.geometry.scales import clip, layer_relative, raw_corrections
-from tests.faults import error_at
 
 factor = st.floats(0.25, 4)
 PRE_NORM = frozenset(
@@ -110,11 +109,6 @@ def test_gains_and_sensitivities_are_clipped_before_and_after():
     assert extreme["post_attention_norm"] == 4 * 0.25 * 4
 
 
-def test_a_missing_sensitivity_is_named():
-    with error_at("method.profile", "mlp_module"):
-        corrections(PRE_NORM, gains(1, 1, 1, 1), {"attention_module": 1})
-
-
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_values_that_are_not_finite_are_refused(value):
     measured = {"attention_module": 1.0, "mlp_module": 1.0}
@@ -131,12 +125,3 @@ def test_layer_ratios_are_relative_to_the_median_and_bounded(raw):
     assert all(0.5 <= ratio <= 2 for ratio in ratios)
     if len(raw) % 2:
         assert median(ratios) == 1
-
-
-def test_an_even_layer_has_the_mean_of_the_middle_two():
-    assert layer_relative([1, 2, 4, 5]) == [0.5, 2 / 3, 4 / 3, 5 / 3]
-
-
-@given(raw=st.lists(factor, min_size=1, max_size=11), unit=factor)
-def test_layer_ratios_do_not_depend_on_the_unit(raw, unit):
-    assert layer_relative([unit * value for value in raw]) == pytest.approx(layer_relative(raw))

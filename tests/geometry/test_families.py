@@ -6,7 +6,6 @@ from statistics import median
 import numpy as np
 import pytest
 
-from modnorm.checkpoint.families import FAMILIES
 from modnorm.geometry.scales import base_scale_map, modular_scales
 from modnorm.spec import Masses
 
@@ -131,10 +130,6 @@ def scaled(model, sensitivities):
     )
 
 
-def test_all_families_are_tested():
-    assert set(TENSORS) == set(FAMILIES)
-
-
 @pytest.mark.parametrize(("family", "changes"), VARIANTS)
 @pytest.mark.parametrize("seed", range(4))
 def test_scales_are_those_of_the_paper(make_model, family, changes, seed):
@@ -250,13 +245,6 @@ def test_published_sensitivities_saturate_as_known(make_model, metric, roles, fr
 # layers 0 and 1 of Gemma 3 4B, layer 0 of OLMo 3 7B.
 SATURATED = dict.fromkeys(METRICS, 4.0)
 GEMMA_LAYERS = [{**SATURATED, "q_norm": 0.352, "k_norm": 0.9483439772536968}, SATURATED]
-
-
-@pytest.mark.parametrize("beyond", [4.003, 34.6, 13553.0, 7.8e5])
-def test_saturated_sensitivities_change_nothing_beyond_the_clip(make_model, beyond):
-    model = make_model(1, model_type="gemma3_text", head_dim=12)
-    at_clip = scaled(model, [SATURATED] * LAYERS)
-    assert scaled(model, [dict.fromkeys(METRICS, beyond)] * LAYERS) == at_clip
 
 
 def test_one_number_of_gemmas_calibration_reaches_the_scales(make_model):

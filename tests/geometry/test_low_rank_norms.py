@@ -55,9 +55,3 @@ def test_the_largest_row_is_that_of_the_product(rows, columns, rank, seed):
 @given(rank=ranks)
 def test_isotropic_noise_is_divided_by_its_standard_deviation(rank):
     assert low_rank_norm(draw([3], 5, rank, 1), Norm.UNIT).item() == math.sqrt(rank)
-
-
-@pytest.mark.parametrize("norm", [Norm.MAX_ABS, Norm.FROBENIUS])
-def test_other_norms_are_refused(norm):
-    with pytest.raises(ValueError, match=norm.value):
-        low_rank_norm(draw([3], 5, 2, 1), norm)

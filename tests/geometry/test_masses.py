@@ -60,24 +60,9 @@ def test_a_layer_is_split_by_multiplicity_and_a_module_by_tensor():
     assert found[f"{layer}.mlp.down_proj.weight"] == pytest.approx(0.5 / 4 / 3)
 
 
-def test_norms_share_alike_over_the_whole_model():
-    found = allocation(layout(layers=4))
-    norms = [mass for name, mass in found.items() if "norm" in name]
-    assert norms == [pytest.approx(0.1 / 9)] * 9
-
-
 def test_base_scales_are_total_over_mass_and_absent_without_mass():
     assert base_scales((1.0, 0.5, 0.0)) == (1.5, 3.0, None)
     assert base_scales((0.0, 0.0)) == (None, None)
-
-
-@given(factor=st.floats(1e-3, 1e3))
-def test_base_scales_do_not_depend_on_the_unit_of_mass(factor):
-    roles = classify(layout())
-    scaled = Masses(**{group: factor * mass for group, mass in Masses().model_dump().items()})
-    assert base_scales(tensor_masses(roles, scaled)) == pytest.approx(
-        base_scales(tensor_masses(roles, Masses()))
-    )
 
 
 def test_a_mass_too_small_for_a_finite_scale_is_refused():

@@ -53,20 +53,6 @@ def test_spectral_norm_never_exceeds_the_largest_singular_value(shape, seed):
     assert natural_norm(z, Norm.SPECTRAL).item() <= exact * (1 + 1e-5)
 
 
-@pytest.mark.parametrize("shape", [(96, 64), (64, 64), (512, 64), (64, 384), (256, 192)])
-def test_spectral_norm_of_noise_is_within_an_eighth_below(shape):
-    for seed in range(5):
-        z = gaussian(shape, seed)
-        exact = np.linalg.norm(z.double().numpy(), 2)
-        assert 0.88 * exact <= natural_norm(z, Norm.SPECTRAL).item() <= exact * (1 + 1e-5)
-
-
-def test_eight_steps_are_the_default():
-    z = gaussian((60, 50), 1)
-    assert natural_norm(z, Norm.SPECTRAL) == spectral(z, 8)
-    assert natural_norm(z, Norm.SPECTRAL) < spectral(z, 9)
-
-
 @given(shape=shapes, seed=st.integers(0, 2**31))
 def test_other_norms_are_their_definitions(shape, seed):
     z = gaussian(shape, seed)
@@ -77,20 +63,6 @@ def test_other_norms_are_their_definitions(shape, seed):
     assert natural_norm(z, Norm.FROBENIUS).item() == pytest.approx(every, rel=1e-5)
     assert natural_norm(z[0], Norm.MAX_ABS).item() == max(abs(x) for x in z[0].tolist())
     assert natural_norm(z, Norm.UNIT).item() == 1
-
-
-def test_a_scalar_has_its_absolute_value():
-    assert natural_norm(torch.tensor(-2.5), Norm.MAX_ABS).item() == 2.5
-
-
-def test_higher_ranks_have_a_frobenius_norm():
-    assert natural_norm(torch.ones(2, 3, 4), Norm.FROBENIUS).item() == pytest.approx(24**0.5)
-
-
-@pytest.mark.parametrize("norm", [norm for norm in Norm if norm is not Norm.UNIT])
-def test_norms_of_nothing_are_floored(norm):
-    zero = torch.zeros(3, 2) if norm is not Norm.MAX_ABS else torch.zeros(3)
-    assert natural_norm(zero, norm).item() == pytest.approx(1e-12)
 
 
 @pytest.mark.parametrize("norm", list(Norm))
@@ -109,12 +81,6 @@ def test_norms_are_homogeneous(seed, factor):
     for norm in (Norm.MAX_ROW, Norm.SPECTRAL, Norm.MAX_ABS, Norm.FROBENIUS):
         scaled = natural_norm(z * factor, norm).item()
         assert scaled == pytest.approx(factor * natural_norm(z, norm).item(), rel=1e-4)
-
-
-def test_a_matrix_of_rank_one_is_exact():
-    u, v = gaussian((30,), 1), gaussian((20,), 2).abs()
-    expected = torch.linalg.vector_norm(u) * torch.linalg.vector_norm(v)
-    assert spectral(torch.outer(u, v)).item() == pytest.approx(expected.item(), rel=1e-5)
 
 
 def test_a_frobenius_norm_of_many_entries_keeps_its_digits():

@@ -1,6 +1,5 @@
 import pytest
 
-from modnorm.checkpoint.families import physical_layout
 from modnorm.checkpoint.layout import Part, PhysicalTensor
 from modnorm.errors import InvalidInputError
 from modnorm.geometry.scale_map import Norm
@@ -97,18 +96,3 @@ def test_post_attention_norm_is_an_output_norm_if_branches_norm_their_outputs():
 def test_an_unknown_tensor_is_named(name):
     with pytest.raises(InvalidInputError, match=name):
         role_of(name, 4, 4)
-
-
-def test_every_tensor_of_the_supported_families_has_a_role():
-    sizes = {
-        "hidden_size": 8,
-        "intermediate_size": 12,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-        "vocab_size": 16,
-        "attention_bias": True,
-        "mlp_bias": True,
-    }
-    for family in ("qwen2", "llama"):
-        layout = physical_layout({**sizes, "model_type": family})
-        assert len(classify(layout)) == len(layout)

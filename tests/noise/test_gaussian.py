@@ -18,21 +18,6 @@ def test_magnitudes_are_the_nearest_multiples_of_the_quantiles():
         assert abs(mass - (0.5 + (index + 0.5) / 65536)) <= half_step + 1e-15
 
 
-def test_table_is_symmetric_with_the_sign_in_bit_15():
-    table = gaussian_table(torch.device("cpu"))
-
-    assert table.dtype == torch.float32
-    assert torch.equal(table[:32768], -table[32768:])
-    assert torch.equal(table[:32768].double(), torch.tensor(magnitudes()).double() * STEP)
-
-
-def test_zero_has_no_sign():
-    table = gaussian_table(torch.device("cpu"))
-
-    assert int((table == 0).sum()) == 4
-    assert not torch.signbit(table[table == 0]).any()
-
-
 def test_exact_moments_of_the_table():
     table = gaussian_table(torch.device("cpu")).double()
 

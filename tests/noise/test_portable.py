@@ -71,12 +71,6 @@ def test_golden_bytes():
     assert digest == "d2dc49eed9c00b1f18b88979d3657898d2fe50559ad8a652414fe67147a0b610"
 
 
-def test_values_are_multiples_of_the_step():
-    steps = sample(3, "a", (1000, 100)).double() * 2**13
-
-    assert torch.equal(steps, steps.round())
-
-
 Case = tuple[tuple[int, ...], Block]
 
 
@@ -109,20 +103,6 @@ def test_any_block_is_a_slice_of_the_whole_for_any_chunk(
 
     assert torch.equal(part, block.of(whole))
     assert part.is_contiguous()
-
-
-@pytest.mark.parametrize("columns", [None, (64, 4000), (5, 4003)])
-def test_blocks_of_many_chunks(columns):
-    shape = (150, 4003)
-    whole = sample(1, "p", shape)
-    block = Block((3, 149), columns)
-
-    assert torch.equal(sample(1, "p", shape, block), block.of(whole))
-
-
-def test_shape_matters_only_through_the_element_number():
-    assert torch.equal(sample(1, "p", (6, 10)).flatten(), sample(1, "p", (60,)))
-    assert sample(1, "p", ()).item() == sample(1, "p", (60,))[0].item()
 
 
 def test_thread_count_does_not_matter():

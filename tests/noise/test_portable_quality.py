@@ -64,14 +64,6 @@ def test_positions_are_independent(lag):
     assert abs(correlation(magnitude[lag:], magnitude[:-lag])) < 5 / sqrt(N - lag)
 
 
-@pytest.mark.parametrize("lane", range(8))
-def test_lanes_of_a_counter_are_alike(lane):
-    z = draw().view(-1, 8)[:, lane]
-
-    assert abs(float(z.mean())) < 5 / sqrt(N / 8)
-    assert abs(float(z.square().mean()) - 1) < 5 * sqrt(2 / (N / 8))
-
-
 @pytest.mark.parametrize(
     ("seed", "name"),
     [
@@ -90,14 +82,3 @@ def test_seeds_and_tensors_are_independent(seed, name):
     assert abs(correlation(z, other)) < 5 / sqrt(N)
     assert abs(correlation(magnitude, other_magnitude)) < 5 / sqrt(N)
     assert abs(correlation(z[1:], other[:-1])) < 5 / sqrt(N - 1)
-
-
-def test_one_position_over_many_seeds():
-    scheme = get_scheme("portable-v1")
-    z = torch.cat(
-        [scheme.sample(seed, "p", (8,), dtype=torch.float32, device=CPU) for seed in range(4000)]
-    ).double()
-
-    assert abs(float(z.mean())) < 5 / sqrt(len(z))
-    assert abs(float(z.square().mean()) - 1) < 5 * sqrt(2 / len(z))
-    assert abs(correlation(z[8:], z[:-8])) < 5 / sqrt(len(z))

@@ -21,11 +21,6 @@ def test_shape_and_cut_agree(block, shape, size):
     assert block.of(torch.empty(shape)).shape == size
 
 
-@pytest.mark.parametrize("shape", [(), (7,), (7, 2), (7, 2, 3)])
-def test_whole_is_the_whole(shape):
-    assert Block.whole(shape).shape_in(shape) == shape
-
-
 @pytest.mark.parametrize(
     ("block", "shape"),
     [

@@ -35,15 +35,3 @@ def test_block_is_a_slice_of_the_whole(block, dtype):
 
     assert torch.equal(part, block.of(whole))
     assert part.untyped_storage().nbytes() == part.numel() * 4
-
-
-def test_global_generator_is_left_alone():
-    state = torch.get_rng_state()
-
-    SCHEME.sample(5, "a", (33, 20), dtype=torch.float32, device=CPU)
-
-    assert torch.equal(torch.get_rng_state(), state)
-
-
-def test_is_not_portable():
-    assert not SCHEME.portable

@@ -79,23 +79,6 @@ def test_at_most_one_noise_tensor(model_of, one_thread):
     assert NOISE < seen.peak <= NOISE + CHUNKS
 
 
-def test_a_rebuild_needs_chunks_alone(model_of, one_thread):
-    model = model_of("modular_norm", ROWS)
-    resolved, _ = watch(model, model.descriptor())
-
-    _, seen = watch(model, resolved)
-
-    assert 0 < seen.peak <= CHUNKS
-
-
-def test_isotropic_noise_needs_chunks_alone(model_of, one_thread):
-    model = model_of("randopt", [(name, shape, Norm.UNIT, 1.0) for name, shape, _, _ in ROWS])
-
-    _, seen = watch(model, model.descriptor())
-
-    assert 0 < seen.peak <= CHUNKS
-
-
 def test_pristine_copy_is_the_only_one(model_of):
     model = model_of("modular_norm", ROWS)
     views = model.views()

@@ -40,14 +40,6 @@ def test_an_exported_state_equals_the_weights_in_engines(checkpoint, lineage, tm
     assert written == json.loads(lineage.to_json())
 
 
-def test_a_state_of_no_steps_is_the_model(checkpoint, lineage, tmp_path):
-    stored = CheckpointWeights(checkpoint)
-
-    digest = export_state(checkpoint, lineage.until(0), tmp_path / "model")
-
-    assert digest == weights_sha256(stored.layout, stored.read)
-
-
 def test_a_foreign_lineage_or_used_directory_is_refused(checkpoint, lineage, tmp_path):
     with pytest.raises(IncompatibleError, match="is of model 000"):
         export_state(checkpoint, Lineage("0" * 64, "portable-v1"), tmp_path / "model")

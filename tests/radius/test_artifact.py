@@ -120,13 +120,6 @@ def test_a_transfer_to_another_task_is_recorded_in_the_spec(make_grid, make_spec
     assert settled.method.radius_source.task == "countdown"
 
 
-def test_other_masses_are_refused(make_grid, make_spec):
-    content = make_spec("radius.json").model_dump(mode="json")
-    content["method"]["masses"]["mlp"] = 2.0
-    with pytest.raises(InvalidInputError, match="masses"):
-        make_grid(METRICS, 0.16).resolve(parse_spec(content))
-
-
 def test_another_rank_is_refused(make_grid, make_spec):
     artifact = make_grid(METRICS, 0.16)
     assert "rank" not in artifact.to_json()
@@ -138,23 +131,3 @@ def test_another_rank_is_refused(make_grid, make_spec):
     low["method"]["rank"] = 4
     settled = RadiusArtifact.from_json(json.dumps(low)).resolve(parse_spec(content))
     assert (settled.method.rank, settled.method.radius) == (4, 0.16)
-
-
-def test_other_target_modules_are_refused(make_grid, make_spec):
-    low = json.loads(make_grid(METRICS, 0.16).to_json())
-    low["method"]["rank"] = 4
-    content = make_spec("radius.json").model_dump(mode="json")
-    content["method"] |= {"rank": 4, "target_modules": "all-linear"}
-    with pytest.raises(InvalidInputError, match="target_modules are all, those of the spec"):
-        RadiusArtifact.from_json(json.dumps(low)).resolve(parse_spec(content))
-    low["method"]["target_modules"] = "all-linear"
-    settled = RadiusArtifact.from_json(json.dumps(low)).resolve(parse_spec(content))
-    assert (settled.method.target_modules, settled.method.radius) == ("all-linear", 0.16)
-
-
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"kind": "radius"}', "\ud800"])
-def test_text_that_is_no_artifact_is_refused(content, tmp_path):
-    path = tmp_path / "radius.json"
-    path.write_text(content, errors="surrogatepass")
-    with error_at("method.radius"):
-        RadiusArtifact.load(path)

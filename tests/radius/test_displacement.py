@@ -33,12 +33,6 @@ def tally(*batches):
     return sums.displacement()
 
 
-def test_identical_logits_have_no_divergence():
-    for dtype in (torch.bfloat16, torch.float32):
-        same = logits(1).to(dtype)
-        assert symmetric_kl(same, same.clone()).tolist() == [0.0] * 5
-
-
 @settings(max_examples=30)
 @given(st.integers(0, 10**6), st.sampled_from([0.01, 1.0, 20.0]))
 def test_the_divergence_is_symmetric_and_that_of_the_formula(seed, spread):
@@ -48,11 +42,6 @@ def test_the_divergence_is_symmetric_and_that_of_the_formula(seed, spread):
     assert torch.equal(found, symmetric_kl(other, base))
     np.testing.assert_allclose(found.numpy(), plain_kl(base, other), rtol=2e-4, atol=1e-9)
     assert (found >= 0).all()
-
-
-def test_a_shift_of_all_logits_is_no_change():
-    base = logits(3)
-    assert symmetric_kl(base, base + 2.0).max() < 1e-10
 
 
 def test_many_positions_are_computed_in_parts():

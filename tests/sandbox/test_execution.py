@@ -130,16 +130,6 @@ def test_a_program_may_write_to_its_scratch_directory(sandbox):
     assert outcome.passed == sandbox.measure().writable_scratch
 
 
-def test_programs_share_no_state(sandbox):
-    sources = ["import math, builtins, random\nmath.pi = 3\nbuiltins.abs = None\nrandom.seed(5)"]
-    assert sandbox.execute(Program(sources, [])).passed
-    later = Program(
-        ["import math, os\ndef f(): return abs(-2), math.pi, os.listdir('.')"],
-        ["assert f() == (2, 3.141592653589793, [])"],
-    )
-    assert sandbox.execute(later).passed
-
-
 def test_chance_and_hashing_repeat(sandbox):
     source = "import random\ndef f(): return random.random(), hash('a'), list({'x', 'y', 'z'})"
     seen = {sandbox.execute(Program([source, "print(f())"], [])).printed for _ in range(3)}
@@ -155,11 +145,6 @@ def test_the_first_failure_is_named_and_ends_the_program(sandbox):
     assert (outcome.verdict, outcome.tests_passed) == (Verdict.FAILED, 1)
     assert outcome.detail == "test 1 does not hold"
     assert outcome.printed == "called 1\ncalled 2\n"
-
-
-def test_an_exception_is_reported(sandbox):
-    outcome = sandbox.execute(Program(["def f(): return 1 / 0"], ["assert f() == 1"]))
-    assert outcome.detail == "ZeroDivisionError: division by zero"
 
 
 def test_self_reported_tests_need_trust(sandbox):
@@ -180,11 +165,6 @@ def test_the_work_of_judging_is_bounded(sandbox):
     assert outcome.detail == "test 0 takes too much work to judge"
 
 
-def test_a_test_that_is_not_python_is_refused(sandbox):
-    with error_at("tests[0]"):
-        sandbox.execute(Program([], ["assert f( == 1"]))
-
-
 @pytest.mark.parametrize(
     ("tests", "field"),
     [(["assert f() == " + "-" * 50_000 + "1"], "tests[0]"), (["assert f()"] * 20_000, "tests")],
@@ -199,13 +179,6 @@ def test_the_whole_program_is_bounded(sandbox):
     limits = Limits(step_seconds=5, wall_seconds=1)
     sources = ["import time\ntime.sleep(0.6)"] * 3
     assert sandbox.execute(Program(sources, [], limits)).verdict is Verdict.TIMEOUT
-
-
-@pytest.mark.parametrize("name", ["step_seconds", "memory_bytes", "tasks", "output_bytes"])
-@pytest.mark.parametrize("value", [0, -1, 2**60, float("nan")])
-def test_limits_have_a_maximum(name, value):
-    with error_at(f"limits.{name}"):
-        Limits(**{name: value})
 
 
 def test_a_program_ended_by_a_signal_without_a_name_has_failed():

@@ -49,12 +49,6 @@ def test_the_selected_experts_vote_by_the_new_scorer_beside_the_old_figures():
     assert ensemble.correct == OldAndNew(7, 1)
 
 
-def test_experts_that_stay_selected_vote_the_same():
-    models = [model(0, 0.2, 0.1), model(1, 0.9, 0.8)]
-    (ensemble,) = vote([Voted(2, 1, (1,))], models, {1: ballot(True, True)})
-    assert ensemble.reselected == Reselection((1,), (), metric=1.0, correct=2)
-
-
 def test_a_new_ranking_selects_new_experts_of_each_prefix():
     models = [model(0, 0.9, 0.1), model(1, 0.2, 0.5), model(2, 0.1, 0.7)]
     ballots = {0: ballot(False, False), 1: ballot(True, False), 2: ballot(True, True)}
@@ -82,12 +76,6 @@ def test_the_best_ranked_expert_wins_a_tie_as_ranked_by_the_scorer_that_selects(
     assert ensemble.metric.new == 1.0
     assert ensemble.reselected.experts == (1, 0)
     assert ensemble.reselected.metric == 0.0
-
-
-def test_a_failed_candidate_is_not_selected():
-    models = [model(0, None, None), model(1, 0.2, 0.0)]
-    (ensemble,) = vote([Voted(2, 1, (1,))], models, {1: ballot(True, True)})
-    assert ensemble.reselected.experts == (1,)
 
 
 @pytest.mark.parametrize("heldout", [OldAndNew(0.5, 0.25), UNKNOWN])

@@ -200,25 +200,6 @@ def test_errors_propagate_to_the_caller() -> None:
     assert scheduler.parked == 0
 
 
-def test_a_candidate_whose_check_fails_raises_the_error_itself() -> None:
-    scheduler = Scheduler(2)
-    finished: list[str] = []
-
-    def failing_check() -> bool:
-        raise CancelledError("not judged")
-
-    def work(turn: Turn) -> None:
-        turn.park(0.0, failing_check)
-        with pytest.raises(CancelledError):
-            failing_check()
-        finished.append("failed")
-
-    scheduler.begin(work)
-    scheduler.begin(parked_with(0.5, finished, "the other"))
-    scheduler.resume_best()
-    assert finished == ["failed", "the other"]
-
-
 def test_an_excluded_candidate_may_abandon_the_others() -> None:
     scheduler = Scheduler(3)
     finished: list[str] = []
@@ -239,26 +220,6 @@ def test_an_excluded_candidate_may_abandon_the_others() -> None:
     assert scheduler.parked == 0
 
 
-def test_an_abandoned_candidate_may_abandon_the_others() -> None:
-    scheduler = Scheduler(3)
-    ended: list[str] = []
-
-    def parked(name: str) -> Callable[[Turn], None]:
-        def work(turn: Turn) -> None:
-            with pytest.raises(CancelledError):
-                turn.park(0.0, lambda: False)
-            scheduler.abandon(CancelledError("enough"))
-            ended.append(name)
-
-        return work
-
-    for name in "abc":
-        scheduler.begin(parked(name))
-    scheduler.abandon(CancelledError("enough"))
-    assert sorted(ended) == ["a", "b", "c"]
-    assert not scheduler.parked
-
-
 def test_work_runs_in_the_context_of_its_beginning() -> None:
     scheduler = Scheduler(2)
     seen: list[str] = []
@@ -277,8 +238,3 @@ def test_work_runs_in_the_context_of_its_beginning() -> None:
     scheduler.resume_best()
     assert seen == ["a then a", "b then b"]
     assert NAME.get() == "nobody"
-
-
-def test_a_turn_cannot_be_parked_outside_of_its_work() -> None:
-    with pytest.raises(AssertionError):
-        Turn(Scheduler(1), 0).park(0.0, lambda: False)

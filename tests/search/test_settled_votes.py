@@ -134,11 +134,3 @@ def test_rows_on_which_experts_agree_are_skipped_by_the_others():
     settled_votes.add(4, ballot(["a", "b", "b", None]))
     assert settled_votes.skippable(8) == (0, 2)
     assert settled_votes.counted == {0, 1, 2, 3, 4}
-
-
-def test_a_tie_is_settled_only_if_the_leader_ranks_first():
-    for answers, settled in (("aab", True), ("baa", False)):
-        settled_votes = SettledVotes({(5, 4): (0, 1, 2, 3)}, 1)
-        for expert, answer in enumerate(answers):
-            settled_votes.add(expert, ballot([answer]))
-        assert (settled_votes.skippable(3) == (0,)) is settled

@@ -5,11 +5,10 @@ import threading
 from functools import partial
 from random import Random
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from modnorm.errors import IncompatibleError, InvalidInputError, PreconditionError
+from modnorm.errors import PreconditionError
 from modnorm.search.ranking import mean_reward, rank, select_experts
 from modnorm.search.stopping import (
     EarlyStop,
@@ -238,16 +237,6 @@ def test_a_threshold_is_read_while_another_thread_adds_scores():
     assert rewards == sorted(rewards)
 
 
-def test_ties_keep_the_earlier_candidate_alive():
-    thresholds = Thresholds((4,), 1)
-    thresholds.add(2, 0.5)
-    threshold = thresholds.of(0)
-    assert threshold == Threshold(0.5, 2)
-    assert not threshold.excludes(0.5, 0)
-    assert threshold.excludes(0.5, 3)
-    assert not threshold.excludes(0.6, 3)
-
-
 @given(st.lists(st.sampled_from(REWARDS), min_size=1, max_size=12), st.data())
 def test_the_score_lies_in_every_interval_on_the_way(rewards, data):
     order = data.draw(st.permutations(rewards))
@@ -258,17 +247,6 @@ def test_the_score_lies_in_every_interval_on_the_way(rewards, data):
         assert before.lower <= interval.lower <= score <= interval.upper <= before.upper
         before = interval
     assert before == Interval(score, score)
-
-
-def test_a_reward_out_of_bounds_is_an_error():
-    for reward in (1.2, -0.1, float("nan")):
-        with pytest.raises(IncompatibleError, match="the task states rewards"):
-            score_interval([0.5, reward], 3, BOUNDS)
-
-
-def test_more_rewards_than_rows_are_an_error():
-    with pytest.raises(InvalidInputError):
-        score_interval([0.5, 0.5], 1, BOUNDS)
 
 
 def test_ranks_that_a_stopped_candidate_may_change_are_omitted():

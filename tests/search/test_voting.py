@@ -42,11 +42,6 @@ def test_ties_go_to_the_answer_of_the_best_ranked_expert():
     assert plurality(["2", "1", "1", "2"]) == Tally(answer="2", valid=4, support=2)
 
 
-def test_invalid_answers_receive_no_vote():
-    assert plurality([None, None, "7"]) == Tally(answer="7", valid=1, support=1)
-    assert plurality([None, None]) == plurality([]) == Tally(answer=None, valid=0, support=0)
-
-
 RIGHT = "a"
 KEYS = st.sampled_from([None, "a", "b", "c"])
 COLUMNS = st.integers(1, 5).flatmap(
@@ -87,10 +82,6 @@ def test_the_best_ranked_expert_decides_whether_the_winner_is_right():
     )
     assert count_votes([first, second])[0].correct
     assert not count_votes([second, first])[0].correct
-
-
-def test_a_row_without_a_valid_answer_is_wrong():
-    assert count_votes([ballot([None]), ballot([None])]) == (RowVote(None, False, 0, 0, 0),)
 
 
 def test_skipped_rows_are_counted_separately():

@@ -8,10 +8,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from modnorm.errors import EngineError, InvalidInputError
-from modnorm.serving.api_errors import read_keys
+from modnorm.errors import EngineError
 from modnorm.serving.app import MAX_BODY
-from tests.faults import error_at
 from tests.serving.conftest import SCRIPT
 from verification.labs.waiting import wait_until
 
@@ -119,14 +117,6 @@ def test_malformed_and_oversized_bodies_are_refused(serve):
     status, _ = call(address, CHAT, json.dumps(QUESTION), {"Content-Type": "text/plain"})
     assert status == 415
     assert call(address, CHAT, QUESTION)[0] == 200
-
-
-def test_unknown_addresses_and_methods_are_refused(serve):
-    address = serve()
-    for path, method, status in (("/v1/embeddings", "POST", 404), (CHAT, "GET", 405)):
-        answered, content = call(address, path, method=method)
-        assert answered == status
-        assert content["error"]["type"] == "invalid_request_error"
 
 
 def test_of_a_thousand_requests_at_once_each_is_answered_or_told_to_wait(serve, engine):
@@ -266,19 +256,3 @@ def test_a_waiting_request_whose_client_left_is_dropped(serve, engine):
         engine.gate.set()
         assert first.result()[0] == 200
     assert [seed for seed, _, _ in engine.batches] == [3, 1, 2]
-
-
-def test_probes_follow_the_engine(serve):
-    address = serve(keys=("0123456789abcdef",))
-    assert call(address, "/healthz") == (200, {"status": "ok"})
-    assert call(address, "/readyz") == (200, {"status": "ok"})
-
-
-def test_a_file_without_usable_keys_is_refused(tmp_path):
-    path = tmp_path / "keys"
-    for text in ("", "# a comment\n", "short\n"):
-        path.write_text(text)
-        with error_at("api-keys"):
-            read_keys(path)
-    with pytest.raises(InvalidInputError, match="cannot read"):
-        read_keys(tmp_path / "absent")

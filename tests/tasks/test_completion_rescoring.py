@@ -1,8 +1,6 @@
-from concurrent.futures import ThreadPoolExecutor
-
 import pytest
 
-from modnorm.errors import EngineError, IncompatibleError, InvalidInputError
+from modnorm.errors import EngineError, IncompatibleError
 from modnorm.sandbox import ProgramOutcome, Verdict
 from modnorm.search.voting import Answer
 from modnorm.tasks import get_task
@@ -50,18 +48,6 @@ def test_a_scorer_that_raises_is_reported_with_its_row():
     rows = [*ROWS, {"question": "q"}]
     with pytest.raises(IncompatibleError, match=r"task gsm8k, row 2: \w+Error"):
         rescore([answer(0, "7"), answer(2, "7")], rows, TASK)
-
-
-@pytest.mark.parametrize("row", [2, -1])
-def test_an_answer_to_no_row_is_refused(row):
-    with pytest.raises(InvalidInputError, match="there are 2 rows"):
-        rescore([answer(row, "7")], ROWS, TASK)
-
-
-def test_several_threads_give_the_same_in_the_same_order():
-    answers = [answer(n % 2, f"so {n}") for n in range(50)]
-    with ThreadPoolExecutor(4) as judges:
-        assert rescore(answers, ROWS, TASK, judges=judges) == rescore(answers, ROWS, TASK)
 
 
 class Flaky:

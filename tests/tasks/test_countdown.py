@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from modnorm.tasks import get_task
-from modnorm.tasks.countdown import answer_value, format_score, vote_key
+from modnorm.tasks.countdown import format_score
 from modnorm.tasks.row_loading import prompt_question
 from tests.faults import error_at
 
@@ -180,35 +180,12 @@ def test_the_former_default_keeps_its_votes(answer, reward, vote):
     assert judgement.vote == vote
 
 
-def test_large_numbers_give_reward_and_vote():
-    row = TASK.parse({"numbers": [1001, 2], "target": 999})
-    for answer in ("1001-2", "1,001 - 2 = 999", r"1{,}001 - 2"):
-        judgement = TASK.judge(row, f"<answer>{answer}</answer>")
-        assert (judgement.reward, judgement.vote) == (1.05, "999")
-
-
-def test_division_by_zero_is_neither_reward_nor_vote():
-    row = TASK.parse({"numbers": [5, 3, 3], "target": 5})
-    judgement = TASK.judge(row, "<answer>5/(3-3)</answer>")
-    assert (judgement.reward, judgement.vote) == (0.05, None)
-
-
-def test_values_near_an_integer_vote_for_it():
-    assert vote_key(answer_value("1/3*3", [1, 3, 3])) == "1"
-    assert vote_key(answer_value("2/3", [2, 3])) == str(2 / 3)
-    assert vote_key(answer_value("0-5", [0, 5])) == "-5"
-
-
 def test_a_fractional_target_is_met_within_tolerance():
     row = TASK.parse({"numbers": [98, 47, 47, 52], "target": "27.4"})
     assert "equals 27.4." in TASK.messages(row)[1].content
     judgement = TASK.judge(row, "<answer>98 / (47 - 52) + 47</answer>")
     assert judgement.correct
     assert judgement.reward == pytest.approx(1.05)
-
-
-def test_the_metric_is_accuracy():
-    assert TASK.metric([ROW] * 4, [True, False, False, True]) == 0.5
 
 
 TAGS = ["<think>", "</think>", "\n", "<answer>", "</answer>", "44", "+", "19 + 35", " ", "x"]
@@ -224,27 +201,6 @@ def test_the_format_score_is_that_of_the_regular_expressions(text):
         expected = 0.1 * bool(re.search(r"<think>.*?</think>", whole, re.DOTALL))
         expected += 0.5 * bool(re.search(r"<answer>.*?</answer>", whole, re.DOTALL))
     assert format_score(text) == expected
-
-
-@given(st.text() | TEXTS)
-def test_judging_never_raises(text):
-    judgement = TASK.judge(ROW, f"<answer>{text}</answer>")
-    assert judgement.reward >= 0
-
-
-@pytest.mark.parametrize(
-    "completion",
-    [
-        "<answer>" + "(" * 10_000 + "44+19+35" + ")" * 10_000 + "</answer>",
-        "<answer>" + "9" * 100_000 + "</answer>",
-        "<answer>" + "-" * 100_000 + "44</answer>",
-        "<answer>" * 12_500,
-        "</think>\n<answer>" * 6_000,
-        "<answer>\ud800</answer>",
-    ],
-)
-def test_hostile_completions_get_no_vote(completion):
-    assert TASK.judge(ROW, completion).vote is None
 
 
 @pytest.mark.parametrize(
@@ -286,10 +242,6 @@ def test_a_target_has_one_form_in_row_and_prompt(target, number, shown):
     prompt = TASK.messages(row)[1].content
     assert f"numbers [44, 19], create an equation that equals {shown}. " in prompt
     assert prompt_question(TASK, prompt) == row
-
-
-def test_a_parsed_row_parses_to_itself():
-    assert TASK.parse(ROW) == ROW == {"numbers": [44, 19, 35], "target": 98}
 
 
 PUBLISHED = get_task("countdown", scorer="reference")

@@ -180,12 +180,6 @@ def test_a_gold_answer_is_stored_exactly(gold, answer):
     assert TASK.judge(row, f"#### {gold}").correct
 
 
-@pytest.mark.parametrize("text", ["#### 18", "#### $18.", "so 18 of them"])
-def test_the_answer_may_be_anywhere_in_the_completion(text):
-    assert final_number(text + " and" * 500) == "18"
-    assert final_number("12345" + "x" * 298) == "12345"
-
-
 def test_the_published_scorer_reads_only_the_end_of_the_completion():
     assert published_readings("#### 5" + " " * WINDOW) == (None, None)
     assert published_readings("#### 5" + " " * (WINDOW - 6)) == ("5", "5")
@@ -216,21 +210,6 @@ def test_every_way_to_write_an_integer_is_one_vote(number):
     forms = [f"{number}", f"{number:,}", f"{number}.", f"{number:,}.00", f"${number}"]
     assert {final_number(f"#### {form}") for form in forms} == {str(number)}
     assert {final_number(f"so {form}") for form in forms} == {str(number)}
-
-
-@given(st.text())
-def test_judging_never_raises(completion):
-    assert TASK.judge(ROW, completion).reward in {0.0, 1.0}
-
-
-def test_reward_is_correctness():
-    right, wrong = TASK.judge(ROW, "#### 1000"), TASK.judge(ROW, "#### 999")
-    assert (right.reward, right.vote, right.correct) == (1.0, "1000", True)
-    assert (wrong.reward, wrong.vote, wrong.correct) == (0.0, "999", False)
-
-
-def test_the_metric_is_accuracy():
-    assert TASK.metric([ROW] * 4, [True, False, False, True]) == 0.5
 
 
 @pytest.mark.parametrize(
@@ -274,8 +253,3 @@ def test_malformed_rows_name_their_column(raw, column):
 def test_the_published_scorer_keeps_its_errors(completion, reward, vote, correct):
     judgement = PUBLISHED.judge(ROW, completion)
     assert (judgement.reward, judgement.vote, judgement.correct) == (reward, vote, correct)
-
-
-@given(st.text() | st.text(alphabet="#0123456789., -$", max_size=60))
-def test_published_judging_never_raises(completion):
-    assert PUBLISHED.judge(ROW, completion).reward in {0.0, 1.0}

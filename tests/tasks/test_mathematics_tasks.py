@@ -108,12 +108,6 @@ def test_commas_separate_answers_if_the_row_has_several():
     assert not task.judge(one, "#### 146, 352").correct
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_the_metric_is_accuracy(name):
-    task, row = make(name, "5")
-    assert task.metric([row] * 4, [True, False, False, True]) == 0.5
-
-
 @pytest.mark.parametrize(
     ("name", "raw", "column"),
     [

@@ -32,23 +32,6 @@ def test_all_stored_tests_must_pass(make_task, scorer):
     assert shown.vote is not None
 
 
-@pytest.mark.parametrize("index", range(4))
-def test_a_broken_test_fails_the_right_program(make_task, index):
-    task = make_task("mbpp")
-    tests = [*ROW["test_list"]]
-    tests[index] += " + 1"
-    assert not task.judge(task.parse({**ROW, "test_list": tests}), completion(RIGHT)).correct
-
-
-@pytest.mark.parametrize("scorer", [None, "reference"])
-def test_the_set_up_code_runs_too(make_task, scorer):
-    task = make_task("mbpp", scorer)
-    row = task.parse({**ROW, "test_setup_code": "two = 2"})
-    program = completion("def double(n):\n    return two * n")
-    assert task.judge(row, program).correct
-    assert not task.judge(task.parse(ROW), program).correct
-
-
 def test_set_up_code_uses_the_program_and_the_published_order_forbids_it(make_task):
     row = {**ROW, "test_list": ["assert node.n == 1"], "test_setup_code": "node = Node(1)"}
     program = completion("class Node:\n    def __init__(self, n):\n        self.n = n")
@@ -120,18 +103,6 @@ def test_equal_programs_are_one_vote_and_the_published_scorer_splits_it(make_tas
     published = make_task("mbpp", "reference")
     assert votes == {RIGHT}
     assert len({published.judge(row, completion(text)).vote for text in spellings}) == 4
-
-
-def test_the_metric_is_accuracy(make_task):
-    task = make_task("mbpp")
-    assert task.metric([task.parse(ROW)] * 4, [True, False, False, True]) == 0.5
-
-
-@pytest.mark.parametrize("text", ["", "no code", "<answer></answer>", "<answer>def (</answer>"])
-def test_no_program_is_no_vote(make_task, text):
-    task = make_task("mbpp")
-    judgement = task.judge(task.parse(ROW), text)
-    assert (judgement.reward, judgement.vote, judgement.correct) == (0.0, None, False)
 
 
 def test_a_failure_of_the_sandbox_is_no_score():

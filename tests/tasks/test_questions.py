@@ -60,12 +60,6 @@ def test_a_question_has_the_prompt_and_the_vote_of_its_row(make_task, name, scor
             assert unmarked.messages(unmarked.parse(asked)) == task.messages(row)
 
 
-def test_a_story_of_the_published_columns_is_shuffled_as_its_row_is():
-    task = get_task("rocstories")
-    raw = {"storyid": "s", "storytitle": "t"} | {f"sentence{n}": f"{n}." for n in range(1, 6)}
-    assert parse_question(task, raw, "line 1") == task.parse(raw)
-
-
 def test_a_declared_task_needs_the_columns_of_its_prompt():
     task = declared_task(DECLARATION, source="text", field="task")
     question = parse_question(task, {"country": "Peru"}, "line 1")

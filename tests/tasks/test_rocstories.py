@@ -1,11 +1,7 @@
-import itertools
-
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from modnorm.tasks import get_task
-from modnorm.tasks.rocstories import order_score, published_order, right_order, stated_order
+from modnorm.tasks.rocstories import published_order, stated_order
 from tests.faults import error_at
 
 TASK = get_task("rocstories")
@@ -18,10 +14,6 @@ STORY = {
 ROW = TASK.parse(
     {"title": "T", "shuffled_sentences": list("vwxyz"), "gold_order": [1, 3, 4, 0, 2]}
 )
-
-
-def test_the_right_order_names_the_sentences_by_their_letters():
-    assert right_order(ROW) == "BDEAC"
 
 
 def order_of(story):
@@ -60,15 +52,6 @@ def test_the_reward_is_position_and_adjacency(order, score):
     assert judgement.correct == (order == "BDEAC")
 
 
-def test_every_wrong_order_scores_less():
-    scores = {
-        "".join(order): order_score("".join(order), "BDEAC")
-        for order in itertools.permutations("ABCDE")
-    }
-    assert [order for order, score in scores.items() if score >= 1] == ["BDEAC"]
-    assert min(scores.values()) >= 0
-
-
 @pytest.mark.parametrize(
     ("completion", "stated", "published"),
     [
@@ -99,16 +82,6 @@ def test_orders_are_read(completion, stated, published):
     assert stated_order(completion) == stated
     assert published_order(completion) == published
     assert PUBLISHED.judge(ROW, completion).vote == published
-
-
-def test_the_metric_counts_exact_orders():
-    assert TASK.metric([ROW] * 4, [True, False, False, True]) == 0.5
-
-
-@given(st.text() | st.text(alphabet="ABCDEabcde ,\n-", max_size=60))
-def test_judging_never_raises(completion):
-    for task in (TASK, PUBLISHED):
-        assert 0 <= task.judge(ROW, completion).reward <= 1
 
 
 @pytest.mark.parametrize(

@@ -62,12 +62,6 @@ def test_broken_json_is_refused_at_one_place(tmp_path, name, content, fault):
         read(path)
 
 
-def test_columns_without_a_name_may_be_several(tmp_path):
-    path = tmp_path / "rows.csv"
-    path.write_text("a,,\n1,,\n")
-    assert read(path) == [("line 2", {"a": "1", "": ""})]
-
-
 @pytest.mark.parametrize(
     "column",
     [
@@ -187,13 +181,6 @@ def test_a_story_is_shuffled_alike_whatever_the_form_of_its_id():
     )
 
 
-@pytest.mark.parametrize("cell", ["98", "007", "3.10", "1e5", "nan", "1_0.0", " 2.0", "-"])
-def test_a_text_that_no_float_is_written_as_stays(tmp_path, cell):
-    path = tmp_path / "rows.csv"
-    path.write_text(f"a,b\n{cell},x\n")
-    assert read(path) == [("line 2", {"a": cell, "b": "x"})]
-
-
 def test_lists_in_csv_are_those_of_json(tmp_path):
     path = tmp_path / "rows.csv"
     path.write_text('numbers,target\n"[44, 19, 35]",98\n', encoding="utf-8")
@@ -219,17 +206,3 @@ def test_truth_values_in_csv_are_those_of_json(tmp_path, cell, is_multiple):
     of_json = {"question": "q", "final_answer": ["5"], "is_multiple_answer": is_multiple}
     assert task.parse(raw) == task.parse(of_json) == of_json
     assert parse_question(task, raw, "row 1")["is_multiple_answer"] is is_multiple
-
-
-@pytest.mark.parametrize(
-    ("value", "is_multiple"),
-    [(1, True), ("1.0", True), (0.0, False), ("0.0", False), (None, False), (float("nan"), False)],
-)
-def test_truth_values_may_be_numbers_or_null(value, is_multiple):
-    assert columns.flag({"is_multiple_answer": value}, "is_multiple_answer") is is_multiple
-
-
-@pytest.mark.parametrize("value", ["maybe", "2", 2, 0.5, ["true"]])
-def test_other_values_are_no_truth_values(value):
-    with error_at("is_multiple_answer", "must be true or false"):
-        columns.flag({"is_multiple_answer": value}, "is_multiple_answer")

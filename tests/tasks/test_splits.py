@@ -8,7 +8,7 @@ import pytest
 from modnorm.errors import InvalidInputError, PreconditionError, UnavailableError
 from modnorm.spec import DataSpec
 from modnorm.tasks import catalogue, get_task
-from modnorm.tasks.catalogue import DATASETS, find_split
+from modnorm.tasks.catalogue import DATASETS
 from modnorm.tasks.hub_dataset import HubRows
 from modnorm.tasks.row_loading import load_data, load_rows
 from modnorm.tasks.splits import Origin, open_split, shuffled
@@ -43,13 +43,6 @@ def test_the_catalogue_knows_the_papers_sizes():
     }
 
 
-def test_pinned_data_sets_have_digests():
-    pinned = [data for data in DATASETS.values() if data.revision]
-    assert len(pinned) == 4
-    assert {len(data.revision or "") for data in pinned} == {40}
-    assert all(split.digest for data in pinned for split in data.splits.values())
-
-
 def test_a_split_is_found_in_a_folder_of_own_files(folder, puzzles):
     spec = DataSpec(source="split:gsm8k/heldout", offset=1, limit=2)
     rows = load_rows(get_task("gsm8k"), spec, field=FIELD, roots=[folder])
@@ -57,15 +50,6 @@ def test_a_split_is_found_in_a_folder_of_own_files(folder, puzzles):
     spec = DataSpec(source="split:countdown/selection")
     rows = load_rows(get_task("countdown"), spec, field=FIELD, roots=[folder])
     assert [row["numbers"] for row in rows] == [row["numbers"] for row in shuffled(puzzles)[:5]]
-
-
-def test_the_first_folder_that_has_a_split_is_read(folder, tmp_path_factory):
-    empty = tmp_path_factory.mktemp("empty")
-    found = open_split("gsm8k/heldout", folders=[empty, folder], field=FIELD)
-    assert found.path == folder / "gsm8k" / "test.jsonl"
-    assert found.taken_from == "test.jsonl, rows 1 to 4"
-    found = open_split("countdown/heldout", folders=[empty, folder], field=FIELD)
-    assert found.taken_from == "countdown.json, shuffled, rows 6 to 20"
 
 
 def test_rows_are_read_from_any_file_that_has_them(folder, questions):
@@ -103,13 +87,6 @@ def test_a_malformed_row_is_refused_by_file_and_line(folder, line, fault):
     assert caught.value.message.startswith(f"{path}, {fault}")
 
 
-def test_the_error_has_the_reason_for_each_file(folder, questions):
-    (folder / "gsm8k" / "all.json").write_text(json.dumps(questions[:3]))
-    (folder / "gsm8k" / "test.jsonl").write_text("{\n")
-    with pytest.raises(InvalidInputError, match=r"all\.json gives 1 rows .*; .*test\.jsonl, line"):
-        open_split("gsm8k/heldout", folders=[folder], field=FIELD)
-
-
 def test_a_missing_split_is_refused_with_the_remedy(tmp_path, data):
     with pytest.raises(PreconditionError) as caught:
         open_split("countdown/heldout", folders=[tmp_path], field=FIELD)
@@ -129,13 +106,6 @@ def test_a_missing_split_without_the_hub_names_folders_and_remedy(hub, tmp_path,
     assert str(tmp_path / "b" / "gsm8k") in caught.value.message
     assert "modnorm data fetch gsm8k --to FOLDER" in str(caught.value)
     assert "MODNORM_DATA_ROOTS" in str(caught.value)
-
-
-@pytest.mark.parametrize("name", ["gsm8k/dev", "chess/test", "gsm8k", ""])
-def test_an_unknown_split_is_refused_with_the_known_ones(name):
-    with pytest.raises(InvalidInputError) as caught:
-        find_split(name, field=f"{FIELD}.source")
-    assert "gsm8k/heldout" in str(caught.value)
 
 
 @pytest.fixture

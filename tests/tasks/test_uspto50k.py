@@ -1,6 +1,4 @@
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from modnorm.tasks import get_task
 from modnorm.tasks.uspto50k import predicted_class, published_class
@@ -59,13 +57,6 @@ def test_classes_are_read(completion, stated, published):
     assert published_class(completion) == published
 
 
-@pytest.mark.parametrize("number", range(1, 11))
-def test_every_other_class_is_wrong(number):
-    row = TASK.parse({"rxn_smiles": "C>>C", "class": number})
-    right = [n for n in range(13) if TASK.judge(row, f"<answer>{n}</answer>").correct]
-    assert right == [number]
-
-
 def test_selection_is_micro_and_reporting_balanced():
     votes = ["8", "8", "1", None]
     judgements = [
@@ -80,21 +71,6 @@ def test_selection_is_micro_and_reporting_balanced():
 def test_the_published_metric_compares_texts_where_its_reward_compares_numbers():
     judgement = PUBLISHED.judge(ROWS[0], "<answer>08</answer>")
     assert (judgement.reward, judgement.vote, judgement.correct) == (1.0, "08", False)
-
-
-@given(st.text() | st.text(alphabet="<answer>/0123456789 class", max_size=80))
-def test_judging_never_raises(completion):
-    for task in (TASK, PUBLISHED):
-        assert task.judge(ROWS[0], completion).reward in {0.0, 1.0}
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["<answer>" + "9" * 9_000 + "</answer>", "<answer> " * 1_200, "1 " * 5_000, "class " * 1_600],
-)
-def test_hostile_completions_are_wrong(text):
-    for task in (TASK, PUBLISHED):
-        assert not task.judge(ROWS[0], text).correct
 
 
 @pytest.mark.parametrize(

@@ -51,22 +51,6 @@ def test_a_row_has_its_latest_answers_as_far_as_they_fit(
             assert found[last[0]][0] == last[1]
 
 
-def test_all_answers_stay_while_there_is_room() -> None:
-    table = make()
-    table.add([(0, [1] * 20), (1, [2] * 20)])
-    table.add([(0, [3] * 10)])
-    assert held(table)[:2] == [[[3] * 10, [1] * 20], [[2] * 20]]
-    table.add([(2, [4])])
-    assert held(table)[:3] == [[[3] * 10], [[2] * 20], [[4]]]
-
-
-def test_a_cleared_row_has_no_answers() -> None:
-    table = make()
-    table.add([(0, [1, 2]), (1, [3])])
-    table.clear([0])
-    assert held(table)[:2] == [[], [[3]]]
-
-
 def test_an_answer_longer_than_the_ring_is_cut() -> None:
     table = make()
     table.add([(0, np.arange(2 * TOKENS, dtype=np.int32))])

@@ -62,10 +62,6 @@ def test_candidate_errors_are_no_engine_errors():
         value_of(answer(out_of_memory))
 
 
-def test_values_survive_packing():
-    assert value_of(answer(lambda: [1, "a", b"b"])) == [1, "a", b"b"]
-
-
 def test_steps_that_the_ranks_hold_are_omitted():
     steps = tuple(Step("es", (seed,), (1.0,), 0.5) for seed in range(5))
     whole = Lineage("m", "portable-v1", steps=steps)

@@ -5,7 +5,7 @@ import torch
 
 from modnorm.noise import Block
 from modnorm.perturbation.kernels import launch as module
-from modnorm.perturbation.kernels.launch import assign_programs, covering, plan_launches
+from modnorm.perturbation.kernels.launch import covering, plan_launches
 
 CPU = torch.device("cpu")
 MATRIX = (12, 24)
@@ -88,26 +88,7 @@ def test_each_kind_of_block_is_one_launch():
     ]
 
 
-def test_misaligned_memory_is_not_called_aligned():
-    held = memory(12 * 24 + 4)[4:].reshape(12, 24)
-
-    assert not memory_block(MATRIX, Block((0, 12)), held, held.clone(), 0).aligned
-
-
-def test_strides_that_are_no_rows_of_columns():
-    held = memory(4, 6, 5).transpose(1, 2)
-
-    assert module.memory_block((4, 5, 6), Block((0, 4)), held, held.contiguous(), 0) is None
-
-
 def test_covering_suffices_from_any_element():
     for columns in range(1, 40):
         most = max((start + columns - 1) // 8 + 1 for start in range(8))
         assert covering(columns) == most
-
-
-def test_programs_of_items():
-    tiles, first = assign_programs([2, 0, 3], CPU)
-
-    assert tiles.tolist() == [0, 0, 2, 2, 2]
-    assert first == [0, 2, 2]

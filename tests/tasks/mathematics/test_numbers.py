@@ -83,24 +83,6 @@ def test_every_way_to_write_a_rational_is_one_number(value):
     assert {read(text) for text in texts for read in (number, stated_number)} == {form}
 
 
-@given(st.decimals(min_value=-(10**9), max_value=10**9, places=2), st.sampled_from(READINGS))
-def test_every_way_to_write_a_decimal_is_one_number(value, read):
-    sign, digits = ("-" if value < 0 else ""), f"{abs(value):,}"
-    groups = [",", "{,}", r"\,", r",\!", "\u2009", "\u202f", "~"]
-    texts = [sign + digits.replace(",", group) for group in groups]
-    texts += [f"{sign}{mark}{digits}" for mark in ("$", r"\$", "\u20ac", "\u00a3")]
-    wide = {ord(digit): ord(digit) - ord("0") + 0xFF10 for digit in "0123456789"}
-    texts.append((sign + digits).translate(wide))
-    assert {Fraction(read(text) or "nan") for text in texts} == {Fraction(value)}
-
-
-@given(rationals)
-def test_a_form_is_read_as_itself(value):
-    form = number(str(value))
-    assert form is not None
-    assert {read(form) for read in READINGS} == {form}
-
-
 @given(
     st.text(max_size=300)
     | st.text(

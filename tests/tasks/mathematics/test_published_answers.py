@@ -1,6 +1,4 @@
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from modnorm.tasks.mathematics.published_answers import (
     WINDOW,
@@ -76,8 +74,3 @@ def test_the_vote_is_the_answer_as_written_and_read_back_from_a_box():
 def test_hostile_text_is_read_within_the_window(piece):
     assert published_judgement((piece * 10_000)[:10_000], "5").correct is False
     assert published_judgement("so" + "\n" * 498, "5").correct is False
-
-
-@given(st.text() | st.text(alphabet="so answeri=$\\(){}[]bxed1,.\n*"), st.text(min_size=1))
-def test_judging_never_raises(completion, truth):
-    assert published_judgement(completion, truth).reward in {0.0, 1.0}
