@@ -27,8 +27,7 @@ from pathlib import Path
 import torch
 
 from benchmarks.shapes import SHAPES
-from modnorm.checkpoint.families import physical_layout
-from modnorm.checkpoint.layout import Layout, PhysicalTensor
+from modnorm.checkpoint.families import Layout, PhysicalTensor, physical_layout
 from modnorm.checkpoint.weights import weights_sha256
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.geometry.scales import base_scale_map

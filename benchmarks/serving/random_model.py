@@ -14,8 +14,7 @@ import torch
 from safetensors.torch import save_file
 
 from benchmarks.shapes import SHAPES
-from modnorm.checkpoint.families import physical_layout
-from modnorm.checkpoint.layout import PhysicalTensor
+from modnorm.checkpoint.families import PhysicalTensor, physical_layout
 from modnorm.checkpoint.reference import resolve_checkpoint
 
 TEMPLATE = "tiny-thicket"

@@ -20,7 +20,7 @@ from modnorm.baselines.updates import (
     normaliser,
     tensor_weights,
 )
-from modnorm.checkpoint.layout import Layout
+from modnorm.checkpoint.families import Layout
 from modnorm.files import canonical_json
 from modnorm.perturbation.lineage import Step
 

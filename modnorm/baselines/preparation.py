@@ -14,7 +14,7 @@ from transformers import PreTrainedModel
 
 from modnorm.baselines.generator import Generator, features_of
 from modnorm.baselines.updates import PREPARATION_BATCH, SEED_STRIDE, normaliser, tensor_weights
-from modnorm.checkpoint.layout import Layout
+from modnorm.checkpoint.families import Layout
 from modnorm.errors import InvalidInputError
 from modnorm.noise import get_scheme
 

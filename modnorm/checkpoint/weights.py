@@ -11,8 +11,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from modnorm.checkpoint.checkpoint_files import require_unchanged, weight_files
-from modnorm.checkpoint.families import family_of, physical_layout
-from modnorm.checkpoint.layout import Layout, PhysicalTensor
+from modnorm.checkpoint.families import Layout, PhysicalTensor, family_of, physical_layout
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.errors import IncompatibleError, InvalidInputError
 

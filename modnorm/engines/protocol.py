@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from modnorm.checkpoint.layout import Layout
+from modnorm.checkpoint.families import Layout
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.errors import EngineError
 from modnorm.geometry.scale_map import ScaleMap

@@ -8,7 +8,7 @@ import torch
 import transformers
 from transformers import PreTrainedModel
 
-from modnorm.checkpoint.layout import Layout, PhysicalTensor
+from modnorm.checkpoint.families import Layout, PhysicalTensor
 from modnorm.checkpoint.pretrained import arithmetic_dtype, best_device, load_pretrained
 from modnorm.checkpoint.prompts import PromptEncoder, check_fit
 from modnorm.checkpoint.reference import Checkpoint

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Literal
 
-from modnorm.checkpoint.layout import Layout
+from modnorm.checkpoint.families import Layout
 from modnorm.errors import InvalidInputError
 from modnorm.geometry.scale_map import Norm, TensorScale
 from modnorm.geometry.scales import Scales, isotropic_scales, masses_and_base_scales, require_mass

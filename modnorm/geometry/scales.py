@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import TYPE_CHECKING
 
-from modnorm.checkpoint.families import physical_layout
-from modnorm.checkpoint.layout import Layout, PhysicalTensor
+from modnorm.checkpoint.families import Layout, PhysicalTensor, physical_layout
 from modnorm.errors import InvalidInputError
 from modnorm.geometry.scale_map import Norm, ScaleMap, TensorScale
 from modnorm.geometry.tensor_roles import TensorRole, base_scales, classify, tensor_masses

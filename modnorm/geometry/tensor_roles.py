@@ -11,7 +11,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from modnorm.checkpoint.layout import Layout, PhysicalTensor
+from modnorm.checkpoint.families import Layout, PhysicalTensor
 from modnorm.errors import InvalidInputError
 from modnorm.geometry.scale_map import Norm
 from modnorm.spec import Masses

@@ -18,8 +18,7 @@ from pathlib import Path
 import torch
 
 from modnorm.checkpoint.checkpoint_files import ADAPTER
-from modnorm.checkpoint.families import family_of, physical_layout
-from modnorm.checkpoint.layout import Part
+from modnorm.checkpoint.families import Part, family_of, physical_layout
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.checkpoint.weights import CheckpointWeights, weights_sha256
 from modnorm.checkpoint.writing import (

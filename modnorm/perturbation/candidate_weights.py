@@ -7,7 +7,7 @@ from typing import cast
 
 import torch
 
-from modnorm.checkpoint.layout import Layout, PhysicalTensor
+from modnorm.checkpoint.families import Layout, PhysicalTensor
 from modnorm.checkpoint.weights import weights_sha256
 from modnorm.errors import CandidateError, IncompatibleError, InvalidInputError, PreconditionError
 from modnorm.geometry.norms import natural_norm

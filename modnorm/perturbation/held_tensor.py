@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 import torch
 
-from modnorm.checkpoint.layout import PhysicalTensor
+from modnorm.checkpoint.families import PhysicalTensor
 from modnorm.errors import EngineError, IncompatibleError, InvalidInputError, PreconditionError
 from modnorm.noise import Block
 from modnorm.perturbation.lineage import Rounding, Step

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import torch
 
-from modnorm.checkpoint.layout import Part, PhysicalTensor
+from modnorm.checkpoint.families import Part, PhysicalTensor
 from modnorm.geometry.norms import Factors, low_rank_norm
 from modnorm.geometry.scale_map import Norm
 from modnorm.noise import Block

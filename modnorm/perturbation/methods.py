@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from modnorm.checkpoint.families import physical_layout
-from modnorm.checkpoint.layout import Layout
+from modnorm.checkpoint.families import Layout, physical_layout
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.errors import InvalidInputError
 from modnorm.geometry import controls

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from modnorm.checkpoint.layout import Layout, Part, PhysicalTensor
+from modnorm.checkpoint.families import Layout, Part, PhysicalTensor
 from modnorm.geometry.scale_map import Norm, ScaleMap, TensorScale
 from modnorm.noise import Block
 from modnorm.perturbation.candidate_weights import CandidateWeights

@@ -1,7 +1,6 @@
 import pytest
 
-from modnorm.checkpoint.families import physical_layout
-from modnorm.checkpoint.layout import Part
+from modnorm.checkpoint.families import Part, physical_layout
 from tests.faults import error_at
 
 CONFIG = {

@@ -4,8 +4,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
-from modnorm.checkpoint.families import physical_layout
-from modnorm.checkpoint.layout import Layout
+from modnorm.checkpoint.families import Layout, physical_layout
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.checkpoint.weights import CheckpointWeights
 from modnorm.engines.transformers_engine import weight_views

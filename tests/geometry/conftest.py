@@ -6,8 +6,7 @@ from dataclasses import dataclass
 import pytest
 import torch
 
-from modnorm.checkpoint.families import physical_layout
-from modnorm.checkpoint.layout import Layout, PhysicalTensor
+from modnorm.checkpoint.families import Layout, PhysicalTensor, physical_layout
 
 CONFIG: dict[str, object] = {
     "model_type": "qwen2",

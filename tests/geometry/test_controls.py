@@ -2,8 +2,7 @@ from collections import Counter
 
 import pytest
 
-from modnorm.checkpoint.families import physical_layout
-from modnorm.checkpoint.layout import Part, PhysicalTensor
+from modnorm.checkpoint.families import Part, PhysicalTensor, physical_layout
 from modnorm.geometry.controls import (
     group_share_scales,
     masked_scales,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from modnorm.checkpoint.layout import Part, PhysicalTensor
+from modnorm.checkpoint.families import Part, PhysicalTensor
 from modnorm.geometry.scales import base_scale_map, scale_table
 from modnorm.geometry.tensor_roles import base_scales, classify, tensor_masses
 from modnorm.spec import Masses

@@ -1,6 +1,6 @@
 import pytest
 
-from modnorm.checkpoint.layout import Part, PhysicalTensor
+from modnorm.checkpoint.families import Part, PhysicalTensor
 from modnorm.errors import InvalidInputError
 from modnorm.geometry.scale_map import Norm
 from modnorm.geometry.tensor_roles import classify

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from modnorm.checkpoint.layout import Part, PhysicalTensor
+from modnorm.checkpoint.families import Part, PhysicalTensor
 from modnorm.errors import EngineError, IncompatibleError
 from modnorm.noise import Block
 from modnorm.perturbation.held_tensor import HeldTensor, WeightView

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from modnorm.checkpoint.layout import Part, PhysicalTensor
+from modnorm.checkpoint.families import Part, PhysicalTensor
 from modnorm.geometry.scale_map import Norm, ScaleMap
 from modnorm.noise import Block, get_scheme
 from modnorm.perturbation.candidate_weights import CandidateWeights

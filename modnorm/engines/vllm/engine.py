@@ -12,7 +12,7 @@ from vllm.platforms import current_platform
 from vllm.sampling_params import RequestOutputKind
 
 from modnorm.checkpoint.checkpoint_files import require_unchanged
-from modnorm.checkpoint.layout import Layout
+from modnorm.checkpoint.families import Layout
 from modnorm.checkpoint.prompts import PromptEncoder, check_fit
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.checkpoint.weights import CheckpointWeights, dtype_name, require_same_architecture

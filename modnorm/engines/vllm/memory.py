@@ -10,8 +10,7 @@ from math import prod
 
 import torch
 
-from modnorm.checkpoint.families import Dimensions
-from modnorm.checkpoint.layout import Layout
+from modnorm.checkpoint.families import Dimensions, Layout
 from modnorm.engines.settings import Drafts, EngineSettings
 from modnorm.errors import DoesNotFitError
 

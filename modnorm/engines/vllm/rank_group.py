@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 from vllm.v1.engine.llm_engine import LLMEngine
 
-from modnorm.checkpoint.layout import Layout, PhysicalTensor
+from modnorm.checkpoint.families import Layout, PhysicalTensor
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.checkpoint.weights import weights_sha256
 from modnorm.engines.protocol import not_the_base

@@ -17,7 +17,7 @@ from vllm.usage.usage_lib import UsageContext
 from vllm.v1.engine.llm_engine import LLMEngine
 from vllm.v1.executor import Executor
 
-from modnorm.checkpoint.layout import Layout
+from modnorm.checkpoint.families import Layout
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.engines.protocol import Finish
 from modnorm.engines.settings import STAGE, Drafts, EngineSettings

@@ -7,7 +7,7 @@ from functools import partial
 
 import torch
 
-from modnorm.checkpoint.layout import Part, PhysicalTensor
+from modnorm.checkpoint.families import Part, PhysicalTensor
 from modnorm.errors import IncompatibleError
 from modnorm.geometry.norms import natural_norm
 from modnorm.geometry.scale_map import Norm, ScaleMap, TensorScale

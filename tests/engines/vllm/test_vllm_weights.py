@@ -13,7 +13,7 @@ pytest.importorskip(
 
 
 from modnorm.baselines.updates import es_step
-from modnorm.checkpoint.layout import Part
+from modnorm.checkpoint.families import Part
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.engines.transformers_engine import TransformersEngine
 from modnorm.engines.vllm import rank_group

@@ -24,7 +24,7 @@ from vllm.model_executor.layers.vocab_parallel_embedding import (
 )
 from vllm.platforms import current_platform
 
-from modnorm.checkpoint.layout import Layout, PhysicalTensor
+from modnorm.checkpoint.families import Layout, PhysicalTensor
 from modnorm.engines.vllm.internals.register_entry import RegisterEntry, Stage
 from modnorm.errors import IncompatibleError
 from modnorm.noise import Block
