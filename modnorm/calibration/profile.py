@@ -104,7 +104,14 @@ class Profile:
         if self._document.num_layers != layers:
             raise _mismatch(f"it has {self._document.num_layers} layers, the model {layers}")
         if self.model_digest is None:
-            self._check_name(checkpoint)
+            theirs, ours = self.model_name, checkpoint.name
+            local = Path(ours).expanduser()
+            if local.is_dir():
+                theirs, ours = Path(theirs).name, local.resolve().name
+            if theirs != ours:
+                raise _mismatch(
+                    f"it was calibrated on {self.model_name}, this is {checkpoint.name}"
+                )
         elif self.model_digest != checkpoint.digest:
             raise _mismatch(
                 f"it was calibrated on model {self.model_digest[:12]} ({self.model_name}), "
@@ -113,14 +120,6 @@ class Profile:
         metrics = layer_maps(checkpoint.config.get("model_type")).metrics
         if lacking := [name for name in metrics if name not in self.sensitivities[0]]:
             raise _mismatch(f"it lacks {lacking[0]} in layer 0")
-
-    def _check_name(self, checkpoint: Checkpoint) -> None:
-        theirs, ours = self.model_name, checkpoint.name
-        local = Path(ours).expanduser()
-        if local.is_dir():
-            theirs, ours = Path(theirs).name, local.resolve().name
-        if theirs != ours:
-            raise _mismatch(f"it was calibrated on {self.model_name}, this is {checkpoint.name}")
 
 
 def _mismatch(reason: str) -> InvalidInputError:

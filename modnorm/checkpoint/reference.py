@@ -74,7 +74,12 @@ def find_local_checkpoint(
     """Return a model on this machine; None if only the Hugging Face Hub may have it."""
     local = _local_directory(name, roots)
     if local is not None:
-        _refuse_revision(name, revision)
+        if revision is not None:
+            raise InvalidInputError(
+                f"{name!r} is a local model, which has no revision {revision!r}",
+                field="model.revision",
+                remedy="remove the revision",
+            )
         return _open(name, None, local)
     if _REPOSITORY.fullmatch(name):
         return None
@@ -171,12 +176,3 @@ def _existing_directory(name: str) -> Path | None:
         return path if path.is_dir() else None
     except (OSError, RuntimeError, ValueError):  # too long, no such home, a zero byte
         return None
-
-
-def _refuse_revision(name: str, revision: str | None) -> None:
-    if revision is not None:
-        raise InvalidInputError(
-            f"{name!r} is a local model, which has no revision {revision!r}",
-            field="model.revision",
-            remedy="remove the revision",
-        )

@@ -55,9 +55,30 @@ class CheckpointWeights:
         self._dtypes: dict[str, str] = {}
         self._other_tensors: dict[str, str] = {}
         for shard in weight_files(checkpoint.directory):
-            self._read_header(shard)
+            with _open(self.directory / shard) as stored:
+                names = stored.keys()
+                for stored_name in names:
+                    name = self._family.decoder_name(stored_name)
+                    if name is None:
+                        self._other_tensors[stored_name] = shard
+                        continue
+                    if name.endswith(_BUFFER):
+                        continue
+                    if name in self._place_of:
+                        raise _mismatch(f"the checkpoint has {name} twice, once as {stored_name}")
+                    header = stored.get_slice(stored_name)
+                    self._place_of[name] = shard, stored_name
+                    self._shapes[name] = tuple(header.get_shape())
+                    self._dtypes[name] = header.get_dtype()
         self._check_names()
-        self._check_shapes()
+        for tensor in self.layout:
+            for part in tensor.parts:
+                expected = (part.rows, *tensor.shape[1:])
+                if self._shapes[part.name] != expected:
+                    raise _mismatch(
+                        f"{part.name} is stored as {self._shapes[part.name]}, "
+                        f"config.json requires {expected}"
+                    )
         self.dtype: torch.dtype = cast_to or self._common_dtype(checkpoint.config)
 
     def read(self, tensor: PhysicalTensor) -> torch.Tensor:
@@ -97,23 +118,6 @@ class CheckpointWeights:
             values = stored.get_tensor(stored_name)
         return values if self._cast_to is None else rounded(name, values, self._cast_to)
 
-    def _read_header(self, shard: str) -> None:
-        with _open(self.directory / shard) as stored:
-            names = stored.keys()
-            for stored_name in names:
-                name = self._family.decoder_name(stored_name)
-                if name is None:
-                    self._other_tensors[stored_name] = shard
-                    continue
-                if name.endswith(_BUFFER):
-                    continue
-                if name in self._place_of:
-                    raise _mismatch(f"the checkpoint has {name} twice, once as {stored_name}")
-                header = stored.get_slice(stored_name)
-                self._place_of[name] = shard, stored_name
-                self._shapes[name] = tuple(header.get_shape())
-                self._dtypes[name] = header.get_dtype()
-
     def _check_names(self) -> None:
         expected = {part.name for tensor in self.layout for part in tensor.parts}
         stored = set(self._place_of)
@@ -132,16 +136,6 @@ class CheckpointWeights:
             return False
         head, embedding = self._load(_HEAD), self._load(_EMBEDDING)
         return head.dtype == embedding.dtype and torch.equal(_bytes(head), _bytes(embedding))
-
-    def _check_shapes(self) -> None:
-        for tensor in self.layout:
-            for part in tensor.parts:
-                expected = (part.rows, *tensor.shape[1:])
-                if self._shapes[part.name] != expected:
-                    raise _mismatch(
-                        f"{part.name} is stored as {self._shapes[part.name]}, "
-                        f"config.json requires {expected}"
-                    )
 
     def _common_dtype(self, config: Mapping[str, object]) -> torch.dtype:
         first = self._dtypes[_EMBEDDING]

@@ -101,15 +101,12 @@ class Decoder:
     def _forward(self) -> Sequence[DecodedSequence]:
         """Run one forward pass; return the sequences that got a token."""
         if self._shared_is_unread:
-            self._read_shared()
+            prefix = self._waiting[0].prompt[: self._shared]
+            self._read([prefix], first=0, start=0)
+            self._cache.share(self._shared)
+            self._shared_is_unread = False
             return ()
         return self._prefill() if self._can_refill() else self._step()
-
-    def _read_shared(self) -> None:
-        prefix = self._waiting[0].prompt[: self._shared]
-        self._read([prefix], first=0, start=0)
-        self._cache.share(self._shared)
-        self._shared_is_unread = False
 
     def _can_refill(self) -> bool:
         """Whether waiting prompts can join now."""

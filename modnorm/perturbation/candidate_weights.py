@@ -218,8 +218,24 @@ class CandidateWeights:
         """
         if self._busy:
             raise PreconditionError("another candidate is held", remedy="restore the base first")
-        self._check_geometry(descriptor, scale_map)
-        self._check_state(descriptor)
+        if descriptor.scale_map != scale_map.digest or descriptor.method != scale_map.method:
+            raise IncompatibleError("the descriptor was drawn with another scale map")
+        if scale_map.model_digest != self._model_digest:
+            raise IncompatibleError(
+                f"the scale map is of model {scale_map.model_digest}, "
+                f"the weights are of {self._model_digest}"
+            )
+        theirs = [(scale.name, scale.shape) for scale in scale_map.tensors]
+        ours = [(tensor.name, tensor.shape) for tensor in self._layout]
+        if theirs != ours:
+            raise IncompatibleError("the tensors of the scale map differ from those of the model")
+        if self._state is None:
+            raise PreconditionError("the state is unknown", remedy="rebase on a lineage")
+        if descriptor.lineage != self._state:
+            raise IncompatibleError(
+                f"the candidate is drawn around the state {descriptor.lineage or 'base'}, but the "
+                f"loaded weights are those of {self._state or 'base'}"
+            )
         _check_coefficients(descriptor, scale_map)
         scheme = _scheme(descriptor.noise)
         _check_rank(scheme, scale_map)
@@ -300,40 +316,15 @@ class CandidateWeights:
             if poll is not None:
                 poll()
             self._state = None
-            self._apply_step(step, scheme, lineage.rounding)
+            for index, held in enumerate(self._held.values()):
+                sample = partial(sample_noise, scheme, held)
+                if scheme.portable:
+                    held.advance(_updates(step, index, sample), lineage.rounding)
+                else:
+                    whole = _updates(step, index, sample)(Block.whole(held.tensor.shape))
+                    held.advance(partial(cut_noise, whole), lineage.rounding)
             self._state, self._rounding = digest, lineage.rounding
         self._state, self._rounding = lineage.digest, lineage.rounding
-
-    def _apply_step(self, step: Step, scheme: NoiseScheme, rounding: Rounding) -> None:
-        for index, held in enumerate(self._held.values()):
-            sample = partial(sample_noise, scheme, held)
-            if scheme.portable:
-                held.advance(_updates(step, index, sample), rounding)
-            else:
-                whole = _updates(step, index, sample)(Block.whole(held.tensor.shape))
-                held.advance(partial(cut_noise, whole), rounding)
-
-    def _check_state(self, descriptor: Descriptor) -> None:
-        if self._state is None:
-            raise PreconditionError("the state is unknown", remedy="rebase on a lineage")
-        if descriptor.lineage != self._state:
-            raise IncompatibleError(
-                f"the candidate is drawn around the state {descriptor.lineage or 'base'}, but the "
-                f"loaded weights are those of {self._state or 'base'}"
-            )
-
-    def _check_geometry(self, descriptor: Descriptor, scale_map: ScaleMap) -> None:
-        if descriptor.scale_map != scale_map.digest or descriptor.method != scale_map.method:
-            raise IncompatibleError("the descriptor was drawn with another scale map")
-        if scale_map.model_digest != self._model_digest:
-            raise IncompatibleError(
-                f"the scale map is of model {scale_map.model_digest}, "
-                f"the weights are of {self._model_digest}"
-            )
-        theirs = [(scale.name, scale.shape) for scale in scale_map.tensors]
-        ours = [(tensor.name, tensor.shape) for tensor in self._layout]
-        if theirs != ours:
-            raise IncompatibleError("the tensors of the scale map differ from those of the model")
 
 
 def _updates(

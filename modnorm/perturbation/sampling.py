@@ -36,7 +36,16 @@ def population_seeds(seed: int, size: int, pool: Pool) -> tuple[int, ...]:
         raise InvalidInputError(f"{seed} is negative", field="population.seed")
     match pool:
         case "nested":
-            return _nested(seed, size)
+            key = stream_key(_NESTED, seed)
+            members: dict[int, None] = {}
+            for start in count(0, _COUNTERS):
+                counters = torch.arange(start, start + _COUNTERS, dtype=torch.int64)
+                zero = torch.zeros_like(counters)
+                words = torch.stack(philox4x32((counters, zero, zero, zero), key), dim=1)
+                members.update(dict.fromkeys((words >> 1).flatten().tolist()))
+                if len(members) >= size:
+                    break
+            return tuple(islice(members, size))
         case "published":
             drawn = np.random.default_rng(seed).choice(SEED_LIMIT, size=size, replace=False)
             return tuple(drawn.tolist())
@@ -68,16 +77,3 @@ def sample_descriptors(  # noqa: PLR0913 - all of these identify a population
         Descriptor(noise=scheme, seed=member, method=method, radius=radius, scale_map=digest)
         for member in seeds
     )
-
-
-def _nested(seed: int, size: int) -> tuple[int, ...]:
-    key = stream_key(_NESTED, seed)
-    members: dict[int, None] = {}
-    for start in count(0, _COUNTERS):
-        counters = torch.arange(start, start + _COUNTERS, dtype=torch.int64)
-        zero = torch.zeros_like(counters)
-        words = torch.stack(philox4x32((counters, zero, zero, zero), key), dim=1)
-        members.update(dict.fromkeys((words >> 1).flatten().tolist()))
-        if len(members) >= size:
-            break
-    return tuple(islice(members, size))

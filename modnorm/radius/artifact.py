@@ -74,7 +74,17 @@ class RadiusArtifact:
         named = spec.method.radius_source
         transfer = named is not None and named.transfer
         self._check(spec, transfer=transfer)
-        source = self._source(transfer=transfer)
+        document = self.document
+        grid = document.settings if isinstance(document, GridDocument) else None
+        source = RadiusSource(
+            artifact=self.digest,
+            transfer=transfer,
+            protocol=document.protocol,
+            task=document.task,
+            model_digest=document.model.digest,
+            development_digest=grid.development_digest if grid else None,
+            development_prompts=grid.development_prompts if grid else (),
+        )
         method = {
             **spec.method.model_dump(mode="json"),
             "radius": self.document.radius,
@@ -109,19 +119,6 @@ class RadiusArtifact:
                 f"it was chosen on task {task}, the spec is of {spec.task.name}",
                 "choose a radius on this task, or add `transfer: true` to the artifact",
             )
-
-    def _source(self, *, transfer: bool) -> RadiusSource:
-        document = self.document
-        grid = document.settings if isinstance(document, GridDocument) else None
-        return RadiusSource(
-            artifact=self.digest,
-            transfer=transfer,
-            protocol=document.protocol,
-            task=document.task,
-            model_digest=document.model.digest,
-            development_digest=grid.development_digest if grid else None,
-            development_prompts=grid.development_prompts if grid else (),
-        )
 
 
 def _rank(rank: int | None) -> str:

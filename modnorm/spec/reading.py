@@ -107,7 +107,13 @@ class _Loader(yaml.SafeLoader):
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         node = super().compose_node(parent, index)
         if isinstance(node, yaml.MappingNode):
-            _refuse_double_keys(node)
+            seen: set[tuple[str, str]] = set()
+            for key, _ in node.value:
+                if not isinstance(key, yaml.ScalarNode):
+                    continue  # the constructor refuses a key that is no scalar
+                if (key.tag, key.value) in seen:
+                    raise YamlError(f"{key.value} appears twice", key.start_mark.line + 1)
+                seen.add((key.tag, key.value))
         return node
 
     def construct_scalar(self, node: yaml.ScalarNode | yaml.MappingNode) -> str:
@@ -161,16 +167,6 @@ def _words(error: yaml.MarkedYAMLError) -> str:
 
 def _joined(pair: re.Match[str]) -> str:
     return pair[0].encode("utf-16", "surrogatepass").decode("utf-16")
-
-
-def _refuse_double_keys(node: yaml.MappingNode) -> None:
-    seen: set[tuple[str, str]] = set()
-    for key, _ in node.value:
-        if not isinstance(key, yaml.ScalarNode):
-            continue  # the constructor refuses a key that is no scalar
-        if (key.tag, key.value) in seen:
-            raise YamlError(f"{key.value} appears twice", key.start_mark.line + 1)
-        seen.add((key.tag, key.value))
 
 
 _FILE = "spec"

@@ -67,7 +67,18 @@ def check(task: str, folder: Path, *, field: str = "folder") -> Checked:
             remedy=f"modnorm data fetch {task} --to {folder}",
         )
     for record in manifest.splits:
-        _check_file(data, record, folder, field)
+        path = folder / data.task / record.file
+        fetch = f"modnorm data fetch {data.task} --to {folder}"
+        if not path.is_file():
+            raise InvalidInputError(f"{path} is missing", field=field, remedy=fetch)
+        name = record.name.partition("/")[2]
+        rows = list(read_file(path, str(path), field=field))
+        verify(data, name, rows, source=str(path), record=record, field=field)
+        if _sha256(path) != record.sha256:
+            change = first_change(record, rows) or "no row, only its text format"
+            raise InvalidInputError(
+                f"{path} was changed since it was fetched: {change}", field=field, remedy=fetch
+            )
     return Checked(manifest, fetched=True)
 
 
@@ -113,21 +124,6 @@ def _differences(data: Dataset, manifest: DataManifest) -> Iterator[str]:
         ):
             if expected not in {None, actual}:
                 yield f"{name} of {record.name}: {actual} instead of {expected}"
-
-
-def _check_file(data: Dataset, record: SplitRecord, folder: Path, field: str) -> None:
-    path = folder / data.task / record.file
-    fetch = f"modnorm data fetch {data.task} --to {folder}"
-    if not path.is_file():
-        raise InvalidInputError(f"{path} is missing", field=field, remedy=fetch)
-    name = record.name.partition("/")[2]
-    rows = list(read_file(path, str(path), field=field))
-    verify(data, name, rows, source=str(path), record=record, field=field)
-    if _sha256(path) != record.sha256:
-        change = first_change(record, rows) or "no row, only its text format"
-        raise InvalidInputError(
-            f"{path} was changed since it was fetched: {change}", field=field, remedy=fetch
-        )
 
 
 def _sha256(path: Path) -> str:

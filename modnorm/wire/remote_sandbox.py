@@ -107,22 +107,18 @@ def isolation_from_proto(message: sandbox_pb2.GetIsolationResponse) -> Isolation
     A guarantee of this version that the service does not name counts as broken.
     """
     try:
-        return _isolation(message)
+        broken = {Guarantee(name): seen for name, seen in message.broken.items()}
+        unknown = set(Guarantee) - {Guarantee(name) for name in message.guarantees} - set(broken)
+        broken.update(dict.fromkeys(unknown, "the service does not measure it"))
+        return Isolation(
+            broken=broken,
+            mechanisms=tuple(Mechanism(name) for name in message.mechanisms),
+            refusals={Mechanism(name): why for name, why in message.refusals.items()},
+            landlock_abi=message.landlock_abi,
+            writable_scratch=message.writable_scratch,
+        )
     except ValueError as error:
         raise EngineError(f"the sandbox service is of another version: {error}") from error
-
-
-def _isolation(message: sandbox_pb2.GetIsolationResponse) -> Isolation:
-    broken = {Guarantee(name): seen for name, seen in message.broken.items()}
-    unknown = set(Guarantee) - {Guarantee(name) for name in message.guarantees} - set(broken)
-    broken.update(dict.fromkeys(unknown, "the service does not measure it"))
-    return Isolation(
-        broken=broken,
-        mechanisms=tuple(Mechanism(name) for name in message.mechanisms),
-        refusals={Mechanism(name): why for name, why in message.refusals.items()},
-        landlock_abi=message.landlock_abi,
-        writable_scratch=message.writable_scratch,
-    )
 
 
 _MEASURE_SECONDS = 120.0

@@ -106,7 +106,17 @@ def from_rpc_error(error: grpc.RpcError, *, late: str = LATE) -> errors.ModnormE
     ended = isinstance(error, _ENDED_CALLS)
     status = rpc_status.from_call(cast("grpc.Call", error)) if ended else None
     if status is None or status.code == code_pb2.OK:
-        return _from_bare(error, late)
+        if not isinstance(error, _ENDED_CALLS):
+            return errors.UnavailableError(str(error))
+        if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+            return errors.UnavailableError("the server did not answer in time", remedy=late)
+        kind = _BY_CODE.get(error.code(), errors.ModnormError)
+        details = error.details() or error.code().name.lower()
+        if kind is errors.UnavailableError and (words := _unreachable(details)):
+            remedies = (remedy for reason, remedy in _REMEDIES.items() if reason in words)
+            return errors.UnreachableError(words, remedy=next(remedies, _RUNNING))
+        field, remedy = _BARE.get(kind, (None, None))
+        return kind(details, field=field, remedy=remedy)
     return from_status(status)
 
 
@@ -137,20 +147,6 @@ def from_status(status: status_pb2.Status) -> errors.ModnormError:
         elif detail.Unpack(bad) and bad.field_violations:
             field = bad.field_violations[0].field
     return kind(status.message, field=field, remedy=remedy)
-
-
-def _from_bare(error: grpc.RpcError, late: str) -> errors.ModnormError:
-    if not isinstance(error, _ENDED_CALLS):
-        return errors.UnavailableError(str(error))
-    if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
-        return errors.UnavailableError("the server did not answer in time", remedy=late)
-    kind = _BY_CODE.get(error.code(), errors.ModnormError)
-    details = error.details() or error.code().name.lower()
-    if kind is errors.UnavailableError and (words := _unreachable(details)):
-        remedies = (remedy for reason, remedy in _REMEDIES.items() if reason in words)
-        return errors.UnreachableError(words, remedy=next(remedies, _RUNNING))
-    field, remedy = _BARE.get(kind, (None, None))
-    return kind(details, field=field, remedy=remedy)
 
 
 def _unreachable(details: str) -> str | None:

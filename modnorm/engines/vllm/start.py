@@ -89,7 +89,16 @@ def start_vllm(
     The scheduler runs in this process. The requests alone then determine its steps, and so the
     sequences that share a batch.
     """
-    _prepare_process(settings)
+    choose_numerics(settings.numerics)
+    require_offered(settings.numerics)
+    keep_plain_weights()
+    use_socket_folder()
+    fix_queues()
+    if settings.drafts is Drafts.POPULATION:
+        install_speculator()
+    # vLLM has no other setting for it.
+    os.environ.setdefault(START_METHOD, "spawn")  # noqa: TID251
+    check_stage(Stage.PROCESS)
     with vllm_failures(f"loading {checkpoint.name} into vLLM"):
         defaults = engine_arguments(checkpoint, layout, dtype, settings)
         arguments = {**defaults, **overrides.arguments}
@@ -113,19 +122,6 @@ def start_vllm(
                 allocate_at_block_ends(manager_of(engine))
             STAGE.enter("copying the weights")
     return StartedEngine(engine, used)
-
-
-def _prepare_process(settings: EngineSettings) -> None:
-    choose_numerics(settings.numerics)
-    require_offered(settings.numerics)
-    keep_plain_weights()
-    use_socket_folder()
-    fix_queues()
-    if settings.drafts is Drafts.POPULATION:
-        install_speculator()
-    # vLLM has no other setting for it.
-    os.environ.setdefault(START_METHOD, "spawn")  # noqa: TID251
-    check_stage(Stage.PROCESS)
 
 
 @contextmanager

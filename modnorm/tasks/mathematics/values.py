@@ -84,7 +84,9 @@ def power(base: Value, exponent: Value) -> Value:
     real: -8 to the 1/3 is -2.
     """
     if is_zero(base):
-        return _power_of_zero(exponent)
+        if not isinstance(exponent, Fraction) or exponent < 0:
+            raise NoValueError("power of zero")
+        return Fraction(int(exponent == 0))
     if isinstance(base, Fraction) and isinstance(exponent, Fraction) and exponent.denominator == 1:
         size = max(base.numerator.bit_length(), base.denominator.bit_length())
         if size * abs(exponent.numerator) <= MAX_BITS:
@@ -209,12 +211,6 @@ def _rational(part: mpc) -> Fraction:
     scale = Fraction(2 ** max(exponent, 0), 2 ** max(-exponent, 0))
     exact = int(mantissa) * scale
     return -exact if sign else exact
-
-
-def _power_of_zero(exponent: Value) -> Value:
-    if not isinstance(exponent, Fraction) or exponent < 0:
-        raise NoValueError("power of zero")
-    return Fraction(int(exponent == 0))
 
 
 def _exact_root(base: Value, exponent: Value) -> Fraction | None:
