@@ -14,10 +14,14 @@ from pathlib import Path
 
 from modnorm.baselines.generator_file import GeneratorFile, read_generator, unusable_generator
 from modnorm.calibration.profile_schema import MAX_PROFILE_BYTES, require_every_layer
-from modnorm.checkpoint.checkpoint_files import check_tokenizer_files
 from modnorm.checkpoint.config import check_attention, positive
 from modnorm.checkpoint.families import decoder_config, physical_layout
-from modnorm.checkpoint.reference import Checkpoint, check_offline, find_local_checkpoint
+from modnorm.checkpoint.reference import (
+    Checkpoint,
+    check_offline,
+    check_tokenizer_files,
+    find_local_checkpoint,
+)
 from modnorm.errors import IncompatibleError, InvalidInputError
 from modnorm.files import canonical_json, read_fault, read_text
 from modnorm.hints import one_of

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from modnorm.checkpoint.checkpoint_files import (
+from modnorm.checkpoint.config import load_json, positive
+from modnorm.checkpoint.reference import (
+    Checkpoint,
     check_tokenizer_files,
     unusable_tokenizer,
     vocabulary_file,
 )
-from modnorm.checkpoint.config import load_json, positive
-from modnorm.checkpoint.reference import Checkpoint
 from modnorm.errors import InvalidInputError
 
 if TYPE_CHECKING:

@@ -6,9 +6,8 @@ from itertools import chain, combinations
 
 import pytest
 
-from modnorm.checkpoint.checkpoint_files import check_tokenizer_files
 from modnorm.checkpoint.prompts import PromptEncoder
-from modnorm.checkpoint.reference import resolve_checkpoint
+from modnorm.checkpoint.reference import check_tokenizer_files, resolve_checkpoint
 from modnorm.errors import InvalidInputError
 
 MODEL = resolve_checkpoint("tiny-thicket")
