@@ -250,19 +250,3 @@ def test_candidates_of_another_state_are_refused(small):
     weights.apply(replace(candidate, lineage=lineage.digest), small.scale_map)
     with pytest.raises(PreconditionError, match="a candidate is held"):
         weights.rebase(None)
-
-
-def test_a_failed_rebase_is_repeated_from_the_model(small):
-    lineage = es_run("portable-v1", Rounding.ONCE)
-    weights, _ = small.hold()
-    bad = replace(lineage.steps[1], seeds=(1, 2, 3, 2**70), kind="mezo")
-    far = replace(lineage, noise="randopt-reseed-v1", steps=(lineage.steps[0], bad))
-    with pytest.raises((OverflowError, RuntimeError, TypeError, ValueError)):
-        weights.rebase(far)
-    assert weights.state is None
-
-    weights.rebase(lineage)
-
-    straight, _ = small.hold()
-    straight.rebase(lineage)
-    assert weights.sha256() == straight.sha256()

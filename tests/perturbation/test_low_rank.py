@@ -1,6 +1,5 @@
 """Candidates with low-rank noise: definition, norms, layouts and refusals."""
 
-from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -130,31 +129,6 @@ def test_layout_and_order_of_slices_do_not_matter(low_rank, blocks):
     assert cut.is_pristine()
     cut.apply(resolved, low_rank.scale_map)
     assert cut.sha256() == fused.sha256()
-
-
-def test_tensor_parallel_ranks_hold_the_same_candidate(low_rank):
-    """Two ranks split rows of q, k, v, gate and up, and columns of down."""
-    whole = low_rank.views()
-    resolved = low_rank.hold(whole).apply(low_rank.descriptor(), low_rank.scale_map)
-    for r in range(2):
-        views = low_rank.views(
-            {
-                QKV: [Block((start + size * r, start + size * (r + 1)))
-                      for start, size in ((0, 8), (16, 4), (24, 4))],
-                GATE_UP: [Block((12 * r, 12 * r + 12)), Block((24 + 12 * r, 36 + 12 * r))],
-                DOWN: [Block((0, 16), (12 * r, 12 * r + 12))],
-            }
-        )  # fmt: skip
-        assert low_rank.hold(views).apply(low_rank.descriptor(), low_rank.scale_map) == resolved
-        for name, parts in views.items():
-            for part in parts:
-                assert torch.equal(part.storage, part.block.of(whole[name][0].storage)), name
-
-
-def test_a_scale_map_records_its_rank_and_older_maps_have_none(low_rank):
-    again = ScaleMap.from_json(low_rank.scale_map.to_json())
-    assert again == low_rank.scale_map
-    assert "rank" not in replace(low_rank.scale_map, rank=None).to_json()
 
 
 @pytest.mark.parametrize("rank", ["0", "-1", '"16"', "1.5", "true"])

@@ -2,7 +2,6 @@
 
 import sys
 import threading
-from functools import partial
 from random import Random
 
 from hypothesis import given, settings
@@ -192,23 +191,6 @@ def test_any_interleaving_selects_the_experts_of_the_plain_loop(
         assert ranks.items() <= whole.items()
         if not stopped:
             assert ranks == whole
-
-
-def test_most_of_a_long_tail_is_stopped():
-    """A clear case: late candidates that begin badly do not finish."""
-    random = Random(7)
-    rates = [0.6] * 4 + [0.2] * 28
-    table = [[float(random.random() < rate) for _ in range(50)] for rate in rates]
-    thresholds, answered, stopped = Thresholds((32,), 4), 0, 0
-    for index, rewards in enumerate(table):
-        stop = EarlyStop(index, RewardBounds(0.0, 1.0), partial(thresholds.of, index))
-        done = next((n for n in range(51) if stop.decide(rewards[:n], 50)), 50)
-        answered += done
-        if done == 50:
-            thresholds.add(index, mean_reward(rewards))
-        stopped += done < 50
-    assert stopped == 28
-    assert answered < 0.75 * 32 * 50
 
 
 def test_a_threshold_is_read_while_another_thread_adds_scores():
