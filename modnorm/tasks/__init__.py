@@ -13,13 +13,14 @@ from modnorm.tasks.protocol import (
     stated_gold,
 )
 from modnorm.tasks.registry import (
+    check_sandbox,
     get_stored_task,
     get_task,
     paper_tasks,
+    runs_programs,
     scorer_names,
     task_names,
 )
-from modnorm.tasks.sandboxed import check_sandbox, runs_programs
 
 __all__ = [
     "BoundedTask",

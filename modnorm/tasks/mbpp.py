@@ -26,7 +26,7 @@ from modnorm.sandbox.execution import plan_tests
 from modnorm.tasks import columns
 from modnorm.tasks.columns import RIGHT_OR_WRONG, accuracy, last_answer, last_block, stated_answer
 from modnorm.tasks.protocol import Judgement, Message, Row
-from modnorm.tasks.sandboxed import require_sandbox
+from modnorm.tasks.registry import require_sandbox
 
 MAX_PROGRAM = 65_536
 """Longest program in characters; a longer one is dropped."""

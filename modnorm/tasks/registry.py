@@ -10,14 +10,44 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from modnorm.errors import InvalidInputError
+from modnorm.errors import InvalidInputError, PreconditionError
 from modnorm.hints import did_you_mean, one_of
 from modnorm.tasks.declared_task import declared_task, is_task_file, load_task
 from modnorm.tasks.protocol import Task
-from modnorm.tasks.sandboxed import runs_programs
 
 if TYPE_CHECKING:
-    from modnorm.sandbox import Runner
+    from modnorm.sandbox import Isolation, Runner
+
+
+_RUN_PROGRAMS = frozenset({"mbpp"})
+
+
+def runs_programs(task: str) -> bool:
+    """Whether judging a task runs programs that a model wrote."""
+    return task in _RUN_PROGRAMS
+
+
+def check_sandbox(task: str, sandbox: "Runner | None") -> "Isolation | None":
+    """Check, before any other work, that a task's programs can run safely.
+
+    Returns:
+        The isolation as measured now; None if the task runs no programs.
+    """
+    if not runs_programs(task):
+        return None
+    return require_sandbox(task, sandbox).check_health()
+
+
+def require_sandbox(task: str, sandbox: "Runner | None") -> "Runner":
+    """Return the sandbox of a task that runs programs."""
+    if sandbox is None:
+        raise PreconditionError(
+            f"{task} runs programs that a model wrote, and there is no sandbox to run them in",
+            field="task.name",
+            remedy="start the sandbox service and set MODNORM_SANDBOX_TARGET to its HOST:PORT",
+        )
+    return sandbox
+
 
 ENTRY_POINTS = "modnorm.tasks"
 """Entry point group of other packages' tasks: name -> class or function that makes a task."""

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 
 from modnorm.errors import EngineError, ModnormError, UnavailableError
 from modnorm.sandbox import Isolation, Program, ProgramOutcome, Runner
-from modnorm.tasks.sandboxed import require_sandbox, runs_programs
+from modnorm.tasks.registry import require_sandbox, runs_programs
 
 CHECK_SECONDS = 60.0
 """Seconds for which a successful check is valid."""

@@ -18,9 +18,8 @@ from pathlib import Path
 
 from modnorm.sandbox import Sandbox
 from modnorm.tasks import Judgement, Task, get_task
-from modnorm.tasks.registry import scorer_names
+from modnorm.tasks.registry import runs_programs, scorer_names
 from modnorm.tasks.row_files import SUFFIXES, RawRow, read_file
-from modnorm.tasks.sandboxed import runs_programs
 from verification.references.explanations import EXPLANATIONS, Explanation
 from verification.references.statements import Statement, state, tasks
 
