@@ -316,15 +316,18 @@ class CandidateWeights:
             if poll is not None:
                 poll()
             self._state = None
-            for index, held in enumerate(self._held.values()):
-                sample = partial(sample_noise, scheme, held)
-                if scheme.portable:
-                    held.advance(_updates(step, index, sample), lineage.rounding)
-                else:
-                    whole = _updates(step, index, sample)(Block.whole(held.tensor.shape))
-                    held.advance(partial(cut_noise, whole), lineage.rounding)
+            self._apply_step(step, scheme, lineage.rounding)
             self._state, self._rounding = digest, lineage.rounding
         self._state, self._rounding = lineage.digest, lineage.rounding
+
+    def _apply_step(self, step: Step, scheme: NoiseScheme, rounding: Rounding) -> None:
+        for index, held in enumerate(self._held.values()):
+            sample = partial(sample_noise, scheme, held)
+            if scheme.portable:
+                held.advance(_updates(step, index, sample), rounding)
+            else:
+                whole = _updates(step, index, sample)(Block.whole(held.tensor.shape))
+                held.advance(partial(cut_noise, whole), rounding)
 
 
 def _updates(

@@ -30,12 +30,12 @@ class Split:
     """A named list of rows."""
 
     rows: int
+    digest: str | None
+    """Digest of the rows; None if only their number is known."""
     parts: tuple[Part, ...]
     """Positions of the rows: first on the hub, then in files of folders."""
     rule: str
     """Description of the rows and their relation to the paper's."""
-    digest: str | None = None
-    """Digest of the rows; None if only their number is known."""
     file_sha256: str | None = None
     """SHA-256 of the paper's own file of the split, if it can be rebuilt."""
 
