@@ -275,8 +275,8 @@ def cast(
     """
     import torch
 
-    from modnorm.checkpoint.casting import cast_checkpoint
     from modnorm.checkpoint.reference import resolve_checkpoint
+    from modnorm.checkpoint.writing import cast_checkpoint
 
     checkpoint = resolve_checkpoint(model, revision)
     digest = cast_checkpoint(checkpoint, getattr(torch, dtype), out)

@@ -242,8 +242,7 @@ def match(
     an interrupted one; with other radii it repeats no measurement. A spec may name the artifact,
     DIR/radius.json, instead of a radius.
     """
-    from modnorm.radius.artifact_schema import MatchingSettings
-    from modnorm.radius.matching_checks import check_count, check_method
+    from modnorm.radius.artifact_schema import MatchingSettings, check_count, check_method
     from modnorm.spec import located
     from modnorm.spec_checks import check_search_locally
 

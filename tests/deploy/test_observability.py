@@ -23,7 +23,7 @@ from modnorm.services.common.metrics import CallMetrics
 from modnorm.services.evaluator.metrics import EvaluatorMetrics
 from modnorm.services.sandbox.metrics import SandboxMetrics
 from modnorm.services.trainer.metrics import TrainerMetrics
-from modnorm.serving.metrics import ServerMetrics
+from modnorm.serving.api_errors import ServerMetrics
 from verification.labs.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
