@@ -22,9 +22,8 @@ from sqlmodel import Session, col, select
 from modnorm.errors import ModnormError
 from modnorm.files import json_digest
 from modnorm.geometry.scale_map import ScaleMap
-from modnorm.search.settled_votes import SettledVotes
 from modnorm.search.stopping import Threshold, Thresholds
-from modnorm.search.voting import Ballot
+from modnorm.search.voting import Ballot, SettledVotes
 from modnorm.services.aggregator.experiments.expert_selection import selection_of
 from modnorm.services.aggregator.storage.codec import unpack_answers
 from modnorm.services.aggregator.storage.database import evaluation_cache
@@ -35,7 +34,7 @@ from modnorm.services.aggregator.storage.states import ArtifactKind, JobState, S
 from modnorm.services.aggregator.storage.stored_artifacts import load_rows, load_text
 from modnorm.services.aggregator.storage.table_statistics import insert_rows
 from modnorm.services.aggregator.storage.tables import Candidate, Experiment, Job
-from modnorm.tasks.rows import prompts_digest
+from modnorm.tasks.columns import prompts_digest
 from modnorm.tasks.task_errors import render_prompts
 
 _KEYS_AT_A_TIME = 500
