@@ -9,7 +9,7 @@ from modnorm.checkpoint.reference import Checkpoint
 from modnorm.checkpoint.writing import require_new
 from modnorm.cli.console import emit_json
 from modnorm.cli.export_work import warn_of_tokenizer
-from modnorm.cli.predict_work import EnsembleChoice
+from modnorm.cli.predict import EnsembleChoice
 from modnorm.cli.runs import opened_run
 from modnorm.client.export_card import check_tokenizer
 from modnorm.perturbation.adapters import require_adapters

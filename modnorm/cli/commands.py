@@ -38,42 +38,42 @@ _BY_HEADING: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "Read results": {
         "show": ("lab:show", "Show a run directory or an experiment of a lab."),
         "candidates": (
-            "answers:candidates",
+            "reading:candidates",
             "Print the candidates of a finished run, best first.",
         ),
         "answers": (
-            "answers:answers",
+            "reading:answers",
             "Print the answers of a finished run, with their judgement.",
         ),
         "votes": (
-            "answers:votes",
+            "reading:votes",
             "Print the votes of a finished run: counts, ties and every expert's vote.",
         ),
         "compare": (
-            "compare:compare",
+            "comparing:compare",
             "Show finished runs side by side, with the differences that prevent a comparison.",
         ),
         "view": (
-            "view:view",
+            "serving:view",
             "Serve a web page of run directories: figures, candidates, answers, votes.",
         ),
         "analyze": (
-            "analyze:analyze",
+            "comparing:analyze",
             (
                 "Write tables and figures of finished runs: scaling, tails, support, agreement, "
                 "costs."
             ),
         ),
         "rescore": (
-            "rescore:rescore",
+            "predict:rescore",
             "Judge the stored completions of a finished run by another scorer, without a model.",
         ),
         "track": (
-            "track:track",
+            "comparing:track",
             "Log finished runs to an experiment tracker: specs, held-out figures, files.",
         ),
         "predict": ("predict:predict", "Answer new questions by the vote of an ensemble."),
-        "serve": ("serve:serve", "Serve an ensemble to OpenAI clients."),
+        "serve": ("serving:serve", "Serve an ensemble to OpenAI clients."),
         "export": (
             "export:export",
             (

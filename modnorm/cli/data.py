@@ -5,11 +5,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from typer import Argument, Option
 
 from modnorm.cli.console import emit_json, say
 from modnorm.cli.interruption import interruptible
-from modnorm.cli.options import Json, settings
+from modnorm.cli.options import Json, arg, opt, settings
 from modnorm.errors import InvalidInputError, ModnormError, NotFoundError
 from modnorm.host import expand_home
 
@@ -18,13 +17,9 @@ if TYPE_CHECKING:
     from modnorm.tasks.splits import DataManifest, Origin
 
 _DEFAULT = "[default: data in MODNORM_CACHE_DIR, ~/.cache/modnorm]"
-Tasks = Annotated[
-    list[str] | None, Argument(metavar="[TASK...]", help="Tasks of the paper by name.")
-]
-All = Annotated[bool, Option("--all", help="All tasks instead of those named.")]
-Folder = Annotated[
-    Path | None, Option("--folder", metavar="FOLDER", help=f"Folder of data {_DEFAULT}.")
-]
+Tasks = Annotated[list[str] | None, arg("[TASK...]", "Tasks of the paper by name.")]
+All = Annotated[bool, opt("--all", "All tasks instead of those named.")]
+Folder = Annotated[Path | None, opt("--folder FOLDER", f"Folder of data {_DEFAULT}.")]
 
 
 def list_splits(*, folder: Folder = None, as_json: Json = False) -> None:
@@ -48,15 +43,12 @@ def fetch_splits(
     tasks: Tasks = None,
     *,
     every: All = False,
-    to: Annotated[
-        Path | None, Option("--to", metavar="FOLDER", help=f"Folder to write {_DEFAULT}.")
-    ] = None,
+    to: Annotated[Path | None, opt("--to FOLDER", f"Folder to write {_DEFAULT}.")] = None,
     source: Annotated[
         Path | None,
-        Option(
-            "--from",
-            metavar="FOLDER",
-            help="Folder with the data sets' own files, or a fetched folder, to read instead of "
+        opt(
+            "--from FOLDER",
+            "Folder with the data sets' own files, or a fetched folder, to read instead of "
             "the public origins.",
         ),
     ] = None,

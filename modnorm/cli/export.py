@@ -18,7 +18,7 @@ from modnorm.cli.options import (
 from modnorm.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from modnorm.cli.predict_work import EnsembleChoice
+    from modnorm.cli.predict import EnsembleChoice
     from modnorm.prediction.base_model import BasePlace
 
 Run = Annotated[
@@ -89,7 +89,7 @@ def export(
     _require_one_form(ensemble, manifest=manifest, adapters=adapters)
 
     from modnorm.cli.export_work import write_model
-    from modnorm.cli.predict_work import EnsembleChoice
+    from modnorm.cli.predict import EnsembleChoice
     from modnorm.cli.student_work import write_student
     from modnorm.prediction.base_model import BasePlace
 

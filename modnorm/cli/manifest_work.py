@@ -8,7 +8,7 @@ import typer
 from modnorm.cli.console import emit_json
 from modnorm.cli.export_work import warn_of_tokenizer
 from modnorm.cli.options import check_output_file
-from modnorm.cli.predict_work import EnsembleChoice
+from modnorm.cli.predict import EnsembleChoice
 from modnorm.cli.runs import opened_run
 from modnorm.files import write_file
 from modnorm.prediction.base_model import BasePlace

@@ -6,11 +6,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from typer import Option
-
 from modnorm.cli.console import emit, emit_json, stderr, stdout, table
 from modnorm.cli.interruption import interruptible
-from modnorm.cli.options import Json, Model, Quiet, Revision, check_output_file, settings
+from modnorm.cli.options import Json, Model, Quiet, Revision, check_output_file, opt, settings
 from modnorm.errors import InvalidInputError
 from modnorm.files import write_file
 from modnorm.spec_limits import MAX_RANK, MAX_TWO_SIDED_SEED
@@ -36,18 +34,15 @@ class Dtype(StrEnum):
 def calibrate(
     *,
     model: Model,
-    task: Annotated[str, Option("--task", metavar="NAME", help="Task whose prompts are used.")],
-    data: Annotated[str, Option("--data", metavar="SOURCE", help="Rows of the task.")],
-    out: Annotated[Path, Option("--out", metavar="FILE", help="Where the profile goes.")],
+    task: Annotated[str, opt("--task NAME", "Task whose prompts are used.")],
+    data: Annotated[str, opt("--data SOURCE", "Rows of the task.")],
+    out: Annotated[Path, opt("--out FILE", "Where the profile goes.")],
     revision: Revision = None,
-    examples: Annotated[int, Option(metavar="NUMBER", min=1, help="Number of prompts.")] = 64,
-    seed: Annotated[int, Option(metavar="NUMBER", min=0, help="Seed of the estimator.")] = 1729,
+    examples: Annotated[int, opt("--examples NUMBER", "Number of prompts.", min=1)] = 64,
+    seed: Annotated[int, opt("--seed NUMBER", "Seed of the estimator.", min=0)] = 1729,
     maps: Annotated[
         str,
-        Option(
-            metavar="NAME",
-            help="Functional maps: default, or published (they differ for Gemma 3).",
-        ),
+        opt("--maps NAME", "Functional maps: default, or published (they differ for Gemma 3)."),
     ] = "default",
     quiet: Quiet = False,
     as_json: Json = False,
@@ -92,22 +87,14 @@ def calibrate(
 def prepare(
     *,
     model: Model,
-    data: Annotated[
-        str,
-        Option("--data", metavar="SOURCE", help="Countdown rows with a column solution."),
-    ],
-    out: Annotated[Path, Option("--out", metavar="FILE", help="Where the generator goes.")],
+    data: Annotated[str, opt("--data SOURCE", "Countdown rows with a column solution.")],
+    out: Annotated[Path, opt("--out FILE", "Where the generator goes.")],
     revision: Revision = None,
-    limit: Annotated[int | None, Option(metavar="NUMBER", min=1, help="Number of rows.")] = None,
-    epochs: Annotated[int, Option(metavar="NUMBER", min=1, help="Passes over the examples.")] = 15,
+    limit: Annotated[int | None, opt("--limit NUMBER", "Number of rows.", min=1)] = None,
+    epochs: Annotated[int, opt("--epochs NUMBER", "Passes over the examples.", min=1)] = 15,
     seed: Annotated[
         int,
-        Option(
-            metavar="NUMBER",
-            min=0,
-            max=MAX_TWO_SIDED_SEED,
-            help="Seed of weights, order and noise.",
-        ),
+        opt("--seed NUMBER", "Seed of weights, order and noise.", min=0, max=MAX_TWO_SIDED_SEED),
     ] = 38,
     quiet: Quiet = False,
     as_json: Json = False,
@@ -141,35 +128,23 @@ def prepare(
 
 def scales(
     *,
-    radius: Annotated[
-        float, Option("--radius", metavar="NUMBER", help="R, or sigma for randopt.")
-    ],
+    radius: Annotated[float, opt("--radius NUMBER", "R, or sigma for randopt.")],
     config: Annotated[
-        Path | None,
-        Option("--config", metavar="FILE", help="A config.json, which gives base scales only."),
+        Path | None, opt("--config FILE", "A config.json, which gives base scales only.")
     ] = None,
     model: Annotated[
-        str | None,
-        Option(
-            "--model", metavar="NAME|DIR", help="A checkpoint, which gives the full scale map."
-        ),
+        str | None, opt("--model NAME|DIR", "A checkpoint, which gives the full scale map.")
     ] = None,
     revision: Revision = None,
-    profile: Annotated[
-        Path | None, Option("--profile", metavar="FILE", help="Profile of the model.")
-    ] = None,
-    method: Annotated[
-        str, Option("--method", metavar="NAME", help="Name of the method.")
-    ] = _BASE_MAP,
+    profile: Annotated[Path | None, opt("--profile FILE", "Profile of the model.")] = None,
+    method: Annotated[str, opt("--method NAME", "Name of the method.")] = _BASE_MAP,
     rank: Annotated[
         int | None,
-        Option(
-            metavar="RANK", min=1, max=MAX_RANK, help="Rank of the noise [default: full rank]."
-        ),
+        opt("--rank RANK", "Rank of the noise [default: full rank].", min=1, max=MAX_RANK),
     ] = None,
     target_modules: Annotated[
         Literal["all", "all-linear"],
-        Option(metavar="all|all-linear", help="The matrices that noise of a rank perturbs."),
+        opt("--target-modules all|all-linear", "The matrices that noise of a rank perturbs."),
     ] = "all",
     as_json: Json = False,
 ) -> None:
@@ -261,10 +236,8 @@ def _cells(row: dict[str, object]) -> tuple[str, ...]:
 def cast(
     *,
     model: Model,
-    dtype: Annotated[
-        Dtype, Option("--dtype", metavar="|".join(Dtype), help="Dtype of the weights.")
-    ],
-    out: Annotated[Path, Option("--out", metavar="DIR", help="Where the checkpoint goes.")],
+    dtype: Annotated[Dtype, opt(f"--dtype {'|'.join(Dtype)}", "Dtype of the weights.")],
+    out: Annotated[Path, opt("--out DIR", "Where the checkpoint goes.")],
     revision: Revision = None,
     as_json: Json = False,
 ) -> None:

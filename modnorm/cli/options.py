@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
+from typer.models import ArgumentInfo, OptionInfo
 
 from modnorm.errors import InvalidInputError, NotFoundError, UnreachableError
 from modnorm.files import check_writable
@@ -18,73 +19,71 @@ if TYPE_CHECKING:
 
 NumberT = TypeVar("NumberT", int, float)
 
-Json = Annotated[bool, typer.Option("--json", help="Write JSON to stdout.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
+
+def opt(
+    usage: str,
+    text: str,
+    *,
+    min: float | None = None,  # noqa: A002 - as Typer names it
+    max: float | None = None,  # noqa: A002
+    envvar: str | None = None,
+) -> OptionInfo:
+    """Return an option by its line in the help: `--row INDEX`, or `--quiet -q` of a flag."""
+    *names, last = usage.split(" ")
+    metavar = None if last.startswith("-") else last
+    if metavar is None:
+        names.append(last)
+    made: OptionInfo = typer.Option(
+        *names, metavar=metavar, help=text, min=min, max=max, envvar=envvar
+    )
+    return made
+
+
+def arg(metavar: str, text: str) -> ArgumentInfo:
+    """Return an argument by its name in the help: `RUN`, `SPEC...` or `[FILE]`."""
+    made: ArgumentInfo = typer.Argument(metavar=metavar, help=text)
+    return made
+
+
+Json = Annotated[bool, opt("--json", "Write JSON to stdout.")]
+Quiet = Annotated[bool, opt("--quiet -q", "Show no progress.")]
 Server = Annotated[
-    str | None,
-    typer.Option(
-        "--server", metavar="HOST:PORT", help="Address of the lab [env: MODNORM_SERVER]."
-    ),
+    str | None, opt("--server HOST:PORT", "Address of the lab [env: MODNORM_SERVER].")
 ]
-Run = Annotated[str, typer.Argument(metavar="RUN", help="Directory of a run, or id in a lab.")]
+Run = Annotated[str, arg("RUN", "Directory of a run, or id in a lab.")]
 RunServer = Annotated[
     str | None,
-    typer.Option(
-        "--server",
-        metavar="HOST:PORT",
-        help="Address of the lab that ran RUN [env: MODNORM_SERVER, unless RUN is a path].",
+    opt(
+        "--server HOST:PORT",
+        "Address of the lab that ran RUN [env: MODNORM_SERVER, unless RUN is a path].",
     ),
 ]
 Population = Annotated[
-    int | None,
-    typer.Option("--n", metavar="N", min=1, help="Candidates searched [default: the largest N]."),
+    int | None, opt("--n N", "Candidates searched [default: the largest N].", min=1)
 ]
-Size = Annotated[
-    int | None,
-    typer.Option("--k", metavar="K", min=1, help="Experts that vote [default: the largest K]."),
-]
+Size = Annotated[int | None, opt("--k K", "Experts that vote [default: the largest K].", min=1)]
 Experts = Annotated[
-    str | None,
-    typer.Option(
-        "--experts",
-        metavar="K,K,...",
-        help="Also count the votes of the K best experts, at every N.",
-    ),
+    str | None, opt("--experts K,K,...", "Also count the votes of the K best experts, at every N.")
 ]
 BaseModel = Annotated[
     str | None,
-    typer.Option(
-        "--model",
-        metavar="NAME|DIR",
-        help="The base on this machine [default: the model in the spec of RUN].",
-    ),
+    opt("--model NAME|DIR", "The base on this machine [default: the model in the spec of RUN]."),
 ]
-BaseRevision = Annotated[
-    str | None, typer.Option("--revision", metavar="COMMIT", help="Revision of the base.")
-]
-ExperimentId = Annotated[str, typer.Argument(metavar="ID", help="Id of the experiment.")]
-Model = Annotated[str, typer.Option("--model", metavar="NAME|DIR", help="The model.")]
-Revision = Annotated[
-    str | None, typer.Option("--revision", metavar="COMMIT", help="Revision of the model.")
-]
+BaseRevision = Annotated[str | None, opt("--revision COMMIT", "Revision of the base.")]
+EnsembleSource = Annotated[str, arg("RUN", "Directory of a run; id in a lab; a manifest.")]
+EngineName = Annotated[str, opt("--engine NAME", "auto, transformers or vllm.")]
+ExperimentId = Annotated[str, arg("ID", "Id of the experiment.")]
+Model = Annotated[str, opt("--model NAME|DIR", "The model.")]
+Revision = Annotated[str | None, opt("--revision COMMIT", "Revision of the model.")]
 Seed = Annotated[
-    int | None,
-    typer.Option(
-        "--seed", metavar="NUMBER", help="Population seed instead of the one in the spec."
-    ),
+    int | None, opt("--seed NUMBER", "Population seed instead of the one in the spec.")
 ]
-SpecFile = Annotated[Path, typer.Argument(metavar="SPEC", help="Experiment spec, YAML.")]
-SpecFiles = Annotated[
-    list[Path], typer.Argument(metavar="SPEC...", help="Experiment specs, YAML.")
-]
+SpecFile = Annotated[Path, arg("SPEC", "Experiment spec, YAML.")]
+SpecFiles = Annotated[list[Path], arg("SPEC...", "Experiment specs, YAML.")]
 
 
 def settings() -> "ClientSettings":
-    """Read the settings from the environment.
-
-    Raises:
-        InvalidInputError: names the variable that is wrong.
-    """
+    """Read the settings from the environment."""
     from pydantic import ValidationError
 
     from modnorm.client.settings import ClientSettings
@@ -103,9 +102,6 @@ def read_spec(path: Path) -> "ExperimentSpec":
 
     The returned spec holds the text of the task file and the number of the artifact: labs read
     neither file.
-
-    Raises:
-        InvalidInputError: a file is missing or invalid, or the artifact does not fit the spec.
     """
     from modnorm.client.radius import carry_radius
     from modnorm.spec import located
@@ -121,9 +117,6 @@ def read_unsettled_spec(path: Path) -> "ExperimentSpec":
     """Read a spec with its task file, but without its radius artifact.
 
     For commands that choose the radius: the artifact need not exist yet.
-
-    Raises:
-        InvalidInputError: a file is missing, is not YAML, or is invalid.
     """
     from modnorm.spec import load_spec, located
     from modnorm.tasks.declared_task import carry_declaration
@@ -133,11 +126,7 @@ def read_unsettled_spec(path: Path) -> "ExperimentSpec":
 
 
 def seeded(spec: "ExperimentSpec", seed: int | None) -> "ExperimentSpec":
-    """Return a spec with another population seed, or unchanged if the seed is None.
-
-    Raises:
-        InvalidInputError: the seed is out of bounds.
-    """
+    """Return a spec with another population seed, or unchanged if the seed is None."""
     from modnorm.spec import parse_spec
 
     if seed is None:
@@ -150,10 +139,6 @@ def check_spec(spec: "ExperimentSpec", file: Path | None = None) -> None:
     """Refuse a spec before a lab is started, as far as this machine can check it.
 
     With a file, from which the spec was read, errors name the line.
-
-    Raises:
-        InvalidInputError: names the field at fault.
-        PreconditionError: rows of the spec are not public and not on this machine.
     """
     from modnorm.engines import engine_names
     from modnorm.spec import located
@@ -164,12 +149,7 @@ def check_spec(spec: "ExperimentSpec", file: Path | None = None) -> None:
 
 
 def check_model(spec: "ExperimentSpec") -> None:
-    """Refuse a model that is not on this machine if the Hugging Face Hub cannot give it.
-
-    Raises:
-        InvalidInputError: there is no such model.
-        UnavailableError: the Hub cannot be reached.
-    """
+    """Refuse a model that is not on this machine if the Hugging Face Hub cannot give it."""
     from modnorm.checkpoint.reference import find_local_checkpoint
 
     if find_local_checkpoint(spec.model.name, spec.model.revision) is None:
@@ -180,11 +160,7 @@ def check_model(spec: "ExperimentSpec") -> None:
 
 @contextmanager
 def connect(server: str | None) -> Iterator["Client"]:
-    """Open a client of the lab that the command line or the settings name.
-
-    Raises:
-        UnreachableError: no lab answers at the address; where nobody named one, it says so.
-    """
+    """Open a client of the lab that the command line or the settings name."""
     from modnorm.client.client import Client
 
     own = settings()
@@ -204,10 +180,7 @@ def connect(server: str | None) -> Iterator["Client"]:
 def lab_of(run: str, server: str | None) -> str | None:
     """Return the server of the lab that ran RUN; None if RUN is on this machine.
 
-    Args:
-        run: Directory or id.
-        server: The server on the command line. Without it the settings count, but not their
-            default: a run that is no directory needs a lab that the user named.
+    A run that is no directory needs a lab that the user named: the default does not count.
     """
     if server is not None or Path(run).exists():
         return server
@@ -216,11 +189,7 @@ def lab_of(run: str, server: str | None) -> str | None:
 
 
 def refuse_given(options: Mapping[str, object], reason: str, remedy: str) -> None:
-    """Refuse options that would have no effect.
-
-    Raises:
-        InvalidInputError: an option, by name, is given.
-    """
+    """Refuse options that would have no effect."""
     for name, value in options.items():
         if value not in {None, False}:
             raise InvalidInputError(reason, field=name, remedy=remedy)
@@ -228,11 +197,7 @@ def refuse_given(options: Mapping[str, object], reason: str, remedy: str) -> Non
 
 @contextmanager
 def in_lab(experiment_id: str, server: str) -> Iterator[tuple["Client", "experiments.Experiment"]]:
-    """Connect to the lab that ran an experiment, and yield client and experiment.
-
-    Raises:
-        NotFoundError: the lab has no such experiment.
-    """
+    """Connect to the lab that ran an experiment, and yield client and experiment."""
     from modnorm.client.calls import get_experiment
 
     with connect(server) as client:
@@ -248,11 +213,7 @@ def in_lab(experiment_id: str, server: str) -> Iterator[tuple["Client", "experim
 
 
 def numbers(text: str, field: str, kind: type[NumberT]) -> tuple[NumberT, ...]:
-    """Read a list of distinct numbers such as `0.08,0.16`.
-
-    Raises:
-        InvalidInputError: an item is not a number or appears twice, or the list is empty.
-    """
+    """Read a list of distinct numbers such as `0.08,0.16`."""
     try:
         found = tuple(kind(item) for item in text.split(","))
     except ValueError as error:
@@ -269,17 +230,7 @@ def numbers(text: str, field: str, kind: type[NumberT]) -> tuple[NumberT, ...]:
 
 
 def check_output_file(out: Path, *inputs: Path, field: str = "out") -> None:
-    """Refuse an output file that cannot be written, or that would replace a file in use.
-
-    Args:
-        out: The file; it need not exist.
-        inputs: Files that the command reads; paths without a file are ignored.
-        field: Name of the option, for errors.
-
-    Raises:
-        InvalidInputError: the file cannot be written, is an input, or belongs to a run.
-        UnavailableError: the disk is full or broken.
-    """
+    """Refuse an output file that cannot be written, or that would replace a file in use."""
     from modnorm.analysis.run_folders import run_that_owns
 
     if any(out.exists() and each.exists() and out.samefile(each) for each in inputs):

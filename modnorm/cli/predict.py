@@ -1,48 +1,104 @@
-"""`modnorm predict`: an ensemble's answers to new questions."""
+"""`modnorm predict` and `rescore`: new answers of an ensemble, new judgements of a run."""
 
+import json
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import typer
+from modnorm.cli.console import amount, emit_json, percent, say, stdout, table
+from modnorm.cli.interruption import interruptible
+from modnorm.cli.options import (
+    BaseModel,
+    BaseRevision,
+    EngineName,
+    EnsembleSource,
+    Json,
+    Population,
+    Quiet,
+    Run,
+    RunServer,
+    Size,
+    check_output_file,
+    in_lab,
+    lab_of,
+    opt,
+)
+from modnorm.errors import InvalidInputError
+from modnorm.files import encode_json, replaced_file, write_file
 
-from modnorm.cli.options import BaseModel, BaseRevision, Json, Population, Quiet, RunServer, Size
+if TYPE_CHECKING:
+    from modnorm.analysis.finished_run import FinishedRun
+    from modnorm.checkpoint.reference import Checkpoint
+    from modnorm.client.rescoring import Rescored
+    from modnorm.prediction.ensemble_definition import EnsembleDefinition
+    from modnorm.prediction.predictor import PredictionSettings
+    from modnorm.prediction.ranked_votes import OnProgress, Prediction
+    from modnorm.sandbox import Runner
+    from modnorm.tasks import Task
+    from modnorm.tasks.row_files import Raw
 
-Source = Annotated[
-    str, typer.Argument(metavar="RUN", help="Directory of a run; id in a lab; a manifest.")
-]
-EngineName = Annotated[
-    str, typer.Option("--engine", metavar="NAME", help="auto, transformers or vllm.")
-]
-Input = Annotated[
-    Path,
-    typer.Option(
-        "--input",
-        metavar="FILE",
-        help="Questions: the task's columns as JSONL, JSON, Parquet or CSV; - or a pipe for "
-        "JSONL.",
-    ),
-]
-Out = Annotated[
-    Path | None,
-    typer.Option("--out", metavar="FILE", help="Answers as JSONL [default: standard output]."),
-]
-AskAll = Annotated[
-    bool, typer.Option("--ask-all", help="Also ask experts that cannot change a vote.")
-]
-Local = Annotated[
-    bool, typer.Option("--local", help="Answer on this machine, although RUN is in a lab.")
-]
+
+@dataclass(frozen=True, slots=True)
+class EnsembleChoice:
+    """The ensemble that the command line names."""
+
+    source: str
+    """Directory of a run, id of an experiment, or file of a manifest."""
+    server: str | None
+    """The lab that ran it."""
+    population: int | None
+    size: int | None
+
+    @property
+    def is_manifest(self) -> bool:
+        """Whether the source is a manifest."""
+        return self.server is None and Path(self.source).is_file()
+
+    def find(self) -> "EnsembleDefinition":
+        """Return the definition of the ensemble."""
+        from modnorm.cli.runs import opened_run
+        from modnorm.prediction.ensemble_definition import define_ensemble
+        from modnorm.prediction.manifest import read_ensemble_manifest
+
+        if self.is_manifest:
+            return read_ensemble_manifest(Path(self.source)).narrowed(self.population, self.size)
+        with opened_run(self.source, self.server) as run:
+            return define_ensemble(run, self.population, self.size)
+
+    def check_example(self, ensemble: "EnsembleDefinition", base: "Checkpoint") -> None:
+        """Check that the example of a manifest has the same prompt here."""
+        from modnorm.prediction.manifest import read_ensemble_manifest
+
+        if self.is_manifest:
+            read_ensemble_manifest(Path(self.source)).prompt.check(ensemble, base)
 
 
 def predict(
-    run: Source,
+    run: EnsembleSource,
     *,
-    questions: Input,
+    questions: Annotated[
+        Path,
+        opt(
+            "--input FILE",
+            "Questions: the task's columns as JSONL, JSON, Parquet or CSV; - or a pipe for JSONL.",
+        ),
+    ],
     population: Population = None,
     size: Size = None,
-    out: Out = None,
-    ask_all: AskAll = False,
-    local: Local = False,
+    out: Annotated[
+        Path | None, opt("--out FILE", "Answers as JSONL [default: standard output].")
+    ] = None,
+    ask_all: Annotated[
+        bool, opt("--ask-all", "Also ask experts that cannot change a vote.")
+    ] = False,
+    local: Annotated[
+        bool, opt("--local", "Answer on this machine, although RUN is in a lab.")
+    ] = False,
     engine: EngineName = "auto",
     server: RunServer = None,
     model: BaseModel = None,
@@ -58,10 +114,238 @@ def predict(
     It writes one line of JSON for each question, or one array with --json. Rows need no right
     answers. The file appears whole or not at all.
     """
-    from modnorm.cli.predict_work import EnsembleChoice, Output, predict_file
+    from modnorm.cli.progress import counted
     from modnorm.prediction.base_model import BasePlace
     from modnorm.prediction.predictor import PredictionSettings
 
+    choice = EnsembleChoice(run, server, population, size)
     settings = PredictionSettings(BasePlace(model, revision), engine, ask_all)
-    output = Output(out, as_json, quiet)
-    predict_file(EnsembleChoice(run, server, population, size, local), settings, questions, output)
+    lab = None if local or choice.is_manifest else lab_of(run, server)
+    if out is not None:
+        check_output_file(out, questions, Path(run))
+    with (
+        interruptible("stopped; no file was written"),
+        _engine_log(engine, quiet=quiet) if lab is None else nullcontext(),
+        counted("answers", quiet=quiet) as on_progress,
+    ):
+        answered = (
+            _answered_here(choice, settings, questions, on_progress)
+            if lab is None
+            else _answered_in_lab(choice, lab, settings, questions, on_progress)
+        )
+        count = _write(answered, out, as_json=as_json)
+    if out is not None and as_json:
+        emit_json({"answers": count, "file": str(out)})
+    elif out is not None and not quiet:
+        say(f"{amount(count, 'answer')} written to {out}")
+
+
+@contextmanager
+def _engine_log(engine: str, *, quiet: bool) -> Iterator[None]:
+    """Send what vLLM prints to a file, so that it is neither between answers nor in the progress.
+
+    The file stays if the answers fail.
+    """
+    import tempfile
+
+    from modnorm.engines import is_vllm
+    from modnorm.process_output import output_to
+
+    if not is_vllm(engine):
+        yield
+        return
+    log = Path(tempfile.gettempdir()) / f"modnorm-predict-{os.getpid()}.log"
+    with output_to(log):
+        if not quiet:
+            say(f"log: {log}")
+        yield
+    log.unlink()
+
+
+def _answered_here(
+    choice: EnsembleChoice,
+    settings: "PredictionSettings",
+    questions: Path,
+    on_progress: "OnProgress",
+) -> "Iterator[Prediction]":
+    """Yield the predictions of an engine on this machine, in the order of the questions."""
+    from modnorm.prediction.predictor import Predictor
+    from modnorm.tasks.row_loading import read_questions
+
+    ensemble = choice.find()
+    predictor = Predictor(ensemble, settings)
+    choice.check_example(ensemble, predictor.base)
+    encoded = predictor.encode(read_questions(predictor.task, questions))
+    yield from predictor.predict(encoded, on_progress)
+
+
+def _answered_in_lab(
+    choice: EnsembleChoice,
+    lab: str,
+    settings: "PredictionSettings",
+    questions: Path,
+    on_progress: "OnProgress",
+) -> "Iterator[Prediction]":
+    """Yield the predictions of a lab's evaluators, in the order of the questions."""
+    from modnorm.prediction.ensemble_definition import task_identity
+    from modnorm.prediction.predictor import PredictionSettings
+    from modnorm.wire.conversions import spec_from_proto
+    from modnorm.wire.run_messages import provenance
+
+    usual = PredictionSettings()
+    if (settings.place, settings.engine) != (usual.place, usual.engine):
+        raise InvalidInputError(
+            "the evaluators of the lab load the base in the engine of the experiment",
+            field="engine" if settings.engine != usual.engine else "model",
+            remedy="leave it out, or add --local to answer on this machine",
+        )
+    with in_lab(choice.source, lab) as (client, experiment):
+        task = task_identity(spec_from_proto(experiment.spec), provenance(experiment)).load()
+        predictions = client.predict(
+            choice.source,
+            _checked(task, questions),
+            choice.population,
+            choice.size,
+            ask_all=settings.ask_all,
+            on_progress=on_progress,
+        )
+        yield from _in_order(predictions)
+
+
+def _checked(task: "Task", questions: Path) -> "Iterator[Raw]":
+    """Yield the raw questions of a file, whose errors name the line."""
+    from modnorm.tasks.row_loading import parse_question, read_raw_questions
+
+    for place, raw in read_raw_questions(questions):
+        parse_question(task, raw, place)
+        yield raw
+
+
+def _in_order(predictions: "Iterable[Prediction]") -> "Iterator[Prediction]":
+    """Yield predictions by row; they are held until all rows before them have come."""
+    held: dict[int, Prediction] = {}
+    following = 0
+    for prediction in predictions:
+        held[prediction.row] = prediction
+        while following in held:
+            yield held.pop(following)
+            following += 1
+
+
+def _write(predictions: "Iterable[Prediction]", out: Path | None, *, as_json: bool) -> int:
+    """Write one line for each prediction, or one array of all; return their number."""
+    from modnorm.process_output import own_stream
+
+    if out is None and as_json:
+        answers = [asdict(prediction) for prediction in predictions]
+        emit_json(answers)
+        return len(answers)
+    count = 0
+    with (
+        nullcontext((own_stream("stdout") or sys.stdout).buffer)
+        if out is None
+        else replaced_file(out) as file
+    ):
+        for prediction in predictions:
+            file.write((json.dumps(asdict(prediction), allow_nan=False) + "\n").encode())
+            count += 1
+    return count
+
+
+def rescore(
+    run: Run,
+    *,
+    scorer: Annotated[
+        str | None, opt("--scorer NAME", "Scorer [default: the task's own].")
+    ] = None,
+    server: RunServer = None,
+    sandbox: Annotated[
+        str | None, opt("--sandbox HOST:PORT", "Sandbox service [default: one of this process].")
+    ] = None,
+    out: Annotated[
+        Path | None, opt("--out FILE", "File [default: RUN/rescored-SCORER.json; none for a lab].")
+    ] = None,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Judge the stored completions of a finished run by another scorer, without a model.
+
+    Shows the held-out metrics by both scorers for the experts of the run. Shows them too for the
+    experts that the new scorer selects, if all of them answered the held-out rows.
+    """
+    from modnorm.cli.progress import counted
+    from modnorm.cli.runs import opened_run
+    from modnorm.client.rescoring import check_has_votes, rescore_run, rescored_document
+    from modnorm.tasks import get_task
+
+    with interruptible("stopped; nothing was written"), opened_run(run, server) as found:
+        check_has_votes(found.spec)
+        name, declaration = found.spec.task.name, found.spec.task.declaration
+        # Reports a wrong name before a sandbox starts.
+        get_task(name, scorer=scorer, declaration=declaration)
+        with _sandboxed(name, sandbox) as (runner, judges):
+            task = get_task(name, scorer=scorer, sandbox=runner, declaration=declaration)
+            target = out or _rescored_file(found, task.scorer)
+            if target is not None:
+                check_output_file(target)
+            with counted("judging", quiet=quiet) as on_progress:
+                rescored = rescore_run(found, task, judges=judges, on_progress=on_progress)
+    document = rescored_document(found, rescored)
+    if target is not None:
+        write_file(target, encode_json(document))
+    if as_json:
+        emit_json(document)
+        return
+    _show_rescored(rescored)
+    if target is not None:
+        say(f"written to {target}")
+
+
+def _rescored_file(run: "FinishedRun", scorer: str) -> Path | None:
+    """Return the file in the run's own directory; None for a run of a lab."""
+    from modnorm.analysis.saved_run import SavedRun
+
+    return run.path / f"rescored-{scorer}.json" if isinstance(run, SavedRun) else None
+
+
+@contextmanager
+def _sandboxed(task: str, target: str | None) -> "Iterator[tuple[Runner | None, Executor | None]]":
+    """Yield a healthy sandbox and its threads, if the task runs programs."""
+    from modnorm.sandbox import Sandbox
+    from modnorm.tasks import check_sandbox, runs_programs
+    from modnorm.wire.remote_sandbox import RemoteSandbox
+
+    if not runs_programs(task):
+        yield None, None
+        return
+    with RemoteSandbox(target) if target else Sandbox() as sandbox:
+        check_sandbox(task, sandbox)
+        with ThreadPoolExecutor(os.cpu_count(), "judge") as judges:
+            yield sandbox, judges
+
+
+def _show_rescored(rescored: "Rescored") -> None:
+    base, first = rescored.base.heldout_metric, rescored.rank_1
+    new = percent(first.metric.new), percent(first.reselected_metric)
+    rows = [
+        ("base", percent(base.old), percent(base.new), ""),
+        ("rank 1 by selection", percent(first.metric.old), *new),
+    ]
+    rows += [
+        (
+            f"N={found.population} K={found.ensemble_size}",
+            percent(found.metric.old),
+            percent(found.metric.new),
+            percent(found.reselected.metric),
+        )
+        for found in rescored.ensembles
+    ]
+    console = stdout()
+    headings = ("held-out", rescored.old_scorer, rescored.new_scorer, "selected anew")
+    console.print(table(headings, rows))
+    for name, judged in (("selection", rescored.selection), ("held-out", rescored.heldout)):
+        console.print(f"{judged.changed} of {judged.total} {name} answers are judged otherwise")
+    missing = {index for ensemble in rescored.ensembles for index in ensemble.reselected.missing}
+    if missing:
+        names = ", ".join(map(str, sorted(missing)))
+        say(f"selected anew, but without held-out answers: {names}")

@@ -7,8 +7,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from typer import Option
-
 from modnorm.cli.console import emit_json, note, percent, say, stderr, stdout, table
 from modnorm.cli.interruption import interruptible
 from modnorm.cli.options import (
@@ -18,6 +16,7 @@ from modnorm.cli.options import (
     check_spec,
     connect,
     numbers,
+    opt,
     read_unsettled_spec,
     settings,
 )
@@ -34,8 +33,7 @@ if TYPE_CHECKING:
     from modnorm.v1 import experiment_pb2 as experiments
 
 Out = Annotated[
-    Path | None,
-    Option("--out", metavar="DIR", help="Directory of the artifact [default: runs/SPEC-COMMAND]."),
+    Path | None, opt("--out DIR", "Directory of the artifact [default: runs/SPEC-COMMAND].")
 ]
 _RESUMES = "stopped; the same command resumes here"
 _TUNED_BY = {
@@ -50,29 +48,25 @@ _TUNED_BY = {
 def tune(
     spec_file: SpecFile,
     *,
-    radii: Annotated[str, Option("--radii", "--sigmas", metavar="R,R,...", help="Scales to try.")],
+    radii: Annotated[str, opt("--radii --sigmas R,R,...", "Scales to try.")],
     out: Out = None,
-    seeds: Annotated[
-        str, Option("--seeds", metavar="S,S,...", help="Population seeds.")
-    ] = "39,40,41",
+    seeds: Annotated[str, opt("--seeds S,S,...", "Population seeds.")] = "39,40,41",
     heldout: Annotated[
         str | None,
-        Option(
-            metavar="ROWS",
-            help="Development rows, required: a source, or for instance '{source: dev.jsonl, "
+        opt(
+            "--heldout ROWS",
+            "Development rows, required: a source, or for instance '{source: dev.jsonl, "
             "offset: 200, limit: 100}'. No held-out row of the spec may be among them.",
         ),
     ] = None,
     ensemble_size: Annotated[
-        int | None,
-        Option(metavar="K", min=1, help="Ensemble to compare [default: the largest]."),
+        int | None, opt("--ensemble-size K", "Ensemble to compare [default: the largest].", min=1)
     ] = None,
     server: Annotated[
         str | None,
-        Option(
-            "--server",
-            metavar="HOST:PORT",
-            help="Run the trials in this lab, all at once, instead of in this process.",
+        opt(
+            "--server HOST:PORT",
+            "Run the trials in this lab, all at once, instead of in this process.",
         ),
     ] = None,
     quiet: Quiet = False,
@@ -216,20 +210,17 @@ def match(
     *,
     out: Out = None,
     radii: Annotated[
-        str, Option("--radii", metavar="R,R,...", help="Radii to try.")
+        str, opt("--radii R,R,...", "Radii to try.")
     ] = "0.01,0.02,0.04,0.08,0.16,0.32,0.64",
-    sigma: Annotated[
-        float, Option("--sigma", metavar="NUMBER", help="Isotropic noise to match.")
-    ] = 0.0005,
+    sigma: Annotated[float, opt("--sigma NUMBER", "Isotropic noise to match.")] = 0.0005,
     prompts: Annotated[
-        int, Option(metavar="NUMBER", min=1, max=100_000, help="Number of selection rows.")
+        int, opt("--prompts NUMBER", "Number of selection rows.", min=1, max=100_000)
     ] = 64,
     candidates: Annotated[
-        int, Option(metavar="NUMBER", min=1, max=100, help="Candidates for each radius.")
+        int, opt("--candidates NUMBER", "Candidates for each radius.", min=1, max=100)
     ] = 25,
     seed: Annotated[
-        int,
-        Option(metavar="NUMBER", min=0, max=MAX_SEED, help="Population seed of the candidates."),
+        int, opt("--seed NUMBER", "Population seed of the candidates.", min=0, max=MAX_SEED)
     ] = 42,
     quiet: Quiet = False,
     as_json: Json = False,

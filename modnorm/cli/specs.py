@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from typer import Argument, Option
 
 from modnorm.cli.console import amount, emit, emit_json, visible
 from modnorm.cli.options import (
@@ -13,8 +12,10 @@ from modnorm.cli.options import (
     Seed,
     SpecFile,
     SpecFiles,
+    arg,
     check_model,
     check_spec,
+    opt,
     read_spec,
     seeded,
     settings,
@@ -30,9 +31,7 @@ _TEMPLATE = Path(__file__).parents[1] / "bundled" / "spec.yaml"
 
 
 def init(
-    file: Annotated[Path, Argument(metavar="[FILE]", help="Where the spec goes.")] = Path(
-        "spec.yaml"
-    ),
+    file: Annotated[Path, arg("[FILE]", "Where the spec goes.")] = Path("spec.yaml"),
     *,
     as_json: Json = False,
 ) -> None:
@@ -145,19 +144,16 @@ def plan(
     *,
     like: Annotated[
         Path | None,
-        Option(
-            "--like",
-            metavar="RUN",
-            help="Finished run of the same model; its speed is used, also that of its trainings.",
+        opt(
+            "--like RUN",
+            "Finished run of the same model; its speed is used, also that of its trainings.",
         ),
     ] = None,
     gpu: Annotated[
-        str | None,
-        Option("--gpu", metavar="NAME", help="H100 or H200 [default: that of this machine]."),
+        str | None, opt("--gpu NAME", "H100 or H200 [default: that of this machine].")
     ] = None,
     workers: Annotated[
-        int,
-        Option(metavar="NUMBER", min=1, max=100_000, help="Workers that share the jobs."),
+        int, opt("--workers NUMBER", "Workers that share the jobs.", min=1, max=100_000)
     ] = 1,
     seed: Seed = None,
     as_json: Json = False,

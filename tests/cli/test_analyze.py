@@ -80,9 +80,3 @@ def test_an_output_that_cannot_be_written_is_named(refusal, runs, tmp_path, bloc
     err = refusal("analyze", runs[0], "--out", out)
     assert err.startswith(f"error: out: cannot write {out}: ")
     assert "(name another path, or make it writable)" in err
-
-
-def test_what_is_no_run_is_refused(refusal, tmp_path):
-    err = refusal("analyze", tmp_path, "--out", tmp_path / "out")
-    assert "is not a run directory" in err
-    assert not (tmp_path / "out").exists()

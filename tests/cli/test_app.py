@@ -27,13 +27,6 @@ def test_the_version_is_printed(modnorm_json):
     assert modnorm_json("version")["version"]
 
 
-def test_an_error_is_one_line_with_field_and_remedy(modnorm, tmp_path):
-    code, out, err = modnorm("run", tmp_path / "no.yaml")
-    assert (code, out) == (2, "")
-    assert err.startswith("error: spec: cannot read")
-    assert err.count("\n") == 1
-
-
 @pytest.mark.parametrize("flags", [(), ("--json",)])
 def test_a_fault_of_the_disk_is_one_line(modnorm, monkeypatch, flags):
     def fail(_name):
@@ -51,10 +44,6 @@ def test_an_error_is_json_when_asked_for(refusal):
     document = json.loads(err)
     assert document["field"] == "radius"
     assert document["error"] == "InvalidInputError"
-
-
-def test_a_wrong_option_is_exit_code_2(modnorm):
-    assert modnorm("run", "--no-such-option")[0] == 2
 
 
 @pytest.mark.parametrize(

@@ -34,11 +34,6 @@ def test_without_a_terminal_lines_tell_how_far_it_is(calibrate, monkeypatch):
     assert out.exists()
 
 
-def test_quiet_tells_nothing(calibrate):
-    code, _, err, _ = calibrate("--quiet")
-    assert (code, err) == (0, "")
-
-
 def test_one_that_is_broken_off_says_that_nothing_is_kept(calibrate, monkeypatch):
     def broken_off(*_, on_progress, **__):
         on_progress(1, 2)

@@ -99,16 +99,6 @@ def test_fetching_shows_rows_and_hashes(own, printed, tmp_path):
     assert out.startswith("gsm8k: already there and sound; ")
 
 
-def test_the_document_of_a_fetch_is_its_manifest_without_marks(own, modnorm_json, tmp_path):
-    call = ("data", "fetch", "--all", "--from", own)
-    assert modnorm_json(*call)[0]["written"]
-    (document,) = modnorm_json(*call)
-    manifest = json.loads((tmp_path / "data" / "gsm8k" / "manifest.json").read_text())
-    for record in manifest["splits"]:
-        del record["marks"]
-    assert document == {"written": False, **manifest}
-
-
 def test_a_fetched_folder_checks(fetched, modnorm, modnorm_json):
     (document,) = modnorm_json("data", "check", "gsm8k", "--folder", fetched)
     assert (document["sound"], document["fetched"]) == (True, True)
@@ -197,30 +187,3 @@ def test_wrong_arguments_are_named(own, refusal, arguments, field):
     err = refusal("data", *(each.format(own=own) for each in arguments))
     assert f"error: {field}: " in err
     assert "Traceback" not in err
-
-
-def test_a_profile_is_calibrated_on_fetched_rows(fetched, modnorm_json, tmp_path):
-    made = modnorm_json(
-        "calibrate",
-        *("--model", "tiny-thicket", "--task", "gsm8k"),
-        *("--data", "split:gsm8k/selection", "--examples", 2),
-        *("--out", tmp_path / "profile.json", "--quiet"),
-    )
-    assert len(made["digest"]) == 64
-
-
-def test_a_generator_is_prepared_on_fetched_rows(modnorm_json, monkeypatch, tmp_path):
-    row = {"numbers": [3, 5, 7], "target": 15, "solution": "3 + 5 + 7"}
-    (tmp_path / "data" / "countdown").mkdir(parents=True)
-    (tmp_path / "data" / "countdown" / "selection.jsonl").write_text(json.dumps(row))
-    splits = {"selection": Split(1, None, (Part("countdown"),), "one")}
-    small = Dataset(task="countdown", licence="none", splits=splits)
-    monkeypatch.setattr(catalogue, "DATASETS", {"countdown": small})
-    monkeypatch.setenv("MODNORM_CACHE_DIR", str(tmp_path))
-
-    made = modnorm_json(
-        "prepare",
-        *("--model", "tiny-thicket", "--data", "split:countdown/selection", "--epochs", 1),
-        *("--out", tmp_path / "generator.json", "--quiet"),
-    )
-    assert len(made["digest"]) == 64

@@ -5,7 +5,7 @@ import socket
 
 import pytest
 
-from modnorm.cli.listening import listen
+from modnorm.cli.serving import listen
 from modnorm.errors import InvalidInputError
 
 

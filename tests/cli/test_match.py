@@ -126,16 +126,3 @@ def test_numbers_that_no_measurement_takes_are_refused(option, write_spec, refus
     err = refusal("match", write_spec(name="randopt"), "--out", out, *option)
     assert option[0] in err
     assert not out.exists()
-
-
-@pytest.mark.parametrize(
-    ("option", "value", "fault"),
-    [
-        ("--sigma", "0", "sigma: must be from 1e-09 to 1e+09, not 0"),
-        ("--radii", "0.1,-2", "radii: must be from 1e-09 to 1e+09, not -2"),
-    ],
-)
-def test_a_scale_out_of_range_is_repeated(refusal, write_spec, tmp_path, option, value, fault):
-    spec_file = write_spec(name="no_sensitivity")
-    err = refusal("match", spec_file, "--out", tmp_path / "out", option, value)
-    assert f"error: {fault} (" in err

@@ -47,13 +47,6 @@ def test_a_checkpoint_with_its_profile_gives_the_full_map(modnorm_json, tmp_path
         assert row["radius_over_scale"] == pytest.approx(0.32 / row["scale"])
 
 
-def test_isotropic_noise_needs_no_profile(modnorm_json):
-    rows = modnorm_json(
-        *("scales", "--model", "tiny-thicket", "--method", "randopt", "--radius", "0.005")
-    )
-    assert {row["radius_over_scale"] for row in rows.values()} == {0.005}
-
-
 def test_a_config_alone_gives_the_map_of_a_method_without_a_profile(modnorm_json):
     rows = modnorm_json(
         *("scales", "--config", TINY / "config.json", "--method", "frobenius", "--radius", "0.5")
@@ -110,16 +103,6 @@ def test_a_rank_leaves_vectors_without_a_scale(modnorm_json, words, modules):
 def test_wrong_arguments_are_named(refusal, arguments, field):
     err = refusal("scales", *arguments)
     assert err.startswith(f"error: {field}: ")
-
-
-def test_a_profile_that_cannot_be_written_is_refused_at_once(refusal, tmp_path):
-    (tmp_path / "file").write_text("")
-    err = refusal(
-        "calibrate",
-        *("--model", "tiny-thicket", "--task", "countdown", "--data", "x.jsonl"),
-        *("--out", tmp_path / "file" / "profile.json"),
-    )
-    assert err.startswith("error: out: ")
 
 
 def test_a_config_that_does_not_end_is_refused(refusal):

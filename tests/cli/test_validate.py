@@ -57,30 +57,6 @@ def test_a_local_model_needs_a_tokenizer_and_a_template(refusal, printed, spec, 
     assert f"model.name: {model} has no usable tokenizer: none of" in refusal("validate", file)
 
 
-@pytest.mark.parametrize(
-    ("settings", "fault"),
-    [
-        ({"rope_scaling": {"type": "dynamic", "factor": 2.0}}, "model.config.rope_scaling"),
-        ({"rope_parameters": {"rope_type": "longrope"}}, "model.config.rope_parameters"),
-        (
-            {"rope_parameters": {"full_attention": {"rope_type": "dynamic"}}},
-            "model.config.rope_parameters",
-        ),
-        ({"layer_types": ["linear_attention"] * 8}, "model.config.layer_types"),
-    ],
-)
-def test_attention_that_the_engine_cannot_decode_is_refused(
-    settings, fault, refusal, spec, tmp_path
-):
-    model = tmp_path / "model"
-    shutil.copytree(resolve_checkpoint("tiny-thicket").directory, model)
-    config = json.loads((model / "config.json").read_text())
-    (model / "config.json").write_text(json.dumps(config | settings))
-    file = spec(model)
-    assert f"{fault}: " in refusal("validate", file)
-    assert f"{fault}: " in refusal("run", file)
-
-
 @pytest.mark.parametrize("content", ["{}", "[]", "another"])
 def test_a_profile_that_does_not_fit_is_refused(content, refusal, spec, tmp_path):
     profile = tmp_path / "profile.json"

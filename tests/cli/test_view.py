@@ -34,19 +34,7 @@ def test_the_page_is_served_at_the_printed_address_until_it_is_interrupted(
     assert server.interrupt() == 130
 
 
-def test_the_address_can_be_read_as_json(start_modnorm, unfinished):
-    server = start_modnorm("view", unfinished, "--json")
-    server.wait_for("}\n")
-    assert httpx.get(json.loads(server.stdout)["url"]).status_code == 200
-    assert server.interrupt() == 130
-
-
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", ""])
 def test_an_address_that_stands_for_all_is_refused(refusal, unfinished, host):
     err = refusal("view", unfinished, "--host", host)
     assert "name the address or host name that browsers will use" in err
-
-
-def test_a_directory_without_runs_is_refused(refusal, tmp_path):
-    err = refusal("view", tmp_path)
-    assert "is not a run directory" in err

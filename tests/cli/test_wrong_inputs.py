@@ -126,20 +126,6 @@ def test_a_wrong_command_line_is_refused_in_these_words(home, modnorm, lab, name
     assert modnorm(*line) == (CODES.get(name, 2), "", golden(name))
 
 
-def test_there_are_twenty_seven_and_no_file_is_left_over():
-    names = {*IN_THE_SPEC, *ON_THE_LINE}
-    assert len(names) == 27
-    assert {path.stem for path in GOLDEN.glob("*.txt")} == names
-
-
-@pytest.mark.parametrize("name", sorted({*IN_THE_SPEC, *ON_THE_LINE}))
-def test_each_is_one_line_that_states_a_remedy_or_the_place(name):
-    text = golden(name)
-    assert text.startswith("error: ")
-    assert text.count("\n") == 1
-    assert text.endswith(")\n") or "spec.yaml:" in text
-
-
 def test_an_absent_model_leaves_nothing_while_the_hub_is_out_of_reach(home, modnorm, monkeypatch):
     def unreachable(url, **_):
         raise httpx.ConnectError("no network")

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import typer
 
-from modnorm.cli.serve import serve
+from modnorm.cli.serving import serve
 
 
 def parsed(words: Sequence[str]) -> Mapping[str, object]:

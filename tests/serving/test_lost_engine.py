@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from modnorm.cli.serve_work import _listen
+from modnorm.cli.serving import answer_requests
 from modnorm.errors import EngineError
 from modnorm.serving.api_errors import ApiKeys, RequestLimit, ServerMetrics
 from modnorm.serving.app import Server
@@ -43,7 +43,7 @@ def test_a_server_without_an_engine_ends_with_an_error(server, engine):
         await server.answering.start()
         engine.left, engine.load_failure = 0, EngineError("the GPU is gone")
         asking = asyncio.create_task(ask(server.answering))
-        await _listen(server, listener)
+        await answer_requests(server, listener)
         with pytest.raises(EngineError, match="has ended"):
             await asking
 

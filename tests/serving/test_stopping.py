@@ -17,14 +17,13 @@ from verification.labs.waiting import wait_until
 
 SERVER = """
 import multiprocessing, pathlib, signal, sys, time
-from types import SimpleNamespace
 from modnorm.checkpoint.reference import resolve_checkpoint
-from modnorm.cli import serve_work
-from modnorm.cli.interruption import ending_at_once
+from modnorm import engines
+from modnorm.cli import serving
+from modnorm.cli.predict import EnsembleChoice
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.prediction.ensemble_definition import EnsembleDefinition, Expert, TaskIdentity
-from modnorm.prediction.predictor import PredictionSettings
 from modnorm.spec import ModelSpec
 
 def load(*_):
@@ -36,18 +35,15 @@ def load(*_):
 if __name__ == "__main__":
     # A shell's background jobs ignore SIGINT, and their children inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    serve_work.load_engine = load
+    engines.load_engine = load
     base = resolve_checkpoint("tiny-thicket")
     expert = Expert(0, Descriptor("portable-v1", 1, "randopt", 0.1, "m", ()))
     definition = EnsembleDefinition(
         ModelSpec(name="tiny-thicket"), base.digest, TaskIdentity("gsm8k", "gsm8k-v3", None, 64),
         ScaleMap("randopt", base.digest, ()), 1, (expert,),
     )
-    choice = SimpleNamespace(find=lambda: definition, check_example=lambda *_: None)
-    listening = serve_work.Listening("127.0.0.1", 0, None, 8, None, as_json=True)
-    settings = PredictionSettings(engine="transformers")
-    with ending_at_once():
-        serve_work.serve_ensemble(choice, settings, listening)
+    EnsembleChoice.find = lambda _: definition
+    serving.serve("run", port=0, engine="transformers", as_json=True)
 """
 """A server whose engine takes ten minutes to load, in a thread and a process below it."""
 

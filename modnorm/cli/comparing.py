@@ -1,0 +1,282 @@
+"""`modnorm compare`, `analyze` and `track`: finished runs beside each other and in figures."""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from modnorm.cli.console import amount, emit_json, interval, note, percent, say, stdout, table
+from modnorm.cli.options import Experts, Json, arg, opt, refuse_given
+from modnorm.errors import InvalidInputError
+from modnorm.files import write_fault
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from rich.table import Table
+
+    from modnorm.analysis.analyses import Analysis
+    from modnorm.analysis.comparison import ComparisonRow
+    from modnorm.analysis.pairing import PairedEnsembles
+
+_SIDE_BY_SIDE = 3
+"""Runs in one table: as many as a terminal of 100 columns shows."""
+_ROWS = 20
+"""Rows listed of each run."""
+_INTERVALS = (
+    "lower and upper: 95 % interval; Wilson for one seed, else a bootstrap over seeds and rows"
+)
+
+
+def compare(
+    directories: Annotated[list[Path], arg("DIR...", "Run directories, or folders with some.")],
+    *,
+    experts: Experts = None,
+    as_json: Json = False,
+) -> None:
+    """Show finished runs side by side, with the differences that prevent a comparison.
+
+    The first run is paired with each other run by held-out row, at every (N, K) of both. McNemar's
+    exact test, adjusted by Holm's method for the (N, K) of this pair, and a paired bootstrap show
+    whether the data separates them. They compare row accuracy, which the table names where the
+    task has another metric. `only` counts the rows that one run alone answers right.
+
+    Brackets are 95 % Wilson intervals over the held-out rows. A line `K=5` is the vote of 5 at the
+    largest N of a run. Of distillations, the base, the best expert, the vote and the student of
+    the best round by development rows are shown.
+
+    --experts adds sizes that the runs do not report: the experts of a smaller K are the best of
+    those whose answers are stored. Each adds a test.
+    """
+    from modnorm.analysis.comparison import compare_runs
+    from modnorm.analysis.distillation import is_distillation
+    from modnorm.cli.runs import load_runs
+
+    if any(is_distillation(directory) for directory in directories):
+        refuse_given(
+            {"experts": experts}, "distillations are compared by one vote", "remove --experts"
+        )
+        _compare_students(directories, as_json=as_json)
+        return
+    rows = compare_runs(load_runs(directories, experts))
+    if as_json:
+        emit_json(rows)
+        return
+    for start in range(0, len(rows), _SIDE_BY_SIDE):
+        stdout().print(_side_by_side(rows[start : start + _SIDE_BY_SIDE]))
+    for row in rows[1:]:
+        _show_pairs(row, rows[0]["run"])
+    for row in rows:
+        _warn(row, rows[0]["run"])
+
+
+def _compare_students(directories: Sequence[Path], *, as_json: bool) -> None:
+    """Show distillations beside each other and beside searches."""
+    from modnorm.analysis.distillation import compared_entries
+    from modnorm.cli.distillation_output import side_by_side
+
+    entries = compared_entries(directories)
+    if as_json:
+        emit_json(entries)
+        return
+    for start in range(0, len(entries), _SIDE_BY_SIDE):
+        stdout().print(side_by_side(entries[start : start + _SIDE_BY_SIDE]))
+    for entry in entries:
+        _warn_of_conditions(entry["run"], entry["differs"], entries[0]["run"])
+
+
+def _side_by_side(rows: "Sequence[ComparisonRow]") -> "Table":
+    """Return a column for each run: settings, then held-out metrics with their intervals."""
+    sizes = sorted({size for row in rows for size in row["ensembles"]})
+    columns = [_column(row, sizes) for row in rows]
+    names = ("model", "task", "method", "radius", "seed", "N", "base", "rank 1 by selection")
+    headings = (*names, *(f"K={size}" for size in sizes))
+    return table(("", *(row["run"] for row in rows)), zip(headings, *columns, strict=True))
+
+
+def _column(row: "ComparisonRow", sizes: Sequence[int]) -> tuple[str, ...]:
+    return (
+        *map(str, (row["model"], row["task"], row["method"], row["radius"], row["seed"])),
+        str(row["population"]),
+        _metric(row["base"], row["base_interval"]),
+        _metric(row["rank_1"], row["rank_1_interval"]),
+        *(_metric(row["ensembles"].get(size), row["intervals"].get(size)) for size in sizes),
+    )
+
+
+def _metric(value: float | None, bounds: Sequence[float] | None) -> str:
+    return percent(value) if bounds is None else f"{percent(value)} {interval(bounds)}"
+
+
+def _show_pairs(row: "ComparisonRow", first: str) -> None:
+    from modnorm.analysis.pairing import compares_metric
+
+    other = row["run"]
+    if row["paired"]:
+        headings = (
+            f"{first} less {other}",
+            "points" if all(map(compares_metric, row["paired"])) else "row accuracy",
+            *("95 % bootstrap", f"only {first}", f"only {other}", "p", "p Holm"),
+        )
+        stdout().print()
+        stdout().print(table(headings, map(_pair, row["paired"])))
+    stdout().print(row["verdict"], soft_wrap=True)
+    for pair in row["paired"][-1:]:
+        for run, rows in ((first, pair["rows_only_first"]), (other, pair["rows_only_other"])):
+            if rows:
+                listed, rest = ", ".join(map(str, rows[:_ROWS])), len(rows) - _ROWS
+                more = f" and {rest} more (--json lists all)" if rest > 0 else ""
+                stdout().print(f"Rows right only in {run}: {listed}{more}.", soft_wrap=True)
+
+
+def _pair(pair: "PairedEnsembles") -> tuple[str, ...]:
+    return (
+        f"N={pair['population']} K={pair['ensemble_size']}",
+        f"{100 * pair['difference']:+.1f}",
+        interval(pair["difference_interval"]),
+        str(pair["only_first"]),
+        str(pair["only_other"]),
+        _p(pair["p_value"]),
+        _p(pair["adjusted_p_value"]),
+    )
+
+
+def _p(value: float) -> str:
+    return "<0.001" if value < 0.001 else f"{value:.3f}"
+
+
+def _warn(row: "ComparisonRow", first: str) -> None:
+    from modnorm.analysis.environments import describe_differing, describe_mixed
+
+    _warn_of_conditions(row["run"], row["differs"], first)
+    if not row["prompts_recorded"]:
+        say(f"the prompts of {row['run']} are not recorded, so they are not compared")
+    if row["overlap"]:
+        say(f"{row['run']}: {row['overlap']}")
+    if mixed := describe_mixed(row["mixed_environments"]):
+        say(f"{row['run']}: {mixed}")
+    if other := describe_differing(row["other_environment"], first, row["run"]):
+        say(other)
+
+
+def _warn_of_conditions(run: str, differs: Sequence[str], first: str) -> None:
+    if differs:
+        say(f"not comparable: {run} differs from {first} in {', '.join(differs)}")
+
+
+def analyze(
+    runs: Annotated[
+        list[Path],
+        arg("RUN...", "Run directories, folders with some, or one copy of the paper's results/."),
+    ],
+    *,
+    out: Annotated[Path, opt("--out DIR", "Where the files go.")] = Path("analysis"),
+    reference: Annotated[
+        str | None,
+        opt(
+            "--reference METHOD",
+            "Method that others are compared with [default: randopt, else the first].",
+        ),
+    ] = None,
+    experts: Experts = None,
+    as_json: Json = False,
+) -> None:
+    """Write tables and figures of finished runs: scaling, tails, support, agreement, costs.
+
+    Runs of one model, task and method that differ in their seed are averaged. Tables are CSV,
+    Parquet, Markdown and LaTeX, figures PNG and SVG. RUN may be a copy of `results/` of the
+    paper's public code: then its figures are drawn again and its summaries are checked.
+    """
+    import pandas as pd
+
+    from modnorm.analysis.analysis_files import write_analysis
+    from modnorm.analysis.published import is_published
+    from modnorm.analysis.published_analysis import analyze_published
+    from modnorm.analysis.table_files import write_table
+
+    check = pd.DataFrame()
+    published = [directory for directory in runs if is_published(directory)]
+    if not published:
+        analysis = _analyze_runs(runs, reference, experts)
+    elif len(runs) == 1:
+        refuse_given({"experts": experts}, "published results hold no answers", "leave it out")
+        analysis, check = analyze_published(runs[0])
+    else:
+        raise InvalidInputError(
+            f"{published[0]} holds published results", field="run", remedy="analyze it alone"
+        )
+    try:
+        written = write_analysis(out, analysis)
+        if len(check):
+            write_table(out, "published-check", check)
+    except OSError as error:
+        raise write_fault(out, error) from error
+    if as_json:
+        emit_json(
+            {
+                "reference": analysis.reference,
+                "tables": list(written.tables),
+                "figures": list(written.figures),
+                "published_check": check.to_dict("records"),
+            }
+        )
+        return
+    scaling = analysis.tables.get("population-scaling")
+    if scaling is not None:
+        columns = ["model", "task", "method", "N", "K", "seeds", "mean", "sd", "lower", "upper"]
+        stdout().print(_frame_table(scaling, columns))
+        if not len(check):  # few of the published results have rows
+            say(_INTERVALS)
+    if len(check):
+        stdout().print()
+        stdout().print(_frame_table(check, list(check.columns)))
+    counts = f"{amount(len(written.tables), 'table')} and {amount(len(written.figures), 'figure')}"
+    say(f"{counts} written to {out}")
+
+
+def _analyze_runs(
+    directories: Sequence[Path], reference: str | None, experts: str | None
+) -> "Analysis":
+    from modnorm.analysis import analyses
+    from modnorm.analysis.comparison import describe_differences
+    from modnorm.analysis.document import describe_overlap
+    from modnorm.analysis.run_tables import tabulate_runs
+    from modnorm.cli.runs import load_runs
+
+    runs = load_runs(directories, experts)
+    for run in runs:
+        if overlap := describe_overlap(run.document):
+            note(f"{run.name}: {overlap}")
+    for difference in describe_differences(runs):
+        say(difference)
+    return analyses.analyze(tabulate_runs(runs), reference)
+
+
+def _frame_table(frame: "pd.DataFrame", columns: Sequence[str]) -> "Table":
+    shown = [name for name in columns if name in frame]
+    rows = frame[shown].itertuples(index=False, name=None)
+    return table(shown, ([_cell(value) for value in row] for row in rows))
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, float):
+        return "-" if math.isnan(value) else f"{value:.4g}"
+    return str(value)
+
+
+def track(
+    directories: Annotated[list[Path], arg("DIR...", "Directories of finished runs.")],
+    *,
+    to: Annotated[str, opt("--to TRACKER", "mlflow or wandb.")],
+    as_json: Json = False,
+) -> None:
+    """Log finished runs to an experiment tracker: specs, held-out figures, files.
+
+    A run that is logged again continues its run in the tracker.
+    """
+    from modnorm.tracking import log_run
+
+    for directory in directories:
+        log_run(directory, to)
+        say(f"logged {directory} to {to}")
+    if as_json:
+        emit_json({"tracker": to, "directories": [str(each) for each in directories]})

@@ -1,0 +1,394 @@
+"""`modnorm candidates`, `answers` and `votes`: a finished run, line by line."""
+
+import csv
+import io
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, fields, replace
+from functools import partial
+from itertools import chain, islice
+from math import inf
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import typer
+
+from modnorm.cli.console import on_one_line, percent, say, stdout, table, visible
+from modnorm.cli.options import Json, Run, RunServer, opt
+from modnorm.errors import InvalidInputError, NotFoundError
+from modnorm.hints import one_of
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from modnorm.analysis.answers import AnswerFilter, AnswerRecord
+    from modnorm.analysis.candidate_records import CandidateRecord
+    from modnorm.analysis.finished_run import FinishedRun
+    from modnorm.analysis.run_data import BaseRow
+    from modnorm.analysis.votes import VoteFilter, VoteRecord
+
+RecordT = TypeVar("RecordT", "AnswerRecord", "VoteRecord", "CandidateRecord")
+Csv = Annotated[bool, opt("--csv", "Write CSV to stdout, all lines.")]
+Limit = Annotated[int, opt("--limit LINES", "Most lines of the table.", min=1)]
+Row = Annotated[int | None, opt("--row INDEX", "Only this row.", min=0)]
+STATES = ("scored", "stopped", "failed")
+_TABLE_LINES = 50
+_SHORT = 60
+"""Characters of a text that a cell shows."""
+_NAMED = 10
+"""Experts that an error names."""
+
+
+def candidates(
+    run: Run,
+    *,
+    state: Annotated[
+        str | None, opt("--state STATE", "Only scored, stopped or failed ones.")
+    ] = None,
+    limit: Limit = _TABLE_LINES,
+    server: RunServer = None,
+    as_json: Json = False,
+    as_csv: Csv = False,
+) -> None:
+    """Print the candidates of a finished run, best first.
+
+    `reward` is the mean over the selection rows, and `selection tokens` counts what was generated
+    for them. `gain` is the selection reward less that of the base. `held-out` is the metric of an
+    expert on the held-out rows; it chooses nothing. Candidates that were stopped early show the
+    interval that their reward lies in, and have a rank only if it is certain.
+    """
+    from modnorm.analysis.candidate_records import CandidateRecord, candidate_records
+    from modnorm.cli.runs import opened_run
+
+    write = _writer(CandidateRecord, as_json=as_json, as_csv=as_csv)
+    if state is not None and state not in STATES:
+        raise NotFoundError(
+            f"there is no state {state!r}", field="state", remedy=one_of(state, STATES)
+        )
+    with opened_run(run, server) as opened:
+        records = candidate_records(opened.candidates, opened.base)
+        found = [each for each in records if state in {None, each.state}]
+        if not found:
+            raise NotFoundError(f"no candidate is {state}", field="state", remedy="omit --state")
+        found.sort(key=lambda each: (each.rank or inf, each.index))
+        if write:
+            write(found)
+        else:
+            _show_table(_candidates_table(found[:limit], opened.base), len(found) - limit)
+
+
+def _candidates_table(records: "Iterable[CandidateRecord]", base: "BaseRow") -> "Table":
+    headings = (
+        *("rank", "candidate", "seed", "state", "reward", "gain", "held-out"),
+        *("selection tokens", "give a vote", "cut off"),
+    )
+    reward, metric = _number(base.selection_reward), percent(base.heldout_metric)
+    first = ("-", "base", "-", "-", reward, "-", metric, "-", "-", "-")
+    rows = (
+        (
+            "-" if each.rank is None else str(each.rank),
+            str(each.index),
+            str(each.seed),
+            each.state,
+            _number(each.selection_reward)
+            if each.reward_lower is None
+            else f"{_number(each.reward_lower)} to {_number(each.reward_upper)}",
+            "-" if each.gain is None else f"{each.gain:+.4f}",
+            percent(each.heldout_metric),
+            str(each.selection_tokens),
+            *(
+                percent(count / each.selection_answers if each.selection_answers else None)
+                for count in (each.selection_valid, each.selection_truncated)
+            ),
+        )
+        for each in records
+    )
+    return table(headings, (first, *rows), {"state"})
+
+
+def _number(reward: float | None) -> str:
+    return "-" if reward is None else f"{reward:.4f}"
+
+
+def answers(
+    run: Run,
+    *,
+    candidate: Annotated[
+        int | None, opt("--candidate INDEX", "Only this candidate; -1 is the base.")
+    ] = None,
+    split: Annotated[
+        str | None, opt("--split NAME", "Only selection, heldout or development rows.")
+    ] = None,
+    row: Row = None,
+    wrong: Annotated[bool, opt("--wrong", "Only wrong answers.")] = False,
+    limit: Limit = _TABLE_LINES,
+    server: RunServer = None,
+    as_json: Json = False,
+    as_csv: Csv = False,
+) -> None:
+    """Print the answers of a finished run, with their judgement.
+
+    A single answer is printed whole, with its prompt and its completion.
+    """
+    from modnorm.analysis.answers import AnswerFilter, AnswerRecord
+    from modnorm.cli.runs import opened_run
+
+    wanted = AnswerFilter(candidate=candidate, split=split, row=row, wrong=wrong)
+    write = _writer(AnswerRecord, as_json=as_json, as_csv=as_csv)
+    with opened_run(run, server) as found:
+        some, records = _peeked(found.answers(wanted))
+        if not some and not _has_answer(found, replace(wanted, wrong=False)):
+            raise _no_answer(found, wanted)
+        if write:
+            write(records)
+        else:
+            _show(records, limit, whole=_show_answer, listed=_answers_table)
+
+
+def _has_answer(run: "FinishedRun", wanted: "AnswerFilter") -> bool:
+    return _peeked(run.answers(wanted))[0]
+
+
+def _no_answer(run: "FinishedRun", wanted: "AnswerFilter") -> NotFoundError:
+    if wanted.row is not None and _has_answer(run, replace(wanted, row=None, wrong=False)):
+        return NotFoundError(
+            "no stored answer matches",
+            field="row",
+            remedy="rows are counted from 0; the same command without --row lists them",
+        )
+    experts = sorted({index for ensemble in run.ensembles for index in ensemble.experts})
+    named = [str(expert) for expert in experts[:_NAMED]]
+    more = ["..."] if len(experts) > _NAMED else []
+    return NotFoundError(
+        "no stored answer matches",
+        field="candidate",
+        remedy=f"candidates are 0 to {len(run.candidates) - 1}, the base is -1; only the base and "
+        f"experts ({', '.join([*named, *more])}) answered held-out rows",
+    )
+
+
+def _answers_table(records: "Iterable[AnswerRecord]") -> "Table":
+    headings = (
+        *("candidate", "split", "row", "gold", "vote", "reward", "correct", "tokens"),
+        "completion",
+    )
+    rows = (
+        (
+            str(answer.candidate),
+            answer.split,
+            str(answer.row),
+            _short(answer.gold),
+            _short(answer.vote),
+            f"{answer.reward:.4f}",
+            "yes" if answer.correct else "no",
+            str(answer.tokens),
+            _short(answer.completion, end=True),
+        )
+        for answer in records
+    )
+    return table(headings, rows, {"split", "gold", "vote", "correct", "completion"})
+
+
+def _show_answer(answer: "AnswerRecord") -> None:
+    from modnorm.analysis.answers import BASE_INDEX
+
+    verdict = "right" if answer.correct else "wrong"
+    cut = ", cut off by the cap" if answer.truncated else ""
+    who = "base" if answer.candidate == BASE_INDEX else f"candidate {answer.candidate}"
+    measured = f"reward {answer.reward:.4f}, {answer.tokens} tokens{cut}"
+    lines = (
+        f"{who}, {answer.split} row {answer.row}: {verdict}, {measured}",
+        f"gold  {_short(answer.gold)}",
+        f"vote  {_short(answer.vote)}",
+        f"\nprompt\n{answer.prompt or '-'}",
+        f"\ncompletion\n{answer.completion}",
+    )
+    stdout().print("\n".join(lines), soft_wrap=True)
+
+
+def votes(
+    run: Run,
+    *,
+    row: Row = None,
+    n: Annotated[int | None, opt("--n N", "Only this population size.", min=1)] = None,
+    k: Annotated[int | None, opt("--k K", "Only this ensemble size.", min=1)] = None,
+    wrong: Annotated[bool, opt("--wrong", "Only wrong votes.")] = False,
+    tied: Annotated[bool, opt("--tied", "Only votes with a tie.")] = False,
+    limit: Limit = _TABLE_LINES,
+    server: RunServer = None,
+    as_json: Json = False,
+    as_csv: Csv = False,
+) -> None:
+    """Print the votes of a finished run: counts, ties and every expert's vote.
+
+    A single vote is printed whole, with its prompt and with what each expert answered. `tie` names
+    the number of tied answers and the expert that broke the tie: the best-ranked of those that
+    gave one of them.
+    """
+    from modnorm.analysis.votes import VoteFilter, VoteRecord
+    from modnorm.cli.runs import opened_run
+
+    wanted = VoteFilter(row=row, population=n, ensemble_size=k)
+    write = _writer(VoteRecord, as_json=as_json, as_csv=as_csv)
+    with opened_run(run, server) as found:
+        some, every = _peeked(found.votes(wanted))
+        if not some:
+            raise _no_vote(found, wanted)
+        records = (
+            vote for vote in every if not (wrong and vote.correct) and (vote.tied or not tied)
+        )
+        if write:
+            write(records)
+        else:
+            _show(records, limit, whole=partial(_show_vote, found), listed=_votes_table)
+
+
+def _no_vote(run: "FinishedRun", wanted: "VoteFilter") -> NotFoundError:
+    no_ensemble = not any(map(wanted.wants_ensemble, run.ensembles))
+    rows = max((ensemble.rows for ensemble in run.ensembles), default=0)
+    names = (f"N={each.population} K={each.ensemble_size}" for each in run.ensembles)
+    return NotFoundError(
+        "no vote matches",
+        field="n, k" if no_ensemble else "row",
+        remedy=f"held-out rows are 0 to {rows - 1}, ensembles are {', '.join(names)}",
+    )
+
+
+def _votes_table(records: "Iterable[VoteRecord]") -> "Table":
+    headings = ("N", "K", "row", "gold", "answer", "correct", "votes", "valid", "right", "tie")
+    rows = (
+        (
+            str(vote.population),
+            str(vote.ensemble_size),
+            str(vote.row),
+            _short(vote.gold),
+            _short(vote.answer),
+            "yes" if vote.correct else "no",
+            str(vote.support),
+            str(vote.valid),
+            str(vote.correct_support),
+            f"{len(vote.tied)} answers, expert {vote.tie_broken_by} decides" if vote.tied else "",
+        )
+        for vote in records
+    )
+    return table(headings, rows, {"gold", "answer", "correct", "tie"})
+
+
+def _show_vote(run: "FinishedRun", vote: "VoteRecord") -> None:
+    """Show one vote with its prompt, its counts and each expert's answer."""
+    from modnorm.analysis.answers import AnswerFilter
+
+    console = stdout()
+    asked = AnswerFilter(candidate=vote.experts[0], split="heldout", row=vote.row)
+    prompt = next((answer.prompt for answer in run.answers(asked)), None)
+    verdict = "right" if vote.correct else "wrong"
+    answer = (
+        "-, no expert gave a valid answer"
+        if vote.answer is None
+        else f"{_short(vote.answer)}, {vote.support} of {vote.valid} valid votes"
+    )
+    lines = [
+        f"N={vote.population} K={vote.ensemble_size}, held-out row {vote.row}: {verdict}",
+        f"gold    {_short(vote.gold)}",
+        f"answer  {answer}",
+    ]
+    if vote.tied:
+        lines.append(
+            f"tie     {', '.join(map(_short, vote.tied))} have most votes, {vote.support} each; "
+            f"expert {vote.tie_broken_by} decides, the best-ranked of theirs"
+        )
+    console.print("\n".join([*lines, f"\nprompt\n{prompt or '-'}\n"]), soft_wrap=True)
+    if vote.counts:
+        counts = ((_short(each.answer), str(each.votes), str(each.expert)) for each in vote.counts)
+        console.print(table(("answer", "votes", "best-ranked expert"), counts))
+        console.print()
+    said = zip(vote.experts, vote.votes, vote.expert_correct, strict=True)
+    verdicts = {None: "left the row out", True: "yes", False: "no"}
+    rows = (
+        (str(rank), str(expert), _short(given), verdicts[correct])
+        for rank, (expert, given, correct) in enumerate(said, 1)
+    )
+    console.print(table(("rank", "expert", "vote", "correct"), rows, {"vote"}))
+
+
+def _writer(
+    kind: type[RecordT], *, as_json: bool, as_csv: bool
+) -> Callable[[Iterable[RecordT]], None] | None:
+    """Return what writes all records to stdout; None if a table is wanted."""
+    if as_json and as_csv:
+        raise InvalidInputError(
+            "--json and --csv exclude each other", field="csv", remedy="give only one of them"
+        )
+    return _write_json if as_json else partial(_write_csv, kind) if as_csv else None
+
+
+def _write_json(records: Iterable[RecordT]) -> None:
+    separator = "["
+    for record in records:
+        typer.echo(f"{separator}\n{json.dumps(asdict(record))}", nl=False)
+        separator = ","
+    typer.echo("\n]" if separator == "," else "[]")
+
+
+def _write_csv(kind: type[RecordT], records: Iterable[RecordT]) -> None:
+    """Write a line of names, then one line for each record; lists are JSON.
+
+    A file gets texts as they are, a terminal gets control characters spelt out.
+    """
+    names = [field.name for field in fields(kind)]
+    sys.stdout.write(_csv_line(names))
+    for record in records:
+        values = asdict(record)
+        line = _csv_line([_csv_cell(values[name]) for name in names])
+        sys.stdout.write(visible(line) if sys.stdout.isatty() else line)
+
+
+def _csv_line(cells: Sequence[object]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerow(cells)
+    return text.getvalue()
+
+
+def _csv_cell(value: object) -> object:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return json.dumps(value) if isinstance(value, list | tuple) else value
+
+
+def _show(
+    records: Iterator[RecordT],
+    limit: int,
+    *,
+    whole: Callable[[RecordT], None],
+    listed: "Callable[[Iterable[RecordT]], Table]",
+) -> None:
+    """Show a single record whole, several as a table of at most `limit` lines."""
+    first = list(islice(records, limit))
+    rest = sum(1 for _ in records)
+    if len(first) == 1 and not rest:
+        whole(first[0])
+    else:
+        _show_table(listed(first), rest)
+
+
+def _show_table(listed: "Table", rest: int) -> None:
+    """Show a table, and say how many lines it leaves out."""
+    stdout().print(listed)
+    if rest > 0:
+        say(f"{rest} more lines; --limit shows more, --csv and --json all")
+
+
+def _peeked(records: Iterator[RecordT]) -> tuple[bool, Iterator[RecordT]]:
+    """Return whether there is a record, and all of them."""
+    first = list(islice(records, 1))
+    return bool(first), chain(first, records)
+
+
+def _short(text: str | None, *, end: bool = False) -> str:
+    """Return a text on one line, cut to its beginning or `end`; a dash for None."""
+    if text is None:
+        return "-"
+    line = on_one_line(" ".join(text.split()))
+    if len(line) <= _SHORT:
+        return line
+    return f"...{line[-_SHORT:]}" if end else f"{line[:_SHORT]}..."
