@@ -17,7 +17,7 @@ from modnorm.client.export import save_run
 from modnorm.errors import UnavailableError
 from modnorm.spec import ExperimentSpec
 from modnorm.v1 import experiment_pb2 as experiments
-from modnorm.wire.channel import Credentials
+from modnorm.wire.connection import Credentials
 
 ROOT = Path(__file__).parents[1]
 HEALTHY_SECONDS = 180.0

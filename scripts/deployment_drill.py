@@ -25,7 +25,8 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
 from modnorm.client.calls import list_candidates
 from modnorm.spec import ExperimentSpec
 from modnorm.v1 import experiment_pb2 as experiments
-from modnorm.wire.channel import Credentials, open_channel
+from modnorm.wire.channel import open_channel
+from modnorm.wire.connection import Credentials
 from modnorm.wire.conversions import spec_to_proto
 from scripts.compose_lab import (
     ENDED,

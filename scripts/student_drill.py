@@ -12,7 +12,7 @@ from modnorm.client.rundir import RunDirectory
 from modnorm.spec import ExperimentSpec
 from modnorm.tasks.puzzles import BUNDLED
 from modnorm.tasks.puzzles import main as write_puzzles
-from modnorm.wire.channel import Credentials
+from modnorm.wire.connection import Credentials
 from scripts.compose_lab import UNDISTURBED, ComposeLab, free_address, require, say
 
 TRAINED = {"method": "lora", "rank": 8, "batch_size": 4, "epochs": 60, "checkpoint_steps": 10}

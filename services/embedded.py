@@ -44,7 +44,7 @@ from modnorm.services.sampler.server import build as build_sampler
 from modnorm.services.trainer.worker import Worker as Trainer
 from modnorm.services.trainer.worker import is_available
 from modnorm.v1 import evaluation_pb2 as messages
-from modnorm.wire.channel import Credentials
+from modnorm.wire.connection import Credentials
 from modnorm.wire.tokens import Role, TokenTable, make_token, write_tokens
 
 _BROKER = "memory://localhost/"

@@ -10,14 +10,8 @@ import grpc
 from modnorm.arguments import require_seconds, require_type
 from modnorm.client.calls import SERVICE, Call, ItemT, Page, ResultT
 from modnorm.errors import InvalidInputError
-from modnorm.wire.channel import (
-    ConnectionSettings,
-    Credentials,
-    channel_options,
-    closed_connection,
-    is_target,
-    open_channel,
-)
+from modnorm.wire.channel import channel_options, closed_connection, open_channel
+from modnorm.wire.connection import ConnectionSettings, Credentials, is_target
 from modnorm.wire.status import from_rpc_error
 
 # Every method may be repeated: creation carries a request id, the rest read or absorb.

@@ -12,7 +12,7 @@ from modnorm.client.rundir import state_directory
 from modnorm.client.settings import ClientSettings, calm_threads
 from modnorm.errors import InvalidInputError, PreconditionError
 from modnorm.process_output import LAB_LOG, output_to
-from modnorm.wire.channel import Credentials
+from modnorm.wire.connection import Credentials
 
 GROUP = "modnorm.embedded"
 """Entry points of this group start a lab inside the calling process."""

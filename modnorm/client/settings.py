@@ -9,7 +9,7 @@ from pydantic_settings import NoDecode
 
 from modnorm.errors import InvalidInputError
 from modnorm.host import default_cache
-from modnorm.wire.channel import ConnectionSettings, GivenPath, split_paths
+from modnorm.wire.connection import ConnectionSettings, GivenPath, split_paths
 
 MAX_TIMEOUT = 86_400.0
 """Seconds of a day; gRPC treats an infinite deadline as one that has passed."""

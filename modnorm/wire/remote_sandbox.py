@@ -19,7 +19,8 @@ from modnorm.sandbox import (
     Verdict,
 )
 from modnorm.v1 import sandbox_pb2, sandbox_pb2_grpc
-from modnorm.wire.channel import Credentials, channel_options, open_channel
+from modnorm.wire.channel import channel_options, open_channel
+from modnorm.wire.connection import Credentials
 from modnorm.wire.status import from_neighbour
 
 _VERDICTS: Mapping[Verdict, sandbox_pb2.Verdict.ValueType] = MappingProxyType(

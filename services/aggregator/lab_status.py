@@ -19,7 +19,7 @@ from modnorm.services.common.bounded_dict import BoundedDict
 from modnorm.services.common.queue import queued
 from modnorm.services.common.status_servicer import check_service, now, timestamp
 from modnorm.v1 import status_pb2, status_pb2_grpc
-from modnorm.wire.channel import Credentials
+from modnorm.wire.connection import Credentials
 
 ResultT = TypeVar("ResultT")
 

@@ -22,7 +22,7 @@ from modnorm.services.common.access.call_permissions import ALLOWED, OPEN
 from modnorm.services.common.access.callers import set_caller
 from modnorm.services.common.logging import internal_error
 from modnorm.services.common.metrics import CallMetrics, code_name
-from modnorm.wire.channel import AUTHORIZATION
+from modnorm.wire.connection import AUTHORIZATION
 from modnorm.wire.status import to_status
 
 if TYPE_CHECKING:

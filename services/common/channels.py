@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 import grpc.aio
 
-from modnorm.wire.channel import Credentials, Options, channel_options, open_async_channel
+from modnorm.wire.channel import Options, channel_options, open_async_channel
+from modnorm.wire.connection import Credentials
 
 MESSAGE_BYTES = 64 * 2**20
 """Largest accepted message, which holds the prompts of a few thousand rows."""

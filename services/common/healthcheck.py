@@ -8,7 +8,8 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from pydantic import SecretStr
 
-from modnorm.wire.channel import ConnectionSettings, Credentials, open_channel
+from modnorm.wire.channel import open_channel
+from modnorm.wire.connection import ConnectionSettings, Credentials
 
 
 def check(

@@ -14,7 +14,7 @@ import grpc
 from prometheus_client import CollectorRegistry, Counter, Histogram, start_http_server
 
 from modnorm.errors import UnavailableError
-from modnorm.wire.channel import split_address
+from modnorm.wire.connection import split_address
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -12,7 +12,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from modnorm.errors import InvalidInputError
 from modnorm.files import read_fault
 from modnorm.host import default_cache
-from modnorm.wire.channel import (
+from modnorm.wire.connection import (
     Address,
     ConnectionSettings,
     GivenPath,

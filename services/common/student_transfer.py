@@ -13,7 +13,7 @@ from modnorm.locks import locked
 from modnorm.services.common.students import StudentFile, Students, list_files
 from modnorm.v1 import models_pb2
 from modnorm.v1.models_pb2_grpc import ModelServiceStub
-from modnorm.wire.channel import Metadata
+from modnorm.wire.connection import Metadata
 from modnorm.wire.status import from_rpc_error
 
 CHUNK_BYTES = 2**20

@@ -11,7 +11,7 @@ from grpc_status import rpc_status
 from modnorm.client.doctor import Verdict, check_lab, check_machine, findings, machine
 from modnorm.errors import ForbiddenError, UnauthenticatedError, UnavailableError
 from modnorm.v1 import status_pb2, status_pb2_grpc
-from modnorm.wire.channel import Credentials
+from modnorm.wire.connection import Credentials
 from modnorm.wire.status import to_status
 
 OWN = metadata.version("modnorm")

@@ -17,8 +17,6 @@ HEAVY = COMPUTING | {
     *("google.protobuf", "grpc", "httpx", "huggingface_hub", "mpmath", "numpy", "pandas"),
     *("pyarrow", "rich", "scipy", "sqlalchemy"),
 }
-SETTLED = HEAVY - {"grpc"}
-"""What stays out where the settings of a connection are read."""
 SCRIPT = """
 import contextlib, io, json, sys
 from modnorm.cli import main
@@ -128,7 +126,7 @@ def test_run_refuses_specs_with_light_imports_and_leaves_nothing(call, specs, tm
     several = ["run", specs["no-task"], specs["no-model"], *out]
     ended, modules = call(*(["run", file, *out] for file in specs.values()), several)
     check(ended, [*specs, "no-task"])
-    assert not modules & SETTLED
+    assert not modules & HEAVY
     assert not (tmp_path / "out").exists()
 
 
@@ -147,7 +145,7 @@ def test_other_commands_refuse_a_spec_as_run_does(call, specs, tmp_path, command
     out = (*options, "--out", tmp_path / "out", "--json")
     ended, modules = call(*([*command, file, *out] for file in files))
     check(ended, cases)
-    assert not modules & (SETTLED - {"google.protobuf"})
+    assert not modules & (HEAVY - {"google.protobuf"})
     assert not (tmp_path / "out").exists()
 
 
@@ -167,4 +165,4 @@ def test_a_command_of_a_lab_imports_nothing_that_computes(call):
 def test_a_sound_spec_is_validated_with_light_imports(call):
     ended, modules = call(["init", "spec.yaml"], ["validate", "spec.yaml"])
     assert [code for code, _ in ended] == [0, 0]
-    assert not modules & SETTLED
+    assert not modules & HEAVY

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from modnorm.services.common.healthcheck import check
-from modnorm.wire.channel import Credentials
+from modnorm.wire.connection import Credentials
 from verification.labs.waiting import wait_until
 
 SCRIPT = Path(__file__).parents[2] / "scripts/make-certificates"

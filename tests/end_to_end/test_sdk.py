@@ -6,7 +6,7 @@ from modnorm import load_run
 from modnorm.client.embedded import find_embedded
 from modnorm.client.experiments import ExperimentState
 from modnorm.errors import InvalidInputError, NotFoundError, UnauthenticatedError
-from modnorm.wire.channel import Credentials
+from modnorm.wire.connection import Credentials
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,8 @@ from modnorm.client.client import Client
 from modnorm.errors import ModnormError, NotFoundError
 from modnorm.services.common.worker.work_stream_client import WorkStream
 from modnorm.v1 import evaluation_pb2, evaluation_pb2_grpc
-from modnorm.wire.channel import Credentials, open_channel
+from modnorm.wire.channel import open_channel
+from modnorm.wire.connection import Credentials
 from modnorm.wire.status import code_of, from_status
 from modnorm.wire.tokens import Role, add_token, make_token
 from verification.fuzz.stored import contents, small_spec

@@ -12,7 +12,7 @@ from modnorm.services.aggregator.api import report_reader
 from modnorm.services.aggregator.api.work_stream import MAX_CALLS
 from modnorm.services.common.channels import MESSAGE_BYTES
 from modnorm.v1 import evaluation_pb2
-from modnorm.wire.channel import Credentials
+from modnorm.wire.connection import Credentials
 from verification.fuzz.stored import await_jobs
 from verification.labs.secured_worker import (
     claimed,

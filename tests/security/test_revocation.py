@@ -17,7 +17,7 @@ from modnorm.services.common.worker.shutdown import Shutdown
 from modnorm.services.evaluator.aggregator_client import AggregatorClient
 from modnorm.services.evaluator.task_cache import TaskCache, UnfitError
 from modnorm.v1 import evaluation_pb2, evaluation_pb2_grpc
-from modnorm.wire.channel import Credentials
+from modnorm.wire.connection import Credentials
 from modnorm.wire.remote_sandbox import RemoteSandbox
 from modnorm.wire.tokens import Role, add_token, make_token, revoke_token
 from verification.labs.secured_lab import secured_lab

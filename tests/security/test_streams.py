@@ -8,7 +8,7 @@ import pytest
 
 from modnorm.errors import UnauthenticatedError
 from modnorm.v1 import evaluation_pb2, evaluation_pb2_grpc
-from modnorm.wire.channel import Credentials
+from modnorm.wire.connection import Credentials
 from modnorm.wire.status import from_rpc_error
 from modnorm.wire.tokens import Role, revoke_token
 from verification.labs.waiting import HANG_SECONDS

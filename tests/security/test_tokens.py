@@ -24,7 +24,7 @@ from modnorm.v1 import (
     sandbox_pb2,
     status_pb2,
 )
-from modnorm.wire.channel import Credentials
+from modnorm.wire.connection import Credentials
 from modnorm.wire.tokens import Role
 from verification.fuzz.fuzzer import Rpc, every_rpc
 from verification.labs.secured_worker import claimed

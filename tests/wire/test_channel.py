@@ -10,7 +10,8 @@ from pydantic import SecretStr, ValidationError
 from modnorm.client.client import Client
 from modnorm.errors import PreconditionError
 from modnorm.host import exempt_loopback
-from modnorm.wire.channel import ConnectionSettings, Credentials, open_async_channel, open_channel
+from modnorm.wire.channel import open_async_channel, open_channel
+from modnorm.wire.connection import ConnectionSettings, Credentials
 from tests.faults import error_at
 from verification.labs.waiting import HANG_SECONDS
 

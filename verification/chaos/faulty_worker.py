@@ -20,7 +20,8 @@ from modnorm.services.common.queue import QUEUE, make_celery, publish
 from modnorm.v1 import evaluation_pb2 as messages
 from modnorm.v1.common_pb2 import Descriptor
 from modnorm.v1.evaluation_pb2_grpc import JobServiceStub
-from modnorm.wire.channel import Credentials, open_channel
+from modnorm.wire.channel import open_channel
+from modnorm.wire.connection import Credentials
 from modnorm.wire.status import from_rpc_error
 from verification.chaos.chaos_lab import LEASE_SECONDS, Lab
 from verification.chaos.observer import Observer

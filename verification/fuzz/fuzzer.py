@@ -21,7 +21,8 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
 
 from modnorm.services.common.access.call_permissions import ALLOWED, OPEN
 from modnorm.services.common.healthcheck import check
-from modnorm.wire.channel import Credentials, open_channel
+from modnorm.wire.channel import open_channel
+from modnorm.wire.connection import Credentials
 from modnorm.wire.tokens import Role, make_token
 from verification.fuzz.invalid_requests import MessageMaker
 from verification.fuzz.stored import contents, store, unasked

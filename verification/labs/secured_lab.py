@@ -27,7 +27,7 @@ from modnorm.services.common.settings import (
 )
 from modnorm.services.sampler.server import build as build_sampler
 from modnorm.services.sandbox.server import SandboxServer
-from modnorm.wire.channel import Credentials
+from modnorm.wire.connection import Credentials
 from modnorm.wire.tokens import DEFAULT_TENANT, Role, add_token, make_token
 
 _HARMLESS = "PollerCompletionQueue._handle_events"

@@ -9,7 +9,8 @@ import grpc
 from modnorm.client.doctor.findings import Finding, broken, ok, warning
 from modnorm.errors import ForbiddenError, ModnormError, UnauthenticatedError
 from modnorm.v1 import status_pb2, status_pb2_grpc
-from modnorm.wire.channel import Credentials, open_channel
+from modnorm.wire.channel import open_channel
+from modnorm.wire.connection import Credentials
 from modnorm.wire.status import from_rpc_error
 
 STATUS_SECONDS = 60.0

@@ -21,7 +21,7 @@ from modnorm.tasks import Message
 from modnorm.v1 import calibration_pb2, experiment_pb2, sampling_pb2
 from modnorm.v1.calibration_pb2_grpc import CalibrationServiceStub
 from modnorm.v1.sampling_pb2_grpc import SamplingServiceStub
-from modnorm.wire.channel import Credentials, Metadata
+from modnorm.wire.connection import Credentials, Metadata
 from modnorm.wire.conversions import descriptor_from_proto, prompt_to_proto, spec_to_proto
 from modnorm.wire.status import from_neighbour
 

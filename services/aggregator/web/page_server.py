@@ -18,7 +18,7 @@ from modnorm.services.common.settings import AggregatorSettings
 from modnorm.web.app import build_app
 from modnorm.web.guard import LOOPBACK
 from modnorm.web.sources import Catalog
-from modnorm.wire.channel import is_loopback, read_pair, split_address
+from modnorm.wire.connection import is_loopback, read_pair, split_address
 
 _THREADS = 4
 """Requests that are rendered concurrently: each takes a connection to the database."""

@@ -7,7 +7,7 @@ import grpc.aio
 
 from modnorm.errors import InvalidInputError, PreconditionError
 from modnorm.services.common.settings import ServiceSettings
-from modnorm.wire.channel import is_loopback, is_socket, read_pair, read_pem
+from modnorm.wire.connection import is_loopback, is_socket, read_pair, read_pem
 
 logger = logging.getLogger(__name__)
 

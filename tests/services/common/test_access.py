@@ -13,7 +13,7 @@ from modnorm.errors import (
 )
 from modnorm.services.common.access.callers import Caller, current_caller
 from modnorm.services.common.access.token_gate import CHECK_SECONDS, TokenFile
-from modnorm.wire.channel import is_loopback
+from modnorm.wire.connection import is_loopback
 from modnorm.wire.tokens import (
     Role,
     TokenTable,

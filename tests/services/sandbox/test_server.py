@@ -13,7 +13,7 @@ from modnorm.services.common.healthcheck import check
 from modnorm.services.common.worker.failures import failure_kind
 from modnorm.services.sandbox.servicer import SERVICE
 from modnorm.v1 import evaluation_pb2 as messages
-from modnorm.wire.channel import Credentials
+from modnorm.wire.connection import Credentials
 from modnorm.wire.remote_sandbox import RemoteSandbox
 from tests.faults import error_at
 
