@@ -20,18 +20,61 @@ from pathlib import Path
 
 import torch
 
-from modnorm.checkpoint.pretrained import best_device
+from modnorm.checkpoint.pretrained import best_device, load_pretrained
 from modnorm.checkpoint.prompts import PromptEncoder
 from modnorm.checkpoint.reference import Checkpoint, resolve_checkpoint
+from modnorm.checkpoint.weights import CheckpointWeights
 from modnorm.engines import Engine, EngineSettings, GenerationLimits
-from modnorm.engines.transformers_engine import TransformersEngine
+from modnorm.engines.transformers_engine import TransformersEngine, weight_views
 from modnorm.geometry.scale_map import ScaleMap
+from modnorm.perturbation.candidate_weights import CandidateWeights
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.methods import build_scale_map
 from modnorm.spec import DataSpec
 from modnorm.tasks import get_task
 from modnorm.tasks.row_loading import load_rows
-from verification.candidate_logits import CandidateLogits, common_length
+
+
+class CandidateLogits:
+    """A model that becomes one candidate after another; at first it is the base.
+
+    Args:
+        checkpoint: The base, to whose dtype all weights are rounded.
+        dtype: Dtype of the arithmetic.
+        device: Device of the model.
+    """
+
+    def __init__(self, checkpoint: Checkpoint, dtype: torch.dtype, device: torch.device) -> None:
+        stored = CheckpointWeights(checkpoint)
+        model = load_pretrained(checkpoint, dtype=dtype, attention="sdpa")
+        self._model = torch.nn.Module.to(model, device)
+        self._device = device
+        self._weights = CandidateWeights(
+            stored.layout,
+            weight_views(stored.layout, self._model, dtype),
+            model_digest=checkpoint.digest,
+            dtype=stored.dtype,
+        )
+
+    def become(self, candidate: tuple[Descriptor, ScaleMap] | None) -> None:
+        """Become a candidate; None for the base."""
+        self._weights.restore()
+        if candidate is not None:
+            self._weights.apply(*candidate)
+
+    @torch.inference_mode()
+    def after(self, tokens: Sequence[int]) -> torch.Tensor:
+        """Return the logits after tokens, float32 [vocabulary]."""
+        ids = torch.tensor([list(tokens)], device=self._device)
+        logits: torch.Tensor = self._model(input_ids=ids).logits[0, -1].float()
+        return logits
+
+
+def common_length(left: Sequence[int], right: Sequence[int]) -> int:
+    """Return the number of equal tokens at the beginning."""
+    pairs = enumerate(zip(left, right, strict=False))
+    return next((place for place, (a, b) in pairs if a != b), min(len(left), len(right)))
+
 
 _SHARE = 0.4
 """Share of a GPU's memory for each of the two engines, which run at the same time."""

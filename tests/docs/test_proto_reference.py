@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from scripts.proto_reference import compile_protos, reference
+from scripts.docs_hooks import compile_protos, reference
 
 PROTO = Path(__file__).parents[2] / "proto"
 SMALL = """
