@@ -1,6 +1,7 @@
 """Every table and figure of the replication, from the small copies of its runs."""
 
 import json
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -25,10 +26,8 @@ from modnorm.files import write_file
 from modnorm.spec import read_yaml
 from modnorm.suites import Cell, LoadedSuite, load_suite
 from modnorm.suites.building import build_tables
-from modnorm.suites.built_tables import BuiltTable
-from modnorm.suites.outcomes import SuiteOutcomes, differing_field, load_outcomes
-from modnorm.suites.rendering import to_markdown
-from modnorm.suites.tidy import TidySuite
+from modnorm.suites.outcomes import SuiteOutcomes, TidySuite, differing_field, load_outcomes
+from modnorm.suites.rendering import BuiltTable, to_markdown
 
 CLAIMS = Path("replication/claims.yaml")
 BEGIN, END = "<!-- tables: begin -->", "<!-- tables: end -->"
@@ -129,12 +128,12 @@ def _sources(pool: Mapping[Path, ResultsDocument]) -> Iterator[str]:
 
 
 def _has_values(table: BuiltTable) -> bool:
-    return any(figure.values for row in table.rows for figure in row.figures)
+    return any(figure.by_seed for figure in table.figures)
 
 
 def _draw(suite: KnownSuite, place: Path) -> None:
     """Draw the figures of finished cells; those that differ in other settings have none."""
-    finished = [each.directory for each in suite.outcomes.finished.values()]
+    finished = [each.results.directory for each in suite.outcomes.finished.values()]
     if not finished:
         return
     try:
@@ -194,8 +193,8 @@ def _difference_row(case: Mapping[str, object], suite: KnownSuite) -> tuple[str,
 
 def _verdicts(suite: KnownSuite, pick: Mapping[str, str | int]) -> pd.DataFrame:
     """Return whether each vote is right: a line for each seed, a column for each row."""
-    votes = suite.data.at("votes", pick).dropna(subset="value")
-    return votes.pivot(index="seed", columns="item", values="is_correct")
+    votes = suite.data.at("correct", pick).dropna(subset="value")
+    return votes.pivot(index="seed", columns="item", values="value")
 
 
 def _paper_difference(
@@ -211,11 +210,10 @@ def _paper_difference(
 
 def _printed(table: BuiltTable, options: set[str]) -> float | None:
     """Return the paper's number of the place whose labels are all among some options."""
-    for row in table.rows:
-        for column, figure in zip(table.columns, row.figures, strict=True):
-            labels = {*row.labels, *([column] if len(table.columns) > 1 else [])}
-            if figure.paper is not None and labels <= options:
-                return figure.paper.mean
+    for figure in table.figures:
+        labels = {*figure.row, *([figure.column] if len(table.columns) > 1 else [])}
+        if not math.isnan(figure.paper) and labels <= options:
+            return figure.paper
     return None
 
 
@@ -232,18 +230,18 @@ def _value_rows(
 ) -> Iterator[tuple[str, ...]]:
     """Yield the values of a column of a suite's table, each with the paper's."""
     table = next(each for each in suite.tables if each.title == claim["table"])
-    column, least = table.columns.index(str(claim["column"])), float(str(claim["above"]))
-    for row in table.rows:
-        figure = row.figures[column]
-        told = "" if figure.paper is None else f"{figure.paper.mean:.2f}"
-        values = list(figure.values.values())
+    column, least = str(claim["column"]), float(str(claim["above"]))
+    for row, figures in table.rows.items():
+        figure = figures[column]
+        told = "" if math.isnan(figure.paper) else f"{figure.paper:.2f}"
+        values = list(figure.by_seed.values())
         above = sum(value > least for value in values)
         yield (
             name,
-            ", ".join(filter(None, row.labels)),
+            ", ".join(filter(None, row)),
             str(len(values)),
             told,
-            "" if figure.mean is None else f"{figure.mean:.2f}",
+            f"{figure.mean:.2f}" if values else "",
             f"{min(values):.2f} to {max(values):.2f} (seeds)" if values else "",
             "",
             f"above {least:g} in {above} of {len(values)} seeds" if values else "open",

@@ -17,7 +17,7 @@ from modnorm.analysis.population_tails import (
 from modnorm.analysis.run_tables import RunTables
 from modnorm.analysis.scaling import budget_differences, observed_reduction, population_scaling
 from modnorm.analysis.seeds import choose_reference
-from modnorm.analysis.support_tables import (
+from modnorm.analysis.support import (
     decomposition_means,
     decompositions,
     support_bin_means,

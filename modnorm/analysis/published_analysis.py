@@ -8,7 +8,7 @@ import pandas as pd
 from modnorm.analysis.analyses import Analysis, analyze
 from modnorm.analysis.population_tails import population_ratios, with_required
 from modnorm.analysis.published import REFERENCE, read_inputs, read_summaries
-from modnorm.analysis.support_tables import decomposition_means, support_bin_means
+from modnorm.analysis.support import decomposition_means, support_bin_means
 
 _GIVEN = ["percent"]
 """Columns that tables take from the published figures of each seed as they are."""

@@ -1,13 +1,12 @@
-"""Finished runs as tidy pandas tables."""
+"""Finished runs as tidy frames: every table of `analyze` and of suites is a pivot of them."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
 
 import pandas as pd
 
 from modnorm.analysis.comparison import Results
-from modnorm.analysis.costs import cost_rows, time_row
 from modnorm.analysis.parquet_files import ANSWERS, answers_frame
 from modnorm.analysis.run_files import read_candidate_rows, read_timings
 from modnorm.analysis.tail import gains
@@ -16,8 +15,9 @@ from modnorm.errors import InvalidInputError
 GROUP = ["model", "task", "method"]
 """Columns that are equal in runs which differ in their seed alone."""
 RUN = [*GROUP, "seed"]
-
-_Rows = list[dict[str, object]]
+_VOTE_COLUMNS = MappingProxyType(
+    {"population": "N", "ensemble_size": "K", "correct_support": "right_experts"}
+)
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class RunTables:
     """Tidy tables that begin with the columns of `RUN`; a table without rows has no columns."""
 
     ensembles: pd.DataFrame = field(default_factory=pd.DataFrame)
-    """A row for each (N, K): `accuracy` in percent, number of `rows`."""
+    """A row for each (N, K): `accuracy` in percent, number of `rows`, `evaluations`."""
     candidates: pd.DataFrame = field(default_factory=pd.DataFrame)
     """A row for each candidate with a complete score: `N` of its population, `index`, and its
     gains over the base in percentage points, `reward_gain` and `accuracy_gain`. Without rows of
@@ -53,98 +53,135 @@ def tabulate_runs(runs: Sequence[Results]) -> RunTables:
         InvalidInputError: two runs have equal columns of `RUN`, or a file cannot be read.
     """
     names = _run_columns(runs)
-    parts = [_tabulate(run, name) for run, name in zip(runs, names, strict=True)]
-    names_of_tables = [table.name for table in fields(RunTables)]
-    return RunTables(
-        *(_joined([getattr(part, each) for part in parts]) for each in names_of_tables)
-    )
+    tables = {}
+    for table, read in READERS.items():
+        frames = [
+            pd.DataFrame([name]).merge(frame, how="cross")
+            for run, name in zip(runs, names, strict=True)
+            if len(frame := read(run))
+        ]
+        tables[table] = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
+    return RunTables(**tables)
 
 
-def _joined(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    filled = [table for table in tables if len(table)]
-    return pd.concat(filled, ignore_index=True) if filled else pd.DataFrame()
-
-
-def _tabulate(run: Results, name: Mapping[str, object]) -> RunTables:
-    candidates, timings = read_candidate_rows(run.directory), read_timings(run.directory)
-
-    def table(rows: _Rows) -> pd.DataFrame:
-        return pd.DataFrame([{**name, **row} for row in rows])
-
-    return RunTables(
-        ensembles=table(_ensembles(run)),
-        candidates=table(_candidates(run, candidates)),
-        verdicts=_verdicts(run, name),
-        votes=_votes(run, name),
-        agreement=table(_agreement(run)),
-        costs=table(cost_rows(run.document, candidates, timings, _heldout_tokens(run.directory))),
-        times=table([time_row(timings)]),
-    )
-
-
-def _heldout_tokens(directory: Path) -> "pd.Series | None":
-    """Return the tokens of the held-out answers by candidate; None without `answers.parquet`."""
-    if not (directory / ANSWERS).exists():
-        return None
-    answers = answers_frame(directory, ["candidate", "split", "tokens"])
-    return answers[answers["split"] == "heldout"].groupby("candidate")["tokens"].sum()
-
-
-def _ensembles(run: Results) -> _Rows:
-    return [
+def _ensembles(run: Results) -> pd.DataFrame:
+    return pd.DataFrame(
         {
             "N": each["population"],
             "K": each["ensemble_size"],
             "accuracy": 100 * each["metric"],
             "rows": each["rows"],
+            "evaluations": each["budget"]["total"],
         }
         for each in run.document["ensembles"]
-    ]
+    )
 
 
-def _candidates(run: Results, candidates: pd.DataFrame) -> _Rows:
+def _candidates(run: Results) -> pd.DataFrame:
     base = run.document["base"]
     if run.document["candidates"]["stopped"] or base["selection_reward"] is None:
-        return []
+        return pd.DataFrame()
+    candidates = read_candidate_rows(run.directory)
     scored = candidates[candidates["selection_reward"].notna()]
     accuracies = scored["selection_correct"] / scored["selection_answers"]
     base_accuracy = base["selection_accuracy"]
-    found = zip(
-        scored["index"],
-        gains(scored["selection_reward"].tolist(), base["selection_reward"]),
-        gains(accuracies.tolist(), float("nan") if base_accuracy is None else base_accuracy),
-        strict=True,
-    )
-    return [
-        {"N": len(candidates), "index": index, "reward_gain": reward, "accuracy_gain": accuracy}
-        for index, reward, accuracy in found
-    ]
-
-
-def _verdicts(run: Results, name: Mapping[str, object]) -> pd.DataFrame:
-    columns = {"population": "N", "ensemble_size": "K"}
-    votes = run.vote_lines().rename(columns=columns)
-    return pd.DataFrame([name]).merge(votes[["N", "K", "row", "correct"]], how="cross")
-
-
-def _votes(run: Results, name: Mapping[str, object]) -> pd.DataFrame:
-    columns = {"population": "N", "ensemble_size": "K", "correct_support": "right_experts"}
-    votes = run.vote_lines().rename(columns=columns)
-    skipped = votes.groupby(["N", "K"])["skipped"].transform("sum")
-    whole = votes[skipped == 0].drop(columns="skipped")
-    return pd.DataFrame([name]).merge(whole, how="cross")
-
-
-def _agreement(run: Results) -> _Rows:
-    return [
+    return pd.DataFrame(
         {
-            "N": each["population"],
-            "K": each["ensemble_size"],
-            **{key: value for key, value in agreement.items() if key != "correct_support"},
+            "N": len(candidates),
+            "index": scored["index"],
+            "reward_gain": gains(scored["selection_reward"].tolist(), base["selection_reward"]),
+            "accuracy_gain": gains(
+                accuracies.tolist(), float("nan") if base_accuracy is None else base_accuracy
+            ),
         }
+    )
+
+
+def _verdicts(run: Results) -> pd.DataFrame:
+    return run.vote_lines().rename(columns=_VOTE_COLUMNS)[["N", "K", "row", "correct"]]
+
+
+def _votes(run: Results) -> pd.DataFrame:
+    votes = run.vote_lines().rename(columns=_VOTE_COLUMNS)
+    skipped = votes.groupby(["N", "K"])["skipped"].transform("sum")
+    return votes[skipped == 0].drop(columns="skipped")
+
+
+def _agreement(run: Results) -> pd.DataFrame:
+    return pd.DataFrame(
+        {"N": each["population"], "K": each["ensemble_size"], **agreement}
         for each in run.document["ensembles"]
         if (agreement := each["agreement"]) is not None
-    ]
+    ).drop(columns="correct_support", errors="ignore")
+
+
+def _costs(run: Results) -> pd.DataFrame:
+    """Return evaluations, generated tokens and seconds over workers of each (N, K) alone.
+
+    Each is split in `search` and `final`. Final tokens need `answers.parquet`.
+    """
+    candidates = read_candidate_rows(run.directory)
+    timed = read_timings(run.directory).get("candidates")
+    seconds = pd.DataFrame(
+        timed if isinstance(timed, list) else [], columns=["index", "seconds", "heldout_seconds"]
+    )
+    heldout = None
+    if (run.directory / ANSWERS).exists():
+        answers = answers_frame(run.directory, ["candidate", "split", "tokens"])
+        heldout = answers[answers["split"] == "heldout"].groupby("candidate")["tokens"].sum()
+    rows = []
+    for each in run.document["ensembles"]:
+        population, experts, budget = each["population"], each["experts"], each["budget"]
+        tokens = int(candidates["selection_tokens"].iloc[:population].sum())
+        final = None if heldout is None else int(heldout.reindex(experts, fill_value=0).sum())
+        searching = float(seconds["seconds"].iloc[:population].sum())
+        voting = float(seconds.loc[seconds["index"].isin(experts), "heldout_seconds"].sum())
+        rows.append(
+            {
+                "N": population,
+                "K": each["ensemble_size"],
+                "search_evaluations": budget["search"],
+                "final_evaluations": budget["final"],
+                "evaluations": budget["total"],
+                "search_tokens": tokens,
+                "final_tokens": final,
+                "tokens": None if final is None else tokens + final,
+                "search_seconds": searching,
+                "final_seconds": voting,
+                "device_seconds": searching + voting,
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def _times(run: Results) -> pd.DataFrame:
+    """Return the seconds of a run by phase: its scope in `timings.json`, in one row.
+
+    `search` and `end_to_end` have the paper's scope; `wall_*` are elapsed times and `device_*`
+    sums over the workers.
+    """
+    scope = read_timings(run.directory).get("scope")
+    row: dict[str, object] = {}
+    for name, value in scope.items() if isinstance(scope, dict) else ():
+        if isinstance(value, dict):
+            row |= {f"{name}_{phase}": seconds for phase, seconds in value.items()}
+        else:
+            row[name] = value
+    return pd.DataFrame([row])
+
+
+READERS: Mapping[str, Callable[[Results], pd.DataFrame]] = MappingProxyType(
+    {
+        "ensembles": _ensembles,
+        "candidates": _candidates,
+        "verdicts": _verdicts,
+        "votes": _votes,
+        "agreement": _agreement,
+        "costs": _costs,
+        "times": _times,
+    }
+)
+"""The function that reads each table of one run, without the columns that name the run."""
 
 
 def _run_columns(runs: Sequence[Results]) -> list[dict[str, object]]:
@@ -153,23 +190,23 @@ def _run_columns(runs: Sequence[Results]) -> list[dict[str, object]]:
     radii = {
         method: {radius for name, radius in settings if name == method} for method, _ in settings
     }
-    names: list[dict[str, object]] = []
+    names: dict[tuple[object, ...], Results] = {}
     for run, (method, radius) in zip(runs, settings, strict=True):
-        name = {
-            "model": _of(run, "model", "name"),
-            "task": _of(run, "task", "name"),
-            "method": f"{method} {radius}" if len(radii[method]) > 1 else method,
-            "seed": _of(run, "population", "seed"),
-        }
+        name = (
+            _of(run, "model", "name"),
+            _of(run, "task", "name"),
+            f"{method} {radius}" if len(radii[method]) > 1 else method,
+            _of(run, "population", "seed"),
+        )
         if name in names:
             raise InvalidInputError(
-                f"{runs[names.index(name)].directory} and {run.directory} have the same model, "
-                "task, method, radius and seed",
+                f"{names[name].directory} and {run.directory} have the same model, task, method, "
+                "radius and seed",
                 field="directory",
                 remedy="analyze them separately",
             )
-        names.append(name)
-    return names
+        names[name] = run
+    return [dict(zip(RUN, name, strict=True)) for name in names]
 
 
 def _of(run: Results, section: str, key: str) -> object:

@@ -164,8 +164,7 @@ def plan(
     Hours are rough unless --like names a finished run.
     """
     from modnorm.spec import located
-    from modnorm.suites.cost_estimate import estimate_cost, rate_of_run
-    from modnorm.suites.gpu_speed import require_known
+    from modnorm.suites.cost_estimate import estimate_cost, rate_of_run, require_known
 
     require_known(gpu)
     spec = seeded(read_spec(spec_file), seed)

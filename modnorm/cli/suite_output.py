@@ -12,8 +12,8 @@ from modnorm.files import write_fault
 
 if TYPE_CHECKING:
     from modnorm.suites import Cell, LoadedSuite
-    from modnorm.suites.built_tables import BuiltTable
     from modnorm.suites.outcomes import SuiteOutcomes
+    from modnorm.suites.rendering import BuiltTable
     from modnorm.suites.running.suite_status import CellStatus
     from modnorm.suites.suite_plan import SuitePlan
 
@@ -109,7 +109,7 @@ def draw(outcomes: "SuiteOutcomes", place: Path) -> None:
     from modnorm.analysis.comparison import load_all_results
     from modnorm.analysis.run_tables import tabulate_runs
 
-    runs = load_all_results([each.directory for each in outcomes.finished.values()])
+    runs = load_all_results([each.results.directory for each in outcomes.finished.values()])
     try:
         names = write_figures(place, analyze(tabulate_runs(runs))) if runs else ()
     except OSError as error:

@@ -1,23 +1,25 @@
 """The tables of a suite, each computed from its tidy table."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 
+import numpy as np
 import pandas as pd
 
+from modnorm.analysis.tail import ROUNDING as SAME
 from modnorm.errors import InvalidInputError
-from modnorm.suites.built_tables import BuiltTable, fill
 from modnorm.suites.comparing import (
     difference_table,
+    reaching,
     speedup_table,
     support_table,
     tail_table,
 )
 from modnorm.suites.loading import LoadedSuite
-from modnorm.suites.measures import timing_scope
-from modnorm.suites.notes import choice_notes, contrast_notes
-from modnorm.suites.outcomes import SuiteOutcomes
-from modnorm.suites.table_specs import (
+from modnorm.suites.outcomes import SuiteOutcomes, TidySuite, select
+from modnorm.suites.rendering import BuiltTable, fill
+from modnorm.suites.suite_file import (
     NUMBERS,
     CellTable,
     DensityTable,
@@ -34,7 +36,6 @@ from modnorm.suites.table_specs import (
     ThresholdTable,
     WallClockTable,
 )
-from modnorm.suites.tidy import TidySuite, reaching, select
 
 _METRIC, _REDUCTION = "metric (%)", "Eval. red."
 _COUNTED = (
@@ -96,7 +97,7 @@ def _metric_table(spec: MetricTable, data: TidySuite) -> BuiltTable:
     if spec.reduction:
         return _with_reductions(spec, data, values)
     table = fill(spec, values, spec.rows, data.field, axes=spec.columns, columns=columns)
-    return replace(table, notes=contrast_notes(spec, table, columns))
+    return replace(table, notes=_contrast_notes(spec, table, columns))
 
 
 def _places(spec: MetricTable, data: TidySuite) -> pd.DataFrame:
@@ -156,9 +157,13 @@ def _with_reductions(spec: MetricTable, data: TidySuite, metrics: pd.DataFrame) 
     tables = {_METRIC: metrics, _REDUCTION: ratios}
     values = pd.concat(tables, names=["column"]).reset_index("column")
     table = fill(spec, values, spec.rows, data.field)
-    counted = data.finished(costs.dropna(subset="value")["cell"])
-    is_early_stopped = any(each.cell.spec.population.statistics != "full" for each in counted)
-    notes = contrast_notes(spec, table, [()])
+    counted = set(costs.dropna(subset="value")["cell"])
+    is_early_stopped = any(
+        cell.spec.population.statistics != "full"
+        for cell in data.loaded.cells
+        if cell.id in counted
+    )
+    notes = _contrast_notes(spec, table, {(): _METRIC})
     return replace(table, notes=(*notes, _COUNTED) if is_early_stopped else notes)
 
 
@@ -183,7 +188,7 @@ def _development_table(spec: DevelopmentTable, data: TidySuite) -> BuiltTable:
     states = data.by_row("state", spec.rows)
     columns = {"First": states.first(), "Best": states.max(), "Last": states.last()}
     table = _cell_table(spec, data, columns)
-    return replace(table, notes=choice_notes(spec, table))
+    return replace(table, notes=_choice_notes(spec, table))
 
 
 def _rounds_table(spec: RoundsTable, data: TidySuite) -> BuiltTable:
@@ -216,16 +221,13 @@ def _wall_clock_table(spec: WallClockTable, data: TidySuite) -> BuiltTable:
         heading: data.by_row(measure, spec.rows).first() / 60
         for heading, measure in (("Search", "search"), ("Total", "end_to_end"))
     }
-    shared = [
-        outcome.cell.id
-        for outcome in data.finished(data.cells["cell"])
-        if timing_scope(outcome).get("workers", 0) > 1
-    ]
+    workers = data.values("workers")
+    shared = workers["cell"][workers["value"] > 1]
     note = (
         f"not comparable with one engine a run: {', '.join(shared)} were spread over several "
         "workers; search is the sum of their times, the total what passed"
     )
-    return replace(_cell_table(spec, data, columns), notes=(note,) if shared else ())
+    return replace(_cell_table(spec, data, columns), notes=(note,) if len(shared) else ())
 
 
 def _cell_table(
@@ -245,8 +247,94 @@ def _suite_notes(loaded: LoadedSuite, outcomes: SuiteOutcomes) -> tuple[str, ...
     mixed = [
         cell.id
         for cell in loaded.cells
-        if (outcome := outcomes.of(cell)) and outcome.document["mixed_environments"]
+        if (outcome := outcomes.of(cell)) and outcome.results.document["mixed_environments"]
     ]
     if mixed:
         notes.append(f"answered on machines that round differently: {', '.join(mixed)}")
     return tuple(notes)
+
+
+def _contrast_notes(
+    spec: MetricTable, table: BuiltTable, columns: Mapping[Labels, str]
+) -> tuple[str, ...]:
+    """State in how many places one option is above each other one, here and in the paper."""
+    if spec.contrast is None:
+        return ()
+    at = spec.axes.index(spec.contrast.axis)
+    labels_of = {heading: labels for labels, heading in columns.items()}
+    figures = pd.DataFrame(
+        [
+            (
+                labels[at],
+                " / ".join((*labels[:at], *labels[at + 1 :])),
+                figure.mean if figure.is_complete else math.nan,
+                figure.paper,
+            )
+            for figure in table.figures
+            if figure.column in labels_of
+            for labels in [(*figure.row, *labels_of[figure.column])]
+        ],
+        columns=["option", "place", "ours", "paper"],
+    )
+    of = figures[figures["option"] == spec.contrast.of]
+    return tuple(
+        f"{spec.contrast.of} above {other}: "
+        + _compare(
+            of.merge(figures[figures["option"] == other], on="place", suffixes=("", "_other"))
+        )
+        for other in spec.contrast.against
+    )
+
+
+def _compare(both: pd.DataFrame) -> str:
+    """State in how many places the first option is above the second one."""
+    ours, paper = (_order(both[name] - both[f"{name}_other"]) for name in ("ours", "paper"))
+    differing = both["place"][ours.notna() & paper.notna() & (ours != paper)]
+    text = f"{(ours > 0).sum()} of {ours.count()} places{_ties(ours)}"
+    if paper.count():
+        text += f"; in the paper {(paper > 0).sum()} of {paper.count()}{_ties(paper)}"
+    if len(differing):
+        text += f"; another order than the paper's: {', '.join(differing.replace('', 'here'))}"
+    elif paper.count() and ours.count():
+        text += "; the same order as the paper's wherever both are known"
+    return text
+
+
+def _order(differences: "pd.Series[float]") -> "pd.Series[float]":
+    return differences.mask(differences.abs() <= SAME, 0).transform(np.sign)
+
+
+def _ties(order: "pd.Series[float]") -> str:
+    ties = (order == 0).sum()
+    return f", {ties} tied" if ties else ""
+
+
+def _choice_notes(spec: DevelopmentTable, table: BuiltTable) -> tuple[str, ...]:
+    """State which setting of each method is chosen, once all trials of the method are finished."""
+    means = pd.DataFrame(
+        [
+            (*row, *(figure.mean if figure.is_complete else math.nan for figure in of.values()))
+            for row, of in table.rows.items()
+        ],
+        columns=["method", "setting", "first", "best", "last"],
+    )
+    trials = means.groupby("method", sort=False)
+    return tuple(
+        _choice(spec, str(method), rows) for method, rows in trials if rows.notna().all(axis=None)
+    )
+
+
+def _choice(spec: DevelopmentTable, method: str, trials: pd.DataFrame) -> str:
+    within = math.inf if spec.stable_within is None else spec.stable_within
+    is_stable = trials["last"] >= trials["first"] - within - SAME
+    stable = trials[is_stable]
+    best = stable["setting"][stable[spec.by] >= stable[spec.by].max() - SAME]
+    text = "no stable trial"
+    if len(best):
+        tied = f", the first of {len(best)} that are tied" if len(best) > 1 else ""
+        text = f"{best.iloc[0]} is chosen, by the {spec.by} state{tied}"
+    if not is_stable.all():
+        text += f"; not stable: {', '.join(trials['setting'][~is_stable])}"
+    if method in spec.adopted:
+        text += f"; the paper adopted {spec.adopted[method]}"
+    return f"{method}: {text}"

@@ -7,12 +7,11 @@ from functools import partial
 
 import pandas as pd
 
-from modnorm.analysis.support import bin_name, count_support, decompose, support_bins
-from modnorm.analysis.tail import cutoff, required_population
-from modnorm.errors import InvalidInputError
-from modnorm.suites.built_tables import BuiltTable, fill
-from modnorm.suites.notes import share_notes
-from modnorm.suites.table_specs import (
+from modnorm.analysis.support import bin_name, decompose, support_bins, supports
+from modnorm.analysis.tail import ROUNDING, cutoff, required_population, survival
+from modnorm.suites.outcomes import TidySuite
+from modnorm.suites.rendering import BuiltTable, Figure, fill
+from modnorm.suites.suite_file import (
     ComparingTable,
     Comparison,
     DifferenceTable,
@@ -21,7 +20,6 @@ from modnorm.suites.table_specs import (
     SupportTable,
     TailTable,
 )
-from modnorm.suites.tidy import TidySuite, reaching
 
 _SHARES = {"of": "p of, %", "against": "p against, %"}
 _TERMS = {"Support redistribution": "support", "Conditional voting": "voting", "Total": "total"}
@@ -122,41 +120,26 @@ def support_table(spec: SupportTable, data: TidySuite) -> BuiltTable:
     for pair in spec.compare:
         size = int(pair.of["K"])
         supports = _paired(
-            {name: _supports(data.at("votes", pick), size) for name, pick in pair.places.items()}
+            {name: _supports(data.at("right_experts", pick)) for name, pick in pair.places.items()}
         )
         values |= _terms(pair, supports)
         shares |= _share_values(pair, supports, size)
     table = _table(spec, data, ["", "seed"], values)
     beside = _table(spec, data, ["", "m"], shares, lambda at: (at[0], "m", *at[1:]))
-    means = [row for row in table.rows if row.labels[1] == "mean"]
+    means = {row[0]: of for row, of in table.rows.items() if row[1] == "mean"}
     return replace(
         table,
-        notes=tuple(note for row in means for note in share_notes(row)),
+        notes=tuple(note for pair, of in means.items() for note in _share_notes(pair, of)),
         beside=(_beside(beside, "Held-out rows by right experts m"),),
     )
 
 
-def _supports(votes: pd.DataFrame, size: int) -> pd.Series:
-    """Return the support of an ensemble by seed, from its votes.
-
-    Raises:
-        InvalidInputError: experts skipped rows whose vote was settled.
-    """
-    cast_votes = votes.dropna(subset="value")
-    partial_votes = cast_votes[cast_votes["is_partial"].astype(bool)]
-    if len(partial_votes):
-        raise InvalidInputError(
-            f"experts of {partial_votes['cell'].iloc[0]} skipped rows whose vote was settled",
-            field="population.statistics",
-            remedy="set it to full for this suite",
-        )
-    supports = {
-        seed: count_support(
-            list(zip(rows["value"].astype(int), rows["is_correct"], strict=True)), size
-        )
-        for seed, rows in cast_votes.groupby("seed")
-    }
-    return pd.Series(supports, index=votes["seed"].unique(), dtype=object).rename_axis("seed")
+def _supports(votes: pd.DataFrame) -> pd.Series:
+    """Return the support of an ensemble by seed, from its votes."""
+    known = votes.dropna(subset="value").rename(columns={"value": "right_experts"})
+    found = supports(known.astype({"right_experts": int, "correct": bool}), ["seed", "K"])
+    by_seed = {place[0]: support for place, support in found.items()}
+    return pd.Series(by_seed, index=votes["seed"].unique(), dtype=object).rename_axis("seed")
 
 
 def _terms(pair: Comparison, supports: pd.DataFrame) -> Values:
@@ -202,6 +185,28 @@ def _table(
 
 def _beside(table: BuiltTable, title: str) -> BuiltTable:
     """Return a table with the title that it has beside another one."""
-    is_printed = any(figure.paper for row in table.rows for figure in row.figures)
+    is_printed = any(not math.isnan(figure.paper) for figure in table.figures)
     source = table.paper_source if is_printed else None
     return replace(table, title=title, source="", paper_source=source)
+
+
+def reaching(gains: "pd.Series[float]", least: float) -> float:
+    """Return the fraction of gains that reach a threshold; missing until the cell is finished."""
+    points = gains.dropna().tolist()
+    return survival(points, (least,))[0] if points else math.nan
+
+
+def _share_notes(pair: str, mean: Mapping[str, Figure]) -> tuple[str, ...]:
+    """State in percent which part of a mean difference is support, and which is voting."""
+    ours = _shares(*(figure.mean for figure in mean.values()))
+    paper = _shares(*(figure.paper for figure in mean.values()))
+    if not ours:
+        return ()
+    in_the_paper = f"; in the paper {paper}" if paper else ""
+    return (f"{pair}: of the mean difference support and voting are {ours}{in_the_paper}",)
+
+
+def _shares(support: float, voting: float, total: float) -> str:
+    if math.isnan(support + voting + total) or abs(total) < ROUNDING:
+        return ""
+    return f"{100 * support / total:z.0f} % and {100 * voting / total:z.0f} %"

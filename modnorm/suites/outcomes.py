@@ -1,19 +1,31 @@
-"""The finished cells of a suite, read from its directory."""
+"""The finished cells of a suite, and the values that they measured as one tidy frame."""
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
+from typing import NamedTuple
 
-from modnorm.analysis.comparison import load_results
+import pandas as pd
+
+from modnorm.analysis.comparison import Results, load_results
 from modnorm.analysis.distillation import (
     DistillationDocument,
+    best_entry,
+    first_search,
+    gain_kept,
     is_distillation,
     load_distillation,
     round_directory,
 )
-from modnorm.analysis.document import ResultsDocument
+from modnorm.analysis.run_tables import READERS
+from modnorm.errors import InvalidInputError
 from modnorm.spec.reading import differences
-from modnorm.suites.cells import Cell
+from modnorm.suites.cells import Cell, ensembles_of
+from modnorm.suites.loading import LoadedSuite
+from modnorm.suites.suite_file import Pick
 
 _IGNORED = ("failures", "name")
 """Sections of a spec that change no answer."""
@@ -21,20 +33,19 @@ _IGNORED = ("failures", "name")
 
 @dataclass(frozen=True)
 class CellOutcome:
-    """One finished cell. Of a distillation, directory and document are those of its first search.
+    """One finished cell. Of a distillation, the results are those of its first search.
 
     So each measure of a search is that of the search around the base.
     """
 
     cell: Cell
-    directory: Path
-    document: ResultsDocument
+    results: Results
     distillation: DistillationDocument | None = None
 
     @property
     def profile(self) -> str:
         """Digest of the profile that the cell used; empty without one."""
-        return str(self.document["provenance"].get("profile_digest") or "")
+        return str(self.results.document["provenance"].get("profile_digest") or "")
 
 
 @dataclass(frozen=True)
@@ -59,25 +70,17 @@ def load_outcomes(cells: Sequence[Cell], directory: Path) -> SuiteOutcomes:
     """
     finished, strangers = {}, {}
     for cell in cells:
-        outcome = _outcome(cell, directory / cell.id)
-        if outcome is None:
+        place = directory / cell.id
+        distillation = load_distillation(place) if is_distillation(place) else None
+        if distillation is None and not (place / "results.json").exists():
             continue
-        field = differing_field(cell, (outcome.distillation or outcome.document)["spec"])
+        results = load_results(round_directory(place, 1) if distillation else place)
+        field = differing_field(cell, (distillation or results.document)["spec"])
         if field is None:
-            finished[cell.id] = outcome
+            finished[cell.id] = CellOutcome(cell, results, distillation)
         else:
             strangers[cell.id] = field
     return SuiteOutcomes(finished, strangers)
-
-
-def _outcome(cell: Cell, place: Path) -> CellOutcome | None:
-    """Read what a directory holds; None if it holds no results."""
-    if is_distillation(place):
-        first = round_directory(place, 1)
-        return CellOutcome(cell, first, load_results(first).document, load_distillation(place))
-    if not (place / "results.json").exists():
-        return None
-    return CellOutcome(cell, place, load_results(place).document)
 
 
 def differing_field(cell: Cell, there: Mapping[str, object]) -> str | None:
@@ -87,3 +90,225 @@ def differing_field(cell: Cell, there: Mapping[str, object]) -> str | None:
         if not is_shared_profile and field.split(".")[0] not in _IGNORED:
             return field
     return None
+
+
+class Measure(NamedTuple):
+    """A kind of value that cells measure."""
+
+    table: str
+    """Frame that holds it: one of `READERS`, or one of `_CELL_READERS`."""
+    column: str
+    keys: tuple[str, ...] = ()
+    """`N` and `K` for a measure of an ensemble; `item` if a cell has several values."""
+    may_lack: bool = False
+    """Whether a finished cell may have no value."""
+
+
+MEASURES: Mapping[str, Measure] = MappingProxyType(
+    {
+        "metric": Measure("ensembles", "accuracy", ("N", "K")),
+        "evaluations": Measure("ensembles", "evaluations", ("N", "K")),
+        "right_experts": Measure("votes", "right_experts", ("N", "K", "item", "correct")),
+        "correct": Measure("verdicts", "correct", ("N", "K", "item")),
+        "reward_gain": Measure("candidates", "reward_gain", ("item",)),
+        "accuracy_gain": Measure("candidates", "accuracy_gain", ("item",)),
+        "base": Measure("base", "base", may_lack=True),
+        "search": Measure("times", "search"),
+        "end_to_end": Measure("times", "end_to_end"),
+        "workers": Measure("times", "workers", may_lack=True),
+        "state": Measure("states", "accuracy", ("item",)),
+        "student": Measure("students", "accuracy", ("item",), may_lack=True),
+        **{
+            name: Measure("distillation", name, may_lack=True)
+            for name in ("rank_1", "vote", "best_student", "gain_kept")
+        },
+    }
+)
+"""Metrics, `base` and states are percentages; gains are percentage points over the unperturbed
+model. Items are candidates, held-out rows, updates and rounds. `rank_1` to `gain_kept` are of
+distillations only: the first search, then the students."""
+_ITEMS = MappingProxyType({"index": "item", "row": "item", "updates": "item", "round": "item"})
+_NEED_ALL = frozenset({"candidates", "votes"})
+
+
+def _base(outcome: CellOutcome) -> pd.DataFrame:
+    return pd.DataFrame([{"base": _percent(outcome.results.document["base"]["heldout_metric"])}])
+
+
+def _times(outcome: CellOutcome) -> pd.DataFrame:
+    """Return the times of a search; a distillation has no time of one search."""
+    if outcome.distillation is not None:
+        return pd.DataFrame()
+    times = READERS["times"](outcome.results)
+    return times.mask(times == 0)
+
+
+def _states(outcome: CellOutcome) -> pd.DataFrame:
+    """Return the accuracy of each state by its updates; that of 0 is the unperturbed model."""
+    entry = outcome.results.document["iterative"]
+    first = outcome.results.document["base"]["heldout_metric"]
+    if entry is None or first is None:
+        return pd.DataFrame()
+    states = [(0, first), *((each["updates"], each["heldout_metric"]) for each in entry["states"])]
+    frame = pd.DataFrame(states, columns=["updates", "accuracy"]).dropna()
+    return frame.assign(accuracy=[_percent(value) for value in frame["accuracy"]])
+
+
+def _students(outcome: CellOutcome) -> pd.DataFrame:
+    rounds = outcome.distillation["rounds"][1:] if outcome.distillation else []
+    return pd.DataFrame(
+        {"round": each["round"], "accuracy": _percent(each["heldout"]["metric"])}
+        for each in rounds
+    )
+
+
+def _distillation(outcome: CellOutcome) -> pd.DataFrame:
+    document = outcome.distillation
+    if document is None:
+        return pd.DataFrame()
+    search = first_search(document)
+    row = {
+        "rank_1": search["best_expert"]["metric"],
+        "vote": search["vote"]["metric"],
+        "best_student": best_entry(document)["heldout"]["metric"],
+        "gain_kept": gain_kept(document),
+    }
+    return pd.DataFrame([{name: _percent(value) for name, value in row.items()}])
+
+
+def _percent(value: float | None) -> float:
+    return math.nan if value is None else 100 * value
+
+
+_CELL_READERS: Mapping[str, Callable[[CellOutcome], pd.DataFrame]] = MappingProxyType(
+    {
+        "base": _base,
+        "times": _times,
+        "states": _states,
+        "students": _students,
+        "distillation": _distillation,
+    }
+)
+
+
+@dataclass(frozen=True)
+class TidySuite:
+    """The cells of a suite and the values that the finished ones measured."""
+
+    loaded: LoadedSuite
+    outcomes: SuiteOutcomes
+    field: str
+    """Place of the table that is built, for errors."""
+
+    @cached_property
+    def ensembles(self) -> pd.DataFrame:
+        """A row for each ensemble of each cell: `cell`, `seed`, `N`, `K` and the axes in order."""
+        ensembles = pd.DataFrame(
+            [
+                {**cell.labels, "cell": cell.id, "seed": cell.seed, "N": population, "K": size}
+                for cell in self.loaded.cells
+                for population, size in ensembles_of(cell.spec)
+            ]
+        )
+        for axis, options in self.loaded.suite.axes.items():
+            ensembles[axis] = pd.Categorical(ensembles[axis], list(options), ordered=True)
+        return ensembles
+
+    @cached_property
+    def cells(self) -> pd.DataFrame:
+        """A row for each cell: the columns of `ensembles` without `N` and `K`."""
+        return self.ensembles.drop(columns=["N", "K"]).drop_duplicates("cell", ignore_index=True)
+
+    def values(self, measure: str, places: pd.DataFrame | None = None) -> pd.DataFrame:
+        """Return the rows of a measure.
+
+        `measure` is one of `MEASURES`. The default places are all rows.
+
+        Returns:
+            The columns of the places, the keys of the measure, and `value`. A place without values
+            has one row whose value is missing.
+
+        Raises:
+            InvalidInputError: a finished cell did not measure it.
+        """
+        table, column, keys, may_lack = MEASURES[measure]
+        if places is None:
+            places = self.ensembles if "N" in keys else self.cells
+        parts = [pd.DataFrame(columns=["cell", *keys, "value"])]
+        finished = [cell for cell in places["cell"].unique() if cell in self.outcomes.finished]
+        for outcome in map(self.outcomes.finished.__getitem__, finished):
+            of_cell = _CELL_READERS.get(table)
+            found = of_cell(outcome) if of_cell else READERS[table](outcome.results)
+            if column in found:
+                found = found.rename(columns={**_ITEMS, column: "value"})
+                parts.append(found.assign(cell=outcome.cell.id)[["cell", *keys, "value"]])
+        values = pd.concat(parts[1:] or parts, ignore_index=True).astype({"value": float})
+        shared = [name for name in values if name in places]
+        types = {name: places[name].dtype for name in shared}
+        rows = places.merge(values.astype(types), on=shared, how="left")
+        lacking = rows["cell"][rows["value"].isna() & rows["cell"].isin(finished)]
+        if len(lacking) and not may_lack:
+            needs_all = table in _NEED_ALL
+            raise InvalidInputError(
+                f"{lacking.iloc[0]} has not measured {measure}",
+                field="population.statistics" if needs_all else "directory",
+                remedy="set it to full for this suite" if needs_all else None,
+            )
+        return rows
+
+    def by_row(
+        self, measure: str, rows: Sequence[str]
+    ) -> "pd.api.typing.SeriesGroupBy[float, tuple[Hashable, ...]]":
+        """Group the values of a measure of cells by the options of rows, and the seed.
+
+        Raises:
+            InvalidInputError: several cells of a seed are in one row.
+        """
+        labels = list(dict.fromkeys([*rows, "seed"]))
+        self.check_distinct(self.cells, labels)
+        return self.values(measure).groupby(labels, observed=True)["value"]
+
+    def at(self, measure: str, pick: Pick) -> pd.DataFrame:
+        """Return the rows of a measure in a place: those of one cell or ensemble for each seed.
+
+        Raises:
+            InvalidInputError: no cell is in the place, or several of one seed.
+        """
+        of_ensembles = "N" in MEASURES[measure].keys
+        places = select(self.ensembles if of_ensembles else self.cells, pick)
+        if places.empty:
+            what = "ensemble" if of_ensembles else "cell"
+            raise InvalidInputError(f"{dict(pick)} selects no {what}", field=self.field)
+        if places["seed"].duplicated().any():
+            raise InvalidInputError(
+                f"{dict(pick)} selects several cells of a seed",
+                field=self.field,
+                remedy="name an option of every axis",
+            )
+        return self.values(measure, places)
+
+    def by_seed(self, measure: str, pick: Pick) -> "pd.Series[float]":
+        """Return the one value that a cell or ensemble has of a measure, by seed."""
+        return self.at(measure, pick).set_index("seed")["value"]
+
+    def check_distinct(self, places: pd.DataFrame, labels: Sequence[str]) -> None:
+        """Refuse places of which two have the same labels.
+
+        Raises:
+            InvalidInputError: names one of them.
+        """
+        repeated = places[places.duplicated(list(labels))]
+        if not repeated.empty:
+            raise InvalidInputError(
+                f"several cells share a place, for example {repeated['cell'].iloc[0]}",
+                field=self.field,
+                remedy="name every axis under rows, columns or at, N and K among them",
+            )
+
+
+def select(places: pd.DataFrame, pick: Pick) -> pd.DataFrame:
+    """Return the rows that have the options of a pick; cells have no N and K to compare."""
+    for axis, option in pick.items():
+        if axis in places:
+            places = places[places[axis].astype(str) == str(option)]
+    return places

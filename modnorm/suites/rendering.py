@@ -1,34 +1,165 @@
-"""Tables as text, Markdown and JSON, with the paper's line above ours."""
+"""Tables as built, with the paper's figures beside ours, and as text, Markdown and JSON."""
 
-from collections.abc import Iterator
+import math
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
-from modnorm.suites.built_tables import BuiltTable, Printed, TableFigure
+import pandas as pd
+
+from modnorm.errors import InvalidInputError
+from modnorm.suites.suite_file import Labels, Table
+
+
+class Figure(NamedTuple):
+    """One number of a table; a missing mean or SD is NaN."""
+
+    row: Labels
+    """Labels of its row."""
+    column: str
+    by_seed: Mapping[int, float]
+    """The values of the finished cells."""
+    seeds: int
+    """Number of seeds, finished or not, that can have a value."""
+    mean: float
+    sd: float
+    """Sample SD over the seeds; missing with fewer than two."""
+    paper: float
+    paper_sd: float
+    """Missing if the paper prints only a mean."""
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the cells of all seeds are finished."""
+        return len(self.by_seed) == self.seeds
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltTable:
+    """A table with the figures of all finished cells."""
+
+    title: str
+    source: str
+    headings: Labels
+    """Headings of the row labels."""
+    columns: Labels
+    figures: tuple[Figure, ...]
+    """By row, then by column."""
+    digits: int = 2
+    notes: tuple[str, ...] = ()
+    paper_source: str | None = None
+    """None if the paper has no such table."""
+    beside: "tuple[BuiltTable, ...]" = ()
+    """Tables of additional figures that the plot shows."""
+
+    @property
+    def missing(self) -> int:
+        """Number of figures that lack the value of a seed."""
+        return sum(not figure.is_complete for figure in self.figures)
+
+    @property
+    def rows(self) -> Mapping[Labels, Mapping[str, Figure]]:
+        """The figures by row and column."""
+        rows: dict[Labels, dict[str, Figure]] = {}
+        for figure in self.figures:
+            rows.setdefault(figure.row, {})[figure.column] = figure
+        return rows
+
+
+def fill(  # noqa: PLR0913 - the parts of a table; most are optional
+    spec: Table,
+    values: pd.DataFrame,
+    rows: Sequence[str],
+    field: str,
+    *,
+    axes: Sequence[str] = ("column",),
+    columns: Mapping[Labels, str] | None = None,
+    headings: Sequence[str] | None = None,
+    printed_at: Callable[[Labels], Labels] = lambda labels: labels,
+) -> BuiltTable:
+    """Arrange values in rows and columns.
+
+    Args:
+        spec: The declared table.
+        values: A row for each figure and seed: the labels, `seed`, and `value`, which is missing
+            until the cell is finished. Rows of the table keep the order of these rows.
+        rows: The columns of `values` that label the rows.
+        field: Place of the table in the suite file, for errors.
+        axes: The columns of `values` that label the columns.
+        columns: Headings by the labels of a column; when None, the labels in their order.
+        headings: Headings of the row labels; the names in `rows` when None.
+        printed_at: Returns the place of a figure in the paper's values from its labels.
+    """
+    found: dict[Labels, dict[Labels, dict[int, float]]] = {}
+    labels = values[[*rows, *axes]].astype(str).itertuples(index=False, name=None)
+    for label, seed, value in zip(labels, values["seed"], values["value"], strict=True):
+        row, column = label[: len(rows)], label[len(rows) :]
+        found.setdefault(row, {}).setdefault(column, {})[seed] = value
+    if columns is None:
+        columns = {column: column[0] for row in found.values() for column in row}
+    figures = []
+    for row, by_column in found.items():
+        for column, heading in columns.items():
+            by_seed = by_column.get(column, {})
+            known = {seed: value for seed, value in by_seed.items() if not math.isnan(value)}
+            numbers = list(known.values())
+            figures.append(
+                Figure(
+                    row,
+                    heading,
+                    known,
+                    len(by_seed),
+                    statistics.fmean(numbers) if numbers else math.nan,
+                    statistics.stdev(numbers) if len(numbers) > 1 else math.nan,
+                    *_printed(spec, field, printed_at((*row, *column))),
+                )
+            )
+    return BuiltTable(
+        title=spec.title,
+        source=spec.source,
+        headings=tuple(rows if headings is None else headings),
+        columns=tuple(columns.values()),
+        figures=tuple(figures),
+        digits=spec.digits,
+        paper_source=spec.paper.source if spec.paper else None,
+    )
+
+
+def _printed(spec: Table, field: str, labels: Labels) -> tuple[float, float]:
+    """Return the paper's mean and SD in a place, whose empty labels do not count.
+
+    Raises:
+        InvalidInputError: it is neither a number, nor a mean and a sample SD.
+    """
+    here = spec.paper.values if spec.paper else None
+    for label in filter(None, labels):
+        if not isinstance(here, Mapping):
+            break
+        here = next((value for key, value in here.items() if str(key) == label), None)
+    if here is None or isinstance(here, Mapping):
+        return math.nan, math.nan
+    numbers = here if isinstance(here, list | tuple) else [here]
+    if len(numbers) not in {1, 2} or not all(type(number) in {int, float} for number in numbers):
+        raise InvalidInputError(
+            f"{here!r} is neither a mean nor a mean and a sample SD",
+            field=".".join((field, "paper.values", *labels)),
+        )
+    mean, sd = map(float, (*numbers, math.nan)[:2])
+    return mean, sd
 
 
 def to_text(table: BuiltTable) -> str:
     """Return a table for a terminal."""
-    headings, rows = _headings(table), list(_lines(table))
-    widths = [max(map(len, column)) for column in zip(headings, *rows, strict=True)]
-    labels = len(headings) - len(table.columns)
-    lines = [
-        "  ".join(
-            text.ljust(width) if place < labels else text.rjust(width)
-            for place, (text, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in (headings, *rows)
-    ]
-    text = "\n".join([_title(table), "", *lines, *_remarks(table)]) + "\n"
+    parts = [_title(table), "", _grid(table, "plain"), *_remarks(table)]
+    text = "\n".join(parts) + "\n"
     return "\n".join([text, *map(to_text, table.beside)])
 
 
 def to_markdown(table: BuiltTable, level: int = 3) -> str:
     """Return a table in Markdown under a heading of a level."""
-    headings = _headings(table)
-    labels = len(headings) - len(table.columns)
-    rule = ["---"] * labels + ["---:"] * len(table.columns)
-    body = "\n".join(f"| {' | '.join(row)} |" for row in (headings, rule, *_lines(table)))
     remarks = "\n".join(f"\n{remark}" for remark in _remarks(table) if remark)
-    text = f"{'#' * level} {_title(table)}\n\n{body}\n{remarks}\n"
+    text = f"{'#' * level} {_title(table)}\n\n{_grid(table, 'pipe')}\n{remarks}\n"
     return "\n".join([text, *(to_markdown(each, level + 1) for each in table.beside)])
 
 
@@ -41,8 +172,8 @@ def to_document(table: BuiltTable) -> dict[str, object]:
         "headings": list(table.headings),
         "columns": list(table.columns),
         "rows": [
-            {"labels": list(row.labels), "figures": [_document(each) for each in row.figures]}
-            for row in table.rows
+            {"labels": list(row), "figures": [_document(each) for each in by_column.values()]}
+            for row, by_column in table.rows.items()
         ],
         "missing": table.missing,
         "notes": list(table.notes),
@@ -54,53 +185,65 @@ def _title(table: BuiltTable) -> str:
     return f"{table.title} ({table.source})" if table.source else table.title
 
 
-def _headings(table: BuiltTable) -> list[str]:
-    return [*table.headings, *([""] if table.paper_source else []), *table.columns]
+def _grid(table: BuiltTable, form: str) -> str:
+    """Return headings and lines in a format of tabulate."""
+    labels = [*table.headings, *([""] if table.paper_source else [])]
+    text = pd.DataFrame(_lines(table), columns=[*labels, *table.columns]).to_markdown(
+        index=False,
+        tablefmt=form,
+        colalign=["left"] * len(labels) + ["right"] * len(table.columns),
+        disable_numparse=True,
+    )
+    return "\n".join(line.rstrip() for line in text.splitlines())
 
 
 def _lines(table: BuiltTable) -> Iterator[list[str]]:
     """Yield one line for each row, or two if the paper has figures in it."""
-    for row in table.rows:
-        ours = [_our_text(figure, table.digits) for figure in row.figures]
+    for row, by_column in table.rows.items():
+        figures = by_column.values()
+        ours = [_our_text(figure, table.digits) for figure in figures]
         if table.paper_source is None:
-            yield [*row.labels, *ours]
-        elif any(figure.paper for figure in row.figures):
-            printed = [_text(figure.paper, table.digits) for figure in row.figures]
-            yield [*row.labels, "paper", *printed]
-            yield [*("" for _ in row.labels), "ours", *ours]
+            yield [*row, *ours]
+        elif any(not math.isnan(figure.paper) for figure in figures):
+            printed = [_text(figure.paper, figure.paper_sd, table.digits) for figure in figures]
+            yield [*row, "paper", *printed]
+            yield [*("" for _ in row), "ours", *ours]
         else:
-            yield [*row.labels, "ours", *ours]
+            yield [*row, "ours", *ours]
 
 
-def _our_text(figure: TableFigure, digits: int) -> str:
-    if figure.mean is None:
+def _our_text(figure: Figure, digits: int) -> str:
+    if not figure.by_seed:
         return "not run" if figure.seeds else "-"
-    text = _text(Printed(figure.mean, figure.sd), digits)
-    return text if figure.is_complete else f"{text} ({len(figure.values)} of {figure.seeds} seeds)"
+    text = _text(figure.mean, figure.sd, digits)
+    return (
+        text if figure.is_complete else f"{text} ({len(figure.by_seed)} of {figure.seeds} seeds)"
+    )
 
 
-def _text(printed: Printed | None, digits: int) -> str:
-    if printed is None:
+def _text(mean: float, sd: float, digits: int) -> str:
+    if math.isnan(mean):
         return "-"
-    spread = "" if printed.sd is None else f" ± {printed.sd:.{digits}f}"
-    return f"{printed.mean:.{digits}f}{spread}"
+    return f"{mean:.{digits}f}" + ("" if math.isnan(sd) else f" ± {sd:.{digits}f}")
 
 
 def _remarks(table: BuiltTable) -> list[str]:
     remarks = [f"paper: {table.paper_source}"] if table.paper_source else []
     if table.missing:
-        count = sum(len(row.figures) for row in table.rows)
-        remarks.append(f"{table.missing} of {count} figures wait for cells")
+        remarks.append(f"{table.missing} of {len(table.figures)} figures wait for cells")
     remarks += table.notes
     return ["", *remarks] if remarks else []
 
 
-def _document(figure: TableFigure) -> dict[str, object]:
-    paper = figure.paper
+def _document(figure: Figure) -> dict[str, object]:
+    mean, sd, paper, paper_sd = (
+        None if math.isnan(value) else value
+        for value in (figure.mean, figure.sd, figure.paper, figure.paper_sd)
+    )
     return {
-        "mean": figure.mean,
-        "sd": figure.sd,
-        "by_seed": {str(seed): value for seed, value in sorted(figure.values.items())},
+        "mean": mean,
+        "sd": sd,
+        "by_seed": {str(seed): value for seed, value in sorted(figure.by_seed.items())},
         "seeds": figure.seeds,
-        "paper": None if paper is None else {"mean": paper.mean, "sd": paper.sd},
+        "paper": None if paper is None else {"mean": paper, "sd": paper_sd},
     }

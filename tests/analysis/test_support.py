@@ -1,14 +1,19 @@
 from fractions import Fraction
 
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from modnorm.analysis.support import bin_name, count_support, decompose, support_bins
-from modnorm.errors import InvalidInputError
+from modnorm.analysis.support import bin_name, decompose, support_bins, supports
 
 SIZE = 4
 votes = st.lists(st.tuples(st.integers(0, SIZE), st.booleans()), min_size=1, max_size=40)
+
+
+def count_support(found, size):
+    table = pd.DataFrame(found, columns=["right_experts", "correct"])
+    return supports(table.assign(run="run", K=size), ["run", "K"])["run", size]
 
 
 @given(votes, votes)
@@ -87,10 +92,3 @@ def test_shares_of_bins_are_counted_shares(found):
         literal = Fraction(sum(m in counts for m, _ in found), len(found))
         assert support.share(counts) == pytest.approx(float(literal))
     assert support.shares == tuple(support.share(range(m, m + 1)) for m in range(SIZE + 1))
-
-
-def test_what_cannot_be_is_refused():
-    with pytest.raises(InvalidInputError, match="0 to 2 right experts"):
-        count_support([(3, True)], 2)
-    with pytest.raises(InvalidInputError, match="of the same size"):
-        decompose(count_support([(0, False)], 1), count_support([(0, False)], 2))

@@ -31,8 +31,8 @@ def test_a_suite_that_was_not_run_has_a_table_all_the_same(modnorm, modnorm_json
         "suite", "table", PAPER, "--out", tmp_path, "--format", "markdown", "--plots", plots
     )
     assert code == 0
-    assert "| Full (ours) | paper | 37.80 ± 0.87 |" in out
-    assert "|  | ours | not run |" in out
+    lines = [" ".join(line.split()) for line in out.splitlines()]
+    assert {"| Full (ours) | paper | 37.80 ± 0.87 |", "| | ours | not run |"} <= set(lines)
     assert err.startswith("no plots: ")
     assert not plots.exists()
 

@@ -1,5 +1,6 @@
 """Every kind of table from made-up results, against figures worked out by hand."""
 
+from math import isnan
 from statistics import fmean, stdev
 from typing import Any
 
@@ -40,10 +41,6 @@ def build(load, finish, tmp_path):
     return make
 
 
-def by_label(table):
-    return {row.labels: dict(zip(table.columns, row.figures, strict=True)) for row in table.rows}
-
-
 def test_metrics_stand_by_axes_with_mean_and_sample_sd(build):
     finished: Finished = {
         "mn_more_42": ({(4, 2): 0.5}, {}),
@@ -52,17 +49,18 @@ def test_metrics_stand_by_axes_with_mean_and_sample_sd(build):
     }
     paper = {"source": "p", "values": {"MN": {4: {"more": [54, 7], "puzzles": 50}}}}
     table = build({**METRIC, "at": {"K": 2}, "paper": paper}, finished)
-    rows = by_label(table)
+    rows = table.rows
     assert list(rows) == [("RandOpt", "2"), ("RandOpt", "4"), ("MN", "2"), ("MN", "4")]
     assert table.columns == ("puzzles", "more")
     full = rows["MN", "4"]["more"]
     assert (full.mean, full.sd) == pytest.approx((55.0, stdev([50, 60])))
     assert full.is_complete
-    assert (full.paper.mean, full.paper.sd) == (54.0, 7.0)
-    assert rows["MN", "4"]["puzzles"].paper.sd is None
-    assert rows["MN", "4"]["puzzles"].mean is None
+    assert (full.paper, full.paper_sd) == (54.0, 7.0)
+    assert isnan(rows["MN", "4"]["puzzles"].paper_sd)
+    assert isnan(rows["MN", "4"]["puzzles"].mean)
     part = rows["RandOpt", "2"]["more"]
-    assert (part.values, part.seeds, part.sd) == ({42: 30.0}, 2, None)
+    assert (part.by_seed, part.seeds) == ({42: 30.0}, 2)
+    assert isnan(part.sd)
     assert table.missing == 6
 
 
@@ -72,9 +70,9 @@ def test_any_cell_measures_the_row_of_the_base(build):
         "randopt_more_43": ({}, {"base": 0.35}),
     }
     table = build({**METRIC, "at": {"K": 1}, "base_row": "base"}, finished)
-    found = by_label(table)["base", ""]
-    assert found["more"].values == {42: 25.0, 43: 35.0}
-    assert found["puzzles"].mean is None
+    found = table.rows["base", ""]
+    assert found["more"].by_seed == {42: 25.0, 43: 35.0}
+    assert isnan(found["puzzles"].mean)
 
 
 def test_each_model_and_task_has_a_base_of_its_own(build):
@@ -85,10 +83,10 @@ def test_each_model_and_task_has_a_base_of_its_own(build):
     }
     printed = {"source": "p", "values": {"more": {"base": {1: 12.4}}}}
     spec = {**METRIC, "rows": ["task", "method", "N"], "columns": ["K"], "paper": printed}
-    found = by_label(build({**spec, "base_row": "base"}, finished))
-    assert found["more", "base", ""]["K=1"].values == {42: 25.0, 43: 35.0}
-    assert found["more", "base", ""]["K=1"].paper.mean == 12.4
-    assert found["puzzles", "base", ""]["K=2"].values == {42: 50.0}
+    found = build({**spec, "base_row": "base"}, finished).rows
+    assert found["more", "base", ""]["K=1"].by_seed == {42: 25.0, 43: 35.0}
+    assert found["more", "base", ""]["K=1"].paper == 12.4
+    assert found["puzzles", "base", ""]["K=2"].by_seed == {42: 50.0}
 
 
 def test_a_table_that_does_not_separate_cells_is_refused(build):
@@ -125,13 +123,13 @@ def test_reductions_are_counted_costs_over_that_of_the_reference(build):
     spec["reduction"] = {"method": "RandOpt", "N": 4, "K": 2}
     printed = {"more": {"MN": {2: {1: {"metric (%)": 5, "Eval. red.": 2.5}}}}}
     table = build({**spec, "paper": {"source": "p", "values": printed}}, finished)
-    found = by_label(table)
+    found = table.rows
     assert table.columns == ("metric (%)", "Eval. red.")
     # 4 candidates on 10 rows and 2 experts on 20, over 2 candidates and 1 expert.
-    assert found["more", "MN", "2", "1"]["Eval. red."].values == {42: 80 / 40}
-    assert found["more", "MN", "2", "1"]["Eval. red."].paper.mean == 2.5
-    assert found["more", "RandOpt", "4", "2"]["Eval. red."].values == {42: 1.0}
-    assert found["puzzles", "MN", "4", "2"]["Eval. red."].values == {}
+    assert found["more", "MN", "2", "1"]["Eval. red."].by_seed == {42: 80 / 40}
+    assert found["more", "MN", "2", "1"]["Eval. red."].paper == 2.5
+    assert found["more", "RandOpt", "4", "2"]["Eval. red."].by_seed == {42: 1.0}
+    assert found["puzzles", "MN", "4", "2"]["Eval. red."].by_seed == {}
 
 
 @pytest.mark.parametrize(("statistics", "notes"), [("experts", 1), ("full", 0)])
@@ -153,15 +151,15 @@ def test_differences_are_paired_by_seed(build):
     }
     pair = {"label": "x", "of": {**PAIR["of"], "N": 2}, "against": {**PAIR["against"], "N": 4}}
     spec = {"kind": "difference", "title": "d", "ensemble_sizes": [1], "compare": [pair]}
-    found = by_label(build(spec, finished))["1",]["x"]
-    assert found.values == pytest.approx({42: 5.0, 43: -15.0})
+    found = build(spec, finished).rows["1",]["x"]
+    assert found.by_seed == pytest.approx({42: 5.0, 43: -15.0})
 
 
 def test_densities_count_accuracy_and_survival_counts_rewards(build):
     finished: Finished = {"mn_more_42": ({}, {"rewards": (0.1, 0.24, 0.3, 0.5)})}
     for kind, expected in (("density", (75.0, 50.0, 25.0)), ("survival", (75.0, 50.0, 25.0))):
         spec = {"kind": kind, "title": "d", "rows": ["method", "task"], "thresholds": [0, 10, 30]}
-        figures = by_label(build(spec, finished))["MN", "more"]
+        figures = build(spec, finished).rows["MN", "more"]
         assert tuple(figure.mean for figure in figures.values()) == pytest.approx(expected)
 
 
@@ -180,17 +178,17 @@ def test_tails_give_required_populations_and_cutoffs(build):
         "paper": {"source": "p", "values": {"more": {"cutoff": {"of": 9.5, "against": 8}}}},
     }
     table = build(spec, finished)
-    near, far = by_label(table)["more", "5"], by_label(table)["more", "20"]
+    near, far = table.rows["more", "5"], table.rows["more", "20"]
     assert near["p of, %"].mean == 100.0
     assert near["p against, %"].mean == 50.0
-    assert near["N_req ratio"].values == {42: 4.0}  # 1 - 0.5 ** 4 is the first above 0.9
-    assert far["N_req ratio"].values == {}
+    assert near["N_req ratio"].by_seed == {42: 4.0}  # 1 - 0.5 ** 4 is the first above 0.9
+    assert far["N_req ratio"].by_seed == {}
     (cutoffs,) = table.beside
     assert cutoffs.title == "Gain at which the top 1 of the first N begin"
-    ((labels, figures),) = by_label(cutoffs).items()
+    ((labels, figures),) = cutoffs.rows.items()
     assert labels == ("more", "of", "2")  # the other names no N
-    assert figures["points"].values == pytest.approx({42: 10.0})
-    assert (figures["points"].seeds, figures["points"].paper.mean) == (2, 9.5)
+    assert figures["points"].by_seed == pytest.approx({42: 10.0})
+    assert (figures["points"].seeds, figures["points"].paper) == (2, 9.5)
 
 
 def test_cutoffs_are_of_the_first_candidates_whichever_failed(build):
@@ -199,7 +197,7 @@ def test_cutoffs_are_of_the_first_candidates_whichever_failed(build):
     pair = {"label": "x", "of": {**PAIR["of"], "N": 3}, "against": PAIR["against"]}
     spec = {"kind": "tail", "title": "t", "thresholds": [5], "hits": 1, "compare": [pair]}
     (cutoffs,) = build(spec, finished).beside
-    assert by_label(cutoffs)["x", "of", "3"]["points"].values == pytest.approx({42: 30.0})
+    assert cutoffs.rows["x", "of", "3"]["points"].by_seed == pytest.approx({42: 30.0})
 
 
 def test_cutoffs_have_a_sample_sd_over_the_seeds(build):
@@ -210,7 +208,7 @@ def test_cutoffs_have_a_sample_sd_over_the_seeds(build):
     pair = {"label": "x", "of": {**PAIR["of"], "N": 2}, "against": PAIR["against"]}
     spec = {"kind": "tail", "title": "t", "thresholds": [5], "hits": 1, "compare": [pair]}
     (cutoffs,) = build(spec, finished).beside
-    found = by_label(cutoffs)["x", "of", "2"]["points"]
+    found = cutoffs.rows["x", "of", "2"]["points"]
     assert (found.mean, found.sd) == pytest.approx((25.0, stdev([20, 30])))
 
 
@@ -226,12 +224,12 @@ def test_support_is_decomposed_by_seed_and_on_average(build):
         "randopt_more_42": ({}, {"right": [2, 0, 0, 0]}),
     }
     spec = {"kind": "support", "title": "s", "compare": [{"label": "x", **SIZES}]}
-    rows = by_label(build(spec, finished))
+    rows = build(spec, finished).rows
     assert list(rows) == [("x", "42"), ("x", "43"), ("x", "mean")]
     assert rows["x", "42"]["Support redistribution"].mean == pytest.approx(50.0)
     assert rows["x", "42"]["Conditional voting"].mean == pytest.approx(0.0)
-    assert rows["x", "43"]["Total"].mean is None
-    assert rows["x", "mean"]["Total"].values == pytest.approx({42: 50.0})
+    assert isnan(rows["x", "43"]["Total"].mean)
+    assert rows["x", "mean"]["Total"].by_seed == pytest.approx({42: 50.0})
 
 
 def test_support_has_a_table_of_rows_by_right_experts(build):
@@ -254,7 +252,7 @@ def test_support_has_a_table_of_rows_by_right_experts(build):
         base={"model": "tiny-thicket", "population": {"size": 4, "ensemble_sizes": [4]}},
     )
     (shares,) = table.beside
-    rows = by_label(shares)
+    rows = shares.rows
     bins = {"0": (0,), "1": (1,), "2": (2,), "3": (3,), "4": (4,), "2-3": (2, 3)}
     assert (shares.headings, list(rows)) == (("", "m"), [("x", m) for m in bins])
     for m, within in bins.items():
@@ -263,8 +261,8 @@ def test_support_has_a_table_of_rows_by_right_experts(build):
                 seed: 10.0 * sum(count in within for count in right[f"{method}_more_{seed}"])
                 for seed in (42, 43)
             }
-            assert rows["x", m][column].values == pytest.approx(literal)
-    assert rows["x", "2-3"]["p of, %"].paper.mean == 40.5
+            assert rows["x", m][column].by_seed == pytest.approx(literal)
+    assert rows["x", "2-3"]["p of, %"].paper == 40.5
     assert shares.paper_source == "p"
 
 
@@ -301,11 +299,11 @@ def test_times_are_minutes_and_speedups_are_ratios_by_seed(build):
         for seed, seconds in zip((42, 43), both, strict=True)
     }
     spec = {"kind": "wall_clock", "title": "w", "rows": ["task", "method"]}
-    found = by_label(build(spec, finished))["more", "MN"]
-    assert found["Search"].values == {42: 5.0, 43: 10.0}
-    assert found["Total"].values == {42: 6.0, 43: 12.0}
+    found = build(spec, finished).rows["more", "MN"]
+    assert found["Search"].by_seed == {42: 5.0, 43: 10.0}
+    assert found["Total"].by_seed == {42: 6.0, 43: 12.0}
     speedup = {"kind": "speedup", "title": "s", "compare": [PAIR]}
-    ratio = by_label(build(speedup, finished))["more",]["Search"]
+    ratio = build(speedup, finished).rows["more",]["Search"]
     assert (ratio.mean, ratio.sd) == pytest.approx((fmean([3, 2]), stdev([3, 2])))
 
 
@@ -313,7 +311,7 @@ def test_results_of_other_settings_are_skipped_and_named(build, load):
     spec = load().cells[-1].spec.model_dump(mode="json")
     spec["method"]["radius"] = 0.7
     table = build({**METRIC, "at": {"K": 2}}, {"mn_more_43": ({(4, 2): 0.6}, {"spec": spec})})
-    assert by_label(table)["MN", "4"]["more"].mean is None
+    assert isnan(table.rows["MN", "4"]["more"].mean)
     assert table.notes == ("left out: mn_more_43 holds a run of other settings (method.radius)",)
 
 

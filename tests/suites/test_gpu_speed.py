@@ -8,13 +8,14 @@ import pytest
 from modnorm.errors import InvalidInputError
 from modnorm.spec import parse_spec
 from modnorm.suites import cost_estimate
-from modnorm.suites.cost_estimate import estimate_cost, rate_of_run
-from modnorm.suites.gpu_speed import (
+from modnorm.suites.cost_estimate import (
     BANDWIDTH,
     START_SECONDS,
     GpuSpeed,
     answer_tokens,
+    estimate_cost,
     gpu_here,
+    rate_of_run,
     require_known,
 )
 
@@ -108,7 +109,7 @@ def test_an_unknown_gpu_is_refused():
     [([], None), (["NVIDIA H200"], "H200"), (["NVIDIA A100-SXM4-80GB"], "H100")],
 )
 def test_the_gpu_of_this_machine_is_told_by_its_driver(models, gpu, tmp_path, monkeypatch):
-    monkeypatch.setattr("modnorm.suites.gpu_speed._DRIVER", tmp_path)
+    monkeypatch.setattr("modnorm.suites.cost_estimate._DRIVER", tmp_path)
     for number, model in enumerate(models):
         (tmp_path / str(number)).mkdir()
         (tmp_path / str(number) / "information").write_text(f"Model: \t\t {model}\n")

@@ -62,15 +62,15 @@ def test_rows_have_base_search_students_and_the_gain_kept(loaded, distil, tmp_pa
     table = table_of(loaded, tmp_path / "out")
     headings = ("base", "rank 1", "vote", "student 1", "student 2", "best student", "gain kept")
     assert table.columns == headings
-    first, second = table.rows
-    assert first.labels == ("RandOpt",)
-    values = {name: each.values for name, each in zip(headings, first.figures, strict=True)}
+    (label, first), (_, second) = table.rows.items()
+    assert label == ("RandOpt",)
+    values = {name: each.by_seed for name, each in first.items()}
     seeds = {randopt.seed: 65.0, other.seed: 50.0}
     assert values["student 2"] == pytest.approx(seeds)
     assert values["vote"] == pytest.approx({randopt.seed: 60.0, other.seed: 70.0})
     assert values["best student"] == values["student 1"]
     assert values["gain kept"] == pytest.approx({randopt.seed: 75.0, other.seed: 50.0})
-    assert all(not each.values and not each.is_complete for each in second.figures)
+    assert all(not each.by_seed and not each.is_complete for each in second.values())
 
 
 def test_other_tables_read_the_first_search(load, distil, tmp_path):
@@ -78,8 +78,8 @@ def test_other_tables_read_the_first_search(load, distil, tmp_path):
     loaded = load(base=DISTILLED, axes=AXES, tables=[TABLE, metric])
     cell = loaded.cells[0]
     distil(cell, 0.2, [0.6, 0.7], [0.5, 0.65])
-    row = table_of(loaded, tmp_path / "out", 1).rows[0]
-    assert row.figures[1].values == {cell.seed: 75.0}
+    figure = table_of(loaded, tmp_path / "out", 1).figures[1]
+    assert figure.by_seed == {cell.seed: 75.0}
     assert load_outcomes(loaded.cells, tmp_path / "out").finished[cell.id].profile == "p"
 
 
@@ -87,7 +87,7 @@ def test_times_of_distillations_are_refused(load, distil, tmp_path):
     clock = {"kind": "wall_clock", "title": "w", "rows": ["method"]}
     loaded = load(base=DISTILLED, axes=AXES, tables=[clock])
     distil(loaded.cells[0], 0.2, [0.6, 0.7], [0.5, 0.65])
-    with pytest.raises(InvalidInputError, match="is a distillation"):
+    with pytest.raises(InvalidInputError, match="has not measured search"):
         table_of(loaded, tmp_path / "out")
 
 
@@ -114,9 +114,10 @@ def test_a_vote_without_a_gain_leaves_no_share(loaded, distil, tmp_path):
     cell = loaded.cells[0]
     distil(cell, 0.6, [0.5, 0.5], [0.6, 0.6])
     table = table_of(loaded, tmp_path / "out")
-    share = table.rows[0].figures[-1]
-    assert (dict(share.values), share.seeds) == ({}, len(loaded.cells) // 2 - 1)
-    assert table.rows[0].figures[2].values == {cell.seed: 50.0}
+    first = table.rows["RandOpt",]
+    share = first["gain kept"]
+    assert (share.by_seed, share.seeds) == ({}, len(loaded.cells) // 2 - 1)
+    assert first["vote"].by_seed == {cell.seed: 50.0}
 
 
 @pytest.fixture
