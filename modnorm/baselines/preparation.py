@@ -157,9 +157,7 @@ class _Preparation:
             for name, value in self._weights.items():
                 value.copy_(self._original[name])
         return torch.optim.SGD(
-            self._weights.values(),
-            lr=self._settings.model_rate,
-            momentum=self._settings.momentum,
+            self._weights.values(), lr=self._settings.model_rate, momentum=self._settings.momentum
         )
 
     @torch.no_grad()

@@ -276,10 +276,7 @@ def _outside_layers(
     final = [estimate.norm for estimate in estimates if estimate.metric == FINAL_NORM]
     return {
         FINAL_NORM: aggregate(final, quantile),
-        "output_head": {
-            "value": linear_gain(model.head),
-            "source": "power_iteration_rms_to_rms",
-        },
+        "output_head": {"value": linear_gain(model.head), "source": "power_iteration_rms_to_rms"},
     }
 
 

@@ -174,11 +174,7 @@ def slot_attention(
 
 
 def masked_by_group(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    mask: torch.Tensor,
-    scaling: float,
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor, scaling: float
 ) -> torch.Tensor:
     """Return the attention of one token per row; the heads of a group share their keys.
 
@@ -193,11 +189,7 @@ def masked_by_group(
 
 
 def products_by_group(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    mask: torch.Tensor,
-    scaling: float,
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor, scaling: float
 ) -> torch.Tensor:
     """Return the same as `masked_by_group`, by two matrix products and a softmax.
 
@@ -217,11 +209,7 @@ def _by_group(query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
 
 
 def masked_by_head(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    mask: torch.Tensor,
-    scaling: float,
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor, scaling: float
 ) -> torch.Tensor:
     """Return the attention of whole prompts; keys are repeated for each head of a group.
 
@@ -316,11 +304,7 @@ class CausalModel:
 
     @torch.inference_mode()
     def step(
-        self,
-        tokens: list[int],
-        positions: list[int],
-        cache: SlotCache,
-        draws: Draws | None = None,
+        self, tokens: list[int], positions: list[int], cache: SlotCache, draws: Draws | None = None
     ) -> list[int]:
         """Append one token to every live sequence.
 
@@ -367,11 +351,7 @@ class CausalModel:
         return mask.masked_fill_(hidden, float("-inf"))[:, :columns]
 
     def _hidden(
-        self,
-        ids: torch.Tensor,
-        positions: torch.Tensor,
-        masks: Masks,
-        cache: SlotCache,
+        self, ids: torch.Tensor, positions: torch.Tensor, masks: Masks, cache: SlotCache
     ) -> torch.Tensor:
         return self._decoder(
             input_ids=ids,

@@ -94,10 +94,7 @@ class HeldTensor:
     """
 
     def __init__(
-        self,
-        tensor: PhysicalTensor,
-        views: Sequence[WeightView],
-        dtype: torch.dtype | None = None,
+        self, tensor: PhysicalTensor, views: Sequence[WeightView], dtype: torch.dtype | None = None
     ) -> None:
         self.tensor = tensor
         self._blocks = [view.block for view in views]

@@ -205,10 +205,7 @@ class _CausalModel(Protocol):
 def outputs(model: PreTrainedModel, batch: Batch) -> ModelOutputs:
     """Run a model on a batch and return its outputs at the compared positions."""
     output = cast("_CausalModel", model)(
-        input_ids=batch.ids,
-        attention_mask=batch.mask,
-        use_cache=False,
-        output_hidden_states=True,
+        input_ids=batch.ids, attention_mask=batch.mask, use_cache=False, output_hidden_states=True
     )
     compared = batch.compared
     states = torch.stack([state[compared] for state in output.hidden_states])

@@ -230,10 +230,7 @@ def execute(zygote: ZygoteClient, program: Program) -> ProgramOutcome:
 
 
 def _run(
-    session: ProgramSession,
-    sources: Sequence[str],
-    plans: Sequence[TestPlan],
-    progress: _Progress,
+    session: ProgramSession, sources: Sequence[str], plans: Sequence[TestPlan], progress: _Progress
 ) -> None:
     """Run the sources, then the tests up to the first that fails."""
     for source in sources:

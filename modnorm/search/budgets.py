@@ -50,11 +50,7 @@ def total_budget(budgets: Iterable[Budget]) -> Budget:
 
 
 def ensemble_budget(
-    population: int,
-    ensemble_size: int,
-    heldout_rows: int,
-    *,
-    selection_rows: int = 200,
+    population: int, ensemble_size: int, heldout_rows: int, *, selection_rows: int = 200
 ) -> Budget:
     """Return B_MN(N, K, S) = 200 N + K S (eq. "mn_total_eval_budget"), RandOpt's as well."""
     return Budget(search=selection_rows * population, final=ensemble_size * heldout_rows)

@@ -75,9 +75,7 @@ def find_task(task: str) -> Dataset:
     """Return the data set of a task."""
     if task not in DATASETS:
         raise InvalidInputError(
-            f"there are no data of a task {task!r}",
-            field="task",
-            remedy=one_of(task, DATASETS),
+            f"there are no data of a task {task!r}", field="task", remedy=one_of(task, DATASETS)
         )
     return DATASETS[task]
 

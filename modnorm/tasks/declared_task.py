@@ -163,8 +163,7 @@ def read_declaration(path: Path) -> str:
 
 def _too_large(path: Path) -> InvalidInputError:
     return InvalidInputError(
-        f"{path} has more than {MAX_DECLARATION} bytes, the limit of task files",
-        field="task.name",
+        f"{path} has more than {MAX_DECLARATION} bytes, the limit of task files", field="task.name"
     )
 
 

@@ -71,12 +71,7 @@ _CLASSES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "countdown": ("Countdown", "PublishedCountdown", "CountdownExpressions"),
         "gsm8k": ("Gsm8k", "PublishedGsm8k", "Gsm8kDigits"),
         "math500": ("Math500", "PublishedMath500"),
-        "mbpp": (
-            "Mbpp",
-            "PublishedMbpp",
-            "SelfReportedMbpp",
-            "SelfReportedPublishedMbpp",
-        ),
+        "mbpp": ("Mbpp", "PublishedMbpp", "SelfReportedMbpp", "SelfReportedPublishedMbpp"),
         "olympiadbench": ("OlympiadBench", "PublishedOlympiadBench"),
         "rocstories": ("RocStories", "PublishedRocStories"),
         "uspto50k": ("Uspto50k", "PublishedUspto50k"),

@@ -217,9 +217,7 @@ def phase_of(event: experiments.WatchExperimentResponse) -> str:
     return STARTING if event.progress.engine_stage else state_name(event.state)
 
 
-def extent(
-    at: experiments.WatchExperimentResponse | experiments.Experiment,
-) -> tuple[int, int]:
+def extent(at: experiments.WatchExperimentResponse | experiments.Experiment) -> tuple[int, int]:
     """Return finished and total items of the present phase: jobs, prompts or updates."""
     progress = at.progress
     if at.state == experiments.EXPERIMENT_STATE_SELECTING and progress.updates_total:

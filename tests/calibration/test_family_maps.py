@@ -6,13 +6,7 @@ import pytest
 import torch
 
 from modnorm.calibration.calibrate import calibrate, freeze
-from modnorm.calibration.maps import (
-    FAMILIES,
-    capture,
-    layer_maps,
-    operator_norm,
-    start_vector,
-)
+from modnorm.calibration.maps import FAMILIES, capture, layer_maps, operator_norm, start_vector
 from modnorm.checkpoint.families import FAMILIES as LAID_OUT
 from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.spec import CalibrationSpec

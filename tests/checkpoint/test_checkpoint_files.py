@@ -5,11 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from modnorm.checkpoint.checkpoint_files import (
-    checkpoint_digest,
-    require_unchanged,
-    weight_files,
-)
+from modnorm.checkpoint.checkpoint_files import checkpoint_digest, require_unchanged, weight_files
 from modnorm.errors import InvalidInputError, PreconditionError
 from tests.faults import error_at
 

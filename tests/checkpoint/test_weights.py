@@ -79,8 +79,7 @@ def test_a_repeated_tied_head_is_ignored(save_model):
 def test_a_tied_head_that_differs_is_refused(save_model, factor):
     directory = save_model(tie_word_embeddings=True)
     rewrite(
-        directory,
-        lambda t: t.update({"lm_head.weight": t["model.embed_tokens.weight"] * factor}),
+        directory, lambda t: t.update({"lm_head.weight": t["model.embed_tokens.weight"] * factor})
     )
     assert "lm_head.weight" in str(refused(directory))
 

@@ -26,11 +26,7 @@ from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.lineage import Lineage
 from modnorm.perturbation.methods import build_scale_map
 from modnorm.tasks.protocol import Message
-from tests.engines.independent_candidates import (
-    independent_sha256,
-    independent_state,
-    lineage_of,
-)
+from tests.engines.independent_candidates import independent_sha256, independent_state, lineage_of
 
 LIMITS = GenerationLimits(max_tokens=24)
 Prompts = Sequence[Sequence[int]]

@@ -58,10 +58,7 @@ YARN = {
     "factor": 4.0,
     "original_max_position_embeddings": 64,
 }
-ROPES = {
-    "full_attention": YARN,
-    "sliding_attention": {"rope_type": "default", "rope_theta": 5e5},
-}
+ROPES = {"full_attention": YARN, "sliding_attention": {"rope_type": "default", "rope_theta": 5e5}}
 UNTIED: dict[str, object] = {"tie_word_embeddings": False}
 MODELS: dict[str, dict[str, object]] = {
     "gemma3_text": WINDOWS,
@@ -147,9 +144,7 @@ def generated(model: Any, checkpoint: Checkpoint, prompt: list[int]) -> str:
 
 
 def test_answers_are_those_of_transformers_own_generate(
-    engine: TransformersEngine,
-    checkpoint: Checkpoint,
-    checkpoints: Mapping[str, Checkpoint],
+    engine: TransformersEngine, checkpoint: Checkpoint, checkpoints: Mapping[str, Checkpoint]
 ) -> None:
     name = str(checkpoint.config["model_type"]).replace("gemma3_text", "gemma3")
     directory = checkpoints["gemma3_text" if name == "gemma3" else name].directory

@@ -90,10 +90,7 @@ def test_families_that_norm_outputs_compose_the_same_way(present, values):
 def test_tensors_without_mass_leave_the_products_but_bonds_stay():
     norms = frozenset({"input_norm", "post_attention_norm"})
     found = corrections(
-        PRE_NORM,
-        gains(2, 0.5, 3, 0.4),
-        {"attention_module": 3, "mlp_module": 0.6},
-        active=norms,
+        PRE_NORM, gains(2, 0.5, 3, 0.4), {"attention_module": 3, "mlp_module": 0.6}, active=norms
     )
     assert found["input_norm"] == pytest.approx(3 / (2 * 0.5))
     assert found["post_attention_norm"] == pytest.approx(0.6 / (3 * 0.4))

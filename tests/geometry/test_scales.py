@@ -8,10 +8,7 @@ from hypothesis import strategies as st
 
 from modnorm.errors import InvalidInputError
 from modnorm.geometry.scale_map import ScaleMap
-from modnorm.geometry.scales import (
-    modular_scales,
-    scale_table,
-)
+from modnorm.geometry.scales import modular_scales, scale_table
 from modnorm.spec import Masses
 from tests.faults import error_at
 

@@ -26,11 +26,7 @@ def role_of(name, *shape):
             (8, 4),
             ("attention", "qkv", 7, 3, Norm.SPECTRAL),
         ),
-        (
-            "model.layers.7.self_attn.qkv_proj.bias",
-            (8,),
-            ("attention", "qkv", 7, 3, Norm.MAX_ABS),
-        ),
+        ("model.layers.7.self_attn.qkv_proj.bias", (8,), ("attention", "qkv", 7, 3, Norm.MAX_ABS)),
         (
             "model.layers.12.self_attn.o_proj.weight",
             (4, 4),

@@ -24,10 +24,7 @@ SENSITIVITIES = [{"attention_module": 2.0, "mlp_module": 0.5}] * 8
 ALL_MOVE = "ad2d6621048dc22e87dab3f02eb73de776bb7df70589dfd2224d7201b9c82243"
 """Every tensor moves by the same coefficient."""
 COEFFICIENT = 0.015625
-STEPS = (
-    Step("es", (3, 4), (0.5, -0.25), 0.0078125),
-    Step("mezo", (5,), (1.5,), -0.00390625),
-)
+STEPS = (Step("es", (3, 4), (0.5, -0.25), 0.0078125), Step("mezo", (5,), (1.5,), -0.00390625))
 
 
 @pytest.fixture(scope="module")
@@ -55,10 +52,7 @@ def digest_of(engine: TransformersEngine, descriptor: Descriptor, scale_map: Sca
         ("frobenius", ALL_MOVE),
         ("no_sensitivity", ALL_MOVE),
         ("no_recursive_scaling", ALL_MOVE),
-        (
-            "attention_only",
-            "64e6b589a9c52996751bcf74a7e0f17a1bb2ca52beeed6a0e570b7bcfc108ff0",
-        ),
+        ("attention_only", "64e6b589a9c52996751bcf74a7e0f17a1bb2ca52beeed6a0e570b7bcfc108ff0"),
         (
             "attention_only_published",
             "ddd8e116350cffa0247536172484915a03f25c2d2372fcc900045f7c7979e404",
@@ -174,11 +168,7 @@ def test_low_rank_candidates_keep_their_digests(
     ],
 )
 def test_a_trained_state_has_the_digests_of_published_results(
-    engine: TransformersEngine,
-    rounding: Rounding,
-    lineage_digest: str,
-    state: str,
-    candidate: str,
+    engine: TransformersEngine, rounding: Rounding, lineage_digest: str, state: str, candidate: str
 ) -> None:
     lineage = Lineage(engine.model_digest, "portable-v1", rounding, STEPS)
     scale_map = scale_map_of("es")

@@ -156,10 +156,7 @@ def test_other_methods_have_no_rank(method):
     for refused in (
         lambda: build(method, PROFILE, rank=4),
         lambda: require_usable(
-            method,
-            config=resolve_checkpoint("tiny-thicket").config,
-            masses=Masses(),
-            rank=4,
+            method, config=resolve_checkpoint("tiny-thicket").config, masses=Masses(), rank=4
         ),
     ):
         with error_at("method.rank", "no low-rank noise") as caught:

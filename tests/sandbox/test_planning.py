@@ -66,10 +66,7 @@ def _query(test):
         ("assert [f(x) for x in range(2)] == [1, 1]", [f"(lambda x: f(x))({x})" for x in (0, 1)]),
         ("assert any(f(x) == 1 for x in 'ab')", ["(lambda x: f(x))('a')"]),
         ("assert all([f(x) for x in {3: 4}.items()])", ["(lambda x: not not (f(x)))((3, 4))"]),
-        (
-            "assert sum(f(x) for x, _ in zip([3, 4], 'ab') if x > 3) == 1",
-            ["(lambda x: f(x))(4)"],
-        ),
+        ("assert sum(f(x) for x, _ in zip([3, 4], 'ab') if x > 3) == 1", ["(lambda x: f(x))(4)"]),
         ("assert all(f(3)[i] == 1 for i, _ in enumerate('a'))", ["(lambda i: f(3)[i])(0)"]),
         ("assert all(x > 0 for x in f(3))", ["list(f(3))"]),
         ("assert all(len(row) == 2 for row in f(3).values())", ["list(f(3).values())"]),

@@ -4,7 +4,7 @@ import json
 from collections import deque
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from modnorm.sandbox.jail.interpreter import encode
@@ -45,6 +45,7 @@ def _cross(value):
     return decode(json.loads(json.dumps(encode(value))))
 
 
+@settings(max_examples=50)
 @given(VALUES)
 def test_a_plain_value_survives_encoding(value):
     crossed = _cross(value)

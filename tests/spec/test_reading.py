@@ -23,11 +23,7 @@ def refused(**changes):
 
 @pytest.mark.parametrize(
     ("changes", "field"),
-    [
-        ({"": 1}, "''"),
-        ({" ": 1}, "' '"),
-        ({"population": {"size": 4, "": 1}}, "population.''"),
-    ],
+    [({"": 1}, "''"), ({" ": 1}, "' '"), ({"population": {"size": 4, "": 1}}, "population.''")],
 )
 def test_a_blank_key_is_quoted(changes, field):
     assert refused(**changes).field == field
@@ -86,14 +82,7 @@ def test_a_spec_that_is_too_large_is_refused(tmp_path):
 
 @pytest.mark.parametrize(
     "content",
-    [
-        b"",
-        b"- a list",
-        b"name: {",
-        b"name: 2024-13-45",
-        b"\xff\xfe\xfd",
-        b"name: " + b"[" * 5000,
-    ],
+    [b"", b"- a list", b"name: {", b"name: 2024-13-45", b"\xff\xfe\xfd", b"name: " + b"[" * 5000],
     ids=["empty", "list", "open", "no date", "no text", "deep"],
 )
 def test_a_file_that_is_no_spec_is_refused(content, tmp_path):

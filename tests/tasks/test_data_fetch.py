@@ -7,12 +7,7 @@ import os
 import httpx
 import pytest
 
-from modnorm.errors import (
-    InvalidInputError,
-    NotFoundError,
-    PreconditionError,
-    UnavailableError,
-)
+from modnorm.errors import InvalidInputError, NotFoundError, PreconditionError, UnavailableError
 from modnorm.spec import DataSpec
 from modnorm.tasks import catalogue, get_task
 from modnorm.tasks.data_fetch import check, fetch

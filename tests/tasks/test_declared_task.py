@@ -118,10 +118,7 @@ def test_a_long_completion_is_searched_at_the_relevant_end(declare, match, seen)
         ({"answer": "city"}, "answer: 'city' is not one of the columns: 'country', 'capital'"),
         ({"prompt": {"user": "{town}"}}, "prompt.user: 'town' is not one of the columns"),
         ({"prompt": {"user": "{country.__class__}"}}, "is not one of the columns"),
-        (
-            {"prompt": {"user": "{"}},
-            "prompt.user: Single '{' encountered in format string; write",
-        ),
+        ({"prompt": {"user": "{"}}, "prompt.user: Single '{' encountered in format string; write"),
         ({"prompt": {"user": "{}"}}, "names no column"),
         ({"name": "a" * 1000}, "name: 'aa.{,60}[.]{3} must be up to 64"),
         ({"answer": "c" * 1000}, "answer: 'cc.{,60}[.]{3} is not one of the columns"),

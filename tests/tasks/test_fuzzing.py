@@ -121,14 +121,14 @@ def check_judgement(task, raw, text):
 
 
 @pytest.mark.parametrize(("name", "scorer"), CASES)
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(data=st.data())
 def test_any_text_is_judged_soundly(make_task, name, scorer, data):
     check_judgement(make_task(name, scorer), EXAMPLES[name], data.draw(texts(name)))
 
 
 @pytest.mark.parametrize(("name", "scorer"), CASES)
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(data=st.data())
 def test_long_texts_are_judged_soundly(make_task, name, scorer, data):
     text = data.draw(long_texts(name))

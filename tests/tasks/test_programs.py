@@ -4,12 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from modnorm.tasks.mbpp import (
-    MAX_PROGRAM,
-    canonical_program,
-    published_program,
-    written_program,
-)
+from modnorm.tasks.mbpp import MAX_PROGRAM, canonical_program, published_program, written_program
 
 
 @pytest.mark.parametrize(

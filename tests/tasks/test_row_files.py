@@ -149,11 +149,7 @@ def _cell(value):
                 "shuffled_sentences": list("abcde"),
                 "gold_order": [1.0, 0.0, 4.0, 2.0, 3.0],
             },
-            {
-                "title": "1984",
-                "shuffled_sentences": list("abcde"),
-                "gold_order": [1, 0, 4, 2, 3],
-            },
+            {"title": "1984", "shuffled_sentences": list("abcde"), "gold_order": [1, 0, 4, 2, 3]},
         ),
         (str(CAPITALS), {"country": 98.0, "capital": 5}, {"country": "98", "capital": "5"}),
         (

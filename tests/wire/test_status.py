@@ -37,10 +37,7 @@ Ended.__abstractmethods__ = frozenset()  # type: ignore[attr-defined]  # its oth
 @pytest.mark.parametrize(
     ("details", "words"),
     [
-        (
-            REFUSED,
-            "cannot connect to 127.0.0.1:9: Connection refused",
-        ),
+        (REFUSED, "cannot connect to 127.0.0.1:9: Connection refused"),
         (
             "DNS resolution failed for lab:50051: C-ares status is not ARES_SUCCESS",
             "the host name of lab:50051 cannot be resolved",

@@ -254,9 +254,7 @@ def _low_rank(scale_map: ScaleMap) -> ScaleMap:
     """Return the matrices of a scale map whose norms are those of low-rank noise."""
     norms = {Norm.SPECTRAL, Norm.MAX_ROW, Norm.UNIT}
     return replace(
-        scale_map,
-        tensors=tuple(row for row in scale_map.tensors if row.norm in norms),
-        rank=_RANK,
+        scale_map, tensors=tuple(row for row in scale_map.tensors if row.norm in norms), rank=_RANK
     )
 
 

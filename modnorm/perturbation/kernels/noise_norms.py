@@ -218,11 +218,7 @@ class _Matrices:
         """Write the norms into `result`."""
         for plan in self._fills:
             launch.fill(
-                plan,
-                keys=keys,
-                magnitudes=self._magnitudes,
-                scratch=scratch,
-                sizes=self._sizes,
+                plan, keys=keys, magnitudes=self._magnitudes, scratch=scratch, sizes=self._sizes
             )
         buffers = _PassBuffers(len(self._tiles), len(self._counts), self._width, scratch)
         for step in range(ITERATIONS + 1):

@@ -38,11 +38,7 @@ _SCOPES = 0b11
 
 
 class _Ruleset(ctypes.Structure):
-    _fields_ = (
-        ("fs", ctypes.c_uint64),
-        ("net", ctypes.c_uint64),
-        ("scoped", ctypes.c_uint64),
-    )
+    _fields_ = (("fs", ctypes.c_uint64), ("net", ctypes.c_uint64), ("scoped", ctypes.c_uint64))
 
 
 class _PathBeneath(ctypes.Structure):

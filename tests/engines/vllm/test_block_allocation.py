@@ -99,10 +99,6 @@ class FullAttentionManager:
         self.req_to_blocks = {"long": [object()] * 3}
 
 
-class SlidingWindowManager(FullAttentionManager):
-    """A manager that frees blocks before a request ends."""
-
-
 @pytest.fixture
 def _own_manager(monkeypatch: pytest.MonkeyPatch) -> None:
     name = "vllm.v1.core.single_type_kv_cache_manager.FullAttentionManager"
@@ -119,21 +115,6 @@ def _engine(*kinds: FullAttentionManager, enable_caching: bool = False) -> Simpl
     scheduler = SimpleNamespace(kv_cache_manager=manager)
     core = SimpleNamespace(engine_core=SimpleNamespace(scheduler=scheduler))
     return SimpleNamespace(engine_core=core, manager=manager)
-
-
-@pytest.mark.usefixtures("_own_manager")
-@pytest.mark.parametrize(
-    "engine",
-    [
-        _engine(SlidingWindowManager()),
-        _engine(FullAttentionManager(), FullAttentionManager()),
-        _engine(FullAttentionManager(), enable_caching=True),
-        SimpleNamespace(engine_core=SimpleNamespace()),
-    ],
-    ids=["windows", "several kinds", "prefixes", "kept otherwise"],
-)
-def test_other_cache_managers_are_not_changed(engine: SimpleNamespace) -> None:
-    assert BLOCK_ALLOCATION.missing_name(engine) or not BLOCK_ALLOCATION.is_used(engine)
 
 
 @pytest.mark.usefixtures("_own_manager")

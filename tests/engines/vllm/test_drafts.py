@@ -1,7 +1,7 @@
 """Drafts from the population in vLLM: fewer steps, equal answers."""
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import count, pairwise
+from itertools import count
 from types import SimpleNamespace
 
 import pytest
@@ -21,7 +21,6 @@ from modnorm.engines.protocol import Finish
 from modnorm.engines.vllm.engine import VllmEngine
 from modnorm.engines.vllm.internals.drafting import (
     LONG,
-    NO_DRAFTS,
     SHORT,
     draft_schedule,
     graph_sizes,
@@ -38,10 +37,7 @@ Draw = Callable[..., Descriptor]
 
 
 @pytest.fixture(scope="module")
-def engine(
-    float32: Checkpoint,
-    undrafted: list[list[Completion]],
-) -> Iterator[VllmEngine]:
+def engine(float32: Checkpoint, undrafted: list[list[Completion]]) -> Iterator[VllmEngine]:
     """An engine with drafts, in float32, where rounding decides no argmax."""
     drafts = EngineSettings(max_model_len=512, max_num_seqs=16, drafts=Drafts.POPULATION)
     engine = VllmEngine(float32, drafts)
@@ -90,10 +86,6 @@ def test_answers_are_equal_and_take_fewer_steps(
     longest = max(answer.tokens for answer in again)
     assert taken < longest / 3
     assert max(steps[1:]) < longest
-
-
-def test_the_record_names_drafts(engine: VllmEngine) -> None:
-    assert engine.environment["drafts"].startswith("population ")
 
 
 def test_room_includes_the_drafts_of_steps_in_flight(
@@ -248,10 +240,3 @@ def test_graphs_cover_every_step_of_decoding(parameters: int, sequences: int) ->
         most = min(last, sequences)
         assert most < first or most * (1 + tokens) <= max(sizes)
         assert all(size % (1 + tokens) == 0 for size in sizes)
-
-
-def test_graphs_without_drafts_are_close_to_every_number_of_sequences() -> None:
-    sizes = graph_sizes(NO_DRAFTS, 1024)
-    assert sizes[:4] == [1, 2, 4, 8]
-    assert sizes[-1] == 1024
-    assert all(after <= 1.25 * size or after - size <= 8 for size, after in pairwise(sizes))

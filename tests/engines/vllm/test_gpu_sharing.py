@@ -166,9 +166,7 @@ def killed(process: subprocess.Popen[str]) -> Iterator[None]:
         process.communicate()
 
 
-def test_killing_one_of_the_engines_on_a_gpu_ends_no_other(
-    start: Callable[[int], Engine],
-) -> None:
+def test_killing_one_of_the_engines_on_a_gpu_ends_no_other(start: Callable[[int], Engine]) -> None:
     engines = [start(slot) for slot in range(ENGINES)]
     assert len({engine.hears() for engine in engines}) == 1
     expected = engines[0].candidate(2)

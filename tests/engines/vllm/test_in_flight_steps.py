@@ -1,6 +1,5 @@
 """Three steps in flight, with sequences that are preempted because the cache is full."""
 
-import pickle
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
@@ -12,8 +11,6 @@ pytest.importorskip(
     "vllm", reason="runs in an environment with vLLM: `make test-vllm`, part of `make test`"
 )
 
-from vllm.config import VllmConfig
-from vllm.engine.arg_utils import EngineArgs
 
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.engines import EngineSettings, GenerationLimits
@@ -33,10 +30,6 @@ class _Request:
 
     def __init__(self, **_: object) -> None:
         self.num_output_placeholders = 0
-
-
-class _KeepsApart(_Request):
-    num_stale_output_tokens = 0
 
 
 class _Discards(_Request):
@@ -110,36 +103,6 @@ def test_outputs_in_flight_of_a_preempted_request_are_dropped(
     assert request.num_output_placeholders == 0
     assert request.async_tokens_to_discard == 3
     assert vars(request)["preempted"]
-
-
-@pytest.mark.parametrize(("request_of", "steps"), [(_KeepsApart, 3), (_Request, 2)])
-def test_a_vllm_that_cannot_separate_tokens_keeps_two_steps(
-    make_vllm: Callable[..., SimpleNamespace], request_of: type, steps: int
-) -> None:
-    fake, request = make_vllm(request_of), request_of()
-    request.num_output_placeholders = 2
-    assert started(fake) == steps
-    fake.core.scheduler._preempt_request(request, 0.0)
-    assert request.num_output_placeholders == 2
-
-
-def test_a_worker_in_the_same_process_keeps_two_steps(
-    make_vllm: Callable[..., SimpleNamespace],
-) -> None:
-    assert started(make_vllm(_KeepsApart, "uni")) == 2
-
-
-def test_the_configuration_keeps_its_parts(float32: Checkpoint) -> None:
-    arguments = {"model": str(float32.directory), "skip_tokenizer_init": True}
-    config = EngineArgs(**arguments).create_engine_config()
-    steps = config.max_concurrent_batches
-    deeper = in_flight_steps.with_three_steps(config)
-    assert config.max_concurrent_batches == steps < 3 == deeper.max_concurrent_batches
-    for made in (deeper, pickle.loads(pickle.dumps(deeper))):
-        assert isinstance(made, VllmConfig)
-        assert vars(made).keys() == vars(config).keys()
-        assert made.max_concurrent_batches == 3
-    assert all(value is vars(config)[name] for name, value in vars(deeper).items())
 
 
 @pytest.mark.usefixtures("optimised")

@@ -22,11 +22,7 @@ CPU = torch.device("cpu")
     rows=st.integers(1, 3),
 )
 def test_one_bad_logit_of_any_step_is_noticed(
-    steps: int,
-    bad: tuple[int, int] | None,
-    value: float,
-    dtype: torch.dtype,
-    rows: int,
+    steps: int, bad: tuple[int, int] | None, value: float, dtype: torch.dtype, rows: int
 ) -> None:
     check = LogitCheck(CPU)
     hidden = bad is not None and bad[0] < steps

@@ -5,12 +5,7 @@ import torch
 
 from modnorm.checkpoint.families import physical_layout
 from modnorm.engines.settings import Drafts, EngineSettings
-from modnorm.engines.vllm.memory import (
-    cpu_sizes,
-    gpu_sizes,
-    parked_sequences,
-    weight_bytes,
-)
+from modnorm.engines.vllm.memory import gpu_sizes, weight_bytes
 from modnorm.errors import IncompatibleError
 
 GIB = 2**30
@@ -80,20 +75,3 @@ def test_ranks_share_the_weights_and_the_cache():
     one, two = sizes(40 * GIB), sizes(40 * GIB, tensor_parallel_size=2)
     assert two.cache > one.cache
     assert two.decoded > one.decoded
-
-
-def test_logits_of_parked_sequences_take_a_small_share():
-    words = 151_936
-
-    assert parked_sequences(words, 1024, total=80 * GIB) == 1024
-    few = parked_sequences(words, 1024, total=20 * GIB)
-    assert 0 < few * words * 4 <= 0.02 * 20 * GIB
-    assert parked_sequences(words, 0, total=80 * GIB) == 0
-
-
-def test_the_cache_on_a_host_is_bounded():
-    few = cpu_sizes(QWEN, torch.bfloat16, EngineSettings(max_num_seqs=2), length=512)
-    usual = cpu_sizes(QWEN, torch.float32, EngineSettings(), length=32768)
-
-    assert few.cache == 2 * 28 * 256 * 2 * 128 * (4 * 2 + 1)
-    assert (usual.cache, usual.decoded) == (4 * GIB, 256)

@@ -50,20 +50,6 @@ def test_no_wait_is_longer_than_the_bound(make_vllm: Callable[..., tuple[type, W
     assert waits == [longest, 1, longest, longest, longest]
 
 
-def test_a_vllm_that_rechecks_is_not_changed(
-    make_vllm: Callable[..., tuple[type, Waits]],
-) -> None:
-    condition, waits = make_vllm(SHM_READER_RECHECK_INTERVAL_MS=5000)
-    queues.fix_queues()
-    condition().wait(60_000)
-    assert waits == [60_000]
-
-
-def test_a_vllm_whose_readers_never_sleep_is_not_changed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queues, "shm_broadcast", SimpleNamespace())
-    queues.fix_queues()
-
-
 def test_the_installed_vllm_has_the_expected_names() -> None:
     queues.fix_queues()
     queue = shm_broadcast.MessageQueue(1, 1)

@@ -53,9 +53,7 @@ def answer(llm: Any, float32: Checkpoint) -> Callable[..., list[str]]:
 
 
 def test_adapters_in_one_batch_answer_as_their_candidates_do(
-    answer: Callable[..., list[str]],
-    adapters: Sequence[Adapter],
-    prompts: Sequence[Sequence[int]],
+    answer: Callable[..., list[str]], adapters: Sequence[Adapter], prompts: Sequence[Sequence[int]]
 ) -> None:
     """Sums of floats differ in their order, so a near tie may be decided otherwise."""
     requests = [

@@ -13,7 +13,6 @@ pytest.importorskip(
     "vllm", reason="runs in an environment with vLLM: `make test-vllm`, part of `make test`"
 )
 
-from vllm.config import SchedulerConfig
 from vllm.engine.arg_utils import EngineArgs
 
 from modnorm.checkpoint.reference import Checkpoint
@@ -110,9 +109,7 @@ def test_nan_logits_are_noticed_during_generation(
 
 @pytest.mark.usefixtures("optimised")
 def test_answers_are_those_of_vllms_own_steps(
-    engine: VllmEngine,
-    long_prompts: Prompts,
-    monkeypatch: pytest.MonkeyPatch,
+    engine: VllmEngine, long_prompts: Prompts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """vLLM's own `step` runs if a version lacks the parts of a step."""
     assert OUTPUT_GATHERING.name in engine.environment["optimisations"]
@@ -123,10 +120,7 @@ def test_answers_are_those_of_vllms_own_steps(
 
 @pytest.mark.parametrize("tokens", [1, 2, 32])
 def test_prompts_queued_during_a_step_are_answered_alike(
-    engine: VllmEngine,
-    long_prompts: Prompts,
-    monkeypatch: pytest.MonkeyPatch,
-    tokens: int,
+    engine: VllmEngine, long_prompts: Prompts, monkeypatch: pytest.MonkeyPatch, tokens: int
 ) -> None:
     def said() -> dict[int, str]:
         ended = engine.generate(long_prompts, GenerationLimits(tokens))
@@ -136,13 +130,6 @@ def test_prompts_queued_during_a_step_are_answered_alike(
     for room in (1, len(long_prompts[0]), len(long_prompts[0]) + 1):
         monkeypatch.setattr("modnorm.engines.vllm.engine.FIRST_TOKENS", room)
         assert said() == expected
-
-
-def test_a_step_takes_the_tokens_of_vllms_batch_interface(
-    engine: VllmEngine,
-) -> None:
-    usual = int(SchedulerConfig.DEFAULT_MAX_NUM_BATCHED_TOKENS)
-    assert int(engine.environment["step_tokens"]) > usual
 
 
 def test_nan_of_a_faulty_base_does_not_reach_a_candidate(
@@ -231,9 +218,7 @@ def test_one_request_at_a_time(
         assert len(answers(engine, prompts)) == len(prompts)
 
 
-def test_prompts_longer_than_the_engine_was_started_for_are_refused(
-    engine: VllmEngine,
-) -> None:
+def test_prompts_longer_than_the_engine_was_started_for_are_refused(engine: VllmEngine) -> None:
     with pytest.raises(InvalidInputError) as caught:
         engine.generate([[5] * 500], LIMITS)
     assert caught.value.field == "engine.max_model_len"

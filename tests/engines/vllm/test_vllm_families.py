@@ -95,12 +95,7 @@ def test_more_sequences_than_a_window_has_tokens_a_step(
 @pytest.mark.parametrize(
     ("build", "step_tokens"),
     # The number of sequences, or the bound for windows.
-    [
-        (_gemma3, "2048"),
-        (_mistral, "2048"),
-        (_qwen2_with_windows, "2048"),
-        (_qwen3, "512"),
-    ],
+    [(_gemma3, "2048"), (_mistral, "2048"), (_qwen2_with_windows, "2048"), (_qwen3, "512")],
 )
 def test_a_family_answers_as_in_transformers(
     build: Callable[[], PreTrainedModel],

@@ -119,9 +119,7 @@ def test_weights_that_something_else_changed_are_noticed(
 
 
 def test_a_long_lineage_is_applied_in_stages_and_resumed(
-    pair: Pair,
-    float32: Checkpoint,
-    monkeypatch: pytest.MonkeyPatch,
+    pair: Pair, float32: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ours, theirs = pair
     monkeypatch.setattr(rank_group, "SEEDS_PER_CALL", 2)
@@ -150,9 +148,7 @@ def test_a_long_lineage_is_applied_in_stages_and_resumed(
 
 
 def test_only_missing_steps_are_sent(
-    pair: Pair,
-    float32: Checkpoint,
-    monkeypatch: pytest.MonkeyPatch,
+    pair: Pair, float32: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ours, theirs = pair
     steps = [es_step((seed, seed + 10), (0.0, 1.0), 0.02) for seed in range(6)]

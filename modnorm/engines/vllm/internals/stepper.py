@@ -95,11 +95,7 @@ OUTPUT_GATHERING = RegisterEntry(
     purpose="Calls vLLM's output processor once a request, not once a token.",
     kind=Kind.OPTIMISATION,
     stage=Stage.ENGINE,
-    vllm_names=(
-        ".engine_core.get_output",
-        ".output_processor.process_outputs",
-        _OUTPUT,
-    ),
+    vllm_names=(".engine_core.get_output", ".output_processor.process_outputs", _OUTPUT),
     otherwise="vLLM's own `step`",
     removable_when="vLLM's step skips unfinished `FINAL_ONLY` requests",
     self_test=_processes_outputs,
