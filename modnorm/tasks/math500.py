@@ -8,9 +8,12 @@ from collections.abc import Mapping, Sequence
 
 from modnorm.tasks import columns
 from modnorm.tasks.columns import RIGHT_OR_WRONG, accuracy, judge_vote
-from modnorm.tasks.mathematics.answer_extraction import final_answer
+from modnorm.tasks.mathematics.answer_extraction import (
+    final_answer,
+    published_answer,
+    published_judgement,
+)
 from modnorm.tasks.mathematics.canonical import canonical
-from modnorm.tasks.mathematics.published_answers import published_answer, published_judgement
 from modnorm.tasks.protocol import Judgement, Message, Row
 
 USER = r"{problem} Please reason step by step, and put your final answer within \boxed{{}}."

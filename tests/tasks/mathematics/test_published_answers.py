@@ -1,6 +1,6 @@
 import pytest
 
-from modnorm.tasks.mathematics.published_answers import (
+from modnorm.tasks.mathematics.answer_extraction import (
     WINDOW,
     published_answer,
     published_correct,
