@@ -119,13 +119,13 @@ _BY_HEADING: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "watch": ("lab:watch", "Follow an experiment to its end."),
         "list": ("lab:list_experiments", "List the experiments of a lab, newest first."),
         "cancel": ("lab:cancel", "Ask an experiment to stop."),
-        "token": ("token:COMMANDS", "Create, list and revoke the tokens that a lab accepts."),
+        "token": ("lab:TOKEN_COMMANDS", "Create, list and revoke the tokens that a lab accepts."),
     },
     "Data and this machine": {
         "data": ("data:COMMANDS", "List, fetch and check the rows of the paper's benchmarks."),
         "cast": ("models:cast", "Write a model with its weights in another dtype."),
         "doctor": (
-            "doctor:doctor",
+            "lab:doctor",
             "Check this machine, and a lab if one is named.",
         ),
         "version": ("app:version", "Print the version."),

@@ -1,67 +1,46 @@
 """`modnorm suite`: run many experiments of one file, and compare them with the paper."""
 
+import json
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from modnorm.cli.console import emit_json, say, stdout, table
 from modnorm.cli.interruption import interruptible
-from modnorm.cli.options import Json, Quiet, check_output_file, check_spec, settings
-from modnorm.cli.suite_output import draw, show_plan, show_status, written
+from modnorm.cli.options import (
+    Json,
+    Quiet,
+    arg,
+    check_output_file,
+    check_spec,
+    connect,
+    opt,
+    settings,
+)
 from modnorm.errors import InvalidInputError, ModnormError
-from modnorm.files import write_file
+from modnorm.files import write_fault, write_file
 from modnorm.hints import one_of
 
 if TYPE_CHECKING:
     from modnorm.suites import Cell, LoadedSuite
+    from modnorm.suites.outcomes import SuiteOutcomes
+    from modnorm.suites.running.suite_status import CellStatus
     from modnorm.suites.suite_file import Fragment
 
-SuiteFile = Annotated[Path, typer.Argument(metavar="FILE", help="Suite file, YAML.")]
-Out = Annotated[
-    Path | None, typer.Option("--out", metavar="DIR", help="Directory [default: runs/NAME].")
-]
+SuiteFile = Annotated[Path, arg("FILE", "Suite file, YAML.")]
+Out = Annotated[Path | None, opt("--out DIR", "Directory [default: runs/NAME].")]
 Only = Annotated[
-    list[str] | None,
-    typer.Option("--only", metavar="AXIS=OPTION", help="Only cells with this option; repeatable."),
+    list[str] | None, opt("--only AXIS=OPTION", "Only cells with this option; repeatable.")
 ]
 Settings = Annotated[
     list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="PATH=VALUE",
-        help="Setting of every cell, as engine.name=vllm; repeatable.",
-    ),
+    opt("--set PATH=VALUE", "Setting of every cell, as engine.name=vllm; repeatable."),
 ]
 Server = Annotated[
-    str | None,
-    typer.Option(
-        "--server",
-        metavar="HOST:PORT",
-        help="Lab that runs the experiments [default: this process].",
-    ),
-]
-InFlight = Annotated[
-    int | None,
-    typer.Option(
-        "--in-flight",
-        metavar="NUMBER",
-        min=1,
-        help="Experiments at a time [default: 1, 4 in a lab].",
-    ),
-]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would run, and exit.")]
-Format = Annotated[
-    Literal["text", "markdown", "json"],
-    typer.Option("--format", metavar="text|markdown|json", help="Format of the tables."),
-]
-Output = Annotated[
-    Path | None,
-    typer.Option("--write", metavar="FILE", help="Write to this file instead of stdout."),
-]
-Plots = Annotated[
-    Path | None,
-    typer.Option("--plots", metavar="DIR", help="Figures of the finished cells go here."),
+    str | None, opt("--server HOST:PORT", "Lab that runs the experiments [default: this process].")
 ]
 
 
@@ -72,8 +51,11 @@ def run(
     server: Server = None,
     only: Only = None,
     set_: Settings = None,
-    in_flight: InFlight = None,
-    dry_run: DryRun = False,
+    in_flight: Annotated[
+        int | None,
+        opt("--in-flight NUMBER", "Experiments at a time [default: 1, 4 in a lab].", min=1),
+    ] = None,
+    dry_run: Annotated[bool, opt("--dry-run", "Print what would run, and exit.")] = False,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -87,7 +69,7 @@ def run(
     loaded = _load(suite_file, set_)
     cells = _chosen(loaded, only)
     if dry_run:
-        show_plan(loaded, cells, as_json=as_json)
+        _show_plan(loaded, cells, as_json=as_json)
         return
     from modnorm.client.rundir import RunDirectory, hold
 
@@ -101,21 +83,17 @@ def run(
         finished = run_suite(
             loaded, cells, directory, server=server, in_flight=in_flight, quiet=quiet
         )
-    show_status(loaded, cells, directory, as_json=as_json)
+    _show_status(loaded, cells, directory, as_json=as_json)
     if not finished:
         raise typer.Exit(1)
 
 
 def plan(
-    suite_file: SuiteFile,
-    *,
-    only: Only = None,
-    set_: Settings = None,
-    as_json: Json = False,
+    suite_file: SuiteFile, *, only: Only = None, set_: Settings = None, as_json: Json = False
 ) -> None:
     """Count experiments, candidates and evaluations of a suite."""
     loaded = _load(suite_file, set_)
-    show_plan(loaded, _chosen(loaded, only), as_json=as_json)
+    _show_plan(loaded, _chosen(loaded, only), as_json=as_json)
 
 
 def status(
@@ -131,23 +109,24 @@ def status(
     With --server, the lab reports on interrupted cells.
     """
     loaded = _reload(suite_file, out)
-    show_status(
-        loaded,
-        _chosen(loaded, only),
-        _directory(out, loaded),
-        as_json=as_json,
-        every=True,
-        server=server,
-    )
+    cells, place = _chosen(loaded, only), _directory(out, loaded)
+    _show_status(loaded, cells, place, as_json=as_json, every=True, server=server)
 
 
 def tables(
     suite_file: SuiteFile,
     *,
     out: Out = None,
-    format_: Format = "text",
-    write: Output = None,
-    plots: Plots = None,
+    format_: Annotated[
+        Literal["text", "markdown", "json"],
+        opt("--format text|markdown|json", "Format of the tables."),
+    ] = "text",
+    write: Annotated[
+        Path | None, opt("--write FILE", "Write to this file instead of stdout.")
+    ] = None,
+    plots: Annotated[
+        Path | None, opt("--plots DIR", "Figures of the finished cells go here.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Print the tables of a suite beside the paper's numbers.
@@ -156,21 +135,29 @@ def tables(
     """
     from modnorm.suites.building import build_tables
     from modnorm.suites.outcomes import load_outcomes
+    from modnorm.suites.rendering import to_document, to_markdown, to_text
 
     loaded = _reload(suite_file, out)
     outcomes = load_outcomes(loaded.cells, _directory(out, loaded))
     built = build_tables(loaded, outcomes)
-    text = written(built, "json" if as_json else format_)
+    if as_json or format_ == "json":
+        text = json.dumps([to_document(each) for each in built], indent=2) + "\n"
+    else:
+        render = to_markdown if format_ == "markdown" else to_text
+        text = "\n".join(render(each) for each in built)
     if write is None:
         typer.echo(text, nl=False)
     else:
         check_output_file(write, suite_file, field="write")
         write_file(write, text.encode())
     if plots is not None:
-        draw(outcomes, plots)
+        _draw(outcomes, plots)
 
 
-def _check_any(cells: Sequence["Cell"]) -> None:
+COMMANDS = {"run": run, "plan": plan, "status": status, "table": tables}
+
+
+def _check_any(cells: "Sequence[Cell]") -> None:
     """Refuse a suite before a lab is started if none of its cells can run."""
     first: ModnormError | None = None
     for cell in cells:
@@ -190,7 +177,7 @@ def _load(path: Path, set_: Sequence[str] | None) -> "LoadedSuite":
     return _settled(path, [setting(text) for text in set_ or ()])
 
 
-def _settled(path: Path, laid_over: Sequence["Fragment"]) -> "LoadedSuite":
+def _settled(path: Path, laid_over: "Sequence[Fragment]") -> "LoadedSuite":
     from modnorm.suites import load_suite
     from modnorm.suites.loading import inline_files
 
@@ -210,20 +197,27 @@ def _directory(out: Path | None, loaded: "LoadedSuite") -> Path:
     return out or Path("runs") / loaded.suite.name
 
 
-def _chosen(loaded: "LoadedSuite", only: Sequence[str] | None) -> tuple["Cell", ...]:
+def _chosen(loaded: "LoadedSuite", only: Sequence[str] | None) -> "tuple[Cell, ...]":
     """Return the cells with one of the requested options on each requested axis."""
     from modnorm.suites.cells import matches
 
+    suite = loaded.suite
+    axes = {**suite.axes, "seed": [str(seed) for seed in suite.seeds]}
     where: dict[str, tuple[str, ...]] = {}
     for text in only or ():
         axis, equals, option = text.partition("=")
-        if not equals or axis not in {*loaded.suite.axes, "seed"}:
+        if not equals or axis not in axes:
             raise InvalidInputError(
                 f"{text!r} names no option of an axis",
                 field="only",
-                remedy=f"AXIS=OPTION with an axis: {one_of(axis, (*loaded.suite.axes, 'seed'))}",
+                remedy=f"AXIS=OPTION with an axis: {one_of(axis, tuple(axes))}",
             )
-        _check_option(loaded, axis, option)
+        if option not in axes[axis]:
+            raise InvalidInputError(
+                f"{axis} has no option {option!r}",
+                field="only",
+                remedy=one_of(option, list(axes[axis])),
+            )
         where[axis] = (*where.get(axis, ()), option)
     cells = tuple(cell for cell in loaded.cells if matches(cell.labels, where))
     if not cells:
@@ -231,15 +225,84 @@ def _chosen(loaded: "LoadedSuite", only: Sequence[str] | None) -> tuple["Cell", 
     return cells
 
 
-def _check_option(loaded: "LoadedSuite", axis: str, option: str) -> None:
-    suite = loaded.suite
-    options = [str(seed) for seed in suite.seeds] if axis == "seed" else list(suite.axes[axis])
-    if option not in options:
-        raise InvalidInputError(
-            f"{axis} has no option {option!r}",
-            field="only",
-            remedy=one_of(option, options),
+def _show_plan(loaded: "LoadedSuite", cells: "Sequence[Cell]", *, as_json: bool) -> None:
+    """Print the expected cost of cells."""
+    from modnorm.suites.suite_plan import plan_suite
+
+    cost = plan_suite(cells)
+    if as_json:
+        emit_json({"suite": loaded.suite.name, **cost.as_dict()})
+        return
+    figures = {
+        "experiments": cost.experiments,
+        "candidates": cost.candidates,
+        "evaluations, search": cost.search,
+        "evaluations, development": cost.development,
+        "evaluations, monitored states": cost.monitoring,
+        "evaluations, held-out, at most": cost.final_at_most,
+        "evaluations, base": cost.base,
+    }
+    rows = ((name, f"{figure:,}") for name, figure in figures.items())
+    stdout().print(table((loaded.suite.name, ""), rows))
+    if cost.uncounted:
+        say(f"{cost.uncounted} cells have rows that are not counted here")
+
+
+def _show_status(
+    loaded: "LoadedSuite",
+    cells: "Sequence[Cell]",
+    directory: Path,
+    *,
+    as_json: bool,
+    every: bool = False,
+    server: str | None = None,
+) -> None:
+    """Print the state of cells: those with an error, or with `every` all."""
+    from modnorm.suites.running.suite_status import count_states, suite_status
+
+    with ExitStack() as stack:
+        client = stack.enter_context(connect(server)) if server else None
+        statuses = suite_status(loaded.suite.name, cells, directory, client)
+    counts = count_states(statuses)
+    if as_json:
+        emit_json(
+            {
+                "suite": loaded.suite.name,
+                "directory": str(directory),
+                "states": counts,
+                "cells": [each.as_dict() for each in statuses],
+            }
         )
+        return
+    shown = statuses if every else [each for each in statuses if each.record.error]
+    if shown:
+        stdout().print(table(("cell", "state", ""), map(_status_row, shown)))
+    summary = ", ".join(f"{count} {state}" for state, count in sorted(counts.items()))
+    stdout().print(f"{loaded.suite.name}: {summary}")
 
 
-COMMANDS = {"run": run, "plan": plan, "status": status, "table": tables}
+def _status_row(status: "CellStatus") -> tuple[str, str, str]:
+    record = status.record
+    progress = f"{record.phase} {record.done}/{record.total}" if record.total else record.phase
+    if record.waits_for:
+        progress += f", waiting: {record.waits_for}"
+    shown = "" if status.state == "finished" else progress
+    return status.cell, status.state, record.error or shown
+
+
+def _draw(outcomes: "SuiteOutcomes", place: Path) -> None:
+    """Write the figures of the finished cells into a directory, and their names to stderr."""
+    from modnorm.analysis.analyses import analyze
+    from modnorm.analysis.analysis_files import write_figures
+    from modnorm.analysis.comparison import load_all_results
+    from modnorm.analysis.run_tables import tabulate_runs
+
+    runs = load_all_results([each.results.directory for each in outcomes.finished.values()])
+    try:
+        names = write_figures(place, analyze(tabulate_runs(runs))) if runs else ()
+    except OSError as error:
+        raise write_fault(place, error, "plots") from error
+    if not names:
+        say("no plots: no finished cell has results that figures show")
+    for name in names:
+        say(f"{place / name}.png")
