@@ -44,7 +44,7 @@ RUN --mount=type=bind,from=wheels,target=/wheels \
     pip --python /opt/modnorm/bin/python install --find-links=/wheels \
         -c constraints.txt -r requirements.txt
 
-# For all that load models, trainers too: one more image would cost more disk than their packages.
+# For all that load models.
 # PyTorch's own index has a build for CPUs; the one on PyPI brings gigabytes of CUDA.
 FROM build AS torch-packages
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
@@ -53,7 +53,7 @@ RUN --mount=type=bind,from=wheels,target=/wheels \
         ${TORCH_INDEX:+--extra-index-url=${TORCH_INDEX}} torch==2.13.0
 COPY pyproject.toml constraints.txt scripts/requirements.py ./
 RUN --mount=type=bind,from=wheels,target=/wheels \
-    python requirements.py services telemetry train >requirements.txt \
+    python requirements.py services telemetry >requirements.txt \
     && pip --python /opt/modnorm/bin/python install --find-links=/wheels \
         -c constraints.txt -r requirements.txt \
     && find /opt/modnorm -type d \( -name tests -o -path '*/torch/test' \) -prune -exec rm -r {} + \
@@ -63,8 +63,7 @@ RUN --mount=type=bind,from=wheels,target=/wheels \
 FROM ${PYTHON_IMAGE} AS runtime
 RUN useradd --no-create-home --home-dir /tmp --uid 10001 modnorm \
     && install --directory --owner modnorm --group modnorm \
-        /data /models /var/cache/modnorm /var/cache/modnorm/huggingface \
-        /var/cache/modnorm/students /var/cache/modnorm/trainings
+        /data /models /var/cache/modnorm /var/cache/modnorm/huggingface
 ENV PATH=/opt/modnorm/bin:$PATH \
     PYTHONUNBUFFERED=1 \
     HOME=/tmp \
@@ -144,17 +143,6 @@ LABEL org.opencontainers.image.title="modnorm evaluator" \
     org.opencontainers.image.revision="${REVISION}" \
     org.opencontainers.image.licenses="Apache-2.0"
 
-FROM torch-runtime AS trainer
-ENV GOMP_SPINCOUNT=20000 \
-    MODNORM_BIND_ADDRESS=127.0.0.1:50056
-ENTRYPOINT ["python", "-m", "modnorm.services.trainer.server"]
-ARG VERSION
-ARG REVISION
-LABEL org.opencontainers.image.title="modnorm trainer" \
-    org.opencontainers.image.version="${VERSION}" \
-    org.opencontainers.image.revision="${REVISION}" \
-    org.opencontainers.image.licenses="Apache-2.0"
-
 # vLLM's image brings its own Python, torch and CUDA. Its packages keep their versions: whatever
 # cannot be installed beside them ends the build.
 FROM ${VLLM_IMAGE} AS evaluator-gpu
@@ -174,8 +162,7 @@ RUN --mount=type=bind,from=wheels,target=/wheels \
     python3 -m pip install --no-cache-dir --find-links=/wheels --no-deps . \
     && useradd --no-create-home --home-dir /tmp --uid 10001 modnorm \
     && install --directory --owner modnorm --group modnorm \
-        /data /models /var/cache/modnorm /var/cache/modnorm/huggingface \
-        /var/cache/modnorm/students /var/cache/modnorm/trainings
+        /data /models /var/cache/modnorm /var/cache/modnorm/huggingface
 ENV PYTHONUNBUFFERED=1 \
     HOME=/tmp \
     HF_HOME=/var/cache/modnorm/huggingface \
@@ -192,28 +179,6 @@ ENTRYPOINT ["python3", "-m", "modnorm.services.evaluator.supervisor"]
 ARG VERSION
 ARG REVISION
 LABEL org.opencontainers.image.title="modnorm evaluator-gpu" \
-    org.opencontainers.image.version="${VERSION}" \
-    org.opencontainers.image.revision="${REVISION}" \
-    org.opencontainers.image.licenses="Apache-2.0"
-
-# The trainer with the torch and the CUDA of vLLM's image.
-FROM evaluator-gpu AS trainer-gpu
-ARG PIP_NO_INDEX=
-USER root
-WORKDIR /src
-RUN --mount=type=bind,from=wheels,target=/wheels \
-    python3 -m pip list --format=freeze >present.txt \
-    && python3 requirements.py train --constraints constraints.txt --present present.txt \
-        >requirements.txt \
-    && python3 -m pip install --no-cache-dir --find-links=/wheels \
-        -c present.txt -r requirements.txt
-ENV MODNORM_BIND_ADDRESS=127.0.0.1:50056
-USER modnorm
-WORKDIR /tmp
-ENTRYPOINT ["python3", "-m", "modnorm.services.trainer.server"]
-ARG VERSION
-ARG REVISION
-LABEL org.opencontainers.image.title="modnorm trainer-gpu" \
     org.opencontainers.image.version="${VERSION}" \
     org.opencontainers.image.revision="${REVISION}" \
     org.opencontainers.image.licenses="Apache-2.0"

@@ -42,11 +42,11 @@ from scripts.compose_lab import (
     say,
     timed,
 )
-from scripts.student_drill import survive_a_killed_server, survive_a_killed_trainer
+from scripts.serve_drill import survive_a_killed_server
 
 SERVICES = ("calibrator", "sampler", "evaluator", "aggregator", "redis", "postgres", "sandbox")
 """In the order of the kills, each as soon as the service has work."""
-IMAGES = ("aggregator", "calibrator", "sampler", "evaluator", "sandbox", "trainer")
+IMAGES = ("aggregator", "calibrator", "sampler", "evaluator", "sandbox")
 SETTINGS = {
     "MODNORM_EVALUATOR_CPUS": "0.8",
     "MODNORM_LEASE_SECONDS": "10",
@@ -116,7 +116,7 @@ def _run_undisturbed(lab: ComposeLab) -> Mapping[str, bytes]:
 
 def _build(lab: ComposeLab) -> None:
     with timed("build"):
-        lab.compose("--profile", "trainer", "build", "--quiet")
+        lab.compose("build", "--quiet")
     for image in IMAGES:
         name = f"modnorm/{image}:0.1.0"
         size = run(["docker", "image", "inspect", "--format", "{{.Size}}", name])
@@ -281,7 +281,6 @@ PARTS: Mapping[str, Callable[[ComposeLab, Mapping[str, bytes]], None]] = {
     "scale": _survive_scale_down_up_and_loss,
     "hosts": _survive_a_host_that_comes_and_goes,
     "rabbitmq": _survive_with_rabbitmq,
-    "trainer": survive_a_killed_trainer,
     "serve": survive_a_killed_server,
 }
 

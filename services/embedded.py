@@ -1,4 +1,4 @@
-"""A whole lab in one process: all services on loopback ports, one evaluator and one trainer.
+"""A whole lab in one process: all services on loopback ports, and one evaluator.
 
 The database is an SQLite file, and the queue is Celery's in-memory transport. All else is the same
 code as in a lab of separate processes.
@@ -34,15 +34,11 @@ from modnorm.services.common.settings import (
     CalibratorSettings,
     EvaluatorSettings,
     SamplerSettings,
-    TrainerSettings,
 )
-from modnorm.services.common.worker.queue_worker import QueueWorker
 from modnorm.services.embedded_state import DATABASE
 from modnorm.services.evaluator.celery_worker import Worker
 from modnorm.services.evaluator.model_cache import LoadEngine
 from modnorm.services.sampler.server import build as build_sampler
-from modnorm.services.trainer.worker import Worker as Trainer
-from modnorm.services.trainer.worker import is_available
 from modnorm.v1 import evaluation_pb2 as messages
 from modnorm.wire.connection import Credentials
 from modnorm.wire.tokens import Role, TokenTable, make_token, write_tokens
@@ -50,7 +46,6 @@ from modnorm.wire.tokens import Role, TokenTable, make_token, write_tokens
 _BROKER = "memory://localhost/"
 _TOKENS = "tokens.yaml"
 _LOAD_LOCK = "engine-load.lock"
-_STUDENTS = "students"
 _GRACE_SECONDS = 1.0
 """Short, since a user waits in the foreground: the current job is released unfinished."""
 
@@ -100,24 +95,24 @@ def start(
     with (
         logging_to(log, named=True),
         Sandbox() as sandbox,
-        ThreadPoolExecutor(3, "lab") as threads,
+        ThreadPoolExecutor(2, "lab") as threads,
     ):
         common = _common_settings(state, cache)
         services = _Services(state, common, sandbox, data)
         parts = [threads.submit(services.run)]
         try:
             lab = EmbeddedLab(services.started.result(), Credentials(token=common["token"]))
-            workers = _make_workers(lab, common, sandbox, load) if evaluate else ()
-            services.evaluators = [one for one in workers if isinstance(one, Worker)]
-            for worker in workers:
-                parts.append(threads.submit(_work, worker, leaving, log))
+            evaluator = _make_evaluator(lab, common, sandbox, load) if evaluate else None
+            services.evaluator = evaluator
+            if evaluator is not None:
+                parts.append(threads.submit(_work, evaluator, leaving, log))
                 parts[-1].add_done_callback(lambda _: services.stop())
             try:
                 yield lab
             finally:
                 leaving.set()
-                for worker in workers:
-                    worker.stop()
+                if evaluator is not None:
+                    evaluator.stop()
         finally:
             services.stop()
             wait(parts)
@@ -125,29 +120,23 @@ def start(
                 part.result()  # raises the part's error
 
 
-def _make_workers(
+def _make_evaluator(
     lab: EmbeddedLab, common: "_Common", sandbox: Sandbox, load: LoadEngine
-) -> Sequence[QueueWorker]:
-    """Return an evaluator and, where its packages are installed, a trainer."""
-    evaluator = EvaluatorSettings(
+) -> Worker:
+    settings = EvaluatorSettings(
         aggregator_target=lab.target,
         broker_url=_BROKER,
         load_lock=_load_lock(common["cache_dir"]),
         **common,
     )
-    workers: list[QueueWorker] = [Worker(evaluator, sandbox=sandbox, load=load)]
-    if is_available():
-        trainer = TrainerSettings(aggregator_target=lab.target, broker_url=_BROKER, **common)
-        workers.append(Trainer(trainer))
-    return workers
+    return Worker(settings, sandbox=sandbox, load=load)
 
 
-def _work(worker: QueueWorker, leaving: threading.Event, log: Path) -> None:
+def _work(worker: Worker, leaving: threading.Event, log: Path) -> None:
     """Run a worker; raise an error if it ends without a request."""
     worker.run()
     if not leaving.is_set():
-        name = "evaluator" if isinstance(worker, Worker) else "trainer"
-        raise EngineError(f"the {name} ended", remedy=f"the reason is in {log}")
+        raise EngineError("the evaluator ended", remedy=f"the reason is in {log}")
 
 
 def _load_lock(cache: Path) -> Path | None:
@@ -177,7 +166,6 @@ class _Common(TypedDict):
     model_roots: None
     data_roots: None
     cache_dir: Path
-    student_dir: Path
     stop_grace: float
 
 
@@ -196,7 +184,6 @@ def _common_settings(state: Path, cache: Path) -> _Common:
         model_roots=None,
         data_roots=None,
         cache_dir=cache,
-        student_dir=state / _STUDENTS,
         stop_grace=_GRACE_SECONDS,
     )
 
@@ -212,13 +199,12 @@ class _Services(ServiceThread[str]):
         self._data = data
         self._common = common
         self._sandbox = sandbox
-        self.evaluators: Sequence[Worker] = ()
-        """They load vLLM, which takes a minute, as soon as an experiment will need it."""
+        self.evaluator: Worker | None = None
+        """It loads vLLM, which takes a minute, as soon as an experiment will need it."""
 
     def _warm(self, job: messages.Job) -> None:
-        if is_vllm(job.engine.name):
-            for evaluator in self.evaluators:
-                evaluator.warm(job)
+        if self.evaluator is not None and is_vllm(job.engine.name):
+            self.evaluator.warm(job)
 
     @override
     async def _start(self, stack: AsyncExitStack) -> str:
@@ -241,7 +227,6 @@ class _Services(ServiceThread[str]):
             ),
             sandbox=self._sandbox,
             engines=engine_names(),
-            can_train=is_available(),
             on_fault=self._break_down,
             on_create=self._warm,
             evaluations=EvaluationCache(common["cache_dir"]),

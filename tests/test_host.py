@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from modnorm.client.rundir import hold
 from modnorm.client.settings import ClientSettings
 from modnorm.host import expand_home, is_utf8
-from modnorm.services.common.settings import ServiceSettings, TrainerSettings
+from modnorm.services.common.settings import ServiceSettings
 from tests.faults import error_at
 
 CACHE = "MODNORM_CACHE_DIR"
@@ -37,8 +37,7 @@ def homeless(monkeypatch):
         lambda: ClientSettings().cache,
         lambda: ClientSettings().fetched_folder,
         lambda: ClientSettings().check_cache(),
-        lambda: ServiceSettings().students,
-        lambda: TrainerSettings().trainings,
+        lambda: ServiceSettings().cache,
     ],
 )
 def test_only_what_needs_the_default_cache_needs_a_home(homeless, read):
@@ -48,8 +47,7 @@ def test_only_what_needs_the_default_cache_needs_a_home(homeless, read):
 
 def test_settings_without_a_home_have_the_given_directories(homeless, tmp_path):
     assert ClientSettings(data_roots=(tmp_path,)).split_folders == (tmp_path,)
-    assert ServiceSettings(cache_dir=tmp_path).students == tmp_path / "students"
-    assert ServiceSettings(student_dir=tmp_path).students == tmp_path
+    assert ServiceSettings(cache_dir=tmp_path).cache == tmp_path
 
 
 def test_the_home_of_no_user_is_refused():

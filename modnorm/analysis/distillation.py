@@ -29,7 +29,7 @@ class SearchEntry(TypedDict):
     """Held-out figures of the search of a round."""
 
     model: str
-    """Model that was searched around."""
+    """Model that was searched around: the base by name, or `student of round R`."""
     base: Accuracy
     """This model."""
     best_expert: Accuracy
@@ -92,7 +92,6 @@ class DistillationDocument(TypedDict):
     """Content of `distillation.json`."""
 
     schema: str
-    experiment: str
     spec: Mapping[str, object]
     provenance: Mapping[str, object]
     best_round: int | None

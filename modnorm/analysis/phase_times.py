@@ -14,7 +14,6 @@ _NAMES = {
     "sampling": "sample",
     "selecting": "search",
     "voting": "vote",
-    "distilling": "distil",
     REPORTING: "report",
 }
 

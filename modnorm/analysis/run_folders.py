@@ -15,6 +15,7 @@ _FILES = frozenset(
     {
         *(SPEC, RESULTS, DISTILLATION, ANSWERS, VOTES, DESCRIPTORS, SCALE_MAP, PROFILE, LINEAGE),
         *("candidates.csv", "votes.jsonl", "timings.json", "report.html", ".lock"),
+        *("inputs.json", "distil.log"),
     }
 )
 _FOLDERS = frozenset({"plots", "rows", "rounds", _STATE})

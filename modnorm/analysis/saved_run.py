@@ -58,8 +58,8 @@ class SavedRun:
             raise PreconditionError(
                 f"{self.path} is a distillation, not a search",
                 field=_FIELD,
-                remedy=f"name one of its searches, {self.path / 'rounds' / '1'}; `modnorm export` "
-                "writes its student",
+                remedy=f"name one of its searches, {self.path / 'rounds' / '1'}; its students are "
+                f"models: {self.path / 'rounds' / '1' / 'training' / 'student'}",
             )
         if not (self.path / RESULTS).is_file():
             raise PreconditionError(

@@ -28,6 +28,10 @@ _BY_HEADING: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "validate": ("specs:validate", "Check specs without running them."),
         "plan": ("specs:plan", "Estimate jobs, tokens and hours of a spec."),
         "run": ("run:run", "Run experiments in this process and write results and a report."),
+        "distil": (
+            "distil:distil",
+            "Train one model on the right answers of an ensemble, in rounds.",
+        ),
         "suite": (
             "suite:COMMANDS",
             "Run many experiments declared in one file, and print their tables.",

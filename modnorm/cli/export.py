@@ -51,15 +51,6 @@ Adapters = Annotated[
         help="Write the experts of a low-rank ensemble as LoRA adapters, instead of a checkpoint.",
     ),
 ]
-Round = Annotated[
-    int | None,
-    typer.Option(
-        "--round",
-        metavar="R",
-        min=1,
-        help="Round of a distillation; by default the best by development rows.",
-    ),
-]
 
 
 def export(
@@ -69,7 +60,6 @@ def export(
     rank: Rank = None,
     manifest: Manifest = False,
     adapters: Adapters = False,
-    round_number: Round = None,
     population: Population = None,
     size: Size = None,
     server: RunServer = None,
@@ -83,30 +73,15 @@ def export(
     base is read on this machine; a base with another digest than the run's is refused.
     With --manifest or --adapters, --n and --k name the ensemble. `modnorm rebuild` makes the
     checkpoints of a manifest. Adapters have PEFT's format, and vLLM serves them on one base.
-    Of a distillation, the student of a round is written, with --adapters its LoRA adapter.
     """
     ensemble = {"n": population, "k": size}
     _require_one_form(ensemble, manifest=manifest, adapters=adapters)
 
     from modnorm.cli.export_work import write_model
     from modnorm.cli.predict import EnsembleChoice
-    from modnorm.cli.student_work import write_student
     from modnorm.prediction.base_model import BasePlace
 
     place = BasePlace(model, revision)
-    is_distillation = write_student(
-        run,
-        server,
-        place,
-        out,
-        round_number=round_number,
-        adapter=adapters,
-        others={"rank": rank, "manifest": manifest, **ensemble},
-        as_json=as_json,
-    )
-    if is_distillation:
-        return
-    refuse_given({"round": round_number}, "only a distillation has rounds", "remove --round")
     if manifest or adapters:
         refuse_given(
             {"rank": rank}, "manifest and adapters are of an ensemble", "give --n and --k instead"

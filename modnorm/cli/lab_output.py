@@ -66,10 +66,7 @@ def show_experiment(
         return
     if experiment.state != experiments.EXPERIMENT_STATE_SUCCEEDED:
         console.print(", ".join(_progress(experiment)), soft_wrap=True)
-    if experiment.rounds:
-        headings = ("round", "phase", "student", "development", "held-out", "search")
-        console.print(table(headings, _rounds(experiment)))
-    elif experiment.states:
+    if experiment.states:
         console.print(table(("state", "development", "held-out"), _states(experiment)))
     elif rows := _ensembles(experiment):
         headings = ("ensemble", "held-out", "95 % Wilson", "right", "give a vote", "cut off")
@@ -101,21 +98,6 @@ def _states(experiment: experiments.Experiment) -> list[tuple[str, ...]]:
             percent(state.heldout_metric if state.HasField("heldout_metric") else None),
         )
         for state in experiment.states
-    ]
-
-
-def _rounds(experiment: experiments.Experiment) -> list[tuple[str, ...]]:
-    """Return the rounds of a distillation; a star marks the best student so far."""
-    return [
-        (
-            f"{each.round}" + (" *" if each.best else ""),
-            experiments.RoundPhase.Name(each.phase).removeprefix("ROUND_PHASE_").lower(),
-            each.student_digest[:12] or "-",
-            percent(each.development_metric if each.HasField("development_metric") else None),
-            percent(each.heldout_metric if each.HasField("heldout_metric") else None),
-            each.search_id or "-",
-        )
-        for each in experiment.rounds
     ]
 
 

@@ -1,6 +1,5 @@
 """The progress of experiments and measurements: bars on a terminal, plain lines in a log."""
 
-import re
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -140,17 +139,14 @@ def catch_up(events: Iterable[Event], now: experiments.Experiment) -> Iterator[E
 
 
 class LineDisplay(Display):
-    """One line per phase, one every few seconds inside it, one per reason to wait.
-
-    The phases of a distillation are those of its rounds.
-    """
+    """One line per phase, one every few seconds inside it, one per reason to wait."""
 
     def __init__(self, console: Console, title: str, ensemble_size: int) -> None:
         self._console = console
         self._title = title
         self._ensemble_size = ensemble_size
         self._phases = _Phases()
-        self._phase: tuple[int, str] | None = None
+        self._phase: int | None = None
         self._reason = ""
         self._printed = 0.0
 
@@ -160,12 +156,11 @@ class LineDisplay(Display):
         ended, pace = self._phases.observe(event)
         now = time.monotonic()
         waiting = _waiting(event)
-        phase = _phase(event)
-        is_new = phase != self._phase or ended or (waiting and waiting != self._reason)
+        is_new = event.state != self._phase or ended or (waiting and waiting != self._reason)
         if not is_new and now - self._printed < _LINE_SECONDS:
             return
-        self._reason = waiting or ("" if phase != self._phase else self._reason)
-        self._phase, self._printed = phase, now
+        self._reason = waiting or ("" if event.state != self._phase else self._reason)
+        self._phase, self._printed = event.state, now
         done, total = extent(event)
         parts = [f"{self._title}: {state_name(event.state)}"]
         if total:
@@ -175,8 +170,6 @@ class LineDisplay(Display):
         parts += [waiting] if waiting else []
         if self._phases.name == STARTING:
             parts.append(f"{self._phases.seconds(STARTING):.0f} s")
-        if event.state == experiments.EXPERIMENT_STATE_DISTILLING:
-            parts = [f"{self._title}: {visible(event.message)}"]
         self._console.print(", ".join(parts), soft_wrap=True, markup=False)
 
 
@@ -229,8 +222,7 @@ class LiveDisplay(Display):
             task = self._task(self._phases.name)
             self._bars.update(task, completed=done, total=total, speed=shown)
         self._figures.plain = "   ".join(_figures(event.progress, base, self._ensemble_size))
-        distils = event.state == experiments.EXPERIMENT_STATE_DISTILLING
-        self._waiting.plain = visible(event.message if distils else _waiting(event))
+        self._waiting.plain = visible(_waiting(event))
 
     def _task(self, phase: str) -> TaskID:
         if phase not in self._tasks:
@@ -297,12 +289,6 @@ _WORKING = frozenset(
 _REWARDED = frozenset(
     {experiments.EXPERIMENT_STATE_SELECTING, experiments.EXPERIMENT_STATE_VOTING}
 )
-
-
-def _phase(event: Event) -> tuple[int, str]:
-    """Return the state, and of a distillation the words before the first count."""
-    distils = event.state == experiments.EXPERIMENT_STATE_DISTILLING
-    return event.state, re.split(r"\d+ of ", event.message)[0] if distils else ""
 
 
 def _waiting(event: Event) -> str:

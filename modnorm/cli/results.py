@@ -33,12 +33,6 @@ def write_results(
     from modnorm.analysis.environments import describe_mixed
     from modnorm.client.export import save_run
 
-    if experiment.spec.HasField("distillation"):
-        from modnorm.analysis.distillation_report import REPORT
-        from modnorm.client.distillation import save_distillation
-
-        save_distillation(client, experiment, directory.path)
-        return directory.path / REPORT
     document = save_run(client, experiment, directory.path)
     notes = (
         describe_truncated(document),

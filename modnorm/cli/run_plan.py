@@ -72,6 +72,7 @@ def report_failure(planned: PlannedRun, error: ModnormError) -> None:
 
 def _fault(planned: PlannedRun) -> ModnormError | None:
     try:
+        planned.spec.require_search()
         check_spec(planned.spec, planned.file)
         check_model(planned.spec)
     except ModnormError as error:

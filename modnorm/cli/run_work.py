@@ -1,6 +1,6 @@
 """The work of `modnorm run`: start a lab, and run checked specs one after another."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,7 +47,7 @@ def run_all(
             failed_now = _run_each(client, left, len(runs), options)
     failed = [*refused, *failed_now]
     if options.as_json:
-        documents = [_document_of(each) for each in runs if each not in failed]
+        documents = [read_results(each.directory) for each in runs if each not in failed]
         emit_json(documents[0] if len(runs) == 1 else documents)
     if failed:
         names = ", ".join(str(each.directory.path.name) for each in runs if each in failed)
@@ -104,18 +104,4 @@ def _carry_out(client: Client, planned: PlannedRun, options: RunOptions) -> None
 
 
 def _print_results(planned: PlannedRun) -> None:
-    if planned.spec.distillation is None:
-        print_results(planned.directory.path, read_results(planned.directory))
-        return
-    from modnorm.analysis.distillation import load_distillation
-    from modnorm.cli.distillation_output import print_distillation
-
-    print_distillation(load_distillation(planned.directory.path))
-
-
-def _document_of(planned: PlannedRun) -> Mapping[str, object]:
-    from modnorm.analysis.distillation import load_distillation
-
-    if planned.spec.distillation is not None:
-        return dict(load_distillation(planned.directory.path))
-    return dict(read_results(planned.directory))
+    print_results(planned.directory.path, read_results(planned.directory))

@@ -146,7 +146,7 @@ def plan(
         Path | None,
         opt(
             "--like RUN",
-            "Finished run of the same model; its speed is used, also that of its trainings.",
+            "Finished run of the same model; its speed is used.",
         ),
     ] = None,
     gpu: Annotated[
@@ -176,11 +176,7 @@ def plan(
         return
     figures = _cost(estimate, workers)
     if spec.distillation is not None:
-        figures["trainings, at most"] = (
-            "on top, not known: name a finished distillation with --like"
-            if estimate.training_hours is None
-            else f"about {rough_time(estimate.training_hours)} on top, from {estimate.basis}"
-        )
+        figures["trainings"] = "on top, not estimated"
     for name, figure in figures.items():
         typer.echo(f"{name:22}{figure}")
 

@@ -5,16 +5,18 @@ from functools import partial
 from pathlib import Path
 
 from modnorm.cli.console import say
+from modnorm.cli.distil import run_distillation
 from modnorm.cli.experiment import lab_here
 from modnorm.cli.options import connect, settings
 from modnorm.cli.results import write_results
 from modnorm.client.client import Client
 from modnorm.client.inputs import check_inputs
 from modnorm.client.resumption import resume_or_submit, resume_or_submit_shared
+from modnorm.errors import ModnormError
 from modnorm.spec import ExperimentSpec
 from modnorm.suites import Cell, LoadedSuite
 from modnorm.suites.outcomes import load_outcomes
-from modnorm.suites.running.journal import CellRecord, Journal
+from modnorm.suites.running.journal import CellRecord, CellState, Journal
 from modnorm.suites.running.runner import SuiteRunner
 from modnorm.v1 import experiment_pb2 as experiments
 
@@ -37,7 +39,7 @@ def run_suite(
     """Run cells; return whether all are finished.
 
     The caller has locked the directory of the suite. Without a server the cells run in this
-    process.
+    process. Distillations run last, one after another.
 
     Raises:
         ConflictError: the directory belongs to another suite, or to other settings.
@@ -46,23 +48,38 @@ def run_suite(
     journal = Journal(directory, loaded.suite.name)
     journal.check(loaded.settings)
     journal.begin(loaded.settings)
-    embedded = server is None
-    profiles = _calibrate_origins(loaded, cells, directory) if embedded else {}
-    with lab_here(directory, quiet=quiet) if embedded else connect(server) as client:
-        runner = SuiteRunner(
-            client=client,
-            cells=cells,
-            origins=loaded.cells,
-            profiles=profiles,
-            directory=directory,
-            journal=journal,
-            submit=_submit_here if embedded else _submit_to_lab,
-            finish=partial(write_results, client),
-            in_flight=in_flight or (1 if embedded else _IN_FLIGHT_IN_A_LAB),
-            patience=0.0 if embedded else _PATIENCE_SECONDS,
-            listen=_ignore if quiet else _ProgressLines(),
-        )
-        return runner.run()
+    searches = [cell for cell in cells if cell.spec.distillation is None]
+    listen = _ignore if quiet else _ProgressLines()
+    embedded, finished = server is None, True
+    profiles = _calibrate_origins(loaded, searches, directory) if embedded else {}
+    if searches:
+        with lab_here(directory, quiet=quiet) if embedded else connect(server) as client:
+            runner = SuiteRunner(
+                client=client,
+                cells=searches,
+                origins=loaded.cells,
+                profiles=profiles,
+                directory=directory,
+                journal=journal,
+                submit=_submit_here if embedded else _submit_to_lab,
+                finish=partial(write_results, client),
+                in_flight=in_flight or (1 if embedded else _IN_FLIGHT_IN_A_LAB),
+                patience=0.0 if embedded else _PATIENCE_SECONDS,
+                listen=listen,
+            )
+            finished = runner.run()
+    for cell in cells:
+        if cell.spec.distillation is not None:
+            listen(cell, journal.note(cell.id, state=CellState.SUBMITTED, error=""))
+            try:
+                place = directory / cell.id
+                run_distillation(cell.spec, place, directory, server, device=None, quiet=quiet)
+                record = journal.note(cell.id, state=CellState.FINISHED)
+            except ModnormError as error:
+                record = journal.note(cell.id, state=CellState.FAILED, error=str(error))
+                finished = False
+            listen(cell, record)
+    return finished
 
 
 def _calibrate_origins(

@@ -18,18 +18,16 @@ from modnorm.spec import ExperimentSpec, load_spec
 from modnorm.tasks.declared_task import carry_declaration
 from modnorm.v1 import evaluation_pb2 as evaluation
 from modnorm.v1 import experiment_pb2 as experiments
-from modnorm.v1 import models_pb2, prediction_pb2
+from modnorm.v1 import prediction_pb2
 from modnorm.wire.conversions import spec_to_proto
 from modnorm.wire.status import LATE
 
 SERVICE = experiments.DESCRIPTOR.services_by_name["ExperimentService"].full_name
 _PREDICTION_SERVICE = prediction_pb2.DESCRIPTOR.services_by_name["PredictionService"].full_name
-_MODEL_SERVICE = models_pb2.DESCRIPTOR.services_by_name["ModelService"].full_name
 _SUBMIT_SECONDS = 2_400.0
 """A submission downloads and hashes a model that the lab has not seen yet, for which the lab
 itself allows half an hour; data and an answer come on top."""
 _PREDICTION_SECONDS = 24 * 3600.0
-_DOWNLOAD_SECONDS = 3_600.0
 _PAGE = 500
 _ANSWER_PAGE = 200
 """Completions are long: pages stay below gRPC's default message limit on the server's side."""
@@ -194,36 +192,12 @@ def list_votes(
     )
 
 
-def get_artifact(
-    experiment_id: str, kind: "experiments.ArtifactKind.ValueType", round_number: int = 0
-) -> Call[bytes]:
-    """Stream the chunks of rows, profile, scale map, lineage or a round's dataset, UTF-8."""
+def get_artifact(experiment_id: str, kind: "experiments.ArtifactKind.ValueType") -> Call[bytes]:
+    """Stream the chunks of rows, profile, scale map or lineage, UTF-8."""
     return Call(
         "GetArtifact",
-        experiments.GetArtifactRequest(experiment_id=experiment_id, kind=kind, round=round_number),
+        experiments.GetArtifactRequest(experiment_id=experiment_id, kind=kind),
         lambda data: experiments.GetArtifactResponse.FromString(data).chunk,
-    )
-
-
-def describe_student(digest: str) -> Call[models_pb2.DescribeModelResponse]:
-    """Read the names, sizes and digests of a student's files."""
-    return Call(
-        "DescribeModel",
-        models_pb2.DescribeModelRequest(digest=digest),
-        models_pb2.DescribeModelResponse.FromString,
-        service=_MODEL_SERVICE,
-        least_seconds=_DOWNLOAD_SECONDS,
-    )
-
-
-def download_file(digest: str, name: str) -> Call[bytes]:
-    """Stream the chunks of one file of a student."""
-    return Call(
-        "DownloadModelFile",
-        models_pb2.DownloadModelFileRequest(model_digest=digest, name=name),
-        lambda data: models_pb2.DownloadModelFileResponse.FromString(data).chunk,
-        service=_MODEL_SERVICE,
-        least_seconds=_DOWNLOAD_SECONDS,
     )
 
 

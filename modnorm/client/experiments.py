@@ -22,7 +22,6 @@ class ExperimentState(StrEnum):
     SAMPLING = "sampling"
     SELECTING = "selecting"
     VOTING = "voting"
-    DISTILLING = "distilling"
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     CANCELLED = "cancelled"
@@ -69,24 +68,6 @@ class ExperimentSummary:
 
 
 @dataclass(frozen=True, slots=True)
-class DistillationRound:
-    """A round of a distillation; round 0 is the base before any training."""
-
-    number: int
-    phase: str
-    """`searching`, `harvesting`, `training`, `evaluating` or `done`."""
-    search: str
-    """Id of its search, an experiment like any other; empty in round 0."""
-    student: str
-    """Digest of its student; empty until it is trained."""
-    development_metric: float | None
-    heldout_metric: float | None
-    """Metrics of the model after the round."""
-    is_best: bool
-    """Whether its student is the best so far on development rows."""
-
-
-@dataclass(frozen=True, slots=True)
 class Experiment(ExperimentSummary):
     """An experiment with the results it has so far."""
 
@@ -100,8 +81,6 @@ class Experiment(ExperimentSummary):
     """The unperturbed model, once known; its counts and times are not filled in."""
     ensembles: tuple[EnsembleRow, ...]
     """The ensembles, once known."""
-    rounds: tuple[DistillationRound, ...] = ()
-    """The rounds of a distillation so far."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +127,6 @@ def experiment_from_message(message: messages.Experiment) -> Experiment:
         spec=spec_from_proto(message.spec),
         base=base_row(message.base, ()) if message.HasField("base") else None,
         ensembles=tuple(map(ensemble_row, message.ensembles)),
-        rounds=tuple(map(_round, message.rounds)),
     )
 
 
@@ -160,20 +138,6 @@ def event_from_message(message: messages.WatchExperimentResponse) -> Event:
         message=message.message,
         state=_state(message.state),
         progress=_progress(message.progress),
-    )
-
-
-def _round(message: messages.RoundResult) -> DistillationRound:
-    phase = messages.RoundPhase.Name(message.phase).removeprefix("ROUND_PHASE_").lower()
-    evaluated = message.HasField("development_metric") and message.HasField("heldout_metric")
-    return DistillationRound(
-        number=message.round,
-        phase=phase,
-        search=message.search_id,
-        student=message.student_digest,
-        development_metric=message.development_metric if evaluated else None,
-        heldout_metric=message.heldout_metric if evaluated else None,
-        is_best=message.best,
     )
 
 

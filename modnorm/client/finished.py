@@ -1,7 +1,7 @@
 """Checks of an experiment's end, before its results are read."""
 
 from modnorm.client.watch import TERMINAL_STATES
-from modnorm.errors import InvalidInputError, PreconditionError
+from modnorm.errors import PreconditionError
 from modnorm.v1 import experiment_pb2 as experiments
 from modnorm.wire.conversions import state_name
 from modnorm.wire.run_messages import failure_text
@@ -24,18 +24,3 @@ def check_succeeded(experiment: experiments.Experiment) -> None:
         if experiment.state in TERMINAL_STATES
         else "`modnorm watch` follows it to its end",
     )
-
-
-def check_is_search(experiment: experiments.Experiment) -> None:
-    """Make sure that an experiment has candidates and votes of its own.
-
-    Raises:
-        InvalidInputError: it is a distillation.
-    """
-    if experiment.spec.HasField("distillation"):
-        searches = ", ".join(each.search_id for each in experiment.rounds if each.search_id)
-        raise InvalidInputError(
-            "this is a distillation, whose candidates and votes are those of its searches",
-            field="run",
-            remedy=f"name one of its searches: {searches}",
-        )

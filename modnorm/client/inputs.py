@@ -53,9 +53,6 @@ def _digests(
     place, chosen_on = development_of(spec)
     if chosen_on is not None:
         splits.append((place, chosen_on, provenance.development_digest))
-    if spec.distillation is not None:
-        trained_on = spec.distillation.rows
-        splits.append(("distillation.rows", trained_on, provenance.training_digest))
     for field, named_rows, digest in splits:
         if not is_dataset(named_rows.source):
             rows = load_rows(task, named_rows, field=field, folders=folders)

@@ -19,7 +19,7 @@ from modnorm.analysis.wanted import require_candidate
 from modnorm.arguments import require_type
 from modnorm.client.calls import get_artifact, list_answers, list_candidates, list_votes
 from modnorm.client.connection import Connection
-from modnorm.client.finished import check_is_search, check_succeeded
+from modnorm.client.finished import check_succeeded
 from modnorm.errors import InvalidInputError
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
@@ -58,7 +58,6 @@ class LabRun:
 
     def __init__(self, client: Connection, experiment: experiments.Experiment) -> None:
         check_succeeded(experiment)
-        check_is_search(experiment)
         self.id = experiment.id
         self.experiment = experiment
         self._client = client

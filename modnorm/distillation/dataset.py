@@ -4,7 +4,6 @@ Each line has `prompt` and `completion`, chat messages in TRL's format of prompt
 and the provenance of the answer: training row, vote, round and expert.
 """
 
-import hashlib
 import json
 from collections.abc import Callable, Iterable, Sequence
 
@@ -28,11 +27,6 @@ def merged_lines(earlier: Sequence[str], later: Sequence[str]) -> list[str]:
     """Return the lines of two datasets, without those of `later` that repeat an answer."""
     known = {_identity(line) for line in earlier}
     return [*earlier, *(line for line in later if _identity(line) not in known)]
-
-
-def dataset_digest(text: str) -> str:
-    """Return the SHA-256 of a dataset, of its lines joined by line feeds."""
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _line(example: ChosenExample, prompt: Sequence[Message]) -> str:

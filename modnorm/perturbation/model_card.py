@@ -83,36 +83,6 @@ def model_card(
     )
 
 
-def student_card(
-    base: Checkpoint,
-    title: str,
-    facts: Mapping[str, str],
-    *,
-    adapter: bool,
-    start: int | None = None,
-) -> str:
-    """Return the card of a student, or of its adapter."""
-    revision = "" if base.revision is None else f', revision="{base.revision}"'
-    location = f'"{base.location}"{revision}' if start is None else '"STUDENT"'
-    loading = (
-        _LOADING_ADAPTER.format(tokenizer="PreTrainedTokenizerFast", base=location)
-        if adapter
-        else _LOADING.format(tokenizer="PreTrainedTokenizerFast")
-    )
-    if adapter and start is not None:
-        loading += (
-            f"\nThe adapter adds to the student of round {start}, not to the base model. "
-            f"`modnorm export RUN --round {start} --out STUDENT` writes it.\n"
-        )
-    return (
-        f"{_front_matter(base, 'peft' if adapter else 'transformers')}"
-        f"# {title}\n\n"
-        "`modnorm export` wrote these weights. They were fine-tuned on right answers of an "
-        f"ensemble of weight perturbations.\n\n{_table(base, facts)}\n"
-        f"## Loading\n\n{loading}\n"
-    )
-
-
 def adapter_card(
     base: Checkpoint, title: str, facts: Mapping[str, str], finding: TokenizerFinding
 ) -> str:

@@ -5,6 +5,7 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
+from modnorm.errors import InvalidInputError
 from modnorm.files import json_digest
 from modnorm.spec.search_sections import (
     ITERATIVE_DEFAULTS,
@@ -212,6 +213,19 @@ class ExperimentSpec(Section):
                 f"must be one of population.ensemble_sizes ({', '.join(map(str, sizes))})",
             )
         return self
+
+    def require_search(self) -> None:
+        """Refuse a distillation, which makes an experiment of each round.
+
+        Raises:
+            InvalidInputError: the spec has a section `distillation`.
+        """
+        if self.distillation is not None:
+            raise InvalidInputError(
+                "needs several experiments and a training",
+                field="distillation",
+                remedy="use `modnorm distil SPEC --out DIR`, or remove the section for a search",
+            )
 
     @property
     def fixed(self) -> Self:

@@ -7,16 +7,10 @@ H200.
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from modnorm.analysis.distillation import (
-    is_distillation,
-    load_distillation,
-    round_directory,
-    total_budget,
-)
 from modnorm.analysis.phase_times import STARTING
 from modnorm.checkpoint.families import physical_layout
 from modnorm.checkpoint.reference import find_local_checkpoint
@@ -63,8 +57,6 @@ class Rate:
     """Of one selection row."""
     basis: str
     """Description of the measured machine or run."""
-    training_seconds: float | None = None
-    """Seconds of one example in one epoch of a training; None if no training was measured."""
     heldout_seconds: float | None = None
     """Of one held-out row; as long as a selection row if it was not measured."""
     start_seconds: float = 0.0
@@ -89,9 +81,6 @@ class CostEstimate:
     """Hours of all phases."""
     basis: str | None
     """Description of the measurement that the hours are scaled from."""
-    training_hours: float | None = None
-    """Hours of all trainings of a distillation on one trainer, if every answer that may be kept
-    is; None if no training was measured."""
 
 
 def estimate_cost(
@@ -165,7 +154,7 @@ def _expected_experts(spec: ExperimentSpec) -> float:
 def _distillation_cost(
     spec: ExperimentSpec, settings: DistillationSpec, rate: Rate | None, gpu: str | None
 ) -> CostEstimate:
-    """Estimate the evaluations and the trainings of all rounds."""
+    """Estimate the evaluations of all rounds, without the trainings."""
     search = estimate_cost(spec.model_copy(update={"distillation": None}), rate, gpu=gpu)
     rounds = settings.rounds
     training = _rows_of(settings.rows, "distillation.rows")
@@ -180,25 +169,15 @@ def _distillation_cost(
     cap = _cap(spec)
     rate = rate or _scaled_rate(spec, training, heldout, gpu)
     phases = _phases(rate, evaluations, 0)
-    measured = None if rate is None else rate.training_seconds
-    examples = _most_examples(settings, training, experts) * settings.training.epochs
     return CostEstimate(
         candidates=rounds * search.candidates,
-        jobs=rounds * (search.jobs + harvest_jobs + 1) + 2 * (rounds + 1),
+        jobs=rounds * (search.jobs + harvest_jobs) + 2 * (rounds + 1),
         evaluations=evaluations,
         tokens=evaluations * cap,
         phases=phases,
         hours=_hours(phases),
         basis=None if rate is None else rate.basis,
-        training_hours=None if measured is None else examples * measured / 3600,
     )
-
-
-def _most_examples(settings: DistillationSpec, rows: int, experts: int) -> int:
-    """Return the number of examples of all trainings, if every answer that may be kept is."""
-    harvest, rounds = settings.harvest, settings.rounds
-    kept = rows * min(harvest.keep, experts * harvest.samples)
-    return kept * (rounds * (rounds + 1) // 2 if harvest.accumulate else rounds)
 
 
 def _rows_of(rows: DataSpec, field: str) -> int:
@@ -220,14 +199,10 @@ def _rows_of(rows: DataSpec, field: str) -> int:
 def rate_of_run(directory: Path) -> Rate:
     """Return the mean time of an evaluation in a finished run.
 
-    Of a distillation, the first search and all trainings count.
-
     Raises:
         InvalidInputError: it is no directory of a finished run, or no candidate was scored.
     """
     try:
-        if is_distillation(directory):
-            return _rate_of_distillation(directory)
         return _rate_of_search(directory)
     except (OSError, ValueError, KeyError, TypeError, ZeroDivisionError) as error:
         raise InvalidInputError(
@@ -242,20 +217,6 @@ def _fault(error: Exception) -> str:
     if isinstance(error, FileNotFoundError):
         return f"it has no {Path(error.filename).name}"
     return read_fault(error)
-
-
-def _rate_of_distillation(directory: Path) -> Rate:
-    """Return the rates of the first search and of all trainings."""
-    document = load_distillation(directory)
-    spec = DistillationSpec.model_validate(document["spec"]["distillation"])
-    trainings = [each["training"] for each in document["rounds"] if each["training"]]
-    examples = sum(int(str(training["examples"])) for training in trainings)
-    seconds = total_budget(document["rounds"])["training_seconds"]
-    return replace(
-        _rate_of_search(round_directory(directory, 1)),
-        basis=str(directory),
-        training_seconds=seconds / (examples * spec.training.epochs),
-    )
 
 
 def _rate_of_search(directory: Path) -> Rate:

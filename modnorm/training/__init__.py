@@ -4,15 +4,11 @@ Needs the extra `modnorm[train]`. The names exported here import neither.
 """
 
 from modnorm.training.child_process import train_in_child
-from modnorm.training.examples import TrainingExample, read_examples
-from modnorm.training.job import TrainedStudent, TrainingJob, TrainingProgress, missing_packages
+from modnorm.training.job import TrainedStudent, TrainingJob, TrainingProgress
 
 __all__ = [
     "TrainedStudent",
-    "TrainingExample",
     "TrainingJob",
     "TrainingProgress",
-    "missing_packages",
-    "read_examples",
     "train_in_child",
 ]

@@ -8,43 +8,40 @@ outcome or an error. It ends when its standard input ends.
 import json
 import subprocess
 import sys
-import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from queue import Empty, SimpleQueue
 from tempfile import TemporaryDirectory
-from typing import IO
 
 from modnorm import errors
-from modnorm.training.job import TrainedStudent, TrainingJob, TrainingProgress, require_packages
-from modnorm.training.observers import IsCancelled, OnProgress, ignore_progress, never
+from modnorm.training.job import (
+    OnProgress,
+    TrainedStudent,
+    TrainingJob,
+    TrainingProgress,
+    ignore_progress,
+    require_packages,
+)
 
 MODULE = "modnorm.training"
 COMMAND: Sequence[str] = (sys.executable, "-m", MODULE)
 """Command line of the child, without its argument."""
-POLL_SECONDS = 0.2
-"""Seconds between two questions whether the training is cancelled."""
 STOP_SECONDS = 10.0
-"""Seconds that a cancelled child has before it is killed."""
+"""Seconds that an abandoned child has before it is killed."""
 
 
 def train_in_child(
-    job: TrainingJob,
-    *,
-    on_progress: OnProgress = ignore_progress,
-    is_cancelled: IsCancelled = never,
+    job: TrainingJob, *, on_progress: OnProgress = ignore_progress
 ) -> TrainedStudent:
     """Train the student of a job as `modnorm.training.fine_tuning.train` does.
 
     Args:
         job: Base, dataset, settings and directory.
-        on_progress: Called after every step, in this thread.
-        is_cancelled: Asked a few times a second, in this thread; it may raise.
+        on_progress: Called after every step, in this thread. Its errors end the training, whose
+            checkpoints stay.
 
     Raises:
         PreconditionError: the extra `modnorm[train]` is not installed.
         EngineError: the child died.
-        CancelledError: the training was cancelled; its checkpoints stay.
         ModnormError: as `train` raises.
     """
     require_packages()
@@ -54,39 +51,14 @@ def train_in_child(
         with subprocess.Popen(
             [*COMMAND, file], stdin=subprocess.PIPE, stdout=subprocess.PIPE
         ) as child:
-            lines: SimpleQueue[bytes | None] = SimpleQueue()
-            threading.Thread(target=_read, args=(child.stdout, lines), daemon=True).start()
             try:
-                return _follow(child, lines, on_progress, is_cancelled)
+                for line in child.stdout or ():
+                    outcome = _handle(json.loads(line), on_progress)
+                    if outcome is not None:
+                        return outcome
+                raise errors.EngineError(f"the training process ended with code {child.wait()}")
             finally:
                 _stop(child)
-
-
-def _follow(
-    child: subprocess.Popen[bytes],
-    lines: "SimpleQueue[bytes | None]",
-    on_progress: OnProgress,
-    is_cancelled: IsCancelled,
-) -> TrainedStudent:
-    while True:
-        if is_cancelled():
-            raise errors.CancelledError("the training was cancelled")
-        try:
-            line = lines.get(timeout=POLL_SECONDS)
-        except Empty:
-            continue
-        if line is None:
-            code = child.wait()
-            raise errors.EngineError(f"the training process ended with code {code}")
-        outcome = _handle(json.loads(line), on_progress)
-        if outcome is not None:
-            return outcome
-
-
-def _read(stream: IO[bytes] | None, lines: "SimpleQueue[bytes | None]") -> None:
-    for line in stream or ():
-        lines.put(line)
-    lines.put(None)
 
 
 def _handle(

@@ -2,24 +2,28 @@
 
 import gc
 import shutil
+import time
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
+from math import isfinite
+from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import torch
-from transformers import TrainerState
+from peft import PeftModel
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer import TRAINER_STATE_NAME
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from trl.trainer.sft_trainer import SFTTrainer
 
 from modnorm.checkpoint.checkpoint_files import file_digest
-from modnorm.checkpoint.pretrained import best_device
+from modnorm.checkpoint.pretrained import best_device, load_pretrained
 from modnorm.checkpoint.prompts import PromptEncoder
 from modnorm.checkpoint.reference import Checkpoint, resolve_checkpoint
-from modnorm.checkpoint.weights import CheckpointWeights, dtype_name
-from modnorm.errors import DoesNotFitError
+from modnorm.checkpoint.weights import CheckpointWeights, dtype_name, weights_sha256
+from modnorm.checkpoint.writing import write_checkpoint
+from modnorm.errors import CandidateError, DoesNotFitError, UnavailableError
 from modnorm.files import encode_json, write_file
-from modnorm.training.callbacks import COMPLETE, JobCallback, whole_checkpoints
-from modnorm.training.encoding import EncodedExamples, encode_examples
 from modnorm.training.examples import read_examples
 from modnorm.training.job import (
     ADAPTER,
@@ -27,28 +31,99 @@ from modnorm.training.job import (
     OUTCOME,
     STATE,
     STUDENT,
+    OnProgress,
     StepLoss,
     TrainedStudent,
     TrainingJob,
+    TrainingProgress,
+    cannot_write,
+    ignore_progress,
 )
-from modnorm.training.memory import activation_bytes, halved, micro_batch
-from modnorm.training.observers import IsCancelled, OnProgress, ignore_progress, never
-from modnorm.training.student import merged_state, write_student
-from modnorm.training.trainer_setup import TrainerSetup, make_trainer
+from modnorm.training.trainer_setup import (
+    ATTENTION,
+    EncodedExamples,
+    TrainerSetup,
+    activation_bytes,
+    encode_examples,
+    halved,
+    make_trainer,
+    micro_batch,
+)
 
 if TYPE_CHECKING:
-    from peft import PeftModel
+    from transformers import PreTrainedModel
 
 NOTE = "training.json"
 """File of a student that names its base, its dataset and its settings."""
 _LIBRARIES = ("torch", "transformers", "trl", "peft", "accelerate")
+COMPLETE = "complete"
+"""Marks a whole checkpoint, and holds the seconds of the training until then.
+
+A killed process leaves a checkpoint without it.
+"""
+
+
+class JobCallback(TrainerCallback):
+    """Reports every step, stops a diverged training, marks whole checkpoints."""
+
+    seconds_before = 0.0
+    """Seconds of the training before the checkpoint that goes on."""
+
+    def __init__(self, on_progress: OnProgress) -> None:
+        self._started = time.monotonic()
+        self._on_progress = on_progress
+
+    @property
+    def seconds(self) -> float:
+        """Wall time of the training."""
+        return self.seconds_before + time.monotonic() - self._started
+
+    def on_log(
+        self,
+        args: TrainingArguments,  # noqa: ARG002 - the interface's
+        state: TrainerState,
+        control: TrainerControl,  # noqa: ARG002 - the interface's
+        logs: dict[str, float] | None = None,
+        **_: object,
+    ) -> None:
+        """Report a step."""
+        if logs is None or "loss" not in logs:
+            return
+        if not isfinite(logs["loss"]):
+            raise CandidateError(
+                f"the training diverged: its loss is {logs['loss']} in step {state.global_step}",
+                field="training.learning_rate",
+                remedy="lower it",
+            )
+        self._on_progress(
+            TrainingProgress(
+                step=state.global_step,
+                steps=state.max_steps,
+                epoch=float(state.epoch or 0.0),
+                loss=logs["loss"],
+                learning_rate=logs["learning_rate"],
+                tokens=int(state.num_input_tokens_seen),
+            )
+        )
+
+    def on_save(
+        self, args: TrainingArguments, state: TrainerState, *_: TrainerControl, **__: object
+    ) -> None:
+        """Mark the checkpoint as whole."""
+        folder = Path(str(args.output_dir), f"{PREFIX_CHECKPOINT_DIR}-{state.global_step}")
+        write_file(folder / COMPLETE, f"{self.seconds:.3f}".encode())
+
+
+def whole_checkpoints(state: Path) -> list[Path]:
+    """Return the whole checkpoints of a training, oldest first."""
+    marks = state.glob(f"{PREFIX_CHECKPOINT_DIR}-*/{COMPLETE}")
+    return sorted((mark.parent for mark in marks), key=lambda path: int(path.name.split("-")[1]))
 
 
 def train(
     job: TrainingJob,
     *,
     on_progress: OnProgress = ignore_progress,
-    is_cancelled: IsCancelled = never,
 ) -> TrainedStudent:
     """Train the student of a job, or go on where an earlier call in its directory stopped.
 
@@ -58,16 +133,14 @@ def train(
     Args:
         job: Base, dataset, settings and directory.
         on_progress: Called after every step.
-        is_cancelled: Asked after every micro-batch.
 
     Raises:
         InvalidInputError: the base, the dataset or a setting cannot be used.
-        CancelledError: the training was cancelled; its checkpoints stay.
         CandidateError: the training diverged.
         DoesNotFitError: the GPU's memory is too small for one example.
         UnavailableError: the student cannot be written.
     """
-    return _Training(job, JobCallback(on_progress, is_cancelled)).run()
+    return _Training(job, JobCallback(on_progress)).run()
 
 
 class _Training:
@@ -211,3 +284,54 @@ def _losses(history: Sequence[Mapping[str, float]]) -> tuple[StepLoss, ...]:
         for entry in history
         if "loss" in entry
     )
+
+
+def merged_state(checkpoint: Checkpoint, adapter: Path) -> Mapping[str, torch.Tensor]:
+    """Return the base's parameters with an adapter added, in float32 on the CPU.
+
+    The sum is computed apart from the training, so it does not depend on the device.
+    """
+    base = load_pretrained(checkpoint, dtype=torch.float32, attention=ATTENTION)
+    merged: PreTrainedModel = PeftModel.from_pretrained(base, str(adapter)).merge_and_unload()
+    return merged.state_dict()
+
+
+def write_student(
+    checkpoint: Checkpoint,
+    state: Mapping[str, torch.Tensor],
+    directory: Path,
+    notes: Mapping[str, str],
+) -> str:
+    """Write a student in the dtype of its base, with the base's tokenizer and chat template.
+
+    A tied head is stored once, as in the base.
+
+    Args:
+        checkpoint: The base.
+        state: The student's parameters by name.
+        directory: A new directory.
+        notes: Contents of additional text files, by file name.
+
+    Returns:
+        SHA-256 over the student's physical tensors.
+
+    Raises:
+        CandidateError: a weight is not finite.
+        UnavailableError: writing failed; nothing was left behind.
+    """
+    stored = CheckpointWeights(checkpoint)
+    tensors = {}
+    for tensor in stored.layout:
+        whole = torch.cat([state[part.name].detach().cpu() for part in tensor.parts])
+        tensors[tensor.name] = whole.to(stored.dtype)
+        if not tensors[tensor.name].isfinite().all():
+            raise CandidateError(
+                f"the training diverged: {tensor.name} is not finite",
+                field="training.learning_rate",
+                remedy="lower it",
+            )
+    try:
+        write_checkpoint(stored, tensors, dict(stored.other_tensors()), directory, notes)
+    except UnavailableError as error:
+        raise cannot_write(error.message) from error
+    return weights_sha256(stored.layout, lambda tensor: tensors[tensor.name])

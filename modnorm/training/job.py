@@ -1,6 +1,6 @@
 """A training job, its progress and its outcome, and the files of its directory."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -91,6 +91,14 @@ class TrainedStudent(_Record):
     """Libraries and device, on which rounding may depend."""
 
 
+OnProgress = Callable[[TrainingProgress], None]
+"""Called after every step."""
+
+
+def ignore_progress(_progress: TrainingProgress, /) -> None:
+    """Do nothing with the progress."""
+
+
 def missing_packages() -> tuple[str, ...]:
     """Return the packages of the extra `modnorm[train]` that are not installed."""
     return tuple(name for name in _PACKAGES if find_spec(name) is None)
@@ -114,6 +122,6 @@ def cannot_write(reason: str) -> UnavailableError:
     """Return the error for a directory of a job that cannot be written."""
     return UnavailableError(
         reason,
-        field="train_dir",
-        remedy="free disk space, or name another directory in MODNORM_TRAIN_DIR",
+        field="out",
+        remedy="free disk space, or name another directory with --out",
     )

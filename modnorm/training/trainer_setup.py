@@ -1,5 +1,6 @@
-"""TRL's trainer for a job: model, adapter, dataset and arguments."""
+"""TRL's trainer for a job: model, adapter, encoded examples, arguments and micro-batches."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
@@ -14,13 +15,14 @@ from trl.trainer.sft_config import SFTConfig
 from trl.trainer.sft_trainer import SFTTrainer
 from typing_extensions import override
 
-from modnorm.checkpoint.pretrained import load_pretrained
+from modnorm.checkpoint.config import positive
+from modnorm.checkpoint.pretrained import arithmetic_dtype, load_pretrained
 from modnorm.checkpoint.prompts import PromptEncoder
 from modnorm.checkpoint.reference import Checkpoint
+from modnorm.errors import InvalidInputError
 from modnorm.spec import TrainingSpec
-from modnorm.training.encoding import EncodedExamples
+from modnorm.training.examples import TrainingExample
 from modnorm.training.job import cannot_write
-from modnorm.training.memory import training_dtype
 
 ATTENTION = "sdpa"
 RECOMPUTED_BELOW = 8
@@ -28,6 +30,58 @@ RECOMPUTED_BELOW = 8
 
 # TRL reports each trainer to the Hugging Face Hub, unless told not to.
 constants.HF_HUB_DISABLE_TELEMETRY = True
+IGNORED = -100
+"""Label of a token without a loss, in torch's cross-entropy."""
+CPU_BYTES = 2 * 2**30
+"""Memory for activations on a CPU: fixed, since micro-batches decide how sums are rounded."""
+GPU_SHARE = 0.4
+"""Share of a GPU's memory for activations. Free memory does not count: another process must not
+change the rounding."""
+_HIDDEN, _INNER = 24, 8
+"""Saved activations of a layer for each token, in units of hidden and of intermediate size."""
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedExamples:
+    """Examples as token ids."""
+
+    input_ids: tuple[list[int], ...]
+    """Prompt, completion and the token that ends an answer."""
+    labels: tuple[list[int], ...]
+    """The tokens of `input_ids`, `IGNORED` in the prompt."""
+    left_out: int
+    """Examples that were too long."""
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest example."""
+        return max(map(len, self.input_ids))
+
+
+def encode_examples(
+    examples: Sequence[TrainingExample], encoder: PromptEncoder, longest: int
+) -> EncodedExamples:
+    """Encode examples; leave out those with more than `longest` tokens.
+
+    A truncated answer would teach the student to stop in its middle.
+
+    Raises:
+        InvalidInputError: the chat template refuses a prompt, or all examples are too long.
+    """
+    kept_ids, kept_labels = [], []
+    for example in examples:
+        prompt = encoder.encode(example.prompt)
+        answer = [*encoder.encode_text(example.completion), encoder.end_id]
+        if len(prompt) + len(answer) <= longest:
+            kept_ids.append(prompt + answer)
+            kept_labels.append([IGNORED] * len(prompt) + answer)
+    if not kept_ids:
+        raise InvalidInputError(
+            f"none of {len(examples):,} examples has at most {longest:,} tokens",
+            field="training.max_length",
+            remedy="raise it, or shorten the answers by task.max_tokens",
+        )
+    return EncodedExamples(tuple(kept_ids), tuple(kept_labels), len(examples) - len(kept_ids))
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,3 +196,54 @@ def _arguments(setup: TrainerSetup, micro_batch: int) -> SFTConfig:
         # One device: several would change the effective batch.
         arguments._n_gpu = 1  # noqa: SLF001
     return arguments
+
+
+def activation_bytes(config: Mapping[str, object], dtype: torch.dtype) -> int:
+    """Return an estimate of the bytes that a token needs between forward and backward pass.
+
+    Args:
+        config: `config.json` of the decoder.
+        dtype: Dtype of the arithmetic.
+    """
+    hidden = positive(config, "hidden_size")
+    inner = positive(config, "intermediate_size")
+    layer = _HIDDEN * hidden + _INNER * inner
+    return positive(config, "num_hidden_layers") * layer * dtype.itemsize
+
+
+def micro_batch(batch: int, longest: int, token_bytes: int, device: torch.device) -> int:
+    """Return the largest divisor of the effective batch whose activations fit.
+
+    Args:
+        batch: Effective batch in examples.
+        longest: Tokens of the longest example.
+        token_bytes: As `activation_bytes` returns.
+        device: Where the model is trained.
+
+    Returns:
+        At least 1, also if one example may not fit.
+    """
+    fits = max(1, _memory(device) // (longest * token_bytes))
+    return max(size for size in range(1, min(batch, fits) + 1) if batch % size == 0)
+
+
+def halved(batch: int, size: int) -> int:
+    """Return the largest divisor of the effective batch that is at most half of `size`."""
+    return max(each for each in range(1, max(1, size // 2) + 1) if batch % each == 0)
+
+
+def training_dtype(weights: torch.dtype, device: torch.device, *, full: bool) -> torch.dtype:
+    """Return the dtype that weights have in training.
+
+    Full training keeps float32 weights, since steps are smaller than the steps of bfloat16. The
+    frozen weights below an adapter stay bfloat16 on a GPU.
+    """
+    if full or weights != torch.bfloat16:
+        return torch.float32
+    return arithmetic_dtype(weights, device)
+
+
+def _memory(device: torch.device) -> int:
+    if device.type != "cuda":
+        return CPU_BYTES
+    return int(GPU_SHARE * torch.cuda.get_device_properties(device).total_memory)

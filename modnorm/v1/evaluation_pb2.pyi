@@ -36,8 +36,6 @@ class _SplitEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumType
     """The rows that select among the states of an iterative run."""
     SPLIT_QUESTIONS: _Split.ValueType  # 4
     """The questions of a prediction, whose right answers are unknown."""
-    SPLIT_HARVEST: _Split.ValueType  # 5
-    """The training rows, whose right answers become a student's dataset."""
 
 class Split(_Split, metaclass=_SplitEnumTypeWrapper):
     """The set of rows that a job answers."""
@@ -52,8 +50,6 @@ SPLIT_DEVELOPMENT: Split.ValueType  # 3
 """The rows that select among the states of an iterative run."""
 SPLIT_QUESTIONS: Split.ValueType  # 4
 """The questions of a prediction, whose right answers are unknown."""
-SPLIT_HARVEST: Split.ValueType  # 5
-"""The training rows, whose right answers become a student's dataset."""
 Global___Split: typing_extensions.TypeAlias = Split
 
 class _FailureKind:
@@ -124,24 +120,20 @@ class ClaimJobRequest(google.protobuf.message.Message):
     JOB_ID_FIELD_NUMBER: builtins.int
     WORKER_FIELD_NUMBER: builtins.int
     VERSION_FIELD_NUMBER: builtins.int
-    TRAINS_FIELD_NUMBER: builtins.int
     job_id: builtins.str
     """Id of the job."""
     worker: builtins.str
     """Name of the worker."""
     version: builtins.str
     """Version of modnorm that the worker runs."""
-    trains: builtins.bool
-    """Whether the worker trains. A trainer is given training jobs only, an evaluator all others."""
     def __init__(
         self,
         *,
         job_id: builtins.str = ...,
         worker: builtins.str = ...,
         version: builtins.str = ...,
-        trains: builtins.bool = ...,
     ) -> None: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["job_id", b"job_id", "trains", b"trains", "version", b"version", "worker", b"worker"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["job_id", b"job_id", "version", b"version", "worker", b"worker"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___ClaimJobRequest: typing_extensions.TypeAlias = ClaimJobRequest
@@ -153,33 +145,22 @@ class ClaimJobResponse(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     JOB_FIELD_NUMBER: builtins.int
-    TRAIN_FIELD_NUMBER: builtins.int
     @property
     def job(self) -> Global___Job:
-        """The leased job of an evaluator."""
-
-    @property
-    def train(self) -> Global___TrainJob:
-        """The leased job of a trainer."""
+        """The leased job."""
 
     def __init__(
         self,
         *,
         job: Global___Job | None = ...,
-        train: Global___TrainJob | None = ...,
     ) -> None: ...
-    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_job", b"_job", "_train", b"_train", "job", b"job", "train", b"train"]
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_job", b"_job", "job", b"job"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_job", b"_job", "_train", b"_train", "job", b"job", "train", b"train"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_job", b"_job", "job", b"job"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__job: typing_extensions.TypeAlias = typing.Literal["job"]
     _WhichOneofArgType__job: typing_extensions.TypeAlias = typing.Literal["_job", b"_job"]
-    _WhichOneofReturnType__train: typing_extensions.TypeAlias = typing.Literal["train"]
-    _WhichOneofArgType__train: typing_extensions.TypeAlias = typing.Literal["_train", b"_train"]
-    @typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__job) -> _WhichOneofReturnType__job | None: ...
-    @typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__train) -> _WhichOneofReturnType__train | None: ...
 
 Global___ClaimJobResponse: typing_extensions.TypeAlias = ClaimJobResponse
 
@@ -207,7 +188,6 @@ class Job(google.protobuf.message.Message):
     REPLAY_DIGEST_FIELD_NUMBER: builtins.int
     GENERATOR_DIGEST_FIELD_NUMBER: builtins.int
     MAY_STOP_FIELD_NUMBER: builtins.int
-    SAMPLING_FIELD_NUMBER: builtins.int
     ANSWER_SHEETS_FIELD_NUMBER: builtins.int
     experiment_id: builtins.str
     """The experiment, or the prediction."""
@@ -260,10 +240,6 @@ class Job(google.protobuf.message.Message):
         """Held-out rows or questions that need no answer because their vote is settled, ascending."""
 
     @property
-    def sampling(self) -> Global___Sampling:
-        """How completions are drawn; absent for greedy decoding."""
-
-    @property
     def answer_sheets(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Finished jobs with answers to the same rows, the base first, then the best. Only jobs whose
         engine drafts have them. The answers of a finished job never change, so its id names them.
@@ -290,276 +266,22 @@ class Job(google.protobuf.message.Message):
         replay_digest: builtins.str = ...,
         generator_digest: builtins.str = ...,
         may_stop: builtins.bool = ...,
-        sampling: Global___Sampling | None = ...,
         answer_sheets: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_declaration", b"_declaration", "_sampling", b"_sampling", "_threshold", b"_threshold", "declaration", b"declaration", "descriptor", b"descriptor", "engine", b"engine", "lease", b"lease", "model", b"model", "sampling", b"sampling", "threshold", b"threshold"]
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_declaration", b"_declaration", "_threshold", b"_threshold", "declaration", b"declaration", "descriptor", b"descriptor", "engine", b"engine", "lease", b"lease", "model", b"model", "threshold", b"threshold"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_declaration", b"_declaration", "_sampling", b"_sampling", "_threshold", b"_threshold", "answer_sheets", b"answer_sheets", "candidate", b"candidate", "declaration", b"declaration", "descriptor", b"descriptor", "engine", b"engine", "experiment_id", b"experiment_id", "generator_digest", b"generator_digest", "lease", b"lease", "max_tokens", b"max_tokens", "may_stop", b"may_stop", "model", b"model", "model_digest", b"model_digest", "replay_digest", b"replay_digest", "rows_digest", b"rows_digest", "sampling", b"sampling", "scorer", b"scorer", "skipped_rows", b"skipped_rows", "split", b"split", "task", b"task", "threshold", b"threshold"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_declaration", b"_declaration", "_threshold", b"_threshold", "answer_sheets", b"answer_sheets", "candidate", b"candidate", "declaration", b"declaration", "descriptor", b"descriptor", "engine", b"engine", "experiment_id", b"experiment_id", "generator_digest", b"generator_digest", "lease", b"lease", "max_tokens", b"max_tokens", "may_stop", b"may_stop", "model", b"model", "model_digest", b"model_digest", "replay_digest", b"replay_digest", "rows_digest", b"rows_digest", "scorer", b"scorer", "skipped_rows", b"skipped_rows", "split", b"split", "task", b"task", "threshold", b"threshold"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__declaration: typing_extensions.TypeAlias = typing.Literal["declaration"]
     _WhichOneofArgType__declaration: typing_extensions.TypeAlias = typing.Literal["_declaration", b"_declaration"]
-    _WhichOneofReturnType__sampling: typing_extensions.TypeAlias = typing.Literal["sampling"]
-    _WhichOneofArgType__sampling: typing_extensions.TypeAlias = typing.Literal["_sampling", b"_sampling"]
     _WhichOneofReturnType__threshold: typing_extensions.TypeAlias = typing.Literal["threshold"]
     _WhichOneofArgType__threshold: typing_extensions.TypeAlias = typing.Literal["_threshold", b"_threshold"]
     @typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__declaration) -> _WhichOneofReturnType__declaration | None: ...
     @typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__sampling) -> _WhichOneofReturnType__sampling | None: ...
-    @typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__threshold) -> _WhichOneofReturnType__threshold | None: ...
 
 Global___Job: typing_extensions.TypeAlias = Job
-
-@typing.final
-class Sampling(google.protobuf.message.Message):
-    """Random completions that depend on the seed, the row and the weights only, not on the batch."""
-
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    TEMPERATURE_FIELD_NUMBER: builtins.int
-    SEED_FIELD_NUMBER: builtins.int
-    TOP_P_FIELD_NUMBER: builtins.int
-    temperature: builtins.float
-    """Divisor of the logits, above 0."""
-    seed: builtins.int
-    """Seed of the job; the seed of each row is derived from it."""
-    top_p: builtins.float
-    """Tokens are drawn from the likeliest whose probabilities add up to this; 0 or 1 for all."""
-    def __init__(
-        self,
-        *,
-        temperature: builtins.float = ...,
-        seed: builtins.int = ...,
-        top_p: builtins.float = ...,
-    ) -> None: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["seed", b"seed", "temperature", b"temperature", "top_p", b"top_p"]
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-
-Global___Sampling: typing_extensions.TypeAlias = Sampling
-
-@typing.final
-class TrainJob(google.protobuf.message.Message):
-    """The training of one student."""
-
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    LEASE_FIELD_NUMBER: builtins.int
-    EXPERIMENT_ID_FIELD_NUMBER: builtins.int
-    ROUND_FIELD_NUMBER: builtins.int
-    MODEL_FIELD_NUMBER: builtins.int
-    MODEL_DIGEST_FIELD_NUMBER: builtins.int
-    DATASET_DIGEST_FIELD_NUMBER: builtins.int
-    EXAMPLES_FIELD_NUMBER: builtins.int
-    SETTINGS_FIELD_NUMBER: builtins.int
-    SEED_FIELD_NUMBER: builtins.int
-    experiment_id: builtins.str
-    """The distillation."""
-    round: builtins.int
-    """Round, from 1."""
-    model_digest: builtins.str
-    """Digest that this model must have."""
-    dataset_digest: builtins.str
-    """Digest of the dataset."""
-    examples: builtins.int
-    """Examples of the dataset."""
-    seed: builtins.int
-    """Seed of initialisation, dropout and order."""
-    @property
-    def lease(self) -> Global___Lease:
-        """The lease of the job."""
-
-    @property
-    def model(self) -> modnorm.v1.common_pb2.ModelRef:
-        """Model from which the training starts: the base, or a student as "student:DIGEST"."""
-
-    @property
-    def settings(self) -> modnorm.v1.common_pb2.TrainingSpec:
-        """Settings."""
-
-    def __init__(
-        self,
-        *,
-        lease: Global___Lease | None = ...,
-        experiment_id: builtins.str = ...,
-        round: builtins.int = ...,
-        model: modnorm.v1.common_pb2.ModelRef | None = ...,
-        model_digest: builtins.str = ...,
-        dataset_digest: builtins.str = ...,
-        examples: builtins.int = ...,
-        settings: modnorm.v1.common_pb2.TrainingSpec | None = ...,
-        seed: builtins.int = ...,
-    ) -> None: ...
-    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["lease", b"lease", "model", b"model", "settings", b"settings"]
-    def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["dataset_digest", b"dataset_digest", "examples", b"examples", "experiment_id", b"experiment_id", "lease", b"lease", "model", b"model", "model_digest", b"model_digest", "round", b"round", "seed", b"seed", "settings", b"settings"]
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-
-Global___TrainJob: typing_extensions.TypeAlias = TrainJob
-
-@typing.final
-class TrainProgress(google.protobuf.message.Message):
-    """Progress of a training."""
-
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    STEP_FIELD_NUMBER: builtins.int
-    STEPS_FIELD_NUMBER: builtins.int
-    LOSS_FIELD_NUMBER: builtins.int
-    LEARNING_RATE_FIELD_NUMBER: builtins.int
-    TOKENS_FIELD_NUMBER: builtins.int
-    step: builtins.int
-    """Finished steps of the optimizer."""
-    steps: builtins.int
-    """Number of steps."""
-    loss: builtins.float
-    """Mean loss of the last logged steps; absent before the first."""
-    learning_rate: builtins.float
-    """Learning rate of the last step."""
-    tokens: builtins.int
-    """Tokens read so far."""
-    def __init__(
-        self,
-        *,
-        step: builtins.int = ...,
-        steps: builtins.int = ...,
-        loss: builtins.float | None = ...,
-        learning_rate: builtins.float = ...,
-        tokens: builtins.int = ...,
-    ) -> None: ...
-    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_loss", b"_loss", "loss", b"loss"]
-    def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_loss", b"_loss", "learning_rate", b"learning_rate", "loss", b"loss", "step", b"step", "steps", b"steps", "tokens", b"tokens"]
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__loss: typing_extensions.TypeAlias = typing.Literal["loss"]
-    _WhichOneofArgType__loss: typing_extensions.TypeAlias = typing.Literal["_loss", b"_loss"]
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__loss) -> _WhichOneofReturnType__loss | None: ...
-
-Global___TrainProgress: typing_extensions.TypeAlias = TrainProgress
-
-@typing.final
-class TrainReport(google.protobuf.message.Message):
-    """The result of a training. The student's files are stored by ModelService before."""
-
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    @typing.final
-    class EnvironmentEntry(google.protobuf.message.Message):
-        DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-        KEY_FIELD_NUMBER: builtins.int
-        VALUE_FIELD_NUMBER: builtins.int
-        key: builtins.str
-        value: builtins.str
-        def __init__(
-            self,
-            *,
-            key: builtins.str = ...,
-            value: builtins.str = ...,
-        ) -> None: ...
-        _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["key", b"key", "value", b"value"]
-        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-
-    LEASE_FIELD_NUMBER: builtins.int
-    WORKER_FIELD_NUMBER: builtins.int
-    STUDENT_DIGEST_FIELD_NUMBER: builtins.int
-    STEPS_FIELD_NUMBER: builtins.int
-    EXAMPLES_FIELD_NUMBER: builtins.int
-    TOO_LONG_FIELD_NUMBER: builtins.int
-    TOKENS_FIELD_NUMBER: builtins.int
-    FLOPS_FIELD_NUMBER: builtins.int
-    SECONDS_FIELD_NUMBER: builtins.int
-    LOSSES_FIELD_NUMBER: builtins.int
-    ENVIRONMENT_FIELD_NUMBER: builtins.int
-    worker: builtins.str
-    """Name of the trainer."""
-    student_digest: builtins.str
-    """Digest of the student's checkpoint."""
-    steps: builtins.int
-    """Steps of the optimizer."""
-    examples: builtins.int
-    """Examples that were trained on."""
-    too_long: builtins.int
-    """Examples that were left out because they are too long."""
-    tokens: builtins.int
-    """Tokens read in all epochs, padding excluded."""
-    flops: builtins.float
-    """Estimated floating-point operations."""
-    seconds: builtins.float
-    """Seconds of the training, those before an interruption included."""
-    @property
-    def lease(self) -> Global___Lease:
-        """The lease of the trainer."""
-
-    @property
-    def losses(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___LossRecord]:
-        """The losses, in order of steps."""
-
-    @property
-    def environment(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
-        """Library versions, device and precision."""
-
-    def __init__(
-        self,
-        *,
-        lease: Global___Lease | None = ...,
-        worker: builtins.str = ...,
-        student_digest: builtins.str = ...,
-        steps: builtins.int = ...,
-        examples: builtins.int = ...,
-        too_long: builtins.int = ...,
-        tokens: builtins.int = ...,
-        flops: builtins.float = ...,
-        seconds: builtins.float = ...,
-        losses: collections.abc.Iterable[Global___LossRecord] | None = ...,
-        environment: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["lease", b"lease"]
-    def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["environment", b"environment", "examples", b"examples", "flops", b"flops", "lease", b"lease", "losses", b"losses", "seconds", b"seconds", "steps", b"steps", "student_digest", b"student_digest", "tokens", b"tokens", "too_long", b"too_long", "worker", b"worker"]
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-
-Global___TrainReport: typing_extensions.TypeAlias = TrainReport
-
-@typing.final
-class LossRecord(google.protobuf.message.Message):
-    """The loss at one step."""
-
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    STEP_FIELD_NUMBER: builtins.int
-    LOSS_FIELD_NUMBER: builtins.int
-    LEARNING_RATE_FIELD_NUMBER: builtins.int
-    step: builtins.int
-    """Step of the optimizer, from 1."""
-    loss: builtins.float
-    """Mean loss since the record before."""
-    learning_rate: builtins.float
-    """Learning rate."""
-    def __init__(
-        self,
-        *,
-        step: builtins.int = ...,
-        loss: builtins.float = ...,
-        learning_rate: builtins.float = ...,
-    ) -> None: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["learning_rate", b"learning_rate", "loss", b"loss", "step", b"step"]
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-
-Global___LossRecord: typing_extensions.TypeAlias = LossRecord
-
-@typing.final
-class TrainReportResponse(google.protobuf.message.Message):
-    """The report is stored."""
-
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    def __init__(
-        self,
-    ) -> None: ...
-
-Global___TrainReportResponse: typing_extensions.TypeAlias = TrainReportResponse
 
 @typing.final
 class Threshold(google.protobuf.message.Message):
@@ -598,7 +320,6 @@ class HeartbeatRequest(google.protobuf.message.Message):
     EXPERIMENT_ID_FIELD_NUMBER: builtins.int
     CANDIDATE_FIELD_NUMBER: builtins.int
     PARKED_FIELD_NUMBER: builtins.int
-    TRAINING_FIELD_NUMBER: builtins.int
     ENGINE_STAGE_FIELD_NUMBER: builtins.int
     answers_done: builtins.int
     """Number of finished answers."""
@@ -616,10 +337,6 @@ class HeartbeatRequest(google.protobuf.message.Message):
     def lease(self) -> Global___Lease:
         """The lease to extend."""
 
-    @property
-    def training(self) -> Global___TrainProgress:
-        """Progress of a training; absent for other jobs."""
-
     def __init__(
         self,
         *,
@@ -629,16 +346,12 @@ class HeartbeatRequest(google.protobuf.message.Message):
         experiment_id: builtins.str = ...,
         candidate: builtins.int = ...,
         parked: builtins.bool = ...,
-        training: Global___TrainProgress | None = ...,
         engine_stage: builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_training", b"_training", "lease", b"lease", "training", b"training"]
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["lease", b"lease"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_training", b"_training", "answers_done", b"answers_done", "answers_total", b"answers_total", "candidate", b"candidate", "engine_stage", b"engine_stage", "experiment_id", b"experiment_id", "lease", b"lease", "parked", b"parked", "training", b"training"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["answers_done", b"answers_done", "answers_total", b"answers_total", "candidate", b"candidate", "engine_stage", b"engine_stage", "experiment_id", b"experiment_id", "lease", b"lease", "parked", b"parked"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__training: typing_extensions.TypeAlias = typing.Literal["training"]
-    _WhichOneofArgType__training: typing_extensions.TypeAlias = typing.Literal["_training", b"_training"]
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__training) -> _WhichOneofReturnType__training | None: ...
 
 Global___HeartbeatRequest: typing_extensions.TypeAlias = HeartbeatRequest
 
@@ -947,7 +660,6 @@ class Call(google.protobuf.message.Message):
     HEARTBEAT_FIELD_NUMBER: builtins.int
     REPORT_FIELD_NUMBER: builtins.int
     FAIL_FIELD_NUMBER: builtins.int
-    TRAINED_FIELD_NUMBER: builtins.int
     @property
     def claim(self) -> Global___ClaimJobRequest:
         """Claims a job."""
@@ -964,10 +676,6 @@ class Call(google.protobuf.message.Message):
     def fail(self) -> Global___FailJobRequest:
         """Reports that an attempt failed. A failure is never a score."""
 
-    @property
-    def trained(self) -> Global___TrainReport:
-        """Stores the result of a training. A repeated report changes nothing."""
-
     def __init__(
         self,
         *,
@@ -975,13 +683,12 @@ class Call(google.protobuf.message.Message):
         heartbeat: Global___HeartbeatRequest | None = ...,
         report: Global___WholeReport | None = ...,
         fail: Global___FailJobRequest | None = ...,
-        trained: Global___TrainReport | None = ...,
     ) -> None: ...
-    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["claim", b"claim", "fail", b"fail", "heartbeat", b"heartbeat", "report", b"report", "request", b"request", "trained", b"trained"]
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["claim", b"claim", "fail", b"fail", "heartbeat", b"heartbeat", "report", b"report", "request", b"request"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["claim", b"claim", "fail", b"fail", "heartbeat", b"heartbeat", "report", b"report", "request", b"request", "trained", b"trained"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["claim", b"claim", "fail", b"fail", "heartbeat", b"heartbeat", "report", b"report", "request", b"request"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_request: typing_extensions.TypeAlias = typing.Literal["claim", "heartbeat", "report", "fail", "trained"]
+    _WhichOneofReturnType_request: typing_extensions.TypeAlias = typing.Literal["claim", "heartbeat", "report", "fail"]
     _WhichOneofArgType_request: typing_extensions.TypeAlias = typing.Literal["request", b"request"]
     def WhichOneof(self, oneof_group: _WhichOneofArgType_request) -> _WhichOneofReturnType_request | None: ...
 
@@ -1040,7 +747,6 @@ class Reply(google.protobuf.message.Message):
     REPORT_FIELD_NUMBER: builtins.int
     FAIL_FIELD_NUMBER: builtins.int
     STATUS_FIELD_NUMBER: builtins.int
-    TRAINED_FIELD_NUMBER: builtins.int
     status: builtins.bytes
     """Error of a refused call: a serialised google.rpc.Status."""
     @property
@@ -1059,10 +765,6 @@ class Reply(google.protobuf.message.Message):
     def fail(self) -> Global___FailJobResponse:
         """To a failure."""
 
-    @property
-    def trained(self) -> Global___TrainReportResponse:
-        """To a training's report."""
-
     def __init__(
         self,
         *,
@@ -1071,13 +773,12 @@ class Reply(google.protobuf.message.Message):
         report: Global___ReportJobResponse | None = ...,
         fail: Global___FailJobResponse | None = ...,
         status: builtins.bytes = ...,
-        trained: Global___TrainReportResponse | None = ...,
     ) -> None: ...
-    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["claim", b"claim", "fail", b"fail", "heartbeat", b"heartbeat", "report", b"report", "response", b"response", "status", b"status", "trained", b"trained"]
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["claim", b"claim", "fail", b"fail", "heartbeat", b"heartbeat", "report", b"report", "response", b"response", "status", b"status"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["claim", b"claim", "fail", b"fail", "heartbeat", b"heartbeat", "report", b"report", "response", b"response", "status", b"status", "trained", b"trained"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["claim", b"claim", "fail", b"fail", "heartbeat", b"heartbeat", "report", b"report", "response", b"response", "status", b"status"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_response: typing_extensions.TypeAlias = typing.Literal["claim", "heartbeat", "report", "fail", "status", "trained"]
+    _WhichOneofReturnType_response: typing_extensions.TypeAlias = typing.Literal["claim", "heartbeat", "report", "fail", "status"]
     _WhichOneofArgType_response: typing_extensions.TypeAlias = typing.Literal["response", b"response"]
     def WhichOneof(self, oneof_group: _WhichOneofArgType_response) -> _WhichOneofReturnType_response | None: ...
 
@@ -1357,43 +1058,3 @@ class SheetAnswer(google.protobuf.message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___SheetAnswer: typing_extensions.TypeAlias = SheetAnswer
-
-@typing.final
-class FetchDatasetRequest(google.protobuf.message.Message):
-    """A dataset by digest."""
-
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    DIGEST_FIELD_NUMBER: builtins.int
-    digest: builtins.str
-    """SHA-256 of its lines, joined by line feeds."""
-    def __init__(
-        self,
-        *,
-        digest: builtins.str = ...,
-    ) -> None: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["digest", b"digest"]
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-
-Global___FetchDatasetRequest: typing_extensions.TypeAlias = FetchDatasetRequest
-
-@typing.final
-class FetchDatasetResponse(google.protobuf.message.Message):
-    """A batch of examples, in order."""
-
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    LINES_FIELD_NUMBER: builtins.int
-    @property
-    def lines(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
-        """Examples as JSON objects."""
-
-    def __init__(
-        self,
-        *,
-        lines: collections.abc.Iterable[builtins.str] | None = ...,
-    ) -> None: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["lines", b"lines"]
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-
-Global___FetchDatasetResponse: typing_extensions.TypeAlias = FetchDatasetResponse

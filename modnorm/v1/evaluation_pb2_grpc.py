@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class JobServiceStub(object):
-    """The API of the aggregator for evaluators and trainers, which claim, extend and report jobs.
+    """The API of the aggregator for evaluators, which claim, extend and report jobs.
     """
 
     def __init__(self, channel):
@@ -75,15 +75,10 @@ class JobServiceStub(object):
                 request_serializer=modnorm_dot_v1_dot_evaluation__pb2.FetchAnswerSheetRequest.SerializeToString,
                 response_deserializer=modnorm_dot_v1_dot_evaluation__pb2.FetchAnswerSheetResponse.FromString,
                 _registered_method=True)
-        self.FetchDataset = channel.unary_stream(
-                '/modnorm.v1.JobService/FetchDataset',
-                request_serializer=modnorm_dot_v1_dot_evaluation__pb2.FetchDatasetRequest.SerializeToString,
-                response_deserializer=modnorm_dot_v1_dot_evaluation__pb2.FetchDatasetResponse.FromString,
-                _registered_method=True)
 
 
 class JobServiceServicer(object):
-    """The API of the aggregator for evaluators and trainers, which claim, extend and report jobs.
+    """The API of the aggregator for evaluators, which claim, extend and report jobs.
     """
 
     def Work(self, request_iterator, context):
@@ -144,13 +139,6 @@ class JobServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def FetchDataset(self, request, context):
-        """Streams the dataset of a training job, by digest.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
 
 def add_JobServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -194,11 +182,6 @@ def add_JobServiceServicer_to_server(servicer, server):
                     request_deserializer=modnorm_dot_v1_dot_evaluation__pb2.FetchAnswerSheetRequest.FromString,
                     response_serializer=modnorm_dot_v1_dot_evaluation__pb2.FetchAnswerSheetResponse.SerializeToString,
             ),
-            'FetchDataset': grpc.unary_stream_rpc_method_handler(
-                    servicer.FetchDataset,
-                    request_deserializer=modnorm_dot_v1_dot_evaluation__pb2.FetchDatasetRequest.FromString,
-                    response_serializer=modnorm_dot_v1_dot_evaluation__pb2.FetchDatasetResponse.SerializeToString,
-            ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
             'modnorm.v1.JobService', rpc_method_handlers)
@@ -208,7 +191,7 @@ def add_JobServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class JobService(object):
-    """The API of the aggregator for evaluators and trainers, which claim, extend and report jobs.
+    """The API of the aggregator for evaluators, which claim, extend and report jobs.
     """
 
     @staticmethod
@@ -417,33 +400,6 @@ class JobService(object):
             '/modnorm.v1.JobService/FetchAnswerSheet',
             modnorm_dot_v1_dot_evaluation__pb2.FetchAnswerSheetRequest.SerializeToString,
             modnorm_dot_v1_dot_evaluation__pb2.FetchAnswerSheetResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def FetchDataset(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_stream(
-            request,
-            target,
-            '/modnorm.v1.JobService/FetchDataset',
-            modnorm_dot_v1_dot_evaluation__pb2.FetchDatasetRequest.SerializeToString,
-            modnorm_dot_v1_dot_evaluation__pb2.FetchDatasetResponse.FromString,
             options,
             channel_credentials,
             insecure,

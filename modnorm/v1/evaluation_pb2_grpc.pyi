@@ -21,7 +21,7 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class JobServiceStub:
-    """The API of the aggregator for evaluators and trainers, which claim, extend and report jobs."""
+    """The API of the aggregator for evaluators, which claim, extend and report jobs."""
 
     @typing.overload
     def __new__(cls, channel: grpc.Channel) -> JobServiceStub: ...
@@ -47,12 +47,10 @@ class JobServiceStub:
     """Streams the generator of an iterative run, by digest."""
     FetchAnswerSheet: grpc.UnaryStreamMultiCallable[modnorm.v1.evaluation_pb2.FetchAnswerSheetRequest, modnorm.v1.evaluation_pb2.FetchAnswerSheetResponse]
     """Streams the answers of a finished job, for engines that draft from them."""
-    FetchDataset: grpc.UnaryStreamMultiCallable[modnorm.v1.evaluation_pb2.FetchDatasetRequest, modnorm.v1.evaluation_pb2.FetchDatasetResponse]
-    """Streams the dataset of a training job, by digest."""
 
 @typing.type_check_only
 class JobServiceAsyncStub(JobServiceStub):
-    """The API of the aggregator for evaluators and trainers, which claim, extend and report jobs."""
+    """The API of the aggregator for evaluators, which claim, extend and report jobs."""
 
     def __init__(self, channel: grpc.aio.Channel) -> None: ...
     Work: grpc.aio.StreamStreamMultiCallable[modnorm.v1.evaluation_pb2.WorkRequest, modnorm.v1.evaluation_pb2.WorkResponse]  # type: ignore[assignment]
@@ -75,11 +73,9 @@ class JobServiceAsyncStub(JobServiceStub):
     """Streams the generator of an iterative run, by digest."""
     FetchAnswerSheet: grpc.aio.UnaryStreamMultiCallable[modnorm.v1.evaluation_pb2.FetchAnswerSheetRequest, modnorm.v1.evaluation_pb2.FetchAnswerSheetResponse]  # type: ignore[assignment]
     """Streams the answers of a finished job, for engines that draft from them."""
-    FetchDataset: grpc.aio.UnaryStreamMultiCallable[modnorm.v1.evaluation_pb2.FetchDatasetRequest, modnorm.v1.evaluation_pb2.FetchDatasetResponse]  # type: ignore[assignment]
-    """Streams the dataset of a training job, by digest."""
 
 class JobServiceServicer(metaclass=abc.ABCMeta):
-    """The API of the aggregator for evaluators and trainers, which claim, extend and report jobs."""
+    """The API of the aggregator for evaluators, which claim, extend and report jobs."""
 
     @abc.abstractmethod
     def Work(
@@ -148,13 +144,5 @@ class JobServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[collections.abc.Iterator[modnorm.v1.evaluation_pb2.FetchAnswerSheetResponse], collections.abc.AsyncIterator[modnorm.v1.evaluation_pb2.FetchAnswerSheetResponse]]:
         """Streams the answers of a finished job, for engines that draft from them."""
-
-    @abc.abstractmethod
-    def FetchDataset(
-        self,
-        request: modnorm.v1.evaluation_pb2.FetchDatasetRequest,
-        context: _ServicerContext,
-    ) -> typing.Union[collections.abc.Iterator[modnorm.v1.evaluation_pb2.FetchDatasetResponse], collections.abc.AsyncIterator[modnorm.v1.evaluation_pb2.FetchDatasetResponse]]:
-        """Streams the dataset of a training job, by digest."""
 
 def add_JobServiceServicer_to_server(servicer: JobServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

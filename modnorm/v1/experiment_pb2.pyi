@@ -46,8 +46,6 @@ class _ExperimentStateEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper
     """Ended by an error."""
     EXPERIMENT_STATE_CANCELLED: _ExperimentState.ValueType  # 8
     """Ended by a request."""
-    EXPERIMENT_STATE_DISTILLING: _ExperimentState.ValueType  # 9
-    """A distillation's rounds are running."""
 
 class ExperimentState(_ExperimentState, metaclass=_ExperimentStateEnumTypeWrapper):
     """The state of an experiment. SUCCEEDED, FAILED and CANCELLED are final."""
@@ -70,45 +68,7 @@ EXPERIMENT_STATE_FAILED: ExperimentState.ValueType  # 7
 """Ended by an error."""
 EXPERIMENT_STATE_CANCELLED: ExperimentState.ValueType  # 8
 """Ended by a request."""
-EXPERIMENT_STATE_DISTILLING: ExperimentState.ValueType  # 9
-"""A distillation's rounds are running."""
 Global___ExperimentState: typing_extensions.TypeAlias = ExperimentState
-
-class _RoundPhase:
-    ValueType = typing.NewType("ValueType", builtins.int)
-    V: typing_extensions.TypeAlias = ValueType
-
-class _RoundPhaseEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_RoundPhase.ValueType], builtins.type):
-    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
-    ROUND_PHASE_UNSPECIFIED: _RoundPhase.ValueType  # 0
-    """Not set."""
-    ROUND_PHASE_SEARCHING: _RoundPhase.ValueType  # 1
-    """Searching around a model."""
-    ROUND_PHASE_HARVESTING: _RoundPhase.ValueType  # 2
-    """Experts are answering the training rows."""
-    ROUND_PHASE_TRAINING: _RoundPhase.ValueType  # 3
-    """The student is being trained."""
-    ROUND_PHASE_EVALUATING: _RoundPhase.ValueType  # 4
-    """The student, or the base in round 0, is answering development and held-out rows."""
-    ROUND_PHASE_DONE: _RoundPhase.ValueType  # 5
-    """Finished."""
-
-class RoundPhase(_RoundPhase, metaclass=_RoundPhaseEnumTypeWrapper):
-    """The phase of a round."""
-
-ROUND_PHASE_UNSPECIFIED: RoundPhase.ValueType  # 0
-"""Not set."""
-ROUND_PHASE_SEARCHING: RoundPhase.ValueType  # 1
-"""Searching around a model."""
-ROUND_PHASE_HARVESTING: RoundPhase.ValueType  # 2
-"""Experts are answering the training rows."""
-ROUND_PHASE_TRAINING: RoundPhase.ValueType  # 3
-"""The student is being trained."""
-ROUND_PHASE_EVALUATING: RoundPhase.ValueType  # 4
-"""The student, or the base in round 0, is answering development and held-out rows."""
-ROUND_PHASE_DONE: RoundPhase.ValueType  # 5
-"""Finished."""
-Global___RoundPhase: typing_extensions.TypeAlias = RoundPhase
 
 class _CandidateState:
     ValueType = typing.NewType("ValueType", builtins.int)
@@ -170,10 +130,6 @@ class _ArtifactKindEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._E
     """Development rows, JSON lines."""
     ARTIFACT_KIND_LINEAGE: _ArtifactKind.ValueType  # 6
     """Lineage of the reported state, or of the last state so far, JSON."""
-    ARTIFACT_KIND_TRAINING_ROWS: _ArtifactKind.ValueType  # 7
-    """Training rows of a distillation, JSON lines."""
-    ARTIFACT_KIND_DATASET: _ArtifactKind.ValueType  # 8
-    """Dataset of a round, JSON lines."""
 
 class ArtifactKind(_ArtifactKind, metaclass=_ArtifactKindEnumTypeWrapper):
     """The kind of an artifact."""
@@ -192,10 +148,6 @@ ARTIFACT_KIND_DEVELOPMENT_ROWS: ArtifactKind.ValueType  # 5
 """Development rows, JSON lines."""
 ARTIFACT_KIND_LINEAGE: ArtifactKind.ValueType  # 6
 """Lineage of the reported state, or of the last state so far, JSON."""
-ARTIFACT_KIND_TRAINING_ROWS: ArtifactKind.ValueType  # 7
-"""Training rows of a distillation, JSON lines."""
-ARTIFACT_KIND_DATASET: ArtifactKind.ValueType  # 8
-"""Dataset of a round, JSON lines."""
 Global___ArtifactKind: typing_extensions.TypeAlias = ArtifactKind
 
 @typing.final
@@ -502,152 +454,6 @@ class IterativeSpec(google.protobuf.message.Message):
 Global___IterativeSpec: typing_extensions.TypeAlias = IterativeSpec
 
 @typing.final
-class HarvestSpec(google.protobuf.message.Message):
-    """How the experts' answers to training rows become a dataset."""
-
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    EXPERTS_FIELD_NUMBER: builtins.int
-    TEMPERATURE_FIELD_NUMBER: builtins.int
-    SAMPLES_FIELD_NUMBER: builtins.int
-    KEEP_FIELD_NUMBER: builtins.int
-    ONLY_WRONG_FIELD_NUMBER: builtins.int
-    ACCUMULATE_FIELD_NUMBER: builtins.int
-    TOP_P_FIELD_NUMBER: builtins.int
-    experts: builtins.int
-    """Experts that answer, one of the ensemble sizes; by default the largest."""
-    temperature: builtins.float
-    """0 for greedy answers, else the divisor of the logits."""
-    samples: builtins.int
-    """Answers of each expert to each row."""
-    keep: builtins.int
-    """Most answers kept of a row."""
-    only_wrong: builtins.bool
-    """Whether only rows count that the searched model answers wrongly."""
-    accumulate: builtins.bool
-    """Whether the datasets of earlier rounds are kept."""
-    top_p: builtins.float
-    """Tokens are drawn from the likeliest whose probabilities add up to this; 1 for all."""
-    def __init__(
-        self,
-        *,
-        experts: builtins.int | None = ...,
-        temperature: builtins.float | None = ...,
-        samples: builtins.int | None = ...,
-        keep: builtins.int | None = ...,
-        only_wrong: builtins.bool | None = ...,
-        accumulate: builtins.bool | None = ...,
-        top_p: builtins.float | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_accumulate", b"_accumulate", "_experts", b"_experts", "_keep", b"_keep", "_only_wrong", b"_only_wrong", "_samples", b"_samples", "_temperature", b"_temperature", "_top_p", b"_top_p", "accumulate", b"accumulate", "experts", b"experts", "keep", b"keep", "only_wrong", b"only_wrong", "samples", b"samples", "temperature", b"temperature", "top_p", b"top_p"]
-    def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_accumulate", b"_accumulate", "_experts", b"_experts", "_keep", b"_keep", "_only_wrong", b"_only_wrong", "_samples", b"_samples", "_temperature", b"_temperature", "_top_p", b"_top_p", "accumulate", b"accumulate", "experts", b"experts", "keep", b"keep", "only_wrong", b"only_wrong", "samples", b"samples", "temperature", b"temperature", "top_p", b"top_p"]
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__accumulate: typing_extensions.TypeAlias = typing.Literal["accumulate"]
-    _WhichOneofArgType__accumulate: typing_extensions.TypeAlias = typing.Literal["_accumulate", b"_accumulate"]
-    _WhichOneofReturnType__experts: typing_extensions.TypeAlias = typing.Literal["experts"]
-    _WhichOneofArgType__experts: typing_extensions.TypeAlias = typing.Literal["_experts", b"_experts"]
-    _WhichOneofReturnType__keep: typing_extensions.TypeAlias = typing.Literal["keep"]
-    _WhichOneofArgType__keep: typing_extensions.TypeAlias = typing.Literal["_keep", b"_keep"]
-    _WhichOneofReturnType__only_wrong: typing_extensions.TypeAlias = typing.Literal["only_wrong"]
-    _WhichOneofArgType__only_wrong: typing_extensions.TypeAlias = typing.Literal["_only_wrong", b"_only_wrong"]
-    _WhichOneofReturnType__samples: typing_extensions.TypeAlias = typing.Literal["samples"]
-    _WhichOneofArgType__samples: typing_extensions.TypeAlias = typing.Literal["_samples", b"_samples"]
-    _WhichOneofReturnType__temperature: typing_extensions.TypeAlias = typing.Literal["temperature"]
-    _WhichOneofArgType__temperature: typing_extensions.TypeAlias = typing.Literal["_temperature", b"_temperature"]
-    _WhichOneofReturnType__top_p: typing_extensions.TypeAlias = typing.Literal["top_p"]
-    _WhichOneofArgType__top_p: typing_extensions.TypeAlias = typing.Literal["_top_p", b"_top_p"]
-    @typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__accumulate) -> _WhichOneofReturnType__accumulate | None: ...
-    @typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__experts) -> _WhichOneofReturnType__experts | None: ...
-    @typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__keep) -> _WhichOneofReturnType__keep | None: ...
-    @typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__only_wrong) -> _WhichOneofReturnType__only_wrong | None: ...
-    @typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__samples) -> _WhichOneofReturnType__samples | None: ...
-    @typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__temperature) -> _WhichOneofReturnType__temperature | None: ...
-    @typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__top_p) -> _WhichOneofReturnType__top_p | None: ...
-
-Global___HarvestSpec: typing_extensions.TypeAlias = HarvestSpec
-
-@typing.final
-class DistillationSpec(google.protobuf.message.Message):
-    """Search, harvest and training in rounds."""
-
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    ROUNDS_FIELD_NUMBER: builtins.int
-    ROWS_FIELD_NUMBER: builtins.int
-    DEVELOPMENT_FIELD_NUMBER: builtins.int
-    HARVEST_FIELD_NUMBER: builtins.int
-    SEARCH_AROUND_FIELD_NUMBER: builtins.int
-    TRAIN_FROM_FIELD_NUMBER: builtins.int
-    TRAINING_FIELD_NUMBER: builtins.int
-    rounds: builtins.int
-    """Number of rounds."""
-    search_around: builtins.str
-    """Model that a later round searches around: "student" or "base"."""
-    train_from: builtins.str
-    """Model that a later round trains: "base" or "student"."""
-    @property
-    def rows(self) -> Global___DataSpec:
-        """Training rows, apart from all others."""
-
-    @property
-    def development(self) -> Global___DataSpec:
-        """Rows that choose the best round."""
-
-    @property
-    def harvest(self) -> Global___HarvestSpec:
-        """How the dataset is made."""
-
-    @property
-    def training(self) -> modnorm.v1.common_pb2.TrainingSpec:
-        """Settings of the training."""
-
-    def __init__(
-        self,
-        *,
-        rounds: builtins.int | None = ...,
-        rows: Global___DataSpec | None = ...,
-        development: Global___DataSpec | None = ...,
-        harvest: Global___HarvestSpec | None = ...,
-        search_around: builtins.str | None = ...,
-        train_from: builtins.str | None = ...,
-        training: modnorm.v1.common_pb2.TrainingSpec | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_harvest", b"_harvest", "_rounds", b"_rounds", "_search_around", b"_search_around", "_train_from", b"_train_from", "_training", b"_training", "development", b"development", "harvest", b"harvest", "rounds", b"rounds", "rows", b"rows", "search_around", b"search_around", "train_from", b"train_from", "training", b"training"]
-    def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_harvest", b"_harvest", "_rounds", b"_rounds", "_search_around", b"_search_around", "_train_from", b"_train_from", "_training", b"_training", "development", b"development", "harvest", b"harvest", "rounds", b"rounds", "rows", b"rows", "search_around", b"search_around", "train_from", b"train_from", "training", b"training"]
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__harvest: typing_extensions.TypeAlias = typing.Literal["harvest"]
-    _WhichOneofArgType__harvest: typing_extensions.TypeAlias = typing.Literal["_harvest", b"_harvest"]
-    _WhichOneofReturnType__rounds: typing_extensions.TypeAlias = typing.Literal["rounds"]
-    _WhichOneofArgType__rounds: typing_extensions.TypeAlias = typing.Literal["_rounds", b"_rounds"]
-    _WhichOneofReturnType__search_around: typing_extensions.TypeAlias = typing.Literal["search_around"]
-    _WhichOneofArgType__search_around: typing_extensions.TypeAlias = typing.Literal["_search_around", b"_search_around"]
-    _WhichOneofReturnType__train_from: typing_extensions.TypeAlias = typing.Literal["train_from"]
-    _WhichOneofArgType__train_from: typing_extensions.TypeAlias = typing.Literal["_train_from", b"_train_from"]
-    _WhichOneofReturnType__training: typing_extensions.TypeAlias = typing.Literal["training"]
-    _WhichOneofArgType__training: typing_extensions.TypeAlias = typing.Literal["_training", b"_training"]
-    @typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__harvest) -> _WhichOneofReturnType__harvest | None: ...
-    @typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__rounds) -> _WhichOneofReturnType__rounds | None: ...
-    @typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__search_around) -> _WhichOneofReturnType__search_around | None: ...
-    @typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__train_from) -> _WhichOneofReturnType__train_from | None: ...
-    @typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__training) -> _WhichOneofReturnType__training | None: ...
-
-Global___DistillationSpec: typing_extensions.TypeAlias = DistillationSpec
-
-@typing.final
 class ExperimentSpec(google.protobuf.message.Message):
     """The definition of an experiment."""
 
@@ -662,7 +468,6 @@ class ExperimentSpec(google.protobuf.message.Message):
     ENGINE_FIELD_NUMBER: builtins.int
     FAILURES_FIELD_NUMBER: builtins.int
     ITERATIVE_FIELD_NUMBER: builtins.int
-    DISTILLATION_FIELD_NUMBER: builtins.int
     REUSE_FIELD_NUMBER: builtins.int
     name: builtins.str
     """A label."""
@@ -700,10 +505,6 @@ class ExperimentSpec(google.protobuf.message.Message):
     def iterative(self) -> Global___IterativeSpec:
         """Settings of iterative methods."""
 
-    @property
-    def distillation(self) -> Global___DistillationSpec:
-        """Rounds that train a student; absent for a search alone."""
-
     def __init__(
         self,
         *,
@@ -716,17 +517,14 @@ class ExperimentSpec(google.protobuf.message.Message):
         engine: modnorm.v1.common_pb2.EngineSpec | None = ...,
         failures: Global___FailureSpec | None = ...,
         iterative: Global___IterativeSpec | None = ...,
-        distillation: Global___DistillationSpec | None = ...,
         reuse: builtins.bool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_calibration", b"_calibration", "_distillation", b"_distillation", "_engine", b"_engine", "_failures", b"_failures", "_iterative", b"_iterative", "_name", b"_name", "_reuse", b"_reuse", "calibration", b"calibration", "distillation", b"distillation", "engine", b"engine", "failures", b"failures", "iterative", b"iterative", "method", b"method", "model", b"model", "name", b"name", "population", b"population", "reuse", b"reuse", "task", b"task"]
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_calibration", b"_calibration", "_engine", b"_engine", "_failures", b"_failures", "_iterative", b"_iterative", "_name", b"_name", "_reuse", b"_reuse", "calibration", b"calibration", "engine", b"engine", "failures", b"failures", "iterative", b"iterative", "method", b"method", "model", b"model", "name", b"name", "population", b"population", "reuse", b"reuse", "task", b"task"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_calibration", b"_calibration", "_distillation", b"_distillation", "_engine", b"_engine", "_failures", b"_failures", "_iterative", b"_iterative", "_name", b"_name", "_reuse", b"_reuse", "calibration", b"calibration", "distillation", b"distillation", "engine", b"engine", "failures", b"failures", "iterative", b"iterative", "method", b"method", "model", b"model", "name", b"name", "population", b"population", "reuse", b"reuse", "task", b"task"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_calibration", b"_calibration", "_engine", b"_engine", "_failures", b"_failures", "_iterative", b"_iterative", "_name", b"_name", "_reuse", b"_reuse", "calibration", b"calibration", "engine", b"engine", "failures", b"failures", "iterative", b"iterative", "method", b"method", "model", b"model", "name", b"name", "population", b"population", "reuse", b"reuse", "task", b"task"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__calibration: typing_extensions.TypeAlias = typing.Literal["calibration"]
     _WhichOneofArgType__calibration: typing_extensions.TypeAlias = typing.Literal["_calibration", b"_calibration"]
-    _WhichOneofReturnType__distillation: typing_extensions.TypeAlias = typing.Literal["distillation"]
-    _WhichOneofArgType__distillation: typing_extensions.TypeAlias = typing.Literal["_distillation", b"_distillation"]
     _WhichOneofReturnType__engine: typing_extensions.TypeAlias = typing.Literal["engine"]
     _WhichOneofArgType__engine: typing_extensions.TypeAlias = typing.Literal["_engine", b"_engine"]
     _WhichOneofReturnType__failures: typing_extensions.TypeAlias = typing.Literal["failures"]
@@ -739,8 +537,6 @@ class ExperimentSpec(google.protobuf.message.Message):
     _WhichOneofArgType__reuse: typing_extensions.TypeAlias = typing.Literal["_reuse", b"_reuse"]
     @typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__calibration) -> _WhichOneofReturnType__calibration | None: ...
-    @typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__distillation) -> _WhichOneofReturnType__distillation | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__engine) -> _WhichOneofReturnType__engine | None: ...
     @typing.overload
@@ -774,8 +570,6 @@ class Experiment(google.protobuf.message.Message):
     STATES_FIELD_NUMBER: builtins.int
     WAITS_FOR_FIELD_NUMBER: builtins.int
     REMEDY_FIELD_NUMBER: builtins.int
-    ROUNDS_FIELD_NUMBER: builtins.int
-    PARENT_ID_FIELD_NUMBER: builtins.int
     LAST_CURSOR_FIELD_NUMBER: builtins.int
     id: builtins.str
     """Id assigned by the server."""
@@ -789,8 +583,6 @@ class Experiment(google.protobuf.message.Message):
     """Why it waits, for a service or a fit evaluator, if it does."""
     remedy: builtins.str
     """How to fix the cause of its failure, if known."""
-    parent_id: builtins.str
-    """The distillation that this experiment is a part of; empty for others."""
     last_cursor: builtins.int
     """Cursor of its last event."""
     @property
@@ -825,10 +617,6 @@ class Experiment(google.protobuf.message.Message):
     def states(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___StateResult]:
         """Evaluated states of an iterative run, in order."""
 
-    @property
-    def rounds(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___RoundResult]:
-        """Rounds of a distillation, the untrained base as round 0."""
-
     def __init__(
         self,
         *,
@@ -846,184 +634,17 @@ class Experiment(google.protobuf.message.Message):
         states: collections.abc.Iterable[Global___StateResult] | None = ...,
         waits_for: builtins.str = ...,
         remedy: builtins.str = ...,
-        rounds: collections.abc.Iterable[Global___RoundResult] | None = ...,
-        parent_id: builtins.str = ...,
         last_cursor: builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_base", b"_base", "base", b"base", "create_time", b"create_time", "end_time", b"end_time", "progress", b"progress", "provenance", b"provenance", "spec", b"spec"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_base", b"_base", "base", b"base", "create_time", b"create_time", "end_time", b"end_time", "ensembles", b"ensembles", "error", b"error", "id", b"id", "last_cursor", b"last_cursor", "parent_id", b"parent_id", "progress", b"progress", "provenance", b"provenance", "remedy", b"remedy", "request_id", b"request_id", "rounds", b"rounds", "spec", b"spec", "state", b"state", "states", b"states", "waits_for", b"waits_for"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_base", b"_base", "base", b"base", "create_time", b"create_time", "end_time", b"end_time", "ensembles", b"ensembles", "error", b"error", "id", b"id", "last_cursor", b"last_cursor", "progress", b"progress", "provenance", b"provenance", "remedy", b"remedy", "request_id", b"request_id", "spec", b"spec", "state", b"state", "states", b"states", "waits_for", b"waits_for"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__base: typing_extensions.TypeAlias = typing.Literal["base"]
     _WhichOneofArgType__base: typing_extensions.TypeAlias = typing.Literal["_base", b"_base"]
     def WhichOneof(self, oneof_group: _WhichOneofArgType__base) -> _WhichOneofReturnType__base | None: ...
 
 Global___Experiment: typing_extensions.TypeAlias = Experiment
-
-@typing.final
-class RoundResult(google.protobuf.message.Message):
-    """One round of a distillation."""
-
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    ROUND_FIELD_NUMBER: builtins.int
-    PHASE_FIELD_NUMBER: builtins.int
-    SEARCH_ID_FIELD_NUMBER: builtins.int
-    SEARCHED_MODEL_FIELD_NUMBER: builtins.int
-    DATASET_DIGEST_FIELD_NUMBER: builtins.int
-    HARVEST_FIELD_NUMBER: builtins.int
-    STUDENT_DIGEST_FIELD_NUMBER: builtins.int
-    TRAINING_FIELD_NUMBER: builtins.int
-    DEVELOPMENT_METRIC_FIELD_NUMBER: builtins.int
-    HELDOUT_METRIC_FIELD_NUMBER: builtins.int
-    HELDOUT_CORRECT_FIELD_NUMBER: builtins.int
-    SPENT_FIELD_NUMBER: builtins.int
-    BEST_FIELD_NUMBER: builtins.int
-    DEVELOPMENT_CORRECT_FIELD_NUMBER: builtins.int
-    HARVEST_ID_FIELD_NUMBER: builtins.int
-    EVALUATION_ID_FIELD_NUMBER: builtins.int
-    round: builtins.int
-    """Round, from 1; 0 is the base before any training."""
-    phase: Global___RoundPhase.ValueType
-    """Its phase."""
-    search_id: builtins.str
-    """Experiment of its search; empty in round 0."""
-    searched_model: builtins.str
-    """Model that was searched around: the base, or "student:DIGEST"."""
-    dataset_digest: builtins.str
-    """Digest of the dataset; empty until it is made."""
-    student_digest: builtins.str
-    """Digest of the student; empty until it is trained."""
-    development_metric: builtins.float
-    """Metric of the model after the round on the development rows."""
-    heldout_metric: builtins.float
-    """Metric of this model on the held-out rows."""
-    heldout_correct: builtins.int
-    """Right answers of this model on the held-out rows."""
-    best: builtins.bool
-    """Whether this is the best round by development rows."""
-    development_correct: builtins.int
-    """Right answers of this model on the development rows."""
-    harvest_id: builtins.str
-    """Experiment in which experts answer the training rows; empty in round 0."""
-    evaluation_id: builtins.str
-    """Experiment in which the model after the round answers development and held-out rows."""
-    @property
-    def harvest(self) -> Global___HarvestResult:
-        """Counts of the harvest."""
-
-    @property
-    def training(self) -> modnorm.v1.evaluation_pb2.TrainReport:
-        """Result of the training; its lease is absent."""
-
-    @property
-    def spent(self) -> Global___Spent:
-        """Answers and tokens of the round's search, harvest and evaluation."""
-
-    def __init__(
-        self,
-        *,
-        round: builtins.int = ...,
-        phase: Global___RoundPhase.ValueType = ...,
-        search_id: builtins.str = ...,
-        searched_model: builtins.str = ...,
-        dataset_digest: builtins.str = ...,
-        harvest: Global___HarvestResult | None = ...,
-        student_digest: builtins.str = ...,
-        training: modnorm.v1.evaluation_pb2.TrainReport | None = ...,
-        development_metric: builtins.float | None = ...,
-        heldout_metric: builtins.float | None = ...,
-        heldout_correct: builtins.int = ...,
-        spent: Global___Spent | None = ...,
-        best: builtins.bool = ...,
-        development_correct: builtins.int = ...,
-        harvest_id: builtins.str = ...,
-        evaluation_id: builtins.str = ...,
-    ) -> None: ...
-    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_development_metric", b"_development_metric", "_harvest", b"_harvest", "_heldout_metric", b"_heldout_metric", "_training", b"_training", "development_metric", b"development_metric", "harvest", b"harvest", "heldout_metric", b"heldout_metric", "spent", b"spent", "training", b"training"]
-    def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_development_metric", b"_development_metric", "_harvest", b"_harvest", "_heldout_metric", b"_heldout_metric", "_training", b"_training", "best", b"best", "dataset_digest", b"dataset_digest", "development_correct", b"development_correct", "development_metric", b"development_metric", "evaluation_id", b"evaluation_id", "harvest", b"harvest", "harvest_id", b"harvest_id", "heldout_correct", b"heldout_correct", "heldout_metric", b"heldout_metric", "phase", b"phase", "round", b"round", "search_id", b"search_id", "searched_model", b"searched_model", "spent", b"spent", "student_digest", b"student_digest", "training", b"training"]
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__development_metric: typing_extensions.TypeAlias = typing.Literal["development_metric"]
-    _WhichOneofArgType__development_metric: typing_extensions.TypeAlias = typing.Literal["_development_metric", b"_development_metric"]
-    _WhichOneofReturnType__harvest: typing_extensions.TypeAlias = typing.Literal["harvest"]
-    _WhichOneofArgType__harvest: typing_extensions.TypeAlias = typing.Literal["_harvest", b"_harvest"]
-    _WhichOneofReturnType__heldout_metric: typing_extensions.TypeAlias = typing.Literal["heldout_metric"]
-    _WhichOneofArgType__heldout_metric: typing_extensions.TypeAlias = typing.Literal["_heldout_metric", b"_heldout_metric"]
-    _WhichOneofReturnType__training: typing_extensions.TypeAlias = typing.Literal["training"]
-    _WhichOneofArgType__training: typing_extensions.TypeAlias = typing.Literal["_training", b"_training"]
-    @typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__development_metric) -> _WhichOneofReturnType__development_metric | None: ...
-    @typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__harvest) -> _WhichOneofReturnType__harvest | None: ...
-    @typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__heldout_metric) -> _WhichOneofReturnType__heldout_metric | None: ...
-    @typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__training) -> _WhichOneofReturnType__training | None: ...
-
-Global___RoundResult: typing_extensions.TypeAlias = RoundResult
-
-@typing.final
-class HarvestResult(google.protobuf.message.Message):
-    """Counts of a harvest."""
-
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    ANSWERS_FIELD_NUMBER: builtins.int
-    RIGHT_FIELD_NUMBER: builtins.int
-    ROWS_FIELD_NUMBER: builtins.int
-    EXAMPLES_FIELD_NUMBER: builtins.int
-    DATASET_EXAMPLES_FIELD_NUMBER: builtins.int
-    TOKENS_FIELD_NUMBER: builtins.int
-    answers: builtins.int
-    """Answers of the experts to training rows."""
-    right: builtins.int
-    """Right ones among them."""
-    rows: builtins.int
-    """Training rows with an example of this round."""
-    examples: builtins.int
-    """Examples of this round."""
-    dataset_examples: builtins.int
-    """Examples of the dataset, those of earlier rounds included."""
-    tokens: builtins.int
-    """Tokens that were generated for the answers."""
-    def __init__(
-        self,
-        *,
-        answers: builtins.int = ...,
-        right: builtins.int = ...,
-        rows: builtins.int = ...,
-        examples: builtins.int = ...,
-        dataset_examples: builtins.int = ...,
-        tokens: builtins.int = ...,
-    ) -> None: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["answers", b"answers", "dataset_examples", b"dataset_examples", "examples", b"examples", "right", b"right", "rows", b"rows", "tokens", b"tokens"]
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-
-Global___HarvestResult: typing_extensions.TypeAlias = HarvestResult
-
-@typing.final
-class Spent(google.protobuf.message.Message):
-    """Work of a round apart from its training."""
-
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    ANSWERS_FIELD_NUMBER: builtins.int
-    TOKENS_FIELD_NUMBER: builtins.int
-    answers: builtins.int
-    """Generated answers."""
-    tokens: builtins.int
-    """Generated tokens."""
-    def __init__(
-        self,
-        *,
-        answers: builtins.int = ...,
-        tokens: builtins.int = ...,
-    ) -> None: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["answers", b"answers", "tokens", b"tokens"]
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-
-Global___Spent: typing_extensions.TypeAlias = Spent
 
 @typing.final
 class Progress(google.protobuf.message.Message):
@@ -1119,8 +740,6 @@ class Provenance(google.protobuf.message.Message):
     DEVELOPMENT_ROWS_FIELD_NUMBER: builtins.int
     GENERATOR_DIGEST_FIELD_NUMBER: builtins.int
     PROMPTS_DIGEST_FIELD_NUMBER: builtins.int
-    TRAINING_DIGEST_FIELD_NUMBER: builtins.int
-    TRAINING_ROWS_FIELD_NUMBER: builtins.int
     MAX_TOKENS_FIELD_NUMBER: builtins.int
     model_digest: builtins.str
     """Digest of the model."""
@@ -1152,10 +771,6 @@ class Provenance(google.protobuf.message.Message):
     """Digest of the generator of "zo_finetuner"; empty if there is none."""
     prompts_digest: builtins.str
     """Digest of the prompts of the held-out rows, in row order; empty if it was not recorded."""
-    training_digest: builtins.str
-    """Digest of the training rows of a distillation; empty if there are none."""
-    training_rows: builtins.int
-    """Number of training rows."""
     max_tokens: builtins.int
     """Completion cap in tokens."""
     def __init__(
@@ -1176,11 +791,9 @@ class Provenance(google.protobuf.message.Message):
         development_rows: builtins.int = ...,
         generator_digest: builtins.str = ...,
         prompts_digest: builtins.str = ...,
-        training_digest: builtins.str = ...,
-        training_rows: builtins.int = ...,
         max_tokens: builtins.int = ...,
     ) -> None: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["development_digest", b"development_digest", "development_rows", b"development_rows", "generator_digest", b"generator_digest", "heldout_digest", b"heldout_digest", "heldout_revision", b"heldout_revision", "heldout_rows", b"heldout_rows", "max_tokens", b"max_tokens", "model_digest", b"model_digest", "profile_digest", b"profile_digest", "prompts_digest", b"prompts_digest", "scale_map_digest", b"scale_map_digest", "scorer", b"scorer", "selection_digest", b"selection_digest", "selection_revision", b"selection_revision", "selection_rows", b"selection_rows", "spec_digest", b"spec_digest", "training_digest", b"training_digest", "training_rows", b"training_rows"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["development_digest", b"development_digest", "development_rows", b"development_rows", "generator_digest", b"generator_digest", "heldout_digest", b"heldout_digest", "heldout_revision", b"heldout_revision", "heldout_rows", b"heldout_rows", "max_tokens", b"max_tokens", "model_digest", b"model_digest", "profile_digest", b"profile_digest", "prompts_digest", b"prompts_digest", "scale_map_digest", b"scale_map_digest", "scorer", b"scorer", "selection_digest", b"selection_digest", "selection_revision", b"selection_revision", "selection_rows", b"selection_rows", "spec_digest", b"spec_digest"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___Provenance: typing_extensions.TypeAlias = Provenance
@@ -2015,21 +1628,17 @@ class GetArtifactRequest(google.protobuf.message.Message):
 
     EXPERIMENT_ID_FIELD_NUMBER: builtins.int
     KIND_FIELD_NUMBER: builtins.int
-    ROUND_FIELD_NUMBER: builtins.int
     experiment_id: builtins.str
     """The experiment."""
     kind: Global___ArtifactKind.ValueType
     """Kind of the artifact."""
-    round: builtins.int
-    """Round of a dataset."""
     def __init__(
         self,
         *,
         experiment_id: builtins.str = ...,
         kind: Global___ArtifactKind.ValueType = ...,
-        round: builtins.int = ...,
     ) -> None: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["experiment_id", b"experiment_id", "kind", b"kind", "round", b"round"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["experiment_id", b"experiment_id", "kind", b"kind"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___GetArtifactRequest: typing_extensions.TypeAlias = GetArtifactRequest

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17modnorm/v1/status.proto\x12\nmodnorm.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x12\n\x10GetStatusRequest\"\xd6\x01\n\x11GetStatusResponse\x12\x0f\n\x07version\x18\x01 \x01(\t\x12(\n\x04time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x0c\x64\x65pendencies\x18\x03 \x03(\x0b\x32\x16.modnorm.v1.Dependency\x12\'\n\x07workers\x18\x04 \x03(\x0b\x32\x16.modnorm.v1.SeenWorker\x12\x14\n\x0cjobs_pending\x18\x05 \x01(\x03\x12\x19\n\x11trainings_pending\x18\x06 \x01(\x03\"[\n\nDependency\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06usable\x18\x02 \x01(\x08\x12\x0e\n\x06\x64\x65tail\x18\x03 \x01(\t\x12\x0e\n\x06remedy\x18\x04 \x01(\t\x12\x0f\n\x07version\x18\x05 \x01(\t\"\x84\x01\n\nSeenWorker\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04jobs\x18\x02 \x01(\x05\x12\x0f\n\x07version\x18\x03 \x01(\t\x12(\n\x04seen\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07warning\x18\x05 \x01(\t\x12\x0e\n\x06trains\x18\x06 \x01(\x08\x32Y\n\rStatusService\x12H\n\tGetStatus\x12\x1c.modnorm.v1.GetStatusRequest\x1a\x1d.modnorm.v1.GetStatusResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17modnorm/v1/status.proto\x12\nmodnorm.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x12\n\x10GetStatusRequest\"\xbb\x01\n\x11GetStatusResponse\x12\x0f\n\x07version\x18\x01 \x01(\t\x12(\n\x04time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x0c\x64\x65pendencies\x18\x03 \x03(\x0b\x32\x16.modnorm.v1.Dependency\x12\'\n\x07workers\x18\x04 \x03(\x0b\x32\x16.modnorm.v1.SeenWorker\x12\x14\n\x0cjobs_pending\x18\x05 \x01(\x03\"[\n\nDependency\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06usable\x18\x02 \x01(\x08\x12\x0e\n\x06\x64\x65tail\x18\x03 \x01(\t\x12\x0e\n\x06remedy\x18\x04 \x01(\t\x12\x0f\n\x07version\x18\x05 \x01(\t\"t\n\nSeenWorker\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04jobs\x18\x02 \x01(\x05\x12\x0f\n\x07version\x18\x03 \x01(\t\x12(\n\x04seen\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07warning\x18\x05 \x01(\t2Y\n\rStatusService\x12H\n\tGetStatus\x12\x1c.modnorm.v1.GetStatusRequest\x1a\x1d.modnorm.v1.GetStatusResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,11 +35,11 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GETSTATUSREQUEST']._serialized_start=72
   _globals['_GETSTATUSREQUEST']._serialized_end=90
   _globals['_GETSTATUSRESPONSE']._serialized_start=93
-  _globals['_GETSTATUSRESPONSE']._serialized_end=307
-  _globals['_DEPENDENCY']._serialized_start=309
-  _globals['_DEPENDENCY']._serialized_end=400
-  _globals['_SEENWORKER']._serialized_start=403
-  _globals['_SEENWORKER']._serialized_end=535
-  _globals['_STATUSSERVICE']._serialized_start=537
-  _globals['_STATUSSERVICE']._serialized_end=626
+  _globals['_GETSTATUSRESPONSE']._serialized_end=280
+  _globals['_DEPENDENCY']._serialized_start=282
+  _globals['_DEPENDENCY']._serialized_end=373
+  _globals['_SEENWORKER']._serialized_start=375
+  _globals['_SEENWORKER']._serialized_end=491
+  _globals['_STATUSSERVICE']._serialized_start=493
+  _globals['_STATUSSERVICE']._serialized_end=582
 # @@protoc_insertion_point(module_scope)

@@ -42,13 +42,10 @@ class GetStatusResponse(google.protobuf.message.Message):
     DEPENDENCIES_FIELD_NUMBER: builtins.int
     WORKERS_FIELD_NUMBER: builtins.int
     JOBS_PENDING_FIELD_NUMBER: builtins.int
-    TRAININGS_PENDING_FIELD_NUMBER: builtins.int
     version: builtins.str
     """Version of modnorm that the service runs."""
     jobs_pending: builtins.int
-    """Number of pending jobs of evaluators; only from the aggregator."""
-    trainings_pending: builtins.int
-    """Number of pending trainings; only from the aggregator."""
+    """Number of pending jobs; only from the aggregator."""
     @property
     def time(self) -> google.protobuf.timestamp_pb2.Timestamp:
         """Time of the service's clock."""
@@ -69,11 +66,10 @@ class GetStatusResponse(google.protobuf.message.Message):
         dependencies: collections.abc.Iterable[Global___Dependency] | None = ...,
         workers: collections.abc.Iterable[Global___SeenWorker] | None = ...,
         jobs_pending: builtins.int = ...,
-        trainings_pending: builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["time", b"time"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["dependencies", b"dependencies", "jobs_pending", b"jobs_pending", "time", b"time", "trainings_pending", b"trainings_pending", "version", b"version", "workers", b"workers"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["dependencies", b"dependencies", "jobs_pending", b"jobs_pending", "time", b"time", "version", b"version", "workers", b"workers"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___GetStatusResponse: typing_extensions.TypeAlias = GetStatusResponse
@@ -115,7 +111,7 @@ Global___Dependency: typing_extensions.TypeAlias = Dependency
 
 @typing.final
 class SeenWorker(google.protobuf.message.Message):
-    """An evaluator or a trainer that holds a lease or recently claimed a job."""
+    """An evaluator that holds a lease or recently claimed a job."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -124,7 +120,6 @@ class SeenWorker(google.protobuf.message.Message):
     VERSION_FIELD_NUMBER: builtins.int
     SEEN_FIELD_NUMBER: builtins.int
     WARNING_FIELD_NUMBER: builtins.int
-    TRAINS_FIELD_NUMBER: builtins.int
     name: builtins.str
     """Name of the worker in leases."""
     jobs: builtins.int
@@ -133,8 +128,6 @@ class SeenWorker(google.protobuf.message.Message):
     """Version of modnorm; empty if it has claimed nothing since the aggregator started."""
     warning: builtins.str
     """Warning about its answers, in words; empty if there is none."""
-    trains: builtins.bool
-    """Whether it is a trainer."""
     @property
     def seen(self) -> google.protobuf.timestamp_pb2.Timestamp:
         """Time of its last call."""
@@ -147,11 +140,10 @@ class SeenWorker(google.protobuf.message.Message):
         version: builtins.str = ...,
         seen: google.protobuf.timestamp_pb2.Timestamp | None = ...,
         warning: builtins.str = ...,
-        trains: builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["seen", b"seen"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["jobs", b"jobs", "name", b"name", "seen", b"seen", "trains", b"trains", "version", b"version", "warning", b"warning"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["jobs", b"jobs", "name", b"name", "seen", b"seen", "version", b"version", "warning", b"warning"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___SeenWorker: typing_extensions.TypeAlias = SeenWorker

@@ -15,7 +15,6 @@ from modnorm.spec import (
     CalibrationSpec,
     ExperimentSpec,
     MethodSpec,
-    TrainingSpec,
     parse_section,
     parse_spec,
 )
@@ -28,7 +27,12 @@ _ROLES: Mapping[str, Literal["system", "user", "assistant"]] = MappingProxyType(
 
 
 def spec_to_proto(spec: ExperimentSpec) -> experiment_pb2.ExperimentSpec:
-    """Encode a spec; unset fields stay unset."""
+    """Encode a spec; unset fields stay unset.
+
+    Raises:
+        InvalidInputError: it is a distillation, which is no single experiment.
+    """
+    spec.require_search()
     return json_format.ParseDict(
         spec.model_dump(mode="json", exclude_none=True), experiment_pb2.ExperimentSpec()
     )
@@ -52,11 +56,6 @@ def calibration_from_proto(message: common_pb2.CalibrationSpec) -> CalibrationSp
 def method_from_proto(message: common_pb2.MethodSpec) -> MethodSpec:
     """Return a validated method; unset fields get their defaults."""
     return parse_section(MethodSpec, _content(message), field="method")
-
-
-def training_from_proto(message: common_pb2.TrainingSpec) -> TrainingSpec:
-    """Return the validated settings of a training; unset fields get their defaults."""
-    return parse_section(TrainingSpec, _content(message), field="training")
 
 
 def _content(message: ProtoMessage) -> dict[str, object]:

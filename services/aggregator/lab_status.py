@@ -35,7 +35,6 @@ CHECK_SECONDS = 15.0
 class _LastClaim:
     version: str
     time: float
-    trains: bool = False
 
 
 class Workers:
@@ -45,9 +44,9 @@ class Workers:
         self._claims: BoundedDict[str, _LastClaim] = BoundedDict(MAX_WORKERS)
         self.canaries = Canaries(RECENT_SECONDS)
 
-    def record_claim(self, name: str, version: str, *, trains: bool = False) -> None:
-        """Record that an evaluator or a trainer claimed a job."""
-        self._claims[name] = _LastClaim(version, time.time(), trains)
+    def record_claim(self, name: str, version: str) -> None:
+        """Record that an evaluator claimed a job."""
+        self._claims[name] = _LastClaim(version, time.time())
 
     def messages(self, lease_holders: Sequence[LeaseHolder]) -> Sequence[status_pb2.SeenWorker]:
         """Return the workers that recently claimed jobs or hold leases, by name."""
@@ -70,7 +69,6 @@ class Workers:
             version=claim.version,
             seen=timestamp(last),
             warning=warning,
-            trains=holder.trains if holder else claim.trains,
         )
 
 
@@ -131,9 +129,7 @@ class LabStatusServicer(status_pb2_grpc.StatusServiceServicer):
                 remedy="start the database, or fix MODNORM_DATABASE_URL of the aggregator",
             )
         response.workers.extend(self._workers.messages(lease_holders))
-        pending = {split: counts.open_jobs[JobState.PENDING, split] for split in Split}
-        response.trainings_pending = pending.pop(Split.TRAINING)
-        response.jobs_pending = sum(pending.values())
+        response.jobs_pending = sum(counts.open_jobs[JobState.PENDING, split] for split in Split)
         return status_pb2.Dependency(name="database", usable=True, detail="answers")
 
     async def _check_broker(self) -> status_pb2.Dependency:

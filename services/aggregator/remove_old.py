@@ -12,13 +12,11 @@ from modnorm.services.aggregator.experiments.removal import (
     ended_before,
     remove_ended,
     remove_unused_artifacts,
-    remove_unused_students,
 )
 from modnorm.services.aggregator.storage.database import Database
 from modnorm.services.common.logging import configure_logging
 from modnorm.services.common.service_process import read_settings
 from modnorm.services.common.settings import AggregatorSettings
-from modnorm.services.common.students import Students
 
 _DAY = 86_400.0
 
@@ -29,8 +27,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Remove experiments that ended some days ago; the aggregator may run meanwhile."""
     parser = argparse.ArgumentParser(
         prog="python -m modnorm.services.aggregator.remove_old",
-        description="Remove experiments that ended some days ago, with answers, artifacts and "
-        "students that no other experiment needs. Nothing brings them back but a backup.",
+        description="Remove experiments that ended some days ago, with answers and "
+        "artifacts that no other experiment needs. Nothing brings them back but a backup.",
     )
     parser.add_argument("--days", type=float, required=True, help="days since their end")
     parser.add_argument("--dry-run", action="store_true", help="only log which experiments")
@@ -43,15 +41,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         with closing(Database(settings.database_url)) as database:
             database.check_schema()
             limit = time.time() - options.days * _DAY
-            _remove(database, settings, limit, dry_run=options.dry_run)
+            _remove(database, limit, dry_run=options.dry_run)
     except ModnormError as error:
         logger.critical("ended: %s", error)
         sys.exit(1)
 
 
-def _remove(
-    database: Database, settings: AggregatorSettings, limit: float, *, dry_run: bool
-) -> None:
+def _remove(database: Database, limit: float, *, dry_run: bool) -> None:
     with database.read() as session:
         experiments = ended_before(session, limit)
     removed = 0
@@ -70,9 +66,7 @@ def _remove(
         return
     with database.write() as session:
         artifacts = remove_unused_artifacts(session)
-    students = remove_unused_students(database, Students(settings.students))
-    counts = {"experiments": removed, "artifacts": artifacts, "students": students}
-    logger.info("removed", extra=counts)
+    logger.info("removed", extra={"experiments": removed, "artifacts": artifacts})
 
 
 if __name__ == "__main__":

@@ -27,7 +27,6 @@ from modnorm.services.aggregator.api.job_servicer import JobServicer
 from modnorm.services.aggregator.api.prediction_servicer import PredictionServicer
 from modnorm.services.aggregator.experiments.admission import Admissions
 from modnorm.services.aggregator.experiments.change_notifier import Notifier
-from modnorm.services.aggregator.experiments.distillations import DistillationStore
 from modnorm.services.aggregator.experiments.experiment_setup import Conductor, SetupSteps
 from modnorm.services.aggregator.experiments.experiment_store import ExperimentStore
 from modnorm.services.aggregator.experiments.lifecycle import Change
@@ -37,7 +36,6 @@ from modnorm.services.aggregator.experiments.upstream_services import Calibrator
 from modnorm.services.aggregator.jobs.dispatcher import Dispatcher
 from modnorm.services.aggregator.jobs.job_store import JobStore
 from modnorm.services.aggregator.jobs.reaper import Reaper
-from modnorm.services.aggregator.jobs.trainings import TrainingStore
 from modnorm.services.aggregator.lab_status import LabStatusServicer, Workers
 from modnorm.services.aggregator.metrics import AggregatorMetrics, LabCollector
 from modnorm.services.aggregator.storage.database import Database
@@ -45,24 +43,18 @@ from modnorm.services.aggregator.storage.database_errors import OnFault
 from modnorm.services.aggregator.storage.evaluation_cache import EvaluationCache
 from modnorm.services.aggregator.storage.lab_counts import LabCountStore
 from modnorm.services.aggregator.storage.sole_process import SoleProcess
-from modnorm.services.aggregator.storage.states import TERMINAL, ExperimentState
 from modnorm.services.common.channels import open_service_channel
 from modnorm.services.common.metrics import CallMetrics
-from modnorm.services.common.queue import TRAIN_QUEUE, make_celery
+from modnorm.services.common.queue import make_celery
 from modnorm.services.common.server import RunningServer, port_of, start_server
 from modnorm.services.common.service_process import read_settings, run_service
 from modnorm.services.common.settings import AggregatorSettings
 from modnorm.services.common.shielded_tasks import ShieldedTasks
 from modnorm.services.common.status_servicer import SERVICE as STATUS
-from modnorm.services.common.student_servicer import SERVICE as MODELS
-from modnorm.services.common.student_servicer import ModelServicer
-from modnorm.services.common.student_transfer import push_student
-from modnorm.services.common.students import Students
 from modnorm.v1 import (
     evaluation_pb2,
     evaluation_pb2_grpc,
     experiment_pb2_grpc,
-    models_pb2_grpc,
     prediction_pb2_grpc,
     status_pb2_grpc,
 )
@@ -88,7 +80,6 @@ class Stores:
     results: ResultStore
     events: EventStore
     predictions: PredictionStore
-    distillations: DistillationStore
 
 
 class Aggregator:
@@ -100,7 +91,6 @@ class Aggregator:
         sandbox: Runs programs that models wrote; by default the service of the settings.
         registry: The registry of metrics; by default a new one.
         engines: All engines of its evaluators; by default any engine is accepted.
-        can_train: Whether a trainer may come; otherwise distillations are refused.
         on_fault: Called in any thread with a fault of an SQLite file that no retry fixes.
         on_create: Called in the event loop with what the jobs of an experiment share, when it is
             created or goes on.
@@ -118,7 +108,6 @@ class Aggregator:
         registry: CollectorRegistry | None = None,
         *,
         engines: Collection[str] | None = None,
-        can_train: bool = True,
         on_fault: OnFault | None = None,
         on_create: Callable[[evaluation_pb2.Job], None] | None = None,
         evaluations: EvaluationCache | None = None,
@@ -133,8 +122,6 @@ class Aggregator:
         self._database = Database(
             settings.database_url, on_fault=on_fault, evaluations=evaluations
         )
-        self._students = Students(settings.students)
-        self._models = ModelServicer(self._students)
         self._stores = self._make_stores()
         self._counts = LabCountStore(self._database, lease_seconds=settings.lease_seconds)
         self._workers = Workers()
@@ -151,7 +138,6 @@ class Aggregator:
             sandbox or sandbox_at(settings.sandbox_target, settings.credentials),
             split_folders=_split_folders(settings),
             engines=engines,
-            can_train=can_train,
         )
         self._conductor = self._make_conductor(sampler, calibrator)
         self._experiments = self._make_experiment_servicer()
@@ -218,7 +204,6 @@ class Aggregator:
         if self._server is not None:
             await self._server.stop(self._settings.stop_grace)
         self._admissions.close()
-        self._models.close()
         await self._tasks.settle()
         for task in self._background:
             task.cancel()
@@ -235,15 +220,7 @@ class Aggregator:
     def _follow_up(self, change: Change) -> None:
         """Publish the jobs of a change and wake its watchers; called in the event loop."""
         self._dispatcher.send(change.pending)
-        self._dispatcher.send(change.training, TRAIN_QUEUE)
         self._notifier.notify(change.experiment_id)
-        experiment = change.experiment
-        if experiment is None:
-            return
-        if experiment.state is ExperimentState.DISTILLING:
-            self._conductor.drive(experiment.id)
-        elif experiment.parent_id and experiment.state in TERMINAL:
-            self._conductor.drive(experiment.parent_id)
 
     def _make_page(self) -> "PageServer | None":
         if not self._settings.page_address:
@@ -261,8 +238,6 @@ class Aggregator:
             results=self._stores.results,
             sampler=sampler,
             calibrator=calibrator,
-            distillations=self._stores.distillations,
-            place_student=self._place_student,
             follow_up=self._follow_up,
             timed=self._metrics.step,
         )
@@ -280,7 +255,6 @@ class Aggregator:
             ResultStore(self._database),
             EventStore(self._database),
             PredictionStore(self._database),
-            DistillationStore(self._database, self._students),
         )
 
     def _make_experiment_servicer(self) -> ExperimentServicer:
@@ -305,23 +279,15 @@ class Aggregator:
             self._workers,
             self._calls,
             self._tasks,
-            TrainingStore(self._database, self._students),
         )
-
-    async def _place_student(self, digest: str) -> None:
-        """Send a student to sampler and calibrator, unless they have it."""
-        metadata = self._settings.credentials.metadata()
-        for name in ("sampler", "calibrator"):
-            await push_student(self._channels[name], metadata, self._students, digest)
 
     def _register(self, server: grpc.aio.Server) -> Sequence[str]:
         experiment_pb2_grpc.add_ExperimentServiceServicer_to_server(self._experiments, server)
         evaluation_pb2_grpc.add_JobServiceServicer_to_server(self._jobs, server)
         prediction_pb2_grpc.add_PredictionServiceServicer_to_server(self._predictions, server)
-        models_pb2_grpc.add_ModelServiceServicer_to_server(self._models, server)
         status_pb2_grpc.add_StatusServiceServicer_to_server(self._status(), server)
         services = (experiment_servicer, job_servicer, prediction_servicer)
-        return (*(service.SERVICE for service in services), MODELS, STATUS)
+        return (*(service.SERVICE for service in services), STATUS)
 
     async def _remove_predictions(self) -> None:
         await asyncio.to_thread(self._stores.predictions.remove_old)

@@ -17,7 +17,6 @@ from modnorm.checkpoint.reference import Checkpoint
 from modnorm.errors import InvalidInputError
 from modnorm.files import json_digest
 from modnorm.services.common.model_resolution import resolve_model
-from modnorm.services.common.students import Students
 from modnorm.spec import CalibrationSpec
 from modnorm.v1 import calibration_pb2
 from modnorm.wire.conversions import calibration_from_proto, prompts_from_proto
@@ -61,9 +60,7 @@ class CalibrationWork:
 
 
 def make_calibration(
-    request: calibration_pb2.CalibrateRequest,
-    roots: Sequence[Path] | None,
-    students: Students | None = None,
+    request: calibration_pb2.CalibrateRequest, roots: Sequence[Path] | None
 ) -> CalibrationWork:
     """Resolve the model and encode the prompts.
 
@@ -80,9 +77,7 @@ def make_calibration(
         )
     if not request.task:
         raise InvalidInputError("the task has no name", field="task", remedy="name the task")
-    checkpoint = resolve_model(
-        request.model, roots, digest=request.model_digest, students=students
-    )
+    checkpoint = resolve_model(request.model, roots, digest=request.model_digest)
     encoder = PromptEncoder(checkpoint)
     encoded = [encoder.encode(turns) for turns in messages[: settings.examples]]
     return CalibrationWork(

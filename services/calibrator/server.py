@@ -11,28 +11,19 @@ from modnorm.services.common.service_process import read_settings, run_service
 from modnorm.services.common.settings import CalibratorSettings
 from modnorm.services.common.status_servicer import SERVICE as STATUS
 from modnorm.services.common.status_servicer import StatusServicer
-from modnorm.services.common.student_servicer import SERVICE as MODELS
-from modnorm.services.common.student_servicer import ModelServicer
-from modnorm.services.common.students import Students
-from modnorm.v1 import calibration_pb2_grpc, models_pb2_grpc, status_pb2_grpc
+from modnorm.v1 import calibration_pb2_grpc, status_pb2_grpc
 
 
 def build(settings: CalibratorSettings, registry: CollectorRegistry | None = None) -> GrpcService:
     """Return the service, not yet started, with its metrics in a registry."""
     servicer = CalibrationServicer(settings)
-    models = ModelServicer(Students(settings.students))
 
     def register(server: grpc.aio.Server) -> Sequence[str]:
         calibration_pb2_grpc.add_CalibrationServiceServicer_to_server(servicer, server)
-        models_pb2_grpc.add_ModelServiceServicer_to_server(models, server)
         status_pb2_grpc.add_StatusServiceServicer_to_server(StatusServicer(), server)
-        return SERVICE, MODELS, STATUS
+        return SERVICE, STATUS
 
-    def close() -> None:
-        servicer.close()
-        models.close()
-
-    return GrpcService(settings, register, registry, close=close)
+    return GrpcService(settings, register, registry, close=servicer.close)
 
 
 def main() -> None:

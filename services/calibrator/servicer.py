@@ -14,7 +14,6 @@ from modnorm.services.calibrator.computations import Computations, Progress
 from modnorm.services.common.artifact_store import ArtifactStore
 from modnorm.services.common.settings import ServiceSettings
 from modnorm.services.common.slow_threads import SlowThreads
-from modnorm.services.common.students import Students
 from modnorm.v1 import calibration_pb2, calibration_pb2_grpc
 
 SERVICE = "modnorm.v1.CalibrationService"
@@ -28,7 +27,6 @@ class CalibrationServicer(calibration_pb2_grpc.CalibrationServiceServicer):
 
     def __init__(self, settings: ServiceSettings) -> None:
         self._roots = settings.model_roots
-        self._students = Students(settings.students)
         self._store = ArtifactStore(settings.cache / "profiles")
         self._calibrations = Computations(self._store)
         self._resolutions = SlowThreads(_RESOLUTIONS, "resolution")
@@ -42,7 +40,7 @@ class CalibrationServicer(calibration_pb2_grpc.CalibrationServiceServicer):
         self, request: calibration_pb2.CalibrateRequest, context: object
     ) -> AsyncIterator[calibration_pb2.CalibrateResponse]:
         """Stream progress, then the profile."""
-        plan = await self._resolutions.run(make_calibration, request, self._roots, self._students)
+        plan = await self._resolutions.run(make_calibration, request, self._roots)
         stored = await asyncio.to_thread(self._stored, plan)
         if stored is not None:
             yield _response(stored)

@@ -4,36 +4,24 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from modnorm.checkpoint.reference import Checkpoint, resolve_checkpoint
-from modnorm.checkpoint.students import student_digest
 from modnorm.errors import PreconditionError
-from modnorm.services.common.students import Students
 from modnorm.v1 import common_pb2
 
 
 def resolve_model(
-    model: common_pb2.ModelRef,
-    roots: Sequence[Path] | None,
-    *,
-    digest: str = "",
-    students: Students | None = None,
+    model: common_pb2.ModelRef, roots: Sequence[Path] | None, *, digest: str = ""
 ) -> Checkpoint:
     """Return the checkpoint of a request's model.
 
     Local models must lie under the roots, unless these are None. An empty digest allows any model.
-    A student is one of `students`.
 
     Raises:
-        NotFoundError: the student is not on this host.
         InvalidInputError: the model is unknown or not supported.
         PreconditionError: the model has another digest.
         UnavailableError: the Hugging Face Hub cannot be reached.
     """
     revision = model.revision if model.HasField("revision") else None
-    student = student_digest(model.name) if students else None
-    if students and student:
-        checkpoint = resolve_checkpoint(str(students.require(student).resolve()))
-    else:
-        checkpoint = resolve_checkpoint(model.name, revision, roots=roots)
+    checkpoint = resolve_checkpoint(model.name, revision, roots=roots)
     if digest and digest != checkpoint.digest:
         raise PreconditionError(
             f"{checkpoint.name} has digest {checkpoint.digest[:12]} here, not {digest[:12]}",

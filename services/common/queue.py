@@ -19,9 +19,7 @@ from modnorm.errors import InvalidInputError, UnavailableError
 
 TASK = "modnorm.evaluate"
 QUEUE = "evaluation"
-TRAIN_TASK = "modnorm.train"
-TRAIN_QUEUE = "training"
-_TASKS = {QUEUE: TASK, TRAIN_QUEUE: TRAIN_TASK}
+_TASKS = {QUEUE: TASK}
 VISIBILITY_SECONDS = 12 * 3600
 """Longer than any job. A redelivered message is dropped by the claim but costs a round trip."""
 CONNECT_SECONDS = 2.0

@@ -61,8 +61,6 @@ class ServiceSettings(ConnectionSettings):
     """Directories that may contain local data and profile files, separated as in PATH."""
     cache_dir: GivenPath | None = None
     """Directory of profiles, scale maps and fetched data; by default `~/.cache/modnorm`."""
-    student_dir: GivenPath | None = None
-    """Directory of the students that distillations train; by default `students` of `cache_dir`."""
 
     @property
     def cache(self) -> Path:
@@ -72,11 +70,6 @@ class ServiceSettings(ConnectionSettings):
             InvalidInputError: none is given, and there is no home.
         """
         return self.cache_dir or default_cache()
-
-    @property
-    def students(self) -> Path:
-        """Directory of the students that distillations train."""
-        return self.student_dir or self.cache / "students"
 
 
 class TracingSettings(BaseSettings):
@@ -165,25 +158,6 @@ class EvaluatorSettings(WorkerSettings):
     """Whether to end if a model does not fit its share, so that fewer workers use the GPU."""
     supervised: bool = False
     """Whether standard input belongs to a supervisor: the evaluator ends with it."""
-
-
-class TrainerSettings(WorkerSettings):
-    """Settings of a trainer."""
-
-    bind_address: Address = "127.0.0.1:50056"
-    train_device: str = ""
-    """Device of torch, `cuda:1` or `cpu` for instance; empty for the first GPU, or else the
-    CPU."""
-    train_dir: GivenPath | None = None
-    """Directory of unfinished trainings, which must outlive the process for a killed trainer to
-    go on; by default `trainings` of `cache_dir`."""
-    train_stall_seconds: float = Field(default=3_600.0, gt=0)
-    """Seconds without a step of the optimizer after which a training hangs and is ended."""
-
-    @property
-    def trainings(self) -> Path:
-        """Directory of unfinished trainings."""
-        return self.train_dir or self.cache / "trainings"
 
 
 class SupervisorSettings(EvaluatorSettings):

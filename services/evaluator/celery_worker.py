@@ -11,8 +11,6 @@ from modnorm.engines import load_engine
 from modnorm.sandbox import Runner
 from modnorm.services.common.queue import QUEUE, TASK
 from modnorm.services.common.settings import EvaluatorSettings
-from modnorm.services.common.student_transfer import fetch_student
-from modnorm.services.common.students import Students
 from modnorm.services.common.worker.queue_worker import QueueWorker
 from modnorm.services.evaluator.aggregator_client import AggregatorClient
 from modnorm.services.evaluator.candidate_lease import longest_silence
@@ -24,7 +22,6 @@ from modnorm.services.evaluator.model_cache import LoadEngine, Loading
 from modnorm.services.evaluator.watchdog import Watchdog
 from modnorm.v1 import evaluation_pb2 as messages
 from modnorm.v1.evaluation_pb2_grpc import JobServiceStub
-from modnorm.v1.models_pb2_grpc import ModelServiceStub
 from modnorm.wire.remote_sandbox import sandbox_at
 
 JOIN_SECONDS = 16.0
@@ -55,7 +52,7 @@ class Worker(QueueWorker):
             self._shutdown,
             JobScorer(
                 client,
-                _loading(settings, load, ModelServiceStub(self._channel)),
+                _loading(settings, load),
                 watchdog=self._watchdog,
                 sandbox=sandbox or sandbox_at(settings.sandbox_target, settings.credentials),
                 metrics=EvaluatorMetrics(registry or CollectorRegistry()),
@@ -114,13 +111,11 @@ class Worker(QueueWorker):
             self._loop.end()
 
 
-def _loading(settings: EvaluatorSettings, load: LoadEngine, models: ModelServiceStub) -> Loading:
-    students = Students(settings.students)
+def _loading(settings: EvaluatorSettings, load: LoadEngine) -> Loading:
     return Loading(
         roots=settings.model_roots,
         share=settings.gpu_memory_utilization,
         lock=settings.load_lock,
         may_make_room=settings.may_make_room,
         load=load,
-        fetch=lambda digest: fetch_student(models, digest, students),
     )

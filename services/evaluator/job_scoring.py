@@ -9,8 +9,7 @@ from functools import partial
 from prometheus_client import CollectorRegistry
 
 from modnorm.checkpoint.reference import Checkpoint
-from modnorm.distillation.sampling_seeds import row_seed
-from modnorm.engines import Engine, EngineSettings, GenerationLimits, Sampling
+from modnorm.engines import Engine, EngineSettings, GenerationLimits
 from modnorm.errors import (
     DoesNotFitError,
     EngineError,
@@ -211,7 +210,7 @@ class JobScorer:
             request.task,
             [rows[number] for number in numbers],
             [prompts[number] for number in numbers],
-            GenerationLimits(job.max_tokens, sampling_of(job, numbers)),
+            GenerationLimits(job.max_tokens),
             label=lambda index: f"{split} row {numbers[index]}",
         )
         pending = answer_candidate(
@@ -244,14 +243,6 @@ def open_rows(job: messages.Job, count: int) -> Sequence[int]:
     """Return the numbers of the rows that need an answer, in ascending order."""
     skipped = set(job.skipped_rows)
     return [row for row in range(count) if row not in skipped]
-
-
-def sampling_of(job: messages.Job, numbers: Sequence[int]) -> Sampling | None:
-    """Return how a job draws the completions of rows, by their numbers; None for greedy ones."""
-    if not job.HasField("sampling"):
-        return None
-    seeds = [row_seed(job.sampling.seed, number) for number in numbers]
-    return Sampling(job.sampling.temperature, seeds, job.sampling.top_p or 1.0)
 
 
 def split_name(job: messages.Job) -> str:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from modnorm.checkpoint.prompts import PromptEncoder
 from modnorm.checkpoint.reference import Checkpoint, resolve_checkpoint
-from modnorm.checkpoint.students import student_digest
 from modnorm.engines import (
     Drafts,
     Engine,
@@ -51,8 +50,6 @@ class Loading:
     may_make_room: bool = False
     """Whether the worker ends when a model does not fit its share."""
     load: LoadEngine = load_engine
-    fetch: Callable[[str], Path] | None = None
-    """Returns the directory of a student by digest; None if students cannot be fetched."""
 
 
 def engine_settings(job: messages.Job, share: float) -> EngineSettings:
@@ -193,13 +190,9 @@ class ModelCache:
     def _checkpoint(self, job: messages.Job, poll: Callable[[], None]) -> Checkpoint:
         """Return the checkpoint of a job's model on this host."""
         revision = job.model.revision if job.model.HasField("revision") else None
-        student = student_digest(job.model.name)
-        if student and self._loading.fetch:
-            checkpoint = resolve_checkpoint(str(self._loading.fetch(student).resolve()))
-        else:
-            checkpoint = resolve_checkpoint(
-                job.model.name, revision, roots=self._loading.roots, on_bytes=poll
-            )
+        checkpoint = resolve_checkpoint(
+            job.model.name, revision, roots=self._loading.roots, on_bytes=poll
+        )
         if checkpoint.digest != job.model_digest:
             raise IncompatibleError(
                 f"{job.model.name} has digest {checkpoint.digest} on this evaluator, "

@@ -11,7 +11,6 @@ from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.methods import build_scale_map, needs_profile, require_usable
 from modnorm.services.common.artifact_store import ArtifactStore
 from modnorm.services.common.model_resolution import resolve_model
-from modnorm.services.common.students import Students
 from modnorm.spec import MethodSpec
 from modnorm.v1 import sampling_pb2
 from modnorm.wire.conversions import method_from_proto
@@ -27,11 +26,9 @@ class ScaleMaps:
         self,
         store: ArtifactStore,
         roots: Sequence[Path] | None,
-        students: Students | None = None,
     ) -> None:
         self._store = store
         self._roots = roots
-        self._students = students
 
     def find_or_build(self, request: sampling_pb2.BuildScaleMapRequest) -> ScaleMap:
         """Return the scale map of a method on a model.
@@ -47,7 +44,6 @@ class ScaleMaps:
             request.model,
             self._roots,
             digest=request.model_digest,
-            students=self._students,
         )
         profile = None
         if needed:

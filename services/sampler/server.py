@@ -10,29 +10,20 @@ from modnorm.services.common.service_process import read_settings, run_service
 from modnorm.services.common.settings import SamplerSettings
 from modnorm.services.common.status_servicer import SERVICE as STATUS
 from modnorm.services.common.status_servicer import StatusServicer
-from modnorm.services.common.student_servicer import SERVICE as MODELS
-from modnorm.services.common.student_servicer import ModelServicer
-from modnorm.services.common.students import Students
 from modnorm.services.sampler.servicer import SERVICE, SamplingServicer
-from modnorm.v1 import models_pb2_grpc, sampling_pb2_grpc, status_pb2_grpc
+from modnorm.v1 import sampling_pb2_grpc, status_pb2_grpc
 
 
 def build(settings: SamplerSettings, registry: CollectorRegistry | None = None) -> GrpcService:
     """Return the service, not yet started, with its metrics in a registry."""
     servicer = SamplingServicer(settings)
-    models = ModelServicer(Students(settings.students))
 
     def register(server: grpc.aio.Server) -> Sequence[str]:
         sampling_pb2_grpc.add_SamplingServiceServicer_to_server(servicer, server)
-        models_pb2_grpc.add_ModelServiceServicer_to_server(models, server)
         status_pb2_grpc.add_StatusServiceServicer_to_server(StatusServicer(), server)
-        return SERVICE, MODELS, STATUS
+        return SERVICE, STATUS
 
-    def close() -> None:
-        servicer.close()
-        models.close()
-
-    return GrpcService(settings, register, registry, close=close)
+    return GrpcService(settings, register, registry, close=servicer.close)
 
 
 def main() -> None:

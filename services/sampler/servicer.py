@@ -14,7 +14,6 @@ from modnorm.services.common.artifact_store import ArtifactStore
 from modnorm.services.common.model_resolution import resolve_model
 from modnorm.services.common.settings import ServiceSettings
 from modnorm.services.common.slow_threads import SlowThreads
-from modnorm.services.common.students import Students
 from modnorm.services.sampler.descriptor_stream import batched, draw
 from modnorm.services.sampler.encoder_cache import EncoderCache
 from modnorm.services.sampler.scale_map_cache import ScaleMaps
@@ -32,8 +31,7 @@ class SamplingServicer(sampling_pb2_grpc.SamplingServiceServicer):
     def __init__(self, settings: ServiceSettings) -> None:
         self._roots = settings.model_roots
         store = ArtifactStore(settings.cache / "scale_maps")
-        self._students = Students(settings.students)
-        self._scale_maps = ScaleMaps(store, settings.model_roots, self._students)
+        self._scale_maps = ScaleMaps(store, settings.model_roots)
         self._encoders = EncoderCache()
         self._inspections = SlowThreads(_INSPECTIONS, "inspection")
 
@@ -46,9 +44,7 @@ class SamplingServicer(sampling_pb2_grpc.SamplingServiceServicer):
         self, request: sampling_pb2.InspectModelRequest, context: object
     ) -> sampling_pb2.InspectModelResponse:
         """Check a model and its prompts; return its description."""
-        return await self._inspections.run(
-            inspect_model, request, self._roots, self._students, self._encoders
-        )
+        return await self._inspections.run(inspect_model, request, self._roots, self._encoders)
 
     @override
     async def BuildScaleMap(
@@ -73,7 +69,6 @@ class SamplingServicer(sampling_pb2_grpc.SamplingServiceServicer):
 def inspect_model(
     request: sampling_pb2.InspectModelRequest,
     roots: Sequence[Path] | None,
-    students: Students,
     encoders: EncoderCache,
 ) -> sampling_pb2.InspectModelResponse:
     """Check weights, family and prompts of a model.
@@ -89,7 +84,7 @@ def inspect_model(
             remedy="pass the completion cap in tokens",
         )
     messages = prompts_from_proto(request.prompts)
-    checkpoint = resolve_model(request.model, roots, students=students)
+    checkpoint = resolve_model(request.model, roots)
     weights = CheckpointWeights(checkpoint)
     with encoders.lend(checkpoint) as encoder:
         prompts = [encoder.encode(turns) for turns in messages]

@@ -19,7 +19,7 @@ def make_document(
     rounds = [_round(0, base, None)]
     for number, (vote, student) in enumerate(zip(votes, students, strict=True), 1):
         search = SearchEntry(
-            model="tiny" if number == 1 else f"student:{'a' * 64}",
+            model="tiny" if number == 1 else f"student of round {number - 1}",
             base=accuracy_of(base, ROWS),
             best_expert=accuracy_of(vote - 0.05, ROWS),
             vote=accuracy_of(vote, ROWS),
@@ -29,7 +29,6 @@ def make_document(
         rounds.append(_round(number, student, search))
     return DistillationDocument(
         schema=SCHEMA,
-        experiment="e",
         spec={
             "name": name,
             "model": {"name": "tiny"},

@@ -55,22 +55,6 @@ def look(reply):
         return {found.check: found for found in check_lab(target, Credentials())}
 
 
-def test_trainings_that_wait_are_a_matter_of_trainers():
-    found = look(lambda _: answer(trainings_pending=2))
-    assert found["evaluators"].verdict is Verdict.OK
-    assert found["trainers"].verdict is Verdict.BROKEN
-    assert found["trainers"].detail == "0 heard lately, 0 at work, 2 jobs wait"
-    assert "start a trainer" in found["trainers"].remedy
-    trainer = status_pb2.SeenWorker(name="t", jobs=1, version=OWN, trains=True)
-    found = look(lambda _: answer(trainings_pending=2, workers=[trainer]))
-    assert found["evaluators"].detail.startswith("1 heard lately, 1 at work")
-    assert found["trainers"].verdict is Verdict.OK
-
-
-def test_a_lab_without_trainings_needs_no_trainer():
-    assert "trainers" not in look(lambda _: answer())
-
-
 def test_a_lab_without_jobs_needs_no_busy_evaluator():
     found = look(lambda _: status_pb2.GetStatusResponse(version=OWN))
     assert found["evaluators"].verdict is Verdict.OK

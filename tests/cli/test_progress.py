@@ -107,21 +107,6 @@ def test_the_start_of_an_engine_has_lines_and_seconds_of_its_own():
         assert part in text
 
 
-def test_lines_tell_each_phase_of_a_distillations_rounds_once():
-    said = [
-        "round 1: searching around tiny",
-        "round 1: search: 1 of 4 jobs",
-        "round 1: search: 3 of 4 jobs",
-        "round 1: training step 1 of 2, loss 0.5",
-        "round 1: training step 2 of 2, loss 0.25",
-        "round 1: waiting: no trainer has claimed the training",
-        "round 2: search: 1 of 4 jobs",
-    ]
-    distilling = experiments.EXPERIMENT_STATE_DISTILLING
-    lines = shown(terminal=False, events=[event(distilling, 0, 0, one) for one in said])
-    assert lines.splitlines() == [f"small: {said[place]}" for place in (0, 1, 3, 5, 6)]
-
-
 def test_the_live_display_shows_what_is_waited_for_until_it_goes_on():
     events = [event(CALIBRATING, 0, 0, AWAY)]
     assert AWAY in shown(terminal=True, events=events)
@@ -146,11 +131,10 @@ def test_the_base_is_asked_for_until_it_is_known(known_at):
     assert len(asked) == known_at + 1
 
 
-PENDING, SELECTING, VOTING, DISTILLING, SUCCEEDED = (
+PENDING, SELECTING, VOTING, SUCCEEDED = (
     experiments.EXPERIMENT_STATE_PENDING,
     experiments.EXPERIMENT_STATE_SELECTING,
     experiments.EXPERIMENT_STATE_VOTING,
-    experiments.EXPERIMENT_STATE_DISTILLING,
     experiments.EXPERIMENT_STATE_SUCCEEDED,
 )
 
@@ -180,17 +164,6 @@ def test_what_was_overtaken_before_anybody_looked_is_not_told_again(last, shown)
     )
     now = experiments.Experiment(last_cursor=last)
     assert [each.cursor for each in catch_up(events, now)] == shown
-
-
-def test_the_earlier_rounds_of_a_distillation_are_not_told_again():
-    """The jobs of each part of a round are counted anew."""
-    events = numbered(
-        event(PENDING, 0, 0),
-        *(event(DISTILLING, count, 3) for _ in range(2) for count in range(4)),
-    )
-    now = experiments.Experiment(state=DISTILLING, last_cursor=7)
-    now.progress.jobs_done = 1
-    assert [each.cursor for each in catch_up(events, now)] == [1, 7, 8, 9]
 
 
 def test_an_event_that_is_news_is_passed_on_before_the_next_one_comes():

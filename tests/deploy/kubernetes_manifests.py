@@ -6,7 +6,7 @@ import yaml
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "deploy/kubernetes"
-FOLDERS = ("base", "gpu", "serve", "serve-gpu", "trainer")
+FOLDERS = ("base", "gpu", "serve", "serve-gpu")
 BELOW = {"../base", "../serve"}
 """Folders that others build on."""
 
@@ -22,10 +22,9 @@ def kustomization(name):
 
 BASE = [one for name in kustomization("base")["resources"] for one in documents(f"base/{name}")]
 SERVE = documents("serve/serve.yaml")
-TRAINER = [*documents("trainer/trainer.yaml"), *documents("trainer/students.yaml")]
 WORKLOADS = {
     one["metadata"]["name"]: one
-    for one in [*BASE, *SERVE, *TRAINER]
+    for one in [*BASE, *SERVE]
     if one["kind"] in {"Deployment", "StatefulSet"}
 }
 CONTAINERS = [

@@ -13,7 +13,6 @@ from modnorm.services.common.settings import (
     SandboxSettings,
     ServiceSettings,
     SupervisorSettings,
-    TrainerSettings,
 )
 from modnorm.services.evaluator.supervisor import STOP_SECONDS
 from tests.deploy.serve_command import parsed
@@ -29,7 +28,6 @@ SETTINGS: dict[str, type[ServiceSettings]] = {
     "sampler": SamplerSettings,
     "sandbox": SandboxSettings,
     "evaluator": SupervisorSettings,
-    "trainer": TrainerSettings,
 }
 """What each container reads from its environment."""
 INTERNAL = {"control", "database", "queue", "sandbox"}
@@ -105,7 +103,7 @@ def test_only_the_aggregator_and_serve_are_published():
     api, page = SERVICES["aggregator"]["ports"]
     assert is_required(api)
     assert page == "${MODNORM_PAGE_PUBLISH:-127.0.0.1:8080}:8080"
-    assert load("compose.gpu.yaml")["services"].keys() == {"evaluator", "trainer", "serve"}
+    assert load("compose.gpu.yaml")["services"].keys() == {"evaluator", "serve"}
     queues = load("compose.hosts.yaml")["services"]
     (redis,), (rabbitmq,) = (queues[name]["ports"] for name in ("redis", "rabbitmq"))
     assert is_required(redis)
@@ -207,21 +205,6 @@ def test_the_example_shows_the_defaults():
     elsewhere |= {"MODNORM_MODELS", "MODNORM_DATA"}
     for name in defaults.keys() & shown.keys() - elsewhere:
         assert shown[name] == defaults[name], name
-
-
-def test_trainings_and_students_outlive_their_containers():
-    mounted = {
-        name: {volume for volume in one.get("volumes", []) if isinstance(volume, str)}
-        for name, one in SERVICES.items()
-    }
-    students = "students:/var/cache/modnorm/students"
-    has_students = {name for name, volumes in mounted.items() if students in volumes}
-    assert has_students == {"aggregator", "calibrator", "sampler", "evaluator", "trainer"}
-    assert "trainings:/var/cache/modnorm/trainings" in mounted["trainer"]
-    assert SERVICES["trainer"]["profiles"] == ["trainer"]
-    settings = TrainerSettings(cache_dir=Path("/var/cache/modnorm"))
-    assert str(settings.students) == students.partition(":")[2]
-    assert str(settings.trainings) == "/var/cache/modnorm/trainings"
 
 
 def test_serve_reads_a_run_and_its_keys_and_is_part_of_no_lab():

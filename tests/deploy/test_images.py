@@ -42,8 +42,8 @@ for module in sorted(wanted):
     importlib.import_module(module)
 """
 TARGETS = (
-    *("aggregator", "calibrator", "sampler", "evaluator", "sandbox", "trainer"),
-    *("evaluator-gpu", "trainer-gpu"),
+    *("aggregator", "calibrator", "sampler", "evaluator", "sandbox"),
+    "evaluator-gpu",
 )
 EVERY = ("modnorm.services.common.healthcheck",)
 MODULES = {
@@ -151,9 +151,9 @@ def test_no_image_runs_as_root(target):
 def test_whatever_is_installed_may_come_from_the_wheels_alone():
     commands = re.findall(r"(?m)^RUN ((?:.*\\\n)*.*)", DOCKERFILE)
     installing = [one for one in commands if re.search(r"\bpip\b.* install ", one)]
-    assert len(installing) == DOCKERFILE.count(" --find-links=/wheels ") == 8
+    assert len(installing) == DOCKERFILE.count(" --find-links=/wheels ") == 7
     for command in installing:
         assert command.startswith("--mount=type=bind,from=wheels,target=/wheels ")
         assert " --find-links=/wheels " in command
-    for name in ("build", "evaluator-gpu", "trainer-gpu"):
+    for name in ("build", "evaluator-gpu"):
         assert "\nARG PIP_NO_INDEX=\n" in stages()[name][1]

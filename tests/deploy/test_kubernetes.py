@@ -12,7 +12,6 @@ from modnorm.services.common.settings import (
     AggregatorSettings,
     SandboxSettings,
     SupervisorSettings,
-    TrainerSettings,
 )
 from scripts.release_check import project_version
 from tests.deploy.kubernetes_manifests import (
@@ -24,7 +23,6 @@ from tests.deploy.kubernetes_manifests import (
     ROOT,
     SERVE,
     SHOWN_BY_KEDA,
-    TRAINER,
     WORKLOADS,
     documents,
     kustomization,
@@ -35,7 +33,7 @@ from tests.deploy.serve_command import parsed
 SERVICES = ("aggregator", "calibrator", "sampler", "sandbox", "evaluator")
 SETTINGS = {
     f"MODNORM_{name}".upper()
-    for kind in (AggregatorSettings, SandboxSettings, SupervisorSettings, TrainerSettings)
+    for kind in (AggregatorSettings, SandboxSettings, SupervisorSettings)
     for name in kind.model_fields
 }
 OLDEST, NEWEST = "1.27", kubernetes_validate.latest_version()
@@ -102,13 +100,10 @@ def test_images_have_a_version(name, container):
 
 
 def test_claims_are_made():
-    there = [*BASE, *TRAINER]
-    made = {one["metadata"]["name"] for one in there if one["kind"] == "PersistentVolumeClaim"}
-    (patch,) = documents("trainer/aggregator.yaml")
-    pods = [*map(pod, WORKLOADS), patch["spec"]["template"]["spec"]]
+    made = {one["metadata"]["name"] for one in BASE if one["kind"] == "PersistentVolumeClaim"}
     used = {
         volume["persistentVolumeClaim"]["claimName"]
-        for spec in pods
+        for spec in map(pod, WORKLOADS)
         for volume in spec.get("volumes", [])
         if "persistentVolumeClaim" in volume
     }
@@ -160,7 +155,7 @@ def test_prometheus_is_told_of_the_metrics_of_every_service_and_let_in():
     (selector,) = policy["podSelector"]["matchExpressions"]
     (opened,) = policy["ingress"][0]["ports"]
     ours = {name for name, one in CONTAINERS if one["image"].startswith("modnorm/")}
-    own = ours - {"serve", "trainer"}
+    own = ours - {"serve"}
     assert set(selector["values"]) == own == {*SERVICES}
     for name in own:
         annotations = WORKLOADS[name]["spec"]["template"]["metadata"]["annotations"]

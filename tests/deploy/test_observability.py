@@ -22,7 +22,6 @@ from modnorm.services.aggregator.storage.lab_counts import LabCountStore
 from modnorm.services.common.metrics import CallMetrics
 from modnorm.services.evaluator.metrics import EvaluatorMetrics
 from modnorm.services.sandbox.metrics import SandboxMetrics
-from modnorm.services.trainer.metrics import TrainerMetrics
 from modnorm.serving.api_errors import ServerMetrics
 from verification.labs.waiting import wait_until
 
@@ -37,7 +36,7 @@ SUFFIXES = {
     "histogram": ("_bucket", "_sum", "_count"),
     "gauge": ("",),
 }
-SERVICES = ("aggregator", "calibrator", "sampler", "sandbox", "evaluator", "trainer")
+SERVICES = ("aggregator", "calibrator", "sampler", "sandbox", "evaluator")
 SERVED = {"route", "status"}
 """Labels of `modnorm serve`: addresses and HTTP statuses."""
 LAST = {"aggregator": "modnorm_database_up"}
@@ -53,7 +52,6 @@ def families(tmp_path_factory):
     AggregatorMetrics(registry)
     EvaluatorMetrics(registry)
     SandboxMetrics(registry)
-    TrainerMetrics(registry)
     ServerMetrics(registry)
     CallMetrics(registry)
     registry.register(LabCollector(LabCountStore(database, lease_seconds=60)))

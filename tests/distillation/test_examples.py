@@ -6,7 +6,7 @@ from itertools import count
 from hypothesis import given
 from hypothesis import strategies as st
 
-from modnorm.distillation.dataset import dataset_digest, encode_examples, merged_lines
+from modnorm.distillation.dataset import encode_examples, merged_lines
 from modnorm.distillation.examples import HarvestedAnswer, choose_examples, rows_of
 from modnorm.tasks.protocol import Message
 
@@ -136,4 +136,3 @@ def test_a_line_holds_prompt_completion_and_provenance():
         "expert": {"candidate": 7, "rank": 2, "sample": 1},
     }
     assert "\n" not in text
-    assert len(dataset_digest(text)) == 64

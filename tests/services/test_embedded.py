@@ -333,27 +333,3 @@ def test_a_database_that_cannot_be_written_any_more_ends_the_lab(
 
     with pytest.raises(UnavailableError, match=f"modnorm.db cannot be used: .*{said}"):
         go_on()
-
-
-def test_a_lab_without_a_trainer_refuses_distillations(tmp_path, monkeypatch):
-    monkeypatch.setattr("modnorm.services.embedded.is_available", lambda: False)
-    rows = tmp_path / "rows.jsonl"
-    rows.write_text(json.dumps({"numbers": [1, 2, 30], "target": 33}) + "\n")
-    spec = parse_spec(
-        {
-            "model": "tiny-thicket",
-            "task": bundled_task("countdown", selection=2, heldout=2),
-            "method": {"name": "randopt", "sigma": 0.006},
-            "population": {"size": 2},
-            "distillation": {
-                "rows": str(rows),
-                "development": {"source": "bundled:countdown-development", "limit": 2},
-            },
-        }
-    )
-    with (
-        embedded_client(tmp_path, ClientSettings(cache_dir=tmp_path / "cache")) as client,
-        pytest.raises(PreconditionError, match="no trainer") as refused,
-    ):
-        client.submit(spec)
-    assert "modnorm[train]" in str(refused.value.remedy)

@@ -7,7 +7,7 @@ import pytest
 
 from modnorm.errors import InvalidInputError
 from modnorm.suites.building import build_tables
-from modnorm.suites.cost_estimate import estimate_cost, rate_of_run
+from modnorm.suites.cost_estimate import estimate_cost
 from modnorm.suites.outcomes import load_outcomes
 from modnorm.suites.suite_plan import plan_suite
 from tests.analysis.distillations import make_document
@@ -126,42 +126,6 @@ def training_rows(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     row = json.dumps({"numbers": [3, 5, 7], "target": 15})
     (tmp_path / "training.jsonl").write_text(f"{row}\n" * 12)
-
-
-@pytest.mark.usefixtures("training_rows")
-def test_a_finished_distillation_tells_the_time_of_trainings(loaded, distil, tmp_path):
-    cell = loaded.cells[0]
-    distil(cell, 0.2, [0.6, 0.7], [0.5, 0.65])
-    rate = rate_of_run(tmp_path / "out" / cell.id)
-    # Trainings on 800 and 1600 examples in two epochs took 12 seconds each.
-    seconds = 24 / (2400 * 2)
-    assert rate.training_seconds == pytest.approx(seconds)
-    search = rate_of_run(tmp_path / "out" / cell.id / "rounds" / "1")
-    assert (rate.seconds, search.training_seconds) == (search.seconds, None)
-    # At most 12 rows * 8 answers in round 1, twice as many in round 2, in two epochs.
-    estimate = estimate_cost(cell.spec, rate)
-    assert estimate.training_hours == pytest.approx(2 * 3 * 96 * seconds / 3600)
-    assert estimate_cost(cell.spec).training_hours is None
-    harvest = replace_harvest(cell.spec, samples=2, accumulate=False)
-    estimate = estimate_cost(harvest, rate)
-    assert estimate.training_hours == pytest.approx(2 * 2 * 48 * seconds / 3600)
-
-
-def replace_harvest(spec, **changes):
-    """Return a spec with other settings of its harvest."""
-    harvest = spec.distillation.harvest.model_copy(update=changes)
-    distillation = spec.distillation.model_copy(update={"harvest": harvest})
-    return spec.model_copy(update={"distillation": distillation})
-
-
-@pytest.mark.parametrize("damage", [{"spec": {}}, {"rounds": []}])
-def test_a_damaged_distillation_tells_no_time(loaded, distil, tmp_path, damage):
-    cell = loaded.cells[0]
-    distil(cell, 0.2, [0.6, 0.7], [0.5, 0.65])
-    file = tmp_path / "out" / cell.id / "distillation.json"
-    file.write_text(json.dumps({**json.loads(file.read_text()), **damage}))
-    with pytest.raises(InvalidInputError, match="is no finished run"):
-        rate_of_run(tmp_path / "out" / cell.id)
 
 
 @pytest.mark.usefixtures("training_rows")

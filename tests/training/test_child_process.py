@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from modnorm.errors import CancelledError, PreconditionError
+from modnorm.errors import PreconditionError
 from modnorm.training import TrainingProgress, child_process, train_in_child
 from modnorm.training.fine_tuning import train
 from modnorm.training.job import STATE
@@ -23,11 +23,14 @@ def test_a_child_trains_the_student_of_this_process(make_job):
     assert inside.losses == here.losses
 
 
-def test_a_cancelled_child_ends_and_leaves_its_checkpoints(make_job, forked_trainings):
+def test_an_interrupted_child_ends_and_leaves_its_checkpoints(make_job, forked_trainings):
+    def interrupt(progress):
+        if progress.step == 3:
+            raise KeyboardInterrupt
+
     job = make_job()
-    steps: list[TrainingProgress] = []
-    with pytest.raises(CancelledError):
-        train_in_child(job, on_progress=steps.append, is_cancelled=lambda: len(steps) >= 3)
+    with pytest.raises(KeyboardInterrupt):
+        train_in_child(job, on_progress=interrupt)
     assert list((job.directory / STATE).glob("checkpoint-2/complete"))
 
 

@@ -8,8 +8,8 @@ from modnorm.checkpoint.prompts import PromptEncoder
 from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.errors import InvalidInputError
 from modnorm.tasks.protocol import Message
-from modnorm.training import TrainingExample
-from modnorm.training.encoding import IGNORED, encode_examples
+from modnorm.training.examples import TrainingExample
+from modnorm.training.trainer_setup import IGNORED, encode_examples
 
 ENCODER = PromptEncoder(resolve_checkpoint("tiny-thicket"))
 TEXTS = st.text(st.characters(codec="ascii"), min_size=1, max_size=40)

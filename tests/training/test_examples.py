@@ -6,7 +6,7 @@ import pytest
 
 from modnorm.errors import InvalidInputError
 from modnorm.tasks.protocol import Message
-from modnorm.training import TrainingExample, read_examples
+from modnorm.training.examples import TrainingExample, read_examples
 from tests.faults import error_at
 
 PROMPT = [{"role": "system", "content": "s"}, {"role": "user", "content": "u"}]

@@ -1,4 +1,4 @@
-"""Training by the real TRL and PEFT on the bundled model: students, resumption, cancellation."""
+"""Training by the real TRL and PEFT on the bundled model: students and resumption."""
 
 import json
 import socket
@@ -14,13 +14,13 @@ from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.checkpoint.weights import CheckpointWeights, weights_sha256
 from modnorm.engines import load_engine
 from modnorm.engines.protocol import GenerationLimits
-from modnorm.errors import CancelledError, CandidateError, UnavailableError
+from modnorm.errors import CandidateError, UnavailableError
 from modnorm.spec import TrainingSpec
 from modnorm.training import TrainingJob, TrainingProgress
-from modnorm.training.encoding import IGNORED, encode_examples
 from modnorm.training.examples import read_examples
 from modnorm.training.fine_tuning import train
 from modnorm.training.job import ADAPTER, STATE, STUDENT
+from modnorm.training.trainer_setup import IGNORED, encode_examples
 from tests.faults import error_at
 from tests.training.conftest import SHORT, write_dataset
 
@@ -185,21 +185,12 @@ def test_the_loss_is_the_mean_over_the_tokens_of_all_answers(make_job, dataset):
 
 def test_micro_batches_change_only_the_rounding(finished, make_job, monkeypatch):
     _, whole, _ = finished("lora")
-    monkeypatch.setattr("modnorm.training.memory.CPU_BYTES", 1)
+    monkeypatch.setattr("modnorm.training.trainer_setup.CPU_BYTES", 1)
     parts = train(make_job("parts"))
     assert (whole.micro_batch, parts.micro_batch) == (4, 1)
     expected = [each.loss for each in whole.losses]
     assert [each.loss for each in parts.losses] == pytest.approx(expected, rel=1e-2)
     assert parts.tokens == whole.tokens
-
-
-def test_a_cancelled_training_goes_on_later(make_job):
-    job = make_job()
-    steps: list[TrainingProgress] = []
-    with pytest.raises(CancelledError):
-        train(job, on_progress=steps.append, is_cancelled=lambda: len(steps) >= 3)
-    assert len(steps) == 3
-    assert train(job).steps == 6
 
 
 def test_a_diverging_training_fails_with_a_remedy(make_job):

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from modnorm.checkpoint.reference import resolve_checkpoint
-from modnorm.training.memory import (
+from modnorm.training.trainer_setup import (
     CPU_BYTES,
     activation_bytes,
     halved,

@@ -6,7 +6,7 @@ import torch
 from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.checkpoint.weights import CheckpointWeights
 from modnorm.errors import CandidateError, UnavailableError
-from modnorm.training.student import write_student
+from modnorm.training.fine_tuning import write_student
 from tests.faults import error_at
 
 
@@ -26,9 +26,9 @@ def parameters():
 def test_a_place_that_cannot_be_written_names_the_setting(parameters, tmp_path):
     taken = tmp_path / "taken"
     taken.write_text("a file")
-    with error_at("train_dir", "cannot write", kind=UnavailableError) as refused:
+    with error_at("out", "cannot write", kind=UnavailableError) as refused:
         write_student(resolve_checkpoint("tiny-thicket"), parameters, taken / "student", {})
-    assert "MODNORM_TRAIN_DIR" in (refused.value.remedy or "")
+    assert "--out" in (refused.value.remedy or "")
 
 
 def test_a_weight_that_is_not_finite_is_refused(parameters, tmp_path):

@@ -1,6 +1,6 @@
 """`python -m verification.chaos`: seeded random faults against a lab of real processes.
 
-Each schedule runs a small search, distillation or prediction while workers, services, Postgres,
+Each schedule runs a small search or prediction while workers, services, Postgres,
 Redis, the network, the clock and the disk fail. Its results must equal those of an undisturbed
 run. At the end a planted bug must be detected.
 """
@@ -32,7 +32,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         campaign = Campaign(forks, folder, faults)
         try:
             campaign.search(range(seed, seed + asked.schedules))
-            campaign.distil(range(seed, seed + asked.distillations))
             campaign.predict(range(seed, seed + asked.predictions))
             campaign.draft(range(seed, seed + asked.drafts))
             campaign.serve(range(seed, seed + asked.served))
@@ -54,9 +53,6 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m verification.chaos", description=(__doc__ or "").split("\n\n")[1]
     )
     parser.add_argument("--schedules", type=int, default=20, help="number of schedules (20)")
-    parser.add_argument(
-        "--distillations", type=int, default=2, help="schedules of distillations (2)"
-    )
     parser.add_argument("--predictions", type=int, default=5, help="schedules of predictions (5)")
     parser.add_argument("--served", type=int, default=2, help="schedules of a served ensemble (2)")
     parser.add_argument(

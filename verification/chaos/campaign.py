@@ -10,7 +10,6 @@ from pathlib import Path
 
 from verification.chaos.chaos_lab import Lab, open_lab
 from verification.chaos.fault_schedule import (
-    DISTILLATION,
     DRAFTS,
     EXPERIMENTS,
     PREDICTIONS,
@@ -18,7 +17,6 @@ from verification.chaos.fault_schedule import (
     Fault,
     Schedule,
     draw,
-    draw_distillation,
     draw_drafts,
     draw_prediction,
 )
@@ -26,10 +24,10 @@ from verification.chaos.prediction_run import PredictionRun
 from verification.chaos.run_outcome import RunOutcome
 from verification.chaos.schedule_run import ScheduleRun, Verdict
 from verification.chaos.serving import run_served
-from verification.chaos.small_experiments import DISTILLATION_JOBS, JOBS, PREDICTION_JOBS
+from verification.chaos.small_experiments import JOBS, PREDICTION_JOBS
 from verification.labs.forked import ForkServer
 
-KINDS = ("schedules", "distillations", "predictions", "drafts", "served")
+KINDS = ("schedules", "predictions", "drafts", "served")
 """The kinds of schedules, as the options of the command name them."""
 CHANCES = 5
 """A kind of fault that had no effect in this many injections, and never any, counts as idle."""
@@ -102,19 +100,6 @@ class Campaign:
         """Run the schedules of some seeds on searches."""
         self._run_all([draw(seed, JOBS, self._faults) for seed in seeds], EXPERIMENTS)
 
-    def distil(self, seeds: Iterable[int]) -> None:
-        """Run the schedules of some seeds on distillations.
-
-        Each has a new lab, since a lab trains no student twice.
-        """
-        schedules = [draw_distillation(seed, DISTILLATION_JOBS) for seed in seeds]
-        if schedules:
-            with self._new_lab(supervised=False, trains=True) as lab:
-                self._expected |= run_undisturbed(lab, (DISTILLATION,))
-        for schedule in schedules:
-            with self._new_lab(supervised=False, trains=True) as lab:
-                self._passes(lab, schedule)
-
     def predict(self, seeds: Iterable[int]) -> None:
         """Run the schedules of some seeds on predictions."""
         self._run_all([draw_prediction(seed, PREDICTION_JOBS) for seed in seeds], PREDICTIONS)
@@ -144,12 +129,10 @@ class Campaign:
                 while waiting and self._passes(lab, waiting.pop(0)):
                     pass
 
-    def _new_lab(
-        self, *, supervised: bool = True, trains: bool = False
-    ) -> AbstractContextManager[Lab]:
+    def _new_lab(self, *, supervised: bool = True) -> AbstractContextManager[Lab]:
         self._labs += 1
         folder = self._folder / f"lab-{self._labs}"
-        return open_lab(self._forks, folder, supervised=supervised, trains=trains)
+        return open_lab(self._forks, folder, supervised=supervised)
 
     def summary(self) -> dict[str, object]:
         """Return counts of schedules and faults, and times of recovery."""
@@ -190,8 +173,7 @@ def _kind(schedule: Schedule) -> str:
     """Return the kind of a schedule, one of `KINDS`."""
     if schedule.experiment in PREDICTIONS:
         return "predictions"
-    kinds = {DISTILLATION: "distillations", DRAFTS: "drafts"}
-    return kinds.get(schedule.experiment, "schedules")
+    return "drafts" if schedule.experiment == DRAFTS else "schedules"
 
 
 def _print_verdict(verdict: Verdict) -> None:

@@ -24,11 +24,7 @@ from verification.labs.waiting import wait_until
 LEASE_SECONDS = 3.0
 REAP_SECONDS = 0.5
 DISK_MEBIBYTES = 128
-TRAINER = "trainer"
-_MODULES = {
-    "supervised": "modnorm.services.evaluator.supervisor",
-    TRAINER: "modnorm.services.trainer.server",
-}
+_MODULES = {"supervised": "modnorm.services.evaluator.supervisor"}
 """The modules of processes whose name is not that of their service."""
 SMALL_WAL = {"min_wal_size": "2MB", "max_wal_size": "8MB"}
 """Settings of Postgres with which a full disk has an effect within a schedule."""
@@ -57,7 +53,7 @@ class Lab:
         broker: Redis.
         proxy: The links between services.
         services: Services by name.
-        workers: Names of the evaluators and of the trainer.
+        workers: Names of the evaluators.
         far: The namespace of the evaluator `far`; None without the permission.
         disk: Whether the lab's files are on a small disk.
         state: Folder of the lab's files.
@@ -123,7 +119,6 @@ def open_lab(
     folder: Path,
     *,
     supervised: bool = True,
-    trains: bool = False,
 ) -> Iterator[Lab]:
     """Run a lab until the context ends.
 
@@ -131,7 +126,6 @@ def open_lab(
         forks: Starts its services.
         folder: Folder of its files and logs.
         supervised: Whether a third evaluator runs under a supervisor, as on a host with GPUs.
-        trains: Whether it has a trainer.
     """
     state = folder / "state"
     with ExitStack() as stack:
@@ -142,7 +136,7 @@ def open_lab(
         database.create("--wal-segsize=1")
         broker = Broker(owned(state / "redis"), folder / "redis.log")
         plan = _Plan(folder, database, broker, proxy, far)
-        workers = ("near", *("supervised",) * supervised, "far", *(TRAINER,) * trains)
+        workers = ("near", *("supervised",) * supervised, "far")
         services = plan.services(workers)
         lab = Lab(
             server=plan.addresses["aggregator"],
@@ -241,7 +235,6 @@ class _Plan:
             "MODNORM_AGGREGATOR_TARGET": aggregator,
             "MODNORM_BROKER_URL": f"redis://{broker}/0",
             "MODNORM_WORKER_NAME": name,
-            # Workers share no students with the aggregator.
             "MODNORM_CACHE_DIR": str(self._folder / name),
         }
         module = _MODULES.get(name, "modnorm.services.evaluator.server")

@@ -10,7 +10,6 @@ class Fault(StrEnum):
     """A kind of fault."""
 
     KILL_EVALUATOR = "kill_evaluator"
-    KILL_TRAINER = "kill_trainer"
     KILL_ENGINE = "kill_engine"
     KILL_AGGREGATOR = "kill_aggregator"
     KILL_CALIBRATOR = "kill_calibrator"
@@ -31,35 +30,17 @@ class Fault(StrEnum):
     UPDATE_AGGREGATOR = "update_aggregator"
 
 
-_NOT_IN_SEARCHES = {Fault.KILL_TRAINER, Fault.LEAVE_CLIENT}
-SEARCH_FAULTS = tuple(fault for fault in Fault if fault not in _NOT_IN_SEARCHES)
-"""Faults of searches, whose labs have no trainer. A search goes on without its client."""
-DISTILLATION_FAULTS = (
-    Fault.KILL_EVALUATOR,
-    Fault.KILL_TRAINER,
-    Fault.KILL_AGGREGATOR,
-    Fault.PAUSE_EVALUATOR,
-    Fault.PAUSE_AGGREGATOR,
-    Fault.FLUSH_BROKER,
-    Fault.RESTART_BROKER,
-    Fault.RESTART_DATABASE,
-    Fault.CUT_LINK,
-    Fault.CUT_HOST,
-    Fault.JUMP_CLOCK,
-    Fault.FILL_DISK,
-)
-"""Faults of distillations. The others concern the reports of a single experiment."""
-_NOT_IN_PREDICTIONS = {Fault.KILL_TRAINER, Fault.KILL_CALIBRATOR, Fault.KILL_SAMPLER}
+SEARCH_FAULTS = tuple(fault for fault in Fault if fault is not Fault.LEAVE_CLIENT)
+"""Faults of searches, which go on without their client."""
+_NOT_IN_PREDICTIONS = {Fault.KILL_CALIBRATOR, Fault.KILL_SAMPLER}
 PREDICTION_FAULTS = tuple(fault for fault in Fault if fault not in _NOT_IN_PREDICTIONS)
-"""Faults of predictions, which need neither trainer, calibrator nor sampler."""
+"""Faults of predictions, which need neither calibrator nor sampler."""
 EARLY = frozenset({Fault.KILL_CALIBRATOR, Fault.KILL_SAMPLER, Fault.FILL_DISK})
 """Faults that affect calibrator and sampler, injected right after the submission."""
 COLD = EARLY
 """Faults before which profiles and scale maps are deleted, so that they are computed again."""
 EXPERIMENTS = ("randopt", "modular_norm")
 """Experiments by name, in `verification.chaos.small_experiments`; the last one is calibrated."""
-DISTILLATION = "distillation"
-"""Name of the experiment that trains a student."""
 DRAFTS = "drafts"
 """Name of the search whose evaluators draft, in vLLM."""
 PREDICTED = "predicted"
@@ -114,15 +95,6 @@ def draw(seed: int, jobs: int, faults: Sequence[Fault] = SEARCH_FAULTS) -> Sched
     experiment = EXPERIMENTS[-1] if early else source.choice(EXPERIMENTS)
     steps = (_step(fault, source, jobs) for fault in chosen)
     return Schedule(seed, experiment, tuple(sorted(steps, key=lambda step: step.after)))
-
-
-def draw_distillation(seed: int, jobs: int) -> Schedule:
-    """Draw a schedule of two or three faults in a distillation, the trainer's death among them."""
-    source = random.Random(seed)
-    others = [fault for fault in DISTILLATION_FAULTS if fault is not Fault.KILL_TRAINER]
-    chosen = (Fault.KILL_TRAINER, *source.sample(others, k=source.randint(1, 2)))
-    steps = (_step(fault, source, jobs) for fault in chosen)
-    return Schedule(seed, DISTILLATION, tuple(sorted(steps, key=lambda step: step.after)))
 
 
 def draw_drafts(seed: int, jobs: int) -> Schedule:

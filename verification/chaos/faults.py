@@ -15,7 +15,7 @@ import psycopg
 import redis
 
 from verification.chaos import faulty_worker, host
-from verification.chaos.chaos_lab import LEASE_SECONDS, REAP_SECONDS, TRAINER, Lab
+from verification.chaos.chaos_lab import LEASE_SECONDS, REAP_SECONDS, Lab
 from verification.chaos.fault_schedule import Fault
 from verification.chaos.observer import Observer
 from verification.chaos.proxy import Mode
@@ -48,15 +48,6 @@ def _kill_evaluator(context: FaultContext) -> str | None:
         return None
     context.lab.kill(name)
     return f"killed {name}, which held a lease"
-
-
-def _kill_trainer(context: FaultContext) -> str | None:
-    """Kill the trainer and the child that trains, up to a few seconds after it got its job."""
-    if _holder(context, (TRAINER,)) is None:
-        return None
-    time.sleep(context.source.uniform(0, 6))
-    context.lab.kill(TRAINER)
-    return "killed the trainer, which held a lease"
 
 
 def _kill_engine(context: FaultContext) -> str | None:
@@ -253,7 +244,6 @@ def _leave_client(context: FaultContext) -> str | None:
 
 INJECT: Mapping[Fault, Callable[[FaultContext], str | None]] = {
     Fault.KILL_EVALUATOR: _kill_evaluator,
-    Fault.KILL_TRAINER: _kill_trainer,
     Fault.KILL_ENGINE: _kill_engine,
     Fault.KILL_AGGREGATOR: _kill_aggregator,
     Fault.KILL_CALIBRATOR: _kill_calibrator,

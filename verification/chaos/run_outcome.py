@@ -35,13 +35,6 @@ _TABLES: Mapping[str, str] = {
         SELECT population, ensemble_size, row, answer, correct, valid, support, correct_support
         FROM votes WHERE experiment_id = %s ORDER BY population, ensemble_size, row""",
 }
-_ROUNDS = """
-    SELECT index, phase, searched_model, searched_digest, start_digest, dataset_digest, harvest,
-           student_digest
-    FROM rounds WHERE experiment_id = %s ORDER BY index"""
-_PARTS = """
-    SELECT id, request_id, purpose FROM experiments WHERE parent_id = %s ORDER BY request_id"""
-_SEARCH = "search"
 _INVARIANTS: Mapping[str, str] = {
     "a job is not done": """
         SELECT id, state FROM jobs WHERE experiment_id = %s AND state <> 'done'""",
@@ -66,14 +59,10 @@ _INVARIANTS: Mapping[str, str] = {
         WHERE e.id = %s GROUP BY e.id
         HAVING e.last_cursor <> count(v.cursor) OR e.last_cursor <> max(v.cursor)""",
 }
-_INVARIANTS_OF_PARTS = (
+_INVARIANTS_OF_PREDICTIONS = (
     "a job is not done",
     "a lease is left",
     "events are not numbered without a gap",
-)
-"""Invariants that also hold for experiments of other phases, and with reused results."""
-_INVARIANTS_OF_PREDICTIONS = (
-    *_INVARIANTS_OF_PARTS,
     "attempts are not between one and the number of leases",
 )
 
@@ -109,30 +98,10 @@ def read_outcome(database: Database, server: str, experiment: str) -> RunOutcome
     return RunOutcome(json.dumps(document, sort_keys=True), tables)
 
 
-def read_distillation(database: Database, server: str, experiment: str) -> RunOutcome:
-    """Read the outcome of a succeeded distillation: its rounds, and the outcome of each part.
-
-    Training counts its progress in wall time, so the distillation's own counters are left out.
-    """
-    with database.connect() as connection:
-        tables = {"rounds": _rows(connection, _ROUNDS, experiment)}
-        parts = _rows(connection, _PARTS, experiment)
-        for part, request, _ in parts:
-            place = "/".join(str(request).split("/")[-2:])
-            for name, query in _TABLES.items():
-                tables[f"{place} {name}"] = _rows(connection, query, str(part))
-    searches = [str(part) for part, _, purpose in parts if purpose == _SEARCH]
-    documents = [read_outcome(database, server, search).document for search in searches]
-    return RunOutcome(json.dumps(documents), tables)
-
-
 def broken_invariants(database: Database, experiment: str) -> Iterator[str]:
-    """Yield the violated invariants of an ended experiment and its parts."""
+    """Yield the violated invariants of an ended experiment."""
     with database.connect() as connection:
-        parts = [str(part) for part, *_ in _rows(connection, _PARTS, experiment)]
-        names = _INVARIANTS_OF_PARTS if parts else tuple(_INVARIANTS)
-        for each in (experiment, *parts):
-            yield from _broken(connection, each, names)
+        yield from _broken(connection, experiment, _INVARIANTS)
 
 
 def broken_prediction(database: Database, prediction: str) -> Iterator[str]:

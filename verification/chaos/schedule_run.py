@@ -12,13 +12,12 @@ from dataclasses import dataclass, field
 from modnorm.client.client import Client
 from modnorm.errors import ModnormError, UnavailableError
 from verification.chaos.chaos_lab import Lab
-from verification.chaos.fault_schedule import DISTILLATION, Schedule, Step
+from verification.chaos.fault_schedule import Schedule, Step
 from verification.chaos.faults import INJECT, FaultContext
 from verification.chaos.observer import Observation, Observer
 from verification.chaos.run_outcome import (
     RunOutcome,
     broken_invariants,
-    read_distillation,
     read_outcome,
 )
 from verification.chaos.small_experiments import make_experiment
@@ -179,12 +178,10 @@ class ScheduleRun:
 
     def _read(self) -> RunOutcome:
         """Read the outcome; retry, since the last fault may have broken the connection."""
-        trains = self._verdict.schedule.experiment == DISTILLATION
-        read = read_distillation if trains else read_outcome
         with suppress(ModnormError):
-            return read(self._lab.database, self._lab.server, self._observed.experiment)
+            return read_outcome(self._lab.database, self._lab.server, self._observed.experiment)
         time.sleep(1)
-        return read(self._lab.database, self._lab.server, self._observed.experiment)
+        return read_outcome(self._lab.database, self._lab.server, self._observed.experiment)
 
     @staticmethod
     def _differences(expected: RunOutcome, outcome: RunOutcome) -> Iterator[str]:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from modnorm.spec import ExperimentSpec, parse_spec
-from verification.chaos.fault_schedule import DISTILLATION, DRAFTS, PREDICTED
+from verification.chaos.fault_schedule import DRAFTS, PREDICTED
 
 _POPULATION: Mapping[str, object] = {
     "size": 8,
@@ -43,26 +43,6 @@ _PREDICTED: Mapping[str, object] = {
     "method": {"name": "randopt", "sigma": 0.01},
     "population": {**_POPULATION, "prefixes": [8], "ensemble_sizes": [1, PREDICTION_JOBS]},
 }
-_TRAINING_ROWS = {"source": "bundled:word-problems-selection"}
-DISTILLATION_JOBS = 14
-"""Jobs of the distillation before its training; the base's last ones are reused."""
-_DISTILLATION: Mapping[str, object] = {
-    "task": _TASK,
-    "method": {"name": "randopt", "radius": 0.02},
-    "population": {"size": 3, "ensemble_sizes": [1, 2], "statistics": "full"},
-    "distillation": {
-        "rounds": 1,
-        "rows": {**_TRAINING_ROWS, "offset": 8, "limit": 16},
-        "development": {**_TRAINING_ROWS, "offset": 4, "limit": 4},
-        "harvest": {"samples": 2, "keep": 2},
-        "training": {
-            "rank": 4,
-            "learning_rate": 0.001,
-            "batch_size": 4,
-            "checkpoint_steps": 1,
-        },
-    },
-}
 
 
 def make_experiment(name: str) -> ExperimentSpec:
@@ -70,15 +50,14 @@ def make_experiment(name: str) -> ExperimentSpec:
 
     Its attempts suffice for a schedule that ends the lease of one job ten times.
     """
-    others = {DISTILLATION: _DISTILLATION, DRAFTS: _DRAFTS, PREDICTED: _PREDICTED}
-    sections = {**_SEARCHES, **others}[name]
+    sections = {**_SEARCHES, DRAFTS: _DRAFTS, PREDICTED: _PREDICTED}[name]
     return parse_spec(
         {
             "name": name,
             "model": "tiny-thicket",
             "population": dict(_POPULATION),
             "failures": {"max_attempts": 100},
-            "reuse": name == DISTILLATION,  # the searches of many schedules share a lab
+            "reuse": False,  # the searches of many schedules share a lab
             **sections,
         }
     )

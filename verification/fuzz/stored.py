@@ -1,41 +1,33 @@
 """The contents of a lab: stored before the fuzzing and compared afterwards."""
 
-import hashlib
 import json
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-import grpc
-from sqlalchemy import Select, Table, create_engine
+from sqlalchemy import create_engine
 
-from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.client.calls import get_experiment
 from modnorm.client.client import Client
 from modnorm.services.aggregator.storage import tables
-from modnorm.services.common.student_transfer import send_student
 from modnorm.spec import ExperimentSpec, parse_spec
 from modnorm.v1 import (
     evaluation_pb2,
     experiment_pb2,
-    models_pb2,
     prediction_pb2,
     sampling_pb2,
 )
-from modnorm.v1.models_pb2_grpc import ModelServiceStub
 from modnorm.wire.channel import open_channel
 from modnorm.wire.conversions import spec_to_proto
 from modnorm.wire.tokens import Role
 from verification.fuzz.finished import (
     answer_until_finished,
-    answer_until_training,
     find_ids,
-    training_calls,
 )
 from verification.labs.bundled_tasks import bundled_task
 from verification.labs.secured_lab import SecuredLab
-from verification.labs.secured_worker import leased, reply_to, report_of
+from verification.labs.secured_worker import leased, report_of
 from verification.labs.waiting import HANG_SECONDS
 
 Contents = Mapping[str, Sequence[str]]
@@ -53,27 +45,9 @@ def small_spec(**sections: object) -> ExperimentSpec:
     return parse_spec({**content, **sections})
 
 
-def small_distillation() -> ExperimentSpec:
-    """Return the spec of a short distillation."""
-    selection = "bundled:word-problems-selection"
-    return small_spec(
-        name="distilled",
-        distillation={
-            "rounds": 1,
-            "rows": {"source": selection, "offset": 3, "limit": 2},
-            "development": {"source": selection, "offset": 5, "limit": 2},
-            "harvest": {"samples": 1, "keep": 1, "temperature": 0},
-        },
-    )
-
-
 @dataclass(frozen=True)
 class Stored:
-    """What a lab stores before it is fuzzed.
-
-    A cancelled experiment, a running and a finished one, a distillation with a leased training,
-    and a student.
-    """
+    """What a lab stores before it is fuzzed: a cancelled, a running and a finished experiment."""
 
     words: Sequence[str]
     """Ids and digests of all of them."""
@@ -82,7 +56,7 @@ class Stored:
 
 
 def store(lab: SecuredLab) -> Stored:
-    """Store experiments and a student in a lab."""
+    """Store experiments in a lab."""
     owner = lab.token("fuzz-owner", [Role.SUBMIT, Role.READ])
     with Client(lab.targets["aggregator"], credentials=owner) as client:
         ended = client.submit(small_spec())
@@ -92,32 +66,19 @@ def store(lab: SecuredLab) -> Stored:
         jobs = await_jobs(lab, live.id)
         origin = client.call(get_experiment(live.id)).provenance
         finished = client.submit(small_spec(name="finished")).id
-        distilled = client.submit(small_distillation()).id
     shown = lab.token("fuzz-leases", [Role.WORKER])
     with open_channel(lab.targets["aggregator"], shown, ()) as channel:
         job = leased(channel, jobs[0])
         report = report_of(channel, job)
         answer_until_finished(lab, channel, finished)
-        training = _lease_training(channel, answer_until_training(lab, channel, distilled))
-        base = resolve_checkpoint("tiny-thicket")
-        send_student(ModelServiceStub(channel), base.directory, base.digest)
     valid = defaultdict[str, list[Sequence[bytes]]](list)
-    for path, request in (
-        *_valid(live.id, job, report),
-        *_valid_about_students(finished, training, base.digest),
-    ):
+    for path, request in _valid(live.id, finished, job, report):
         valid[path].append(request)
     words = (
-        *(ended.id, live.id, finished, distilled, *jobs, training.lease.job_id),
+        *(ended.id, live.id, finished, *jobs),
         *(origin.scale_map_digest, origin.selection_digest),
-        *(training.dataset_digest, base.digest, f"student:{base.digest}"),
     )
     return Stored(words, valid)
-
-
-def _lease_training(channel: grpc.Channel, job_id: str) -> evaluation_pb2.TrainJob:
-    request = evaluation_pb2.ClaimJobRequest(job_id=job_id, worker="by-hand", trains=True)
-    return reply_to(channel, evaluation_pb2.Call(claim=request)).claim.train
 
 
 def await_jobs(lab: SecuredLab, experiment_id: str) -> Sequence[str]:
@@ -131,24 +92,15 @@ def await_jobs(lab: SecuredLab, experiment_id: str) -> Sequence[str]:
 
 
 def contents(lab: SecuredLab) -> Contents:
-    """Return the contents of the lab's database by table.
-
-    Without the parts of distillations, which the lab itself makes.
-    """
+    """Return the contents of the lab's database by table."""
     engine = create_engine(lab.database_url)
     with engine.connect() as connection:
         content = {
-            table.name: sorted(map(repr, connection.execute(_asked(table))))
+            table.name: sorted(map(repr, connection.execute(table.select())))
             for table in tables.Experiment.metadata.sorted_tables
         }
     engine.dispose()
     return content
-
-
-def _asked(table: Table) -> Select[*tuple[object, ...]]:
-    """Return the query for the rows that requests explain."""
-    rows = table.select()
-    return rows.where(table.c.parent_id == "") if "parent_id" in table.c else rows
 
 
 def unasked(before: Contents, after: Contents, accepted: Mapping[str, int]) -> Iterator[str]:
@@ -168,6 +120,7 @@ def unasked(before: Contents, after: Contents, accepted: Mapping[str, int]) -> I
 
 def _valid(
     experiment_id: str,
+    finished: str,
     job: evaluation_pb2.Job,
     report: Sequence[evaluation_pb2.ReportJobRequest],
 ) -> Iterator[tuple[str, Sequence[bytes]]]:
@@ -188,50 +141,15 @@ def _valid(
             digest=job.descriptor.scale_map_digest
         ),
         f"{sampling}InspectModel": sampling_pb2.InspectModelRequest(model=job.model),
+        "/modnorm.v1.PredictionService/Predict": prediction_pb2.PredictRequest(
+            experiment_id=finished, questions=[json.dumps({"question": "How many?"})]
+        ),
     }
     for path, message in singles.items():
         yield path, (message.SerializeToString(),)
     yield f"{jobs}ReportJob", [part.SerializeToString() for part in report]
     messages = [request.SerializeToString() for request in _work_requests(job, report)]
     yield f"{jobs}Work", messages
-
-
-def _valid_about_students(
-    finished: str, training: evaluation_pb2.TrainJob, student: str
-) -> Iterator[tuple[str, Sequence[bytes]]]:
-    """Yield valid requests about predictions, distillations and students."""
-    content = b"a file"
-    file = models_pb2.ModelFile(
-        name="notes.txt", size=len(content), sha256=hashlib.sha256(content).hexdigest()
-    )
-    header = models_pb2.UploadHeader(model_digest="ab" * 32, file=file)
-    models = "/modnorm.v1.ModelService/"
-    experiments = "/modnorm.v1.ExperimentService/"
-    singles = {
-        f"{experiments}CreateExperiment": experiment_pb2.CreateExperimentRequest(
-            request_id="distil", spec=spec_to_proto(small_distillation())
-        ),
-        "/modnorm.v1.PredictionService/Predict": prediction_pb2.PredictRequest(
-            experiment_id=finished, questions=[json.dumps({"question": "How many?"})]
-        ),
-        "/modnorm.v1.JobService/FetchDataset": evaluation_pb2.FetchDatasetRequest(
-            digest=training.dataset_digest
-        ),
-        f"{models}DescribeModel": models_pb2.DescribeModelRequest(digest=student),
-        f"{models}DownloadModelFile": models_pb2.DownloadModelFileRequest(
-            model_digest=student, name="config.json"
-        ),
-        f"{models}StoreModel": models_pb2.StoreModelRequest(digest=student),
-    }
-    for path, message in singles.items():
-        yield path, (message.SerializeToString(),)
-    upload = (
-        models_pb2.UploadModelFileRequest(header=header),
-        models_pb2.UploadModelFileRequest(chunk=content),
-    )
-    yield f"{models}UploadModelFile", [each.SerializeToString() for each in upload]
-    calls = training_calls(training.lease, student)
-    yield "/modnorm.v1.JobService/Work", [each.SerializeToString() for each in calls]
 
 
 def _work_requests(

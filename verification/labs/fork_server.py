@@ -40,7 +40,6 @@ MODULES = (
     "modnorm.services.evaluator.server",
     "modnorm.services.evaluator.supervisor",
     "modnorm.services.aggregator.server",
-    "modnorm.services.trainer.server",
     "celery.fixups.django",
     "celery.worker.consumer",
     "kombu.transport.redis",

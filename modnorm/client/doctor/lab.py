@@ -40,11 +40,7 @@ def check_lab(target: str, credentials: Credentials) -> Iterator[Finding]:
     yield ok("lab", f"{target} answers in {time.time() - start:.2f} s")
     for dependency in status.dependencies:
         yield _dependency(dependency)
-    evaluators = [worker for worker in status.workers if not worker.trains]
-    trainers = [worker for worker in status.workers if worker.trains]
-    yield _workers("evaluator", evaluators, status.jobs_pending, status)
-    if trainers or status.trainings_pending:
-        yield _workers("trainer", trainers, status.trainings_pending, status)
+    yield _workers(status)
     yield _canaries(status)
     yield _clock(status, start, time.time())
     yield _versions(status)
@@ -73,25 +69,20 @@ def _dependency(found: status_pb2.Dependency) -> Finding:
     return broken(found.name, found.detail, found.remedy or "see its log")
 
 
-def _workers(
-    kind: str,
-    workers: Sequence[status_pb2.SeenWorker],
-    pending: int,
-    status: status_pb2.GetStatusResponse,
-) -> Finding:
-    """Check that workers of a kind run if their jobs wait; idle workers send nothing."""
-    check, busy = f"{kind}s", sum(worker.jobs > 0 for worker in workers)
+def _workers(status: status_pb2.GetStatusResponse) -> Finding:
+    """Check that evaluators run if jobs wait; idle ones send nothing."""
+    check, workers, pending = "evaluators", status.workers, status.jobs_pending
+    busy = sum(worker.jobs > 0 for worker in workers)
     if not workers and not pending:
         return ok(check, f"no jobs wait; idle {check} are not heard")
     detail = f"{len(workers)} heard lately, {busy} at work, {pending} jobs wait"
     if busy or not pending:
         return ok(check, detail)
-    article = "an" if kind == "evaluator" else "a"
     if not workers:
         return broken(
             check,
             detail,
-            f"start {article} {kind}; if one runs, its log states why it cannot reach the broker "
+            "start an evaluator; if one runs, its log states why it cannot reach the broker "
             "or the aggregator",
         )
     last = max(worker.seen.ToNanoseconds() for worker in workers)
@@ -99,8 +90,8 @@ def _workers(
     return warning(
         check,
         f"{detail}; the last was heard {silent:.0f} s ago",
-        f"repeat this in a minute, since a failed {kind} tries again; then start {article} "
-        f"{kind}, and read the logs of the others",
+        "repeat this in a minute, since a failed evaluator tries again; then start an "
+        "evaluator, and read the logs of the others",
     )
 
 

@@ -215,16 +215,11 @@ class SuiteRunner:
 
         def finish() -> None:
             self.finish(experiment, RunDirectory(self.directory / cell.id))
-            self._profiles.setdefault(cell.id, self._stored_profile(cell))
+            self._profiles.setdefault(cell.id, "")
             phase = state_name(experiment.state)
             self._note(cell, state=CellState.FINISHED, phase=phase, waits_for="", error="")
 
         return self._attempt(cell, finish, self._lab.may_refetch)
-
-    def _stored_profile(self, cell: Cell) -> str:
-        """Return the profile of a finished cell, which a distillation's first search made."""
-        outcome = load_outcomes([cell], self.directory).of(cell)
-        return outcome.profile if outcome else ""
 
     def _fail(self, cell: Cell, error: ModnormError) -> None:
         self._profiles.setdefault(cell.id, "")

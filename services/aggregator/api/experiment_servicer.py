@@ -230,9 +230,6 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         record = await asyncio.to_thread(self._experiments.get, request.experiment_id)
         if request.kind == experiment_pb2.ARTIFACT_KIND_LINEAGE:
             text = await asyncio.to_thread(self._lineage, record)
-        elif request.kind == experiment_pb2.ARTIFACT_KIND_DATASET:
-            digest = _dataset_of(record, request.round)
-            text = await asyncio.to_thread(self._results.artifact, digest, ArtifactKind.DATASET)
         else:
             kind, digest = _artifact_of(record.experiment, request.kind)
             text = await asyncio.to_thread(self._results.artifact, digest, kind)
@@ -255,7 +252,7 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         return record
 
     async def _cancel(self, experiment_id: str) -> ExperimentRecord:
-        """Store a cancellation; wake watchers and the distillation that it is a part of."""
+        """Store a cancellation; wake watchers."""
         record = await asyncio.to_thread(self._experiments.cancel, experiment_id)
         self._conductor.drop(experiment_id)
         self._follow_up(Change(experiment_id, experiment=record.experiment))
@@ -296,10 +293,6 @@ def _artifact_of(
             ArtifactKind.ROWS,
             experiment.development_digest or None,
         ),
-        experiment_pb2.ARTIFACT_KIND_TRAINING_ROWS: (
-            ArtifactKind.ROWS,
-            experiment.training_digest or None,
-        ),
     }
     if kind not in places:
         raise InvalidInputError("no kind of artifact is named", field="kind")
@@ -307,14 +300,6 @@ def _artifact_of(
     if digest is None:
         raise NotFoundError(f"the experiment has no {stored_kind} (yet)", field="kind")
     return stored_kind, digest
-
-
-def _dataset_of(record: ExperimentRecord, round_number: int) -> str:
-    """Return the digest of the dataset of a round."""
-    for each in record.rounds:
-        if each.part.index == round_number and each.part.dataset_digest:
-            return each.part.dataset_digest
-    raise NotFoundError(f"round {round_number} has no dataset (yet)", field="round")
 
 
 def _chunks(content: bytes) -> Iterator[bytes]:

@@ -14,18 +14,16 @@ from modnorm.errors import InvalidInputError
 from modnorm.services.aggregator.api.report_reader import (
     MAX_ANSWERS,
     ReportReader,
-    check_environment,
     check_length,
     check_name,
 )
-from modnorm.services.aggregator.api.to_proto import fill_job, fill_threshold, fill_training
+from modnorm.services.aggregator.api.to_proto import fill_job, fill_threshold
 from modnorm.services.aggregator.api.work_stream import SERVICE, CallingWorker, WorkStreams
 from modnorm.services.aggregator.experiments.lifecycle import Change, with_remedy
 from modnorm.services.aggregator.experiments.result_store import ResultStore
 from modnorm.services.aggregator.jobs.batching import Batcher
 from modnorm.services.aggregator.jobs.job_store import JobStore
 from modnorm.services.aggregator.jobs.report_checks import Report
-from modnorm.services.aggregator.jobs.trainings import TrainingStore
 from modnorm.services.aggregator.jobs.worker_requests import Claim, ClaimRequest, Heartbeat
 from modnorm.services.aggregator.lab_status import Workers
 from modnorm.services.aggregator.metrics import AggregatorMetrics
@@ -87,10 +85,8 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
         workers: Workers,
         measured: CallMetrics,
         tasks: ShieldedTasks,
-        trainings: TrainingStore,
     ) -> None:
         self._jobs = jobs
-        self._trainings = trainings
         self._results = results
         self._changed = changed
         self._metrics = metrics
@@ -203,17 +199,6 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
                 )
             yield message
 
-    @override
-    async def FetchDataset(
-        self, request: evaluation_pb2.FetchDatasetRequest, context: object
-    ) -> AsyncIterator[evaluation_pb2.FetchDatasetResponse]:
-        """Stream a stored dataset in order."""
-        text = await asyncio.to_thread(
-            self._results.artifact, request.digest, ArtifactKind.DATASET
-        )
-        for batch in _batches(text.split("\n")):
-            yield evaluation_pb2.FetchDatasetResponse(lines=batch)
-
     async def _answer(self, call: Call, reply: Reply, worker: CallingWorker) -> None:
         """Answer one call of a stream.
 
@@ -235,12 +220,9 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
             case "fail":
                 await self._fail(call.fail)
                 reply.fail.SetInParent()
-            case "trained":
-                await self._trained(call.trained)
-                reply.trained.SetInParent()
             case _:
                 raise InvalidInputError(
-                    "a call must be a claim, a heartbeat, a report, a failure or a training",
+                    "a call must be a claim, a heartbeat, a report or a failure",
                     field="calls.request",
                     remedy="set one of them",
                 )
@@ -255,18 +237,15 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
         """
         check_name(request.worker, "worker")
         check_length(request.version, "version")
-        self._workers.record_claim(request.worker, request.version, trains=request.trains)
-        job_request = ClaimRequest(request.job_id, request.worker, request.trains)
+        self._workers.record_claim(request.worker, request.version)
+        job_request = ClaimRequest(request.job_id, request.worker)
         claim = await self._claims.submit(_QueuedClaim(job_request, worker))
         if claim is None:
             return
         if logger.isEnabledFor(logging.DEBUG):
             with naming(**claim.job.log_fields):
                 logger.debug("leased")
-        if claim.round is not None:
-            fill_training(response.train, claim, claim.round, self._jobs.lease_seconds)
-        else:
-            fill_job(response.job, claim, self._jobs.lease_seconds)
+        fill_job(response.job, claim, self._jobs.lease_seconds)
 
     def _release(self, lease: Lease) -> None:
         """Release a job whose worker disconnected before it received the lease."""
@@ -293,10 +272,6 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
         lease = request.lease
         beat = Heartbeat(lease.job_id, lease.token, request.answers_done, request.parked)
         response.cancel = await self._heartbeats.submit(beat)
-        if request.HasField("training") and not response.cancel:
-            progress = self._trainings.progress
-            distillation = await asyncio.to_thread(progress, lease, request.training)
-            self._changed(Change(distillation))
         if request.engine_stage != self._stages.get(lease.job_id, "") and not response.cancel:
             await self._record_start(lease, request.engine_stage[:MAX_STAGE])
         threshold = self._jobs.cached_threshold(request.experiment_id, request.candidate)
@@ -326,19 +301,6 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
         if canaries.note(report.worker, report.environment):
             self._metrics.deviating_workers.set(len(canaries.deviations()))
         self._follow_up(change, logging.DEBUG, "scored")
-
-    async def _trained(self, report: evaluation_pb2.TrainReport) -> None:
-        """Store the result of a training and follow it up.
-
-        Raises:
-            NotFoundError: there is no such job, or the student is not stored.
-            StaleLeaseError: another trainer has the job, or it is cancelled.
-            InvalidInputError: a number is out of range.
-        """
-        check_length(report.worker, "trained.worker")
-        check_environment(report.environment)
-        change = await asyncio.to_thread(self._trainings.report, report)
-        self._follow_up(change, logging.INFO, "trained")
 
     async def _fail(self, request: FailJobRequest) -> None:
         """Store that an attempt failed and follow it up.
@@ -391,8 +353,6 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
         """Release the lease of a claim whose worker disconnected before the reply."""
         if reply.claim.HasField("job"):
             self._release(reply.claim.job.lease)
-        elif reply.claim.HasField("train"):
-            self._release(reply.claim.train.lease)
 
 
 def _batches(items: Sequence[ItemT], text: Callable[[ItemT], str] = str) -> Iterator[list[ItemT]]:

@@ -4,10 +4,7 @@ import json
 from collections.abc import Mapping
 from functools import lru_cache
 
-from modnorm.analysis.answers import BASE_INDEX
-from modnorm.distillation.sampling_seeds import sample_seed
 from modnorm.search.stopping import Threshold
-from modnorm.services.aggregator.api.round_messages import round_results
 from modnorm.services.aggregator.experiments.records import (
     CandidateJobs,
     ExperimentRecord,
@@ -22,7 +19,6 @@ from modnorm.services.aggregator.storage.tables import (
     Event,
     Experiment,
     Job,
-    Round,
     parsed_spec,
 )
 from modnorm.services.common.status_servicer import timestamp
@@ -34,7 +30,6 @@ _SPLITS = {
     Split.HELDOUT: evaluation_pb2.SPLIT_HELDOUT,
     Split.DEVELOPMENT: evaluation_pb2.SPLIT_DEVELOPMENT,
     Split.QUESTIONS: evaluation_pb2.SPLIT_QUESTIONS,
-    Split.HARVEST: evaluation_pb2.SPLIT_HARVEST,
 }
 _CANDIDATE_STATES = {
     JobState.PENDING: experiment_pb2.CANDIDATE_STATE_PENDING,
@@ -58,7 +53,6 @@ def experiment_message(record: ExperimentRecord) -> experiment_pb2.Experiment:
         )
     message.ensembles.extend(_ensemble(each, record.answered) for each in record.ensembles)
     message.states.extend(map(_state_result, record.states))
-    message.rounds.extend(round_results(record.rounds))
     return message
 
 
@@ -77,7 +71,6 @@ def experiment_summary(
         create_time=timestamp(experiment.create_time),
         progress=progress,
         provenance=_provenance(experiment),
-        parent_id=experiment.parent_id,
         last_cursor=experiment.last_cursor,
     )
     if experiment.end_time is not None:
@@ -181,32 +174,6 @@ def fill_job(message: evaluation_pb2.Job, claim: Claim, lease_seconds: float) ->
     message.skipped_rows.extend(claim.skipped)
     message.answer_sheets.extend(claim.sheets)
     message.replay_digest = experiment.selection_digest
-    if job.split is Split.HARVEST and job.candidate != BASE_INDEX and experiment.temperature:
-        message.sampling.temperature = experiment.temperature
-        message.sampling.top_p = experiment.top_p
-        message.sampling.seed = sample_seed(experiment.sampling_seed, job.candidate)
-
-
-def fill_training(
-    message: evaluation_pb2.TrainJob, claim: Claim, part: Round, lease_seconds: float
-) -> None:
-    """Fill in a leased training job with all data that a trainer needs."""
-    job, experiment = claim.job, claim.experiment
-    spec = spec_to_proto(experiment.spec)
-    lease = message.lease
-    lease.job_id, lease.token, lease.seconds = job.id, job.token, lease_seconds
-    message.experiment_id = experiment.id
-    message.round = part.index
-    if part.start_model == experiment.spec.model.name:
-        message.model.CopyFrom(spec.model)
-    else:
-        message.model.name = part.start_model
-    message.model_digest = part.start_digest
-    message.dataset_digest = part.dataset_digest
-    harvest = experiment_pb2.HarvestResult.FromString(part.harvest)
-    message.examples = harvest.dataset_examples
-    message.settings.CopyFrom(spec.distillation.training)
-    message.seed = claim.candidate.seed
 
 
 @lru_cache(maxsize=64)
@@ -307,8 +274,6 @@ def _provenance(experiment: Experiment) -> experiment_pb2.Provenance:
         development_rows=experiment.development_rows,
         generator_digest=experiment.generator_digest,
         prompts_digest=experiment.prompts_digest,
-        training_digest=experiment.training_digest,
-        training_rows=experiment.training_rows,
         max_tokens=experiment.max_tokens,
     )
 

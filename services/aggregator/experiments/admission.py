@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from modnorm.errors import InvalidInputError, NotFoundError, PreconditionError
+from modnorm.errors import InvalidInputError, NotFoundError
 from modnorm.perturbation.methods import refuse_unused_profile
 from modnorm.sandbox import Runner
 from modnorm.services.aggregator.experiments.upstream_services import Calibrator, Sampler
@@ -69,9 +69,6 @@ class Admission:
     """The generator that proposes the amplitudes of a ZO-Finetuner."""
     prompts_digest: str = ""
     """Digest of the prompts of the held-out rows."""
-    training: StoredText | None = None
-    """Rows that the experts of a distillation answer."""
-    training_rows: int = 0
 
 
 class Admissions:
@@ -84,7 +81,6 @@ class Admissions:
         sandbox: The sandbox in which evaluators run the programs of a task.
         split_folders: Directories that are searched for named splits before the hub.
         engines: All engines of the evaluators; None if they are unknown.
-        can_train: Whether a trainer may come; otherwise distillations are refused.
     """
 
     def __init__(  # noqa: PLR0913 - the last two by keyword
@@ -96,7 +92,6 @@ class Admissions:
         *,
         split_folders: Sequence[Path] = (),
         engines: Collection[str] | None = None,
-        can_train: bool = True,
     ) -> None:
         self._sampler = sampler
         self._calibrator = calibrator
@@ -104,7 +99,6 @@ class Admissions:
         self._sandbox = sandbox
         self._split_folders = split_folders
         self._engines = engines
-        self._can_train = can_train
         self._threads = SlowThreads(_THREADS, "admission")
 
     def close(self) -> None:
@@ -121,7 +115,6 @@ class Admissions:
         """
         check_resolved(spec)
         check_engine(spec, self._engines)
-        self._check_trainer(spec)
         isolation = await self._threads.run(check_sandbox, spec.task.name, self._sandbox)
         data = await self._threads.run(self._load, spec)
         max_tokens = spec.task.max_tokens or data.task.max_tokens
@@ -156,17 +149,7 @@ class Admissions:
             development_overlap=await self._threads.run(_count_shared, data, data.development),
             generator=await self._generator(spec, model.model_digest),
             prompts_digest=prompts_digest(heldout_prompts),
-            training=_stored_rows(data.training.rows) if data.training else None,
-            training_rows=len(data.training.rows) if data.training else 0,
         )
-
-    def _check_trainer(self, spec: ExperimentSpec) -> None:
-        if spec.distillation is not None and not self._can_train:
-            raise PreconditionError(
-                "this lab has no trainer, because TRL or PEFT is not installed",
-                field="distillation",
-                remedy="pip install 'modnorm[train]'",
-            )
 
     def _load(self, spec: ExperimentSpec) -> Splits:
         return load_splits(spec, roots=self._data_roots, folders=self._split_folders)
@@ -225,8 +208,6 @@ def _naming_rows(spec: ExperimentSpec, data: Splits) -> Iterator[None]:
         place, chosen_on = development_of(spec)
         if data.development and chosen_on:
             splits.append((place, chosen_on, data.development))
-        if data.training and spec.distillation:
-            splits.append(("distillation.rows", spec.distillation.rows, data.training))
         while index >= len(splits[0][2].rows):
             index -= len(splits.pop(0)[2].rows)
         field, named, rows = splits[0]

@@ -8,9 +8,6 @@ from modnorm.services.common.bounded_dict import BoundedDict
 KEPT = 10_000
 """Most experiments whose last change is stored; older changes were read long ago."""
 
-LONGEST_SECONDS = 10.0
-"""Longest wait: a distillation ends its children without telling their watchers."""
-
 
 class Notifier:
     """Numbers the changes of experiments and wakes waiters; used in one event loop."""
@@ -34,13 +31,13 @@ class Notifier:
                 waiter.set_result(None)
 
     async def wait(self, experiment_id: str, seen: int) -> None:
-        """Return at the next change after number `seen`, or after `LONGEST_SECONDS`."""
+        """Return at the next change after number `seen`."""
         if self._last.get(experiment_id, 0) > seen:
             return
         waiter = asyncio.get_running_loop().create_future()
         self._waiting[experiment_id].add(waiter)
         try:
-            await asyncio.wait([waiter], timeout=LONGEST_SECONDS)
+            await waiter
         finally:
             self._forget(experiment_id, waiter)
 

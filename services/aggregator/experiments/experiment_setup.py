@@ -11,14 +11,12 @@ import math
 import random
 import time
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import partial
 
-from modnorm.checkpoint.students import student_digest
 from modnorm.errors import CancelledError, EngineError, ModnormError, UnavailableError
 from modnorm.perturbation.descriptor import Descriptor, base_descriptor
-from modnorm.services.aggregator.experiments.distillations import DistillationStore
 from modnorm.services.aggregator.experiments.experiment_store import ExperimentStore
 from modnorm.services.aggregator.experiments.lifecycle import Change
 from modnorm.services.aggregator.experiments.result_store import ResultStore
@@ -27,7 +25,6 @@ from modnorm.services.aggregator.storage.states import (
     IN_SETUP,
     ArtifactKind,
     ExperimentState,
-    Purpose,
 )
 from modnorm.services.aggregator.storage.stored_artifacts import StoredText
 from modnorm.services.aggregator.storage.tables import Experiment
@@ -40,8 +37,6 @@ FIRST_PAUSE = 0.5
 BREAKDOWN_RETRIES = 3
 """Retries of a step after internal errors of its service."""
 _BASE = MethodSpec(name="base")
-PlaceStudent = Callable[[str], Awaitable[None]]
-"""Sends a student by digest to sampler and calibrator, unless they have it."""
 
 logger = logging.getLogger(__name__)
 
@@ -56,8 +51,6 @@ class SetupSteps:
         results: ResultStore,
         sampler: Sampler,
         calibrator: Calibrator,
-        distillations: DistillationStore,
-        place_student: PlaceStudent,
         follow_up: Callable[[Change], None],
         timed: Callable[[ExperimentState], AbstractContextManager[None]],
     ) -> None:
@@ -65,8 +58,6 @@ class SetupSteps:
         self._results = results
         self._sampler = sampler
         self._calibrator = calibrator
-        self._distillations = distillations
-        self._place_student = place_student
         self._follow_up = follow_up
         self._timed = timed
 
@@ -79,9 +70,7 @@ class SetupSteps:
         """
         record = await asyncio.to_thread(self._experiments.get, experiment_id)
         experiment = record.experiment
-        if experiment.state is ExperimentState.DISTILLING:
-            taken = await self._distil(experiment_id)
-        elif taken := experiment.state in IN_SETUP:
+        if taken := experiment.state in IN_SETUP:
             await self._set_up(experiment)
         if taken:
             names = {"experiment": experiment_id, "state": experiment.state.name}
@@ -108,21 +97,12 @@ class SetupSteps:
         fail = self._experiments.fail
         self._follow_up(await asyncio.to_thread(fail, experiment_id, reason, remedy))
 
-    async def _distil(self, experiment_id: str) -> bool:
-        change = await asyncio.to_thread(self._distillations.advance, experiment_id)
-        self._follow_up(change or Change(experiment_id))
-        return change is not None
-
     async def _leave_pending(self, experiment: Experiment) -> None:
-        if experiment.is_distillation:
-            await asyncio.to_thread(self._distillations.begin, experiment.id)
-            return
         examples = min(experiment.spec.calibration.examples, experiment.selection_rows)
         await asyncio.to_thread(self._experiments.leave_pending, experiment.id, examples)
 
     async def _calibrate(self, experiment: Experiment) -> None:
         spec = experiment.spec
-        await self._place(spec)
         prompts = await asyncio.to_thread(self._calibration_prompts, experiment, spec)
         stream = self._calibrator.calibrate(spec, experiment.model_digest, prompts)
         async for response in stream:
@@ -148,10 +128,6 @@ class SetupSteps:
 
     async def _sample(self, experiment: Experiment) -> None:
         spec, digest = experiment.spec, experiment.model_digest
-        await self._place(spec)
-        if experiment.purpose is Purpose.EVALUATION:
-            await self._sample_base_alone(experiment)
-            return
         profile_json = await asyncio.to_thread(self._profile, experiment)
         scale_map = await self._sampler.scale_map(spec, digest, profile_json)
         base_map = await self._sampler.scale_map(spec, digest, None, _BASE)
@@ -166,22 +142,6 @@ class SetupSteps:
         if change is not None:
             self._follow_up(change)
 
-    async def _sample_base_alone(self, experiment: Experiment) -> None:
-        """Store the base as the only candidate of an evaluation."""
-        spec, digest = experiment.spec, experiment.model_digest
-        base_map = await self._sampler.scale_map(spec, digest, None, _BASE)
-        base = base_descriptor(base_map.digest, spec.population.noise)
-        sampled = self._experiments.sampled
-        change = await asyncio.to_thread(sampled, experiment.id, (base_map,), base, ())
-        if change is not None:
-            self._follow_up(change)
-
-    async def _place(self, spec: ExperimentSpec) -> None:
-        """Send the student that a spec names to the services that read it."""
-        student = student_digest(spec.model.name)
-        if student is not None:
-            await self._place_student(student)
-
     def _profile(self, experiment: Experiment) -> str | None:
         if experiment.profile_digest is None:
             return None
@@ -189,7 +149,7 @@ class SetupSteps:
 
 
 class Conductor:
-    """Drives every experiment until it reaches its selection, and distillations to their end."""
+    """Drives every experiment until it reaches its selection."""
 
     def __init__(
         self,
@@ -207,7 +167,7 @@ class Conductor:
         self._woken: set[str] = set()
 
     async def drive_all(self) -> None:
-        """Start to drive every experiment in setup, and every distillation, not driven yet."""
+        """Start to drive every experiment in setup that is not driven yet."""
         for experiment_id in await asyncio.to_thread(self._experiments.driven):
             self.drive(experiment_id)
 

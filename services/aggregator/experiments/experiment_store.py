@@ -12,7 +12,6 @@ from modnorm.errors import ConflictError
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.services.aggregator.experiments.admission import Admission
-from modnorm.services.aggregator.experiments.children import end_children
 from modnorm.services.aggregator.experiments.lifecycle import (
     Change,
     PhaseProgress,
@@ -24,7 +23,6 @@ from modnorm.services.aggregator.experiments.lifecycle import (
 )
 from modnorm.services.aggregator.experiments.phases import start_selecting
 from modnorm.services.aggregator.experiments.records import ExperimentRecord
-from modnorm.services.aggregator.experiments.round_records import round_records
 from modnorm.services.aggregator.experiments.run_states import RunStates
 from modnorm.services.aggregator.storage.database import Database
 from modnorm.services.aggregator.storage.lookups import (
@@ -36,7 +34,7 @@ from modnorm.services.aggregator.storage.lookups import (
 )
 from modnorm.services.aggregator.storage.result_tables import Ensemble
 from modnorm.services.aggregator.storage.states import (
-    DRIVEN,
+    IN_SETUP,
     TERMINAL,
     ArtifactKind,
     ExperimentState,
@@ -158,7 +156,6 @@ class ExperimentStore:
         with self._database.write() as session:
             experiment = lock_experiment(session, experiment_id)
             end(session, experiment, ExperimentState.CANCELLED, "cancelled", self._clock())
-            end_children(session, experiment_id, self._clock())
         return self.get(experiment_id)
 
     def fail(self, experiment_id: str, reason: str, remedy: str = "") -> Change:
@@ -166,7 +163,6 @@ class ExperimentStore:
         with self._database.write() as session:
             experiment = lock_experiment(session, experiment_id)
             fail(session, experiment, reason, self._clock(), remedy=remedy)
-            end_children(session, experiment_id, self._clock())
             return Change(experiment_id, experiment=experiment)
 
     def wait_for(self, experiment_id: str, reason: str) -> None:
@@ -178,10 +174,10 @@ class ExperimentStore:
                 record(session, experiment, message, self._clock(), waits_for=reason)
 
     def driven(self) -> tuple[str, ...]:
-        """Return the ids of experiments in setup and of distillations, oldest first."""
+        """Return the ids of experiments in setup, oldest first."""
         query = (
             select(Experiment.id)
-            .where(col(Experiment.state).in_(DRIVEN))
+            .where(col(Experiment.state).in_(IN_SETUP))
             .order_by(col(Experiment.create_time), col(Experiment.id))
         )
         with self._database.read() as session:
@@ -266,14 +262,13 @@ class ExperimentStore:
         ).all()
         states = self._run_states.states(session, experiment)
         progress = PhaseProgress.of(session, experiment).message(experiment)
-        rounds = round_records(session, experiment)
         counts = select(Job.candidate, Job.answers_done, Job.valid, Job.truncated).where(
             Job.experiment_id == experiment.id,
             Job.split == Split.HELDOUT,
             Job.state == JobState.DONE,
         )
         answered = {index: (n, valid, cut) for index, n, valid, cut in session.exec(counts)}
-        return ExperimentRecord(experiment, progress, base, ensembles, states, rounds, answered)
+        return ExperimentRecord(experiment, progress, base, ensembles, states, answered)
 
 
 def experiment_id_of(request_id: str, tenant: str = DEFAULT_TENANT) -> str:
@@ -311,8 +306,6 @@ def _new_experiment(request_id: str, tenant: str, admission: Admission, now: flo
         development_rows=admission.development_rows,
         generator_digest=admission.generator.digest if admission.generator else "",
         prompts_digest=admission.prompts_digest,
-        training_digest=admission.training.digest if admission.training else "",
-        training_rows=admission.training_rows,
     )
 
 
@@ -331,12 +324,7 @@ def _created(admission: Admission) -> str:
 
 def _keep_inputs(session: Session, admission: Admission) -> None:
     # In digest order, so that two experiments that share rows cannot deadlock.
-    splits = (
-        admission.selection,
-        admission.heldout,
-        admission.development,
-        admission.training,
-    )
+    splits = (admission.selection, admission.heldout, admission.development)
     for rows in sorted((one for one in splits if one), key=lambda one: one.digest):
         keep_artifact(session, ArtifactKind.ROWS, rows)
     if admission.generator:

@@ -40,13 +40,6 @@ def selection_of(session: Session, experiment: Experiment) -> Selection:
     return select_experts(rewards, population.reported_prefixes, population.ensemble_sizes)
 
 
-def harvest_experts(session: Session, parent: Experiment, search: Experiment) -> tuple[int, ...]:
-    """Return the candidate indices of the experts that answer training rows, best first."""
-    population = search.spec.population
-    size = parent.distillation.harvest.experts or population.ensemble_sizes[-1]
-    return tuple(selection_of(session, search)[population.size, size])
-
-
 def answers_of(
     session: Session, experiment_id: str, split: Split, candidate: int
 ) -> tuple[Answer, ...]:

@@ -47,8 +47,6 @@ class Change:
     """The experiment in its new state, if a job of it or the experiment itself may have ended."""
     kind: FailureKind | None = None
     """How the attempt failed, if its lease expired."""
-    training: tuple[str, ...] = ()
-    """Ids of training jobs that became pending, for the queue of trainers."""
     ended: bool = False
     """Whether this job ended the experiment. Several jobs of a batch share `experiment`."""
 

@@ -41,7 +41,6 @@ from modnorm.services.aggregator.storage.states import (
     TERMINAL,
     ExperimentState,
     JobState,
-    Purpose,
     Split,
     state_index,
 )
@@ -53,20 +52,13 @@ from modnorm.tasks import task_errors
 _ASKED = {
     Split.HELDOUT: "held-out rows",
     Split.QUESTIONS: "questions",
-    Split.HARVEST: "training rows",
 }
-_ONLY_ANSWER = frozenset({Split.QUESTIONS, Split.HARVEST})
-"""Splits of experiments that end when the rows are answered."""
 
 
 def start_selecting(
     session: Session, experiment: Experiment, candidates: Collection[int], now: float
 ) -> None:
-    """Begin the selection, or the answers of a model that is only evaluated."""
-    if experiment.purpose is Purpose.EVALUATION:
-        evaluated = {Split.DEVELOPMENT: (BASE_INDEX,), Split.HELDOUT: (BASE_INDEX,)}
-        _begin(session, experiment, ExperimentState.VOTING, evaluated, "evaluating", now)
-        return
+    """Begin the selection."""
     if experiment.is_iterative:
         batch, message = first_batch(session, experiment)
     else:
@@ -91,9 +83,7 @@ def job_ended(  # noqa: PLR0913 - the event and its place
     record(session, experiment, message, now, progress)
     if job.state is JobState.FAILED and (reason := _fatal_reason(session, experiment, job)):
         fail(session, experiment, reason, now, remedy=job.remedy)
-    elif job.split is Split.TRAINING:
-        return  # the conductor takes the next step
-    elif not experiment.has_open_jobs and job.split in _ONLY_ANSWER:
+    elif not experiment.has_open_jobs and job.split is Split.QUESTIONS:
         end(session, experiment, ExperimentState.SUCCEEDED, "answered", now)
     elif not experiment.has_open_jobs:
         _finish_phase(session, experiment, now)
@@ -101,8 +91,6 @@ def job_ended(  # noqa: PLR0913 - the event and its place
 
 def change_of(session: Session, experiment: Experiment, job: Job) -> Change:
     """Return the change made by the end of an attempt, with the jobs that became pending."""
-    if job.state is JobState.PENDING and job.split is Split.TRAINING:
-        return Change(experiment.id, (), job, experiment, training=(job.id,))
     if job.state is JobState.PENDING:
         return Change(experiment.id, (job.id,), job, experiment)
     if experiment.is_iterative:
@@ -116,8 +104,6 @@ def change_of(session: Session, experiment: Experiment, job: Job) -> Change:
 
 def _fatal_reason(session: Session, experiment: Experiment, job: Job) -> str | None:
     """Return why a failed job ends its experiment; None if the experiment continues."""
-    if job.split is Split.TRAINING:
-        return f"round {job.candidate}: the student could not be trained: {job.error}"
     if job.candidate < BASE_INDEX:
         return f"the state after {BASE_INDEX - job.candidate} updates failed: {job.error}"
     if job.candidate == BASE_INDEX:
@@ -148,9 +134,7 @@ def _finish_phase(session: Session, experiment: Experiment, now: float) -> None:
     """Select the experts after the selection, vote after the held-out answers."""
     session.flush()
     try:
-        if experiment.purpose is Purpose.EVALUATION:
-            end(session, experiment, ExperimentState.SUCCEEDED, "evaluated", now)
-        elif experiment.state is ExperimentState.VOTING:
+        if experiment.state is ExperimentState.VOTING:
             _finish(session, experiment, now)
         elif experiment.is_iterative:
             _continue_updates(session, experiment, now)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from modnorm.baselines.updates import DevelopmentResult
 from modnorm.services.aggregator.storage.result_tables import Ensemble
-from modnorm.services.aggregator.storage.tables import Candidate, Experiment, Job, Round
+from modnorm.services.aggregator.storage.tables import Candidate, Experiment, Job
 from modnorm.v1 import experiment_pb2
 
 
@@ -33,20 +33,6 @@ class CandidateJobs:
 
 
 @dataclass(frozen=True, slots=True)
-class RoundRecord:
-    """A round of a distillation with the results and costs of its experiments."""
-
-    part: Round
-    development: Job | None
-    """Finished job of the model after the round on the development rows."""
-    heldout: Job | None
-    """Finished job of this model on the held-out rows."""
-    answers: int
-    """Answers that its search, its harvest and its evaluation generated."""
-    tokens: int
-
-
-@dataclass(frozen=True, slots=True)
 class ExperimentRecord:
     """An experiment with its results so far."""
 
@@ -57,7 +43,5 @@ class ExperimentRecord:
     ensembles: Sequence[Ensemble]
     states: Sequence[StateRecord] = ()
     """Evaluated states of an iterative run."""
-    rounds: Sequence[RoundRecord] = ()
-    """Rounds of a distillation."""
     answered: Mapping[int, tuple[int, int, int]] = field(default_factory=dict)
     """Held-out answers of each expert: all, those that give a vote, and cut-off ones."""

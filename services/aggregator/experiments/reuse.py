@@ -81,12 +81,12 @@ def content_keys(
     """Return the content key of each candidate's job; none if there is no prompt to digest.
 
     A key is the digest of: tenant; model digest; task, scorer and completion cap; digests of rows
-    and prompts; split; engine settings; sampling; and the candidate. A candidate is its noise
+    and prompts; split; engine settings; and the candidate. A candidate is its noise
     scheme, seed, radius, digest of the trained state, generator, active tensors and rank of its
     scale map, and its coefficients if they are resolved. The unperturbed model has no noise.
     """
     digest, _ = experiment.rows_of(split)
-    if split is Split.TRAINING or not candidates:
+    if not candidates:
         return {}
     try:
         rows = load_rows(session, digest)
@@ -114,11 +114,7 @@ def content_keys(
         noise = [scales, one.noise, one.seed, one.radius] if scales else []
         generator = experiment.generator_digest if one.needs_proposal else ""
         coefficients = (one.coefficients or b"").hex()
-        is_drawn = split is Split.HARVEST and experiment.temperature and not one.is_base
-        sampling = [experiment.temperature, experiment.top_p, experiment.sampling_seed, one.index]
-        keys[one.index] = json_digest(
-            [shared, noise, one.lineage, generator, coefficients, sampling if is_drawn else []]
-        )
+        keys[one.index] = json_digest([shared, noise, one.lineage, generator, coefficients])
     return keys
 
 

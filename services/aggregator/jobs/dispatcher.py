@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import time
-from collections import Counter
 from collections.abc import Sequence
 from contextvars import Context, copy_context
 
@@ -12,7 +11,7 @@ from celery import Celery
 from modnorm.errors import UnavailableError
 from modnorm.services.aggregator.jobs.job_store import JobStore
 from modnorm.services.aggregator.metrics import AggregatorMetrics
-from modnorm.services.common.queue import QUEUE, TRAIN_QUEUE, publish_all, queued
+from modnorm.services.common.queue import publish_all, queued
 
 BATCH = 100
 """Jobs in one batch of messages."""
@@ -30,26 +29,26 @@ class Dispatcher:
         self._app = app
         self._jobs = jobs
         self._metrics = metrics
-        self._waiting: asyncio.Queue[tuple[Context, str, Sequence[str]]] = asyncio.Queue()
-        self._unsent: Counter[str] = Counter()
+        self._waiting: asyncio.Queue[tuple[Context, Sequence[str]]] = asyncio.Queue()
+        self._unsent = 0
 
-    def send(self, job_ids: Sequence[str], queue: str = QUEUE) -> None:
-        """Schedule jobs for publication in a queue, with the caller's trace and log fields.
+    def send(self, job_ids: Sequence[str]) -> None:
+        """Schedule jobs for publication, with the caller's trace and log fields.
 
         Called in the event loop.
         """
         if job_ids:
-            self._unsent[queue] += len(job_ids)
-            self._waiting.put_nowait((copy_context(), queue, job_ids))
+            self._unsent += len(job_ids)
+            self._waiting.put_nowait((copy_context(), job_ids))
 
     async def run(self) -> None:
         """Publish queued jobs until cancelled."""
         while True:
-            context, queue, job_ids = await self._waiting.get()
+            context, job_ids = await self._waiting.get()
             try:
-                await asyncio.create_task(self._publish(job_ids, queue), context=context)
+                await asyncio.create_task(self._publish(job_ids), context=context)
             finally:
-                self._unsent[queue] -= len(job_ids)
+                self._unsent -= len(job_ids)
 
     async def reconcile(self) -> None:
         """Publish the first pending jobs again if the broker holds too few messages.
@@ -60,31 +59,27 @@ class Dispatcher:
 
         The broker is also queried in an idle lab, so that an outage shows before there is work.
         """
-        for queue in (QUEUE, TRAIN_QUEUE):
-            await self._reconcile(queue, trains=queue == TRAIN_QUEUE)
-
-    async def _reconcile(self, queue: str, *, trains: bool) -> None:
         try:
-            waiting = await asyncio.to_thread(queued, self._app, queue)
+            waiting = await asyncio.to_thread(queued, self._app)
         except UnavailableError as error:
             self._metrics.broker_up.set(0)
             logger.warning("not reconciled: %s", error)
             return
         self._metrics.broker_up.set(1)
-        pending = await asyncio.to_thread(self._jobs.count_pending, trains=trains)
-        missing = pending - waiting - self._unsent[queue]
+        pending = await asyncio.to_thread(self._jobs.count_pending)
+        missing = pending - waiting - self._unsent
         if missing > 0:
-            first = await asyncio.to_thread(self._jobs.pending, limit=missing, trains=trains)
+            first = await asyncio.to_thread(self._jobs.pending, limit=missing)
             logger.info("pending jobs are published again", extra={"jobs": len(first)})
             self._metrics.reconciled.inc(len(first))
-            await self._publish(first, queue)
+            await self._publish(first)
 
-    async def _publish(self, job_ids: Sequence[str], queue: str) -> None:
+    async def _publish(self, job_ids: Sequence[str]) -> None:
         """Publish jobs in batches, with pauses for calls."""
         for start in range(0, len(job_ids), BATCH):
             batch, began = job_ids[start : start + BATCH], time.monotonic()
             try:
-                await asyncio.to_thread(publish_all, self._app, batch, queue)
+                await asyncio.to_thread(publish_all, self._app, batch)
             except UnavailableError as error:
                 left = len(job_ids) - start
                 self._metrics.broker_up.set(0)

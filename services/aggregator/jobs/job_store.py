@@ -36,12 +36,11 @@ from modnorm.services.aggregator.jobs.worker_requests import Claim, ClaimRequest
 from modnorm.services.aggregator.storage.database import Database
 from modnorm.services.aggregator.storage.dialects import database_time
 from modnorm.services.aggregator.storage.lookups import (
-    is_training,
     lock_experiment,
     lock_job,
     pending_jobs,
 )
-from modnorm.services.aggregator.storage.states import TERMINAL, FailureKind, JobState, Split
+from modnorm.services.aggregator.storage.states import TERMINAL, FailureKind, JobState
 from modnorm.services.aggregator.storage.tables import Experiment, Job
 
 
@@ -237,29 +236,20 @@ class JobStore:
             session.exec(release)
 
     def pending(
-        self,
-        experiment_id: str | None = None,
-        limit: int | None = None,
-        *,
-        trains: bool = False,
+        self, experiment_id: str | None = None, limit: int | None = None
     ) -> tuple[str, ...]:
-        """Return the ids of pending jobs, oldest experiment first, in candidate order.
-
-        With `trains` these are the jobs of trainers, else those of evaluators.
-        """
+        """Return the ids of pending jobs, oldest experiment first, in candidate order."""
         with self._database.read() as session:
-            return pending_jobs(session, experiment_id, limit=limit, trains=trains)
+            return pending_jobs(session, experiment_id, limit=limit)
 
     def pending_of_model(self, model_digest: str, limit: int) -> tuple[str, ...]:
         """Return ids of the first pending jobs of a model's experiments, oldest first."""
         with self._database.read() as session:
             return pending_jobs(session, model_digest=model_digest, limit=limit)
 
-    def count_pending(self, *, trains: bool = False) -> int:
-        """Count the pending jobs of all experiments, those of trainers or those of evaluators."""
-        query = select(func.count()).where(
-            Job.state == JobState.PENDING, is_training(trains=trains)
-        )
+    def count_pending(self) -> int:
+        """Count the pending jobs of all experiments."""
+        query = select(func.count()).where(Job.state == JobState.PENDING)
         with self._database.read() as session:
             return session.exec(query).one()
 
@@ -312,9 +302,7 @@ def _end_attempt(  # noqa: PLR0913, PLR0917 - the failure and its place
     message = f"{job.title}: attempt {job.attempts} of {limit} failed: {failed}"
     if kind is FailureKind.INFRASTRUCTURE and job.attempts < limit:
         job.state = JobState.PENDING
-        # A distillation says itself what its training waits for.
-        awaited = "" if job.split is Split.TRAINING else f"another attempt; {message}"
-        record(session, experiment, message, now, waits_for=awaited)
+        record(session, experiment, message, now, waits_for=f"another attempt; {message}")
         return change_of(session, experiment, job)
     close_job(experiment, job, done=False)
     if kind is FailureKind.FATAL:

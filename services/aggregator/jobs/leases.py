@@ -17,7 +17,7 @@ from modnorm.services.aggregator.jobs.worker_requests import Claim, ClaimRequest
 from modnorm.services.aggregator.storage.codec import pack_rows
 from modnorm.services.aggregator.storage.lookups import is_candidate_of_job, unknown_job
 from modnorm.services.aggregator.storage.states import JobState, Split
-from modnorm.services.aggregator.storage.tables import Candidate, Experiment, Job, Round
+from modnorm.services.aggregator.storage.tables import Candidate, Experiment, Job
 
 SHEETS = 8
 """Most finished jobs whose answers a claim names."""
@@ -44,8 +44,6 @@ def lease_jobs(
     claims: list[Claim | None] = []
     for request in requests:
         pair = free.pop(request.job_id, None)
-        if pair and (pair[0].split is Split.TRAINING) != request.trains:
-            pair = None
         claim = _claim(session, *pair, early_stop) if pair else None
         if claim is not None:
             _lease(claim, request.worker, deadline)
@@ -59,11 +57,6 @@ def _claim(session: Session, job: Job, candidate: Candidate, early_stop: EarlySt
     if job.split is Split.SELECTION:
         threshold = early_stop.threshold(session, experiment, job.candidate)
         return Claim(job, candidate, experiment, threshold=threshold, sheets=sheets)
-    if job.split is Split.TRAINING:
-        part = session.get_one(Round, (job.experiment_id, job.candidate))
-        return Claim(job, candidate, experiment, round=part)
-    if job.split is Split.HARVEST:
-        return Claim(job, candidate, experiment)
     if job.split is Split.QUESTIONS:
         skipped = early_stop.settled_questions(session, experiment, job.candidate)
     else:

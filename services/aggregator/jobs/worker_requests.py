@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from modnorm.errors import StaleLeaseError
 from modnorm.search.stopping import Threshold
-from modnorm.services.aggregator.storage.tables import Candidate, Experiment, Job, Round
+from modnorm.services.aggregator.storage.tables import Candidate, Experiment, Job
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,8 +14,6 @@ class ClaimRequest:
 
     job_id: str
     worker: str
-    trains: bool = False
-    """Whether the worker trains students instead of evaluating candidates."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +29,6 @@ class Claim:
     """Held-out rows that need no answer, in ascending order."""
     sheets: Sequence[str] = ()
     """Finished jobs with answers to the same rows, for engines that draft."""
-    round: Round | None = None
-    """The round of a training job; None for others."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,6 @@ class LeaseHolder:
 
     worker: str
     jobs: int
-    trains: bool
     last_seen: float
     """Time of its last claim or heartbeat, in seconds since the epoch."""
 
@@ -61,17 +60,16 @@ class LabCountStore:
 
     def lease_holders(self, limit: int) -> Sequence[LeaseHolder]:
         """Return the workers that hold leases, by name."""
-        trains = col(Job.split) == Split.TRAINING
         query = (
-            select(Job.worker, func.count(), trains, func.max(Job.lease_deadline))
+            select(Job.worker, func.count(), func.max(Job.lease_deadline))
             .where(Job.state == JobState.LEASED)
-            .group_by(col(Job.worker), trains)
+            .group_by(col(Job.worker))
             .order_by(col(Job.worker))
             .limit(limit)
         )
         with self._database.read() as session:
             holders = session.exec(query).all()
         return [
-            LeaseHolder(worker, jobs, bool(is_training), (deadline or 0.0) - self._lease_seconds)
-            for worker, jobs, is_training, deadline in holders
+            LeaseHolder(worker, jobs, (deadline or 0.0) - self._lease_seconds)
+            for worker, jobs, deadline in holders
         ]

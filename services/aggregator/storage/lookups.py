@@ -3,20 +3,17 @@
 Experiments are locked before their jobs, so that transactions never deadlock.
 """
 
-from collections.abc import Sequence
-
 from sqlalchemy import ColumnElement
 from sqlmodel import Session, col, select
 
 from modnorm.errors import NotFoundError
-from modnorm.services.aggregator.storage.states import JobState, Purpose, Split
+from modnorm.services.aggregator.storage.states import JobState
 from modnorm.services.aggregator.storage.tables import (
     Candidate,
     Event,
     Experiment,
     Job,
     Prediction,
-    Round,
 )
 
 
@@ -61,18 +58,8 @@ def lock_job(session: Session, job_id: str) -> tuple[Job, Experiment]:
 
 
 def is_submitted() -> ColumnElement[bool]:
-    """Return the condition on `experiments` that excludes predictions and parts of distillations.
-
-    The searches of distillations are included: they are read like any experiment.
-    """
-    predicts = select(Prediction.id).where(Prediction.id == Experiment.id).exists()
-    return (col(Experiment.purpose) == Purpose.SEARCH) & ~predicts
-
-
-def is_training(*, trains: bool = True) -> ColumnElement[bool]:
-    """Return the condition on `jobs` for those of trainers, or for those of evaluators."""
-    split = col(Job.split)
-    return split == Split.TRAINING if trains else split != Split.TRAINING
+    """Return the condition on `experiments` that excludes predictions."""
+    return ~select(Prediction.id).where(Prediction.id == Experiment.id).exists()
 
 
 def is_candidate_of_job() -> ColumnElement[bool]:
@@ -80,12 +67,6 @@ def is_candidate_of_job() -> ColumnElement[bool]:
     return (col(Candidate.experiment_id) == col(Job.experiment_id)) & (
         col(Candidate.index) == col(Job.candidate)
     )
-
-
-def rounds_of(session: Session, experiment_id: str) -> Sequence[Round]:
-    """Return the rounds of a distillation so far, in order."""
-    query = select(Round).where(Round.experiment_id == experiment_id).order_by(col(Round.index))
-    return session.exec(query).all()
 
 
 def has_recent_event(session: Session, experiment: Experiment, now: float, seconds: float) -> bool:
@@ -117,16 +98,12 @@ def pending_jobs(
     *,
     model_digest: str | None = None,
     limit: int | None = None,
-    trains: bool = False,
 ) -> tuple[str, ...]:
-    """Return the ids of pending jobs, oldest experiment first, in candidate order.
-
-    With `trains` these are the jobs of trainers, else those of evaluators.
-    """
+    """Return the ids of pending jobs, oldest experiment first, in candidate order."""
     query = (
         select(Job.id)
         .join(Experiment, col(Experiment.id) == col(Job.experiment_id))
-        .where(Job.state == JobState.PENDING, is_training(trains=trains))
+        .where(Job.state == JobState.PENDING)
         .order_by(col(Experiment.create_time), col(Job.experiment_id), col(Job.candidate))
         .limit(limit)
     )

@@ -13,7 +13,6 @@ class ExperimentState(StrEnum):
     SAMPLING = "SAMPLING"
     SELECTING = "SELECTING"
     VOTING = "VOTING"
-    DISTILLING = "DISTILLING"
     SUCCEEDED = "SUCCEEDED"
     FAILED = "FAILED"
     CANCELLED = "CANCELLED"
@@ -26,8 +25,6 @@ IN_SETUP = frozenset(
     {ExperimentState.PENDING, ExperimentState.CALIBRATING, ExperimentState.SAMPLING}
 )
 """States before the selection, which the conductor ends. Reports end the other states."""
-DRIVEN = IN_SETUP | {ExperimentState.DISTILLING}
-"""States of the experiments that the conductor drives."""
 
 
 class JobState(StrEnum):
@@ -52,10 +49,6 @@ class Split(StrEnum):
     DEVELOPMENT = "development"
     QUESTIONS = "questions"
     """The questions of a prediction."""
-    HARVEST = "harvest"
-    """The training rows of a distillation, which experts answer."""
-    TRAINING = "training"
-    """No rows: the job trains a student on a dataset."""
 
 
 class FailureKind(StrEnum):
@@ -74,28 +67,6 @@ class ArtifactKind(StrEnum):
     PROFILE = "profile"
     SCALE_MAP = "scale_map"
     GENERATOR = "generator"
-    DATASET = "dataset"
-
-
-class Purpose(StrEnum):
-    """What an experiment is for."""
-
-    SEARCH = "search"
-    """All that users submit, and the searches of a distillation."""
-    HARVEST = "harvest"
-    """Experts of a search answer the training rows of a distillation."""
-    EVALUATION = "evaluation"
-    """One model of a distillation answers development and held-out rows."""
-
-
-class RoundPhase(StrEnum):
-    """Phase of a round of a distillation, as in `modnorm.v1.RoundPhase`."""
-
-    SEARCHING = "SEARCHING"
-    HARVESTING = "HARVESTING"
-    TRAINING = "TRAINING"
-    EVALUATING = "EVALUATING"
-    DONE = "DONE"
 
 
 def state_index(updates: int) -> int:

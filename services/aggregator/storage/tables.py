@@ -20,19 +20,15 @@ from modnorm.services.aggregator.storage.states import (
     ArtifactKind,
     ExperimentState,
     JobState,
-    Purpose,
-    RoundPhase,
     Split,
 )
-from modnorm.spec import DistillationSpec, ExperimentSpec
+from modnorm.spec import ExperimentSpec
 from modnorm.tasks import Task, get_stored_task
 from modnorm.wire.tokens import DEFAULT_TENANT
 
 _ExperimentStateText = enum_text(ExperimentState)
 _JobStateText = enum_text(JobState)
 _SplitText = enum_text(Split)
-_PurposeText = enum_text(Purpose)
-_RoundPhaseText = enum_text(RoundPhase)
 _ArtifactKindText = enum_text(ArtifactKind)
 
 
@@ -43,7 +39,7 @@ def parsed_spec(spec_json: str) -> ExperimentSpec:
 
 
 class Artifact(SQLModel, table=True):
-    """An input of results, stored by digest: rows or a dataset (JSON lines), a profile, a map."""
+    """An input of results, stored by digest: rows (JSON lines), a profile, a map."""
 
     __tablename__ = "artifacts"
 
@@ -61,7 +57,6 @@ class Experiment(SQLModel, table=True):
         Index("ix_experiments_tenant", "tenant", "create_time", "id"),
         Index("ix_experiments_created", "create_time", "id"),
         Index("ix_experiments_state", "state"),
-        Index("ix_experiments_parent", "parent_id"),
     )
 
     id: str = Field(primary_key=True, sa_type=Text)
@@ -113,18 +108,6 @@ class Experiment(SQLModel, table=True):
     """Number of steps of an iterative run's lineage."""
     candidates_stopped: int = 0
     """Number of candidates that were stopped early."""
-    purpose: Purpose = Field(default=Purpose.SEARCH, sa_type=_PurposeText)
-    parent_id: str = Field(default="", sa_type=Text)
-    """The distillation that the experiment is a part of; empty for others."""
-    training_digest: str = Field(default="", sa_type=Text)
-    """Digest of the training rows of a distillation; empty without."""
-    training_rows: int = 0
-    temperature: float = 0.0
-    """Temperature of a harvest; 0 for greedy answers."""
-    top_p: float = 1.0
-    """Probability of the tokens that a harvest draws from; 1 for all tokens."""
-    sampling_seed: int = Field(default=0, sa_type=BigInteger)
-    """Seed of the answers of a harvest."""
 
     @property
     def key(self) -> tuple[str, float]:
@@ -142,22 +125,6 @@ class Experiment(SQLModel, table=True):
         return self.spec.iterative is not None
 
     @property
-    def is_distillation(self) -> bool:
-        """Whether the experiment consists of rounds that train a student."""
-        return self.spec.distillation is not None
-
-    @property
-    def distillation(self) -> DistillationSpec:
-        """The settings of a distillation, which alone has rounds.
-
-        Raises:
-            PreconditionError: the experiment is none.
-        """
-        if self.spec.distillation is None:
-            raise PreconditionError("the experiment is no distillation")
-        return self.spec.distillation
-
-    @property
     def has_open_jobs(self) -> bool:
         """Whether a job of the present phase has not ended."""
         return self.jobs_done + self.jobs_failed < self.jobs_total
@@ -167,10 +134,8 @@ class Experiment(SQLModel, table=True):
         match split:
             case Split.SELECTION:
                 return self.selection_digest, self.selection_rows
-            case Split.HELDOUT | Split.QUESTIONS | Split.HARVEST:
+            case Split.HELDOUT | Split.QUESTIONS:
                 return self.heldout_digest, self.heldout_rows
-            case Split.TRAINING:
-                return "", 0
             case Split.DEVELOPMENT:
                 return self.development_digest, self.development_rows
 
@@ -293,8 +258,6 @@ class Job(SQLModel, table=True):
     @property
     def title(self) -> str:
         """Name of the job in events."""
-        if self.split is Split.TRAINING:
-            return f"round {self.candidate}, training"
         who = "base" if self.candidate == BASE_INDEX else f"candidate {self.candidate}"
         return f"{who}, {self.split}"
 
@@ -336,49 +299,6 @@ class Prediction(SQLModel, table=True):
     def ranking(self) -> tuple[int, ...]:
         """Candidate indices of the experts, best first."""
         return tuple(json.loads(self.experts))
-
-
-class Round(SQLModel, table=True):
-    """A round of a distillation. Round 0 evaluates the base.
-
-    Its search, harvest and evaluation are rows of `experiments`, so that their claims, leases,
-    reports, retries and events are those of an experiment. Its training is a job of the
-    distillation, whose candidate index is the round.
-    """
-
-    __tablename__ = "rounds"
-    __table_args__ = (ForeignKeyConstraint(["experiment_id"], ["experiments.id"]),)
-
-    experiment_id: str = Field(primary_key=True, sa_type=Text)
-    index: int = Field(primary_key=True, sa_column_kwargs=NO_AUTOINCREMENT)
-    phase: RoundPhase = Field(sa_type=_RoundPhaseText)
-    searched_model: str = Field(default="", sa_type=Text)
-    """Name of the model that the search perturbs."""
-    searched_digest: str = Field(default="", sa_type=Text)
-    start_model: str = Field(default="", sa_type=Text)
-    """Name of the model whose training makes the student."""
-    start_digest: str = Field(default="", sa_type=Text)
-    search_id: str = Field(default="", sa_type=Text)
-    harvest_id: str = Field(default="", sa_type=Text)
-    evaluation_id: str = Field(default="", sa_type=Text)
-    dataset_digest: str = Field(default="", sa_type=Text)
-    harvest: bytes = Field(default=b"", sa_type=LargeBinary)
-    """Serialised `modnorm.v1.HarvestResult`."""
-    student_digest: str = Field(default="", sa_type=Text)
-    training: bytes = Field(default=b"", sa_type=LargeBinary)
-    """Serialised `modnorm.v1.TrainReport`."""
-
-
-class ObsoleteStudent(SQLModel, table=True):
-    """A student of a removed experiment or a cancelled training, until its files are removed.
-
-    The transaction that removes the experiment stores the row, so that a killed removal of files
-    is completed by the next one. The files stay if another row names the student.
-    """
-
-    __tablename__ = "obsolete_students"
-
-    digest: str = Field(primary_key=True, sa_type=Text)
 
 
 class Event(SQLModel, table=True):

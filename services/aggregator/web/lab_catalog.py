@@ -10,14 +10,10 @@ from modnorm.analysis.document import ResultsDocument
 from modnorm.analysis.environments import Environment
 from modnorm.analysis.pairing import Verdicts
 from modnorm.analysis.phase_times import describe_seconds
-from modnorm.analysis.uncertainty import accuracy_interval
 from modnorm.analysis.votes import VoteFilter, VoteRecord
 from modnorm.errors import PreconditionError
-from modnorm.services.aggregator.api.round_messages import best_round
 from modnorm.services.aggregator.api.to_proto import event_message
 from modnorm.services.aggregator.experiments.lifecycle import with_remedy
-from modnorm.services.aggregator.experiments.records import RoundRecord
-from modnorm.services.aggregator.experiments.round_records import round_records
 from modnorm.services.aggregator.storage.states import TERMINAL, ExperimentState
 from modnorm.services.aggregator.storage.tables import Experiment
 from modnorm.services.aggregator.web import run_queries
@@ -68,9 +64,8 @@ class CatalogRun:
 
     @property
     def finished(self) -> bool:
-        """Whether it succeeded and has results of its own, unlike a distillation."""
-        succeeded = self._experiment.state is ExperimentState.SUCCEEDED
-        return succeeded and not self._experiment.is_distillation
+        """Whether it succeeded."""
+        return self._experiment.state is ExperimentState.SUCCEEDED
 
     @property
     def live(self) -> bool:
@@ -115,16 +110,10 @@ class CatalogRun:
             workers=workers,
         )
 
-    @cached_property
+    @property
     def rounds(self) -> Sequence[RoundLine]:
-        """The rounds of a distillation so far; none of a search."""
-        if not self._experiment.is_distillation:
-            return ()
-        with self._stored.database.read() as session:
-            records = round_records(session, self._experiment)
-        best = best_round(records)
-        rows = self._experiment.heldout_rows
-        return [_round_line(each, rows, is_best=each.part.index == best) for each in records]
+        """None: only directories hold distillations."""
+        return ()
 
     def seconds(self) -> str | None:
         """Return the seconds of each phase in words; None where unknown."""
@@ -252,22 +241,6 @@ def remaining_seconds(
         return None
     rate = (done - before) / (end - start)
     return max(0.0, (total - done) / rate - (now - end))
-
-
-def _round_line(record: RoundRecord, rows: int, *, is_best: bool) -> RoundLine:
-    part, development, heldout = record.part, record.development, record.heldout
-    harvest = experiment_pb2.HarvestResult.FromString(part.harvest)
-    metric, correct = (heldout.metric, heldout.correct) if heldout else (None, None)
-    return RoundLine(
-        number=part.index,
-        searched=part.searched_model,
-        examples=harvest.dataset_examples,
-        student=part.student_digest,
-        development=development.metric if development else None,
-        heldout=metric,
-        interval=accuracy_interval(metric, rows, correct),
-        is_best=is_best,
-    )
 
 
 def _unit(event: experiment_pb2.WatchExperimentResponse) -> str:

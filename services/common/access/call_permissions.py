@@ -33,13 +33,6 @@ _SERVICES: Mapping[str, Mapping[str, AbstractSet[Role]]] = {
         "FetchLineage": _WORK,
         "FetchGenerator": _WORK,
         "FetchAnswerSheet": _WORK,
-        "FetchDataset": _WORK,
-    },
-    "modnorm.v1.ModelService": {
-        "DescribeModel": _SEE | _WORK | _INSIDE,
-        "UploadModelFile": _WORK | _INSIDE,
-        "StoreModel": _WORK | _INSIDE,
-        "DownloadModelFile": _SEE | _WORK,
     },
     "modnorm.v1.PredictionService": {"Predict": {Role.SUBMIT}},
     "modnorm.v1.CalibrationService": {"Calibrate": _INSIDE, "GetProfile": _INSIDE},

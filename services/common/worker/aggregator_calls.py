@@ -73,7 +73,7 @@ class AggregatorCalls:
         self._stream = WorkStream(stub)
         self._shutdown = shutdown
 
-    def _claim(self, job_id: str, *, trains: bool = False) -> messages.ClaimJobResponse:
+    def _claim(self, job_id: str) -> messages.ClaimJobResponse:
         """Lease a job; the response is empty if it needs no work.
 
         Waits for an aggregator that is down and for a token that it accepts. A worker that tried
@@ -84,7 +84,7 @@ class AggregatorCalls:
             UnavailableError, UnauthenticatedError, ForbiddenError: the worker is stopping.
         """
         request = messages.ClaimJobRequest(
-            job_id=job_id, worker=self.worker, version=self._version, trains=trains
+            job_id=job_id, worker=self.worker, version=self._version
         )
         return self._retry(
             lambda: self._call(messages.Call(claim=request), CALL_SECONDS).claim,

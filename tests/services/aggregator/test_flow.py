@@ -227,17 +227,6 @@ async def test_a_cancelled_experiment_stops_its_workers(start_lab, spec):
             await worker.report(job)
 
 
-async def test_a_cancelled_part_ends_its_distillation_at_once(start_lab, spec):
-    rows = {"source": "bundled:word-problems-selection", "offset": 20, "limit": 2}
-    distillation = {"rows": rows, "development": {**rows, "offset": 30}}
-    async with start_lab(conduct_seconds=HANG_SECONDS) as lab:
-        created = await lab.create(spec(distillation=distillation))
-        await lab.reach(created.id, experiment_pb2.EXPERIMENT_STATE_DISTILLING)
-        (part,) = (await lab.get(created.id)).rounds
-        await lab.cancel(part.evaluation_id)
-        await lab.reach(created.id, experiment_pb2.EXPERIMENT_STATE_FAILED)
-
-
 @pytest.mark.parametrize("kind", ["CANDIDATE", "FATAL"])
 async def test_a_failure_that_ends_the_experiment_is_logged(start_lab, spec, kind):
     async with start_lab() as lab:

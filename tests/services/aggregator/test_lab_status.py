@@ -116,15 +116,8 @@ def test_the_number_of_stored_workers_is_bounded():
     workers = Workers()
     for number in range(MAX_WORKERS + 5):
         workers.record_claim(f"w{number:05}", "1")
-    seen = workers.messages([LeaseHolder("old", 2, trains=False, last_seen=7.0)])
+    seen = workers.messages([LeaseHolder("old", 2, last_seen=7.0)])
     assert len(seen) == MAX_WORKERS + 1
     assert (seen[0].name, seen[0].jobs, seen[0].version) == ("old", 2, "")
     assert seen[0].seen.ToSeconds() == 7
     assert seen[1].name == "w00005"
-
-
-def test_a_trainer_is_listed_as_one_between_its_jobs():
-    workers = Workers()
-    workers.record_claim("t", "1", trains=True)
-    workers.record_claim("w", "1")
-    assert [(one.name, one.trains) for one in workers.messages([])] == [("t", True), ("w", False)]

@@ -12,7 +12,6 @@ from modnorm.geometry.scale_map import Norm, ScaleMap, TensorScale
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.search.voting import Answer
 from modnorm.services.aggregator.experiments.admission import Admission
-from modnorm.services.aggregator.experiments.distillations import DistillationStore
 from modnorm.services.aggregator.experiments.experiment_store import ExperimentStore
 from modnorm.services.aggregator.experiments.lifecycle import Change
 from modnorm.services.aggregator.experiments.predictions import PredictionStore
@@ -27,7 +26,6 @@ from modnorm.services.aggregator.storage.lookups import find_experiment
 from modnorm.services.aggregator.storage.states import Split
 from modnorm.services.aggregator.storage.stored_artifacts import StoredText
 from modnorm.services.aggregator.storage.tables import Job
-from modnorm.services.common.students import Students
 from modnorm.spec import ExperimentSpec, parse_spec
 from modnorm.tasks import get_task
 
@@ -114,7 +112,6 @@ class World:
     """One database with its stores and a clock that tests advance."""
 
     database: Database
-    students: Students
     now: float = 1_000.0
     reuse: bool = False
     """Whether specs reuse evaluations; tests of other things evaluate each experiment anew."""
@@ -137,7 +134,6 @@ class World:
             ResultStore(self.database),
             EventStore(self.database),
             PredictionStore(self.database, clock=clock),
-            DistillationStore(self.database, self.students, clock=clock),
         )
 
     def spec(self, **changes: object) -> ExperimentSpec:
@@ -241,8 +237,8 @@ class World:
 
 
 @pytest.fixture
-def world(database_url, tmp_path) -> Iterator[World]:
+def world(database_url) -> Iterator[World]:
     database = Database(database_url)
     database.migrate()
-    yield World(database, Students(tmp_path / "students"))
+    yield World(database)
     database.close()

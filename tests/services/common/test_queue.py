@@ -12,7 +12,6 @@ from modnorm.errors import UnavailableError
 from modnorm.services.common.queue import (
     QUEUE,
     TASK,
-    TRAIN_QUEUE,
     make_celery,
     publish,
     publish_all,
@@ -140,7 +139,7 @@ def test_a_broker_of_another_kind_is_refused_at_the_start(url):
 def test_threads_of_one_process_find_a_queue_that_is_there(monkeypatch):
     monkeypatch.setattr(Channel, "queues", {})
     make_celery("memory://")
-    assert list(Channel.queues) == [QUEUE, TRAIN_QUEUE]
+    assert list(Channel.queues) == [QUEUE]
 
 
 @pytest.mark.parametrize(

@@ -196,11 +196,6 @@ class Aggregator(evaluation_pb2_grpc.JobServiceServicer):
         for answer in self.sheets[request.job_id]:
             yield messages.FetchAnswerSheetResponse(answers=[answer])
 
-    def FetchDataset(  # noqa: N802 - the rpc's name
-        self, request: messages.FetchDatasetRequest, context: grpc.ServicerContext
-    ) -> Iterator[messages.FetchDatasetResponse]:
-        raise NotImplementedError("an evaluator fetches no dataset")
-
     def wait_for(self, job_id: str) -> None:
         """Wait until a job is reported or failed."""
         wait_until(lambda: job_id in {*self.reports, *self.failures}, f"the end of {job_id}")

@@ -313,7 +313,7 @@ def test_a_bad_population_names_its_field(refusal, fields, field):
 async def test_slow_models_delay_no_other_call(serve, monkeypatch):
     go_on = threading.Event()
 
-    def inspect(request, roots, students, encoders):
+    def inspect(request, roots, encoders):
         go_on.wait(HANG_SECONDS)
         return pb.InspectModelResponse()
 

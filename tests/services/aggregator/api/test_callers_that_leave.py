@@ -22,11 +22,8 @@ async def test_an_experiment_starts_even_if_its_caller_disconnects(start_lab, sp
 
 
 async def test_a_cancellation_reaches_watchers_if_its_caller_disconnects(
-    start_lab, spec, make_gone, monkeypatch
+    start_lab, spec, make_gone
 ):
-    monkeypatch.setattr(
-        "modnorm.services.aggregator.experiments.change_notifier.LONGEST_SECONDS", NEVER
-    )
     async with start_lab() as lab:
         created = await lab.create(spec())
         await lab.reach(created.id, SELECTING)

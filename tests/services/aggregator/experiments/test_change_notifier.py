@@ -4,7 +4,6 @@ import asyncio
 
 import pytest
 
-from modnorm.services.aggregator.experiments import change_notifier
 from modnorm.services.aggregator.experiments.change_notifier import KEPT, Notifier
 from verification.labs.waiting import HANG_SECONDS
 
@@ -42,10 +41,3 @@ def test_the_number_of_stored_changes_is_bounded():
     for number in range(KEPT + 5):
         notifier.notify(str(number))
     assert len(notifier._last) == KEPT
-
-
-async def test_a_wait_ends_after_its_timeout_and_is_forgotten(monkeypatch):
-    monkeypatch.setattr(change_notifier, "LONGEST_SECONDS", 0.01)
-    notifier = Notifier()
-    await asyncio.gather(*(notifier.wait("a", 0) for _ in range(3)))
-    assert not notifier._waiting

@@ -55,7 +55,7 @@ class Worker:
 
 def restarted(world):
     """Return the job store of a new aggregator."""
-    return type(world)(world.database, world.students, world.now).stores.jobs
+    return type(world)(world.database, world.now).stores.jobs
 
 
 class Crew:

@@ -1,28 +1,15 @@
 """Removal of old experiments, with everything of theirs and nothing else."""
 
 import json
-import os
-import shutil
-import subprocess
-import time
-from signal import SIGKILL
 
 import pytest
 from sqlmodel import col, select
 
-from modnorm.errors import NotFoundError
 from modnorm.services.aggregator import remove_old
-from modnorm.services.aggregator.experiments.removal import (
-    ended_before,
-    remove_ended,
-    remove_unused_artifacts,
-    remove_unused_students,
-)
+from modnorm.services.aggregator.experiments.removal import remove_ended
 from modnorm.services.aggregator.storage.states import ExperimentState
 from modnorm.services.aggregator.storage.tables import Artifact, Experiment
-from modnorm.services.common.students import ABANDONED_SECONDS
 from tests.services.aggregator.experiments.removing import DAY, remove, rows
-from verification.labs.waiting import HANG_SECONDS
 
 pytestmark = pytest.mark.usefixtures("own_logging")
 
@@ -62,107 +49,6 @@ def test_an_experiment_that_runs_again_is_not_removed(world):
     with world.database.write() as session:
         assert not remove_ended(session, created, world.now + DAY)
     assert world.state(created) == "SELECTING"
-
-
-def test_a_distillation_is_removed_with_its_parts_and_students(lab):
-    world = lab.world
-    before = rows(world.database)
-    parent = lab.create()
-    lab.run(parent)
-    digest, students = lab.get(parent).rounds[1].part.student_digest, world.students
-    limit = world.now + DAY
-    with world.database.write() as session:
-        assert [one.id for one in ended_before(session, limit)] == [parent]
-        assert remove_ended(session, parent, limit)
-        remove_unused_artifacts(session)
-    assert students.path(digest) is not None
-    assert remove_unused_students(world.database, students) == 2
-    assert rows(world.database) == before
-    assert files(students) == []
-    assert remove_unused_students(world.database, students) == 0
-
-
-def files(students):
-    """Return what a directory of students holds of them, removed ones too."""
-    removed = students.root / "removed"
-    return [path for path in (*students.root.iterdir(), *removed.glob("*")) if path != removed]
-
-
-KILLED = """
-import os, signal, sys
-from modnorm.services.aggregator import remove_old
-from modnorm.services.common.students import Students
-
-def die(*_):
-    os.kill(os.getpid(), signal.SIGKILL)
-
-def die_after(method):
-    return lambda *given: die(method(*given))
-
-match sys.argv[1]:
-    case "after the rows":
-        remove_old.remove_unused_artifacts = die
-    case "before the files":
-        remove_old.remove_unused_students = die
-    case "before the commit":
-        Students.remove = die_after(Students.remove)
-    case "before the deletion":
-        Students.clean_up = die
-remove_old.main(["--days", "90"])
-"""
-
-
-@pytest.mark.parametrize(
-    "moment", ["after the rows", "before the files", "before the commit", "before the deletion"]
-)
-def test_a_killed_removal_is_completed_by_the_next(
-    lab, database_url, python_code, monkeypatch, moment
-):
-    world = lab.world
-    parent = lab.create()
-    lab.run(parent)  # it ends in 1970
-    monkeypatch.setenv("MODNORM_DATABASE_URL", database_url)
-    monkeypatch.setenv("MODNORM_STUDENT_DIR", str(world.students.root))
-    killed = [*python_code, KILLED, moment]
-    ended = subprocess.run(killed, env=os.environ, check=False, timeout=HANG_SECONDS)
-    assert ended.returncode == -SIGKILL
-    with pytest.raises(NotFoundError):
-        world.state(parent)
-    assert files(world.students)
-    remove_old.main(["--days", "90"])
-    assert files(world.students) == []
-    assert rows(world.database) == set()
-
-
-def test_an_obsolete_student_that_is_trained_again_stays(lab):
-    world = lab.world
-    first = lab.create(rounds=1)
-    lab.run(first)
-    (digest,) = [each.name for each in files(world.students)]
-    with world.database.write() as session:
-        assert remove_ended(session, first, world.now + DAY)
-    second = lab.create("again", rounds=1)
-    lab.run(second)
-    assert lab.get(second).rounds[1].part.student_digest == digest
-    before = rows(world.database)
-    assert remove_unused_students(world.database, world.students) == 0
-    assert world.students.path(digest) is not None
-    assert before - rows(world.database) == {("obsolete_students", (digest,))}
-
-
-def test_an_old_student_that_nothing_names_is_removed(lab):
-    world = lab.world
-    parent = lab.create(rounds=1)
-    lab.run(parent)
-    (named,) = files(world.students)
-    unnamed, recent = (named.with_name(letter * 64) for letter in "ab")
-    for student in (unnamed, recent):
-        shutil.copytree(named, student)
-    long_ago = time.time() - ABANDONED_SECONDS - 60
-    for student in (named, unnamed):
-        os.utime(student, (long_ago, long_ago))
-    assert remove_unused_students(world.database, world.students) == 1
-    assert set(files(world.students)) == {named, recent}
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from prometheus_client import CollectorRegistry
 
 from modnorm.services.aggregator.jobs.dispatcher import BATCH, Dispatcher
 from modnorm.services.aggregator.metrics import AggregatorMetrics
-from modnorm.services.common.queue import QUEUE, TRAIN_QUEUE, make_celery, publish_all, queued
+from modnorm.services.common.queue import QUEUE, make_celery, publish_all, queued
 from verification.labs.waiting import HANG_SECONDS
 
 
@@ -17,13 +17,11 @@ class PendingJobs:
     def __init__(self, count):
         self.ids = [f"job-{index:04}" for index in range(count)]
 
-        self.trainings: list[str] = []
+    def count_pending(self):
+        return len(self.ids)
 
-    def count_pending(self, *, trains=False):
-        return len(self.trainings if trains else self.ids)
-
-    def pending(self, experiment_id=None, limit=None, *, trains=False):
-        return tuple((self.trainings if trains else self.ids)[:limit])
+    def pending(self, experiment_id=None, limit=None):
+        return tuple(self.ids[:limit])
 
 
 @pytest.fixture
@@ -36,16 +34,6 @@ def lab(redis_url):
         return Dispatcher(app, jobs, metrics), app, jobs.ids  # type: ignore[arg-type]  # a few of its methods
 
     return make
-
-
-def test_training_jobs_have_a_queue_of_their_own(redis_url):
-    app, jobs = make_celery(redis_url), PendingJobs(3)
-    jobs.trainings = ["training"]
-    metrics = AggregatorMetrics(CollectorRegistry())
-    dispatcher = Dispatcher(app, jobs, metrics)  # type: ignore[arg-type]  # a few of its methods
-    asyncio.run(dispatcher.reconcile())
-    assert waiting(app) == jobs.ids
-    assert waiting(app, TRAIN_QUEUE) == ["training"]
 
 
 def waiting(app, name=QUEUE):

@@ -41,7 +41,7 @@ def plain(world, tmp_path):
     """Another world with single calls."""
     database = Database(f"sqlite:///{tmp_path}/plain.db")
     database.migrate()
-    yield type(world)(database, world.students)
+    yield type(world)(database)
     database.close()
 
 

@@ -1,0 +1,149 @@
+"""`modnorm distil`: rounds that train one model on an ensemble's right answers."""
+
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from modnorm.cli.interruption import interruptible
+from modnorm.cli.options import Json, Quiet, Seed, SpecFile
+from modnorm.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from modnorm.analysis.distillation import DistillationDocument
+    from modnorm.client.rundir import RunDirectory
+    from modnorm.spec import DistillationSpec, ExperimentSpec
+
+Out = Annotated[
+    Path | None, typer.Option("--out", metavar="DIR", help="Directory [default: runs/SPEC].")
+]
+Server = Annotated[
+    str | None,
+    typer.Option(
+        "--server",
+        metavar="HOST:PORT",
+        help="Lab that runs the searches; it must see DIR, which holds the students.",
+    ),
+]
+Device = Annotated[
+    str | None,
+    typer.Option(
+        "--device", metavar="DEVICE", help="Device that trains, such as cuda:1 [default: a GPU]."
+    ),
+]
+
+
+def distil(
+    spec_file: SpecFile,
+    *,
+    out: Out = None,
+    seed: Seed = None,
+    server: Server = None,
+    device: Device = None,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Train one model on the right answers of an ensemble, in rounds.
+
+    Each round searches, lets the experts answer training rows, trains a student on right answers
+    by TRL, and evaluates it. The same command resumes an interrupted distillation and repeats no
+    finished stage. Students are folders of DIR.
+    """
+    from modnorm.cli.console import emit_json, say
+    from modnorm.cli.options import check_model, check_spec, read_spec, seeded
+    from modnorm.client.rundir import hold
+
+    spec = seeded(read_spec(spec_file), seed)
+    home = out or Path("runs") / spec_file.stem
+    settings_of(spec)  # a search is refused before any other check
+    check_spec(spec, spec_file)
+    check_model(spec)
+    with interruptible("stopped; the same command resumes here"), hold(home):
+        from modnorm.analysis.distillation_report import REPORT
+        from modnorm.cli.distillation_output import print_distillation
+
+        document = run_distillation(spec, home, home, server, device=device, quiet=quiet)
+        if as_json:
+            emit_json(document)
+            return
+        print_distillation(document)
+        say(f"report: {home / REPORT}")
+
+
+def settings_of(spec: "ExperimentSpec") -> "DistillationSpec":
+    """Return the section `distillation` of a spec.
+
+    Raises:
+        InvalidInputError: it has no section `distillation`.
+    """
+    if spec.distillation is None:
+        raise InvalidInputError(
+            "is missing: this spec is a search",
+            field="distillation",
+            remedy="add the section (docs/distillation.md), or use `modnorm run`",
+        )
+    return spec.distillation
+
+
+def run_distillation(
+    spec: "ExperimentSpec",
+    directory: Path,
+    home: Path,
+    server: str | None,
+    *,
+    device: str | None,
+    quiet: bool,
+) -> "DistillationDocument":
+    """Carry out a distillation, or return the figures of a finished one.
+
+    The caller has locked the directory. Without a server the searches run in a lab that works in
+    `home`.
+    """
+    from modnorm.analysis.distillation import load_distillation
+    from modnorm.cli.console import note, say
+    from modnorm.cli.options import settings
+    from modnorm.cli.progress import counted
+    from modnorm.client.rundir import RunDirectory
+    from modnorm.distillation.rounds import Distillation, DistillationMeans
+    from modnorm.spec_checks import load_splits
+
+    if RunDirectory(directory).has_results_of(spec):
+        note(f"{directory} has the results of this spec; another --out runs it again")
+        return load_distillation(directory)
+    means = DistillationMeans(
+        search=partial(_search, home, server, quiet=quiet),
+        announce=(lambda _line: None) if quiet else say,
+        counted=partial(counted, quiet=quiet),
+        device=device,
+    )
+    splits = load_splits(spec, roots=None, folders=settings().split_folders)
+    return Distillation(spec, settings_of(spec), directory, splits, means).run()
+
+
+def _search(
+    home: Path,
+    server: str | None,
+    spec: "ExperimentSpec",
+    place: "RunDirectory",
+    *,
+    quiet: bool,
+) -> None:
+    """Run the search of a round to its end, and write its directory."""
+    from modnorm.cli.experiment import follow_to_end, lab_here, run_experiment
+    from modnorm.cli.options import connect
+    from modnorm.cli.results import write_results
+    from modnorm.client.resumption import resume_or_submit_shared
+
+    place.check(spec)
+    if server is None:
+        with lab_here(home, quiet=quiet) as client:
+            experiment = run_experiment(
+                client, spec, quiet=quiet, on_accepted=lambda: place.claim(spec)
+            )
+            write_results(client, experiment, place)
+        return
+    with connect(server) as client:
+        submitted = resume_or_submit_shared(client, spec, "distil")
+        place.claim(spec)
+        write_results(client, follow_to_end(client, submitted, quiet=quiet), place)

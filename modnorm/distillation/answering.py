@@ -1,0 +1,123 @@
+"""Answers of a model to rows of a task, by an engine in this process."""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+
+from modnorm.checkpoint.prompts import PromptEncoder, check_fit
+from modnorm.checkpoint.reference import Checkpoint
+from modnorm.engines import Engine, EngineSettings, GenerationLimits, Sampling, load_engine
+from modnorm.engines.settings import Numerics
+from modnorm.sandbox import Sandbox
+from modnorm.search.scoring import AnswerJudge
+from modnorm.search.voting import Answer
+from modnorm.spec import ExperimentSpec, TaskSpec
+from modnorm.tasks import Row, Task, check_sandbox, get_stored_task, runs_programs
+from modnorm.tasks.task_errors import render_prompts
+
+
+@contextmanager
+def judging_task(named: TaskSpec) -> Iterator[Task]:
+    """Yield a task that can judge answers, with a sandbox if it runs programs.
+
+    Raises:
+        UnavailableError: the sandbox does not isolate.
+    """
+    if not runs_programs(named.name):
+        yield get_stored_task(named.name, scorer=named.scorer, declaration=named.declaration)
+        return
+    with Sandbox() as sandbox:
+        check_sandbox(named.name, sandbox)
+        yield get_stored_task(
+            named.name, scorer=named.scorer, sandbox=sandbox, declaration=named.declaration
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class AskedRows:
+    """Rows of a task with their prompts."""
+
+    task: Task
+    name: str
+    """Name of the rows in error messages."""
+    rows: Sequence[Row]
+    prompts: Sequence[Sequence[int]]
+    """Token ids of each row's prompt."""
+
+
+class AnsweringModel:
+    """A model in an engine that answers rows; one thread uses it."""
+
+    def __init__(
+        self, checkpoint: Checkpoint, engine: Engine, judges: Executor, max_tokens: int
+    ) -> None:
+        self.engine = engine
+        self._encoder = PromptEncoder(checkpoint)
+        self._checkpoint = checkpoint
+        self._judges = judges
+        self._max_tokens = max_tokens
+
+    def ask(self, task: Task, rows: Sequence[Row], name: str) -> AskedRows:
+        """Return rows with their prompts, all of which fit the model.
+
+        Raises:
+            InvalidInputError: a prompt does not fit the model.
+        """
+        prompts = [self._encoder.encode(each) for each in render_prompts(task, rows, name)]
+        check_fit(prompts, self._max_tokens, self._checkpoint)
+        return AskedRows(task, name, rows, prompts)
+
+    def answers(
+        self,
+        asked: AskedRows,
+        sampling: Sampling | None = None,
+        on_answer: Callable[[], object] = lambda: None,
+    ) -> tuple[Answer, ...]:
+        """Return judged answers of the weights that the engine holds now, in row order.
+
+        Args:
+            asked: The rows.
+            sampling: How tokens are drawn; None for greedy answers.
+            on_answer: Called after every answer.
+
+        Raises:
+            EvaluationError: the model cannot answer, or the engine failed.
+            IncompatibleError: the task's code raised.
+        """
+        limits = GenerationLimits(self._max_tokens, sampling)
+        label = f"{asked.name} {{}}".format
+        with (
+            AnswerJudge(self._judges, asked.task, asked.rows, label) as judge,
+            closing(self.engine.generate(asked.prompts, limits)) as completions,
+        ):
+            for completion in completions:
+                judge.judge(completion)
+                on_answer()
+            return judge.answers()
+
+
+@contextmanager
+def answering_model(
+    spec: ExperimentSpec, checkpoint: Checkpoint, max_tokens: int
+) -> Iterator[AnsweringModel]:
+    """Load a model into the engine of a spec; the end of the context frees it.
+
+    Drafts are off: with them vLLM would use the random numbers of a request in another order.
+
+    Raises:
+        InvalidInputError: there is no such engine.
+        EngineError: the infrastructure failed.
+    """
+    settings = EngineSettings(
+        max_model_len=spec.engine.max_model_len,
+        tensor_parallel_size=spec.engine.tensor_parallel_size,
+        max_num_seqs=spec.engine.max_num_seqs,
+        numerics=Numerics(spec.engine.numerics),
+    )
+    with (
+        closing(load_engine(spec.engine.name, checkpoint, settings)) as engine,
+        ThreadPoolExecutor(len(os.sched_getaffinity(0)), "judge") as judges,
+    ):
+        yield AnsweringModel(checkpoint, engine, judges, max_tokens)

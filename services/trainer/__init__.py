@@ -1,1 +1,0 @@
-"""The trainer: a worker that trains the students of distillations."""
