@@ -55,7 +55,7 @@ def harvest(tmp_path):
     def make(number=1, **settings):
         experts = tuple(SimpleNamespace(index=one, descriptor=f"e{one}") for one in EXPERTS)
         ensemble = SimpleNamespace(experts=experts, ensemble_size=3, scale_map=None)
-        place = tmp_path / str(number)  # type: ignore[arg-type]
+        place = tmp_path / str(number)
         place.mkdir(exist_ok=True)
         chosen = HarvestSpec(**{"samples": 2, "keep": 9, **settings})
         return Harvest(place, ensemble, get_task("gsm8k"), ROWS, chosen, 42, number)  # type: ignore[arg-type]
