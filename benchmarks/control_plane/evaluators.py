@@ -2,7 +2,7 @@
 
     python -m benchmarks.control_plane.evaluators --target HOST:PORT --broker URL ...
 
-Each has a connection and one stream of calls, like a real evaluator. It claims a job, waits for
+Each has a connection, like a real evaluator. It claims a job, waits for
 the time of the work, and reports invented answers. The fleet ends with the experiment
 and prints its measurements as JSON. Job ids are popped from the broker's list without Celery or
 acknowledgements, which costs less than in real evaluators, with the same work for the aggregator.
@@ -16,13 +16,12 @@ import random
 import time
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 import grpc.aio
 import redis.asyncio
-from google.rpc import status_pb2
 
-from modnorm.errors import ModnormError, StaleLeaseError, UnavailableError
+from modnorm.errors import ModnormError, StaleLeaseError
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.services.common.channels import CHANNEL_OPTIONS
 from modnorm.services.common.queue import QUEUE
@@ -30,11 +29,13 @@ from modnorm.v1 import evaluation_pb2 as messages
 from modnorm.v1 import experiment_pb2
 from modnorm.v1.evaluation_pb2_grpc import JobServiceStub
 from modnorm.v1.experiment_pb2_grpc import ExperimentServiceStub
-from modnorm.wire.status import from_status
+from modnorm.wire.status import from_rpc_error
 
 if TYPE_CHECKING:
     from modnorm.v1.evaluation_pb2_grpc import JobServiceAsyncStub
     from modnorm.v1.experiment_pb2_grpc import ExperimentServiceAsyncStub
+
+ResponseT = TypeVar("ResponseT")
 
 SECONDS = 60.0
 PREFETCH = 256
@@ -75,33 +76,6 @@ class Measured:
     cpu: float = 0.0
 
 
-class _Line:
-    """The connection and the stream of one evaluator."""
-
-    def __init__(self, target: str) -> None:
-        options = (*CHANNEL_OPTIONS, ("grpc.use_local_subchannel_pool", 1))
-        stub: JobServiceAsyncStub = JobServiceStub(grpc.aio.insecure_channel(target, options))
-        self._stream = stub.Work()  # type: ignore[call-arg]  # its requests are written below
-
-    async def call(self, call: messages.Call) -> messages.Reply:
-        """Return the reply to a call.
-
-        Raises:
-            ModnormError: the call was refused, or the stream has ended.
-        """
-        try:
-            await self._stream.write(messages.WorkRequest(calls=[call]))
-            response = await self._stream.read()
-        except (grpc.RpcError, asyncio.InvalidStateError) as error:
-            raise UnavailableError(f"the stream has ended: {error}") from error
-        if not isinstance(response, messages.WorkResponse):
-            raise UnavailableError("the stream has ended")
-        (reply,) = response.replies
-        if reply.status:
-            raise from_status(status_pb2.Status.FromString(reply.status))
-        return reply
-
-
 class Fleet:
     """Evaluators that share job ids and cached facts about rows."""
 
@@ -111,7 +85,7 @@ class Fleet:
         self._random = random.Random(1)
         self._job_ids: asyncio.Queue[str] = asyncio.Queue(PREFETCH)
         self._active: dict[str, asyncio.Future[int]] = {}
-        self._reports: dict[str, messages.Call] = {}
+        self._reports: dict[str, messages.ReportJobRequest] = {}
         self._over = False
         self._stub: JobServiceAsyncStub
 
@@ -152,17 +126,15 @@ class Fleet:
                     await self._job_ids.put(_job_id(message))
 
     async def _evaluate(self, index: int) -> None:
-        line: _Line | None = None
-        while True:
-            job_id = await self._job_ids.get()
-            try:
-                line = line or _Line(self._options.target)
-                await self._work(line, job_id, f"evaluator-{index:04}")
-            except UnavailableError as error:
-                self._measured.errors.append(f"{type(error).__name__}: {error}")
-                line = None
-            except ModnormError as error:
-                self._note(error)
+        options = (*CHANNEL_OPTIONS, ("grpc.use_local_subchannel_pool", 1))
+        async with grpc.aio.insecure_channel(self._options.target, options) as channel:
+            stub: JobServiceAsyncStub = JobServiceStub(channel)
+            while True:
+                job_id = await self._job_ids.get()
+                try:
+                    await self._work(stub, job_id, f"evaluator-{index:04}")
+                except grpc.RpcError as error:
+                    self._note(from_rpc_error(error))
 
     def _note(self, error: ModnormError) -> None:
         if isinstance(error, StaleLeaseError):
@@ -170,64 +142,60 @@ class Fleet:
         else:
             self._measured.errors.append(f"{type(error).__name__}: {error}")
 
-    async def _work(self, line: _Line, job_id: str, worker: str) -> None:
+    async def _work(self, stub: "JobServiceAsyncStub", job_id: str, worker: str) -> None:
         """Do a job unless another worker has it."""
         asked = messages.ClaimJobRequest(job_id=job_id, worker=worker, version="0.1.0")
-        claim = (await self._timed(line.call(messages.Call(claim=asked)), "claim")).claim
+        claim = await self._timed(stub.ClaimJob(asked, timeout=SECONDS), "claim")
         if not claim.HasField("job"):
             self._measured.unclaimed += 1
             return
-        await self._think(line, claim.job.lease)
-        await self._timed(line.call(await self._report(claim.job, worker)), "report")
+        await self._think(stub, claim.job.lease)
+        report = await self._report(claim.job, worker)
+        await self._timed(stub.ReportJob(report, timeout=SECONDS), "report")
         self._measured.reported.append(time.perf_counter())
 
-    async def _timed(self, call: Awaitable[messages.Reply], name: str) -> messages.Reply:
+    async def _timed(self, call: Awaitable[ResponseT], name: str) -> ResponseT:
         start = time.perf_counter()
-        reply = await call
+        response = await call
         end = time.perf_counter()
         self._measured.calls[name].append((end, end - start))
-        return reply
+        return response
 
-    async def _think(self, line: _Line, lease: messages.Lease) -> None:
+    async def _think(self, stub: "JobServiceAsyncStub", lease: messages.Lease) -> None:
         """Wait for the time of the work, with heartbeats if it is long."""
         left = self._options.work_seconds * self._random.uniform(0.5, 1.5)
         while left > HEARTBEAT_SECONDS:
             await asyncio.sleep(HEARTBEAT_SECONDS)
             left -= HEARTBEAT_SECONDS
-            beat = messages.HeartbeatRequest(lease=lease)
-            await self._timed(line.call(messages.Call(heartbeat=beat)), "heartbeat")
+            beat = messages.HeartbeatRequest(leases=[messages.LeaseProgress(lease=lease)])
+            await self._timed(stub.Heartbeat(beat, timeout=SECONDS), "heartbeat")
         await asyncio.sleep(left)
 
-    async def _report(self, job: messages.Job, worker: str) -> messages.Call:
-        call = messages.Call()
-        call.CopyFrom(await self._made_up(job.rows_digest))
-        header, batch = call.report.parts
-        header.header.lease.MergeFrom(job.lease)
-        header.header.worker = worker
-        descriptor = header.header.descriptor
-        descriptor.MergeFrom(job.descriptor)
-        if not descriptor.coefficients:
-            active = await self._active_tensors(descriptor.scale_map_digest)
-            descriptor.coefficients.extend([self._random.random()] * active)
+    async def _report(self, job: messages.Job, worker: str) -> messages.ReportJobRequest:
+        report = messages.ReportJobRequest()
+        report.CopyFrom(await self._made_up(job.rows_digest))
+        report.lease.MergeFrom(job.lease)
+        report.worker = worker
+        report.descriptor.MergeFrom(job.descriptor)
+        if not report.descriptor.coefficients:
+            active = await self._active_tensors(report.descriptor.scale_map_digest)
+            report.descriptor.coefficients.extend([self._random.random()] * active)
         reward = self._random.random()
-        for answer in batch.answers.answers:
+        for answer in report.answers:
             answer.reward = reward
-        if not self._measured.report_bytes:
-            self._measured.report_bytes = header.ByteSize() + batch.ByteSize()
-        return call
+        self._measured.report_bytes = report.ByteSize()
+        return report
 
-    async def _made_up(self, rows_digest: str) -> messages.Call:
+    async def _made_up(self, rows_digest: str) -> messages.ReportJobRequest:
         """Return the common part of all reports about some rows."""
         if rows_digest not in self._reports:
-            call = messages.Call()
-            parts = call.report.parts
-            header = parts.add().header
-            header.environment.update(ENVIRONMENT)
-            header.generate_seconds = self._options.work_seconds
-            header.switch_seconds = header.score_seconds = 0.01
-            answers = map(self._answer, range(await self._rows(rows_digest)))
-            parts.add().answers.answers.extend(answers)
-            self._reports[rows_digest] = call
+            self._reports[rows_digest] = messages.ReportJobRequest(
+                environment=ENVIRONMENT,
+                generate_seconds=self._options.work_seconds,
+                switch_seconds=0.01,
+                score_seconds=0.01,
+                answers=map(self._answer, range(await self._rows(rows_digest))),
+            )
         return self._reports[rows_digest]
 
     @staticmethod

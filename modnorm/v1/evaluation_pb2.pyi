@@ -310,25 +310,37 @@ Global___Threshold: typing_extensions.TypeAlias = Threshold
 
 @typing.final
 class HeartbeatRequest(google.protobuf.message.Message):
-    """A worker extends a lease and reports progress."""
+    """A worker extends its leases and reports progress."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    LEASES_FIELD_NUMBER: builtins.int
+    @property
+    def leases(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___LeaseProgress]:
+        """The leases to extend, at most 128."""
+
+    def __init__(
+        self,
+        *,
+        leases: collections.abc.Iterable[Global___LeaseProgress] | None = ...,
+    ) -> None: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["leases", b"leases"]
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+
+Global___HeartbeatRequest: typing_extensions.TypeAlias = HeartbeatRequest
+
+@typing.final
+class LeaseProgress(google.protobuf.message.Message):
+    """A lease and the progress of its job."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     LEASE_FIELD_NUMBER: builtins.int
     ANSWERS_DONE_FIELD_NUMBER: builtins.int
-    ANSWERS_TOTAL_FIELD_NUMBER: builtins.int
-    EXPERIMENT_ID_FIELD_NUMBER: builtins.int
-    CANDIDATE_FIELD_NUMBER: builtins.int
     PARKED_FIELD_NUMBER: builtins.int
     ENGINE_STAGE_FIELD_NUMBER: builtins.int
     answers_done: builtins.int
     """Number of finished answers."""
-    answers_total: builtins.int
-    """Number of rows to answer."""
-    experiment_id: builtins.str
-    """The experiment of the job; empty if the worker needs no threshold."""
-    candidate: builtins.int
-    """Index of the candidate."""
     parked: builtins.bool
     """Whether the job is parked, not at the engine, while others go first."""
     engine_stage: builtins.str
@@ -342,29 +354,50 @@ class HeartbeatRequest(google.protobuf.message.Message):
         *,
         lease: Global___Lease | None = ...,
         answers_done: builtins.int = ...,
-        answers_total: builtins.int = ...,
-        experiment_id: builtins.str = ...,
-        candidate: builtins.int = ...,
         parked: builtins.bool = ...,
         engine_stage: builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["lease", b"lease"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["answers_done", b"answers_done", "answers_total", b"answers_total", "candidate", b"candidate", "engine_stage", b"engine_stage", "experiment_id", b"experiment_id", "lease", b"lease", "parked", b"parked"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["answers_done", b"answers_done", "engine_stage", b"engine_stage", "lease", b"lease", "parked", b"parked"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
-Global___HeartbeatRequest: typing_extensions.TypeAlias = HeartbeatRequest
+Global___LeaseProgress: typing_extensions.TypeAlias = LeaseProgress
 
 @typing.final
 class HeartbeatResponse(google.protobuf.message.Message):
-    """The state of the job."""
+    """The states of the leases."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    LEASES_FIELD_NUMBER: builtins.int
+    @property
+    def leases(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___LeaseState]:
+        """One state per lease, in the order of the request."""
+
+    def __init__(
+        self,
+        *,
+        leases: collections.abc.Iterable[Global___LeaseState] | None = ...,
+    ) -> None: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["leases", b"leases"]
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+
+Global___HeartbeatResponse: typing_extensions.TypeAlias = HeartbeatResponse
+
+@typing.final
+class LeaseState(google.protobuf.message.Message):
+    """The state of a lease and its job."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     CANCEL_FIELD_NUMBER: builtins.int
+    LOST_FIELD_NUMBER: builtins.int
     THRESHOLD_FIELD_NUMBER: builtins.int
     cancel: builtins.bool
     """The worker must stop: the experiment no longer needs the job."""
+    lost: builtins.str
+    """Why the lease is lost; empty if it is extended or the job is cancelled."""
     @property
     def threshold(self) -> Global___Threshold:
         """The present threshold, which only rises; absent if there is none."""
@@ -373,53 +406,22 @@ class HeartbeatResponse(google.protobuf.message.Message):
         self,
         *,
         cancel: builtins.bool = ...,
+        lost: builtins.str = ...,
         threshold: Global___Threshold | None = ...,
     ) -> None: ...
     _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_threshold", b"_threshold", "threshold", b"threshold"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_threshold", b"_threshold", "cancel", b"cancel", "threshold", b"threshold"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_threshold", b"_threshold", "cancel", b"cancel", "lost", b"lost", "threshold", b"threshold"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__threshold: typing_extensions.TypeAlias = typing.Literal["threshold"]
     _WhichOneofArgType__threshold: typing_extensions.TypeAlias = typing.Literal["_threshold", b"_threshold"]
     def WhichOneof(self, oneof_group: _WhichOneofArgType__threshold) -> _WhichOneofReturnType__threshold | None: ...
 
-Global___HeartbeatResponse: typing_extensions.TypeAlias = HeartbeatResponse
+Global___LeaseState: typing_extensions.TypeAlias = LeaseState
 
 @typing.final
 class ReportJobRequest(google.protobuf.message.Message):
-    """One message of a report."""
-
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    HEADER_FIELD_NUMBER: builtins.int
-    ANSWERS_FIELD_NUMBER: builtins.int
-    @property
-    def header(self) -> Global___ReportHeader:
-        """First message."""
-
-    @property
-    def answers(self) -> Global___AnswerBatch:
-        """Later messages."""
-
-    def __init__(
-        self,
-        *,
-        header: Global___ReportHeader | None = ...,
-        answers: Global___AnswerBatch | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["answers", b"answers", "header", b"header", "part", b"part"]
-    def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["answers", b"answers", "header", b"header", "part", b"part"]
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_part: typing_extensions.TypeAlias = typing.Literal["header", "answers"]
-    _WhichOneofArgType_part: typing_extensions.TypeAlias = typing.Literal["part", b"part"]
-    def WhichOneof(self, oneof_group: _WhichOneofArgType_part) -> _WhichOneofReturnType_part | None: ...
-
-Global___ReportJobRequest: typing_extensions.TypeAlias = ReportJobRequest
-
-@typing.final
-class ReportHeader(google.protobuf.message.Message):
-    """The part of a report that concerns the whole job."""
+    """The result of a job."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -449,6 +451,7 @@ class ReportHeader(google.protobuf.message.Message):
     SCORE_SECONDS_FIELD_NUMBER: builtins.int
     STOPPED_FIELD_NUMBER: builtins.int
     NORMALISER_FIELD_NUMBER: builtins.int
+    ANSWERS_FIELD_NUMBER: builtins.int
     worker: builtins.str
     """Name of the worker."""
     switch_seconds: builtins.float
@@ -475,6 +478,10 @@ class ReportHeader(google.protobuf.message.Message):
     def environment(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
         """Engine, versions and device."""
 
+    @property
+    def answers(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Answer]:
+        """Answers in row order."""
+
     def __init__(
         self,
         *,
@@ -487,34 +494,14 @@ class ReportHeader(google.protobuf.message.Message):
         score_seconds: builtins.float = ...,
         stopped: builtins.bool = ...,
         normaliser: builtins.float = ...,
+        answers: collections.abc.Iterable[Global___Answer] | None = ...,
     ) -> None: ...
     _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["descriptor", b"descriptor", "lease", b"lease"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["descriptor", b"descriptor", "environment", b"environment", "generate_seconds", b"generate_seconds", "lease", b"lease", "normaliser", b"normaliser", "score_seconds", b"score_seconds", "stopped", b"stopped", "switch_seconds", b"switch_seconds", "worker", b"worker"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["answers", b"answers", "descriptor", b"descriptor", "environment", b"environment", "generate_seconds", b"generate_seconds", "lease", b"lease", "normaliser", b"normaliser", "score_seconds", b"score_seconds", "stopped", b"stopped", "switch_seconds", b"switch_seconds", "worker", b"worker"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
-Global___ReportHeader: typing_extensions.TypeAlias = ReportHeader
-
-@typing.final
-class AnswerBatch(google.protobuf.message.Message):
-    """A batch of answers."""
-
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    ANSWERS_FIELD_NUMBER: builtins.int
-    @property
-    def answers(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Answer]:
-        """Answers in row order."""
-
-    def __init__(
-        self,
-        *,
-        answers: collections.abc.Iterable[Global___Answer] | None = ...,
-    ) -> None: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["answers", b"answers"]
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-
-Global___AnswerBatch: typing_extensions.TypeAlias = AnswerBatch
+Global___ReportJobRequest: typing_extensions.TypeAlias = ReportJobRequest
 
 @typing.final
 class Answer(google.protobuf.message.Message):
@@ -628,161 +615,6 @@ class FailJobResponse(google.protobuf.message.Message):
     ) -> None: ...
 
 Global___FailJobResponse: typing_extensions.TypeAlias = FailJobResponse
-
-@typing.final
-class WorkRequest(google.protobuf.message.Message):
-    """Calls of one worker, which the aggregator processes concurrently."""
-
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    CALLS_FIELD_NUMBER: builtins.int
-    @property
-    def calls(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Call]:
-        """1 to 128 calls."""
-
-    def __init__(
-        self,
-        *,
-        calls: collections.abc.Iterable[Global___Call] | None = ...,
-    ) -> None: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["calls", b"calls"]
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-
-Global___WorkRequest: typing_extensions.TypeAlias = WorkRequest
-
-@typing.final
-class Call(google.protobuf.message.Message):
-    """One call of a worker."""
-
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    CLAIM_FIELD_NUMBER: builtins.int
-    HEARTBEAT_FIELD_NUMBER: builtins.int
-    REPORT_FIELD_NUMBER: builtins.int
-    FAIL_FIELD_NUMBER: builtins.int
-    @property
-    def claim(self) -> Global___ClaimJobRequest:
-        """Claims a job."""
-
-    @property
-    def heartbeat(self) -> Global___HeartbeatRequest:
-        """Extends a lease."""
-
-    @property
-    def report(self) -> Global___WholeReport:
-        """Stores the result of a job. A repeated report changes nothing."""
-
-    @property
-    def fail(self) -> Global___FailJobRequest:
-        """Reports that an attempt failed. A failure is never a score."""
-
-    def __init__(
-        self,
-        *,
-        claim: Global___ClaimJobRequest | None = ...,
-        heartbeat: Global___HeartbeatRequest | None = ...,
-        report: Global___WholeReport | None = ...,
-        fail: Global___FailJobRequest | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["claim", b"claim", "fail", b"fail", "heartbeat", b"heartbeat", "report", b"report", "request", b"request"]
-    def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["claim", b"claim", "fail", b"fail", "heartbeat", b"heartbeat", "report", b"report", "request", b"request"]
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_request: typing_extensions.TypeAlias = typing.Literal["claim", "heartbeat", "report", "fail"]
-    _WhichOneofArgType_request: typing_extensions.TypeAlias = typing.Literal["request", b"request"]
-    def WhichOneof(self, oneof_group: _WhichOneofArgType_request) -> _WhichOneofReturnType_request | None: ...
-
-Global___Call: typing_extensions.TypeAlias = Call
-
-@typing.final
-class WholeReport(google.protobuf.message.Message):
-    """A report that fits one message; larger ones are streamed to ReportJob."""
-
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    PARTS_FIELD_NUMBER: builtins.int
-    @property
-    def parts(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___ReportJobRequest]:
-        """The messages of ReportJob, in order."""
-
-    def __init__(
-        self,
-        *,
-        parts: collections.abc.Iterable[Global___ReportJobRequest] | None = ...,
-    ) -> None: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["parts", b"parts"]
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-
-Global___WholeReport: typing_extensions.TypeAlias = WholeReport
-
-@typing.final
-class WorkResponse(google.protobuf.message.Message):
-    """The replies to the calls of one WorkRequest."""
-
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    REPLIES_FIELD_NUMBER: builtins.int
-    @property
-    def replies(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Reply]:
-        """One reply per call, in the order of the calls."""
-
-    def __init__(
-        self,
-        *,
-        replies: collections.abc.Iterable[Global___Reply] | None = ...,
-    ) -> None: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["replies", b"replies"]
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-
-Global___WorkResponse: typing_extensions.TypeAlias = WorkResponse
-
-@typing.final
-class Reply(google.protobuf.message.Message):
-    """The reply to one call."""
-
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    CLAIM_FIELD_NUMBER: builtins.int
-    HEARTBEAT_FIELD_NUMBER: builtins.int
-    REPORT_FIELD_NUMBER: builtins.int
-    FAIL_FIELD_NUMBER: builtins.int
-    STATUS_FIELD_NUMBER: builtins.int
-    status: builtins.bytes
-    """Error of a refused call: a serialised google.rpc.Status."""
-    @property
-    def claim(self) -> Global___ClaimJobResponse:
-        """To a claim."""
-
-    @property
-    def heartbeat(self) -> Global___HeartbeatResponse:
-        """To a heartbeat."""
-
-    @property
-    def report(self) -> Global___ReportJobResponse:
-        """To a report."""
-
-    @property
-    def fail(self) -> Global___FailJobResponse:
-        """To a failure."""
-
-    def __init__(
-        self,
-        *,
-        claim: Global___ClaimJobResponse | None = ...,
-        heartbeat: Global___HeartbeatResponse | None = ...,
-        report: Global___ReportJobResponse | None = ...,
-        fail: Global___FailJobResponse | None = ...,
-        status: builtins.bytes = ...,
-    ) -> None: ...
-    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["claim", b"claim", "fail", b"fail", "heartbeat", b"heartbeat", "report", b"report", "response", b"response", "status", b"status"]
-    def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["claim", b"claim", "fail", b"fail", "heartbeat", b"heartbeat", "report", b"report", "response", b"response", "status", b"status"]
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_response: typing_extensions.TypeAlias = typing.Literal["claim", "heartbeat", "report", "fail", "status"]
-    _WhichOneofArgType_response: typing_extensions.TypeAlias = typing.Literal["response", b"response"]
-    def WhichOneof(self, oneof_group: _WhichOneofArgType_response) -> _WhichOneofReturnType_response | None: ...
-
-Global___Reply: typing_extensions.TypeAlias = Reply
 
 @typing.final
 class FindJobsRequest(google.protobuf.message.Message):

@@ -35,15 +35,25 @@ class JobServiceStub(object):
         Args:
             channel: A grpc.Channel.
         """
-        self.Work = channel.stream_stream(
-                '/modnorm.v1.JobService/Work',
-                request_serializer=modnorm_dot_v1_dot_evaluation__pb2.WorkRequest.SerializeToString,
-                response_deserializer=modnorm_dot_v1_dot_evaluation__pb2.WorkResponse.FromString,
+        self.ClaimJob = channel.unary_unary(
+                '/modnorm.v1.JobService/ClaimJob',
+                request_serializer=modnorm_dot_v1_dot_evaluation__pb2.ClaimJobRequest.SerializeToString,
+                response_deserializer=modnorm_dot_v1_dot_evaluation__pb2.ClaimJobResponse.FromString,
                 _registered_method=True)
-        self.ReportJob = channel.stream_unary(
+        self.Heartbeat = channel.unary_unary(
+                '/modnorm.v1.JobService/Heartbeat',
+                request_serializer=modnorm_dot_v1_dot_evaluation__pb2.HeartbeatRequest.SerializeToString,
+                response_deserializer=modnorm_dot_v1_dot_evaluation__pb2.HeartbeatResponse.FromString,
+                _registered_method=True)
+        self.ReportJob = channel.unary_unary(
                 '/modnorm.v1.JobService/ReportJob',
                 request_serializer=modnorm_dot_v1_dot_evaluation__pb2.ReportJobRequest.SerializeToString,
                 response_deserializer=modnorm_dot_v1_dot_evaluation__pb2.ReportJobResponse.FromString,
+                _registered_method=True)
+        self.FailJob = channel.unary_unary(
+                '/modnorm.v1.JobService/FailJob',
+                request_serializer=modnorm_dot_v1_dot_evaluation__pb2.FailJobRequest.SerializeToString,
+                response_deserializer=modnorm_dot_v1_dot_evaluation__pb2.FailJobResponse.FromString,
                 _registered_method=True)
         self.FindJobs = channel.unary_unary(
                 '/modnorm.v1.JobService/FindJobs',
@@ -81,17 +91,29 @@ class JobServiceServicer(object):
     """The API of the aggregator for evaluators, which claim, extend and report jobs.
     """
 
-    def Work(self, request_iterator, context):
-        """Carries the claims, heartbeats, reports and failures of one worker while the worker runs.
-        Each message gets one response, in order. A refused call leaves the stream open.
+    def ClaimJob(self, request, context):
+        """Leases a job if it is pending.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def ReportJob(self, request_iterator, context):
-        """Stores a report that does not fit one message of Work: a header, then answers. A repeated
-        report changes nothing.
+    def Heartbeat(self, request, context):
+        """Extends leases of one worker and reports their progress.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReportJob(self, request, context):
+        """Stores the result of a job. A repeated report changes nothing.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def FailJob(self, request, context):
+        """Reports that an attempt failed. A failure is never a score.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -142,15 +164,25 @@ class JobServiceServicer(object):
 
 def add_JobServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
-            'Work': grpc.stream_stream_rpc_method_handler(
-                    servicer.Work,
-                    request_deserializer=modnorm_dot_v1_dot_evaluation__pb2.WorkRequest.FromString,
-                    response_serializer=modnorm_dot_v1_dot_evaluation__pb2.WorkResponse.SerializeToString,
+            'ClaimJob': grpc.unary_unary_rpc_method_handler(
+                    servicer.ClaimJob,
+                    request_deserializer=modnorm_dot_v1_dot_evaluation__pb2.ClaimJobRequest.FromString,
+                    response_serializer=modnorm_dot_v1_dot_evaluation__pb2.ClaimJobResponse.SerializeToString,
             ),
-            'ReportJob': grpc.stream_unary_rpc_method_handler(
+            'Heartbeat': grpc.unary_unary_rpc_method_handler(
+                    servicer.Heartbeat,
+                    request_deserializer=modnorm_dot_v1_dot_evaluation__pb2.HeartbeatRequest.FromString,
+                    response_serializer=modnorm_dot_v1_dot_evaluation__pb2.HeartbeatResponse.SerializeToString,
+            ),
+            'ReportJob': grpc.unary_unary_rpc_method_handler(
                     servicer.ReportJob,
                     request_deserializer=modnorm_dot_v1_dot_evaluation__pb2.ReportJobRequest.FromString,
                     response_serializer=modnorm_dot_v1_dot_evaluation__pb2.ReportJobResponse.SerializeToString,
+            ),
+            'FailJob': grpc.unary_unary_rpc_method_handler(
+                    servicer.FailJob,
+                    request_deserializer=modnorm_dot_v1_dot_evaluation__pb2.FailJobRequest.FromString,
+                    response_serializer=modnorm_dot_v1_dot_evaluation__pb2.FailJobResponse.SerializeToString,
             ),
             'FindJobs': grpc.unary_unary_rpc_method_handler(
                     servicer.FindJobs,
@@ -195,7 +227,7 @@ class JobService(object):
     """
 
     @staticmethod
-    def Work(request_iterator,
+    def ClaimJob(request,
             target,
             options=(),
             channel_credentials=None,
@@ -205,12 +237,12 @@ class JobService(object):
             wait_for_ready=None,
             timeout=None,
             metadata=None):
-        return grpc.experimental.stream_stream(
-            request_iterator,
+        return grpc.experimental.unary_unary(
+            request,
             target,
-            '/modnorm.v1.JobService/Work',
-            modnorm_dot_v1_dot_evaluation__pb2.WorkRequest.SerializeToString,
-            modnorm_dot_v1_dot_evaluation__pb2.WorkResponse.FromString,
+            '/modnorm.v1.JobService/ClaimJob',
+            modnorm_dot_v1_dot_evaluation__pb2.ClaimJobRequest.SerializeToString,
+            modnorm_dot_v1_dot_evaluation__pb2.ClaimJobResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -222,7 +254,7 @@ class JobService(object):
             _registered_method=True)
 
     @staticmethod
-    def ReportJob(request_iterator,
+    def Heartbeat(request,
             target,
             options=(),
             channel_credentials=None,
@@ -232,12 +264,66 @@ class JobService(object):
             wait_for_ready=None,
             timeout=None,
             metadata=None):
-        return grpc.experimental.stream_unary(
-            request_iterator,
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/modnorm.v1.JobService/Heartbeat',
+            modnorm_dot_v1_dot_evaluation__pb2.HeartbeatRequest.SerializeToString,
+            modnorm_dot_v1_dot_evaluation__pb2.HeartbeatResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReportJob(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
             target,
             '/modnorm.v1.JobService/ReportJob',
             modnorm_dot_v1_dot_evaluation__pb2.ReportJobRequest.SerializeToString,
             modnorm_dot_v1_dot_evaluation__pb2.ReportJobResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def FailJob(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/modnorm.v1.JobService/FailJob',
+            modnorm_dot_v1_dot_evaluation__pb2.FailJobRequest.SerializeToString,
+            modnorm_dot_v1_dot_evaluation__pb2.FailJobResponse.FromString,
             options,
             channel_credentials,
             insecure,

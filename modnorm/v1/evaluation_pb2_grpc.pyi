@@ -27,14 +27,14 @@ class JobServiceStub:
     def __new__(cls, channel: grpc.Channel) -> JobServiceStub: ...
     @typing.overload
     def __new__(cls, channel: grpc.aio.Channel) -> JobServiceAsyncStub: ...
-    Work: grpc.StreamStreamMultiCallable[modnorm.v1.evaluation_pb2.WorkRequest, modnorm.v1.evaluation_pb2.WorkResponse]
-    """Carries the claims, heartbeats, reports and failures of one worker while the worker runs.
-    Each message gets one response, in order. A refused call leaves the stream open.
-    """
-    ReportJob: grpc.StreamUnaryMultiCallable[modnorm.v1.evaluation_pb2.ReportJobRequest, modnorm.v1.evaluation_pb2.ReportJobResponse]
-    """Stores a report that does not fit one message of Work: a header, then answers. A repeated
-    report changes nothing.
-    """
+    ClaimJob: grpc.UnaryUnaryMultiCallable[modnorm.v1.evaluation_pb2.ClaimJobRequest, modnorm.v1.evaluation_pb2.ClaimJobResponse]
+    """Leases a job if it is pending."""
+    Heartbeat: grpc.UnaryUnaryMultiCallable[modnorm.v1.evaluation_pb2.HeartbeatRequest, modnorm.v1.evaluation_pb2.HeartbeatResponse]
+    """Extends leases of one worker and reports their progress."""
+    ReportJob: grpc.UnaryUnaryMultiCallable[modnorm.v1.evaluation_pb2.ReportJobRequest, modnorm.v1.evaluation_pb2.ReportJobResponse]
+    """Stores the result of a job. A repeated report changes nothing."""
+    FailJob: grpc.UnaryUnaryMultiCallable[modnorm.v1.evaluation_pb2.FailJobRequest, modnorm.v1.evaluation_pb2.FailJobResponse]
+    """Reports that an attempt failed. A failure is never a score."""
     FindJobs: grpc.UnaryUnaryMultiCallable[modnorm.v1.evaluation_pb2.FindJobsRequest, modnorm.v1.evaluation_pb2.FindJobsResponse]
     """Returns ids of a few pending jobs of a model, without leasing them."""
     FetchRows: grpc.UnaryStreamMultiCallable[modnorm.v1.evaluation_pb2.FetchRowsRequest, modnorm.v1.evaluation_pb2.FetchRowsResponse]
@@ -53,14 +53,14 @@ class JobServiceAsyncStub(JobServiceStub):
     """The API of the aggregator for evaluators, which claim, extend and report jobs."""
 
     def __init__(self, channel: grpc.aio.Channel) -> None: ...
-    Work: grpc.aio.StreamStreamMultiCallable[modnorm.v1.evaluation_pb2.WorkRequest, modnorm.v1.evaluation_pb2.WorkResponse]  # type: ignore[assignment]
-    """Carries the claims, heartbeats, reports and failures of one worker while the worker runs.
-    Each message gets one response, in order. A refused call leaves the stream open.
-    """
-    ReportJob: grpc.aio.StreamUnaryMultiCallable[modnorm.v1.evaluation_pb2.ReportJobRequest, modnorm.v1.evaluation_pb2.ReportJobResponse]  # type: ignore[assignment]
-    """Stores a report that does not fit one message of Work: a header, then answers. A repeated
-    report changes nothing.
-    """
+    ClaimJob: grpc.aio.UnaryUnaryMultiCallable[modnorm.v1.evaluation_pb2.ClaimJobRequest, modnorm.v1.evaluation_pb2.ClaimJobResponse]  # type: ignore[assignment]
+    """Leases a job if it is pending."""
+    Heartbeat: grpc.aio.UnaryUnaryMultiCallable[modnorm.v1.evaluation_pb2.HeartbeatRequest, modnorm.v1.evaluation_pb2.HeartbeatResponse]  # type: ignore[assignment]
+    """Extends leases of one worker and reports their progress."""
+    ReportJob: grpc.aio.UnaryUnaryMultiCallable[modnorm.v1.evaluation_pb2.ReportJobRequest, modnorm.v1.evaluation_pb2.ReportJobResponse]  # type: ignore[assignment]
+    """Stores the result of a job. A repeated report changes nothing."""
+    FailJob: grpc.aio.UnaryUnaryMultiCallable[modnorm.v1.evaluation_pb2.FailJobRequest, modnorm.v1.evaluation_pb2.FailJobResponse]  # type: ignore[assignment]
+    """Reports that an attempt failed. A failure is never a score."""
     FindJobs: grpc.aio.UnaryUnaryMultiCallable[modnorm.v1.evaluation_pb2.FindJobsRequest, modnorm.v1.evaluation_pb2.FindJobsResponse]  # type: ignore[assignment]
     """Returns ids of a few pending jobs of a model, without leasing them."""
     FetchRows: grpc.aio.UnaryStreamMultiCallable[modnorm.v1.evaluation_pb2.FetchRowsRequest, modnorm.v1.evaluation_pb2.FetchRowsResponse]  # type: ignore[assignment]
@@ -78,24 +78,36 @@ class JobServiceServicer(metaclass=abc.ABCMeta):
     """The API of the aggregator for evaluators, which claim, extend and report jobs."""
 
     @abc.abstractmethod
-    def Work(
+    def ClaimJob(
         self,
-        request_iterator: _MaybeAsyncIterator[modnorm.v1.evaluation_pb2.WorkRequest],
+        request: modnorm.v1.evaluation_pb2.ClaimJobRequest,
         context: _ServicerContext,
-    ) -> typing.Union[collections.abc.Iterator[modnorm.v1.evaluation_pb2.WorkResponse], collections.abc.AsyncIterator[modnorm.v1.evaluation_pb2.WorkResponse]]:
-        """Carries the claims, heartbeats, reports and failures of one worker while the worker runs.
-        Each message gets one response, in order. A refused call leaves the stream open.
-        """
+    ) -> typing.Union[modnorm.v1.evaluation_pb2.ClaimJobResponse, collections.abc.Awaitable[modnorm.v1.evaluation_pb2.ClaimJobResponse]]:
+        """Leases a job if it is pending."""
+
+    @abc.abstractmethod
+    def Heartbeat(
+        self,
+        request: modnorm.v1.evaluation_pb2.HeartbeatRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[modnorm.v1.evaluation_pb2.HeartbeatResponse, collections.abc.Awaitable[modnorm.v1.evaluation_pb2.HeartbeatResponse]]:
+        """Extends leases of one worker and reports their progress."""
 
     @abc.abstractmethod
     def ReportJob(
         self,
-        request_iterator: _MaybeAsyncIterator[modnorm.v1.evaluation_pb2.ReportJobRequest],
+        request: modnorm.v1.evaluation_pb2.ReportJobRequest,
         context: _ServicerContext,
     ) -> typing.Union[modnorm.v1.evaluation_pb2.ReportJobResponse, collections.abc.Awaitable[modnorm.v1.evaluation_pb2.ReportJobResponse]]:
-        """Stores a report that does not fit one message of Work: a header, then answers. A repeated
-        report changes nothing.
-        """
+        """Stores the result of a job. A repeated report changes nothing."""
+
+    @abc.abstractmethod
+    def FailJob(
+        self,
+        request: modnorm.v1.evaluation_pb2.FailJobRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[modnorm.v1.evaluation_pb2.FailJobResponse, collections.abc.Awaitable[modnorm.v1.evaluation_pb2.FailJobResponse]]:
+        """Reports that an attempt failed. A failure is never a score."""
 
     @abc.abstractmethod
     def FindJobs(

@@ -44,7 +44,6 @@ from modnorm.services.aggregator.storage.evaluation_cache import EvaluationCache
 from modnorm.services.aggregator.storage.lab_counts import LabCountStore
 from modnorm.services.aggregator.storage.sole_process import SoleProcess
 from modnorm.services.common.channels import open_service_channel
-from modnorm.services.common.metrics import CallMetrics
 from modnorm.services.common.queue import make_celery
 from modnorm.services.common.server import RunningServer, port_of, start_server
 from modnorm.services.common.service_process import read_settings, run_service
@@ -117,7 +116,6 @@ class Aggregator:
         self._app = app or make_celery(settings.broker_url)
         self._registry = registry or CollectorRegistry()
         self._metrics = AggregatorMetrics(self._registry)
-        self._calls = CallMetrics(self._registry)
         self._sole = SoleProcess(settings.database_url)
         self._database = Database(
             settings.database_url, on_fault=on_fault, evaluations=evaluations
@@ -178,7 +176,7 @@ class Aggregator:
         self._registry.register(LabCollector(self._counts))
         settings = self._settings
         self._server = await start_server(
-            settings.bind_address, self._register, self._registry, settings, self._calls
+            settings.bind_address, self._register, self._registry, settings
         )
         if self._page is not None:
             self._page.start()
@@ -199,7 +197,6 @@ class Aggregator:
 
         The next reconciliation publishes the pending jobs that are not published yet.
         """
-        self._jobs.end_streams()
         self._predictions.end_streams()
         if self._server is not None:
             await self._server.stop(self._settings.stop_grace)
@@ -213,7 +210,6 @@ class Aggregator:
             await channel.close(None)
         if self._page is not None:
             await asyncio.to_thread(self._page.stop)
-        await asyncio.to_thread(self._jobs.close)
         await asyncio.to_thread(self._database.close)
         await asyncio.to_thread(self._sole.release)
 
@@ -277,7 +273,6 @@ class Aggregator:
             self._follow_up,
             self._metrics,
             self._workers,
-            self._calls,
             self._tasks,
         )
 

@@ -46,16 +46,10 @@ _SCHEME = "bearer "
 _REMEDY = "set MODNORM_TOKEN, or MODNORM_TOKEN_FILE, to a token of this lab"
 _NAMED = {
     "experiment": ("experiment_id", "id"),
-    "job": ("job_id", "lease.job_id", "header.lease.job_id"),
-    "worker": ("worker", "header.worker"),
+    "job": ("job_id", "lease.job_id"),
+    "worker": ("worker",),
     "candidate": ("candidate",),
     "request": ("request_id",),
-}
-_MAKE = {
-    (False, False): grpc.unary_unary_rpc_method_handler,
-    (False, True): grpc.unary_stream_rpc_method_handler,
-    (True, False): grpc.stream_unary_rpc_method_handler,
-    (True, True): grpc.stream_stream_rpc_method_handler,
 }
 
 logger = logging.getLogger(__name__)
@@ -66,7 +60,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # 
 
     A call is admitted by its token before a byte of its request is read. Streams may last for
     days, during which tokens expire and are revoked: the token is checked again at each streamed
-    request, or else at each streamed response.
+    response. Only reflection streams requests; it is admitted and nothing more.
 
     `modnorm.wire.status` maps a `ModnormError`. Any other error is a defect: it is logged with its
     traceback under an id, and the caller gets INTERNAL with only the id. Servicers are coroutines,
@@ -92,12 +86,14 @@ class CallInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # 
             self.admit(method, metadata)
         except ModnormError as error:
             return self._refusal(error, method)
-        call = _Call(self, handler, method, metadata)
-        made: Handler = _MAKE[handler.request_streaming, handler.response_streaming](
-            call.stream if handler.response_streaming else call.answer,
-            response_serializer=handler.response_serializer,
-        )
-        return made
+        if handler.request_streaming:
+            return handler
+        call, serializer = _Call(self, handler, method, metadata), handler.response_serializer
+        if handler.response_streaming:
+            return grpc.unary_stream_rpc_method_handler(
+                call.stream, response_serializer=serializer
+            )
+        return grpc.unary_unary_rpc_method_handler(call.answer, response_serializer=serializer)
 
     def admit(self, method: str, metadata: Metadata) -> None:
         """Check the token of a call and set its caller.
@@ -159,56 +155,32 @@ class _Call:
         self._handler = handler
         self._method = method
         self._metadata = metadata
-        self._behaviour = cast(
-            "Callable[..., Any]",
-            handler.unary_unary
-            or handler.unary_stream
-            or handler.stream_unary
-            or handler.stream_stream,
-        )
-        # Calls on a stream of both directions are named where they are answered.
-        streams_both = handler.request_streaming and handler.response_streaming
-        self._is_named = method.startswith("/modnorm.") and not streams_both
+        self._behaviour = cast("Callable[..., Any]", handler.unary_unary or handler.unary_stream)
 
-    async def answer(self, raw: bytes | AsyncIterator[bytes], context: Context) -> object:
+    async def answer(self, raw: bytes, context: Context) -> object:
         """Return the response."""
         async with self._interceptor.running(context, self._method):
-            return await self._behaviour(self._read(raw, context), context)
+            return await self._behaviour(self._decoded(raw), context)
 
-    async def stream(
-        self, raw: bytes | AsyncIterator[bytes], context: Context
-    ) -> AsyncIterator[object]:
+    async def stream(self, raw: bytes, context: Context) -> AsyncIterator[object]:
         """Yield the responses."""
         async with self._interceptor.running(context, self._method):
-            responses = self._behaviour(self._read(raw, context), context)
+            responses = self._behaviour(self._decoded(raw), context)
             if inspect.isawaitable(responses):
                 await responses
                 return
             async for response in responses:
-                if not self._handler.request_streaming:
-                    self._check_again(context)
+                self._check_again(context)
                 yield response
 
-    def _read(self, raw: bytes | AsyncIterator[bytes], context: Context) -> object:
-        return self._decoded(raw) if isinstance(raw, bytes) else self._read_all(raw, context)
-
-    async def _read_all(
-        self, raw: AsyncIterator[bytes], context: Context
-    ) -> AsyncIterator[object]:
-        is_first = True
-        async for message in raw:
-            self._check_again(context)  # the first request may come days after the stream
-            yield self._decoded(message, names=is_first)
-            is_first = False
-
-    def _decoded(self, raw: bytes, *, names: bool = True) -> object:
+    def _decoded(self, raw: bytes) -> object:
         """Decode a request; gRPC would report an undecodable one as a server error."""
         decode = self._handler.request_deserializer or bytes
         try:
             request = decode(raw)
         except DecodeError as error:
             raise InvalidInputError(f"the request cannot be decoded: {error}") from error
-        if names and self._is_named and isinstance(request, Message):
+        if self._method.startswith("/modnorm.") and isinstance(request, Message):
             bind_contextvars(**names_of(request))
         return request
 

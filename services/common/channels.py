@@ -26,7 +26,7 @@ _IDEMPOTENT: Sequence[dict[str, str]] = (
     {"service": "modnorm.v1.JobService", "method": "FetchRows"},
     {"service": "modnorm.v1.JobService", "method": "GetScaleMap"},
 )
-"""Methods that gRPC may retry. Calls on a stream are repeated by its owner."""
+"""Methods that gRPC may retry. Workers repeat their other calls."""
 
 CHANNEL_OPTIONS: Options = (
     *channel_options(

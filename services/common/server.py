@@ -75,7 +75,6 @@ async def start_server(
     register: Register,
     registry: CollectorRegistry | None = None,
     settings: ServiceSettings | None = None,
-    measured: CallMetrics | None = None,
 ) -> RunningServer:
     """Start a server in the running event loop.
 
@@ -84,8 +83,6 @@ async def start_server(
         register: Adds the servicers.
         registry: Registry for the metrics of its calls; by default there are none.
         settings: Tokens and certificates; by default those of the environment.
-        measured: Metrics of its calls if servicers also use them; by default new ones in the
-            registry.
 
     Raises:
         UnavailableError: the address is not available.
@@ -93,7 +90,7 @@ async def start_server(
         InvalidInputError: a file of the settings cannot be read.
     """
     settings = settings or ServiceSettings()
-    measured = measured or CallMetrics(registry or CollectorRegistry())
+    measured = CallMetrics(registry or CollectorRegistry())
     interceptor = CallInterceptor(TokenGate(settings), measured)
     server = grpc.aio.server(interceptors=(interceptor,), options=_OPTIONS)
     services = tuple(register(server))

@@ -1,8 +1,7 @@
 """The evaluator's calls to the aggregator."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
-from itertools import chain, islice
 
 from modnorm.services.common.worker.aggregator_calls import (
     BULK_SECONDS,
@@ -13,8 +12,8 @@ from modnorm.services.common.worker.aggregator_calls import (
 )
 from modnorm.v1 import evaluation_pb2 as messages
 
-WHOLE_PARTS = 2
-"""Most parts of a report that is sent as one message: a header and one batch of answers."""
+BYTES_PER_SECOND = 2**18
+"""Slowest connection for which the deadline of a report suffices."""
 
 
 class AggregatorClient(AggregatorCalls):
@@ -31,14 +30,15 @@ class AggregatorClient(AggregatorCalls):
         response = self._claim(job_id)
         return response.job if response.HasField("job") else None
 
-    def report(self, parts: Callable[[], Iterator[messages.ReportJobRequest]]) -> None:
-        """Store a result; `parts` is called again for each attempt.
+    def report(self, report: messages.ReportJobRequest) -> None:
+        """Store a result.
 
         Raises:
             StaleLeaseError: the lease is lost.
             UnavailableError: the aggregator stayed down.
         """
-        self._send_outcome(lambda: self._report(parts()), REPORT_PATIENCE)
+        seconds = CALL_SECONDS + report.ByteSize() / BYTES_PER_SECOND
+        self._send_outcome(lambda: self._stub.ReportJob(report, timeout=seconds), REPORT_PATIENCE)
 
     def find_jobs(self, model_digest: str) -> Sequence[str]:
         """Return ids of a few pending jobs of a model, without leasing them."""
@@ -81,13 +81,3 @@ class AggregatorClient(AggregatorCalls):
             return origin, [step for part in parts for step in part.steps_json]
 
         return self._fetch(fetch)
-
-    def _report(self, parts: Iterator[messages.ReportJobRequest]) -> None:
-        """Send a report over the stream if it fits one message, otherwise by a separate call."""
-        first = list(islice(parts, WHOLE_PARTS))
-        more = next(parts, None)
-        if more is None:
-            whole = messages.WholeReport(parts=first)
-            self._call(messages.Call(report=whole), CALL_SECONDS)
-        else:
-            self._stub.ReportJob(chain(first, (more,), parts), timeout=BULK_SECONDS)

@@ -103,19 +103,16 @@ class CandidateLease(HeldLease):
             self.begins()
 
     @override
-    def _request(self) -> messages.HeartbeatRequest:
-        experiment_id, candidate = self._threshold.about if self._threshold else ("", 0)
-        return messages.HeartbeatRequest(
+    def progress_now(self) -> messages.LeaseProgress:
+        return messages.LeaseProgress(
             lease=self.lease,
             answers_done=self._done,
-            answers_total=self.total,
-            experiment_id=experiment_id,
-            candidate=candidate,
             parked=self._is_parked,
             engine_stage=STAGE.text,
         )
 
     @override
-    def _read(self, response: messages.HeartbeatResponse) -> None:
-        if self._threshold and response.HasField("threshold"):
-            self._threshold.raise_to(response.threshold)
+    def handle(self, state: messages.LeaseState) -> None:
+        super().handle(state)
+        if self._threshold and state.HasField("threshold"):
+            self._threshold.raise_to(state.threshold)

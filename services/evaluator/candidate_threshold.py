@@ -10,8 +10,6 @@ class CandidateThreshold:
 
     def __init__(self, job: messages.Job) -> None:
         self.is_followed = job.split == messages.SPLIT_SELECTION and job.candidate >= 0
-        self.about = (job.experiment_id, job.candidate) if self.is_followed else ("", 0)
-        """Experiment and candidate in heartbeats; an empty experiment requests no threshold."""
         self._threshold: Threshold | None = None
         if self.is_followed and job.HasField("threshold"):
             self.raise_to(job.threshold)

@@ -28,6 +28,7 @@ from modnorm.search.scoring import (
     answer_candidate,
 )
 from modnorm.search.stopping import EarlyStop
+from modnorm.services.common.worker.software import SOFTWARE
 from modnorm.services.evaluator.aggregator_client import AggregatorClient
 from modnorm.services.evaluator.artifact_cache import ArtifactCache
 from modnorm.services.evaluator.candidate_lease import CandidateLease
@@ -35,13 +36,16 @@ from modnorm.services.evaluator.candidate_threshold import CandidateThreshold, e
 from modnorm.services.evaluator.metrics import EvaluatorMetrics
 from modnorm.services.evaluator.model_cache import LoadedModel, LoadEngine, Loading, ModelCache
 from modnorm.services.evaluator.parked_jobs import ParkingTurn
-from modnorm.services.evaluator.report_messages import report_parts
 from modnorm.services.evaluator.task_cache import TaskCache, UnfitError
 from modnorm.services.evaluator.trained_states import TrainedStates
 from modnorm.services.evaluator.watchdog import Watchdog
 from modnorm.tasks import Task
 from modnorm.v1 import evaluation_pb2 as messages
-from modnorm.wire.conversions import descriptor_from_proto
+from modnorm.wire.conversions import (
+    answer_to_proto,
+    descriptor_from_proto,
+    descriptor_to_proto,
+)
 
 PARKED_TAIL = 0.8 * SHARE
 """Share of a job's rows after whose answers the next job is claimed, if the job may be parked."""
@@ -233,9 +237,19 @@ class JobScorer:
         environment: Mapping[str, str],
         normaliser: float = 0.0,
     ) -> None:
-        worker = self._client.worker
         self._client.report(
-            lambda: report_parts(job.lease, worker, result, environment, normaliser)
+            messages.ReportJobRequest(
+                lease=job.lease,
+                descriptor=descriptor_to_proto(result.descriptor),
+                worker=self._client.worker,
+                environment={**SOFTWARE, **environment} if environment else {},
+                switch_seconds=result.switch_seconds,
+                generate_seconds=result.generate_seconds,
+                score_seconds=result.score_seconds,
+                stopped=result.stopped is not None,
+                normaliser=normaliser,
+                answers=map(answer_to_proto, result.answers),
+            )
         )
 
 

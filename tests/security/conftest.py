@@ -7,15 +7,12 @@ from typing import cast
 
 import grpc
 import pytest
-from google.rpc import status_pb2
 
 from modnorm.client.client import Client
-from modnorm.errors import ModnormError, NotFoundError
-from modnorm.services.common.worker.work_stream_client import WorkStream
-from modnorm.v1 import evaluation_pb2, evaluation_pb2_grpc
+from modnorm.errors import ModnormError
 from modnorm.wire.channel import open_channel
 from modnorm.wire.connection import Credentials
-from modnorm.wire.status import code_of, from_status
+from modnorm.wire.status import code_of
 from modnorm.wire.tokens import Role, add_token, make_token
 from verification.fuzz.stored import contents, small_spec
 from verification.labs.secured_lab import SecuredLab, secured_lab
@@ -119,19 +116,3 @@ def exhaust():
                 pass
 
     return read
-
-
-@pytest.fixture(scope="session")
-def beats():
-    """Send heartbeats for an unknown job repeatedly over one stream."""
-
-    def stream(connected):
-        work = WorkStream(evaluation_pb2_grpc.JobServiceStub(connected))
-        beat = evaluation_pb2.Call(heartbeat=evaluation_pb2.HeartbeatRequest())
-        while True:
-            (reply,) = work.call([beat], 30.0)
-            refusal = from_status(status_pb2.Status.FromString(reply.status))
-            assert isinstance(refusal, NotFoundError)
-            yield
-
-    return stream

@@ -183,7 +183,7 @@ def test_refusals_are_logged_without_the_secret(channel, tokens, refused, caplog
             with pytest.raises(grpc.RpcError):
                 claimed(channel(name), "j")
     lines = [record for record in caplog.records if record.msg.startswith("refused")]
-    assert [line.method for line in lines] == ["/modnorm.v1.JobService/Work"] * 4
+    assert [line.method for line in lines] == ["/modnorm.v1.JobService/ClaimJob"] * 4
     assert all(line.peer.startswith("ipv4:127.0.0.1") for line in lines)
     written = json.dumps([repr(record.__dict__) for record in caplog.records])
     for name in ("forged", "expired", "read"):

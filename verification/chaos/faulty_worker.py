@@ -6,7 +6,7 @@ results if they were accepted.
 
 import random
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 
 import grpc
@@ -85,7 +85,7 @@ def repeat_report(lab: Lab, observer: Observer, source: random.Random) -> str | 
     told = []
     for age in (0, 1):
         lease = messages.Lease(job_id=str(job), token=int(str(token)) - age)
-        told.append(_send(lab, _parts(lease, descriptor, str(worker), rows)))
+        told.append(_send(lab, _forged(lease, descriptor, str(worker), rows)))
     if told[1] is None:
         lab.errors.append(f"a report of job {job} under an older lease was taken")
     return f"repeated a report with other answers: {_verdict(told[0])}, then {_verdict(told[1])}"
@@ -103,7 +103,7 @@ def late_report(lab: Lab, observer: Observer) -> str | None:
     if descriptor is None or not rows or not _taken_over(observer, job.lease.job_id):
         return "claimed a job and let it go"
     count = rows[0][0 if job.split == messages.SPLIT_SELECTION else 1]
-    verdict = _send(lab, _parts(job.lease, descriptor, NAME, int(str(count))))
+    verdict = _send(lab, _forged(job.lease, descriptor, NAME, int(str(count))))
     if verdict is None:
         lab.errors.append(f"a late report of job {job.lease.job_id} was taken")
     return f"reported a job late: {_verdict(verdict)}"
@@ -162,28 +162,28 @@ def _descriptor(fields: Sequence[object]) -> Descriptor:
     )
 
 
-def _parts(
+def _forged(
     lease: messages.Lease, descriptor: Descriptor, worker: str, rows: int
-) -> list[messages.ReportJobRequest]:
+) -> messages.ReportJobRequest:
     """Return a report with invented answers."""
-    header = messages.ReportHeader(lease=lease, descriptor=descriptor, worker=worker)
-    answers = [
-        messages.Answer(row=row, completion="forged", reward=1e6, vote="forged", tokens=1)
-        for row in range(rows)
-    ]
-    return [
-        messages.ReportJobRequest(header=header),
-        messages.ReportJobRequest(answers=messages.AnswerBatch(answers=answers)),
-    ]
+    return messages.ReportJobRequest(
+        lease=lease,
+        descriptor=descriptor,
+        worker=worker,
+        answers=[
+            messages.Answer(row=row, completion="forged", reward=1e6, vote="forged", tokens=1)
+            for row in range(rows)
+        ],
+    )
 
 
-def _send(lab: Lab, parts: Sequence[messages.ReportJobRequest]) -> ModnormError | None:
+def _send(lab: Lab, report: messages.ReportJobRequest) -> ModnormError | None:
     """Send a report until the aggregator answers; return the error of a refusal, if any."""
     deadline = time.monotonic() + PATIENCE
     while True:
         try:
             with _channel(lab) as channel:
-                JobServiceStub(channel).ReportJob(_iterate(parts), timeout=CALL_SECONDS)
+                JobServiceStub(channel).ReportJob(report, timeout=CALL_SECONDS)
         except grpc.RpcError as error:
             met = from_rpc_error(error)
             if isinstance(met, StaleLeaseError) or time.monotonic() > deadline:
@@ -191,12 +191,6 @@ def _send(lab: Lab, parts: Sequence[messages.ReportJobRequest]) -> ModnormError 
         else:
             return None
         time.sleep(0.2)
-
-
-def _iterate(
-    parts: Sequence[messages.ReportJobRequest],
-) -> Iterator[messages.ReportJobRequest]:
-    yield from parts
 
 
 def _verdict(refusal: ModnormError | None) -> str:

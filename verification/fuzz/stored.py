@@ -109,9 +109,17 @@ def unasked(before: Contents, after: Contents, accepted: Mapping[str, int]) -> I
     if created > sum(accepted.get(name, 0) for name in ("CreateExperiment", "Predict")):
         yield f"{created} experiments were created"
     answered = len(after["answers"]) - len(before["answers"])
-    if answered > sum(accepted.get(name, 0) for name in ("ReportJob", "Work")):
+    if answered > sum(accepted.get(name, 0) for name in ("ReportJob",)):
         yield f"{answered} reports were stored"
-    changing = ("CreateExperiment", "CancelExperiment", "ReportJob", "Work", "Predict")
+    changing = (
+        "CreateExperiment",
+        "CancelExperiment",
+        "ClaimJob",
+        "Heartbeat",
+        "ReportJob",
+        "FailJob",
+        "Predict",
+    )
     if not any(accepted.get(name) for name in changing):
         for name in before:
             if before[name] != after[name]:
@@ -122,7 +130,7 @@ def _valid(
     experiment_id: str,
     finished: str,
     job: evaluation_pb2.Job,
-    report: Sequence[evaluation_pb2.ReportJobRequest],
+    report: evaluation_pb2.ReportJobRequest,
 ) -> Iterator[tuple[str, Sequence[bytes]]]:
     created = spec_to_proto(small_spec(method={"name": "modular_norm", "radius": 0.3}))
     experiments, jobs = "/modnorm.v1.ExperimentService/", "/modnorm.v1.JobService/"
@@ -134,6 +142,14 @@ def _valid(
         f"{experiments}GetExperiment": experiment_pb2.GetExperimentRequest(id=experiment_id),
         f"{experiments}ListAnswers": experiment_pb2.ListAnswersRequest(
             experiment_id=experiment_id, candidate=0, split=evaluation_pb2.SPLIT_SELECTION
+        ),
+        f"{jobs}ReportJob": report,
+        f"{jobs}ClaimJob": evaluation_pb2.ClaimJobRequest(job_id=job.lease.job_id, worker="fuzz"),
+        f"{jobs}Heartbeat": evaluation_pb2.HeartbeatRequest(
+            leases=[evaluation_pb2.LeaseProgress(lease=job.lease, answers_done=1)] * 2
+        ),
+        f"{jobs}FailJob": evaluation_pb2.FailJobRequest(
+            lease=job.lease, kind=evaluation_pb2.FAILURE_KIND_RELEASED, reason="fuzz"
         ),
         f"{jobs}FetchRows": evaluation_pb2.FetchRowsRequest(rows_digest=job.rows_digest),
         f"{jobs}FindJobs": evaluation_pb2.FindJobsRequest(model_digest=job.model_digest),
@@ -147,23 +163,3 @@ def _valid(
     }
     for path, message in singles.items():
         yield path, (message.SerializeToString(),)
-    yield f"{jobs}ReportJob", [part.SerializeToString() for part in report]
-    messages = [request.SerializeToString() for request in _work_requests(job, report)]
-    yield f"{jobs}Work", messages
-
-
-def _work_requests(
-    job: evaluation_pb2.Job, report: Sequence[evaluation_pb2.ReportJobRequest]
-) -> Iterator[evaluation_pb2.WorkRequest]:
-    lease, call = job.lease, evaluation_pb2.Call
-    beat = evaluation_pb2.HeartbeatRequest(lease=lease, answers_done=1)
-    parked = evaluation_pb2.HeartbeatRequest(lease=lease, parked=True)
-    yield evaluation_pb2.WorkRequest(calls=[call(heartbeat=beat), call(heartbeat=parked)])
-    whole = evaluation_pb2.WholeReport(parts=report)
-    claim = evaluation_pb2.ClaimJobRequest(job_id=lease.job_id, worker="fuzz")
-    failure = evaluation_pb2.FailJobRequest(
-        lease=lease, kind=evaluation_pb2.FAILURE_KIND_RELEASED, reason="fuzz"
-    )
-    yield evaluation_pb2.WorkRequest(
-        calls=[call(report=whole), call(claim=claim), call(fail=failure)]
-    )

@@ -2,51 +2,47 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from operator import attrgetter
 from typing import TypeVar
 
 from typing_extensions import override
 
 from modnorm.errors import InvalidInputError
-from modnorm.services.aggregator.api.report_reader import (
-    MAX_ANSWERS,
-    ReportReader,
-    check_length,
-    check_name,
-)
 from modnorm.services.aggregator.api.to_proto import fill_job, fill_threshold
-from modnorm.services.aggregator.api.work_stream import SERVICE, CallingWorker, WorkStreams
 from modnorm.services.aggregator.experiments.lifecycle import Change, with_remedy
 from modnorm.services.aggregator.experiments.result_store import ResultStore
-from modnorm.services.aggregator.jobs.batching import Batcher
+from modnorm.services.aggregator.jobs.batching import ReportBatches
 from modnorm.services.aggregator.jobs.job_store import JobStore
 from modnorm.services.aggregator.jobs.report_checks import Report
-from modnorm.services.aggregator.jobs.worker_requests import Claim, ClaimRequest, Heartbeat
+from modnorm.services.aggregator.jobs.worker_requests import Heartbeat
 from modnorm.services.aggregator.lab_status import Workers
 from modnorm.services.aggregator.metrics import AggregatorMetrics
 from modnorm.services.aggregator.storage.states import TERMINAL, ArtifactKind, FailureKind
 from modnorm.services.common.logging import naming
-from modnorm.services.common.metrics import CallMetrics
 from modnorm.services.common.shielded_tasks import ShieldedTasks
 from modnorm.v1 import evaluation_pb2, evaluation_pb2_grpc
 from modnorm.v1.evaluation_pb2 import (
-    Call,
     ClaimJobRequest,
     ClaimJobResponse,
     FailJobRequest,
+    FailJobResponse,
     HeartbeatRequest,
     HeartbeatResponse,
     Lease,
-    Reply,
-    WorkRequest,
-    WorkResponse,
+    ReportJobRequest,
+    ReportJobResponse,
 )
+from modnorm.wire.conversions import answer_from_proto, descriptor_from_proto
 
-__all__ = ["SERVICE", "JobServicer"]
-
+SERVICE = "modnorm.v1.JobService"
+MAX_LEASES = 128
+"""Most leases in a heartbeat: about twice the number that a worker can hold."""
+MAX_ANSWERS = 1_000_000
+MAX_NAME = 200
+"""Characters of a worker's name or version, which are stored and displayed."""
+MAX_ENVIRONMENT = 16 * 2**10
+"""Characters of an environment's names and values, which are stored with each candidate."""
 BATCH_BYTES = 512 * 1024
 MAX_FOUND = 32
 """Most job ids in a response to FindJobs; as many workers may search at once."""
@@ -67,12 +63,6 @@ ItemT = TypeVar("ItemT")
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class _QueuedClaim:
-    request: ClaimRequest
-    worker: CallingWorker
-
-
 class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
     """Leases jobs to workers and stores their reports."""
 
@@ -83,7 +73,6 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
         changed: Callable[[Change], None],
         metrics: AggregatorMetrics,
         workers: Workers,
-        measured: CallMetrics,
         tasks: ShieldedTasks,
     ) -> None:
         self._jobs = jobs
@@ -92,44 +81,82 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
         self._metrics = metrics
         self._workers = workers
         self._tasks = tasks
-        # Two threads, so that claims do not wait for the disk with reports. Both mostly wait.
-        self._leasing = ThreadPoolExecutor(1, "leasing")
-        self._reporting = ThreadPoolExecutor(1, "reporting")
-        self._claims: Batcher[_QueuedClaim, Claim | None] = Batcher(self._leasing, self._claim_all)
-        self._heartbeats: Batcher[Heartbeat, bool] = Batcher(self._leasing, jobs.heartbeat_all)
-        self._reports: Batcher[Report, Change] = Batcher(self._reporting, jobs.report_all)
+        self._reports = ReportBatches(jobs.report_all)
         self._stages: dict[str, str] = {}
         """The last stage of each engine that starts, by the job that it starts for."""
-        self._streams = WorkStreams(self._answer, self._undelivered, measured, tasks)
-
-    def end_streams(self) -> None:
-        """End all streams and refuse new ones, before the server stops."""
-        self._streams.close()
-
-    def close(self) -> None:
-        """Stop the threads after the last call has ended."""
-        for thread in (self._leasing, self._reporting):
-            thread.shutdown()
 
     @override
-    async def Work(
-        self, request_iterator: AsyncIterable[WorkRequest], context: object
-    ) -> AsyncIterator[WorkResponse]:
-        """Answer the calls of one worker."""
-        async for response in self._streams.serve(request_iterator):
-            yield response
+    async def ClaimJob(self, request: ClaimJobRequest, context: object) -> ClaimJobResponse:
+        """Lease a job if it is pending.
+
+        Raises:
+            InvalidInputError: the worker has no name, or name or version is too long.
+        """
+        if not request.worker:
+            raise InvalidInputError(
+                "the worker has no name", field="worker", remedy="give it a name"
+            )
+        _check_length(request.worker, "worker")
+        _check_length(request.version, "version")
+        return await self._tasks.run(self._claim(request), self._release)
 
     @override
-    async def ReportJob(
-        self, request_iterator: AsyncIterable[evaluation_pb2.ReportJobRequest], context: object
-    ) -> evaluation_pb2.ReportJobResponse:
-        """Store a report that does not fit one message."""
-        reader = ReportReader()
-        async for part in request_iterator:
-            reader.check_room(part)
-            reader.add(part)
-        await self._tasks.run(self._report(reader.report()))
-        return evaluation_pb2.ReportJobResponse()
+    async def Heartbeat(self, request: HeartbeatRequest, context: object) -> HeartbeatResponse:
+        """Extend leases; return the state of each.
+
+        Raises:
+            InvalidInputError: there are too many leases, or a number of answers is out of range.
+        """
+        if len(request.leases) > MAX_LEASES:
+            raise InvalidInputError(
+                f"a call extends at most {MAX_LEASES} leases",
+                field="leases",
+                remedy="send several",
+            )
+        beats: list[Heartbeat] = []
+        for one in request.leases:
+            if not 0 <= one.answers_done <= MAX_ANSWERS:
+                raise InvalidInputError(
+                    f"the number of answers must be between 0 and {MAX_ANSWERS}",
+                    field="leases.answers_done",
+                )
+            beats.append(
+                Heartbeat(one.lease.job_id, one.lease.token, one.answers_done, one.parked)
+            )
+        states = await asyncio.to_thread(self._jobs.heartbeat, beats)
+        response = HeartbeatResponse()
+        for one, state in zip(request.leases, states, strict=True):
+            message = response.leases.add(cancel=state.cancel, lost=state.lost)
+            if state.threshold is not None:
+                fill_threshold(message.threshold, state.threshold)
+            is_extended = not state.cancel and not state.lost
+            if is_extended and one.engine_stage != self._stages.get(one.lease.job_id, ""):
+                await self._record_start(one.lease, one.engine_stage[:MAX_STAGE])
+        return response
+
+    @override
+    async def ReportJob(self, request: ReportJobRequest, context: object) -> ReportJobResponse:
+        """Store the result of a job and follow it up.
+
+        Raises:
+            NotFoundError: there is no such job.
+            StaleLeaseError: another worker has the job, or it is cancelled.
+            InvalidInputError: the report does not fit the job.
+        """
+        await self._tasks.run(self._report(_read_report(request)))
+        return ReportJobResponse()
+
+    @override
+    async def FailJob(self, request: FailJobRequest, context: object) -> FailJobResponse:
+        """Store that an attempt failed and follow it up.
+
+        Raises:
+            InvalidInputError: the request names no kind of failure.
+            NotFoundError: there is no such job.
+            StaleLeaseError: the lease was lost.
+        """
+        await self._tasks.run(self._fail(request))
+        return FailJobResponse()
 
     @override
     async def FindJobs(
@@ -199,84 +226,23 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
                 )
             yield message
 
-    async def _answer(self, call: Call, reply: Reply, worker: CallingWorker) -> None:
-        """Answer one call of a stream.
-
-        The response is filled in inside the reply, since protobuf would copy an assigned message.
-        """
-        match call.WhichOneof("request"):
-            case "claim":
-                reply.claim.SetInParent()
-                await self._claim(call.claim, reply.claim, worker)
-            case "heartbeat":
-                reply.heartbeat.SetInParent()
-                await self._heartbeat(call.heartbeat, reply.heartbeat)
-            case "report":
-                reader = ReportReader()
-                for part in call.report.parts:
-                    reader.add(part)
-                await self._report(reader.report())
-                reply.report.SetInParent()
-            case "fail":
-                await self._fail(call.fail)
-                reply.fail.SetInParent()
-            case _:
-                raise InvalidInputError(
-                    "a call must be a claim, a heartbeat, a report or a failure",
-                    field="calls.request",
-                    remedy="set one of them",
-                )
-
-    async def _claim(
-        self, request: ClaimJobRequest, response: ClaimJobResponse, worker: CallingWorker
-    ) -> None:
-        """Lease a job if it is pending and its worker is still connected.
-
-        Raises:
-            InvalidInputError: the worker has no name, or name or version is too long.
-        """
-        check_name(request.worker, "worker")
-        check_length(request.version, "version")
+    async def _claim(self, request: ClaimJobRequest) -> ClaimJobResponse:
         self._workers.record_claim(request.worker, request.version)
-        job_request = ClaimRequest(request.job_id, request.worker)
-        claim = await self._claims.submit(_QueuedClaim(job_request, worker))
-        if claim is None:
-            return
-        if logger.isEnabledFor(logging.DEBUG):
-            with naming(**claim.job.log_fields):
-                logger.debug("leased")
-        fill_job(response.job, claim, self._jobs.lease_seconds)
+        claim = await asyncio.to_thread(self._jobs.claim, request.job_id, request.worker)
+        response = ClaimJobResponse()
+        if claim is not None:
+            fill_job(response.job, claim, self._jobs.lease_seconds)
+        return response
 
-    def _release(self, lease: Lease) -> None:
-        """Release a job whose worker disconnected before it received the lease."""
-        request = FailJobRequest(
-            lease=lease,
-            kind=evaluation_pb2.FAILURE_KIND_RELEASED,
-            reason="the worker disconnected before it received the lease",
-        )
-        self._tasks.start(self._fail(request))
-
-    async def _heartbeat(self, request: HeartbeatRequest, response: HeartbeatResponse) -> None:
-        """Extend a lease; the response contains whether the job is cancelled, and its threshold.
-
-        Raises:
-            InvalidInputError: the number of answers is out of range.
-            NotFoundError: there is no such job.
-            StaleLeaseError: the lease was lost.
-        """
-        if not 0 <= request.answers_done <= MAX_ANSWERS:
-            raise InvalidInputError(
-                f"the number of answers must be between 0 and {MAX_ANSWERS}",
-                field="answers_done",
+    def _release(self, response: ClaimJobResponse) -> None:
+        """Release the lease of a worker that disconnected before it received the lease."""
+        if response.HasField("job"):
+            request = FailJobRequest(
+                lease=response.job.lease,
+                kind=evaluation_pb2.FAILURE_KIND_RELEASED,
+                reason="the worker disconnected before it received the lease",
             )
-        lease = request.lease
-        beat = Heartbeat(lease.job_id, lease.token, request.answers_done, request.parked)
-        response.cancel = await self._heartbeats.submit(beat)
-        if request.engine_stage != self._stages.get(lease.job_id, "") and not response.cancel:
-            await self._record_start(lease, request.engine_stage[:MAX_STAGE])
-        threshold = self._jobs.cached_threshold(request.experiment_id, request.candidate)
-        if threshold is not None:
-            fill_threshold(response.threshold, threshold)
+            self._tasks.start(self._fail(request))
 
     async def _record_start(self, lease: Lease, stage: str) -> None:
         """Store what the start of an engine does now; the empty stage is its end."""
@@ -287,13 +253,6 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
         self._changed(change)
 
     async def _report(self, report: Report) -> None:
-        """Store the result of a job and follow it up.
-
-        Raises:
-            NotFoundError: there is no such job.
-            StaleLeaseError: another worker has the job, or it is cancelled.
-            InvalidInputError: the report does not fit the job.
-        """
         self._stages.pop(report.job_id, None)
         change = await self._reports.submit(report)
         self._metrics.reported(change)
@@ -303,13 +262,6 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
         self._follow_up(change, logging.DEBUG, "scored")
 
     async def _fail(self, request: FailJobRequest) -> None:
-        """Store that an attempt failed and follow it up.
-
-        Raises:
-            InvalidInputError: the request names no kind of failure.
-            NotFoundError: there is no such job.
-            StaleLeaseError: the lease was lost.
-        """
         kind = _KINDS.get(request.kind)
         if kind is None:
             raise InvalidInputError("no kind of failure is named", field="kind")
@@ -330,13 +282,6 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
         level = logging.INFO if kind is FailureKind.RELEASED else logging.WARNING
         self._follow_up(change, level, f"attempt {kind}: {with_remedy(reason, remedy)}")
 
-    def _claim_all(self, claims: Sequence[_QueuedClaim]) -> Sequence[Claim | Exception | None]:
-        """Lease the jobs of a batch; None for callers that have disconnected."""
-        connected = [not claim.worker.has_left for claim in claims]
-        requests = [claim.request for claim, here in zip(claims, connected, strict=True) if here]
-        leased = iter(self._jobs.claim_all(requests) if requests else ())
-        return [next(leased) if here else None for here in connected]
-
     def _follow_up(self, change: Change, level: int, message: str) -> None:
         """Wake watchers and publish jobs; log the end of the attempt and a new phase or end."""
         job, experiment = change.job, change.experiment
@@ -348,11 +293,6 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
             if experiment.state in TERMINAL or len(change.pending) > 1:
                 logger.info("experiment is %s", experiment.state)
             self._changed(change)
-
-    def _undelivered(self, reply: Reply) -> None:
-        """Release the lease of a claim whose worker disconnected before the reply."""
-        if reply.claim.HasField("job"):
-            self._release(reply.claim.job.lease)
 
 
 def _batches(items: Sequence[ItemT], text: Callable[[ItemT], str] = str) -> Iterator[list[ItemT]]:
@@ -367,3 +307,39 @@ def _batches(items: Sequence[ItemT], text: Callable[[ItemT], str] = str) -> Iter
         batch.append(item)
         total += size
     yield batch
+
+
+def _check_length(text: str, field: str) -> None:
+    if len(text) > MAX_NAME:
+        raise InvalidInputError(
+            f"{len(text)} characters are more than {MAX_NAME}", field=field, remedy="shorten it"
+        )
+
+
+def _read_report(request: ReportJobRequest) -> Report:
+    """Return a report with its answers in row order.
+
+    Raises:
+        InvalidInputError: a field is too long.
+    """
+    _check_length(request.worker, "worker")
+    size = sum(len(name) + len(value) for name, value in request.environment.items())
+    if size > MAX_ENVIRONMENT:
+        raise InvalidInputError(
+            f"{size} characters are more than {MAX_ENVIRONMENT}",
+            field="environment",
+            remedy="report only entries that answers depend on",
+        )
+    return Report(
+        job_id=request.lease.job_id,
+        token=request.lease.token,
+        worker=request.worker,
+        descriptor=descriptor_from_proto(request.descriptor),
+        answers=sorted(map(answer_from_proto, request.answers), key=attrgetter("row")),
+        environment=dict(request.environment),
+        switch_seconds=request.switch_seconds,
+        generate_seconds=request.generate_seconds,
+        score_seconds=request.score_seconds,
+        normaliser=request.normaliser,
+        stopped=request.stopped,
+    )

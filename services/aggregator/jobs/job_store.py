@@ -1,8 +1,4 @@
-"""Store of jobs: claims, heartbeats, reports and failures.
-
-Calls that arrive together are stored in one transaction. Each call is fenced and answered
-separately. If the shared transaction fails, each call is stored alone.
-"""
+"""Store of jobs: claims, heartbeats, reports and failures."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -11,7 +7,7 @@ from dataclasses import replace
 from sqlalchemy import func, or_, update
 from sqlmodel import Session, col, select
 
-from modnorm.search.stopping import Threshold
+from modnorm.errors import UnavailableError
 from modnorm.services.aggregator.experiments.early_stop import EarlyStopCache
 from modnorm.services.aggregator.experiments.lifecycle import (
     Change,
@@ -22,17 +18,16 @@ from modnorm.services.aggregator.experiments.lifecycle import (
 )
 from modnorm.services.aggregator.experiments.phases import change_of, job_ended
 from modnorm.services.aggregator.experiments.reuse import evaluations_of
-from modnorm.services.aggregator.jobs.leases import extend_leases, extend_locked_lease, lease_jobs
+from modnorm.services.aggregator.jobs.leases import extend_leases, lease_job
 from modnorm.services.aggregator.jobs.report_checks import Report, ReportChecks
 from modnorm.services.aggregator.jobs.reporting import PackedReport, Reporting
-from modnorm.services.aggregator.jobs.shared_transaction import run_in_one_transaction
 from modnorm.services.aggregator.jobs.unfit_workers import (
     end_wait,
     record_start,
     record_unfit,
     waits_that_ended,
 )
-from modnorm.services.aggregator.jobs.worker_requests import Claim, ClaimRequest, Heartbeat, stale
+from modnorm.services.aggregator.jobs.worker_requests import Claim, Heartbeat, LeaseState, stale
 from modnorm.services.aggregator.storage.database import Database
 from modnorm.services.aggregator.storage.dialects import database_time
 from modnorm.services.aggregator.storage.lookups import (
@@ -70,33 +65,36 @@ class JobStore:
         self._checks = ReportChecks(self._early_stop)
         self.lease_seconds = lease_seconds
 
-    def claim_all(self, requests: Sequence[ClaimRequest]) -> Sequence[Claim | Exception | None]:
-        """Lease pending jobs under new fencing tokens; None for jobs that are not pending."""
-        return run_in_one_transaction(self._database, self._claim, requests)
+    def claim(self, job_id: str, worker: str) -> Claim | None:
+        """Lease a job under a new fencing token; None if it is not pending."""
+        with self._database.write() as session:
+            return lease_job(session, job_id, worker, self._deadline(session), self._early_stop)
 
-    def heartbeat_all(self, beats: Sequence[Heartbeat]) -> Sequence[bool | Exception]:
-        """Extend leases; return for each True if its job is cancelled, an error if it is lost."""
-        answers: list[bool | Exception] = []
-        extended = run_in_one_transaction(self._database, self._extend, beats)
-        for beat, answer in zip(beats, extended, strict=True):
-            if answer is None:
-                answers.extend(run_in_one_transaction(self._database, self._extend_locked, [beat]))
-            else:
-                answers.append(answer)
-        return answers
+    def heartbeat(self, beats: Sequence[Heartbeat]) -> Sequence[LeaseState]:
+        """Extend leases; return the state of each."""
+        with self._database.write() as session:
+            return extend_leases(session, beats, self._deadline(session), self._early_stop)
 
     def report_all(self, reports: Sequence[Report]) -> Sequence[Change | Exception]:
         """Store the results of jobs; advance each experiment whose phase they finish.
 
         A report under the token of the last lease is accepted after that lease expired, until
-        another worker claims the job. A repeated report changes nothing.
+        another worker claims the job. A repeated report changes nothing. If the shared transaction
+        fails, each report is stored alone, so that only the faulty one fails.
 
         Returns:
             For each report: its change, or the error for which it is refused.
         """
-        answers = run_in_one_transaction(
-            self._database, self._store, [PackedReport.of(one) for one in reports]
-        )
+        packed = [PackedReport.of(report) for report in reports]
+        try:
+            with self._database.write() as session:
+                answers = Reporting(session, self._checks, self._clock()).store(packed)
+        except UnavailableError as error:
+            return [error] * len(reports)
+        except Exception as error:  # noqa: BLE001 - every error is the answer to one report
+            if len(reports) == 1:
+                return [error]
+            return [answer for report in reports for answer in self.report_all([report])]
         for answer in answers:
             if isinstance(answer, Change) and answer.job and answer.experiment:
                 self._early_stop.scored(answer.job)
@@ -112,10 +110,6 @@ class JobStore:
             with self._database.read() as session:
                 finished = evaluations_of(session, job_ids)
             cache.add(finished)
-
-    def cached_threshold(self, experiment_id: str, candidate: int) -> Threshold | None:
-        """Return the cached threshold of a candidate; None if there is none."""
-        return self._early_stop.cached_threshold(experiment_id, candidate)
 
     def fail(  # noqa: PLR0913 - the failure and its job
         self,
@@ -259,25 +253,6 @@ class JobStore:
 
     def _deadline(self, session: Session) -> float:
         return self._lease_clock(session) + self.lease_seconds
-
-    def _claim(self, session: Session, requests: Sequence[ClaimRequest]) -> Sequence[Claim | None]:
-        return lease_jobs(session, requests, self._deadline(session), self._early_stop)
-
-    def _extend(
-        self, session: Session, beats: Sequence[Heartbeat]
-    ) -> Sequence[bool | Exception | None]:
-        return extend_leases(session, beats, self._deadline(session))
-
-    def _extend_locked(
-        self, session: Session, beats: Sequence[Heartbeat]
-    ) -> Sequence[bool | Exception]:
-        deadline = self._deadline(session)
-        return [extend_locked_lease(session, beat, deadline) for beat in beats]
-
-    def _store(
-        self, session: Session, reports: Sequence[PackedReport]
-    ) -> Sequence[Change | Exception]:
-        return Reporting(session, self._checks, self._clock()).store(reports)
 
 
 def _end_attempt(  # noqa: PLR0913, PLR0917 - the failure and its place

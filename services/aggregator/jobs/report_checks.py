@@ -123,7 +123,7 @@ class ReportChecks:
         rows = experiment.selection_rows
         bounds = stated_bounds(self._cache.task(experiment))
         if job.split is not Split.SELECTION or bounds is None:
-            raise InvalidInputError("this job may not be stopped early", field="header.stopped")
+            raise InvalidInputError("this job may not be stopped early", field="stopped")
         _check_rows(report.answers, rows, range(rows))
         interval = score_interval([answer.reward for answer in report.answers], rows, bounds)
         threshold = self._early_stop.threshold(session, experiment, job.candidate)
@@ -131,7 +131,7 @@ class ReportChecks:
             return interval
         raise InvalidInputError(
             f"candidate {job.candidate} can still reach {interval.upper:g} and be an expert",
-            field="header.stopped",
+            field="stopped",
             remedy="score all its rows",
         )
 

@@ -9,14 +9,6 @@ from modnorm.services.aggregator.storage.tables import Candidate, Experiment, Jo
 
 
 @dataclass(frozen=True, slots=True)
-class ClaimRequest:
-    """A worker's request for a job."""
-
-    job_id: str
-    worker: str
-
-
-@dataclass(frozen=True, slots=True)
 class Claim:
     """A leased job with its candidate and experiment."""
 
@@ -40,6 +32,18 @@ class Heartbeat:
     answers_done: int
     parked: bool = False
     """Whether the job is parked, not at the engine."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseState:
+    """The answer to a heartbeat; by default the lease is extended."""
+
+    cancel: bool = False
+    """Whether the experiment no longer needs the job."""
+    lost: str = ""
+    """Why the lease is lost."""
+    threshold: Threshold | None = None
+    """The present threshold of the candidate; None if all its rows are scored."""
 
 
 def stale(job: Job) -> StaleLeaseError:

@@ -25,8 +25,10 @@ _SERVICES: Mapping[str, Mapping[str, AbstractSet[Role]]] = {
         "GetArtifact": _SEE,
     },
     "modnorm.v1.JobService": {
-        "Work": _WORK,
+        "ClaimJob": _WORK,
+        "Heartbeat": _WORK,
         "ReportJob": _WORK,
+        "FailJob": _WORK,
         "FindJobs": _WORK,
         "FetchRows": _WORK,
         "GetScaleMap": _WORK,

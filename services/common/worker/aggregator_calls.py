@@ -8,7 +8,6 @@ from importlib.metadata import version
 from typing import TypeVar
 
 import grpc
-from google.rpc import status_pb2
 from tenacity import (
     RetryCallState,
     Retrying,
@@ -30,10 +29,9 @@ from modnorm.errors import (
 )
 from modnorm.services.common.logging import naming
 from modnorm.services.common.worker.shutdown import Shutdown
-from modnorm.services.common.worker.work_stream_client import WorkStream
 from modnorm.v1 import evaluation_pb2 as messages
 from modnorm.v1.evaluation_pb2_grpc import JobServiceStub
-from modnorm.wire.status import from_rpc_error, from_status
+from modnorm.wire.status import from_rpc_error
 
 CALL_SECONDS = 30.0
 HEARTBEAT_SECONDS = 10.0
@@ -58,8 +56,6 @@ logger = logging.getLogger(__name__)
 class AggregatorCalls:
     """The calls that every worker makes; each raises the error that the service returned.
 
-    Claims, heartbeats, failures and short reports share one stream.
-
     Args:
         stub: A synchronous stub.
         worker: Name of the worker in leases.
@@ -70,7 +66,6 @@ class AggregatorCalls:
         self.worker = worker
         self._version = version("modnorm")
         self._stub = stub
-        self._stream = WorkStream(stub)
         self._shutdown = shutdown
 
     def _claim(self, job_id: str) -> messages.ClaimJobResponse:
@@ -87,27 +82,18 @@ class AggregatorCalls:
             job_id=job_id, worker=self.worker, version=self._version
         )
         return self._retry(
-            lambda: self._call(messages.Call(claim=request), CALL_SECONDS).claim,
+            lambda: self._stub.ClaimJob(request, timeout=CALL_SECONDS),
             stop_when_event_set(self._shutdown.requested),
             sleep_using_event(self._shutdown.requested),
             passing=(UnavailableError, UnauthenticatedError, ForbiddenError),
             before_sleep=_log_waiting_claim,
         )
 
-    def heartbeats(
-        self, calls: Sequence[messages.Call]
-    ) -> Sequence[messages.HeartbeatResponse | ModnormError]:
-        """Extend leases by one message, without a retry.
-
-        Returns:
-            For each lease in order: the response, or the error of a lease that is not extended.
-        """
-        try:
-            with call_errors():
-                replies = self._stream.call(calls, HEARTBEAT_SECONDS)
-        except ModnormError as error:
-            return [error for _ in calls]
-        return [_error_of(reply) or reply.heartbeat for reply in replies]
+    def heartbeat(self, leases: Sequence[messages.LeaseProgress]) -> Sequence[messages.LeaseState]:
+        """Extend leases by one call, without a retry; return the state of each in order."""
+        request = messages.HeartbeatRequest(leases=leases)
+        with call_errors():
+            return self._stub.Heartbeat(request, timeout=HEARTBEAT_SECONDS).leases
 
     def fail(
         self,
@@ -127,7 +113,7 @@ class AggregatorCalls:
         request = messages.FailJobRequest(
             lease=lease, kind=kind, reason=reason, remedy=remedy, unfit=unfit
         )
-        self._send_outcome(lambda: self._call(messages.Call(fail=request), self._deadline))
+        self._send_outcome(lambda: self._stub.FailJob(request, timeout=self._deadline))
 
     def release(self, leases: Iterable[messages.Lease], reason: str) -> None:
         """Release jobs, with one wait for an aggregator that is down.
@@ -143,7 +129,7 @@ class AggregatorCalls:
                 request = messages.FailJobRequest(lease=left[0], kind=kind, reason=reason)
                 try:
                     with call_errors():
-                        self._call(messages.Call(fail=request), self._deadline)
+                        self._stub.FailJob(request, timeout=self._deadline)
                 except UnavailableError:
                     raise
                 except ModnormError as error:
@@ -158,14 +144,6 @@ class AggregatorCalls:
         if not self._shutdown.requested.is_set():
             return CALL_SECONDS
         return min(CALL_SECONDS, max(LAST_SECONDS, -self._shutdown.overrun))
-
-    def _call(self, call: messages.Call, seconds: float) -> messages.Reply:
-        """Make a call over the stream."""
-        (reply,) = self._stream.call([call], seconds)
-        error = _error_of(reply)
-        if error is not None:
-            raise error
-        return reply
 
     def _fetch(self, call: Callable[[], ResultT]) -> ResultT:
         """Fetch an artifact of a job, with retries until the worker stops."""
@@ -230,10 +208,6 @@ def _log_waiting_claim(state: RetryCallState) -> None:
     """Say why a claim waits, since an idle worker sends no heartbeat that would."""
     if state.outcome is not None and state.attempt_number % _LOGGED_CLAIM == 0:
         logger.warning("not claimed: %s; trying again", state.outcome.exception())
-
-
-def _error_of(reply: messages.Reply) -> ModnormError | None:
-    return from_status(status_pb2.Status.FromString(reply.status)) if reply.status else None
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextvars import copy_context
 from typing import Self
 
-from modnorm.errors import CancelledError, ModnormError, NotFoundError, StaleLeaseError
+from modnorm.errors import CancelledError, ModnormError, StaleLeaseError
 from modnorm.services.common.worker.aggregator_calls import AggregatorCalls
 from modnorm.services.common.worker.shutdown import Shutdown
 from modnorm.v1 import evaluation_pb2 as messages
@@ -26,9 +26,9 @@ class ReleasedError(Exception):
 
 
 class Heartbeats:
-    """Extends all leases of a worker by one message; its thread runs while there are leases.
+    """Extends all leases of a worker by one call; its thread runs while there are leases.
 
-    Each message waits for the response to the one before, so that the aggregator receives changes
+    Each call waits for the response to the one before, so that the aggregator receives changes
     in order.
 
     Args:
@@ -68,11 +68,17 @@ class Heartbeats:
             self._changed.notify()
 
     def send(self, leases: Sequence["HeldLease"]) -> None:
-        """Extend leases now, after any heartbeat in flight; pass each response to its lease."""
+        """Extend leases now, after any heartbeat in flight; pass each state to its lease."""
         with self._sending:
-            calls = [lease.make_heartbeat() for lease in leases]
-            for lease, response in zip(leases, self._client.heartbeats(calls), strict=True):
-                lease.handle(response)
+            try:
+                states = self._client.heartbeat([lease.progress_now() for lease in leases])
+            except ModnormError as error:
+                for lease in leases:
+                    # The lease may still hold.
+                    lease.log(logging.WARNING, "heartbeat failed: %s", error)
+                return
+            for lease, state in zip(leases, states, strict=True):
+                lease.handle(state)
 
     def _run(self) -> None:
         while leases := self._due():
@@ -166,38 +172,22 @@ class HeldLease:
         if self._end is not None:
             return False
         if time.monotonic() - self._last_progress > self._silence_seconds:
-            self._log(logging.ERROR, "no progress, the lease is not extended")
+            self.log(logging.ERROR, "no progress, the lease is not extended")
             return False
         return True
 
-    def make_heartbeat(self) -> messages.Call:
-        """Return a heartbeat with the present progress."""
-        return messages.Call(heartbeat=self._request())
+    def progress_now(self) -> messages.LeaseProgress:
+        """Return the lease with the present progress of its job."""
+        return messages.LeaseProgress(lease=self.lease)
 
-    def _request(self) -> messages.HeartbeatRequest:
-        """Return the lease with the progress of the job."""
-        return messages.HeartbeatRequest(lease=self.lease)
+    def handle(self, state: messages.LeaseState) -> None:
+        """Apply the state that the aggregator returned for this lease."""
+        if state.lost:
+            self._end = StaleLeaseError(state.lost)
+        elif state.cancel:
+            self._end = CancelledError("the experiment no longer needs the job")
 
-    def handle(self, response: messages.HeartbeatResponse | ModnormError) -> None:
-        """Apply the response to a heartbeat, or its error."""
-        match response:
-            case StaleLeaseError():
-                self._end = response
-            case NotFoundError():
-                # The job was deleted, which is not the engine's fault.
-                self._end = StaleLeaseError(response.message)
-            case ModnormError():
-                # The lease may still hold.
-                self._log(logging.WARNING, "heartbeat failed: %s", response)
-            case _:
-                if response.cancel:
-                    self._end = CancelledError("the experiment no longer needs the job")
-                self._read(response)
-
-    def _read(self, response: messages.HeartbeatResponse) -> None:
-        """Apply what a response says to this kind of job."""
-
-    def _log(self, level: int, message: str, *values: object) -> None:
+    def log(self, level: int, message: str, *values: object) -> None:
         """Log in the context of the job, which the heartbeat thread lacks."""
         names = {"job": self.lease.job_id, "token": self.lease.token}
         self._context.copy().run(logger.log, level, message, *values, extra=names)

@@ -8,9 +8,8 @@ from typing import Any
 
 import grpc.aio
 import pytest
-from google.rpc import status_pb2
 
-from modnorm.errors import ModnormError
+from modnorm.errors import ModnormError, StaleLeaseError
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.lineage import Lineage
 from modnorm.search.ranking import select_experts
@@ -34,7 +33,7 @@ from modnorm.v1 import (
     sampling_pb2_grpc,
 )
 from modnorm.wire.conversions import spec_to_proto
-from modnorm.wire.status import from_rpc_error, from_status
+from modnorm.wire.status import from_rpc_error
 from tests.services.aggregator.world import world  # noqa: F401 - a fixture of all tests here
 from tests.services.loopback import on_loopback
 from verification.labs.bundled_tasks import bundled_task
@@ -69,17 +68,6 @@ def make_spec(**changes: object) -> experiment_pb2.ExperimentSpec:
     return spec_to_proto(parse_spec(content))
 
 
-async def reply_to(jobs, **request):
-    """Make one call on a separate stream; return the reply or raise its error."""
-    stream = jobs.Work(timeout=HANG_SECONDS)
-    await stream.write(evaluation_pb2.WorkRequest(calls=[evaluation_pb2.Call(**request)]))
-    (reply,) = (await stream.read()).replies
-    await stream.done_writing()
-    if reply.status:
-        raise from_status(status_pb2.Status.FromString(reply.status))
-    return reply
-
-
 class Lab:
     """Stubs of one aggregator, and its settings."""
 
@@ -109,13 +97,17 @@ class Lab:
         return (await self.experiments.CreateExperiment(request, timeout=HANG_SECONDS)).experiment
 
     async def heartbeat(self, lease, **named):
-        request = evaluation_pb2.HeartbeatRequest(lease=lease, **named)
-        return (await reply_to(self.jobs, heartbeat=request)).heartbeat
+        progress = evaluation_pb2.LeaseProgress(lease=lease, **named)
+        request = evaluation_pb2.HeartbeatRequest(leases=[progress])
+        (state,) = (await self.jobs.Heartbeat(request, timeout=HANG_SECONDS)).leases
+        if state.lost:
+            raise StaleLeaseError(state.lost)
+        return state
 
     async def fail(self, lease, kind, reason="broken"):
         kind = evaluation_pb2.FailureKind.Value(f"FAILURE_KIND_{kind}")
         request = evaluation_pb2.FailJobRequest(lease=lease, kind=kind, reason=reason)
-        await reply_to(self.jobs, fail=request)
+        await self.jobs.FailJob(request, timeout=HANG_SECONDS)
 
     async def get(self, experiment_id):
         request = experiment_pb2.GetExperimentRequest(id=experiment_id)
@@ -261,26 +253,22 @@ class SyntheticWorker:
 
     async def claim(self, job_id):
         request = evaluation_pb2.ClaimJobRequest(job_id=job_id, worker=self.name)
-        claim = (await reply_to(self.jobs, claim=request)).claim
+        claim = await self.jobs.ClaimJob(request, timeout=HANG_SECONDS)
         return claim.job if claim.HasField("job") else None
 
     async def report(self, job):
-        await self.jobs.ReportJob(iter(await self.parts(job)), timeout=HANG_SECONDS)
+        await self.jobs.ReportJob(await self.report_of(job), timeout=HANG_SECONDS)
         self.reports.append(job.lease.job_id)
 
-    async def parts(self, job):
+    async def report_of(self, job):
         rows = await self.rows(job.rows_digest)
-        header = evaluation_pb2.ReportHeader(
+        return evaluation_pb2.ReportJobRequest(
             lease=job.lease,
             descriptor=await self.resolved(job),
             worker=self.name,
             environment={"engine": "made up", "rows": job.rows_digest},
+            answers=answers_of(job.descriptor, rows),
         )
-        batch = evaluation_pb2.AnswerBatch(answers=answers_of(job.descriptor, rows))
-        return [
-            evaluation_pb2.ReportJobRequest(header=header),
-            evaluation_pb2.ReportJobRequest(answers=batch),
-        ]
 
     async def rows(self, digest):
         request = evaluation_pb2.FetchRowsRequest(rows_digest=digest)

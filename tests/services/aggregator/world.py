@@ -4,7 +4,6 @@ import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
 
 import pytest
 
@@ -18,7 +17,7 @@ from modnorm.services.aggregator.experiments.predictions import PredictionStore
 from modnorm.services.aggregator.experiments.result_store import EventStore, ResultStore
 from modnorm.services.aggregator.jobs.job_store import JobStore
 from modnorm.services.aggregator.jobs.report_checks import Report
-from modnorm.services.aggregator.jobs.worker_requests import Claim, ClaimRequest, Heartbeat
+from modnorm.services.aggregator.jobs.worker_requests import Claim, Heartbeat, LeaseState
 from modnorm.services.aggregator.server import Stores
 from modnorm.services.aggregator.storage.codec import unpack_coefficients
 from modnorm.services.aggregator.storage.database import Database
@@ -84,27 +83,14 @@ def scale_map(method: str, active: int) -> ScaleMap:
 MAP, BASE_MAP = scale_map("randopt", 2), scale_map("base", 0)
 
 
-AnswerT = TypeVar("AnswerT")
-
-
 class SingleCalls(JobStore):
-    """A job store with single calls, which raise their errors."""
-
-    def claim(self, job_id: str, worker: str) -> Claim | None:
-        return only(self.claim_all([ClaimRequest(job_id, worker)]))
-
-    def heartbeat(self, job_id: str, token: int, answers_done: int) -> bool:
-        return only(self.heartbeat_all([Heartbeat(job_id, token, answers_done)]))
+    """A job store with single reports, which raise their errors."""
 
     def report(self, report: Report) -> Change:
-        return only(self.report_all([report]))
-
-
-def only(answers: Sequence[AnswerT | Exception]) -> AnswerT:
-    (answer,) = answers
-    if isinstance(answer, Exception):
-        raise answer
-    return answer
+        (answer,) = self.report_all([report])
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
 
 @dataclass
@@ -188,6 +174,12 @@ class World:
         claim = self.jobs.claim(job_id, worker)
         assert claim is not None
         return claim
+
+    def beat(self, claim: Claim, answers_done: int = 3, *, parked: bool = False) -> LeaseState:
+        """Send a heartbeat of a claimed job; return the state of its lease."""
+        beat = Heartbeat(claim.job.id, claim.job.token, answers_done, parked=parked)
+        (state,) = self.jobs.heartbeat([beat])
+        return state
 
     def claim_next(self, experiment_id: str) -> Claim:
         return self.claim(self.stores.jobs.pending(experiment_id)[0])

@@ -42,9 +42,7 @@ class Experiments(ExperimentServiceServicer):
 
 
 class Jobs(JobServiceServicer):
-    async def ReportJob(self, request_iterator, context):  # noqa: N802 - the rpc's name
-        async for _ in request_iterator:
-            pass
+    async def ReportJob(self, request, context):  # noqa: N802 - the rpc's name
         return evaluation_pb2.ReportJobResponse()
 
 
@@ -87,7 +85,7 @@ async def test_calls_are_counted_by_method_and_code_and_timed():
             await experiments.GetExperiment(experiment_pb2.GetExperimentRequest(id=name))
         gone = experiment_pb2.GetExperimentRequest(id="gone")
         await _outcome(experiments.GetExperiment(gone))
-        await jobs.ReportJob(iter([evaluation_pb2.ReportJobRequest()]))
+        await jobs.ReportJob(evaluation_pb2.ReportJobRequest())
         request = experiment_pb2.WatchExperimentRequest(id="here")
         assert [event.cursor async for event in experiments.WatchExperiment(request)] == [1]
         stream = experiments.WatchExperiment(experiment_pb2.WatchExperimentRequest(id="abort"))

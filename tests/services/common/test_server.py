@@ -20,7 +20,7 @@ from modnorm.errors import (
 from modnorm.services.common.channels import MESSAGE_BYTES
 from modnorm.services.common.healthcheck import check
 from modnorm.services.common.server import start_server
-from modnorm.v1 import evaluation_pb2, evaluation_pb2_grpc, experiment_pb2, experiment_pb2_grpc
+from modnorm.v1 import experiment_pb2, experiment_pb2_grpc
 from modnorm.wire.status import from_rpc_error
 from tests.services.loopback import on_loopback
 from verification.labs.waiting import HANG_SECONDS
@@ -63,11 +63,6 @@ async def _stream(request, context):
     raise _error(request.id)
 
 
-async def _upload(request_iterator, context):
-    async for part in request_iterator:
-        raise _error(part.header.worker)
-
-
 def register(server):
     """Add methods that raise the error named in the request."""
     experiments = {
@@ -82,19 +77,7 @@ def register(server):
             experiment_pb2.WatchExperimentResponse.SerializeToString,
         ),
     }
-    jobs = {
-        "ReportJob": grpc.stream_unary_rpc_method_handler(
-            _upload,
-            evaluation_pb2.ReportJobRequest.FromString,
-            evaluation_pb2.ReportJobResponse.SerializeToString,
-        )
-    }
-    server.add_generic_rpc_handlers(
-        (
-            grpc.method_handlers_generic_handler(SERVICE, experiments),
-            grpc.method_handlers_generic_handler("modnorm.v1.JobService", jobs),
-        )
-    )
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, experiments),))
     return (SERVICE,)
 
 
@@ -116,12 +99,6 @@ async def _watch(channel, name):
         pass
 
 
-async def _report(channel, name):
-    header = evaluation_pb2.ReportHeader(worker=name)
-    parts = [evaluation_pb2.ReportJobRequest(header=header)]
-    await evaluation_pb2_grpc.JobServiceStub(channel).ReportJob(iter(parts), timeout=HANG_SECONDS)
-
-
 async def _caught(call, name):
     async with running() as (_, channel):
         with pytest.raises(grpc.aio.AioRpcError) as caught:
@@ -129,7 +106,7 @@ async def _caught(call, name):
         return from_rpc_error(caught.value)
 
 
-@pytest.mark.parametrize("call", [_get, _watch, _report])
+@pytest.mark.parametrize("call", [_get, _watch])
 @pytest.mark.parametrize("index", range(len(ERRORS)))
 def test_errors_arrive_as_they_were_raised(call, index):
     if isinstance(ERRORS[index], UnavailableError):
@@ -144,7 +121,7 @@ def test_errors_arrive_as_they_were_raised(call, index):
     )
 
 
-@pytest.mark.parametrize("call", [_get, _watch, _report])
+@pytest.mark.parametrize("call", [_get, _watch])
 def test_a_defect_is_logged_and_not_shown(call, caplog):
     with caplog.at_level(logging.ERROR):
         error = asyncio.run(_caught(call, "defect"))
@@ -209,8 +186,7 @@ async def test_undecodable_requests_are_invalid_input(junk):
     async with running() as (_, channel):
         unary = channel.unary_unary(f"/{SERVICE}/GetExperiment")
         stream = channel.unary_stream(f"/{SERVICE}/WatchExperiment")
-        upload = channel.stream_unary("/modnorm.v1.JobService/ReportJob")
-        for call in (unary(junk), stream(junk).read(), upload(iter([junk]))):
+        for call in (unary(junk), stream(junk).read()):
             with pytest.raises(grpc.aio.AioRpcError) as caught:
                 await call
             assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT

@@ -1,20 +1,18 @@
 """A real gRPC server with a job service that records its calls."""
 
 import hashlib
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import islice
 
 import grpc
 import pytest
 from grpc_status import rpc_status
 
 from modnorm.checkpoint.reference import Checkpoint, resolve_checkpoint
-from modnorm.errors import ModnormError, NotFoundError
+from modnorm.errors import ModnormError, NotFoundError, StaleLeaseError
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.lineage import Lineage
@@ -44,18 +42,6 @@ MakeRunner = Callable[..., JobRunner]
 
 
 @dataclass
-class Report:
-    header: messages.ReportHeader
-    answers: list[messages.Answer]
-    parts: int
-
-
-def _set(event: threading.Event) -> threading.Event:
-    event.set()
-    return event
-
-
-@dataclass
 class Aggregator(evaluation_pb2_grpc.JobServiceServicer):
     """A scripted job service that leases each job once."""
 
@@ -73,72 +59,50 @@ class Aggregator(evaluation_pb2_grpc.JobServiceServicer):
     threshold: messages.Threshold | None = None
     """Sent in responses to heartbeats."""
     calls: Counter[str] = field(default_factory=Counter)
-    heartbeats: list[messages.HeartbeatRequest] = field(default_factory=list)
+    heartbeats: list[messages.LeaseProgress] = field(default_factory=list)
     said: list[Sequence[str]] = field(default_factory=list)
-    """Job ids of each message of heartbeats."""
-    received: list[messages.WorkRequest] = field(default_factory=list)
-    """Messages received over streams."""
-    reports: dict[str, Report] = field(default_factory=dict)
+    """Job ids of each call of heartbeats."""
+    reports: dict[str, messages.ReportJobRequest] = field(default_factory=dict)
     failures: dict[str, messages.FailJobRequest] = field(default_factory=dict)
-    opened: int = 0
-    """Number of opened streams."""
-    endurance: int | None = None
-    """Number of messages after which a stream breaks."""
-    answering: threading.Event = field(default_factory=lambda: _set(threading.Event()))
-    """Clear it to leave messages on streams unanswered."""
 
-    def Work(  # noqa: N802 - the rpc's name
-        self, request_iterator: Iterator[messages.WorkRequest], context: grpc.ServicerContext
-    ) -> Iterator[messages.WorkResponse]:
-        self.opened += 1
-        for message in islice(request_iterator, self.endurance):
-            self.answering.wait()
-            self.received.append(message)
-            beats = [call.heartbeat for call in message.calls if call.HasField("heartbeat")]
-            if beats:
-                self.said.append([beat.lease.job_id for beat in beats])
-            yield messages.WorkResponse(replies=map(self._reply, message.calls))
-        if self.endurance:
-            context.abort(grpc.StatusCode.UNAVAILABLE, "broken")
+    def ClaimJob(  # noqa: N802 - the rpc's name
+        self, request: messages.ClaimJobRequest, context: grpc.ServicerContext
+    ) -> messages.ClaimJobResponse:
+        with _aborting(context):
+            self._enter("ClaimJob")
+        return messages.ClaimJobResponse(job=self.jobs.pop(request.job_id, None))
 
-    def _reply(self, call: messages.Call) -> messages.Reply:
+    def Heartbeat(  # noqa: N802 - the rpc's name
+        self, request: messages.HeartbeatRequest, context: grpc.ServicerContext
+    ) -> messages.HeartbeatResponse:
+        lost = ""
         try:
-            return self._answer(call)
+            self._enter("Heartbeat")
+        except StaleLeaseError as error:
+            lost = error.message
         except ModnormError as error:
-            return messages.Reply(status=to_status(error).SerializeToString())
-
-    def _answer(self, call: messages.Call) -> messages.Reply:
-        match call.WhichOneof("request"):
-            case "claim":
-                self._enter("ClaimJob")
-                job = self.jobs.pop(call.claim.job_id, None)
-                return messages.Reply(claim=messages.ClaimJobResponse(job=job))
-            case "heartbeat":
-                self._enter("Heartbeat")
-                self.heartbeats.append(call.heartbeat)
-                told = messages.HeartbeatResponse(cancel=self.cancel, threshold=self.threshold)
-                return messages.Reply(heartbeat=told)
-            case "report":
-                self._enter("ReportJob")
-                self._keep(call.report.parts)
-                return messages.Reply(report=messages.ReportJobResponse())
-            case _:
-                self._enter("FailJob")
-                self.failures[call.fail.lease.job_id] = call.fail
-                return messages.Reply(fail=messages.FailJobResponse())
+            context.abort_with_status(rpc_status.to_status(to_status(error)))
+        else:
+            self.said.append([one.lease.job_id for one in request.leases])
+            self.heartbeats.extend(request.leases)
+        state = messages.LeaseState(cancel=self.cancel, lost=lost, threshold=self.threshold)
+        return messages.HeartbeatResponse(leases=[state for _ in request.leases])
 
     def ReportJob(  # noqa: N802 - the rpc's name
-        self, request_iterator: Iterator[messages.ReportJobRequest], context: grpc.ServicerContext
+        self, request: messages.ReportJobRequest, context: grpc.ServicerContext
     ) -> messages.ReportJobResponse:
         with _aborting(context):
             self._enter("ReportJob")
-        self._keep(list(request_iterator))
+        self.reports[request.lease.job_id] = request
         return messages.ReportJobResponse()
 
-    def _keep(self, parts: Sequence[messages.ReportJobRequest]) -> None:
-        answers = [answer for part in parts[1:] for answer in part.answers.answers]
-        report = Report(parts[0].header, answers, len(parts))
-        self.reports[report.header.lease.job_id] = report
+    def FailJob(  # noqa: N802 - the rpc's name
+        self, request: messages.FailJobRequest, context: grpc.ServicerContext
+    ) -> messages.FailJobResponse:
+        with _aborting(context):
+            self._enter("FailJob")
+        self.failures[request.lease.job_id] = request
+        return messages.FailJobResponse()
 
     def FindJobs(  # noqa: N802 - the rpc's name
         self, request: messages.FindJobsRequest, context: grpc.ServicerContext

@@ -13,7 +13,6 @@ from modnorm.engines.settings import STAGE
 from modnorm.errors import (
     CancelledError,
     ModnormError,
-    NotFoundError,
     StaleLeaseError,
     UnavailableError,
 )
@@ -50,7 +49,6 @@ def test_heartbeats_are_a_third_of_a_short_lease_apart(client, shutdown, aggrega
             seconds = time.monotonic() - began
     assert 0.2 < seconds < HANG_SECONDS
     assert aggregator.heartbeats[-1].answers_done == 4
-    assert aggregator.heartbeats[-1].answers_total == 9
 
 
 def test_heartbeats_carry_each_stage_of_an_engines_start(client, shutdown, aggregator) -> None:
@@ -79,9 +77,8 @@ def test_a_response_may_cancel_the_job(client, shutdown, aggregator) -> None:
         wait_until_refused(held)
 
 
-@pytest.mark.parametrize("error", [StaleLeaseError("lost"), NotFoundError("no such job")])
-def test_a_lost_lease_stops_the_work(client, shutdown, aggregator, error: ModnormError) -> None:
-    aggregator.errors["Heartbeat"] = [error]
+def test_a_lost_lease_stops_the_work(client, shutdown, aggregator) -> None:
+    aggregator.errors["Heartbeat"] = [StaleLeaseError("lost")]
     with (
         pytest.raises(StaleLeaseError),
         CandidateLease(Heartbeats(client, 0.02), lease(), shutdown) as held,
@@ -122,9 +119,9 @@ def test_heartbeats_arrive_in_order(
     client, shutdown, aggregator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The job continues while a heartbeat that marks it as parked is in flight."""
-    composed, overtaken, send = threading.Event(), threading.Event(), client.heartbeats
+    composed, overtaken, send = threading.Event(), threading.Event(), client.heartbeat
 
-    def late(calls: Sequence[messages.Call]) -> object:
+    def late(calls: Sequence[messages.LeaseProgress]) -> object:
         if not composed.is_set():
             composed.set()
             overtaken.wait(0.2)
@@ -133,7 +130,7 @@ def test_heartbeats_arrive_in_order(
         overtaken.set()
         return answers
 
-    monkeypatch.setattr(client, "heartbeats", late)
+    monkeypatch.setattr(client, "heartbeat", late)
     with CandidateLease(Heartbeats(client, 0.02), lease(), shutdown) as held:
         with held.parked():
             assert composed.wait(HANG_SECONDS)
@@ -153,14 +150,14 @@ def test_parking_is_reported_at_once(client, shutdown, aggregator) -> None:
 def test_a_defect_costs_no_lease(
     client, shutdown, aggregator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    send, defects = client.heartbeats, iter([ArithmeticError, KeyError])
+    send, defects = client.heartbeat, iter([ArithmeticError, KeyError])
 
-    def odd(calls: Sequence[messages.Call]) -> object:
+    def odd(calls: Sequence[messages.LeaseProgress]) -> object:
         for defect in defects:
             raise defect
         return send(calls)
 
-    monkeypatch.setattr(client, "heartbeats", odd)
+    monkeypatch.setattr(client, "heartbeat", odd)
     with CandidateLease(Heartbeats(client, 0.02), lease(), shutdown):
         until(lambda: aggregator.heartbeats)
 
@@ -188,9 +185,11 @@ def test_a_failed_heartbeat_is_logged_in_the_context_of_its_job(
                 told.append(get_contextvars().get("candidate"))
 
     told: list[object] = []
-    monkeypatch.setattr(
-        client, "heartbeats", lambda beats: [UnavailableError("away")] * len(beats)
-    )
+
+    def away(_: object) -> object:
+        raise UnavailableError("away")
+
+    monkeypatch.setattr(client, "heartbeat", away)
     monkeypatch.setattr(
         logging.getLogger("modnorm.services.common.worker.lease"), "handlers", [Noted()]
     )

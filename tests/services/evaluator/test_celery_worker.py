@@ -54,10 +54,8 @@ def test_published_jobs_are_reported(
     for job_id in "ab":
         aggregator.wait_for(job_id)
     assert worker.serving
-    assert {report.header.worker for report in aggregator.reports.values()} == {"w"}
-    assert {report.header.environment["threads"] for report in aggregator.reports.values()} == {
-        "1"
-    }
+    assert {report.worker for report in aggregator.reports.values()} == {"w"}
+    assert {report.environment["threads"] for report in aggregator.reports.values()} == {"1"}
 
 
 @pytest.fixture
@@ -108,7 +106,7 @@ def test_a_stop_releases_the_current_job(
     thread.start()
     add_job("long", max_tokens=1500, radius=0.1)
     publish(make_celery(settings.broker_url), "long")
-    while not aggregator.heartbeats or not aggregator.heartbeats[-1].answers_total:
+    while not aggregator.calls["FetchRows"]:
         assert thread.is_alive()
         threading.Event().wait(0.02)
     worker.stop()

@@ -62,13 +62,13 @@ def test_a_job_is_reported_as_the_library_scores_it(
             judges=judges,
             on_progress=lambda _: None,
         ).judged()
-    assert descriptor_from_proto(report.header.descriptor) == expected.descriptor
-    assert report.header.lease == job.lease
-    assert report.header.worker == "tester"
+    assert descriptor_from_proto(report.descriptor) == expected.descriptor
+    assert report.lease == job.lease
+    assert report.worker == "tester"
     assert {"python", "torch", "transformers", "device", "threads", "engine"} <= set(
-        report.header.environment
+        report.environment
     )
-    assert report.header.environment["modnorm"] == version("modnorm")
+    assert report.environment["modnorm"] == version("modnorm")
     assert [
         (answer.row, answer.completion, answer.reward, answer.correct, answer.tokens)
         for answer in report.answers
@@ -188,7 +188,6 @@ def test_heartbeats_carry_progress(runner: JobRunner, aggregator, add_job: AddJo
     assert {beat.lease.token for beat in aggregator.heartbeats} == {7}
     done = [beat.answers_done for beat in aggregator.heartbeats]
     assert done == sorted(done)
-    assert aggregator.heartbeats[-1].answers_total == 5
 
 
 def test_a_cancelled_job_is_dropped(runner: JobRunner, aggregator, add_job: AddJob) -> None:

@@ -125,7 +125,7 @@ def test_the_base_is_replayed_once_and_a_faulty_engine_shows(
         return cast("Engine", Flipping(load_engine(name, checkpoint, settings)))
 
     def canaries(*job_ids: str) -> list[tuple[str, str]]:
-        found = [aggregator.reports[job_id].header.environment for job_id in job_ids]
+        found = [aggregator.reports[job_id].environment for job_id in job_ids]
         return [(one["canary"], one["canary_of"]) for one in found]
 
     for made, job_ids in ((load_engine, "ab"), (load_engine, "c"), (load, "d")):

@@ -67,7 +67,7 @@ def test_a_result_is_counted_and_timed(
     assert registry.get_sample_value("modnorm_evaluator_tokens_total") == tokens
     phase = {"phase": "generate"}
     seconds = registry.get_sample_value("modnorm_evaluator_phase_seconds_sum", phase)
-    assert seconds == aggregator.reports["a"].header.generate_seconds
+    assert seconds == aggregator.reports["a"].generate_seconds
     assert registry.get_sample_value("modnorm_evaluator_model_loads_total") == 1
     assert registry.get_sample_value("modnorm_evaluator_busy") == 0
 

@@ -80,8 +80,8 @@ def test_parked_jobs_are_reported_as_if_never_parked(
         again = aggregator.reports[job_id]
         assert again is not reports[job_id]
         assert again.answers == reports[job_id].answers
-        assert again.header.descriptor == reports[job_id].header.descriptor
-    assert len({report.header.descriptor.SerializeToString() for report in reports.values()}) == 4
+        assert again.descriptor == reports[job_id].descriptor
+    assert len({report.descriptor.SerializeToString() for report in reports.values()}) == 4
 
 
 def test_jobs_are_parked_up_to_the_limit_then_the_best_continues(
@@ -127,7 +127,7 @@ def test_a_parked_job_is_stopped_by_a_raised_threshold(
     assert all(beat.lease.job_id == "a" for beat in aggregator.heartbeats[beats:])
     finish(parking_runner)
     report = aggregator.reports["a"]
-    assert report.header.stopped
+    assert report.stopped
     assert len(report.answers) >= 3
     assert not aggregator.failures
 

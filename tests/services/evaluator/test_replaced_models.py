@@ -90,8 +90,8 @@ def test_one_engine_answers_for_several_models(
     reports = aggregator.reports
     assert reports["a"].answers == reports["c"].answers != reports["b"].answers
     assert reports["b"].answers == reports["d"].answers
-    assert reports["b"].header.environment == reports["d"].header.environment
-    assert reports["a"].header.environment["canary"] != reports["b"].header.environment["canary"]
+    assert reports["b"].environment == reports["d"].environment
+    assert reports["a"].environment["canary"] != reports["b"].environment["canary"]
 
 
 def test_an_engine_that_cannot_take_a_model_is_loaded_again(

@@ -59,7 +59,7 @@ def test_the_report_contains_the_isolation_of_programs(
     add_program_job("a")
     run_job(runner, "a")
     report = aggregator.reports["a"]
-    assert report.header.environment["sandbox"] == sandbox.measure().summary
+    assert report.environment["sandbox"] == sandbox.measure().summary
     assert [answer.row for answer in report.answers] == [0]
 
 

@@ -45,7 +45,7 @@ def test_a_job_is_answered_at_its_trained_state_and_the_next_at_the_base(
     found = {job_id: texts(report) for job_id, report in aggregator.reports.items()}
     assert found["again"] == found["base"] != found["two"]
     assert aggregator.calls["FetchLineage"] == 2
-    reported = aggregator.reports["two"].header
+    reported = aggregator.reports["two"]
     assert reported.descriptor.lineage_digest == lineage.digest
     assert reported.normaliser == 0.0
 
@@ -96,7 +96,7 @@ def test_a_generator_proposes_the_coefficients_of_a_candidate(
         variance, mean = torch.var_mean(stored.read(tensor).float())
         moments.append((float(mean), float(variance)))
     raw, scale = propose(Generator.from_json(text, layout), moments, ())
-    header = aggregator.reports["a"].header
+    header = aggregator.reports["a"]
     assert header.normaliser == scale
     expected = all_float32([job.descriptor.radius * (scale * one) for one in raw])
     assert tuple(header.descriptor.coefficients) == expected

@@ -94,7 +94,7 @@ def test_a_candidate_of_a_killed_stopped_or_hanging_worker_is_redone_equally(
     def is_in_the_middle(token):
         """Whether heartbeats use the lease of an offer; those of older leases may come late."""
         beats = [beat for beat in aggregator.heartbeats if beat.lease.token == token]
-        return any(0 < beat.answers_done < beat.answers_total for beat in beats)
+        return any(0 < beat.answers_done < 5 for beat in beats)
 
     async def disturb(worker, token, signal_number):
         offer(token)
@@ -119,8 +119,8 @@ def test_a_candidate_of_a_killed_stopped_or_hanging_worker_is_redone_equally(
 
     asyncio.run(scenario())
     found = aggregator.reports["a"]
-    assert found.header.lease.token == 4
-    assert found.header.descriptor == expected.header.descriptor
+    assert found.lease.token == 4
+    assert found.descriptor == expected.descriptor
     assert found.answers == expected.answers
 
 

@@ -11,14 +11,10 @@ THRESHOLD = evaluation_pb2.Threshold(reward=1.0, index=0)
 
 async def report_right(worker, job):
     """Report a job with the full reward for each answer."""
-    header, batch = await worker.parts(job)
-    for answer in batch.answers.answers:
+    report = await worker.report_of(job)
+    for answer in report.answers:
         answer.reward = 1.0
-    await worker.jobs.ReportJob(iter([header, batch]), timeout=HANG_SECONDS)
-
-
-async def beat(lab, job, **named):
-    return await lab.heartbeat(job.lease, **named)
+    await worker.jobs.ReportJob(report, timeout=HANG_SECONDS)
 
 
 @pytest.mark.parametrize("statistics", ["experts", "full"])
@@ -32,8 +28,7 @@ async def test_an_excluded_candidate_is_stopped_unless_statistics_are_full(
         for _ in range(2):  # the base and the first candidate
             await report_right(worker, await worker.claim_next())
         job = await worker.claim_next()
-        told = await beat(lab, job, experiment_id=created.id, candidate=job.candidate)
-        assert not (await beat(lab, job)).HasField("threshold")
+        told = await lab.heartbeat(job.lease)
         await (stops if statistics == "experts" else goes_on)(lab, worker, job, told)
         async with lab.working(worker):
             await lab.finish(created.id)
@@ -43,9 +38,10 @@ async def test_an_excluded_candidate_is_stopped_unless_statistics_are_full(
 
 async def stops(lab, worker, job, told):
     assert (job.threshold, told.threshold) == (THRESHOLD, THRESHOLD)
-    header, _ = await worker.parts(job)
-    header.header.stopped = True
-    await worker.jobs.ReportJob(iter([header]), timeout=HANG_SECONDS)
+    report = await worker.report_of(job)
+    report.stopped = True
+    report.ClearField("answers")
+    await worker.jobs.ReportJob(report, timeout=HANG_SECONDS)
     found = (await lab.candidates(job.experiment_id))[job.candidate + 1]
     assert found.state == experiment_pb2.CANDIDATE_STATE_STOPPED
     assert (found.reward_lower, found.reward_upper) == (0.0, 1.0)
@@ -57,8 +53,9 @@ async def stops(lab, worker, job, told):
 async def goes_on(lab, worker, job, told):
     assert not job.HasField("threshold")
     assert not told.HasField("threshold")
-    header, _ = await worker.parts(job)
-    header.header.stopped = True
-    async with lab.raises(InvalidInputError, "header.stopped"):
-        await worker.jobs.ReportJob(iter([header]), timeout=HANG_SECONDS)
+    report = await worker.report_of(job)
+    report.stopped = True
+    report.ClearField("answers")
+    async with lab.raises(InvalidInputError, "stopped"):
+        await worker.jobs.ReportJob(report, timeout=HANG_SECONDS)
     await worker.report(job)

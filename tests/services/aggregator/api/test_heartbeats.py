@@ -1,73 +1,47 @@
-"""Heartbeats of many leases in one message are answered separately."""
+"""Heartbeats of many leases in one call."""
 
-from google.rpc import status_pb2
-
-from modnorm.errors import InvalidInputError, NotFoundError, StaleLeaseError
-from modnorm.services.aggregator.storage.states import JobState
-from modnorm.services.aggregator.storage.tables import Job
+from modnorm.errors import InvalidInputError
+from modnorm.services.aggregator.api.job_servicer import MAX_LEASES
+from modnorm.services.common.settings import EvaluatorSettings
 from modnorm.v1 import evaluation_pb2 as messages
-from modnorm.wire.status import from_status
+from verification.labs.waiting import HANG_SECONDS
 
-SECONDS = 60
 THRESHOLD = messages.Threshold(reward=1.0, index=0)
 
 
-def beat(job, **named):
-    return messages.HeartbeatRequest(lease=job.lease, **named)
+async def send(lab, *progress):
+    """Send heartbeats in one call; return the states."""
+    request = messages.HeartbeatRequest(leases=progress)
+    return (await lab.jobs.Heartbeat(request, timeout=HANG_SECONDS)).leases
 
 
-def refusal(answer):
-    return type(from_status(status_pb2.Status.FromString(answer.status)))
-
-
-async def send(lab, *beats):
-    """Send heartbeats in one message; return the replies."""
-    stream = lab.jobs.Work(timeout=SECONDS)
-    calls = [messages.Call(heartbeat=one) for one in beats]
-    await stream.write(messages.WorkRequest(calls=calls))
-    return (await stream.read()).replies
-
-
-def stored(lab, job):
-    with lab.aggregator._stores.jobs._database.read() as session:
-        return session.get(Job, job.lease.job_id)
-
-
-async def test_leases_of_one_message_are_extended_and_refused_separately(start_lab, spec):
+async def test_leases_of_one_call_are_extended_and_lost_separately(start_lab, spec):
     async with start_lab() as lab:
         await lab.create(spec(population__ensemble_sizes=[1]))
         worker = lab.worker()
         for _ in range(2):  # the base and the first candidate, which is the best
-            header, batch = await worker.parts(await worker.claim_next())
-            for answer in batch.answers.answers:
+            report = await worker.report_of(await worker.claim_next())
+            for answer in report.answers:
                 answer.reward = 1.0
-            await worker.jobs.ReportJob(iter([header, batch]), timeout=SECONDS)
-        first, second, third, lost = [await worker.claim_next() for _ in range(4)]
+            await worker.jobs.ReportJob(report, timeout=HANG_SECONDS)
+        held, lost = await worker.claim_next(), await worker.claim_next()
         lost.lease.token += 1
-        before = stored(lab, first).lease_deadline
-        about = {"experiment_id": second.experiment_id, "candidate": second.candidate}
-        stale, one, two, three, unknown = await send(
-            lab,
-            beat(lost),
-            beat(first, answers_done=2, parked=True),
-            beat(second, **about),
-            beat(third, answers_done=-1),
-            messages.HeartbeatRequest(),
-        )
-        assert refusal(stale) is StaleLeaseError
-        assert (one.heartbeat, two.heartbeat) == (
-            messages.HeartbeatResponse(),
-            messages.HeartbeatResponse(threshold=THRESHOLD),
-        )
-        assert (refusal(three), refusal(unknown)) == (InvalidInputError, NotFoundError)
-        job = stored(lab, first)
-        assert job.lease_deadline > before
-        assert (job.answers_done, job.parked) == (2, True)
-        await send(lab, beat(first, answers_done=2, parked=True), beat(first, answers_done=3))
-        job = stored(lab, first)
-        assert (job.answers_done, job.parked) == (3, False)
-        await lab.cancel(first.experiment_id)
-        lost.lease.token -= 1
-        told = await send(lab, beat(lost), beat(first), beat(second))
-        assert [reply.heartbeat.cancel for reply in told] == [True] * 3
-        assert stored(lab, first).state is JobState.CANCELLED
+        progress = [messages.LeaseProgress(lease=one.lease) for one in (held, lost)]
+        one, two, unknown = await send(lab, *progress, messages.LeaseProgress())
+        assert one == messages.LeaseState(threshold=THRESHOLD)
+        assert "under lease 1" in two.lost
+        assert "no job" in unknown.lost
+        await lab.cancel(held.experiment_id)
+        assert await send(lab, progress[0]) == [messages.LeaseState(cancel=True)]
+
+
+async def test_the_leases_of_a_call_are_bounded(start_lab):
+    async with start_lab() as lab, lab.raises(InvalidInputError, "leases"):
+        await send(lab, *[messages.LeaseProgress()] * (MAX_LEASES + 1))
+
+
+def test_all_leases_that_a_worker_can_hold_fit_one_call():
+    """One job at the engine, one in the background, one that waits, and the parked ones."""
+    limits = EvaluatorSettings.model_fields["parked_candidates"].metadata
+    (bound,) = (rule.le for rule in limits if hasattr(rule, "le"))
+    assert bound + 3 <= MAX_LEASES

@@ -191,7 +191,7 @@ def test_a_candidate_that_can_still_be_an_expert_is_not_stopped(world):
     claims = [world.claim(job_id) for job_id in world.stores.jobs.pending(created)[:3]]
     assert [claim.threshold for claim in claims] == [None] * 3
     for claim in claims:
-        with error_at("header.stopped", "and be an expert"):
+        with error_at("stopped", "and be an expert"):
             world.stores.jobs.report(stopped(world.report_of(claim), 0))
     assert world.stores.experiments.get(created).experiment.candidates_stopped == 0
 

@@ -143,7 +143,7 @@ def test_a_paused_prediction_resumes_with_what_is_finished(world, experiment_id,
     world.jobs.report(world.report_of(world.claim(done)))
     claim = world.claim(leased)
     store.pause(change.experiment_id)
-    assert world.jobs.heartbeat(leased, claim.job.token, 1)
+    assert world.beat(claim).cancel
     assert world.state(change.experiment_id) == "CANCELLED"
     resumed = store.open(ask())
     assert resumed.pending == change.pending[1:]

@@ -1,16 +1,12 @@
 """Leases, and the heartbeats that extend them, one or many in a message."""
 
-import contextlib
-import dataclasses
 import threading
 import time
 
 import pytest
-from sqlalchemy import event
 
-from modnorm.errors import NotFoundError, StaleLeaseError
 from modnorm.services.aggregator.jobs.reporting import Reporting
-from modnorm.services.aggregator.jobs.worker_requests import Heartbeat
+from modnorm.services.aggregator.jobs.worker_requests import Heartbeat, LeaseState
 from modnorm.services.aggregator.storage.dialects import database_time
 from modnorm.services.aggregator.storage.states import FailureKind, JobState
 from tests.services.aggregator.world import LEASE_SECONDS, SingleCalls
@@ -22,12 +18,12 @@ INFRASTRUCTURE = FailureKind.INFRASTRUCTURE
 def test_heartbeats_extend_the_lease(world):
     claim = world.claim_next(world.select())
     world.now += 59
-    assert not world.stores.jobs.heartbeat(claim.job.id, 1, 3)
+    assert world.beat(claim) == LeaseState()
     world.now += 59
     assert world.stores.jobs.expired() == ()
     world.now += 2
     assert world.stores.jobs.expired() == (claim.job.id,)
-    assert not world.stores.jobs.heartbeat(claim.job.id, 1, 3)
+    assert world.beat(claim) == LeaseState()
     assert world.stores.jobs.expired() == ()
     assert world.stores.jobs.reap(claim.job.id) is None
 
@@ -39,7 +35,7 @@ def test_a_lease_expires_although_the_clock_was_set_back(world):
     assert world.stores.jobs.expired() == (claim.job.id,)
     assert world.stores.jobs.reap(claim.job.id) is None
     assert world.stores.jobs.expired() == ()
-    assert not world.stores.jobs.heartbeat(claim.job.id, 1, 3)
+    assert world.beat(claim) == LeaseState()
     world.now += 61
     assert world.stores.jobs.expired() == (claim.job.id,)
     assert world.stores.jobs.reap(claim.job.id).pending == (claim.job.id,)
@@ -58,7 +54,7 @@ def test_aggregators_with_different_clocks_keep_each_others_leases(world, differ
     one, other = (aggregator_with_clock(world.database, seconds) for seconds in (0, difference))
     claim = one.claim(job_id, "w")
     assert other.expired() == ()
-    assert not other.heartbeat(job_id, claim.job.token, 3)
+    assert other.heartbeat([Heartbeat(job_id, claim.job.token, 3)]) == [LeaseState()]
     assert one.expired() == ()
 
 
@@ -75,12 +71,9 @@ def test_an_expired_lease_costs_a_parked_job_no_attempt(world):
     job = world.job_of(created, 0)
     for parked in (True, False):
         claim = world.claim(job.id)
-        beat = Heartbeat(job.id, claim.job.token, 3, parked=True)
-        assert world.stores.jobs.heartbeat_all([beat]) == [False]
+        world.beat(claim, parked=True)
         if not parked:
-            assert world.stores.jobs.heartbeat_all([dataclasses.replace(beat, parked=False)]) == [
-                False
-            ]
+            world.beat(claim)
         world.now += 61
         assert world.stores.jobs.reap(job.id).pending == ((job.id,) if parked else ())
         assert world.job_of(created, 0).attempts == (0 if parked else 1)
@@ -90,7 +83,7 @@ def test_a_new_lease_is_not_parked(world):
     created = world.select(failures={"max_attempts": 1})
     job = world.job_of(created, 0)
     claim = world.claim(job.id)
-    world.stores.jobs.heartbeat_all([Heartbeat(job.id, claim.job.token, 3, parked=True)])
+    world.beat(claim, parked=True)
     world.now += 61
     world.stores.jobs.reap(job.id)
     world.claim(job.id)
@@ -99,23 +92,8 @@ def test_a_new_lease_is_not_parked(world):
     assert world.job_of(created, 0).state is JobState.FAILED
 
 
-@contextlib.contextmanager
-def statements(world):
-    """Collect the statements that are executed meanwhile."""
-    seen = []
-
-    def note(_connection, _cursor, statement, *_):
-        seen.append(statement)
-
-    event.listen(world.database._engine, "before_cursor_execute", note)
-    try:
-        yield seen
-    finally:
-        event.remove(world.database._engine, "before_cursor_execute", note)
-
-
-def test_many_leases_take_as_many_statements_as_few(world):
-    created = world.select(size=15)
+def test_leases_of_one_call_are_judged_separately(world):
+    created = world.select(size=6)
     held = [world.claim(job_id) for job_id in world.stores.jobs.pending(created)]
     gone = world.claim_next(world.select("gone", name="gone"))
     world.stores.experiments.cancel(gone.experiment.id)
@@ -125,41 +103,36 @@ def test_many_leases_take_as_many_statements_as_few(world):
     world.stores.jobs.report(world.report_of(done))
     world.now += 59
     beats = [Heartbeat(one.job.id, 1, 3, parked=True) for one in (lost, *held, gone, done)]
-    with statements(world) as executed:
-        answers = world.stores.jobs.heartbeat_all([*beats, Heartbeat("nobody's", 1, 0)])
-    assert len(executed) <= 4
-    assert [type(answer) for answer in answers] == [
-        StaleLeaseError,
-        *[bool] * (len(held) + 1),
-        StaleLeaseError,
-        NotFoundError,
-    ]
-    assert answers[1:-2] == [False] * len(held) + [True]
+    states = world.stores.jobs.heartbeat([*beats, Heartbeat("nobody's", 1, 0)])
+    assert [bool(one.lost) for one in states] == [True, *[False] * (len(held) + 1), True, True]
+    assert [one.cancel for one in states] == [False] * (len(held) + 1) + [True, False, False]
     world.now += 2
     assert world.stores.jobs.expired() == (lost.job.id,)
     world.now += 59
     assert set(world.stores.jobs.expired()) == {lost.job.id, *(one.job.id for one in held)}
 
 
-def test_a_locked_job_delays_no_other_lease(world):
+def test_a_locked_job_delays_no_other_lease_and_is_not_lost(world):
     created = world.select()
     first, second = (world.claim(job_id) for job_id in world.stores.jobs.pending(created)[:2])
-    beats = [Heartbeat(one.job.id, 1, 3) for one in (first, second)]
-    reporting = Reporting.store
-    told: list[object] = []
+    reporting, told = Reporting.store, list[LeaseState]()
+
+    def beat():
+        beats = [Heartbeat(one.job.id, 1, 3) for one in (first, second)]
+        told.extend(world.stores.jobs.heartbeat(beats))
 
     def beat_meanwhile(self, reports):
         answers = reporting(self, reports)
-        threads.append(threading.Thread(target=lambda: told.extend(beat())))
+        threads.append(threading.Thread(target=beat))
         threads[0].start()
+        if world.database._engine.dialect.name == "postgresql":
+            threads[0].join(HANG_SECONDS)
+            assert told == [LeaseState(), LeaseState()]
         return answers
-
-    def beat():
-        return world.stores.jobs.heartbeat_all(beats)
 
     threads: list[threading.Thread] = []
     with pytest.MonkeyPatch.context() as changed:
         changed.setattr(Reporting, "store", beat_meanwhile)
         world.stores.jobs.report(world.report_of(first))
     threads[0].join()
-    assert [type(answer) for answer in told] == [StaleLeaseError, bool]
+    assert not told[1].lost

@@ -10,7 +10,6 @@ from modnorm.errors import InvalidInputError, NotFoundError, StaleLeaseError
 from modnorm.search.ranking import select_experts
 from modnorm.search.voting import RowVote, count_votes, plurality
 from modnorm.services.aggregator.experiments import phases
-from modnorm.services.aggregator.jobs.worker_requests import Claim, ClaimRequest
 from modnorm.services.aggregator.storage.states import FailureKind, JobState, Split
 from modnorm.services.aggregator.storage.tables import Job
 from tests.faults import error_at
@@ -50,8 +49,7 @@ def test_expired_leases_cost_attempts_until_the_candidate_fails(world):
     first = world.claim(job.id)
     world.now += 61
     assert world.stores.jobs.reap(job.id).pending == (job.id,)
-    with pytest.raises(StaleLeaseError):
-        world.stores.jobs.heartbeat(job.id, first.job.token, 1)
+    assert world.beat(first).lost
     second = world.claim(job.id)
     assert second.job.token == 2
     with pytest.raises(StaleLeaseError):
@@ -156,7 +154,7 @@ def test_failures_that_end_the_experiment(world, index, kind):
     record = world.stores.experiments.get(created)
     assert record.experiment.state == "FAILED"
     assert "bad model" in record.experiment.error
-    assert world.stores.jobs.heartbeat(other.job.id, other.job.token, 1)
+    assert world.beat(other).cancel
     with pytest.raises(StaleLeaseError):
         world.stores.jobs.report(world.report_of(other))
     world.stores.jobs.fail(other.job.id, other.job.token, FailureKind.RELEASED, "told to")
@@ -345,8 +343,8 @@ def test_concurrent_claims_lease_a_job_once(world):
         start.wait(HANG_SECONDS)
         granted = []
         for _ in range(2):
-            claims = world.stores.jobs.claim_all([ClaimRequest(one, worker) for one in ids])
-            leased = [one for one in claims if isinstance(one, Claim)]
+            claims = [world.stores.jobs.claim(one, worker) for one in ids]
+            leased = [one for one in claims if one is not None]
             granted += leased
             for one in leased[:5]:
                 world.stores.jobs.fail(one.job.id, one.job.token, FailureKind.RELEASED, "resting")

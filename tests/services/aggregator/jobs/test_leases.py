@@ -73,13 +73,9 @@ class Leases(RuleBasedStateMachine):
         claim = self.claims[-1 - pick % len(self.claims)]
         job = self.jobs()[claim.job.id]
         alive = self.is_current(claim) and job.state in {JobState.LEASED, JobState.CANCELLED}
-        try:
-            cancel = self.world.stores.jobs.heartbeat(claim.job.id, claim.job.token, 1)
-        except StaleLeaseError:
-            assert not alive
-        else:
-            assert alive
-            assert cancel == (job.state is JobState.CANCELLED)
+        state = self.world.beat(claim, 1)
+        assert bool(state.lost) != alive
+        assert state.cancel == (alive and job.state is JobState.CANCELLED)
 
     @precondition(lambda self: self.claims)
     @rule(pick=st.integers(0, 100))

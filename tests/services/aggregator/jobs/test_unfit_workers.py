@@ -8,7 +8,6 @@ from modnorm.services.aggregator.jobs import unfit_workers
 from modnorm.services.aggregator.jobs.unfit_workers import UNFIT_SECONDS
 from modnorm.services.aggregator.storage.states import FailureKind
 from modnorm.v1 import evaluation_pb2
-from tests.services.aggregator.conftest import reply_to
 from tests.services.aggregator.world import LEASE_SECONDS
 
 LACKS = "this worker does not have sums; install the package"
@@ -68,10 +67,10 @@ def test_a_result_ends_the_wait(world, selecting):
 def test_the_first_answers_of_a_fit_evaluator_end_the_wait(world, selecting):
     release(world, world.claim_next(selecting))
     claim = world.claim_next(selecting)
-    world.jobs.heartbeat(claim.job.id, claim.job.token, 0)
+    world.beat(claim, 0)
     assert world.stores.jobs.end_waits() == ()
     assert waits_for(world, selecting) == WAITS
-    world.jobs.heartbeat(claim.job.id, claim.job.token, 1)
+    world.beat(claim, 1)
     assert [change.experiment_id for change in world.stores.jobs.end_waits()] == [selecting]
     assert waits_for(world, selecting) == ""
     assert world.stores.jobs.end_waits() == ()
@@ -117,17 +116,14 @@ def test_watchers_and_lists_are_told(start_lab, spec, monkeypatch):
                 reason=LACKS,
                 unfit=True,
             )
-            await reply_to(lab.jobs, fail=request)
+            await lab.jobs.FailJob(request)
             assert (await lab.get(created.id)).waits_for == WAITS
             async for event in lab.watch(created.id):
                 if event.waits_for:
                     assert event.message == f"waiting: {WAITS}"
                     break
             job = await lab.worker().claim_next()
-            await reply_to(
-                lab.jobs,
-                heartbeat=evaluation_pb2.HeartbeatRequest(lease=job.lease, answers_done=1),
-            )
+            await lab.heartbeat(job.lease, answers_done=1)
             async for told in lab.watch(created.id, event.cursor):
                 assert told.message.startswith("no longer waiting")
                 assert not told.waits_for

@@ -34,15 +34,15 @@ def blend(job):
 
 
 def blending(worker):
-    plain = worker.parts
+    plain = worker.report_of
 
-    async def parts(job):
+    async def report_of(job):
         seed, job.descriptor.seed = job.descriptor.seed, blend(job)
         found = await plain(job)
-        found[0].header.descriptor.seed = job.descriptor.seed = seed
+        found.descriptor.seed = job.descriptor.seed = seed
         return found
 
-    worker.parts = parts
+    worker.report_of = report_of
     return worker
 
 

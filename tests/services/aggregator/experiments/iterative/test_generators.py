@@ -40,14 +40,14 @@ def normalising(sensitive):
     """Let a synthetic worker report the normaliser of its proposals."""
 
     def make(worker, normaliser):
-        plain = sensitive(worker).parts
+        plain = sensitive(worker).report_of
 
-        async def parts(job):
+        async def report_of(job):
             found = await plain(job)
-            found[0].header.normaliser = normaliser if job.generator_digest else 0.0
+            found.normaliser = normaliser if job.generator_digest else 0.0
             return found
 
-        worker.parts = parts
+        worker.report_of = report_of
         return worker
 
     return make

@@ -1,0 +1,74 @@
+"""Calls whose worker disconnects while they are stored."""
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from modnorm.v1 import evaluation_pb2 as messages
+from modnorm.v1 import experiment_pb2
+from verification.labs.waiting import HANG_SECONDS
+
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
+SELECTING = experiment_pb2.EXPERIMENT_STATE_SELECTING
+
+
+class FollowedUp:
+    """Records the jobs that were followed up."""
+
+    def __init__(self, servicer):
+        self._follow_up, servicer._changed = servicer._changed, self.follow_up
+        self.jobs = set()
+
+    def follow_up(self, change):
+        self._follow_up(change)
+        if change.job is not None:
+            self.jobs.add(change.job.id)
+
+
+@pytest.mark.parametrize("method", ["ReportJob", "FailJob", "ClaimJob"])
+async def test_what_a_disconnected_worker_stored_is_followed_up(
+    start_lab, spec, make_gone, method
+):
+    """A claim is released, so that another worker gets the job at once."""
+    async with start_lab() as lab:
+        created = await lab.create(spec())
+        await lab.reach(created.id, SELECTING)
+        worker, jobs = lab.worker(), lab.aggregator._stores.jobs
+        tasks, followed = lab.aggregator._tasks, FollowedUp(lab.aggregator._jobs)
+        job_id = (await asyncio.to_thread(jobs.pending))[0]
+        request: Message
+        if method == "ClaimJob":
+            store = (jobs, "claim")
+            request = messages.ClaimJobRequest(job_id=job_id, worker="gone")
+        else:
+            job = await worker.claim(job_id)
+            store = (jobs, "fail")
+            request = messages.FailJobRequest(lease=job.lease, kind=messages.FAILURE_KIND_RELEASED)
+            if method == "ReportJob":
+                store = (lab.aggregator._jobs._reports, "_store")
+                request = await worker.report_of(job)
+        gone = make_gone(tasks, store)
+        await gone.goes(getattr(lab.jobs, method)(request), tasks.settle)
+        assert followed.jobs == {job_id}
+        done = (await lab.get(created.id)).progress.jobs_done
+        assert done == (method == "ReportJob")
+        assert done or (await worker.claim(job_id)).lease.token == 2
+
+
+async def test_a_stop_stores_and_follows_up_interrupted_reports(start_lab, spec, make_gone):
+    async with start_lab() as lab:
+        await lab.create(spec())
+        worker = lab.worker()
+        jobs = [await worker.claim_next() for _ in range(2)]
+        tasks, followed = lab.aggregator._tasks, FollowedUp(lab.aggregator._jobs)
+        gone = make_gone(tasks, (lab.aggregator._jobs._reports, "_store"))
+        calls = []
+        for job in jobs:
+            calls.append(lab.jobs.ReportJob(await worker.report_of(job)))
+            await asyncio.wait_for(gone.calls.acquire(), HANG_SECONDS)
+            await gone.begins()
+        await gone.is_cut_off(lab.aggregator.stop())
+        assert followed.jobs == {job.lease.job_id for job in jobs}

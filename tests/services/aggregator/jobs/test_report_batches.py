@@ -1,0 +1,123 @@
+"""Reports in one transaction have the effects and answers of single ones."""
+
+import dataclasses
+
+import pytest
+
+from modnorm.errors import InvalidInputError, ModnormError, StaleLeaseError
+from modnorm.services.aggregator.jobs.reporting import Reporting
+from modnorm.services.aggregator.storage.database import Database
+
+
+@pytest.fixture
+def plain(world, tmp_path):
+    """Another world for single reports."""
+    database = Database(f"sqlite:///{tmp_path}/plain.db")
+    database.migrate()
+    yield type(world)(database)
+    database.close()
+
+
+def claimed(world, count):
+    created = world.select(size=count, ensemble_sizes=[1])
+    return created, [
+        world.report_of(world.claim(one)) for one in world.stores.jobs.pending(created)
+    ]
+
+
+def test_a_report_that_the_database_refuses_fails_alone(world):
+    created, reports = claimed(world, 5)
+    answers = (dataclasses.replace(reports[2].answers[0], tokens=2**63), *reports[2].answers[1:])
+    reports[2] = dataclasses.replace(reports[2], answers=answers)
+    outcomes = world.stores.jobs.report_all(reports)
+    assert [isinstance(one, Exception) for one in outcomes] == [index == 2 for index in range(6)]
+    assert not isinstance(outcomes[2], ModnormError | None)
+    assert world.stores.experiments.get(created).progress.jobs_done == 5
+
+
+def test_a_defect_within_a_batch_stores_nothing_of_its_report(world, monkeypatch):
+    created, reports = claimed(world, 5)
+    keep = Reporting._keep
+
+    def keep_most(self, held, packed, outcome):
+        change = keep(self, held, packed, outcome)
+        if packed.report is reports[3]:
+            raise ArithmeticError
+        return change
+
+    monkeypatch.setattr(Reporting, "_keep", keep_most)
+    outcomes = world.stores.jobs.report_all(reports)
+    assert [isinstance(one, ArithmeticError) for one in outcomes] == [i == 3 for i in range(6)]
+    assert world.stores.experiments.get(created).progress.jobs_done == 5
+    assert world.stores.jobs.report(reports[0]).job is None
+
+
+def test_a_job_that_was_never_leased_takes_no_report(world):
+    _, (report, *_) = claimed(world, 3)
+    other = world.select("other", size=3, ensemble_sizes=[1])
+    job_id = world.stores.jobs.pending(other)[0]
+    with pytest.raises(StaleLeaseError):
+        world.stores.jobs.report(dataclasses.replace(report, job_id=job_id, token=0))
+    assert world.stores.experiments.get(other).progress.jobs_done == 0
+
+
+def test_two_experiments_in_one_batch(world):
+    ids = [world.select(f"of {name}", size=2, ensemble_sizes=[1]) for name in "ab"]
+    pending = [one for created in ids for one in world.stores.jobs.pending(created)]
+    claims = [world.claim(one) for one in pending]
+    changes = world.stores.jobs.report_all([world.report_of(claim) for claim in claims])
+    assert [world.state(created) for created in ids] == ["VOTING", "VOTING"]
+    assert [bool(change.pending) for change in changes] == [False, False, True] * 2
+    for created in ids:
+        events, _ = world.stores.events.after(created, 0, 100)
+        assert [event.cursor for event in events] == list(range(1, len(events) + 1))
+
+
+def test_only_the_last_report_of_a_batch_ends_its_experiment(world):
+    created = world.select(size=3, ensemble_sizes=[2])
+    batches = []
+    while pending := world.stores.jobs.pending(created):
+        claims = [world.claim(one) for one in pending]
+        batches.append(world.stores.jobs.report_all([world.report_of(one) for one in claims]))
+    assert world.state(created) == "SUCCEEDED"
+    ended = [[change.ended for change in changes] for changes in batches]
+    assert len(ended) == 2
+    assert len(ended[1]) > 1
+    assert [any(each) for each in ended] == [False, True]
+    assert sum(ended[1]) == ended[1][-1] == 1
+
+
+def test_the_end_of_a_phase_does_not_affect_other_experiments(world, plain):
+    def reported(one, batches):
+        sizes = {"ends": 2, "goes on": 4}
+        ids = [
+            one.select(name, size=size, ensemble_sizes=[1], name=name)
+            for name, size in sizes.items()
+        ]
+        ends, goes_on = (one.stores.jobs.pending(created) for created in ids)
+        order = [goes_on[0], ends[0], goes_on[1], ends[1], ends[2], goes_on[2]]
+        claims = [one.claim(job_id) for job_id in order]
+        reports = [one.report_of(claim) for claim in claims]
+        for batch in batches(reports):
+            one.stores.jobs.report_all(batch)
+        assert [one.state(created) for created in ids] == ["VOTING", "SELECTING"]
+        progress = [one.stores.experiments.get(created).progress for created in ids]
+        events = [one.stores.events.after(created, 0, 100)[0] for created in ids]
+        told = [[(event.cursor, event.message) for event in each] for each in events]
+        return [str(each) for each in progress], told
+
+    world.now = plain.now = 1_000.0
+    at_once = reported(world, lambda reports: [reports])
+    assert at_once == reported(plain, lambda reports: [[one] for one in reports])
+
+
+def test_the_same_job_twice_in_a_batch(world):
+    created = world.select(size=3, ensemble_sizes=[1])
+    job_id = world.stores.jobs.pending(created)[0]
+    report = world.report_of(world.claim(job_id))
+    bad = dataclasses.replace(report, answers=report.answers[1:])
+    outcomes = world.stores.jobs.report_all([bad, report, report])
+    assert isinstance(outcomes[0], InvalidInputError)
+    assert outcomes[1].job is not None
+    assert outcomes[2].job is None
+    assert world.stores.experiments.get(created).progress.jobs_done == 1
