@@ -25,12 +25,10 @@ class Telemetry:
 
     def __init__(self, provider: TracerProvider) -> None:
         self._provider = provider
-        streams = filters.method_name("Work")  # a stream lasts as long as its worker
-        untraced = filters.any_of(filters.health_check(), streams)
         self._instrumentors: tuple[_Instrumentor, ...] = (
-            GrpcAioInstrumentorServer(filter_=filters.negate(untraced)),
+            GrpcAioInstrumentorServer(filter_=filters.negate(filters.health_check())),
             GrpcAioInstrumentorClient(),
-            GrpcInstrumentorClient(filter_=filters.negate(streams)),
+            GrpcInstrumentorClient(),
         )
 
     def start(self) -> None:

@@ -85,8 +85,8 @@ class JobStore:
         Returns:
             For each report: its change, or the error for which it is refused.
         """
-        packed = [PackedReport.of(report) for report in reports]
         try:
+            packed = [PackedReport.of(report) for report in reports]
             with self._database.write() as session:
                 answers = Reporting(session, self._checks, self._clock()).store(packed)
         except UnavailableError as error:
