@@ -120,20 +120,26 @@ class ClaimJobRequest(google.protobuf.message.Message):
     JOB_ID_FIELD_NUMBER: builtins.int
     WORKER_FIELD_NUMBER: builtins.int
     VERSION_FIELD_NUMBER: builtins.int
+    MODEL_DIGEST_FIELD_NUMBER: builtins.int
     job_id: builtins.str
     """Id of the job."""
     worker: builtins.str
     """Name of the worker."""
     version: builtins.str
     """Version of modnorm that the worker runs."""
+    model_digest: builtins.str
+    """Digest of the model that the worker has loaded; empty if it has none. If the job needs another
+    model, the worker gets a pending job of this one, and the named job is published again.
+    """
     def __init__(
         self,
         *,
         job_id: builtins.str = ...,
         worker: builtins.str = ...,
         version: builtins.str = ...,
+        model_digest: builtins.str = ...,
     ) -> None: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["job_id", b"job_id", "version", b"version", "worker", b"worker"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["job_id", b"job_id", "model_digest", b"model_digest", "version", b"version", "worker", b"worker"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___ClaimJobRequest: typing_extensions.TypeAlias = ClaimJobRequest
@@ -615,46 +621,6 @@ class FailJobResponse(google.protobuf.message.Message):
     ) -> None: ...
 
 Global___FailJobResponse: typing_extensions.TypeAlias = FailJobResponse
-
-@typing.final
-class FindJobsRequest(google.protobuf.message.Message):
-    """A request for pending jobs of a worker's loaded model."""
-
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    MODEL_DIGEST_FIELD_NUMBER: builtins.int
-    model_digest: builtins.str
-    """Digest of the model."""
-    def __init__(
-        self,
-        *,
-        model_digest: builtins.str = ...,
-    ) -> None: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["model_digest", b"model_digest"]
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-
-Global___FindJobsRequest: typing_extensions.TypeAlias = FindJobsRequest
-
-@typing.final
-class FindJobsResponse(google.protobuf.message.Message):
-    """Jobs to claim."""
-
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    JOB_IDS_FIELD_NUMBER: builtins.int
-    @property
-    def job_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
-        """Ids of pending jobs, oldest experiment first; empty if there are none."""
-
-    def __init__(
-        self,
-        *,
-        job_ids: collections.abc.Iterable[builtins.str] | None = ...,
-    ) -> None: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["job_ids", b"job_ids"]
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-
-Global___FindJobsResponse: typing_extensions.TypeAlias = FindJobsResponse
 
 @typing.final
 class FetchRowsRequest(google.protobuf.message.Message):

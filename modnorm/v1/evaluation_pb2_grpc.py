@@ -55,11 +55,6 @@ class JobServiceStub(object):
                 request_serializer=modnorm_dot_v1_dot_evaluation__pb2.FailJobRequest.SerializeToString,
                 response_deserializer=modnorm_dot_v1_dot_evaluation__pb2.FailJobResponse.FromString,
                 _registered_method=True)
-        self.FindJobs = channel.unary_unary(
-                '/modnorm.v1.JobService/FindJobs',
-                request_serializer=modnorm_dot_v1_dot_evaluation__pb2.FindJobsRequest.SerializeToString,
-                response_deserializer=modnorm_dot_v1_dot_evaluation__pb2.FindJobsResponse.FromString,
-                _registered_method=True)
         self.FetchRows = channel.unary_stream(
                 '/modnorm.v1.JobService/FetchRows',
                 request_serializer=modnorm_dot_v1_dot_evaluation__pb2.FetchRowsRequest.SerializeToString,
@@ -92,7 +87,7 @@ class JobServiceServicer(object):
     """
 
     def ClaimJob(self, request, context):
-        """Leases a job if it is pending.
+        """Leases a pending job: one of the worker's loaded model before the named one.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -114,13 +109,6 @@ class JobServiceServicer(object):
 
     def FailJob(self, request, context):
         """Reports that an attempt failed. A failure is never a score.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def FindJobs(self, request, context):
-        """Returns ids of a few pending jobs of a model, without leasing them.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -183,11 +171,6 @@ def add_JobServiceServicer_to_server(servicer, server):
                     servicer.FailJob,
                     request_deserializer=modnorm_dot_v1_dot_evaluation__pb2.FailJobRequest.FromString,
                     response_serializer=modnorm_dot_v1_dot_evaluation__pb2.FailJobResponse.SerializeToString,
-            ),
-            'FindJobs': grpc.unary_unary_rpc_method_handler(
-                    servicer.FindJobs,
-                    request_deserializer=modnorm_dot_v1_dot_evaluation__pb2.FindJobsRequest.FromString,
-                    response_serializer=modnorm_dot_v1_dot_evaluation__pb2.FindJobsResponse.SerializeToString,
             ),
             'FetchRows': grpc.unary_stream_rpc_method_handler(
                     servicer.FetchRows,
@@ -324,33 +307,6 @@ class JobService(object):
             '/modnorm.v1.JobService/FailJob',
             modnorm_dot_v1_dot_evaluation__pb2.FailJobRequest.SerializeToString,
             modnorm_dot_v1_dot_evaluation__pb2.FailJobResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def FindJobs(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/modnorm.v1.JobService/FindJobs',
-            modnorm_dot_v1_dot_evaluation__pb2.FindJobsRequest.SerializeToString,
-            modnorm_dot_v1_dot_evaluation__pb2.FindJobsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -28,15 +28,13 @@ class JobServiceStub:
     @typing.overload
     def __new__(cls, channel: grpc.aio.Channel) -> JobServiceAsyncStub: ...
     ClaimJob: grpc.UnaryUnaryMultiCallable[modnorm.v1.evaluation_pb2.ClaimJobRequest, modnorm.v1.evaluation_pb2.ClaimJobResponse]
-    """Leases a job if it is pending."""
+    """Leases a pending job: one of the worker's loaded model before the named one."""
     Heartbeat: grpc.UnaryUnaryMultiCallable[modnorm.v1.evaluation_pb2.HeartbeatRequest, modnorm.v1.evaluation_pb2.HeartbeatResponse]
     """Extends leases of one worker and reports their progress."""
     ReportJob: grpc.UnaryUnaryMultiCallable[modnorm.v1.evaluation_pb2.ReportJobRequest, modnorm.v1.evaluation_pb2.ReportJobResponse]
     """Stores the result of a job. A repeated report changes nothing."""
     FailJob: grpc.UnaryUnaryMultiCallable[modnorm.v1.evaluation_pb2.FailJobRequest, modnorm.v1.evaluation_pb2.FailJobResponse]
     """Reports that an attempt failed. A failure is never a score."""
-    FindJobs: grpc.UnaryUnaryMultiCallable[modnorm.v1.evaluation_pb2.FindJobsRequest, modnorm.v1.evaluation_pb2.FindJobsResponse]
-    """Returns ids of a few pending jobs of a model, without leasing them."""
     FetchRows: grpc.UnaryStreamMultiCallable[modnorm.v1.evaluation_pb2.FetchRowsRequest, modnorm.v1.evaluation_pb2.FetchRowsResponse]
     """Streams the rows of a split, in order."""
     GetScaleMap: grpc.UnaryUnaryMultiCallable[modnorm.v1.evaluation_pb2.GetScaleMapRequest, modnorm.v1.evaluation_pb2.GetScaleMapResponse]
@@ -54,15 +52,13 @@ class JobServiceAsyncStub(JobServiceStub):
 
     def __init__(self, channel: grpc.aio.Channel) -> None: ...
     ClaimJob: grpc.aio.UnaryUnaryMultiCallable[modnorm.v1.evaluation_pb2.ClaimJobRequest, modnorm.v1.evaluation_pb2.ClaimJobResponse]  # type: ignore[assignment]
-    """Leases a job if it is pending."""
+    """Leases a pending job: one of the worker's loaded model before the named one."""
     Heartbeat: grpc.aio.UnaryUnaryMultiCallable[modnorm.v1.evaluation_pb2.HeartbeatRequest, modnorm.v1.evaluation_pb2.HeartbeatResponse]  # type: ignore[assignment]
     """Extends leases of one worker and reports their progress."""
     ReportJob: grpc.aio.UnaryUnaryMultiCallable[modnorm.v1.evaluation_pb2.ReportJobRequest, modnorm.v1.evaluation_pb2.ReportJobResponse]  # type: ignore[assignment]
     """Stores the result of a job. A repeated report changes nothing."""
     FailJob: grpc.aio.UnaryUnaryMultiCallable[modnorm.v1.evaluation_pb2.FailJobRequest, modnorm.v1.evaluation_pb2.FailJobResponse]  # type: ignore[assignment]
     """Reports that an attempt failed. A failure is never a score."""
-    FindJobs: grpc.aio.UnaryUnaryMultiCallable[modnorm.v1.evaluation_pb2.FindJobsRequest, modnorm.v1.evaluation_pb2.FindJobsResponse]  # type: ignore[assignment]
-    """Returns ids of a few pending jobs of a model, without leasing them."""
     FetchRows: grpc.aio.UnaryStreamMultiCallable[modnorm.v1.evaluation_pb2.FetchRowsRequest, modnorm.v1.evaluation_pb2.FetchRowsResponse]  # type: ignore[assignment]
     """Streams the rows of a split, in order."""
     GetScaleMap: grpc.aio.UnaryUnaryMultiCallable[modnorm.v1.evaluation_pb2.GetScaleMapRequest, modnorm.v1.evaluation_pb2.GetScaleMapResponse]  # type: ignore[assignment]
@@ -83,7 +79,7 @@ class JobServiceServicer(metaclass=abc.ABCMeta):
         request: modnorm.v1.evaluation_pb2.ClaimJobRequest,
         context: _ServicerContext,
     ) -> typing.Union[modnorm.v1.evaluation_pb2.ClaimJobResponse, collections.abc.Awaitable[modnorm.v1.evaluation_pb2.ClaimJobResponse]]:
-        """Leases a job if it is pending."""
+        """Leases a pending job: one of the worker's loaded model before the named one."""
 
     @abc.abstractmethod
     def Heartbeat(
@@ -108,14 +104,6 @@ class JobServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[modnorm.v1.evaluation_pb2.FailJobResponse, collections.abc.Awaitable[modnorm.v1.evaluation_pb2.FailJobResponse]]:
         """Reports that an attempt failed. A failure is never a score."""
-
-    @abc.abstractmethod
-    def FindJobs(
-        self,
-        request: modnorm.v1.evaluation_pb2.FindJobsRequest,
-        context: _ServicerContext,
-    ) -> typing.Union[modnorm.v1.evaluation_pb2.FindJobsResponse, collections.abc.Awaitable[modnorm.v1.evaluation_pb2.FindJobsResponse]]:
-        """Returns ids of a few pending jobs of a model, without leasing them."""
 
     @abc.abstractmethod
     def FetchRows(

@@ -144,8 +144,6 @@ class EvaluatorSettings(WorkerSettings):
     """HOST:PORT of a sandbox service; empty if no task runs programs."""
     gpu_memory_utilization: float = Field(default=0.9, gt=0, le=1)
     """Share of a GPU's memory for all vLLM engines on it."""
-    model_patience: float = Field(default=300.0, ge=0)
-    """Seconds for which a worker passes on jobs of other models while jobs of its model wait."""
     parked_candidates: int = Field(default=12, ge=0, le=64)
     """Most parked candidates, which wait half answered in the engine while others begin. The best
     continue first, and the others may be stopped. 0 switches parking off."""

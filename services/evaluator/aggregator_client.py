@@ -8,7 +8,6 @@ from modnorm.services.common.worker.aggregator_calls import (
     CALL_SECONDS,
     REPORT_PATIENCE,
     AggregatorCalls,
-    call_errors,
 )
 from modnorm.v1 import evaluation_pb2 as messages
 
@@ -19,15 +18,17 @@ BYTES_PER_SECOND = 2**18
 class AggregatorClient(AggregatorCalls):
     """Calls the aggregator; each call raises the error that the service returned."""
 
-    def claim(self, job_id: str) -> messages.Job | None:
-        """Lease a job; None if it needs no work. Waits for an aggregator that is down.
+    def claim(self, job_id: str, model_digest: str = "") -> messages.Job | None:
+        """Lease a job, or one of the loaded model instead; None if it needs no work.
+
+        Waits for an aggregator that is down.
 
         If the response to a claim is lost, the job stays leased until the lease expires.
 
         Raises:
             UnavailableError: the worker is stopping.
         """
-        response = self._claim(job_id)
+        response = self._claim(job_id, model_digest)
         return response.job if response.HasField("job") else None
 
     def report(self, report: messages.ReportJobRequest) -> None:
@@ -39,12 +40,6 @@ class AggregatorClient(AggregatorCalls):
         """
         seconds = CALL_SECONDS + report.ByteSize() / BYTES_PER_SECOND
         self._send_outcome(lambda: self._stub.ReportJob(report, timeout=seconds), REPORT_PATIENCE)
-
-    def find_jobs(self, model_digest: str) -> Sequence[str]:
-        """Return ids of a few pending jobs of a model, without leasing them."""
-        request = messages.FindJobsRequest(model_digest=model_digest)
-        with call_errors():
-            return list(self._stub.FindJobs(request, timeout=CALL_SECONDS).job_ids)
 
     def rows(self, digest: str) -> Sequence[str]:
         """Return the rows of a split as JSON texts."""

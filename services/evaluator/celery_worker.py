@@ -58,7 +58,6 @@ class Worker(QueueWorker):
                 metrics=EvaluatorMetrics(registry or CollectorRegistry()),
             ),
             heartbeat_seconds=settings.heartbeat_seconds,
-            model_patience=settings.model_patience,
             parked_limit=settings.parked_candidates,
             silence_seconds=longest_silence(settings.stall_seconds),
         )

@@ -21,7 +21,6 @@ from modnorm.services.evaluator.candidate_lease import AbandonedError, Candidate
 from modnorm.services.evaluator.candidate_threshold import CandidateThreshold
 from modnorm.services.evaluator.job_scoring import JobScorer, Work, split_name
 from modnorm.services.evaluator.metrics import JobOutcome
-from modnorm.services.evaluator.model_affinity import ModelAffinity
 from modnorm.services.evaluator.parked_jobs import ParkedJobs
 from modnorm.services.evaluator.task_cache import UnfitError
 from modnorm.v1 import evaluation_pb2 as messages
@@ -51,7 +50,6 @@ class JobRunner:
         shutdown: The request to stop.
         scorer: Answers and scores the rows, and counts jobs.
         heartbeat_seconds: Longest pause between heartbeats.
-        model_patience: Seconds for which jobs of other models are passed on.
         parked_limit: Most jobs that are parked at once.
         silence_seconds: How long a lease is kept while the engine shows no progress.
     """
@@ -63,7 +61,6 @@ class JobRunner:
         scorer: JobScorer,
         *,
         heartbeat_seconds: float,
-        model_patience: float = 0.0,
         parked_limit: int = 0,
         silence_seconds: float = MIN_SILENCE_SECONDS,
     ) -> None:
@@ -71,7 +68,6 @@ class JobRunner:
         self._shutdown = shutdown
         self.scorer = scorer
         self._metrics = scorer.metrics
-        self._affinity = ModelAffinity(client, scorer.models, model_patience)
         self._heartbeats = Heartbeats(client, heartbeat_seconds)
         STAGE.observe(self._heartbeats.send_soon)
         self._background = BackgroundReport()
@@ -123,12 +119,16 @@ class JobRunner:
     def claim(self, job_id: str) -> ClaimedJob | None:
         """Lease a job for `begin`; None if it is done, leased elsewhere or deleted."""
         pause = self.pause
-        job = claim_or_log(self._client.claim, job_id)
+        job = claim_or_log(self._claim, job_id)
         if job is None:
             return None
         claimed = self._hold(job, pause)
         self._waiting = claimed
         return claimed
+
+    def _claim(self, job_id: str) -> messages.Job | None:
+        loaded = self.scorer.models.key
+        return self._client.claim(job_id, loaded.model_digest if loaded else "")
 
     def begin(self, claimed: ClaimedJob) -> None:
         """Answer the rows of a job, and report the result or the failure.
@@ -142,10 +142,6 @@ class JobRunner:
             self.pass_on(claimed, "the worker pauses after a failure")
             return
         self._backoff.begin()
-        other = self._affinity.replacement(claimed.job)
-        if other is not None:
-            self.pass_on(claimed, "another model is loaded")
-            claimed = self._instead(claimed, other)
         self._begin_claimed(claimed)
         while self._parked.is_full and not self._shutdown.requested.is_set():
             self.continue_parked()
@@ -228,7 +224,7 @@ class JobRunner:
         self.pass_on(claimed, "parked jobs of another kind go first")
         self.finish_parked()
         # From the queue the job could return when other jobs are parked, and be passed on forever.
-        again = None if self.has_parked else claim_or_log(self._client.claim, job.lease.job_id)
+        again = None if self.has_parked else claim_or_log(self._claim, job.lease.job_id)
         if again is not None:
             self._begin_claimed(self._instead(claimed, again))
 

@@ -152,7 +152,6 @@ def _valid(
             lease=job.lease, kind=evaluation_pb2.FAILURE_KIND_RELEASED, reason="fuzz"
         ),
         f"{jobs}FetchRows": evaluation_pb2.FetchRowsRequest(rows_digest=job.rows_digest),
-        f"{jobs}FindJobs": evaluation_pb2.FindJobsRequest(model_digest=job.model_digest),
         f"{jobs}GetScaleMap": evaluation_pb2.GetScaleMapRequest(
             digest=job.descriptor.scale_map_digest
         ),

@@ -44,8 +44,6 @@ MAX_NAME = 200
 MAX_ENVIRONMENT = 16 * 2**10
 """Characters of an environment's names and values, which are stored with each candidate."""
 BATCH_BYTES = 512 * 1024
-MAX_FOUND = 32
-"""Most job ids in a response to FindJobs; as many workers may search at once."""
 MAX_STAGE = 100
 """Characters of the stage of an engine's start."""
 MAX_REASON = 2000
@@ -87,7 +85,7 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
 
     @override
     async def ClaimJob(self, request: ClaimJobRequest, context: object) -> ClaimJobResponse:
-        """Lease a job if it is pending.
+        """Lease the named job, or one of the loaded model; nothing if it is not pending.
 
         Raises:
             InvalidInputError: the worker has no name, or name or version is too long.
@@ -159,16 +157,6 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
         return FailJobResponse()
 
     @override
-    async def FindJobs(
-        self, request: evaluation_pb2.FindJobsRequest, context: object
-    ) -> evaluation_pb2.FindJobsResponse:
-        """Return ids of pending jobs of a model."""
-        job_ids = await asyncio.to_thread(
-            self._jobs.pending_of_model, request.model_digest, MAX_FOUND
-        )
-        return evaluation_pb2.FindJobsResponse(job_ids=job_ids)
-
-    @override
     async def FetchRows(
         self, request: evaluation_pb2.FetchRowsRequest, context: object
     ) -> AsyncIterator[evaluation_pb2.FetchRowsResponse]:
@@ -228,10 +216,12 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
 
     async def _claim(self, request: ClaimJobRequest) -> ClaimJobResponse:
         self._workers.record_claim(request.worker, request.version)
-        claim = await asyncio.to_thread(self._jobs.claim, request.job_id, request.worker)
-        response = ClaimJobResponse()
+        asked = (request.job_id, request.worker, request.model_digest)
+        claim, response = await asyncio.to_thread(self._jobs.claim, *asked), ClaimJobResponse()
         if claim is not None:
             fill_job(response.job, claim, self._jobs.lease_seconds)
+            if claim.job.id != request.job_id:  # the message of the named job is used up
+                self._changed(Change(claim.experiment.id, pending=(request.job_id,)))
         return response
 
     def _release(self, response: ClaimJobResponse) -> None:

@@ -18,7 +18,7 @@ from modnorm.services.aggregator.experiments.lifecycle import (
 )
 from modnorm.services.aggregator.experiments.phases import change_of, job_ended
 from modnorm.services.aggregator.experiments.reuse import evaluations_of
-from modnorm.services.aggregator.jobs.leases import extend_leases, lease_job
+from modnorm.services.aggregator.jobs.leases import extend_leases, free_job, lease
 from modnorm.services.aggregator.jobs.report_checks import Report, ReportChecks
 from modnorm.services.aggregator.jobs.reporting import PackedReport, Reporting
 from modnorm.services.aggregator.jobs.unfit_workers import (
@@ -27,7 +27,12 @@ from modnorm.services.aggregator.jobs.unfit_workers import (
     record_unfit,
     waits_that_ended,
 )
-from modnorm.services.aggregator.jobs.worker_requests import Claim, Heartbeat, LeaseState, stale
+from modnorm.services.aggregator.jobs.worker_requests import (
+    Claim,
+    Heartbeat,
+    LeaseState,
+    stale,
+)
 from modnorm.services.aggregator.storage.database import Database
 from modnorm.services.aggregator.storage.dialects import database_time
 from modnorm.services.aggregator.storage.lookups import (
@@ -65,10 +70,16 @@ class JobStore:
         self._checks = ReportChecks(self._early_stop)
         self.lease_seconds = lease_seconds
 
-    def claim(self, job_id: str, worker: str) -> Claim | None:
-        """Lease a job under a new fencing token; None if it is not pending."""
+    def claim(self, job_id: str, worker: str, model_digest: str = "") -> Claim | None:
+        """Lease a job under a new fencing token; None if it is not pending.
+
+        A pending job of the model with `model_digest`, which the worker has loaded, goes first.
+        """
         with self._database.write() as session:
-            return lease_job(session, job_id, worker, self._deadline(session), self._early_stop)
+            claim = free_job(session, job_id, model_digest, self._early_stop)
+            if claim is not None:
+                lease(claim, worker, self._deadline(session))
+            return claim
 
     def heartbeat(self, beats: Sequence[Heartbeat]) -> Sequence[LeaseState]:
         """Extend leases; return the state of each."""
@@ -235,11 +246,6 @@ class JobStore:
         """Return the ids of pending jobs, oldest experiment first, in candidate order."""
         with self._database.read() as session:
             return pending_jobs(session, experiment_id, limit=limit)
-
-    def pending_of_model(self, model_digest: str, limit: int) -> tuple[str, ...]:
-        """Return ids of the first pending jobs of a model's experiments, oldest first."""
-        with self._database.read() as session:
-            return pending_jobs(session, model_digest=model_digest, limit=limit)
 
     def count_pending(self) -> int:
         """Count the pending jobs of all experiments."""

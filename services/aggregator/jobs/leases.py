@@ -12,9 +12,18 @@ from sqlmodel import Session, col, select
 
 from modnorm.analysis.answers import BASE_INDEX
 from modnorm.services.aggregator.experiments.early_stop import EarlyStopCache
-from modnorm.services.aggregator.jobs.worker_requests import Claim, Heartbeat, LeaseState, stale
+from modnorm.services.aggregator.jobs.worker_requests import (
+    Claim,
+    Heartbeat,
+    LeaseState,
+    stale,
+)
 from modnorm.services.aggregator.storage.codec import pack_rows
-from modnorm.services.aggregator.storage.lookups import is_candidate_of_job, unknown_job
+from modnorm.services.aggregator.storage.lookups import (
+    is_candidate_of_job,
+    pending_jobs,
+    unknown_job,
+)
 from modnorm.services.aggregator.storage.states import JobState, Split
 from modnorm.services.aggregator.storage.tables import Candidate, Experiment, Job
 
@@ -22,10 +31,32 @@ SHEETS = 8
 """Most finished jobs whose answers a claim names."""
 
 
-def lease_job(
-    session: Session, job_id: str, worker: str, deadline: float, early_stop: EarlyStopCache
+def free_job(
+    session: Session, job_id: str, model_digest: str, early_stop: EarlyStopCache
 ) -> Claim | None:
-    """Lease a job under a new fencing token; None if it is not pending or is locked."""
+    """Lock a job to lease; None if it is not pending or is locked.
+
+    If it needs another model than `model_digest`, a pending job of that one goes first.
+    """
+    found = _free(session, job_id)
+    if found is None:
+        return None
+    if model_digest not in {"", found[2].model_digest}:
+        others = pending_jobs(session, model_digest=model_digest, limit=1)
+        found = (_free(session, others[0]) if others else None) or found
+    return _claim(session, *found, early_stop)
+
+
+def lease(claim: Claim, worker: str, deadline: float) -> None:
+    """Lease a locked job under a new fencing token."""
+    job = claim.job
+    job.state, job.token, job.worker = JobState.LEASED, job.token + 1, worker
+    job.lease_deadline, job.answers_done, job.parked = deadline, 0, False
+    job.skipped = pack_rows(claim.skipped) if claim.skipped else None
+
+
+def _free(session: Session, job_id: str) -> tuple[Job, Candidate, Experiment] | None:
+    """Lock a job with what belongs to it; None if it is not pending or is locked."""
     query = (
         select(Job, Candidate, Experiment)
         .join(Candidate, is_candidate_of_job())
@@ -33,14 +64,7 @@ def lease_job(
         .where(Job.id == job_id, Job.state == JobState.PENDING)
         .with_for_update(of=Job, skip_locked=True)
     )
-    found = session.exec(query).one_or_none()
-    if found is None:
-        return None
-    claim, job = _claim(session, *found, early_stop), found[0]
-    job.state, job.token, job.worker = JobState.LEASED, job.token + 1, worker
-    job.lease_deadline, job.answers_done, job.parked = deadline, 0, False
-    job.skipped = pack_rows(claim.skipped) if claim.skipped else None
-    return claim
+    return session.exec(query).one_or_none()
 
 
 def _claim(

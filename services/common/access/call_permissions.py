@@ -29,7 +29,6 @@ _SERVICES: Mapping[str, Mapping[str, AbstractSet[Role]]] = {
         "Heartbeat": _WORK,
         "ReportJob": _WORK,
         "FailJob": _WORK,
-        "FindJobs": _WORK,
         "FetchRows": _WORK,
         "GetScaleMap": _WORK,
         "FetchLineage": _WORK,

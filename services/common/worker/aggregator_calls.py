@@ -68,7 +68,7 @@ class AggregatorCalls:
         self._stub = stub
         self._shutdown = shutdown
 
-    def _claim(self, job_id: str) -> messages.ClaimJobResponse:
+    def _claim(self, job_id: str, model_digest: str) -> messages.ClaimJobResponse:
         """Lease a job; the response is empty if it needs no work.
 
         Waits for an aggregator that is down and for a token that it accepts. A worker that tried
@@ -79,7 +79,10 @@ class AggregatorCalls:
             UnavailableError, UnauthenticatedError, ForbiddenError: the worker is stopping.
         """
         request = messages.ClaimJobRequest(
-            job_id=job_id, worker=self.worker, version=self._version
+            job_id=job_id,
+            worker=self.worker,
+            version=self._version,
+            model_digest=model_digest,
         )
         return self._retry(
             lambda: self._stub.ClaimJob(request, timeout=CALL_SECONDS),

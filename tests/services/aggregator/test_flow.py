@@ -9,6 +9,7 @@ from google.protobuf import json_format
 
 from modnorm.errors import ConflictError, InvalidInputError, NotFoundError, StaleLeaseError
 from modnorm.search.ranking import mean_reward
+from modnorm.services.aggregator.storage.lookups import lock_experiment
 from modnorm.tasks import get_task
 from modnorm.tasks.columns import prompts_digest
 from modnorm.tasks.hub_dataset import HubRows
@@ -305,14 +306,18 @@ async def test_an_engine_too_short_for_the_rows_is_refused_before_anything_is_st
         await lab.create(spec(engine={"max_model_len": 20}))
 
 
-async def test_pending_jobs_of_a_model_are_found_and_not_leased(start_lab, spec, database_url):
-    async with start_lab(database_url) as lab:
-        created = await lab.create(spec())
-        job = await lab.worker().claim_next()
-        known = evaluation_pb2.FindJobsRequest(model_digest=job.model_digest)
-        found = list((await lab.jobs.FindJobs(known)).job_ids)
-        assert job.lease.job_id not in found
-        assert len(found) == len(set(found)) == created.spec.population.size
-        assert list((await lab.jobs.FindJobs(known)).job_ids) == found
-        other = evaluation_pb2.FindJobsRequest(model_digest="other")
-        assert not (await lab.jobs.FindJobs(other)).job_ids
+async def test_a_job_behind_one_of_the_loaded_model_is_published_again(start_lab, spec):
+    async with start_lab() as lab:
+        named, other = await lab.create(spec()), await lab.create(spec(name="other"), "another")
+        for one in (named, other):
+            await lab.reach(one.id, SELECTING)
+        jobs, worker = lab.aggregator._stores.jobs, lab.worker()
+        with jobs._database.write() as session:
+            lock_experiment(session, other.id).model_digest = "loaded"
+        (job_id, *_) = await asyncio.to_thread(jobs.pending, named.id)
+        request = evaluation_pb2.ClaimJobRequest(job_id=job_id, worker="w", model_digest="loaded")
+        assert (await lab.jobs.ClaimJob(request)).job.experiment_id == other.id
+        seen = 0
+        async with asyncio.timeout(HANG_SECONDS):
+            while seen < 2:
+                seen += await asyncio.to_thread(worker.take) == job_id

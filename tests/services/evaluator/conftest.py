@@ -104,14 +104,6 @@ class Aggregator(evaluation_pb2_grpc.JobServiceServicer):
         self.failures[request.lease.job_id] = request
         return messages.FailJobResponse()
 
-    def FindJobs(  # noqa: N802 - the rpc's name
-        self, request: messages.FindJobsRequest, context: grpc.ServicerContext
-    ) -> messages.FindJobsResponse:
-        with _aborting(context):
-            self._enter("FindJobs")
-        found = [key for key, job in self.jobs.items() if job.model_digest == request.model_digest]
-        return messages.FindJobsResponse(job_ids=found)
-
     def FetchRows(  # noqa: N802 - the rpc's name
         self, request: messages.FetchRowsRequest, context: grpc.ServicerContext
     ) -> Iterator[messages.FetchRowsResponse]:
@@ -228,7 +220,6 @@ def make_runner(client: AggregatorClient, shutdown: Shutdown) -> Iterator[MakeRu
         sandbox: Runner | None = None,
         metrics: EvaluatorMetrics | None = None,
         watchdog: Watchdog | None = None,
-        patience: float = 0.0,
         parked_limit: int = 0,
     ) -> JobRunner:
         scorer = JobScorer(client, loading, watchdog=watchdog, sandbox=sandbox, metrics=metrics)
@@ -238,7 +229,6 @@ def make_runner(client: AggregatorClient, shutdown: Shutdown) -> Iterator[MakeRu
                 shutdown,
                 scorer,
                 heartbeat_seconds=0.05,
-                model_patience=patience,
                 parked_limit=parked_limit,
             )
         )

@@ -99,7 +99,8 @@ class Crew:
             self.busy.remove(worker)
         elif event < 0.2:
             worker.bar = (
-                self.jobs.cached_threshold(self.id, worker.claim.candidate.index) or worker.bar
+                self.jobs._early_stop.cached_threshold(self.id, worker.claim.candidate.index)
+                or worker.bar
             )
         elif (report := worker.step()) is not None:
             for _ in range(self.random.choice([1, 2])):
@@ -174,8 +175,8 @@ def scored_to_the_bar(world, **changes):
 def test_claims_and_heartbeats_carry_the_threshold_and_reports_are_checked(world):
     created, claim = scored_to_the_bar(world)
     assert claim.threshold == Threshold(1.0, 1)
-    assert world.stores.jobs.cached_threshold(created, 3) == Threshold(1.0, 1)
-    assert world.stores.jobs.cached_threshold(created, -1) is None
+    assert world.stores.jobs._early_stop.cached_threshold(created, 3) == Threshold(1.0, 1)
+    assert world.stores.jobs._early_stop.cached_threshold(created, -1) is None
     world.stores.jobs.report(stopped(world.report_of(claim)))
     record = world.stores.results.candidates(created, 2, 1)[0]
     assert record.selection.state is JobState.DONE
@@ -208,7 +209,7 @@ def test_the_rows_of_a_stopped_candidate_are_some_of_all_in_order(world, rows):
 def test_full_statistics_skip_nothing(world):
     created, claim = scored_to_the_bar(world, statistics="full")
     assert claim.threshold is None
-    assert world.stores.jobs.cached_threshold(created, 3) is None
+    assert world.stores.jobs._early_stop.cached_threshold(created, 3) is None
     with pytest.raises(InvalidInputError):
         world.stores.jobs.report(stopped(world.report_of(claim)))
     world.stores.jobs.report(world.report_of(claim))

@@ -10,6 +10,7 @@ from modnorm.errors import InvalidInputError, NotFoundError, StaleLeaseError
 from modnorm.search.ranking import select_experts
 from modnorm.search.voting import RowVote, count_votes, plurality
 from modnorm.services.aggregator.experiments import phases
+from modnorm.services.aggregator.storage.lookups import lock_experiment
 from modnorm.services.aggregator.storage.states import FailureKind, JobState, Split
 from modnorm.services.aggregator.storage.tables import Job
 from tests.faults import error_at
@@ -332,6 +333,16 @@ def test_an_experiment_that_fails_in_the_vote_keeps_no_votes(world, monkeypatch)
     assert "cannot be voted on" in record.experiment.error
     assert counted
     assert not record.ensembles
+
+
+def test_jobs_of_the_loaded_model_go_first(world):
+    older, newer = world.select("older"), world.select("newer", name="newer")
+    with world.database.write() as session:
+        lock_experiment(session, newer).model_digest = "n" * 64
+    named, ids = world.stores.jobs.pending(older)[0], world.stores.jobs.pending(newer)
+    leased = [world.jobs.claim(named, "w", "n" * 64).job.id for _ in range(len(ids) + 1)]
+    assert leased == [*ids, named]
+    assert world.jobs.claim(named, "w", "n" * 64) is None
 
 
 def test_concurrent_claims_lease_a_job_once(world):
