@@ -18,8 +18,8 @@ from modnorm.analysis.analysis_files import write_figures
 from modnorm.analysis.comparison import load_all_results, load_results
 from modnorm.analysis.document import ResultsDocument
 from modnorm.analysis.kept_run import ORIGIN, kept_answers, unpack_run
-from modnorm.analysis.resampling import grid_interval
 from modnorm.analysis.run_tables import tabulate_runs
+from modnorm.analysis.seeds import grid_interval
 from modnorm.analysis.uncertainty import ConfidenceInterval, sign_flip
 from modnorm.errors import InvalidInputError
 from modnorm.files import write_file

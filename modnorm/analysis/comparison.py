@@ -12,7 +12,6 @@ from pydantic import TypeAdapter, ValidationError
 from modnorm.analysis.document import (
     SCHEMA,
     ResultsDocument,
-    add_unknown_shares,
     describe_overlap,
 )
 from modnorm.analysis.environments import (
@@ -39,8 +38,6 @@ from modnorm.tasks.registry import get_stored_task
 _PROFILE, _PROMPTS, _HELDOUT = "profile", "prompts", "held-out rows"
 _CHECK = TypeAdapter(ResultsDocument)
 """Checks the JSON of `results.json`, and ignores fields of newer versions."""
-_OPTIONAL = frozenset({_PROFILE, _PROMPTS})
-"""Conditions that differ only if both runs record them: a method may need no profile."""
 _UNPAIRED = frozenset({"task", "scorer", _HELDOUT})
 """Conditions under which an answer to one row is right; others may differ between paired runs."""
 
@@ -127,8 +124,6 @@ class ComparisonRow(TypedDict):
     """Intervals of these metrics, by K."""
     differs: list[str]
     """Conditions in which the run differs from the first one; empty if both are comparable."""
-    prompts_recorded: bool
-    """Whether the run records its prompts; otherwise they are not compared."""
     overlap: str | None
     """How many held-out rows have the prompts of selection rows, in words; None if none has."""
     mixed_environments: Mapping[str, Sequence[str]]
@@ -176,9 +171,7 @@ def load_results(directory: Path | str) -> Results:
             remedy="copy the directory again; where the run was made, delete this file, and the "
             "same `modnorm run` writes it again",
         ) from error
-    results = cast("ResultsDocument", document)
-    add_unknown_shares(results)
-    return Results(directory, results)
+    return Results(directory, cast("ResultsDocument", document))
 
 
 def _no_results(directory: Path) -> InvalidInputError:
@@ -298,7 +291,6 @@ def _row(
         ensembles={each["ensemble_size"]: each["metric"] for each in ensembles},
         intervals={each["ensemble_size"]: each["interval"] for each in ensembles},
         differs=differing_conditions(found, expected),
-        prompts_recorded=bool(found[_PROMPTS]),
         overlap=describe_overlap(document),
         mixed_environments=document["mixed_environments"],
         other_environment=differing_settings(environments, result.environments()),
@@ -309,10 +301,11 @@ def _row(
 
 def differing_conditions(found: Mapping[str, object], expected: Mapping[str, object]) -> list[str]:
     """Return the conditions that differ; prompts of other rows are left out, since they must."""
+    # A method may need no profile.
     names = [
         name
         for name, value in found.items()
-        if value != expected[name] and (name not in _OPTIONAL or (value and expected[name]))
+        if value != expected[name] and (name != _PROFILE or (value and expected[name]))
     ]
     return [name for name in names if name != _PROMPTS or _HELDOUT not in names]
 

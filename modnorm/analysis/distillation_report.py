@@ -16,7 +16,7 @@ from modnorm.analysis.distillation import (
     first_search,
     total_budget,
 )
-from modnorm.analysis.drawing import BARS, BASE_COLOUR, RIGHT, WRONG, add_legend, drawn, name_axes
+from modnorm.analysis.plots import BARS, BASE_COLOUR, RIGHT, WRONG, add_legend, drawn, name_axes
 from modnorm.analysis.report import page_environment, settings_text
 
 REPORT = "report.html"

@@ -9,7 +9,14 @@ from pydantic import GetPydanticSchema
 from typing_extensions import TypedDict
 
 from modnorm.analysis.environments import environments_of, mixed_settings
-from modnorm.analysis.evaluations import BudgetEntry, CostEntry, ensemble_cost, run_budget
+from modnorm.analysis.evaluations import (
+    BudgetEntry,
+    CostEntry,
+    IterativeEntry,
+    ensemble_cost,
+    iterative_entry,
+    run_budget,
+)
 from modnorm.analysis.run_data import (
     BaseRow,
     CandidateRow,
@@ -24,7 +31,6 @@ from modnorm.analysis.statistics import (
     prefix_statistics,
     vote_agreement,
 )
-from modnorm.analysis.trajectory import IterativeEntry, iterative_entry
 from modnorm.analysis.uncertainty import ConfidenceInterval, accuracy_interval
 
 SCHEMA: Literal["modnorm-results-1"] = "modnorm-results-1"
@@ -80,8 +86,8 @@ class BaseEntry(TypedDict):
     heldout_metric: float | None
     heldout_interval: ConfidenceInterval | None
     selection_accuracy: float | None
-    selection_shares: NotRequired[AnswerShares]
-    heldout_shares: NotRequired[AnswerShares]
+    selection_shares: AnswerShares
+    heldout_shares: AnswerShares
 
 
 class ExpertEntry(TypedDict):
@@ -97,7 +103,7 @@ class ExpertEntry(TypedDict):
     selection_reward: float
     heldout_metric: float | None
     heldout_interval: ConfidenceInterval | None
-    heldout_shares: NotRequired[AnswerShares]
+    heldout_shares: AnswerShares
 
 
 class EnsembleEntry(TypedDict):
@@ -113,7 +119,7 @@ class EnsembleEntry(TypedDict):
     rows: int
     agreement: Annotated[dict[str, object], _fields_of(VoteAgreement)] | None
     """None if the counts of some votes are partial."""
-    shares: NotRequired[AnswerShares]
+    shares: AnswerShares
     """Of the answers of its experts to the held-out rows."""
     partial_votes: int
     """Rows on which some experts did not answer, since the vote was settled."""
@@ -143,7 +149,7 @@ class ResultsDocument(TypedDict):
     """Held-out rows that have the prompt of a selection row: they do not test the selection."""
     base: BaseEntry
     candidates: CandidatesEntry
-    selection_shares: NotRequired[AnswerShares]
+    selection_shares: AnswerShares
     """Of the answers of all candidates to the selection rows."""
     experts: list[ExpertEntry]
     statistics: list[Annotated[dict[str, object], _fields_of(PrefixStatistics)]]
@@ -239,17 +245,6 @@ def _ensemble(run: RunData, ensemble: EnsembleRow) -> EnsembleEntry:
         partial_votes=partial,
         budget=ensemble_cost(run, ensemble).as_dict(),
     )
-
-
-def add_unknown_shares(document: ResultsDocument) -> None:
-    """Give shares without values to results that an earlier version wrote."""
-    unknown = AnswerShares(answers=0, valid=None, truncated=None)
-    document.setdefault("selection_shares", unknown)
-    document["base"].setdefault("selection_shares", unknown)
-    for model in (document["base"], *document["experts"]):
-        model.setdefault("heldout_shares", unknown)
-    for ensemble in document["ensembles"]:
-        ensemble.setdefault("shares", unknown)
 
 
 def joint_shares(parts: Sequence[AnswerShares]) -> AnswerShares:

@@ -1,5 +1,6 @@
-"""The plots of a run, as images that depend on the run's data alone."""
+"""The plots of a run and of a radius artifact, as images that depend on their data alone."""
 
+import io
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,24 +10,86 @@ from types import MappingProxyType
 from typing import Literal
 
 import numpy as np
+from matplotlib import rc_context
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from modnorm.analysis.document import EnsembleEntry, ResultsDocument
-from modnorm.analysis.drawing import (
-    BARS,
-    BASE_COLOUR,
-    INK,
-    RIGHT,
-    WRONG,
-    Image,
-    add_legend,
-    drawn,
-    name_axes,
-)
 from modnorm.analysis.run_data import RunData, VoteRow
 from modnorm.analysis.votes import VoteRecord
+from modnorm.radius.artifact_schema import GridDocument, MatchingDocument
+
+INK, MUTED, GRID = "#1f2933", "#66727f", "#e4e8ec"
+BARS, RIGHT, WRONG, BASE_COLOUR = "#8fc1de", "#2a6f97", "#d9a48f", "#b4472e"
+Image = Literal["png", "svg"]
+_METADATA: Mapping[Image, dict[str, None]] = MappingProxyType(
+    {"png": {"Software": None}, "svg": {"Date": None, "Creator": None}}
+)
+_SIZE = (6.4, 3.8)
+_DPI = 160
+_DARK = {INK: "#e3e8ed", MUTED: "#9aa6b2", GRID: "#2d3640", "#ffffff": "#14191f"}
+
+
+def drawn(draw: Callable[[Axes], None], image: Image = "png") -> bytes:
+    """Return the image that a function draws on one pair of axes."""
+    figure = Figure(figsize=_SIZE, dpi=_DPI, layout="constrained", facecolor="white")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    prepare(axes)
+    draw(axes)
+    return saved(figure, image)
+
+
+def follow_theme(svg: bytes) -> bytes:
+    """Return an SVG image whose neutral colours are those of the reader's light or dark theme."""
+    rules = "".join(
+        f'[style*="{name}: {light}"] {{ {name}: {dark} !important; }}'
+        for light, dark in _DARK.items()
+        for name in ("fill", "stroke")
+    )
+    style = f"<style>@media (prefers-color-scheme: dark) {{ {rules} }}</style>\n <defs>"
+    return svg.replace(b"<defs>", style.encode(), 1)
+
+
+def saved(figure: Figure, image: Image = "png") -> bytes:
+    """Return the bytes of a figure, without a date and the name of a program."""
+    content = io.BytesIO()
+    with rc_context({"svg.hashsalt": "modnorm"}):  # else element ids are random
+        figure.savefig(content, format=image, metadata=_METADATA[image])
+    return content.getvalue()
+
+
+def prepare(axes: Axes) -> None:
+    """Give a pair of axes the style."""
+    for side in ("top", "right", "left"):
+        axes.spines[side].set_visible(False)
+    axes.spines["bottom"].set_color(MUTED)
+    axes.tick_params(colors=MUTED, length=0, labelsize=9)
+    axes.grid(visible=True, axis="y", color=GRID, linewidth=0.8)
+    axes.set_axisbelow(True)
+
+
+def name_axes(axes: Axes, title: str, x: str, y: str) -> None:
+    """Set title and names of the axes."""
+    axes.set_title(title, loc="left", fontsize=11, fontweight="bold", color=INK, pad=10)
+    axes.set_xlabel(x, color=MUTED, fontsize=9)
+    axes.set_ylabel(y, color=MUTED, fontsize=9)
+
+
+def add_legend(axes: Axes) -> None:
+    """Put the legend to the right of the axes."""
+    axes.legend(
+        frameon=False,
+        fontsize=9,
+        labelcolor=INK,
+        loc="center left",
+        bbox_to_anchor=(1.0, 0.5),
+        handlelength=1.4,
+    )
+
 
 # Series are ordered by size, so their colours are too.
 _SEQUENCE = LinearSegmentedColormap.from_list("sizes", ["#6fb58f", "#3f8fc0", "#8a63b5"])
@@ -246,3 +309,63 @@ _DRAWINGS: Mapping[str, Callable[..., None]] = MappingProxyType(
         "vote-support": _vote_support,
     }
 )
+
+
+def draw_radius(document: GridDocument | MatchingDocument) -> bytes:
+    """Return the plot of an artifact as PNG bytes that depend on it alone."""
+    if isinstance(document, GridDocument):
+        return drawn(partial(_grid, document=document))
+    return drawn(partial(_matching, document=document))
+
+
+def _grid(axes: Axes, document: GridDocument) -> None:
+    for one in document.radii:
+        metrics = [trial.metric for trial in one.trials]
+        axes.plot([one.radius] * len(metrics), metrics, "o", markersize=4, color=BARS)
+    radii = [one.radius for one in document.radii]
+    means = [one.mean for one in document.radii]
+    axes.plot(radii, means, marker="o", markersize=5, linewidth=2, color=RIGHT, label="mean")
+    _radius_axis(axes, radii, document.radius)
+    seeds = ", ".join(map(str, document.settings.seeds))
+    name_axes(
+        axes,
+        f"{document.method.name}: ensembles on development rows",
+        "radius",
+        f"metric, seeds {seeds}",
+    )
+
+
+def _matching(axes: Axes, document: MatchingDocument) -> None:
+    radii = [one.radius for one in document.radii]
+    reference = document.reference
+    series = {
+        "KL / isotropic": ([one.kl / reference.kl for one in document.radii], RIGHT),
+        "hidden / isotropic": ([one.hidden / reference.hidden for one in document.radii], WRONG),
+    }
+    for name, (values, colour) in series.items():
+        axes.plot(radii, values, marker="o", markersize=5, linewidth=2, color=colour, label=name)
+    axes.axhline(1, color=INK, linewidth=1.2, label="match")
+    # What moves nothing has ratios of 0, which a logarithmic axis leaves out.
+    axes.set_yscale("log", nonpositive="mask")
+    _radius_axis(axes, radii, document.radius)
+    name_axes(
+        axes,
+        f"{document.method.name} against isotropic noise, sigma {reference.radius:g}",
+        "radius",
+        "ratio of displacements",
+    )
+
+
+def _radius_axis(axes: Axes, radii: list[float], chosen: float) -> None:
+    axes.set_xscale("log")
+    axes.set_xticks(radii, [f"{radius:g}" for radius in radii])
+    axes.minorticks_off()
+    axes.axvline(
+        chosen,
+        color=BASE_COLOUR,
+        linestyle=(0, (4, 3)),
+        linewidth=1.5,
+        label=f"chosen {chosen:g}",
+        zorder=1,  # below what was measured
+    )
+    add_legend(axes)

@@ -1,5 +1,6 @@
 """Finished runs as tidy frames: every table of `analyze` and of suites is a pivot of them."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -9,7 +10,6 @@ import pandas as pd
 from modnorm.analysis.comparison import Results
 from modnorm.analysis.parquet_files import ANSWERS, answers_frame
 from modnorm.analysis.run_files import read_candidate_rows, read_timings
-from modnorm.analysis.tail import gains
 from modnorm.errors import InvalidInputError
 
 GROUP = ["model", "task", "method"]
@@ -89,10 +89,9 @@ def _candidates(run: Results) -> pd.DataFrame:
         {
             "N": len(candidates),
             "index": scored["index"],
-            "reward_gain": gains(scored["selection_reward"].tolist(), base["selection_reward"]),
-            "accuracy_gain": gains(
-                accuracies.tolist(), float("nan") if base_accuracy is None else base_accuracy
-            ),
+            "reward_gain": 100 * (scored["selection_reward"] - base["selection_reward"]),
+            "accuracy_gain": 100
+            * (accuracies - (math.nan if base_accuracy is None else base_accuracy)),
         }
     )
 

@@ -11,13 +11,15 @@ from itertools import pairwise, starmap
 
 import pandas as pd
 
-from modnorm.analysis.resampling import Votes, term_intervals, values_by_row
 from modnorm.analysis.run_tables import GROUP, RUN
 from modnorm.analysis.seeds import (
     REFERENCE,
+    Votes,
     over_seeds,
     paired,
     places,
+    term_intervals,
+    values_by_row,
     with_bounds,
     with_intervals,
 )

@@ -148,8 +148,6 @@ def _warn(row: "ComparisonRow", first: str) -> None:
     from modnorm.analysis.environments import describe_differing, describe_mixed
 
     _warn_of_conditions(row["run"], row["differs"], first)
-    if not row["prompts_recorded"]:
-        say(f"the prompts of {row['run']} are not recorded, so they are not compared")
     if row["overlap"]:
         say(f"{row['run']}: {row['overlap']}")
     if mixed := describe_mixed(row["mixed_environments"]):
@@ -188,10 +186,8 @@ def analyze(
     """
     import pandas as pd
 
-    from modnorm.analysis.analysis_files import write_analysis
-    from modnorm.analysis.published import is_published
-    from modnorm.analysis.published_analysis import analyze_published
-    from modnorm.analysis.table_files import write_table
+    from modnorm.analysis.analysis_files import write_analysis, write_table
+    from modnorm.analysis.published import analyze_published, is_published
 
     check = pd.DataFrame()
     published = [directory for directory in runs if is_published(directory)]

@@ -331,7 +331,7 @@ def _conclude(
     document: "GridDocument | MatchingDocument", shown: "Table", out: Path, *, as_json: bool
 ) -> None:
     """Write `radius.json` and `radius.png`, store the artifact, show it."""
-    from modnorm.analysis.radius import draw_radius
+    from modnorm.analysis.plots import draw_radius
     from modnorm.client.radius import keep_artifact
     from modnorm.radius.artifact import RadiusArtifact
 

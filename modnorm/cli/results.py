@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from modnorm.analysis.document import AnswerShares, BaseEntry, ExpertEntry, ResultsDocument
-    from modnorm.analysis.trajectory import IterativeEntry, StateEntry
+    from modnorm.analysis.evaluations import IterativeEntry, StateEntry
 
 
 def write_results(

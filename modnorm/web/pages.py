@@ -9,8 +9,7 @@ from starlette.requests import Request
 
 from modnorm.analysis.answers import BASE_INDEX, AnswerFilter, AnswerRecord
 from modnorm.analysis.document import EnsembleEntry
-from modnorm.analysis.drawing import follow_theme
-from modnorm.analysis.plots import PlotData, draw_plot, plot_names
+from modnorm.analysis.plots import PlotData, draw_plot, follow_theme, plot_names
 from modnorm.analysis.report import PLOT_CAPTIONS, report_parts
 from modnorm.analysis.votes import VoteFilter, VoteRecord
 from modnorm.errors import InvalidInputError, ModnormError, NotFoundError

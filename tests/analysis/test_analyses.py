@@ -4,14 +4,13 @@ from statistics import fmean, stdev
 
 import pytest
 
-from modnorm.analysis.analyses import analyze
+from modnorm.analysis.analyses import analyze, population_scaling
 from modnorm.analysis.answers import AnswerRecord
 from modnorm.analysis.comparison import load_results
 from modnorm.analysis.export import write_run
 from modnorm.analysis.figures import plan_figures
 from modnorm.analysis.parquet_files import write_answers
 from modnorm.analysis.run_tables import tabulate_runs
-from modnorm.analysis.scaling import population_scaling
 from modnorm.analysis.seeds import choose_reference
 from modnorm.analysis.tail import required_population
 from modnorm.analysis.uncertainty import accuracy_interval

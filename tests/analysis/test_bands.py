@@ -7,8 +7,8 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from modnorm.analysis import bands
-from modnorm.analysis.bands import BandPoint, Bars, Level, Panel, Span, draw_panels
+from modnorm.analysis import figures
+from modnorm.analysis.figures import BandPoint, Bars, Level, Panel, Span, draw_panels
 
 SERIES = {"A": [BandPoint(1, 20, 2), BandPoint(2, 5)], "B": [BandPoint(1, 30), BandPoint(2, 8)]}
 SUPPORT = {"A": {"0": [10.0, 14.0], "1": [5.0, 7.0]}, "B": {"0": [20.0, 20.0], "1": [1.0, 4.0]}}
@@ -27,7 +27,7 @@ def legend(axes):
 
 
 def test_bars_of_several_series_stand_side_by_side(axes):
-    bands._draw_bars(axes, Bars("t", "y", SUPPORT, "m"))
+    figures._draw_bars(axes, Bars("t", "y", SUPPORT, "m"))
     one, other = (found for found in axes.containers if hasattr(found, "patches"))
     assert [bar.get_height() for bar in one] == [12.0, 6.0]
     assert [bar.get_height() for bar in other] == [20.0, 2.5]
@@ -41,7 +41,7 @@ def test_bars_of_several_series_stand_side_by_side(axes):
 
 def test_bars_have_a_marker_a_seed_and_the_sample_sd(axes):
     values = [1.0, 1.0, 4.0]
-    bands._draw_bars(axes, Bars("t", "y", {"": {"Total": values}}))
+    figures._draw_bars(axes, Bars("t", "y", {"": {"Total": values}}))
     (marked,) = (line for line in axes.lines if len(line.get_xdata()) == len(values))
     assert list(marked.get_ydata()) == values
     assert len(set(marked.get_xdata())) == len(values)
@@ -53,7 +53,7 @@ def test_bars_have_a_marker_a_seed_and_the_sample_sd(axes):
 
 def test_spans_have_the_colours_of_their_series(axes):
     spans = {"B": Span("cut B", 1.5, 0.25), "A": Span("cut A", 1.8)}
-    bands._draw_bands(axes, Panel("t", "x", "y", SERIES, spans=spans))
+    figures._draw_bands(axes, Panel("t", "x", "y", SERIES, spans=spans))
     lines = {line.get_label(): line for line in axes.lines}
     for name, mean in (("A", 1.8), ("B", 1.5)):
         assert list(lines[f"cut {name}"].get_xdata()) == [mean, mean]
@@ -67,7 +67,7 @@ def test_spans_have_the_colours_of_their_series(axes):
 
 
 def test_a_level_is_dashed_and_within_the_axes(axes):
-    bands._draw_bands(axes, Panel("t", "x", "y", SERIES, log_y=True, level=Level("12", 120.0)))
+    figures._draw_bands(axes, Panel("t", "x", "y", SERIES, log_y=True, level=Level("12", 120.0)))
     line = axes.lines[-1]
     assert (list(line.get_ydata()), line.get_linestyle()) == ([120.0, 120.0], "--")
     assert axes.get_ylim()[1] > 120
@@ -76,7 +76,7 @@ def test_a_level_is_dashed_and_within_the_axes(axes):
 
 def test_a_band_that_reaches_below_0_is_clipped_to_a_logarithmic_axis(axes):
     points = [BandPoint(1, 50, 20), BandPoint(2, 4, 6), BandPoint(3, 0, 0)]
-    bands._draw_bands(axes, Panel("t", "x", "y", {"A": points}, log_y=True))
+    figures._draw_bands(axes, Panel("t", "x", "y", {"A": points}, log_y=True))
     (band,) = axes.collections
     edge = axes.transData.transform(band.get_paths()[0].vertices)
     assert np.isfinite(edge).all()
@@ -88,7 +88,7 @@ def test_a_band_that_reaches_below_0_is_clipped_to_a_logarithmic_axis(axes):
 
 def test_a_panel_without_anything_above_0_is_drawn_all_the_same(axes):
     points = [BandPoint(1, 0, 0), BandPoint(2, 0)]
-    bands._draw_bands(axes, Panel("t", "x", "y", {"A": points}, log_y=True))
+    figures._draw_bands(axes, Panel("t", "x", "y", {"A": points}, log_y=True))
     assert list(axes.lines[0].get_ydata()) == [0, 0]
 
 
@@ -96,7 +96,7 @@ def test_a_panel_without_anything_above_0_is_drawn_all_the_same(axes):
 def test_labels_of_a_logarithmic_axis_are_plain_numbers(axes, range_):
     low, high = range_
     series = {"A": [BandPoint(1, low), BandPoint(2, high)]}
-    bands._draw_bands(axes, Panel("t", "x", "y", series, log_y=True))
+    figures._draw_bands(axes, Panel("t", "x", "y", series, log_y=True))
     axes.figure.canvas.draw()
     bottom, top = axes.get_ylim()
     labels = [

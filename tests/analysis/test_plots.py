@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from modnorm.analysis import plots
 from modnorm.analysis.document import EnsembleEntry, results_document
-from modnorm.analysis.drawing import follow_theme
+from modnorm.analysis.plots import follow_theme
 from tests.analysis.run_plots import draw_run
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -74,7 +74,7 @@ def test_plots_depend_on_the_data_alone(make_run):
     assert draw_run(make_run()) != draw_run(make_run(failed=frozenset({40})))
 
 
-@pytest.mark.parametrize("highest", [0.004, 0.08, 0.113, 0.3, 0.55, 1.0])
+@pytest.mark.parametrize("highest", [0.004, 0.113, 1.0])
 def test_labels_of_percent_say_where_their_ticks_are(make_run, highest):
     figure = Figure()
     canvas = FigureCanvasAgg(figure)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from modnorm.analysis.resampling import Votes, grid_interval, mean_bounds, term_intervals
+from modnorm.analysis.seeds import Votes, grid_interval, mean_bounds, term_intervals
 from modnorm.analysis.uncertainty import accuracy_interval, mean_interval
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from modnorm.analysis.tail import cutoff, gains, required_population, survival
+from modnorm.analysis.tail import cutoff, required_population, survival
 from modnorm.errors import InvalidInputError
 
 POPULATION = 300
@@ -96,8 +96,7 @@ def test_no_population_is_enough_where_nobody_is_above():
 
 
 def test_a_gain_that_equals_the_threshold_counts_in_spite_of_rounding():
-    rewards = [0.705 + steps * 0.005 for steps in range(10)]
-    points = gains(rewards, 0.705)
+    points = [100 * (0.705 + steps * 0.005 - 0.705) for steps in range(10)]
     assert survival(points, (0.0, 0.5, 4.5, 5.0)) == (1.0, 0.9, 0.1, 0.0)
 
 

@@ -24,6 +24,12 @@ def runs(make_run, tmp_path_factory):
     return written
 
 
+@pytest.fixture(autouse=True)
+def without_figures(monkeypatch):
+    """Write empty figures: `tests/analysis` draws them."""
+    monkeypatch.setattr("modnorm.analysis.analysis_files.draw_panels", lambda *_: b"")
+
+
 def test_runs_are_analyzed_into_tables_and_figures(modnorm, runs, tmp_path):
     code, out, err = modnorm("analyze", *runs, "--out", tmp_path / "out")
     assert code == 0, err

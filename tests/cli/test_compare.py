@@ -34,7 +34,6 @@ def runs(make_run, tmp_path_factory):
         "wrong": wrong,
         "other": made_from(heldout_digest="cd" * 32),
         "reworded": made_from(prompts_digest="cd" * 32),
-        "old": made_from(prompts_digest=""),
     }
     for name, run in written.items():
         write_run(folder / name, run)
@@ -101,10 +100,6 @@ def test_runs_on_other_rows_are_not_paired(modnorm, runs):
     assert "not comparable: other differs from good in held-out rows" in err
 
 
-def test_prompts_that_are_not_recorded_are_named(modnorm, runs):
-    code, _, err = modnorm("compare", runs["good"], runs["old"])
-    assert code == 0
-    assert err == "the prompts of old are not recorded, so they are not compared\n"
 
 
 def test_json_holds_the_pairs_and_the_verdict(modnorm_json, runs):
