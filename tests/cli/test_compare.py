@@ -100,8 +100,6 @@ def test_runs_on_other_rows_are_not_paired(modnorm, runs):
     assert "not comparable: other differs from good in held-out rows" in err
 
 
-
-
 def test_json_holds_the_pairs_and_the_verdict(modnorm_json, runs):
     first, second = modnorm_json("compare", runs["good"], runs["wrong"])
     assert (first["paired"], first["verdict"]) == ([], None)
