@@ -5,9 +5,13 @@ import logging
 import sqlite3
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from threading import Lock
 from typing import NamedTuple, cast
+
+from modnorm.files import json_digest
+from modnorm.services.common.worker.software import SOFTWARE
 
 RESULT = (
     "attempts",
@@ -26,7 +30,8 @@ RESULT = (
     "environment",
 )
 """Columns that a report sets on its job."""
-_FILE = "evaluations-1.db"
+_LIBRARIES = ("torch", "transformers", "vllm")
+_FORMAT = 1
 _BUSY_SECONDS = 5.0
 _TABLE = """
 CREATE TABLE IF NOT EXISTS evaluations (
@@ -69,14 +74,24 @@ class Evaluation(NamedTuple):
         return cast("float | None", self.result["reward_upper"])
 
 
+def _software_digest() -> str:
+    """Return the digest of all versions on which answers may depend."""
+    versions = dict(SOFTWARE)
+    for name in _LIBRARIES:
+        with suppress(PackageNotFoundError):
+            versions[name] = version(name)
+    return json_digest([_FORMAT, versions])
+
+
 class EvaluationCache:
     """Evaluations by content key; used by several threads and processes.
 
-    A file that cannot be used is logged and costs only the reuse.
+    Each set of versions of the software has a file of its own. A file that cannot be used is
+    logged and costs only the reuse.
     """
 
     def __init__(self, folder: Path) -> None:
-        self._path = folder / _FILE
+        self._path = folder / f"evaluations-{_software_digest()[:16]}.db"
         self._lock = Lock()
         self._connection: sqlite3.Connection | None = None
 

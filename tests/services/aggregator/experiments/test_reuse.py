@@ -8,17 +8,19 @@ import pytest
 from modnorm.errors import InvalidInputError
 from modnorm.services.aggregator.experiments import phases, reuse
 from modnorm.services.aggregator.experiments.removal import remove_experiment
+from modnorm.services.aggregator.storage import evaluation_cache
 from modnorm.services.aggregator.storage.database import Database
-from modnorm.services.aggregator.storage.evaluation_cache import EvaluationCache
+from modnorm.services.aggregator.storage.evaluation_cache import Evaluation, EvaluationCache
 from modnorm.services.aggregator.storage.states import FailureKind, JobState
 from modnorm.tasks import get_task
 from tests.services.aggregator import world as world_module
 from tests.services.aggregator.world import MAP, World, rows_text, scale_map
 
 
-@pytest.fixture(autouse=True)
-def reusing(world):
+@pytest.fixture
+def world(world):
     world.reuse = True
+    return world
 
 
 def some_done(world, experiment_id, count):
@@ -264,8 +266,20 @@ def test_another_database_reads_the_shared_evaluations(world, tmp_path):
         assert figures[0] == figures[1]
 
 
+def test_other_software_shares_no_evaluations(tmp_path, monkeypatch):
+    evaluation = Evaluation({"answers_done": 1}, None, None)
+    EvaluationCache(tmp_path).add({"key": (evaluation, b"sheet")})
+    assert EvaluationCache(tmp_path).sheets(["key"]) == {"key": b"sheet"}
+    monkeypatch.setattr(evaluation_cache, "version", lambda _: "another")
+    assert not EvaluationCache(tmp_path).sheets(["key"])
+
+
 def test_a_damaged_cache_costs_only_the_reuse(world, tmp_path, caplog):
-    (tmp_path / "evaluations-1.db").write_bytes(b"no database at all" * 100)
+    world.database.evaluations = EvaluationCache(tmp_path)
+    world.database.evaluations.find(())
+    world.database.evaluations.close()
+    (file,) = tmp_path.glob("evaluations-*.db")
+    file.write_bytes(b"no database at all" * 100)
     world.database.evaluations = EvaluationCache(tmp_path)
     created = world.select()
     world.work(created)
