@@ -171,7 +171,7 @@ def _found(session: Session, jobs: Sequence[Mapping[str, object]]) -> Sequence[_
         best = {key: (one, "") for key, one in cache.find(keys).items()}
     for chunk in _chunks(sorted(keys), _KEYS_AT_A_TIME):
         for key, source, one in _stored(session, col(Job.content_key).in_(chunk)):
-            if key not in best or one.answers > best[key][0].answers:
+            if key not in best or one.answers >= best[key][0].answers:
                 best[key] = one, source
     return [_Reused(job, *best[key]) for job in jobs if (key := str(job["content_key"])) in best]
 
