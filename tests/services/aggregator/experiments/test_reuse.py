@@ -246,7 +246,7 @@ def test_another_database_reads_the_shared_evaluations(world, tmp_path):
     world.work(world.select("first", statistics="full"))
     with closing(Database(f"sqlite:///{tmp_path}/other.db", evaluations=shared)) as database:
         database.migrate()
-        other = World(database, world.students, reuse=True)
+        other = World(database, reuse=True)
         grown = other.select("grown", size=10, statistics="full")
         assert pending(other, grown) == 6
         other.work(grown)
