@@ -2,7 +2,7 @@
 
 import random
 import uuid
-from itertools import islice
+from itertools import count, islice
 
 import grpc
 import pytest
@@ -12,6 +12,7 @@ from modnorm.v1 import evaluation_pb2
 from modnorm.v1.evaluation_pb2_grpc import JobServiceStub
 from modnorm.wire.connection import Credentials
 from verification.fuzz.stored import await_jobs
+from verification.labs.bundled_tasks import bundled_task
 from verification.labs.secured_worker import (
     claimed,
     leased,
@@ -20,14 +21,16 @@ from verification.labs.secured_worker import (
 )
 from verification.labs.waiting import HANG_SECONDS
 
+CAPS = count(20)
 REPORT = "/modnorm.v1.JobService/ReportJob"
 
 
 @pytest.fixture
 def experiment(client, spec):
-    """An experiment of one team that reuses nothing; cancelled at the end."""
+    """An experiment of one team that reuses nothing, by its cap; cancelled at the end."""
     owner = client("team-a")
-    made = owner.submit(spec(name=str(uuid.uuid4())))
+    task = bundled_task("gsm8k", selection=3, heldout=3, max_tokens=next(CAPS))
+    made = owner.submit(spec(name=str(uuid.uuid4()), task=task))
     yield made
     owner.cancel(made.id)
 
