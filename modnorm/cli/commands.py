@@ -86,7 +86,7 @@ _BY_HEADING: Mapping[str, Mapping[str, tuple[str, str]]] = {
             ),
         ),
         "rebuild": (
-            "rebuild:rebuild",
+            "export:rebuild",
             "Write and verify the checkpoints of an exported ensemble.",
         ),
     },

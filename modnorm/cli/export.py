@@ -1,11 +1,13 @@
-"""`modnorm export`: a checkpoint, a manifest or adapters of a finished run."""
+"""`modnorm export` and `rebuild`: checkpoints, manifests and adapters of finished runs."""
 
-from collections.abc import Mapping
+import json
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from modnorm.cli.console import emit, emit_json, warn
 from modnorm.cli.options import (
     BaseModel,
     BaseRevision,
@@ -13,53 +15,45 @@ from modnorm.cli.options import (
     Population,
     RunServer,
     Size,
+    arg,
+    check_output_file,
+    opt,
     refuse_given,
 )
 from modnorm.errors import InvalidInputError
 
 if TYPE_CHECKING:
+    from modnorm.checkpoint.reference import Checkpoint
     from modnorm.cli.predict import EnsembleChoice
+    from modnorm.perturbation.model_card import TokenizerFinding
     from modnorm.prediction.base_model import BasePlace
-
-Run = Annotated[
-    str,
-    typer.Argument(
-        metavar="RUN", help="Directory of a run, or id in a lab; for --adapters also a manifest."
-    ),
-]
-Out = Annotated[Path, typer.Option("--out", metavar="PATH", help="Where the result goes.")]
-Rank = Annotated[
-    int | None,
-    typer.Option(
-        "--rank",
-        metavar="K",
-        min=1,
-        help="Rank of the candidate in the whole population; 1 is the best.",
-    ),
-]
-Manifest = Annotated[
-    bool,
-    typer.Option(
-        "--manifest",
-        help="Write the file that rebuilds an ensemble anywhere, instead of a checkpoint.",
-    ),
-]
-Adapters = Annotated[
-    bool,
-    typer.Option(
-        "--adapters",
-        help="Write the experts of a low-rank ensemble as LoRA adapters, instead of a checkpoint.",
-    ),
-]
+    from modnorm.prediction.ensemble_definition import EnsembleDefinition
 
 
 def export(
-    run: Run,
+    run: Annotated[
+        str, arg("RUN", "Directory of a run, or id in a lab; for --adapters also a manifest.")
+    ],
     *,
-    out: Out,
-    rank: Rank = None,
-    manifest: Manifest = False,
-    adapters: Adapters = False,
+    out: Annotated[Path, opt("--out PATH", "Where the result goes.")],
+    rank: Annotated[
+        int | None,
+        opt("--rank K", "Rank of the candidate in the whole population; 1 is the best.", min=1),
+    ] = None,
+    manifest: Annotated[
+        bool,
+        opt(
+            "--manifest",
+            "Write the file that rebuilds an ensemble anywhere, instead of a checkpoint.",
+        ),
+    ] = False,
+    adapters: Annotated[
+        bool,
+        opt(
+            "--adapters",
+            "Write the experts of a low-rank ensemble as LoRA adapters, instead of a checkpoint.",
+        ),
+    ] = False,
     population: Population = None,
     size: Size = None,
     server: RunServer = None,
@@ -74,49 +68,180 @@ def export(
     With --manifest or --adapters, --n and --k name the ensemble. `modnorm rebuild` makes the
     checkpoints of a manifest. Adapters have PEFT's format, and vLLM serves them on one base.
     """
-    ensemble = {"n": population, "k": size}
-    _require_one_form(ensemble, manifest=manifest, adapters=adapters)
-
-    from modnorm.cli.export_work import write_model
-    from modnorm.cli.predict import EnsembleChoice
-    from modnorm.prediction.base_model import BasePlace
-
-    place = BasePlace(model, revision)
-    if manifest or adapters:
-        refuse_given(
-            {"rank": rank}, "manifest and adapters are of an ensemble", "give --n and --k instead"
-        )
-        choice = EnsembleChoice(run, server, population, size)
-        _write_ensemble(choice, place, out, manifest=manifest, as_json=as_json)
-    else:
-        write_model(run, server, place, out, rank, as_json=as_json)
-
-
-def _write_ensemble(
-    choice: "EnsembleChoice", place: "BasePlace", out: Path, *, manifest: bool, as_json: bool
-) -> None:
-    from modnorm.cli.adapter_work import write_adapters
-    from modnorm.cli.manifest_work import write_manifest
-
-    write = write_manifest if manifest else write_adapters
-    write(choice, place, out, as_json=as_json)
-
-
-def _require_one_form(ensemble: Mapping[str, object], *, manifest: bool, adapters: bool) -> None:
-    """Refuse options of different forms of an export.
-
-    Raises:
-        InvalidInputError: two forms are named, or an ensemble for a form that takes none.
-    """
     if manifest and adapters:
         raise InvalidInputError(
             "--manifest writes a file and --adapters a directory",
             field="adapters",
             remedy="give one of the two",
         )
-    if not (manifest or adapters):
+    is_ensemble = manifest or adapters
+    if is_ensemble:
         refuse_given(
-            ensemble,
+            {"rank": rank}, "manifest and adapters are of an ensemble", "give --n and --k instead"
+        )
+    else:
+        refuse_given(
+            {"n": population, "k": size},
             "this writes one model, and the option names an ensemble",
             "give --manifest or --adapters for an ensemble, --rank for a candidate",
         )
+    from modnorm.cli.predict import EnsembleChoice
+    from modnorm.prediction.base_model import BasePlace
+
+    place = BasePlace(model, revision)
+    if is_ensemble:
+        choice = EnsembleChoice(run, server, population, size)
+        write = _write_manifest if manifest else _write_adapters
+        write(choice, place, out, as_json=as_json)
+        return
+    from modnorm.checkpoint.writing import require_new
+
+    require_new(out)
+    if rank is None:
+        _export_trained(run, server, place, out, as_json=as_json)
+    else:
+        _export_candidate(run, server, place, out, rank, as_json=as_json)
+
+
+def _export_trained(
+    run: str, server: str | None, place: "BasePlace", out: Path, *, as_json: bool
+) -> None:
+    from modnorm.cli.runs import opened_run
+    from modnorm.client.export_card import check_tokenizer, state_card
+    from modnorm.client.ranked import trained_lineage
+    from modnorm.perturbation.adapters import export_state
+
+    with opened_run(run, server) as found:
+        lineage = trained_lineage(found)
+        base = place.find(found.spec.model, lineage.model_digest)
+        finding = check_tokenizer(found, base)
+        card = state_card(found, base, lineage, finding)
+    digest, updates = export_state(base, lineage, out, card=card), len(lineage.steps)
+    _warn_of_tokenizer(finding)
+    document = {"directory": str(out), "updates": updates, "weights_sha256": digest}
+    emit(document, f"{updates} updates  {digest[:16]}  {out}", as_json=as_json)
+
+
+def _export_candidate(
+    run: str, server: str | None, place: "BasePlace", out: Path, rank: int, *, as_json: bool
+) -> None:
+    from modnorm.cli.runs import opened_run
+    from modnorm.client.export_card import candidate_card, check_tokenizer
+    from modnorm.client.ranked import ranked_candidate
+    from modnorm.perturbation.adapters import export_candidate
+
+    with opened_run(run, server) as found:
+        ranked = ranked_candidate(found, rank)
+        base = place.find(found.spec.model, ranked.scale_map.model_digest)
+        finding = check_tokenizer(found, base)
+        card = candidate_card(found, base, ranked, rank, finding)
+    digest = export_candidate(base, ranked.descriptor, ranked.scale_map, out, card=card)
+    _warn_of_tokenizer(finding)
+    reward = ranked.selection_reward
+    document = {
+        "directory": str(out),
+        "rank": rank,
+        "candidate": ranked.index,
+        "selection_reward": reward,
+        "weights_sha256": digest,
+    }
+    which = f"rank {rank}, candidate {ranked.index}, selection reward {reward:.4f}"
+    emit(document, f"{which}  {digest[:16]}  {out}", as_json=as_json)
+
+
+def _warn_of_tokenizer(finding: "TokenizerFinding") -> None:
+    """Print a warning unless `AutoTokenizer` reproduces the checked prompts."""
+    if not finding.holds:
+        warn(finding.sentence)
+
+
+def _write_manifest(
+    choice: "EnsembleChoice", place: "BasePlace", out: Path, *, as_json: bool
+) -> None:
+    from modnorm.cli.runs import opened_run
+    from modnorm.files import write_file
+    from modnorm.prediction.ensemble_definition import define_ensemble
+    from modnorm.prediction.manifest import encode_manifest, make_manifest
+
+    check_output_file(out)
+    with opened_run(choice.source, choice.server) as run:
+        ensemble = define_ensemble(run, choice.population, choice.size)
+        example = json.loads(run.rows("heldout")[0])
+    base = place.find(ensemble.model, ensemble.model_digest)
+    content = encode_manifest(make_manifest(ensemble, base, example))
+    write_file(out, content)
+    size = f"N={ensemble.population} K={ensemble.ensemble_size}"
+    document = {"file": str(out), "bytes": len(content), "experts": list(ensemble.indices)}
+    emit(document, f"{size}  {len(content):,} bytes  {out}", as_json=as_json)
+
+
+def _write_adapters(
+    choice: "EnsembleChoice", place: "BasePlace", out: Path, *, as_json: bool
+) -> None:
+    """Write the experts of an ensemble as adapters, and print the command that serves them."""
+    from modnorm.checkpoint.writing import require_new
+    from modnorm.prediction.ensemble_adapters import export_adapters, serving_command
+
+    require_new(out)
+    ensemble, base, finding = _adaptable(choice, place)
+    names = export_adapters(ensemble, base, out, finding)
+    _warn_of_tokenizer(finding)
+    command = serving_command(base, ensemble.scale_map, out, names)
+    experts = dict(zip(names, ensemble.indices, strict=True))
+    if as_json:
+        emit_json({"directory": str(out), "experts": experts, "command": list(command)})
+        return
+    for name, index in experts.items():
+        typer.echo(f"{out / name}  candidate {index}")
+    typer.echo(shlex.join(command))
+
+
+def _adaptable(
+    choice: "EnsembleChoice", place: "BasePlace"
+) -> "tuple[EnsembleDefinition, Checkpoint, TokenizerFinding]":
+    """Return the ensemble, its base, and whether `AutoTokenizer` can be used."""
+    from modnorm.cli.runs import opened_run
+    from modnorm.client.export_card import check_tokenizer
+    from modnorm.perturbation.adapters import require_adapters
+    from modnorm.prediction.expert_cards import check_example
+    from modnorm.prediction.manifest import read_ensemble_manifest
+
+    ensemble = choice.find()
+    require_adapters(ensemble.scale_map)
+    base = place.find(ensemble.model, ensemble.model_digest)
+    choice.check_example(ensemble, base)
+    if choice.is_manifest:
+        return ensemble, base, check_example(read_ensemble_manifest(Path(choice.source)), base)
+    with opened_run(choice.source, choice.server) as run:
+        return ensemble, base, check_tokenizer(run, base)
+
+
+def rebuild(
+    manifest: Annotated[Path, arg("MANIFEST", "File of `modnorm export --manifest`.")],
+    *,
+    out: Annotated[Path, opt("--out DIR", "Where the checkpoints go.")],
+    model: BaseModel = None,
+    revision: BaseRevision = None,
+    as_json: Json = False,
+) -> None:
+    """Write and verify the checkpoints of an exported ensemble.
+
+    Each expert gets a directory, best first. Its weights must have the SHA-256 that the manifest
+    states.
+    """
+    from modnorm.prediction.base_model import BasePlace
+    from modnorm.prediction.expert_cards import check_example
+    from modnorm.prediction.manifest import read_ensemble_manifest
+    from modnorm.prediction.rebuilding import rebuild as rebuild_checkpoints
+
+    read = read_ensemble_manifest(manifest)
+    base = BasePlace(model, revision).find(read.ensemble.model, read.ensemble.model_digest)
+    finding = check_example(read, base)
+    names = rebuild_checkpoints(read, base, out, finding)
+    _warn_of_tokenizer(finding)
+    digests = dict(zip(names, read.weights_sha256, strict=True))
+    if as_json:
+        emit_json({"directory": str(out), "weights_sha256": digests})
+        return
+    for name, digest in digests.items():
+        typer.echo(f"{out / name}  {digest[:16]}  verified")

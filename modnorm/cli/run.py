@@ -1,28 +1,46 @@
 """`modnorm run`: experiments from spec to report, with a lab inside this process."""
 
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import typer
-
+from modnorm.cli.console import emit_json, note, say
 from modnorm.cli.interruption import interruptible
-from modnorm.cli.options import Json, Quiet, Seed
+from modnorm.cli.options import (
+    Json,
+    Quiet,
+    Seed,
+    SpecFiles,
+    check_model,
+    check_spec,
+    opt,
+    read_spec,
+    seeded,
+)
+from modnorm.errors import EvaluationError, InvalidInputError, ModnormError, UnavailableError
 
-SpecFiles = Annotated[
-    list[Path], typer.Argument(metavar="SPEC...", help="Experiment specs, YAML.")
-]
-Out = Annotated[
-    Path | None,
-    typer.Option(
-        "--out", metavar="DIR", help="Directory [default: runs/SPEC, of the first SPEC]."
-    ),
-]
+if TYPE_CHECKING:
+    from modnorm.client.client import Client
+    from modnorm.client.rundir import RunDirectory
+    from modnorm.spec import ExperimentSpec
+
+
+@dataclass(frozen=True, eq=False)
+class _PlannedRun:
+    """One experiment and its directory."""
+
+    file: Path
+    spec: "ExperimentSpec"
+    directory: "RunDirectory"
 
 
 def run(
     spec_files: SpecFiles,
     *,
-    out: Out = None,
+    out: Annotated[
+        Path | None, opt("--out DIR", "Directory [default: runs/SPEC, of the first SPEC].")
+    ] = None,
     seed: Seed = None,
     quiet: Quiet = False,
     as_json: Json = False,
@@ -34,14 +52,140 @@ def run(
     directory inside DIR. All are checked before the first starts. If one fails, the others still
     run, and the exit code is 1.
     """
-    from modnorm.cli.run_plan import check_runs, plan_runs
     from modnorm.client.rundir import hold
 
     home = out or Path("runs") / spec_files[0].stem
-    runs = plan_runs(spec_files, home, seed)
-    refused = check_runs(runs)
+    runs = _plan_runs(spec_files, home, seed)
+    refused = _check_runs(runs)
     with interruptible("stopped; the same command resumes here"), hold(home):
-        from modnorm.cli.run_work import RunOptions, run_all
+        _run_all(runs, home, refused, quiet=quiet, as_json=as_json)
 
-        options = RunOptions(quiet, as_json)
-        run_all(runs, home, refused=refused, options=options)
+
+def _plan_runs(spec_files: Sequence[Path], home: Path, seed: int | None) -> list[_PlannedRun]:
+    """Return each spec with its directory: the home, or one inside it if there are several."""
+    from modnorm.client.rundir import RunDirectory
+
+    if len(spec_files) == 1:
+        spec = seeded(read_spec(spec_files[0]), seed)
+        return [_PlannedRun(spec_files[0], spec, RunDirectory(home))]
+    specs = [seeded(read_spec(path), seed) for path in spec_files]
+    stems = [path.stem for path in spec_files]
+    if len(set(stems)) < len(stems):
+        raise InvalidInputError(
+            "two specs have the same file name", field="spec", remedy="rename one of them"
+        )
+    RunDirectory(home).check_holds_no_run()
+    return [
+        _PlannedRun(path, spec, RunDirectory(home / path.stem))
+        for path, spec in zip(spec_files, specs, strict=True)
+    ]
+
+
+def _check_runs(runs: Sequence[_PlannedRun]) -> list[_PlannedRun]:
+    """Return the runs that the checks of this machine refuse, after a line about each.
+
+    If all are refused, the error is that of the first.
+    """
+    for planned in runs:
+        planned.directory.check(planned.spec)
+    faults = {}
+    for planned in runs:
+        try:
+            planned.spec.require_search()
+            check_spec(planned.spec, planned.file)
+            check_model(planned.spec)
+        except ModnormError as error:
+            faults[planned] = error
+    if len(faults) == len(runs):
+        raise faults[runs[0]]
+    for planned, fault in faults.items():
+        _report_failure(planned, fault)
+    return list(faults)
+
+
+def _report_failure(planned: _PlannedRun, error: ModnormError) -> None:
+    say(f"failed: {planned.directory.path.name}: {error}")
+
+
+def _run_all(
+    runs: Sequence[_PlannedRun],
+    home: Path,
+    refused: Collection[_PlannedRun],
+    *,
+    quiet: bool,
+    as_json: bool,
+) -> None:
+    """Carry out runs in a lab inside this process, and print their results.
+
+    The caller has locked `home`. Refused runs are skipped and count as failures. Results that are
+    there without the lab that computed them, as in a copy of a run, are not computed again.
+    """
+    from modnorm.cli.experiment import lab_here
+    from modnorm.cli.results import read_results
+    from modnorm.client.rundir import state_directory
+
+    left = [planned for planned in runs if planned not in refused]
+    failed = list(refused)
+    if not state_directory(home).exists():
+        for planned in [each for each in left if each.directory.has_results_of(each.spec)]:
+            left.remove(planned)
+            note(
+                f"{planned.directory.path} has the results of this spec, so nothing is run; "
+                "another --out runs it again"
+            )
+            if not as_json:
+                _print(planned)
+    if left:
+        with lab_here(home, quiet=quiet) as client:
+            if len(runs) == 1:
+                _carry_out(client, left[0], quiet=quiet, as_json=as_json)
+            else:
+                failed += _carry_out_each(client, left, quiet=quiet, as_json=as_json)
+    if as_json:
+        documents = [read_results(each.directory) for each in runs if each not in failed]
+        emit_json(documents[0] if len(runs) == 1 else documents)
+    if failed:
+        names = ", ".join(each.directory.path.name for each in runs if each in failed)
+        raise EvaluationError(
+            f"{len(failed)} of {len(runs)} experiments failed: {names}",
+            remedy="fix the causes above; the same command repeats nothing that is finished",
+        )
+
+
+def _carry_out_each(
+    client: "Client", runs: Sequence[_PlannedRun], *, quiet: bool, as_json: bool
+) -> list[_PlannedRun]:
+    """Carry out runs, and return those that failed."""
+    failed = []
+    for planned in runs:
+        try:
+            _carry_out(client, planned, quiet=quiet, as_json=as_json)
+        except ModnormError as error:
+            if isinstance(error, UnavailableError):
+                next(iter(client.list()), None)  # raises where the lab itself is down
+            failed.append(planned)
+            _report_failure(planned, error)
+    return failed
+
+
+def _carry_out(client: "Client", planned: _PlannedRun, *, quiet: bool, as_json: bool) -> None:
+    from modnorm.cli.experiment import run_experiment
+    from modnorm.cli.results import write_results
+
+    experiment = run_experiment(
+        client,
+        planned.spec,
+        quiet=quiet,
+        title=planned.file.stem,
+        on_accepted=lambda: planned.directory.claim(planned.spec),
+    )
+    report = write_results(client, experiment, planned.directory)
+    if not as_json:
+        _print(planned)
+    say(f"report: {report}")
+
+
+def _print(planned: _PlannedRun) -> None:
+    from modnorm.cli.results import print_results, read_results
+
+    print_results(planned.directory.path, read_results(planned.directory))

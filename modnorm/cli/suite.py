@@ -1,8 +1,9 @@
 """`modnorm suite`: run many experiments of one file, and compare them with the paper."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -25,10 +26,14 @@ from modnorm.files import write_fault, write_file
 from modnorm.hints import one_of
 
 if TYPE_CHECKING:
+    from modnorm.client.client import Client
+    from modnorm.spec import ExperimentSpec
     from modnorm.suites import Cell, LoadedSuite
     from modnorm.suites.outcomes import SuiteOutcomes
+    from modnorm.suites.running.journal import CellRecord
     from modnorm.suites.running.suite_status import CellStatus
     from modnorm.suites.suite_file import Fragment
+    from modnorm.v1 import experiment_pb2 as experiments
 
 SuiteFile = Annotated[Path, arg("FILE", "Suite file, YAML.")]
 Out = Annotated[Path | None, opt("--out DIR", "Directory [default: runs/NAME].")]
@@ -42,6 +47,11 @@ Settings = Annotated[
 Server = Annotated[
     str | None, opt("--server HOST:PORT", "Lab that runs the experiments [default: this process].")
 ]
+_IN_FLIGHT_IN_A_LAB = 4
+_PREFIX = "suite"
+"""First part of the request ids of all suites, so that suites share equal experiments."""
+_PATIENCE_SECONDS = 120.0
+"""A lab may restart during a suite."""
 
 
 def run(
@@ -78,11 +88,7 @@ def run(
     if server is None:
         _check_any(cells)
     with interruptible("stopped; the same command resumes here"), hold(directory):
-        from modnorm.cli.suite_work import run_suite
-
-        finished = run_suite(
-            loaded, cells, directory, server=server, in_flight=in_flight, quiet=quiet
-        )
+        finished = _run_cells(loaded, cells, directory, server, in_flight, quiet=quiet)
     _show_status(loaded, cells, directory, as_json=as_json)
     if not finished:
         raise typer.Exit(1)
@@ -223,6 +229,123 @@ def _chosen(loaded: "LoadedSuite", only: Sequence[str] | None) -> "tuple[Cell, .
     if not cells:
         raise InvalidInputError("no cell has these options", field="only")
     return cells
+
+
+def _run_cells(
+    loaded: "LoadedSuite",
+    cells: "Sequence[Cell]",
+    directory: Path,
+    server: str | None,
+    in_flight: int | None,
+    *,
+    quiet: bool,
+) -> bool:
+    """Run cells; return whether all are finished.
+
+    The caller has locked the directory of the suite. Without a server the cells run in this
+    process. Distillations run last, one after another.
+    """
+    from modnorm.cli.distil import run_distillation
+    from modnorm.cli.experiment import lab_here
+    from modnorm.cli.results import write_results
+    from modnorm.suites.running.journal import CellState, Journal
+    from modnorm.suites.running.runner import SuiteRunner
+
+    journal = Journal(directory, loaded.suite.name)
+    journal.check(loaded.settings)
+    journal.begin(loaded.settings)
+    searches = [cell for cell in cells if cell.spec.distillation is None]
+    listen = _ignore if quiet else _progress_lines()
+    embedded, finished = server is None, True
+    profiles = calibrate_origins(loaded, searches, directory) if embedded else {}
+    if searches:
+        with lab_here(directory, quiet=quiet) if embedded else connect(server) as client:
+            finished = SuiteRunner(
+                client=client,
+                cells=searches,
+                origins=loaded.cells,
+                profiles=profiles,
+                directory=directory,
+                journal=journal,
+                submit=_submit_here if embedded else _submit_to_lab,
+                finish=partial(write_results, client),
+                in_flight=in_flight or (1 if embedded else _IN_FLIGHT_IN_A_LAB),
+                patience=0.0 if embedded else _PATIENCE_SECONDS,
+                listen=listen,
+            ).run()
+    for cell in cells:
+        if cell.spec.distillation is not None:
+            listen(cell, journal.note(cell.id, state=CellState.SUBMITTED, error=""))
+            try:
+                place = directory / cell.id
+                run_distillation(cell.spec, place, directory, server, device=None, quiet=quiet)
+                record = journal.note(cell.id, state=CellState.FINISHED)
+            except ModnormError as error:
+                record = journal.note(cell.id, state=CellState.FAILED, error=str(error))
+                finished = False
+            listen(cell, record)
+    return finished
+
+
+def calibrate_origins(
+    loaded: "LoadedSuite", cells: "Sequence[Cell]", directory: Path
+) -> dict[str, str]:
+    """Calibrate the profiles that cells need from cells that neither run now nor are finished."""
+    from modnorm.suites.outcomes import load_outcomes
+
+    finished = load_outcomes(loaded.cells, directory).finished
+    running = {cell.id for cell in cells} - finished.keys()
+    wanted = {cell.profile_of for cell in cells if cell.id in running}
+    origins = [cell for cell in loaded.cells if cell.id in wanted - running - finished.keys()]
+    if not origins:
+        return {}
+    from modnorm.client.matching import calibrate_experiment  # loads torch
+
+    profiles = {}
+    for origin in origins:
+        say(f"{origin.id}: calibrating its profile, which other cells use")
+        profiles[origin.id] = calibrate_experiment(origin.spec, settings())
+    return profiles
+
+
+def _submit_here(
+    client: "Client", spec: "ExperimentSpec", in_flight: Collection[str]
+) -> "experiments.Experiment":
+    """Submit to a lab on this machine, which reads our paths."""
+    from modnorm.client.inputs import check_inputs
+    from modnorm.client.resumption import resume_or_submit
+
+    experiment = resume_or_submit(client, spec, wanted=in_flight)
+    check_inputs(spec, experiment.provenance, folders=settings().split_folders)
+    return experiment
+
+
+def _submit_to_lab(
+    client: "Client", spec: "ExperimentSpec", _in_flight: Collection[str]
+) -> "experiments.Experiment":
+    """Submit to a shared lab, where this command cancels no experiment."""
+    from modnorm.client.resumption import resume_or_submit_shared
+
+    return resume_or_submit_shared(client, spec, _PREFIX)
+
+
+def _progress_lines() -> "Callable[[Cell, CellRecord], None]":
+    """Return what prints a line when a cell changes its state, its phase or its reason to wait."""
+    printed: dict[str, tuple[str, str, str]] = {}
+
+    def show(cell: "Cell", record: "CellRecord") -> None:
+        now = (str(record.state), record.phase, record.waits_for)
+        if printed.get(cell.id) != now:
+            printed[cell.id] = now
+            text = record.error or (record.phase if record.state == "submitted" else "")
+            waiting = f", waiting: {record.waits_for}" if record.waits_for else ""
+            say(f"{cell.id}: {record.state} {text}".rstrip() + waiting)
+
+    return show
+
+
+def _ignore(_cell: "Cell", _record: "CellRecord") -> None:
+    return None
 
 
 def _show_plan(loaded: "LoadedSuite", cells: "Sequence[Cell]", *, as_json: bool) -> None:

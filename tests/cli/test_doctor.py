@@ -15,22 +15,35 @@ from modnorm.wire.connection import Credentials
 from modnorm.wire.status import to_status
 
 OWN = metadata.version("modnorm")
+SAMPLER = status_pb2.Dependency(name="sampler", usable=True, detail="answers", version=OWN)
+DATABASE = status_pb2.Dependency(name="database", usable=True, detail="answers")
 
 
 def answer(**changes):
-    """What a lab says in which all is well."""
-    response = status_pb2.GetStatusResponse(
-        version=OWN,
-        dependencies=[
-            status_pb2.Dependency(name="database", usable=True, detail="answers"),
-            status_pb2.Dependency(name="sampler", usable=True, detail="answers", version=OWN),
-        ],
-        workers=[status_pb2.SeenWorker(name="w", jobs=1, version=OWN)],
-        jobs_pending=3,
-    )
-    response.time.FromNanoseconds(time.time_ns())
-    response.MergeFrom(status_pb2.GetStatusResponse(**changes))
+    """What a lab says in which all is well, but for the changes."""
+    fields = {
+        "version": OWN,
+        "dependencies": [DATABASE, SAMPLER],
+        "workers": [worker()],
+        "jobs_pending": 3,
+    }
+    response = status_pb2.GetStatusResponse(**{**fields, **changes})
+    if not response.HasField("time"):
+        response.time.FromNanoseconds(time.time_ns())
     return response
+
+
+def worker(*, heard_ago=0, **changes):
+    made = status_pb2.SeenWorker(**{"name": "w", "jobs": 1, "version": OWN, **changes})
+    if heard_ago:
+        made.seen.FromNanoseconds(time.time_ns() - heard_ago * 10**9)
+    return made
+
+
+def at(seconds_ago):
+    made = answer().time
+    made.FromNanoseconds(time.time_ns() - seconds_ago * 10**9)
+    return made
 
 
 @contextmanager
@@ -55,17 +68,7 @@ def look(reply):
         return {found.check: found for found in check_lab(target, Credentials())}
 
 
-def test_a_lab_without_jobs_needs_no_busy_evaluator():
-    found = look(lambda _: status_pb2.GetStatusResponse(version=OWN))
-    assert found["evaluators"].verdict is Verdict.OK
-    assert found["evaluators"].detail == "no jobs wait; idle evaluators are not heard"
-
-
-def refusing(error):
-    return lambda context: context.abort_with_status(rpc_status.to_status(to_status(error)))
-
-
-def test_all_is_well_on_a_machine_that_runs_the_tests(modnorm_json, modnorm, monkeypatch):
+def test_all_is_well_on_a_machine_that_runs_the_tests(modnorm, monkeypatch):
     monkeypatch.delenv("MODNORM_SERVER", raising=False)
     code, out, _ = modnorm("doctor", "--json")
     found = json.loads(out)
@@ -134,69 +137,33 @@ def test_a_lab_in_which_all_is_well():
     assert list(found) == checks
 
 
-def test_a_dependency_that_is_down_keeps_its_own_remedy():
-    down = status_pb2.Dependency(name="broker", detail="refused", remedy="start the broker")
-    found = look(lambda _: answer(dependencies=[down]))["broker"]
-    assert (found.verdict, found.remedy) == (Verdict.BROKEN, "start the broker")
+DOWN = status_pb2.Dependency(name="broker", detail="refused", remedy="start the broker")
+IDLE = worker(jobs=0, heard_ago=40)
+ODD = worker(name="w1", warning="its base answers otherwise")
 
 
-def test_jobs_that_nobody_takes_are_broken():
-    def reply(_):
-        response = answer()
-        response.ClearField("workers")
-        return response
-
-    found = look(reply)["evaluators"]
-    assert found.verdict is Verdict.BROKEN
-    assert "start an evaluator" in found.remedy
-
-
-def test_jobs_that_wait_while_nobody_works_are_a_warning():
-    def reply(_):
-        response = answer()
-        response.workers[0].jobs = 0
-        response.workers[0].seen.FromNanoseconds(response.time.ToNanoseconds() - 40 * 10**9)
-        return response
-
-    found = look(reply)["evaluators"]
-    assert found.verdict is Verdict.WARNING
-    assert "heard 40 s ago" in found.detail
-    assert "start an evaluator" in found.remedy
-
-
-def test_a_worker_that_answers_otherwise_than_its_equals_is_a_warning():
-    odd = status_pb2.SeenWorker(name="w1", version=OWN, warning="its base answers otherwise")
-    found = look(lambda _: answer(workers=[odd]))["canaries"]
-    assert found.verdict == Verdict.WARNING
-    assert "w1: its base answers otherwise" in found.detail
-
-
-def test_clocks_that_differ_are_a_warning():
-    def reply(_):
-        response = answer()
-        response.time.FromNanoseconds(time.time_ns() - 90 * 10**9)
-        return response
-
-    found = look(reply)["clock"]
-    assert found.verdict is Verdict.WARNING
-    assert "90 s" in found.detail
-
-
-def test_versions_that_differ_within_a_lab_are_broken():
-    old = status_pb2.SeenWorker(name="old", version="0.0.1")
-    found = look(lambda _: answer(workers=[old]))["versions"]
-    assert found.verdict is Verdict.BROKEN
-    assert "old 0.0.1" in found.detail
-
-
-def test_another_version_here_is_a_warning():
-    def reply(_):
-        response = answer(version="9.9")
-        del response.dependencies[1], response.workers[:]
-        return response
-
-    found = look(reply)["versions"]
-    assert (found.verdict, found.remedy) == (Verdict.WARNING, "install modnorm 9.9 here")
+@pytest.mark.parametrize(
+    ("check", "changes", "verdict", "told"),
+    [
+        ("evaluators", {"workers": [], "jobs_pending": 0}, Verdict.OK, "no jobs wait"),
+        ("evaluators", {"workers": []}, Verdict.BROKEN, "start an evaluator"),
+        ("evaluators", {"workers": [IDLE]}, Verdict.WARNING, "start an evaluator"),
+        ("broker", {"dependencies": [DOWN]}, Verdict.BROKEN, "start the broker"),
+        ("canaries", {"workers": [ODD]}, Verdict.WARNING, "w1: its base answers otherwise"),
+        ("clock", {"time": at(90)}, Verdict.WARNING, "NTP"),
+        ("versions", {"workers": [worker(version="0.0.1")]}, Verdict.BROKEN, "w 0.0.1"),
+        (
+            "versions",
+            {"version": "9.9", "dependencies": [], "workers": []},
+            Verdict.WARNING,
+            "install modnorm 9.9 here",
+        ),
+    ],
+)
+def test_each_fault_of_a_lab_is_found_and_has_a_remedy(check, changes, verdict, told):
+    found = look(lambda _: answer(**changes))[check]
+    assert found.verdict is verdict
+    assert told in f"{found.detail} {found.remedy}"
 
 
 @pytest.mark.parametrize(
@@ -210,7 +177,10 @@ def test_another_version_here_is_a_warning():
     ],
 )
 def test_a_lab_that_refuses_says_what_to_do(error, remedy):
-    (found,) = look(refusing(error)).values()
+    def refuse(context):
+        context.abort_with_status(rpc_status.to_status(to_status(error)))
+
+    (found,) = look(refuse).values()
     assert found.verdict is Verdict.BROKEN
     assert remedy in found.remedy
 

@@ -4,9 +4,7 @@ import json
 
 import pytest
 
-from modnorm.analysis.run_files import DISTILLATION
 from modnorm.spec import parse_spec
-from tests.analysis.distillations import make_document
 
 
 @pytest.fixture
@@ -61,20 +59,3 @@ def test_an_ensemble_is_named_for_manifests_and_adapters_only(
     err = refusal(*words, "--out", tmp_path / "out")
     assert err.startswith(f"error: {option}: ")
     assert "--manifest" in err
-
-
-@pytest.mark.parametrize(
-    ("field", "words"),
-    [
-        ("rank", ("--rank", 1)),
-        ("manifest", ("--manifest",)),
-        ("n", ("--adapters", "--n", 20)),
-        ("k", ("--adapters", "--k", 2)),
-    ],
-)
-def test_a_distillation_has_students_only(refusal, tmp_path, field, words):
-    (tmp_path / DISTILLATION).write_text(json.dumps(make_document(0.2, [0.5], [0.4])))
-    err = refusal("export", tmp_path, *words, "--out", tmp_path / "out")
-    assert err.startswith(f"error: {field}: ")
-    assert "--round" in err
-    assert not (tmp_path / "out").exists()

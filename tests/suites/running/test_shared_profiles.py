@@ -3,7 +3,7 @@
 import pytest
 
 from modnorm.calibration.profile import Profile
-from modnorm.cli.suite_work import _calibrate_origins
+from modnorm.cli.suite import calibrate_origins
 
 
 @pytest.fixture
@@ -22,10 +22,10 @@ def test_the_profile_of_a_cell_that_does_not_run_is_calibrated_once(load, cache,
         },
     )
     alone = [cell for cell in loaded.cells if cell.labels["task"] == "more"]
-    found = _calibrate_origins(loaded, alone, tmp_path)
+    found = calibrate_origins(loaded, alone, tmp_path)
     origins = {cell.profile_of for cell in alone if cell.profile_of}
     assert found.keys() == origins
     (digest,) = set(found.values())
     assert Profile.load(cache / "profiles" / f"{digest}.json").digest == digest
-    assert _calibrate_origins(loaded, alone, tmp_path) == found
-    assert _calibrate_origins(loaded, loaded.cells, tmp_path) == {}
+    assert calibrate_origins(loaded, alone, tmp_path) == found
+    assert calibrate_origins(loaded, loaded.cells, tmp_path) == {}
