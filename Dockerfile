@@ -63,7 +63,8 @@ RUN --mount=type=bind,from=wheels,target=/wheels \
 FROM ${PYTHON_IMAGE} AS runtime
 RUN useradd --no-create-home --home-dir /tmp --uid 10001 modnorm \
     && install --directory --owner modnorm --group modnorm \
-        /data /models /var/cache/modnorm /var/cache/modnorm/huggingface
+        /data /models /var/cache/modnorm /var/cache/modnorm/huggingface \
+        /var/cache/modnorm/lab-runs
 ENV PATH=/opt/modnorm/bin:$PATH \
     PYTHONUNBUFFERED=1 \
     HOME=/tmp \
@@ -162,7 +163,8 @@ RUN --mount=type=bind,from=wheels,target=/wheels \
     python3 -m pip install --no-cache-dir --find-links=/wheels --no-deps . \
     && useradd --no-create-home --home-dir /tmp --uid 10001 modnorm \
     && install --directory --owner modnorm --group modnorm \
-        /data /models /var/cache/modnorm /var/cache/modnorm/huggingface
+        /data /models /var/cache/modnorm /var/cache/modnorm/huggingface \
+        /var/cache/modnorm/lab-runs
 ENV PYTHONUNBUFFERED=1 \
     HOME=/tmp \
     HF_HOME=/var/cache/modnorm/huggingface \

@@ -133,7 +133,7 @@ class ComposeLab:
         """Return the files of a run by name, except the file with times."""
         folder = self.runs / name.replace(" ", "-")
         with self.client() as client:
-            save_run(client, client.call(get_experiment(experiment_id)), folder)
+            save_run(client, experiment_id, folder)
         attempts = json.loads((folder / DIFFERS).read_text(encoding="utf-8"))["candidates"]
         workers = {attempt["worker"] for attempt in attempts if attempt["worker"]}
         say(f"{name}: {len(attempts)} candidates of {len(workers)} workers")

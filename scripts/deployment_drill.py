@@ -13,7 +13,6 @@ import signal
 import tempfile
 import time
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
 
 from google.protobuf import json_format, message_factory
@@ -22,7 +21,6 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
     ProtoReflectionDescriptorDatabase,
 )
 
-from modnorm.client.calls import list_candidates
 from modnorm.spec import ExperimentSpec
 from modnorm.v1 import experiment_pb2 as experiments
 from modnorm.wire.channel import open_channel
@@ -191,16 +189,14 @@ def _survive_scale_down_up_and_loss(lab: ComposeLab, expected: Mapping[str, byte
 
 def _wait_for_workers(lab: ComposeLab, experiment_id: str, count: int) -> None:
     """Wait until a number of workers have scored candidates."""
-    workers: set[str] = set()
-    with lab.client() as client:
-        while len(workers) < count:
-            require(lab.state(experiment_id) not in ENDED, f"only {workers} scored candidates")
-            workers = {
-                candidate.worker
-                for candidate in client.pages(partial(list_candidates, experiment_id))
-                if candidate.state == experiments.CANDIDATE_STATE_SCORED
-            }
-            time.sleep(0.5)
+    query = (
+        "SELECT count(DISTINCT worker) FROM jobs WHERE state = 'done' "
+        f"AND experiment_id = '{experiment_id}'"
+    )
+    psql = ("exec", "-T", "postgres", "psql", "-U", "modnorm", "-At", "-c", query, "modnorm")
+    while (found := int(lab.compose(*psql))) < count:
+        require(lab.state(experiment_id) not in ENDED, f"only {found} scored candidates")
+        time.sleep(0.5)
     say(f"{count} evaluators have scored candidates")
 
 

@@ -35,7 +35,7 @@ from modnorm.services.common.settings import (
     EvaluatorSettings,
     SamplerSettings,
 )
-from modnorm.services.embedded_state import DATABASE
+from modnorm.services.embedded_state import DATABASE, RUNS
 from modnorm.services.evaluator.celery_worker import Worker
 from modnorm.services.evaluator.model_cache import LoadEngine
 from modnorm.services.sampler.server import build as build_sampler
@@ -218,6 +218,7 @@ class _Services(ServiceThread[str]):
                 calibrator_target=await start_service(calibrator, stack),
                 sampler_target=await start_service(sampler, stack),
                 database_url=database.render_as_string(),
+                run_dir=self._state / RUNS,
                 broker_url=_BROKER,
                 release_leases_on_start=True,
                 outage_seconds=_OUTAGE_SECONDS,

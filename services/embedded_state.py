@@ -7,16 +7,14 @@ from urllib.parse import quote
 from sqlalchemy import URL
 from sqlmodel import col, select
 
-from modnorm.services.aggregator.experiments.experiment_store import ExperimentStore
-from modnorm.services.aggregator.experiments.result_store import ResultStore
+from modnorm.services.aggregator.experiments.run_directories import RunDirectories
 from modnorm.services.aggregator.storage.database import Database
 from modnorm.services.aggregator.storage.tables import Experiment
 from modnorm.services.aggregator.web.lab_catalog import CatalogRun
-from modnorm.services.aggregator.web.stored_run import PageStores, StoredRuns
 from modnorm.web.sources import Unfinished
 
-DATABASE = "modnorm.db"
-"""Name of the database in the directory of an embedded lab."""
+DATABASE, RUNS = "modnorm.db", "runs"
+"""Names of the database and of the finished runs in the directory of an embedded lab."""
 
 
 def read_unfinished(state: Path, spec_digest: str) -> Unfinished | None:
@@ -37,7 +35,7 @@ def read_unfinished(state: Path, spec_digest: str) -> Unfinished | None:
     with closing(Database(url.render_as_string())) as database:
         database.check_schema()
         experiment = _newest(database, spec_digest)
-        return None if experiment is None else _state(database, experiment)
+        return None if experiment is None else _state(state, database, experiment)
 
 
 def _newest(database: Database, spec_digest: str) -> Experiment | None:
@@ -50,9 +48,8 @@ def _newest(database: Database, spec_digest: str) -> Experiment | None:
         return session.exec(query).first()
 
 
-def _state(database: Database, experiment: Experiment) -> Unfinished:
-    stored = PageStores(database, ExperimentStore(database), ResultStore(database))
-    run = CatalogRun(stored, StoredRuns(stored), experiment, None)
+def _state(state: Path, database: Database, experiment: Experiment) -> Unfinished:
+    run = CatalogRun(database, RunDirectories(state / RUNS, database), experiment, None)
     if run.finished:
         return Unfinished("writing the results")
     return Unfinished(run.state, run.live, run.error, run.progress)

@@ -1,5 +1,6 @@
 """A real gRPC server on loopback whose service does what a test tells it."""
 
+import hashlib
 import socket
 from concurrent import futures
 from contextlib import ExitStack, contextmanager
@@ -9,12 +10,17 @@ import grpc
 import pytest
 
 from modnorm import Client
+from modnorm.analysis.answers import SPLITS, AnswerRecord
+from modnorm.analysis.export import write_run
+from modnorm.analysis.records import RunRecords, write_records
+from modnorm.analysis.run_data import CandidateRow, RunData, VoteRow
 from modnorm.client.connection import _CHANNEL_OPTIONS, Connection
-from modnorm.search.voting import Ballot, count_votes
+from modnorm.files import encode_json, write_file
+from modnorm.search.voting import Answer, Ballot, count_votes
 from modnorm.spec import parse_spec
-from modnorm.tasks import get_task
+from modnorm.tasks import get_stored_task, get_task
 from modnorm.tasks.columns import encode_rows
-from modnorm.v1 import evaluation_pb2 as evaluation
+from modnorm.tasks.row_loading import readable_rows
 from modnorm.v1 import experiment_pb2 as experiments
 from modnorm.v1.experiment_pb2_grpc import (
     ExperimentServiceServicer,
@@ -24,7 +30,14 @@ from modnorm.v1.prediction_pb2_grpc import (
     PredictionServiceServicer,
     add_PredictionServiceServicer_to_server,
 )
-from modnorm.wire.conversions import spec_to_proto
+from modnorm.wire.conversions import spec_from_proto, spec_to_proto
+from modnorm.wire.run_messages import (
+    base_row,
+    data_records,
+    ensemble_row,
+    provenance,
+    state_row,
+)
 
 
 @contextmanager
@@ -106,40 +119,85 @@ def free_address():
     return f"127.0.0.1:{port}"
 
 
-@pytest.fixture
-def serve_stored(serve, servicer):
-    """Serve a lab that stored one experiment.
+def write_stored(directory, experiment, candidates, rows, answers, descriptors=(), texts=None):
+    """Write the directory of an experiment, as the aggregator does.
 
-    `answers` are completions and their judgements by candidate and split, `rows` by split.
+    `candidates` are rows, the base first. `answers` are completions and their judgements by
+    candidate and split, `rows` by split.
     """
-
-    def start(experiment, candidates, rows, answers):
-        def list_answers(request, context):
-            found = answers[request.candidate, request.split]
-            messages = [
-                evaluation.Answer(row=row, completion=text, **asdict(judgement))
-                for row, (text, judgement) in enumerate(found)
+    rows = {split: encode_rows(rows.get(split, ())) for split in SPLITS}
+    named = experiment.spec.task
+    task = get_stored_task(named.name, declaration=named.declaration or None)
+    questions = {split: readable_rows(task, each) for split, each in rows.items()}
+    ensembles = list(map(ensemble_row, experiment.ensembles))
+    ballots = {
+        candidate: Ballot.from_answers(judged for _, judged in each)
+        for (candidate, split), each in answers.items()
+        if split == "heldout"
+    }
+    run = RunData(
+        spec=spec_from_proto(experiment.spec).model_dump(mode="json"),
+        provenance=provenance(experiment),
+        data=data_records(experiment),
+        candidates=[each for each in candidates if each.index >= 0],
+        base=base_row(experiment.base),
+        ensembles=ensembles,
+        votes={
+            (each.population, each.ensemble_size): [
+                VoteRow(row=row, **asdict(outcome))
+                for row, outcome in enumerate(
+                    count_votes([ballots[expert] for expert in each.experts])
+                )
             ]
-            return experiments.ListAnswersResponse(answers=messages)
-
-        def artifact(request, context):
-            text = "\n".join(encode_rows(rows[_SPLIT_OF[request.kind]]))
-            yield experiments.GetArtifactResponse(chunk=text.encode())
-
-        def list_votes(request, context):
-            size = (request.population, request.ensemble_size)
-            experts = next(
-                each.experts
-                for each in experiment.ensembles
-                if (each.population, each.ensemble_size) == size
+            for each in ensembles
+            if rows["heldout"]
+        },
+        states=list(map(state_row, experiment.states)),
+        timings={"experiment": experiment.id, "phases": {}},
+    )
+    records = RunRecords(
+        rows,
+        texts or {},
+        descriptors,
+        (
+            AnswerRecord.of(candidate, split, questions[split][row], stored(row, text, judged))
+            for (candidate, split), each in sorted(
+                answers.items(), key=lambda item: (item[0][0], SPLITS.index(item[0][1]))
             )
-            said = [answers[expert, evaluation.SPLIT_HELDOUT] for expert in experts]
-            ballots = [Ballot.from_answers(judged for _, judged in each) for each in said]
-            votes = [
-                experiments.Vote(row=row, **asdict(outcome))
-                for row, outcome in enumerate(count_votes(ballots))
+            for row, (text, judged) in enumerate(each)
+        ),
+    )
+    directory.mkdir(parents=True, exist_ok=True)
+    write_file(directory / "spec.json", encode_json(run.spec))
+    write_records(directory, records, run)
+    write_run(directory, run)
+    return directory
+
+
+def stored(row, text, judged):
+    return Answer(row=row, completion=text, tokens=0, truncated=False, **asdict(judged))
+
+
+@pytest.fixture
+def serve_directory(serve, servicer):
+    """Serve a lab that stored one experiment with the files of a directory."""
+
+    def start(experiment, directory):
+        def files(request, context):
+            found = [
+                experiments.RunFile(
+                    name=path.relative_to(directory).as_posix(),
+                    size=path.stat().st_size,
+                    digest=hashlib.sha256(path.read_bytes()).hexdigest(),
+                )
+                for path in sorted(directory.rglob("*"))
+                if path.is_file()
             ]
-            return experiments.ListVotesResponse(votes=votes)
+            return experiments.ListRunFilesResponse(files=found)
+
+        def file(request, context):
+            content = (directory / request.name).read_bytes()[request.offset :]
+            yield experiments.GetRunFileResponse(chunk=content)
 
         def watch(request, context):
             yield experiments.WatchExperimentResponse(cursor=1, state=experiment.state)
@@ -150,19 +208,62 @@ def serve_stored(serve, servicer):
             return experiments.GetExperimentResponse(experiment=experiment)
 
         return serve(
-            servicer(
-                GetExperiment=get,
-                ListCandidates=lambda *_: experiments.ListCandidatesResponse(
-                    candidates=candidates
-                ),
-                ListAnswers=list_answers,
-                ListVotes=list_votes,
-                WatchExperiment=watch,
-                GetArtifact=artifact,
-            )
+            servicer(GetExperiment=get, ListRunFiles=files, GetRunFile=file, WatchExperiment=watch)
         )
 
     return start
+
+
+@pytest.fixture
+def gsm8k_stored(gsm8k_experiment, tmp_path, monkeypatch):
+    """The directory of `gsm8k_experiment`: candidate 0 writes `1000.`, `reference` takes it amiss.
+
+    Clients fetch into a cache of the test.
+    """
+    monkeypatch.setenv("MODNORM_CACHE_DIR", str(tmp_path / "cache"))
+    task = get_task("gsm8k")
+    rows = {"selection": _gsm8k_rows("1000", "1000"), "heldout": _gsm8k_rows("1000", "7")}
+    said = {
+        (-1, "selection"): ("no", "no"),
+        (0, "selection"): ("so 1000.", "so 1000."),
+        (1, "selection"): ("#### 1000", "no"),
+        (2, "selection"): ("#### 1000", "no"),
+        (-1, "heldout"): ("no", "so 7"),
+        (0, "heldout"): ("so 1000.", "so 7"),
+        (1, "heldout"): ("#### 1000", "so 8"),
+    }
+    answers = {
+        (candidate, split): [
+            (text, task.judge(row, text)) for row, text in zip(rows[split], texts, strict=True)
+        ]
+        for (candidate, split), texts in said.items()
+    }
+    candidates = [
+        scored_candidate(0, 1.0, 1.0),
+        scored_candidate(1, 0.5, 0.5),
+        scored_candidate(2, 0.5),
+        CandidateRow(3, 0, "failed"),
+    ]
+    return write_stored(tmp_path / "stored", gsm8k_experiment, candidates, rows, answers)
+
+
+@pytest.fixture
+def gsm8k_lab(serve_directory, gsm8k_experiment, gsm8k_stored):
+    """Serve `gsm8k_stored`."""
+    return serve_directory(gsm8k_experiment, gsm8k_stored)
+
+
+def scored_candidate(index, reward, metric=None):
+    """A candidate that answered two selection rows and, with a metric, two held-out rows."""
+    return CandidateRow(
+        index=index,
+        seed=0,
+        state="scored",
+        selection_reward=reward,
+        heldout_metric=metric,
+        selection_answers=2,
+        heldout_answers=0 if metric is None else 2,
+    )
 
 
 @pytest.fixture
@@ -197,57 +298,6 @@ def gsm8k_experiment():
             for experts in ([0], [0, 1])
         ],
     )
-
-
-@pytest.fixture
-def gsm8k_lab(serve_stored, gsm8k_experiment):
-    """Serve `gsm8k_experiment`: candidate 0 writes `1000.`, which `reference` takes amiss."""
-    task = get_task("gsm8k")
-    rows = {
-        evaluation.SPLIT_SELECTION: _gsm8k_rows("1000", "1000"),
-        evaluation.SPLIT_HELDOUT: _gsm8k_rows("1000", "7"),
-    }
-    said = {
-        (-1, evaluation.SPLIT_SELECTION): ("no", "no"),
-        (0, evaluation.SPLIT_SELECTION): ("so 1000.", "so 1000."),
-        (1, evaluation.SPLIT_SELECTION): ("#### 1000", "no"),
-        (2, evaluation.SPLIT_SELECTION): ("#### 1000", "no"),
-        (-1, evaluation.SPLIT_HELDOUT): ("no", "so 7"),
-        (0, evaluation.SPLIT_HELDOUT): ("so 1000.", "so 7"),
-        (1, evaluation.SPLIT_HELDOUT): ("#### 1000", "so 8"),
-    }
-    answers = {
-        (candidate, split): [
-            (text, task.judge(row, text)) for row, text in zip(rows[split], texts, strict=True)
-        ]
-        for (candidate, split), texts in said.items()
-    }
-    candidates = [
-        scored_candidate(-1, 0.0, 0.5),
-        scored_candidate(0, 1.0, 1.0),
-        scored_candidate(1, 0.5, 0.5),
-        scored_candidate(2, 0.5),
-        experiments.Candidate(index=3, state=experiments.CANDIDATE_STATE_FAILED),
-    ]
-    return serve_stored(gsm8k_experiment, candidates, rows, answers)
-
-
-def scored_candidate(index, reward, metric=None):
-    """A candidate that answered two selection rows and, with a metric, two held-out rows."""
-    return experiments.Candidate(
-        index=index,
-        state=experiments.CANDIDATE_STATE_SCORED,
-        selection_reward=reward,
-        heldout_metric=metric,
-        selection_answers=2,
-        heldout_answers=0 if metric is None else 2,
-    )
-
-
-_SPLIT_OF = {
-    experiments.ARTIFACT_KIND_SELECTION_ROWS: evaluation.SPLIT_SELECTION,
-    experiments.ARTIFACT_KIND_HELDOUT_ROWS: evaluation.SPLIT_HELDOUT,
-}
 
 
 def _gsm8k_rows(*answers):

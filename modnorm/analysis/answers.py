@@ -98,17 +98,5 @@ class AnswerFilter:
             require_index(self.row, "row")
         require_flag(self.wrong, "wrong")
 
-    def wants_sheet(self, candidate: int, split: str) -> bool:
-        """Return whether the filter may accept answers of a candidate on a split."""
-        return self.candidate in {None, candidate} and self.split in {None, split}
-
-    def wants(self, answer: AnswerRecord) -> bool:
-        """Return whether the filter accepts an answer."""
-        return (
-            self.wants_sheet(answer.candidate, answer.split)
-            and self.row in {None, answer.row}
-            and not (self.wrong and answer.correct)
-        )
-
 
 ALL = AnswerFilter()

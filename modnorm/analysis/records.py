@@ -7,16 +7,18 @@
 - `votes.parquet`: each vote with all of its ballots
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
-from modnorm.analysis.answers import SPLITS
+from modnorm.analysis.answers import AnswerRecord
 from modnorm.analysis.descriptors import write_descriptors
-from modnorm.analysis.finished_run import FinishedRun
 from modnorm.analysis.parquet_files import read_ballots, write_answers, write_votes
-from modnorm.analysis.run_data import VoteRow
-from modnorm.analysis.votes import VoteRecord, vote_records
+from modnorm.analysis.run_data import RunData
+from modnorm.analysis.votes import vote_records
 from modnorm.files import write_file
+from modnorm.perturbation.descriptor import Descriptor
 
 SCALE_MAP, PROFILE, LINEAGE = "scale_map.json", "profile.json", "lineage.json"
 """Names of the files in a run directory."""
@@ -27,43 +29,44 @@ def rows_file(split: str) -> str:
     return f"rows/{split}.jsonl"
 
 
-def write_records(
-    directory: Path, run: FinishedRun, votes: Mapping[tuple[int, int], Sequence[VoteRow]]
-) -> None:
+@dataclass(frozen=True)
+class RunRecords:
+    """The records of a run; iterators are read once, part by part."""
+
+    rows: Mapping[str, Sequence[str]]
+    """By split, each row as JSON in the task's schema; none of a split without rows."""
+    texts: Mapping[str, str]
+    """Scale map, profile and lineage by file name, those that the run has."""
+    descriptors: Iterable[tuple[int, Descriptor]]
+    """Index and resolved descriptor of each candidate, the base first."""
+    answers: Iterable[AnswerRecord]
+    """By candidate, then split, then row."""
+
+
+def write_records(directory: Path, records: RunRecords, run: RunData) -> None:
     """Write a run's records into a directory, which is created if needed; replace older ones.
 
     Args:
         directory: The run directory.
-        run: The run whose records are written.
-        votes: Outcomes of the votes of each (N, K), in row order.
+        records: The records.
+        run: The run, whose votes are written with each expert's ballot.
 
     Raises:
         OSError: the directory cannot be written.
     """
     (directory / "rows").mkdir(parents=True, exist_ok=True)
-    for split in SPLITS:
-        if rows := run.rows(split):
+    for split, rows in records.rows.items():
+        if rows:
             content = "".join(f"{row}\n" for row in rows).encode()
             write_file(directory / rows_file(split), content)
-    scale_map, lineage = run.scale_map(), run.lineage()
-    texts = {
-        SCALE_MAP: None if scale_map is None else scale_map.to_json(),
-        PROFILE: run.profile(),
-        LINEAGE: None if lineage is None else lineage.to_json(),
-    }
-    for name, text in texts.items():
-        if text is not None:
-            write_file(directory / name, text.encode())
-    write_descriptors(directory, run.descriptors())
-    write_answers(directory, run.answers())
-    write_votes(directory, _votes(directory, run, votes))
-
-
-def _votes(
-    directory: Path, run: FinishedRun, votes: Mapping[tuple[int, int], Sequence[VoteRow]]
-) -> Iterator[VoteRecord]:
-    """Yield the votes with each expert's ballot, which is read from `answers.parquet`."""
-    ballots, golds = read_ballots(directory, len(run.rows("heldout")))
-    for ensemble in run.ensembles:
-        found = votes[ensemble.population, ensemble.ensemble_size]
-        yield from vote_records(ensemble, found, ballots, golds)
+    for name, text in records.texts.items():
+        write_file(directory / name, text.encode())
+    write_descriptors(directory, records.descriptors)
+    write_answers(directory, records.answers)
+    ballots, golds = read_ballots(directory, len(records.rows["heldout"]))
+    ensembles = sorted(run.ensembles, key=lambda each: (each.population, each.ensemble_size))
+    votes = (
+        vote_records(each, run.votes[each.population, each.ensemble_size], ballots, golds)
+        for each in ensembles
+    )
+    write_votes(directory, chain.from_iterable(votes))

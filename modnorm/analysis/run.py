@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from modnorm.analysis.answers import SPLITS, AnswerFilter, AnswerRecord
-from modnorm.analysis.finished_run import FinishedRun
 from modnorm.analysis.listing import Listing
 from modnorm.analysis.notebook_tables import html_table
 from modnorm.analysis.run_data import BaseRow, CandidateRow, EnsembleRow
@@ -47,7 +46,7 @@ class Ensemble:
     """Rows with a correct vote."""
     rows: int
     """Rows voted on."""
-    source: FinishedRun = field(repr=False, compare=False)
+    source: SavedRun = field(repr=False, compare=False)
     """The run that the votes are read from."""
 
     @property
@@ -117,7 +116,7 @@ class Run:
 
     name: str
     """Name of the directory, or id in the lab."""
-    source: FinishedRun = field(repr=False, compare=False)
+    source: SavedRun = field(repr=False, compare=False)
     """The stored results, with scale map, descriptors and rows."""
 
     @property
@@ -235,7 +234,7 @@ def load_run(directory: Path | str) -> Run:
     return Run(saved.path.resolve().name, saved)
 
 
-def _ensemble(row: EnsembleRow, source: FinishedRun) -> Ensemble:
+def _ensemble(row: EnsembleRow, source: SavedRun) -> Ensemble:
     return Ensemble(
         population=row.population,
         ensemble_size=row.ensemble_size,

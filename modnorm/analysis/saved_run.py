@@ -28,7 +28,7 @@ _FIELD = "run"
 
 
 class SavedRun:
-    """The directory of a run; see `modnorm.analysis.finished_run.FinishedRun`.
+    """The directory of a run.
 
     Args:
         path: The directory.

@@ -17,9 +17,9 @@ from modnorm.client.calls import (
     create_experiment,
     get_experiment,
     list_experiments,
+    list_run_files,
 )
 from modnorm.client.client import Client
-from modnorm.client.finished import check_succeeded
 from modnorm.client.resumption import join_or_submit
 from modnorm.client.rundir import RunDirectory, hold
 from modnorm.client.watch import watch_messages
@@ -129,7 +129,7 @@ def stop_experiment(experiment_id: str, server: str | None, *, as_json: bool) ->
 
 def _write(client: Client, experiment: experiments.Experiment, directory: RunDirectory) -> Path:
     spec = spec_from_proto(experiment.spec)
-    check_succeeded(experiment)
+    client.call(list_run_files(experiment.id))  # refuses one without results
     with hold(directory.path):
         directory.check(spec)
         directory.claim(spec)

@@ -32,7 +32,6 @@ from modnorm.errors import InvalidInputError
 from modnorm.files import encode_json, replaced_file, write_file
 
 if TYPE_CHECKING:
-    from modnorm.analysis.finished_run import FinishedRun
     from modnorm.checkpoint.reference import Checkpoint
     from modnorm.client.rescoring import Rescored
     from modnorm.prediction.ensemble_definition import EnsembleDefinition
@@ -285,7 +284,8 @@ def rescore(
         get_task(name, scorer=scorer, declaration=declaration)
         with _sandboxed(name, sandbox) as (runner, judges):
             task = get_task(name, scorer=scorer, sandbox=runner, declaration=declaration)
-            target = out or _rescored_file(found, task.scorer)
+            is_here = lab_of(run, server) is None
+            target = out or (found.path / f"rescored-{task.scorer}.json" if is_here else None)
             if target is not None:
                 check_output_file(target)
             with counted("judging", quiet=quiet) as on_progress:
@@ -299,13 +299,6 @@ def rescore(
     _show_rescored(rescored)
     if target is not None:
         say(f"written to {target}")
-
-
-def _rescored_file(run: "FinishedRun", scorer: str) -> Path | None:
-    """Return the file in the run's own directory; None for a run of a lab."""
-    from modnorm.analysis.saved_run import SavedRun
-
-    return run.path / f"rescored-{scorer}.json" if isinstance(run, SavedRun) else None
 
 
 @contextmanager

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from modnorm.analysis.answers import AnswerFilter, AnswerRecord
     from modnorm.analysis.candidate_records import CandidateRecord
-    from modnorm.analysis.finished_run import FinishedRun
     from modnorm.analysis.run_data import BaseRow
+    from modnorm.analysis.saved_run import SavedRun
     from modnorm.analysis.votes import VoteFilter, VoteRecord
 
 RecordT = TypeVar("RecordT", "AnswerRecord", "VoteRecord", "CandidateRecord")
@@ -145,11 +145,11 @@ def answers(
             _show(records, limit, whole=_show_answer, listed=_answers_table)
 
 
-def _has_answer(run: "FinishedRun", wanted: "AnswerFilter") -> bool:
+def _has_answer(run: "SavedRun", wanted: "AnswerFilter") -> bool:
     return _peeked(run.answers(wanted))[0]
 
 
-def _no_answer(run: "FinishedRun", wanted: "AnswerFilter") -> NotFoundError:
+def _no_answer(run: "SavedRun", wanted: "AnswerFilter") -> NotFoundError:
     if wanted.row is not None and _has_answer(run, replace(wanted, row=None, wrong=False)):
         return NotFoundError(
             "no stored answer matches",
@@ -243,7 +243,7 @@ def votes(
             _show(records, limit, whole=partial(_show_vote, found), listed=_votes_table)
 
 
-def _no_vote(run: "FinishedRun", wanted: "VoteFilter") -> NotFoundError:
+def _no_vote(run: "SavedRun", wanted: "VoteFilter") -> NotFoundError:
     no_ensemble = not any(map(wanted.wants_ensemble, run.ensembles))
     rows = max((ensemble.rows for ensemble in run.ensembles), default=0)
     names = (f"N={each.population} K={each.ensemble_size}" for each in run.ensembles)
@@ -274,7 +274,7 @@ def _votes_table(records: "Iterable[VoteRecord]") -> "Table":
     return table(headings, rows, {"gold", "answer", "correct", "tie"})
 
 
-def _show_vote(run: "FinishedRun", vote: "VoteRecord") -> None:
+def _show_vote(run: "SavedRun", vote: "VoteRecord") -> None:
     """Show one vote with its prompt, its counts and each expert's answer."""
     from modnorm.analysis.answers import AnswerFilter
 

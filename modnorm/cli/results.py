@@ -33,32 +33,17 @@ def write_results(
     from modnorm.analysis.environments import describe_mixed
     from modnorm.client.export import save_run
 
-    document = save_run(client, experiment, directory.path)
+    save_run(client, experiment.id, directory.path)
+    document = read_results(directory)
     notes = (
         describe_truncated(document),
         describe_lost_search(document),
         describe_shortcuts(document),
         describe_mixed(document["mixed_environments"]),
-        _describe_unknown_task(experiment.spec.task),
     )
     for each in filter(None, notes):
         note(each)
     return directory.path / "report.html"
-
-
-def _describe_unknown_task(named: experiments.TaskSpec) -> str | None:
-    """Describe the gaps in the files if the task is not installed here; None if it is."""
-    from modnorm.tasks import get_stored_task
-
-    declaration = named.declaration if named.HasField("declaration") else None
-    try:
-        get_stored_task(named.name, declaration=declaration)
-    except InvalidInputError:
-        return (
-            f"the task {named.name} is not installed here, so answers.parquet and votes.parquet "
-            "hold no prompts and no gold answers"
-        )
-    return None
 
 
 def read_results(directory: RunDirectory) -> "ResultsDocument":

@@ -10,11 +10,11 @@ from modnorm.cli.options import in_lab, lab_of, numbers
 
 if TYPE_CHECKING:
     from modnorm.analysis.comparison import Results
-    from modnorm.analysis.finished_run import FinishedRun
+    from modnorm.analysis.saved_run import SavedRun
 
 
 @contextmanager
-def opened_run(run: str, server: str | None) -> Iterator["FinishedRun"]:
+def opened_run(run: str, server: str | None) -> Iterator["SavedRun"]:
     """Yield a finished run.
 
     Raises:
@@ -24,21 +24,30 @@ def opened_run(run: str, server: str | None) -> Iterator["FinishedRun"]:
     """
     from modnorm.analysis.saved_run import SavedRun
 
+    yield SavedRun(local_run(run, server))
+
+
+def local_run(run: str, server: str | None = None) -> Path:
+    """Return the directory of a run; that of an experiment is fetched into the cache.
+
+    Raises:
+        NotFoundError: the lab has no such experiment.
+        PreconditionError: the experiment of the lab has not succeeded.
+    """
     lab = lab_of(run, server)
     if lab is None:
-        yield SavedRun(Path(run))
-        return
-    from modnorm.client.lab_run import LabRun
+        return Path(run)
+    from modnorm.client.export import cached_run
 
     with in_lab(run, lab) as (client, experiment):
-        yield LabRun(client, experiment)
+        return cached_run(client, experiment.id)
 
 
 def load_runs(directories: Sequence[Path], experts: str | None) -> "list[Results]":
     """Return the finished runs of directories and folders; stderr names those left out.
 
     Args:
-        directories: Run directories, or folders with some.
+        directories: Run directories, folders with some, or ids of the lab of `MODNORM_SERVER`.
         experts: The value of --experts: a list of K that the runs also report.
 
     Raises:
@@ -50,7 +59,7 @@ def load_runs(directories: Sequence[Path], experts: str | None) -> "list[Results
     from modnorm.analysis.run_folders import finished_runs
 
     sizes = () if experts is None else numbers(experts, "experts", int)
-    runs = load_all_results(finished_runs(directories, note))
+    runs = load_all_results(finished_runs([local_run(str(each)) for each in directories], note))
     if not sizes:
         return runs
     from modnorm.analysis.smaller_ensembles import add_ensembles

@@ -191,6 +191,7 @@ def view(
     """
     import uvicorn
 
+    from modnorm.cli.runs import local_run
     from modnorm.client.unfinished_runs import read_unfinished
     from modnorm.web.app import build_app
     from modnorm.web.guard import LOOPBACK
@@ -202,7 +203,8 @@ def view(
             field="host",
             remedy="name the address or host name that browsers will use",
         )
-    app = build_app(DirectoryCatalog(runs, read_unfinished), LOOPBACK | {host.lower()})
+    found = [local_run(str(run)) for run in runs]
+    app = build_app(DirectoryCatalog(found, read_unfinished), LOOPBACK | {host.lower()})
     with listen(host, port) as listener:
         url = f"{_url(host, listener)}/"
         if as_json:

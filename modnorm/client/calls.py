@@ -4,7 +4,7 @@ A call that returns one page of a list takes the token of the page as its last a
 """
 
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -16,7 +16,6 @@ from modnorm.client.radius import carry_radius
 from modnorm.client.settings import ClientSettings
 from modnorm.spec import ExperimentSpec, load_spec
 from modnorm.tasks.declared_task import carry_declaration
-from modnorm.v1 import evaluation_pb2 as evaluation
 from modnorm.v1 import experiment_pb2 as experiments
 from modnorm.v1 import prediction_pb2
 from modnorm.wire.conversions import spec_to_proto
@@ -27,10 +26,9 @@ _PREDICTION_SERVICE = prediction_pb2.DESCRIPTOR.services_by_name["PredictionServ
 _SUBMIT_SECONDS = 2_400.0
 """A submission downloads and hashes a model that the lab has not seen yet, for which the lab
 itself allows half an hour; data and an answer come on top."""
+_DOWNLOAD_SECONDS = 3_600.0
 _PREDICTION_SECONDS = 24 * 3600.0
 _PAGE = 500
-_ANSWER_PAGE = 200
-"""Completions are long: pages stay below gRPC's default message limit on the server's side."""
 
 ResultT = TypeVar("ResultT")
 ItemT = TypeVar("ItemT")
@@ -132,63 +130,24 @@ def list_experiments(token: str) -> Call[Page[experiments.Experiment]]:
     )
 
 
-def list_candidates(experiment_id: str, token: str) -> Call[Page[experiments.Candidate]]:
-    """Page through the candidates in order, the unperturbed base (index -1) first."""
-
-    def read(data: bytes) -> Page[experiments.Candidate]:
-        page = experiments.ListCandidatesResponse.FromString(data)
-        return page.candidates, page.next_page_token
-
+def list_run_files(experiment_id: str) -> Call[Sequence[experiments.RunFile]]:
+    """List the files of a finished experiment's directory; the lab may write them first."""
+    require_text(experiment_id, "experiment_id")
     return Call(
-        "ListCandidates",
-        experiments.ListCandidatesRequest(
-            experiment_id=experiment_id, page_size=_PAGE, page_token=token
-        ),
-        read,
+        "ListRunFiles",
+        experiments.ListRunFilesRequest(experiment_id=experiment_id),
+        lambda data: experiments.ListRunFilesResponse.FromString(data).files,
+        least_seconds=_DOWNLOAD_SECONDS,
     )
 
 
-def list_answers(
-    experiment_id: str, candidate: int, split: "evaluation.Split.ValueType", token: str
-) -> Call[Page[evaluation.Answer]]:
-    """Page through one candidate's answers in row order; candidate -1 is the base."""
-
-    def read(data: bytes) -> Page[evaluation.Answer]:
-        page = experiments.ListAnswersResponse.FromString(data)
-        return page.answers, page.next_page_token
-
+def get_run_file(experiment_id: str, name: str, offset: int = 0) -> Call[bytes]:
+    """Stream the chunks of a file of this directory, from an offset on."""
     return Call(
-        "ListAnswers",
-        experiments.ListAnswersRequest(
-            experiment_id=experiment_id,
-            candidate=candidate,
-            split=split,
-            page_size=_ANSWER_PAGE,
-            page_token=token,
-        ),
-        read,
-    )
-
-
-def list_votes(
-    experiment_id: str, population: int, ensemble_size: int, token: str
-) -> Call[Page[experiments.Vote]]:
-    """Page through the votes of the ensemble (N, K) in row order."""
-
-    def read(data: bytes) -> Page[experiments.Vote]:
-        page = experiments.ListVotesResponse.FromString(data)
-        return page.votes, page.next_page_token
-
-    return Call(
-        "ListVotes",
-        experiments.ListVotesRequest(
-            experiment_id=experiment_id,
-            population=population,
-            ensemble_size=ensemble_size,
-            page_size=_PAGE,
-            page_token=token,
-        ),
-        read,
+        "GetRunFile",
+        experiments.GetRunFileRequest(experiment_id=experiment_id, name=name, offset=offset),
+        lambda data: experiments.GetRunFileResponse.FromString(data).chunk,
+        least_seconds=_DOWNLOAD_SECONDS,
     )
 
 

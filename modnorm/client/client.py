@@ -11,6 +11,7 @@ from modnorm.client.calls import (
     create_experiment,
     get_experiment,
     list_experiments,
+    list_run_files,
 )
 from modnorm.client.connection import Connection
 from modnorm.client.experiments import (
@@ -76,15 +77,15 @@ class Client(Connection):
         return experiment_from_message(self.call(cancel_experiment(experiment_id)))
 
     def run(self, experiment_id: str) -> "Run":
-        """Return a finished experiment; its answers and votes are read from the lab when needed.
+        """Return a finished experiment; its files are fetched into the cache and kept there.
 
         Raises:
             PreconditionError: it has not succeeded.
         """
-        from modnorm.analysis.run import Run  # noqa: PLC0415 - loads pandas
-        from modnorm.client.lab_run import LabRun  # noqa: PLC0415 - loads pandas
+        from modnorm.analysis.run import load_run  # noqa: PLC0415 - loads pandas
+        from modnorm.client.export import cached_run  # noqa: PLC0415 - loads pandas
 
-        return Run(experiment_id, LabRun(self, self.call(get_experiment(experiment_id))))
+        return load_run(cached_run(self, experiment_id))
 
     def predict(  # noqa: PLR0913 - what is asked, and how
         self,
@@ -127,13 +128,13 @@ class Client(Connection):
             ConflictError: the directory holds something else, or another process works in it.
         """
         from modnorm.analysis.run import load_run  # noqa: PLC0415 - loads pandas
-        from modnorm.client.export import save_run  # noqa: PLC0415 - loads matplotlib
-        from modnorm.client.lab_run import LabRun  # noqa: PLC0415 - loads pandas
+        from modnorm.client.export import save_run  # noqa: PLC0415 - loads pandas
 
         place = RunDirectory(require_path(directory, "directory"))
-        run = LabRun(self, self.call(get_experiment(experiment_id)))
+        self.call(list_run_files(experiment_id))  # refuses one without results
+        spec = self.get(experiment_id).spec
         with hold(place.path):
-            place.check(run.spec)
-            place.claim(run.spec)
-            save_run(self, run.experiment, place.path)
+            place.check(spec)
+            place.claim(spec)
+            save_run(self, experiment_id, place.path)
         return load_run(place.path)

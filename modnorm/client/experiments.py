@@ -125,7 +125,7 @@ def experiment_from_message(message: messages.Experiment) -> Experiment:
         request_id=message.request_id,
         waits_for=message.waits_for,
         spec=spec_from_proto(message.spec),
-        base=base_row(message.base, ()) if message.HasField("base") else None,
+        base=base_row(message.base) if message.HasField("base") else None,
         ensembles=tuple(map(ensemble_row, message.ensembles)),
     )
 

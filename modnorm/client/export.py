@@ -1,63 +1,98 @@
-"""A finished experiment, fetched from its lab and written as a run directory."""
+"""The directory of a finished experiment, fetched from its lab and checked by digest."""
 
+import hashlib
 import time
-from pathlib import Path
+import uuid
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
 
-from modnorm.analysis.document import ResultsDocument
-from modnorm.analysis.export import write_run
-from modnorm.analysis.records import write_records
-from modnorm.analysis.run_data import RunData
+from modnorm.analysis.run_files import RESULTS, SPEC
+from modnorm.client.calls import get_run_file, list_run_files
 from modnorm.client.connection import Connection
-from modnorm.client.lab_run import LabRun
-from modnorm.client.watch import watch_messages
+from modnorm.client.settings import ClientSettings
+from modnorm.client.watch import Reconnection
+from modnorm.errors import ModnormError, UnavailableError
+from modnorm.files import replaced_file
 from modnorm.v1 import experiment_pb2 as experiments
-from modnorm.wire.run_messages import data_records, overlap, state_row, timings
+
+_KEY = 16
+"""Hexadecimal digits that name the content of a directory in the cache."""
 
 
-def save_run(
-    client: Connection, experiment: experiments.Experiment, directory: Path
-) -> ResultsDocument:
+def save_run(client: Connection, experiment_id: str, directory: Path) -> None:
     """Write the directory of a finished experiment, which needs its lab no more.
 
-    Older files are replaced. `results.json` is written last: where it is, the others are whole.
-
-    Returns:
-        The content of `results.json`.
+    Files that differ are replaced, except `spec.json`. `results.json` is written last: where it
+    is, the others are whole.
 
     Raises:
         PreconditionError: it has not succeeded.
+        UnavailableError: the lab could not be reached, or a file was damaged on its way.
         OSError: the directory cannot be written.
     """
-    started = time.monotonic()
-    found = LabRun(client, experiment)
-    run = _run_data(client, found)
-    write_records(directory, found, run.votes)
-    return write_run(directory, run, started=started)
+    _fetch(client, experiment_id, client.call(list_run_files(experiment_id)), directory)
 
 
-def fetch_run(client: Connection, experiment: experiments.Experiment) -> RunData:
-    """Fetch the inputs of a run's figures.
+def cached_run(client: Connection, experiment_id: str) -> Path:
+    """Return the directory of a finished experiment in the cache; what it lacks is fetched.
 
     Raises:
         PreconditionError: it has not succeeded.
+        InvalidInputError: the cache cannot be written.
+        UnavailableError: as for `save_run`.
     """
-    return _run_data(client, LabRun(client, experiment))
+    settings = ClientSettings()
+    settings.check_cache()
+    files = client.call(list_run_files(experiment_id))
+    content = "".join(f"{file.name} {file.digest}\n" for file in files)
+    key = hashlib.sha256(content.encode()).hexdigest()[:_KEY]
+    directory = settings.cache / "runs" / key / experiment_id
+    _fetch(client, experiment_id, files, directory)
+    return directory
 
 
-def _run_data(client: Connection, found: LabRun) -> RunData:
-    experiment = found.experiment
-    return RunData(
-        spec=found.spec.model_dump(mode="json"),
-        provenance=found.provenance,
-        data=data_records(experiment),
-        overlap=overlap(found.task, found.rows("selection"), found.rows("heldout")),
-        candidates=found.candidates,
-        base=found.base,
-        ensembles=found.ensembles,
-        votes={
-            (each.population, each.ensemble_size): found.plain_votes(each)
-            for each in found.ensembles
-        },
-        states=[state_row(each) for each in experiment.states],
-        timings=timings(experiment, watch_messages(client, experiment.id)),
-    )
+def _fetch(
+    client: Connection, experiment_id: str, files: Sequence[experiments.RunFile], directory: Path
+) -> None:
+    for file in sorted(files, key=lambda each: (each.name == RESULTS, each.name)):
+        parts = PurePosixPath(file.name).parts
+        if file.name.startswith("/") or ".." in parts:
+            raise UnavailableError(f"the lab names a file outside of the run: {file.name!a}")
+        place = directory.joinpath(*parts)
+        is_kept = file.name == SPEC and place.is_file()
+        if not is_kept and not _has(place, file):
+            _fetch_file(client, experiment_id, file, place)
+
+
+def _has(place: Path, file: experiments.RunFile) -> bool:
+    if not place.is_file() or place.stat().st_size != file.size:
+        return False
+    with place.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest() == file.digest
+
+
+def _fetch_file(
+    client: Connection, experiment_id: str, file: experiments.RunFile, place: Path
+) -> None:
+    """Fetch a file; a broken stream goes on where it broke."""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    digest, received = hashlib.sha256(), 0
+    connection = Reconnection(client.patience)
+    draft = place.with_name(f".{place.name}.{uuid.uuid4().hex}.part")
+    with replaced_file(place, draft=draft) as target:
+        while received < file.size:
+            try:
+                connection.opened()
+                for chunk in client.stream(get_run_file(experiment_id, file.name, received)):
+                    connection.heard()
+                    target.write(chunk)
+                    digest.update(chunk)
+                    received += len(chunk)
+                if received < file.size:
+                    raise UnavailableError("the stream of a file ended before the file did")
+            except ModnormError as error:
+                time.sleep(connection.pause(error))
+        if digest.hexdigest() != file.digest:
+            raise UnavailableError(
+                f"{file.name} was damaged on its way", remedy="repeat the command"
+            )

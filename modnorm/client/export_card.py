@@ -2,7 +2,7 @@
 
 import json
 
-from modnorm.analysis.finished_run import FinishedRun
+from modnorm.analysis.saved_run import SavedRun
 from modnorm.checkpoint.prompts import differing_prompts
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.client.ranked import Ranked
@@ -15,7 +15,7 @@ _PROMPTS = 100
 """Rows of each split whose prompts are checked."""
 
 
-def check_tokenizer(run: FinishedRun, base: Checkpoint) -> TokenizerFinding:
+def check_tokenizer(run: SavedRun, base: Checkpoint) -> TokenizerFinding:
     """Return whether `AutoTokenizer` reproduces the run's prompts.
 
     Args:
@@ -34,7 +34,7 @@ def check_tokenizer(run: FinishedRun, base: Checkpoint) -> TokenizerFinding:
 
 
 def candidate_card(
-    run: FinishedRun, base: Checkpoint, ranked: Ranked, rank: int, finding: TokenizerFinding
+    run: SavedRun, base: Checkpoint, ranked: Ranked, rank: int, finding: TokenizerFinding
 ) -> str:
     """Return the model card of a candidate."""
     facts = {
@@ -50,7 +50,7 @@ def candidate_card(
 
 
 def state_card(
-    run: FinishedRun, base: Checkpoint, lineage: Lineage, finding: TokenizerFinding
+    run: SavedRun, base: Checkpoint, lineage: Lineage, finding: TokenizerFinding
 ) -> str:
     """Return the model card of a trained state."""
     facts = {

@@ -3,9 +3,9 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from modnorm.analysis.finished_run import FinishedRun
 from modnorm.analysis.run_data import CandidateRow
 from modnorm.analysis.run_files import REWRITE
+from modnorm.analysis.saved_run import SavedRun
 from modnorm.errors import InvalidInputError, PreconditionError
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
@@ -41,7 +41,7 @@ def check_has_ranks(spec: ExperimentSpec) -> None:
         )
 
 
-def ranked_candidate(run: FinishedRun, rank: int) -> Ranked:
+def ranked_candidate(run: SavedRun, rank: int) -> Ranked:
     """Return the candidate of a rank in the whole population, from 1, as `candidates.csv` has it.
 
     Raises:
@@ -63,7 +63,7 @@ def ranked_candidate(run: FinishedRun, rank: int) -> Ranked:
     return Ranked(index, reward, descriptor, scale_map)
 
 
-def trained_lineage(run: FinishedRun) -> Lineage:
+def trained_lineage(run: SavedRun) -> Lineage:
     """Return the lineage of the state that a run reports.
 
     Raises:

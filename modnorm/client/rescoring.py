@@ -9,8 +9,8 @@ from itertools import groupby
 from operator import attrgetter
 
 from modnorm.analysis.answers import BASE_INDEX, AnswerRecord
-from modnorm.analysis.finished_run import FinishedRun
 from modnorm.analysis.run_data import BaseRow, CandidateRow
+from modnorm.analysis.saved_run import SavedRun
 from modnorm.errors import InvalidInputError, PreconditionError
 from modnorm.search.ranking import mean_reward
 from modnorm.search.rescored_votes import (
@@ -70,7 +70,7 @@ def check_has_votes(spec: ExperimentSpec) -> None:
 
 
 def rescore_run(
-    run: FinishedRun,
+    run: SavedRun,
     task: Task,
     *,
     judges: Executor | None = None,
@@ -113,7 +113,7 @@ def rescore_run(
     )
 
 
-def rescored_document(run: FinishedRun, rescored: Rescored) -> dict[str, object]:
+def rescored_document(run: SavedRun, rescored: Rescored) -> dict[str, object]:
     """Return the content of the file: like `results.json` without times and ids.
 
     The scorer in `provenance` is the old one, the experiment's.
@@ -175,7 +175,7 @@ def _old(answer: AnswerRecord) -> Judgement:
     return Judgement(answer.reward, answer.vote, answer.correct)
 
 
-def _rows(run: FinishedRun, split: str, task: Task) -> tuple[Row, ...]:
+def _rows(run: SavedRun, split: str, task: Task) -> tuple[Row, ...]:
     """Return stored rows in the schema of the task.
 
     Raises:
@@ -191,7 +191,7 @@ def _rows(run: FinishedRun, split: str, task: Task) -> tuple[Row, ...]:
         ) from error
 
 
-def _check_complete(run: FinishedRun) -> None:
+def _check_complete(run: SavedRun) -> None:
     """Refuse a run that lacks answers which another scorer may need."""
     experts = {index for ensemble in run.ensembles for index in ensemble.experts}
     stopped = sum(each.stopped is not None for each in run.candidates)

@@ -11,7 +11,6 @@ import google.protobuf.internal.enum_type_wrapper
 import google.protobuf.message
 import google.protobuf.timestamp_pb2
 import modnorm.v1.common_pb2
-import modnorm.v1.evaluation_pb2
 import sys
 import typing
 
@@ -69,46 +68,6 @@ EXPERIMENT_STATE_FAILED: ExperimentState.ValueType  # 7
 EXPERIMENT_STATE_CANCELLED: ExperimentState.ValueType  # 8
 """Ended by a request."""
 Global___ExperimentState: typing_extensions.TypeAlias = ExperimentState
-
-class _CandidateState:
-    ValueType = typing.NewType("ValueType", builtins.int)
-    V: typing_extensions.TypeAlias = ValueType
-
-class _CandidateStateEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_CandidateState.ValueType], builtins.type):
-    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
-    CANDIDATE_STATE_UNSPECIFIED: _CandidateState.ValueType  # 0
-    """Not set."""
-    CANDIDATE_STATE_PENDING: _CandidateState.ValueType  # 1
-    """Waiting."""
-    CANDIDATE_STATE_RUNNING: _CandidateState.ValueType  # 2
-    """Being scored."""
-    CANDIDATE_STATE_SCORED: _CandidateState.ValueType  # 3
-    """Scored."""
-    CANDIDATE_STATE_FAILED: _CandidateState.ValueType  # 4
-    """Failed."""
-    CANDIDATE_STATE_CANCELLED: _CandidateState.ValueType  # 5
-    """No longer needed."""
-    CANDIDATE_STATE_STOPPED: _CandidateState.ValueType  # 6
-    """Stopped early: it cannot become an expert, and its score is known as an interval."""
-
-class CandidateState(_CandidateState, metaclass=_CandidateStateEnumTypeWrapper):
-    """The state of a candidate."""
-
-CANDIDATE_STATE_UNSPECIFIED: CandidateState.ValueType  # 0
-"""Not set."""
-CANDIDATE_STATE_PENDING: CandidateState.ValueType  # 1
-"""Waiting."""
-CANDIDATE_STATE_RUNNING: CandidateState.ValueType  # 2
-"""Being scored."""
-CANDIDATE_STATE_SCORED: CandidateState.ValueType  # 3
-"""Scored."""
-CANDIDATE_STATE_FAILED: CandidateState.ValueType  # 4
-"""Failed."""
-CANDIDATE_STATE_CANCELLED: CandidateState.ValueType  # 5
-"""No longer needed."""
-CANDIDATE_STATE_STOPPED: CandidateState.ValueType  # 6
-"""Stopped early: it cannot become an expert, and its score is known as an interval."""
-Global___CandidateState: typing_extensions.TypeAlias = CandidateState
 
 class _ArtifactKind:
     ValueType = typing.NewType("ValueType", builtins.int)
@@ -978,179 +937,6 @@ class EnsembleResult(google.protobuf.message.Message):
 Global___EnsembleResult: typing_extensions.TypeAlias = EnsembleResult
 
 @typing.final
-class Candidate(google.protobuf.message.Message):
-    """One candidate."""
-
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    @typing.final
-    class EnvironmentEntry(google.protobuf.message.Message):
-        DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-        KEY_FIELD_NUMBER: builtins.int
-        VALUE_FIELD_NUMBER: builtins.int
-        key: builtins.str
-        value: builtins.str
-        def __init__(
-            self,
-            *,
-            key: builtins.str = ...,
-            value: builtins.str = ...,
-        ) -> None: ...
-        _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["key", b"key", "value", b"value"]
-        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-
-    @typing.final
-    class HeldoutEnvironmentEntry(google.protobuf.message.Message):
-        DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-        KEY_FIELD_NUMBER: builtins.int
-        VALUE_FIELD_NUMBER: builtins.int
-        key: builtins.str
-        value: builtins.str
-        def __init__(
-            self,
-            *,
-            key: builtins.str = ...,
-            value: builtins.str = ...,
-        ) -> None: ...
-        _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["key", b"key", "value", b"value"]
-        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-
-    INDEX_FIELD_NUMBER: builtins.int
-    DESCRIPTOR_FIELD_NUMBER: builtins.int
-    STATE_FIELD_NUMBER: builtins.int
-    SELECTION_REWARD_FIELD_NUMBER: builtins.int
-    HELDOUT_METRIC_FIELD_NUMBER: builtins.int
-    ATTEMPTS_FIELD_NUMBER: builtins.int
-    ERROR_FIELD_NUMBER: builtins.int
-    SELECTION_TOKENS_FIELD_NUMBER: builtins.int
-    WORKER_FIELD_NUMBER: builtins.int
-    SECONDS_FIELD_NUMBER: builtins.int
-    ENVIRONMENT_FIELD_NUMBER: builtins.int
-    HELDOUT_ENVIRONMENT_FIELD_NUMBER: builtins.int
-    SELECTION_ANSWERS_FIELD_NUMBER: builtins.int
-    SELECTION_CORRECT_FIELD_NUMBER: builtins.int
-    HELDOUT_ANSWERS_FIELD_NUMBER: builtins.int
-    HELDOUT_ATTEMPTS_FIELD_NUMBER: builtins.int
-    HELDOUT_TOKENS_FIELD_NUMBER: builtins.int
-    HELDOUT_SECONDS_FIELD_NUMBER: builtins.int
-    REWARD_LOWER_FIELD_NUMBER: builtins.int
-    REWARD_UPPER_FIELD_NUMBER: builtins.int
-    REMEDY_FIELD_NUMBER: builtins.int
-    SELECTION_VALID_FIELD_NUMBER: builtins.int
-    SELECTION_TRUNCATED_FIELD_NUMBER: builtins.int
-    HELDOUT_VALID_FIELD_NUMBER: builtins.int
-    HELDOUT_TRUNCATED_FIELD_NUMBER: builtins.int
-    index: builtins.int
-    """Index in the population; -1 is the unperturbed base."""
-    state: Global___CandidateState.ValueType
-    """Its state."""
-    selection_reward: builtins.float
-    """Mean selection reward, once scored."""
-    heldout_metric: builtins.float
-    """Held-out metric of the candidate alone, if it was an expert."""
-    attempts: builtins.int
-    """Attempts made."""
-    error: builtins.str
-    """Reason of its failure, without the remedy."""
-    selection_tokens: builtins.int
-    """Tokens generated on the selection rows."""
-    worker: builtins.str
-    """Worker that scored it."""
-    seconds: builtins.float
-    """Seconds that scoring took."""
-    selection_answers: builtins.int
-    """Number of stored answers on the selection rows."""
-    selection_correct: builtins.int
-    """Number of these that are correct: the accuracy of the candidate alone."""
-    heldout_answers: builtins.int
-    """Number of stored answers on the held-out rows, if it was an expert."""
-    heldout_attempts: builtins.int
-    """Attempts made on the held-out rows."""
-    heldout_tokens: builtins.int
-    """Tokens generated on the held-out rows."""
-    heldout_seconds: builtins.float
-    """Seconds that the held-out rows took."""
-    reward_lower: builtins.float
-    """Lower bound of a stopped candidate's mean selection reward."""
-    reward_upper: builtins.float
-    """Upper bound of a stopped candidate's mean selection reward."""
-    remedy: builtins.str
-    """How to fix the cause of its failure, if known."""
-    selection_valid: builtins.int
-    """Number of stored answers on the selection rows that give a vote."""
-    selection_truncated: builtins.int
-    """Number of stored answers on the selection rows that the completion cap ended."""
-    heldout_valid: builtins.int
-    """Number of stored answers on the held-out rows that give a vote."""
-    heldout_truncated: builtins.int
-    """Number of stored answers on the held-out rows that the completion cap ended."""
-    @property
-    def descriptor(self) -> modnorm.v1.common_pb2.Descriptor:
-        """Its descriptor."""
-
-    @property
-    def environment(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
-        """Environment of its selection answers: engine, library versions, device."""
-
-    @property
-    def heldout_environment(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
-        """Environment of its held-out answers, if it was an expert."""
-
-    def __init__(
-        self,
-        *,
-        index: builtins.int = ...,
-        descriptor: modnorm.v1.common_pb2.Descriptor | None = ...,
-        state: Global___CandidateState.ValueType = ...,
-        selection_reward: builtins.float | None = ...,
-        heldout_metric: builtins.float | None = ...,
-        attempts: builtins.int = ...,
-        error: builtins.str = ...,
-        selection_tokens: builtins.int = ...,
-        worker: builtins.str = ...,
-        seconds: builtins.float = ...,
-        environment: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
-        heldout_environment: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
-        selection_answers: builtins.int = ...,
-        selection_correct: builtins.int = ...,
-        heldout_answers: builtins.int = ...,
-        heldout_attempts: builtins.int = ...,
-        heldout_tokens: builtins.int = ...,
-        heldout_seconds: builtins.float = ...,
-        reward_lower: builtins.float | None = ...,
-        reward_upper: builtins.float | None = ...,
-        remedy: builtins.str = ...,
-        selection_valid: builtins.int = ...,
-        selection_truncated: builtins.int = ...,
-        heldout_valid: builtins.int = ...,
-        heldout_truncated: builtins.int = ...,
-    ) -> None: ...
-    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_heldout_metric", b"_heldout_metric", "_reward_lower", b"_reward_lower", "_reward_upper", b"_reward_upper", "_selection_reward", b"_selection_reward", "descriptor", b"descriptor", "heldout_metric", b"heldout_metric", "reward_lower", b"reward_lower", "reward_upper", b"reward_upper", "selection_reward", b"selection_reward"]
-    def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_heldout_metric", b"_heldout_metric", "_reward_lower", b"_reward_lower", "_reward_upper", b"_reward_upper", "_selection_reward", b"_selection_reward", "attempts", b"attempts", "descriptor", b"descriptor", "environment", b"environment", "error", b"error", "heldout_answers", b"heldout_answers", "heldout_attempts", b"heldout_attempts", "heldout_environment", b"heldout_environment", "heldout_metric", b"heldout_metric", "heldout_seconds", b"heldout_seconds", "heldout_tokens", b"heldout_tokens", "heldout_truncated", b"heldout_truncated", "heldout_valid", b"heldout_valid", "index", b"index", "remedy", b"remedy", "reward_lower", b"reward_lower", "reward_upper", b"reward_upper", "seconds", b"seconds", "selection_answers", b"selection_answers", "selection_correct", b"selection_correct", "selection_reward", b"selection_reward", "selection_tokens", b"selection_tokens", "selection_truncated", b"selection_truncated", "selection_valid", b"selection_valid", "state", b"state", "worker", b"worker"]
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__heldout_metric: typing_extensions.TypeAlias = typing.Literal["heldout_metric"]
-    _WhichOneofArgType__heldout_metric: typing_extensions.TypeAlias = typing.Literal["_heldout_metric", b"_heldout_metric"]
-    _WhichOneofReturnType__reward_lower: typing_extensions.TypeAlias = typing.Literal["reward_lower"]
-    _WhichOneofArgType__reward_lower: typing_extensions.TypeAlias = typing.Literal["_reward_lower", b"_reward_lower"]
-    _WhichOneofReturnType__reward_upper: typing_extensions.TypeAlias = typing.Literal["reward_upper"]
-    _WhichOneofArgType__reward_upper: typing_extensions.TypeAlias = typing.Literal["_reward_upper", b"_reward_upper"]
-    _WhichOneofReturnType__selection_reward: typing_extensions.TypeAlias = typing.Literal["selection_reward"]
-    _WhichOneofArgType__selection_reward: typing_extensions.TypeAlias = typing.Literal["_selection_reward", b"_selection_reward"]
-    @typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__heldout_metric) -> _WhichOneofReturnType__heldout_metric | None: ...
-    @typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__reward_lower) -> _WhichOneofReturnType__reward_lower | None: ...
-    @typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__reward_upper) -> _WhichOneofReturnType__reward_upper | None: ...
-    @typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__selection_reward) -> _WhichOneofReturnType__selection_reward | None: ...
-
-Global___Candidate: typing_extensions.TypeAlias = Candidate
-
-@typing.final
 class CreateExperimentRequest(google.protobuf.message.Message):
     """A new experiment."""
 
@@ -1401,224 +1187,121 @@ class CancelExperimentResponse(google.protobuf.message.Message):
 Global___CancelExperimentResponse: typing_extensions.TypeAlias = CancelExperimentResponse
 
 @typing.final
-class ListCandidatesRequest(google.protobuf.message.Message):
-    """A page of candidates."""
+class ListRunFilesRequest(google.protobuf.message.Message):
+    """The files of a run."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     EXPERIMENT_ID_FIELD_NUMBER: builtins.int
-    PAGE_SIZE_FIELD_NUMBER: builtins.int
-    PAGE_TOKEN_FIELD_NUMBER: builtins.int
     experiment_id: builtins.str
-    """The experiment."""
-    page_size: builtins.int
-    """Most rows to return; 100 when 0, 1,000 at most."""
-    page_token: builtins.str
-    """Token of the page; empty for the first."""
+    """The experiment, which has succeeded."""
     def __init__(
         self,
         *,
         experiment_id: builtins.str = ...,
-        page_size: builtins.int = ...,
-        page_token: builtins.str = ...,
     ) -> None: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["experiment_id", b"experiment_id", "page_size", b"page_size", "page_token", b"page_token"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["experiment_id", b"experiment_id"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
-Global___ListCandidatesRequest: typing_extensions.TypeAlias = ListCandidatesRequest
+Global___ListRunFilesRequest: typing_extensions.TypeAlias = ListRunFilesRequest
 
 @typing.final
-class ListCandidatesResponse(google.protobuf.message.Message):
-    """A page of candidates."""
+class RunFile(google.protobuf.message.Message):
+    """A file of a run directory."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    CANDIDATES_FIELD_NUMBER: builtins.int
-    NEXT_PAGE_TOKEN_FIELD_NUMBER: builtins.int
-    next_page_token: builtins.str
-    """Token of the next page; empty after the last."""
+    NAME_FIELD_NUMBER: builtins.int
+    SIZE_FIELD_NUMBER: builtins.int
+    DIGEST_FIELD_NUMBER: builtins.int
+    name: builtins.str
+    """Path in the directory, with "/"."""
+    size: builtins.int
+    """Bytes."""
+    digest: builtins.str
+    """SHA-256 of its content, hexadecimal."""
+    def __init__(
+        self,
+        *,
+        name: builtins.str = ...,
+        size: builtins.int = ...,
+        digest: builtins.str = ...,
+    ) -> None: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["digest", b"digest", "name", b"name", "size", b"size"]
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+
+Global___RunFile: typing_extensions.TypeAlias = RunFile
+
+@typing.final
+class ListRunFilesResponse(google.protobuf.message.Message):
+    """The files of a run."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    FILES_FIELD_NUMBER: builtins.int
     @property
-    def candidates(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Candidate]:
-        """Candidates in order, the base (index -1) first."""
+    def files(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___RunFile]:
+        """All files, by name."""
 
     def __init__(
         self,
         *,
-        candidates: collections.abc.Iterable[Global___Candidate] | None = ...,
-        next_page_token: builtins.str = ...,
+        files: collections.abc.Iterable[Global___RunFile] | None = ...,
     ) -> None: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["candidates", b"candidates", "next_page_token", b"next_page_token"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["files", b"files"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
-Global___ListCandidatesResponse: typing_extensions.TypeAlias = ListCandidatesResponse
+Global___ListRunFilesResponse: typing_extensions.TypeAlias = ListRunFilesResponse
 
 @typing.final
-class ListAnswersRequest(google.protobuf.message.Message):
-    """A page of a candidate's answers."""
+class GetRunFileRequest(google.protobuf.message.Message):
+    """A file of a run, or a range of it."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     EXPERIMENT_ID_FIELD_NUMBER: builtins.int
-    CANDIDATE_FIELD_NUMBER: builtins.int
-    SPLIT_FIELD_NUMBER: builtins.int
-    PAGE_SIZE_FIELD_NUMBER: builtins.int
-    PAGE_TOKEN_FIELD_NUMBER: builtins.int
+    NAME_FIELD_NUMBER: builtins.int
+    OFFSET_FIELD_NUMBER: builtins.int
+    LENGTH_FIELD_NUMBER: builtins.int
     experiment_id: builtins.str
-    """The experiment."""
-    candidate: builtins.int
-    """Index of the candidate; -1 is the base."""
-    split: modnorm.v1.evaluation_pb2.Split.ValueType
-    """The split."""
-    page_size: builtins.int
-    """Most rows to return; 100 when 0, 1,000 at most."""
-    page_token: builtins.str
-    """Token of the page; empty for the first."""
+    """The experiment, which has succeeded."""
+    name: builtins.str
+    """Name of the file."""
+    offset: builtins.int
+    """Byte to start at."""
+    length: builtins.int
+    """Most bytes to return; all when 0."""
     def __init__(
         self,
         *,
         experiment_id: builtins.str = ...,
-        candidate: builtins.int = ...,
-        split: modnorm.v1.evaluation_pb2.Split.ValueType = ...,
-        page_size: builtins.int = ...,
-        page_token: builtins.str = ...,
+        name: builtins.str = ...,
+        offset: builtins.int = ...,
+        length: builtins.int = ...,
     ) -> None: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["candidate", b"candidate", "experiment_id", b"experiment_id", "page_size", b"page_size", "page_token", b"page_token", "split", b"split"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["experiment_id", b"experiment_id", "length", b"length", "name", b"name", "offset", b"offset"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
-Global___ListAnswersRequest: typing_extensions.TypeAlias = ListAnswersRequest
+Global___GetRunFileRequest: typing_extensions.TypeAlias = GetRunFileRequest
 
 @typing.final
-class ListAnswersResponse(google.protobuf.message.Message):
-    """A page of answers."""
+class GetRunFileResponse(google.protobuf.message.Message):
+    """A piece of the file, in order."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    ANSWERS_FIELD_NUMBER: builtins.int
-    NEXT_PAGE_TOKEN_FIELD_NUMBER: builtins.int
-    next_page_token: builtins.str
-    """Token of the next page; empty after the last."""
-    @property
-    def answers(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[modnorm.v1.evaluation_pb2.Answer]:
-        """Answers in row order."""
-
+    CHUNK_FIELD_NUMBER: builtins.int
+    chunk: builtins.bytes
+    """The bytes."""
     def __init__(
         self,
         *,
-        answers: collections.abc.Iterable[modnorm.v1.evaluation_pb2.Answer] | None = ...,
-        next_page_token: builtins.str = ...,
+        chunk: builtins.bytes = ...,
     ) -> None: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["answers", b"answers", "next_page_token", b"next_page_token"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["chunk", b"chunk"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
-Global___ListAnswersResponse: typing_extensions.TypeAlias = ListAnswersResponse
-
-@typing.final
-class ListVotesRequest(google.protobuf.message.Message):
-    """A page of votes."""
-
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    EXPERIMENT_ID_FIELD_NUMBER: builtins.int
-    POPULATION_FIELD_NUMBER: builtins.int
-    ENSEMBLE_SIZE_FIELD_NUMBER: builtins.int
-    PAGE_SIZE_FIELD_NUMBER: builtins.int
-    PAGE_TOKEN_FIELD_NUMBER: builtins.int
-    experiment_id: builtins.str
-    """The experiment."""
-    population: builtins.int
-    """N of the ensemble."""
-    ensemble_size: builtins.int
-    """K of the ensemble."""
-    page_size: builtins.int
-    """Most rows to return; 100 when 0, 1,000 at most."""
-    page_token: builtins.str
-    """Token of the page; empty for the first."""
-    def __init__(
-        self,
-        *,
-        experiment_id: builtins.str = ...,
-        population: builtins.int = ...,
-        ensemble_size: builtins.int = ...,
-        page_size: builtins.int = ...,
-        page_token: builtins.str = ...,
-    ) -> None: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["ensemble_size", b"ensemble_size", "experiment_id", b"experiment_id", "page_size", b"page_size", "page_token", b"page_token", "population", b"population"]
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-
-Global___ListVotesRequest: typing_extensions.TypeAlias = ListVotesRequest
-
-@typing.final
-class Vote(google.protobuf.message.Message):
-    """One voted answer."""
-
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    ROW_FIELD_NUMBER: builtins.int
-    ANSWER_FIELD_NUMBER: builtins.int
-    CORRECT_FIELD_NUMBER: builtins.int
-    VALID_FIELD_NUMBER: builtins.int
-    SUPPORT_FIELD_NUMBER: builtins.int
-    CORRECT_SUPPORT_FIELD_NUMBER: builtins.int
-    SKIPPED_FIELD_NUMBER: builtins.int
-    row: builtins.int
-    """Index of the held-out row."""
-    answer: builtins.str
-    """The winning vote key; absent if no expert gave a valid answer."""
-    correct: builtins.bool
-    """Whether it is correct."""
-    valid: builtins.int
-    """Number of experts with a valid answer."""
-    support: builtins.int
-    """Number of experts with the winning answer."""
-    correct_support: builtins.int
-    """Number of experts with a correct answer."""
-    skipped: builtins.int
-    """Number of experts that skipped the row because its vote was settled; not counted above."""
-    def __init__(
-        self,
-        *,
-        row: builtins.int = ...,
-        answer: builtins.str | None = ...,
-        correct: builtins.bool = ...,
-        valid: builtins.int = ...,
-        support: builtins.int = ...,
-        correct_support: builtins.int = ...,
-        skipped: builtins.int = ...,
-    ) -> None: ...
-    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_answer", b"_answer", "answer", b"answer"]
-    def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_answer", b"_answer", "answer", b"answer", "correct", b"correct", "correct_support", b"correct_support", "row", b"row", "skipped", b"skipped", "support", b"support", "valid", b"valid"]
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__answer: typing_extensions.TypeAlias = typing.Literal["answer"]
-    _WhichOneofArgType__answer: typing_extensions.TypeAlias = typing.Literal["_answer", b"_answer"]
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__answer) -> _WhichOneofReturnType__answer | None: ...
-
-Global___Vote: typing_extensions.TypeAlias = Vote
-
-@typing.final
-class ListVotesResponse(google.protobuf.message.Message):
-    """A page of votes."""
-
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    VOTES_FIELD_NUMBER: builtins.int
-    NEXT_PAGE_TOKEN_FIELD_NUMBER: builtins.int
-    next_page_token: builtins.str
-    """Token of the next page; empty after the last."""
-    @property
-    def votes(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Vote]:
-        """Votes in row order."""
-
-    def __init__(
-        self,
-        *,
-        votes: collections.abc.Iterable[Global___Vote] | None = ...,
-        next_page_token: builtins.str = ...,
-    ) -> None: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["next_page_token", b"next_page_token", "votes", b"votes"]
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-
-Global___ListVotesResponse: typing_extensions.TypeAlias = ListVotesResponse
+Global___GetRunFileResponse: typing_extensions.TypeAlias = GetRunFileResponse
 
 @typing.final
 class GetArtifactRequest(google.protobuf.message.Message):

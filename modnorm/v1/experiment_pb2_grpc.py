@@ -60,20 +60,15 @@ class ExperimentServiceStub(object):
                 request_serializer=modnorm_dot_v1_dot_experiment__pb2.CancelExperimentRequest.SerializeToString,
                 response_deserializer=modnorm_dot_v1_dot_experiment__pb2.CancelExperimentResponse.FromString,
                 _registered_method=True)
-        self.ListCandidates = channel.unary_unary(
-                '/modnorm.v1.ExperimentService/ListCandidates',
-                request_serializer=modnorm_dot_v1_dot_experiment__pb2.ListCandidatesRequest.SerializeToString,
-                response_deserializer=modnorm_dot_v1_dot_experiment__pb2.ListCandidatesResponse.FromString,
+        self.ListRunFiles = channel.unary_unary(
+                '/modnorm.v1.ExperimentService/ListRunFiles',
+                request_serializer=modnorm_dot_v1_dot_experiment__pb2.ListRunFilesRequest.SerializeToString,
+                response_deserializer=modnorm_dot_v1_dot_experiment__pb2.ListRunFilesResponse.FromString,
                 _registered_method=True)
-        self.ListAnswers = channel.unary_unary(
-                '/modnorm.v1.ExperimentService/ListAnswers',
-                request_serializer=modnorm_dot_v1_dot_experiment__pb2.ListAnswersRequest.SerializeToString,
-                response_deserializer=modnorm_dot_v1_dot_experiment__pb2.ListAnswersResponse.FromString,
-                _registered_method=True)
-        self.ListVotes = channel.unary_unary(
-                '/modnorm.v1.ExperimentService/ListVotes',
-                request_serializer=modnorm_dot_v1_dot_experiment__pb2.ListVotesRequest.SerializeToString,
-                response_deserializer=modnorm_dot_v1_dot_experiment__pb2.ListVotesResponse.FromString,
+        self.GetRunFile = channel.unary_stream(
+                '/modnorm.v1.ExperimentService/GetRunFile',
+                request_serializer=modnorm_dot_v1_dot_experiment__pb2.GetRunFileRequest.SerializeToString,
+                response_deserializer=modnorm_dot_v1_dot_experiment__pb2.GetRunFileResponse.FromString,
                 _registered_method=True)
         self.GetArtifact = channel.unary_stream(
                 '/modnorm.v1.ExperimentService/GetArtifact',
@@ -121,22 +116,15 @@ class ExperimentServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def ListCandidates(self, request, context):
-        """Lists candidates in candidate order.
+    def ListRunFiles(self, request, context):
+        """Lists the files of the directory of a finished experiment.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def ListAnswers(self, request, context):
-        """Lists the answers of one candidate on one split.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def ListVotes(self, request, context):
-        """Lists the votes of one ensemble, in row order.
+    def GetRunFile(self, request, context):
+        """Streams a file of this directory, or a range of it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -177,20 +165,15 @@ def add_ExperimentServiceServicer_to_server(servicer, server):
                     request_deserializer=modnorm_dot_v1_dot_experiment__pb2.CancelExperimentRequest.FromString,
                     response_serializer=modnorm_dot_v1_dot_experiment__pb2.CancelExperimentResponse.SerializeToString,
             ),
-            'ListCandidates': grpc.unary_unary_rpc_method_handler(
-                    servicer.ListCandidates,
-                    request_deserializer=modnorm_dot_v1_dot_experiment__pb2.ListCandidatesRequest.FromString,
-                    response_serializer=modnorm_dot_v1_dot_experiment__pb2.ListCandidatesResponse.SerializeToString,
+            'ListRunFiles': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListRunFiles,
+                    request_deserializer=modnorm_dot_v1_dot_experiment__pb2.ListRunFilesRequest.FromString,
+                    response_serializer=modnorm_dot_v1_dot_experiment__pb2.ListRunFilesResponse.SerializeToString,
             ),
-            'ListAnswers': grpc.unary_unary_rpc_method_handler(
-                    servicer.ListAnswers,
-                    request_deserializer=modnorm_dot_v1_dot_experiment__pb2.ListAnswersRequest.FromString,
-                    response_serializer=modnorm_dot_v1_dot_experiment__pb2.ListAnswersResponse.SerializeToString,
-            ),
-            'ListVotes': grpc.unary_unary_rpc_method_handler(
-                    servicer.ListVotes,
-                    request_deserializer=modnorm_dot_v1_dot_experiment__pb2.ListVotesRequest.FromString,
-                    response_serializer=modnorm_dot_v1_dot_experiment__pb2.ListVotesResponse.SerializeToString,
+            'GetRunFile': grpc.unary_stream_rpc_method_handler(
+                    servicer.GetRunFile,
+                    request_deserializer=modnorm_dot_v1_dot_experiment__pb2.GetRunFileRequest.FromString,
+                    response_serializer=modnorm_dot_v1_dot_experiment__pb2.GetRunFileResponse.SerializeToString,
             ),
             'GetArtifact': grpc.unary_stream_rpc_method_handler(
                     servicer.GetArtifact,
@@ -345,7 +328,7 @@ class ExperimentService(object):
             _registered_method=True)
 
     @staticmethod
-    def ListCandidates(request,
+    def ListRunFiles(request,
             target,
             options=(),
             channel_credentials=None,
@@ -358,9 +341,9 @@ class ExperimentService(object):
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/modnorm.v1.ExperimentService/ListCandidates',
-            modnorm_dot_v1_dot_experiment__pb2.ListCandidatesRequest.SerializeToString,
-            modnorm_dot_v1_dot_experiment__pb2.ListCandidatesResponse.FromString,
+            '/modnorm.v1.ExperimentService/ListRunFiles',
+            modnorm_dot_v1_dot_experiment__pb2.ListRunFilesRequest.SerializeToString,
+            modnorm_dot_v1_dot_experiment__pb2.ListRunFilesResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -372,7 +355,7 @@ class ExperimentService(object):
             _registered_method=True)
 
     @staticmethod
-    def ListAnswers(request,
+    def GetRunFile(request,
             target,
             options=(),
             channel_credentials=None,
@@ -382,39 +365,12 @@ class ExperimentService(object):
             wait_for_ready=None,
             timeout=None,
             metadata=None):
-        return grpc.experimental.unary_unary(
+        return grpc.experimental.unary_stream(
             request,
             target,
-            '/modnorm.v1.ExperimentService/ListAnswers',
-            modnorm_dot_v1_dot_experiment__pb2.ListAnswersRequest.SerializeToString,
-            modnorm_dot_v1_dot_experiment__pb2.ListAnswersResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def ListVotes(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/modnorm.v1.ExperimentService/ListVotes',
-            modnorm_dot_v1_dot_experiment__pb2.ListVotesRequest.SerializeToString,
-            modnorm_dot_v1_dot_experiment__pb2.ListVotesResponse.FromString,
+            '/modnorm.v1.ExperimentService/GetRunFile',
+            modnorm_dot_v1_dot_experiment__pb2.GetRunFileRequest.SerializeToString,
+            modnorm_dot_v1_dot_experiment__pb2.GetRunFileResponse.FromString,
             options,
             channel_credentials,
             insecure,

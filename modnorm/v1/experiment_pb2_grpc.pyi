@@ -37,12 +37,10 @@ class ExperimentServiceStub:
     """Streams events after a cursor until the experiment ends."""
     CancelExperiment: grpc.UnaryUnaryMultiCallable[modnorm.v1.experiment_pb2.CancelExperimentRequest, modnorm.v1.experiment_pb2.CancelExperimentResponse]
     """Cancels an experiment. A repeated call changes nothing."""
-    ListCandidates: grpc.UnaryUnaryMultiCallable[modnorm.v1.experiment_pb2.ListCandidatesRequest, modnorm.v1.experiment_pb2.ListCandidatesResponse]
-    """Lists candidates in candidate order."""
-    ListAnswers: grpc.UnaryUnaryMultiCallable[modnorm.v1.experiment_pb2.ListAnswersRequest, modnorm.v1.experiment_pb2.ListAnswersResponse]
-    """Lists the answers of one candidate on one split."""
-    ListVotes: grpc.UnaryUnaryMultiCallable[modnorm.v1.experiment_pb2.ListVotesRequest, modnorm.v1.experiment_pb2.ListVotesResponse]
-    """Lists the votes of one ensemble, in row order."""
+    ListRunFiles: grpc.UnaryUnaryMultiCallable[modnorm.v1.experiment_pb2.ListRunFilesRequest, modnorm.v1.experiment_pb2.ListRunFilesResponse]
+    """Lists the files of the directory of a finished experiment."""
+    GetRunFile: grpc.UnaryStreamMultiCallable[modnorm.v1.experiment_pb2.GetRunFileRequest, modnorm.v1.experiment_pb2.GetRunFileResponse]
+    """Streams a file of this directory, or a range of it."""
     GetArtifact: grpc.UnaryStreamMultiCallable[modnorm.v1.experiment_pb2.GetArtifactRequest, modnorm.v1.experiment_pb2.GetArtifactResponse]
     """Streams an artifact that the results depend on: rows, profile, scale map."""
 
@@ -61,12 +59,10 @@ class ExperimentServiceAsyncStub(ExperimentServiceStub):
     """Streams events after a cursor until the experiment ends."""
     CancelExperiment: grpc.aio.UnaryUnaryMultiCallable[modnorm.v1.experiment_pb2.CancelExperimentRequest, modnorm.v1.experiment_pb2.CancelExperimentResponse]  # type: ignore[assignment]
     """Cancels an experiment. A repeated call changes nothing."""
-    ListCandidates: grpc.aio.UnaryUnaryMultiCallable[modnorm.v1.experiment_pb2.ListCandidatesRequest, modnorm.v1.experiment_pb2.ListCandidatesResponse]  # type: ignore[assignment]
-    """Lists candidates in candidate order."""
-    ListAnswers: grpc.aio.UnaryUnaryMultiCallable[modnorm.v1.experiment_pb2.ListAnswersRequest, modnorm.v1.experiment_pb2.ListAnswersResponse]  # type: ignore[assignment]
-    """Lists the answers of one candidate on one split."""
-    ListVotes: grpc.aio.UnaryUnaryMultiCallable[modnorm.v1.experiment_pb2.ListVotesRequest, modnorm.v1.experiment_pb2.ListVotesResponse]  # type: ignore[assignment]
-    """Lists the votes of one ensemble, in row order."""
+    ListRunFiles: grpc.aio.UnaryUnaryMultiCallable[modnorm.v1.experiment_pb2.ListRunFilesRequest, modnorm.v1.experiment_pb2.ListRunFilesResponse]  # type: ignore[assignment]
+    """Lists the files of the directory of a finished experiment."""
+    GetRunFile: grpc.aio.UnaryStreamMultiCallable[modnorm.v1.experiment_pb2.GetRunFileRequest, modnorm.v1.experiment_pb2.GetRunFileResponse]  # type: ignore[assignment]
+    """Streams a file of this directory, or a range of it."""
     GetArtifact: grpc.aio.UnaryStreamMultiCallable[modnorm.v1.experiment_pb2.GetArtifactRequest, modnorm.v1.experiment_pb2.GetArtifactResponse]  # type: ignore[assignment]
     """Streams an artifact that the results depend on: rows, profile, scale map."""
 
@@ -114,28 +110,20 @@ class ExperimentServiceServicer(metaclass=abc.ABCMeta):
         """Cancels an experiment. A repeated call changes nothing."""
 
     @abc.abstractmethod
-    def ListCandidates(
+    def ListRunFiles(
         self,
-        request: modnorm.v1.experiment_pb2.ListCandidatesRequest,
+        request: modnorm.v1.experiment_pb2.ListRunFilesRequest,
         context: _ServicerContext,
-    ) -> typing.Union[modnorm.v1.experiment_pb2.ListCandidatesResponse, collections.abc.Awaitable[modnorm.v1.experiment_pb2.ListCandidatesResponse]]:
-        """Lists candidates in candidate order."""
+    ) -> typing.Union[modnorm.v1.experiment_pb2.ListRunFilesResponse, collections.abc.Awaitable[modnorm.v1.experiment_pb2.ListRunFilesResponse]]:
+        """Lists the files of the directory of a finished experiment."""
 
     @abc.abstractmethod
-    def ListAnswers(
+    def GetRunFile(
         self,
-        request: modnorm.v1.experiment_pb2.ListAnswersRequest,
+        request: modnorm.v1.experiment_pb2.GetRunFileRequest,
         context: _ServicerContext,
-    ) -> typing.Union[modnorm.v1.experiment_pb2.ListAnswersResponse, collections.abc.Awaitable[modnorm.v1.experiment_pb2.ListAnswersResponse]]:
-        """Lists the answers of one candidate on one split."""
-
-    @abc.abstractmethod
-    def ListVotes(
-        self,
-        request: modnorm.v1.experiment_pb2.ListVotesRequest,
-        context: _ServicerContext,
-    ) -> typing.Union[modnorm.v1.experiment_pb2.ListVotesResponse, collections.abc.Awaitable[modnorm.v1.experiment_pb2.ListVotesResponse]]:
-        """Lists the votes of one ensemble, in row order."""
+    ) -> typing.Union[collections.abc.Iterator[modnorm.v1.experiment_pb2.GetRunFileResponse], collections.abc.AsyncIterator[modnorm.v1.experiment_pb2.GetRunFileResponse]]:
+        """Streams a file of this directory, or a range of it."""
 
     @abc.abstractmethod
     def GetArtifact(

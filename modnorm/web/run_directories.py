@@ -53,7 +53,69 @@ def unknown_progress(_path: Path) -> Unfinished:
     return Unfinished("not finished")
 
 
-class DirectoryRun:
+class RunFiles:
+    """The results of a finished search on a page, read from its directory."""
+
+    path: Path
+
+    @cached_property
+    def _saved(self) -> SavedRun:
+        return SavedRun(self.path)
+
+    @property
+    def document(self) -> ResultsDocument:
+        """The results."""
+        return self._saved.document
+
+    @property
+    def heldout_rows(self) -> int:
+        """Number of held-out rows."""
+        return max((each["rows"] for each in self.document["ensembles"]), default=0)
+
+    def rewards(self) -> list[float]:
+        """Return all complete selection rewards, in candidate order."""
+        rewards = read_table(self.path / _CANDIDATES)["selection_reward"]
+        return cast("list[float]", rewards.drop_null().to_pylist())
+
+    def candidates(self, query: CandidateQuery) -> CandidatePage:
+        """Return one page of candidates."""
+        _ = self.document  # without results the file may not be whole
+        return candidate_page(read_table(self.path / _CANDIDATES), query)
+
+    def answers(self, wanted: AnswerFilter) -> Iterator[AnswerRecord]:
+        """Yield answers by candidate, then split, then row."""
+        return self._saved.answers(wanted)
+
+    def answers_of(self, candidates: Sequence[int], row: int) -> Mapping[int, AnswerRecord]:
+        """Return the answers of some candidates to one held-out row, by candidate."""
+        lines = read_lines(
+            self.path / ANSWERS,
+            ANSWER_SCHEMA,
+            conditions=[
+                *equal(split="heldout", row=row),
+                dataset.field("candidate").isin(list(candidates)),
+            ],
+        )
+        return {line["candidate"]: AnswerRecord(**line) for line in lines}
+
+    def votes(self, wanted: VoteFilter) -> Iterator[VoteRecord]:
+        """Yield votes by N, then K, then row."""
+        return self._saved.votes(wanted)
+
+    def verdicts(self) -> Verdicts:
+        """Return whether each vote is right, by (N, K)."""
+        return read_verdicts(self.path)
+
+    def seconds(self) -> str | None:
+        """Return the seconds of each phase in words; None where unknown."""
+        return read_seconds(self.path)
+
+    def environments(self) -> Sequence[Environment]:
+        """Return the environments in which its answers were given."""
+        return read_environments(self.path)
+
+
+class DirectoryRun(RunFiles):
     """A run directory; implements `modnorm.web.sources.ViewedRun`.
 
     Args:
@@ -67,10 +129,6 @@ class DirectoryRun:
     ) -> None:
         self.path, self.name = path, name
         self._read_unfinished = read_unfinished
-
-    @cached_property
-    def _saved(self) -> SavedRun:
-        return SavedRun(self.path)
 
     @property
     def state(self) -> str:
@@ -134,11 +192,6 @@ class DirectoryRun:
         return [round_line(each, is_best=each["round"] == best) for each in document["rounds"]]
 
     @property
-    def document(self) -> ResultsDocument:
-        """The results."""
-        return self._saved.document
-
-    @property
     def headline(self) -> Headline | None:
         """Its figures in the list; None unless it has finished."""
         if not self.finished:
@@ -151,53 +204,6 @@ class DirectoryRun:
             vote=last and last["metric"],
             interval=last and last["interval"],
         )
-
-    @property
-    def heldout_rows(self) -> int:
-        """Number of held-out rows."""
-        return max((each["rows"] for each in self.document["ensembles"]), default=0)
-
-    def rewards(self) -> list[float]:
-        """Return all complete selection rewards, in candidate order."""
-        rewards = read_table(self.path / _CANDIDATES)["selection_reward"]
-        return cast("list[float]", rewards.drop_null().to_pylist())
-
-    def candidates(self, query: CandidateQuery) -> CandidatePage:
-        """Return one page of candidates."""
-        _ = self.document  # without results the file may not be whole
-        return candidate_page(read_table(self.path / _CANDIDATES), query)
-
-    def answers(self, wanted: AnswerFilter) -> Iterator[AnswerRecord]:
-        """Yield answers by candidate, then split, then row."""
-        return self._saved.answers(wanted)
-
-    def answers_of(self, candidates: Sequence[int], row: int) -> Mapping[int, AnswerRecord]:
-        """Return the answers of some candidates to one held-out row, by candidate."""
-        lines = read_lines(
-            self.path / ANSWERS,
-            ANSWER_SCHEMA,
-            conditions=[
-                *equal(split="heldout", row=row),
-                dataset.field("candidate").isin(list(candidates)),
-            ],
-        )
-        return {line["candidate"]: AnswerRecord(**line) for line in lines}
-
-    def votes(self, wanted: VoteFilter) -> Iterator[VoteRecord]:
-        """Yield votes by N, then K, then row."""
-        return self._saved.votes(wanted)
-
-    def verdicts(self) -> Verdicts:
-        """Return whether each vote is right, by (N, K)."""
-        return read_verdicts(self.path)
-
-    def seconds(self) -> str | None:
-        """Return the seconds of each phase in words; None where unknown."""
-        return read_seconds(self.path)
-
-    def environments(self) -> Sequence[Environment]:
-        """Return the environments in which its answers were given."""
-        return read_environments(self.path)
 
 
 class DirectoryCatalog:

@@ -7,29 +7,15 @@ from itertools import pairwise
 from google.protobuf import json_format
 from google.protobuf.message import Message
 
-from modnorm.analysis.answers import BASE_INDEX
 from modnorm.analysis.phase_times import STARTING
-from modnorm.analysis.run_data import (
-    BaseRow,
-    CandidateRow,
-    EnsembleRow,
-    RowsRecord,
-    StateRow,
-    VoteRow,
-)
-from modnorm.search.stopping import Interval
+from modnorm.analysis.run_data import BaseRow, EnsembleRow, RowsRecord, StateRow
 from modnorm.tasks import Task
 from modnorm.tasks.task_errors import count_shared_prompts
 from modnorm.v1 import experiment_pb2 as experiments
 from modnorm.wire.conversions import state_name
 
-_STATES = {
-    experiments.CANDIDATE_STATE_SCORED: "scored",
-    experiments.CANDIDATE_STATE_STOPPED: "stopped",
-}
 
-
-def failure_text(failed: experiments.Experiment | experiments.Candidate) -> str:
+def failure_text(failed: experiments.Experiment) -> str:
     """Return why something failed, with the remedy if it is known; empty if it did not fail."""
     return f"{failed.error} ({failed.remedy})" if failed.remedy else failed.error
 
@@ -84,57 +70,9 @@ def overlap(task: Task | None, selection: Sequence[str], heldout: Sequence[str])
     )
 
 
-def candidate_row(message: experiments.Candidate) -> CandidateRow:
-    """Return one candidate."""
-    scored = message.state == experiments.CANDIDATE_STATE_SCORED
-    return CandidateRow(
-        index=message.index,
-        seed=message.descriptor.seed,
-        state=_STATES.get(message.state, "failed"),
-        stopped=Interval(message.reward_lower, message.reward_upper)
-        if message.state == experiments.CANDIDATE_STATE_STOPPED
-        else None,
-        selection_reward=message.selection_reward if scored else None,
-        heldout_metric=_known(message, "heldout_metric"),
-        selection_tokens=message.selection_tokens,
-        selection_answers=message.selection_answers,
-        selection_correct=message.selection_correct,
-        selection_valid=message.selection_valid,
-        selection_truncated=message.selection_truncated,
-        heldout_answers=message.heldout_answers,
-        heldout_valid=message.heldout_valid,
-        heldout_truncated=message.heldout_truncated,
-        attempts=message.attempts,
-        worker=message.worker,
-        seconds=message.seconds,
-        heldout_attempts=message.heldout_attempts,
-        heldout_seconds=message.heldout_seconds,
-        error=failure_text(message),
-        environment=dict(message.environment),
-        heldout_environment=dict(message.heldout_environment),
-    )
-
-
-def base_row(
-    message: experiments.BaseResult, candidates: Sequence[experiments.Candidate]
-) -> BaseRow:
-    """Return the unperturbed model."""
-    jobs = next((each for each in candidates if each.index == BASE_INDEX), experiments.Candidate())
-    return BaseRow(
-        selection_reward=_known(message, "selection_reward"),
-        heldout_metric=_known(message, "heldout_metric"),
-        selection_answers=jobs.selection_answers,
-        selection_correct=jobs.selection_correct,
-        selection_valid=jobs.selection_valid,
-        selection_truncated=jobs.selection_truncated,
-        heldout_answers=jobs.heldout_answers,
-        heldout_valid=jobs.heldout_valid,
-        heldout_truncated=jobs.heldout_truncated,
-        seconds=jobs.seconds,
-        heldout_seconds=jobs.heldout_seconds,
-        environment=dict(jobs.environment),
-        heldout_environment=dict(jobs.heldout_environment),
-    )
+def base_row(message: experiments.BaseResult) -> BaseRow:
+    """Return the unperturbed model, without counts and times."""
+    return BaseRow(_known(message, "selection_reward"), _known(message, "heldout_metric"))
 
 
 def ensemble_row(message: experiments.EnsembleResult) -> EnsembleRow:
@@ -174,19 +112,6 @@ def _known(message: Message, field: str) -> float | None:
     """Return an optional number of a message."""
     number: float | None = getattr(message, field) if message.HasField(field) else None
     return number
-
-
-def vote_row(message: experiments.Vote) -> VoteRow:
-    """Return one vote."""
-    return VoteRow(
-        row=message.row,
-        answer=message.answer if message.HasField("answer") else None,
-        correct=message.correct,
-        valid=message.valid,
-        support=message.support,
-        correct_support=message.correct_support,
-        skipped=message.skipped,
-    )
 
 
 def timings(

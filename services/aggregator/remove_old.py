@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import closing
+from pathlib import Path
 
 from modnorm.errors import ModnormError
 from modnorm.services.aggregator.experiments.removal import (
@@ -13,6 +14,7 @@ from modnorm.services.aggregator.experiments.removal import (
     remove_ended,
     remove_unused_artifacts,
 )
+from modnorm.services.aggregator.experiments.run_directories import RunDirectories
 from modnorm.services.aggregator.storage.database import Database
 from modnorm.services.common.logging import configure_logging
 from modnorm.services.common.service_process import read_settings
@@ -41,13 +43,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         with closing(Database(settings.database_url)) as database:
             database.check_schema()
             limit = time.time() - options.days * _DAY
-            _remove(database, limit, dry_run=options.dry_run)
+            _remove(database, settings.runs, limit, dry_run=options.dry_run)
     except ModnormError as error:
         logger.critical("ended: %s", error)
         sys.exit(1)
 
 
-def _remove(database: Database, limit: float, *, dry_run: bool) -> None:
+def _remove(database: Database, runs: Path, limit: float, *, dry_run: bool) -> None:
     with database.read() as session:
         experiments = ended_before(session, limit)
     removed = 0
@@ -66,6 +68,7 @@ def _remove(database: Database, limit: float, *, dry_run: bool) -> None:
         return
     with database.write() as session:
         artifacts = remove_unused_artifacts(session)
+    RunDirectories(runs, database).remove_unknown()
     logger.info("removed", extra={"experiments": removed, "artifacts": artifacts})
 
 

@@ -32,6 +32,7 @@ from modnorm.services.aggregator.experiments.experiment_store import ExperimentS
 from modnorm.services.aggregator.experiments.lifecycle import Change
 from modnorm.services.aggregator.experiments.predictions import PredictionStore
 from modnorm.services.aggregator.experiments.result_store import EventStore, ResultStore
+from modnorm.services.aggregator.experiments.run_directories import RunDirectories
 from modnorm.services.aggregator.experiments.upstream_services import Calibrator, Sampler
 from modnorm.services.aggregator.jobs.dispatcher import Dispatcher
 from modnorm.services.aggregator.jobs.job_store import JobStore
@@ -121,6 +122,7 @@ class Aggregator:
             settings.database_url, on_fault=on_fault, evaluations=evaluations
         )
         self._stores = self._make_stores()
+        self._runs = RunDirectories(settings.runs, self._database)
         self._counts = LabCountStore(self._database, lease_seconds=settings.lease_seconds)
         self._workers = Workers()
         self._tasks = ShieldedTasks()
@@ -222,11 +224,9 @@ class Aggregator:
         if not self._settings.page_address:
             return None
         from modnorm.services.aggregator.web.lab_catalog import LabCatalog  # noqa: PLC0415
-        from modnorm.services.aggregator.web.page_server import PageServer  # noqa: PLC0415
-        from modnorm.services.aggregator.web.stored_run import PageStores  # noqa: PLC0415 - slow imports
+        from modnorm.services.aggregator.web.page_server import PageServer  # noqa: PLC0415 - slow imports
 
-        stored = PageStores(self._database, self._stores.experiments, self._stores.results)
-        return PageServer(self._settings, LabCatalog(stored))
+        return PageServer(self._settings, LabCatalog(self._database, self._runs))
 
     def _make_conductor(self, sampler: Sampler, calibrator: Calibrator) -> Conductor:
         steps = SetupSteps(
@@ -257,6 +257,7 @@ class Aggregator:
         return ExperimentServicer(
             experiments=self._stores.experiments,
             results=self._stores.results,
+            runs=self._runs,
             events=self._stores.events,
             admissions=self._admissions,
             conductor=self._conductor,

@@ -196,6 +196,8 @@ class DatabaseSettings(ServiceSettings):
 class AggregatorSettings(DatabaseSettings, QueueSettings):
     """Settings of the aggregator."""
 
+    run_dir: GivenPath | None = None
+    """Directory of finished runs that clients fetch; by default `lab-runs` of `cache_dir`."""
     split_folders: Roots = ()
     """Directories of named splits, besides `data` of the cache directory and the data roots."""
     migrate_on_start: bool = True
@@ -224,6 +226,11 @@ class AggregatorSettings(DatabaseSettings, QueueSettings):
     requires no token. With tokens any name is answered."""
     release_leases_on_start: bool = False
     """Release all leases at the start: only for labs whose workers end with the aggregator."""
+
+    @property
+    def runs(self) -> Path:
+        """Directory of finished runs that clients fetch."""
+        return self.run_dir or self.cache / "lab-runs"
 
 
 def _with_password(

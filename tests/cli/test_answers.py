@@ -12,33 +12,19 @@ import pytest
 from modnorm.analysis.answers import AnswerRecord
 from modnorm.analysis.records import LINEAGE, PROFILE, SCALE_MAP
 from modnorm.analysis.votes import VoteRecord
-from modnorm.client.client import Client
-from modnorm.client.export import save_run
-from modnorm.client.rundir import RunDirectory
 from modnorm.tasks import Judgement
-from modnorm.v1 import evaluation_pb2 as evaluation
-from modnorm.v1 import experiment_pb2 as experiments
-from modnorm.wire.conversions import spec_from_proto
-from tests.scripted_services import scored_candidate
+from tests.scripted_services import write_stored
 
 pytestmark = pytest.mark.usefixtures("without_plots")
 PAGE = Path(__file__).parents[2] / "docs" / "results.md"
 
 
 @pytest.fixture(params=["lab", "directory"])
-def source(request, gsm8k_lab, gsm8k_experiment, tmp_path):
+def source(request):
     """The arguments that name a finished run, in a lab or in a directory."""
     if request.param == "lab":
-        return "e1", "--server", gsm8k_lab
-    return (saved(gsm8k_lab, gsm8k_experiment, tmp_path / "run"),)
-
-
-def saved(target, experiment, path):
-    """Write the directory of a run."""
-    with Client(target) as client:
-        RunDirectory(path).claim(spec_from_proto(experiment.spec))
-        save_run(client, experiment, path)
-    return path
+        return "e1", "--server", request.getfixturevalue("gsm8k_lab")
+    return (request.getfixturevalue("gsm8k_stored"),)
 
 
 def test_all_answers_are_listed_in_order(modnorm_json, source):
@@ -194,35 +180,27 @@ def test_what_no_vote_matches_is_refused(refusal, source):
 
 
 def test_completions_do_not_command_the_terminal(
-    modnorm, printed, serve_stored, gsm8k_experiment, monkeypatch
+    modnorm, printed, gsm8k_experiment, monkeypatch, tmp_path
 ):
-    split, hostile = evaluation.SPLIT_SELECTION, "\x1b[2J[red]\r\u202e so 7"
-    rows = {split: [{"question": "q", "answer": "7"}], evaluation.SPLIT_HELDOUT: []}
+    split, hostile = "selection", "\x1b[2J[red]\r\u202e so 7"
+    rows = {split: [{"question": "q", "answer": "7"}] * 2}
     answers = {(-1, split): [(hostile, Judgement(1.0, "7", correct=True))] * 2}
-    target = serve_stored(
-        gsm8k_experiment, [scored_candidate(-1, 1.0)], {**rows, split: rows[split] * 2}, answers
-    )
+    del gsm8k_experiment.ensembles[:]
+    run = write_stored(tmp_path / "run", gsm8k_experiment, [], rows, answers)
     for options in ((), ("--row", 0)):
-        out = printed("answers", "e1", "--server", target, *options)
+        out = printed("answers", run, *options)
         assert "\\x1b[2J[red]" in out
         assert not {"\x1b", "\r"} & set(out)
-    command = ("answers", "e1", "--server", target, "--csv")
+    command = ("answers", run, "--csv")
     assert hostile in modnorm(*command)[1]
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     assert not {"\x1b", "\r"} & set(modnorm(*command)[1])
 
 
-def test_an_unfinished_experiment_has_no_answers(refusal, gsm8k_lab, gsm8k_experiment):
-    gsm8k_experiment.state = experiments.EXPERIMENT_STATE_SELECTING
-    err = refusal("answers", "e1", "--server", gsm8k_lab)
-    assert err.startswith("error: run: only an experiment that succeeded")
-
-
 def test_a_copy_of_a_directory_needs_nothing_else(
-    modnorm_json, gsm8k_lab, gsm8k_experiment, free_address, tmp_path, monkeypatch
+    modnorm_json, gsm8k_stored, free_address, tmp_path, monkeypatch
 ):
-    made = saved(gsm8k_lab, gsm8k_experiment, tmp_path / "run")
-    copy = made.rename(tmp_path / "copy")
+    copy = gsm8k_stored.rename(tmp_path / "copy")
     monkeypatch.setenv("MODNORM_SERVER", free_address)
     document = modnorm_json("rescore", copy, "--scorer", "reference")
     assert (document["selection"]["changed"], document["heldout"]["changed"]) == (2, 1)
@@ -233,8 +211,8 @@ def test_a_copy_of_a_directory_needs_nothing_else(
     assert len(modnorm_json("votes", copy)) == 8
 
 
-def test_the_example_of_the_page_runs(gsm8k_lab, gsm8k_experiment, tmp_path, monkeypatch, capsys):
-    saved(gsm8k_lab, gsm8k_experiment, tmp_path / "runs" / "mine")
+def test_the_example_of_the_page_runs(gsm8k_stored, tmp_path, monkeypatch, capsys):
+    shutil.copytree(gsm8k_stored, tmp_path / "runs" / "mine")
     monkeypatch.chdir(tmp_path)
     (example,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
     example = example.replace("row=17", "row=1").replace("(12, 5).vote(17)", "(4, 2).vote(1)")
@@ -303,11 +281,18 @@ def test_candidates_of_one_state_alone(refusal, modnorm_json, source):
 
 
 @pytest.mark.parametrize("name", ["answers.parquet", "votes.parquet", "candidates.csv"])
-def test_a_missing_file_of_a_run_is_named_once(
-    refusal, gsm8k_lab, gsm8k_experiment, tmp_path, name
-):
-    run = saved(gsm8k_lab, gsm8k_experiment, tmp_path / "run")
+def test_a_missing_file_of_a_run_is_named_once(refusal, gsm8k_stored, name):
+    run = gsm8k_stored
     (run / name).unlink()
     err = refusal(name.split(".")[0], run)
     assert err.startswith(f"error: run: {run} has no {name} (copy the whole directory;")
     assert "Errno" not in err
+
+
+def test_an_id_and_a_directory_are_compared_alike(
+    modnorm_json, gsm8k_lab, gsm8k_stored, monkeypatch
+):
+    monkeypatch.setenv("MODNORM_SERVER", gsm8k_lab)
+    first, second = modnorm_json("compare", "e1", gsm8k_stored)
+    assert [first["run"], second["run"]] == ["e1", gsm8k_stored.name]
+    assert second["differs"] == []

@@ -2,52 +2,34 @@ import json
 import shutil
 from typing import Any
 
-import grpc
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from modnorm.analysis.records import LINEAGE, SCALE_MAP
+from modnorm.analysis.run_data import CandidateRow
 from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.perturbation.adapters import adapter_tensors, export_candidate, export_state
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.lineage import Lineage, Step
 from modnorm.perturbation.methods import build_scale_map, uncorrected_scale_map
+from modnorm.search.stopping import Interval
 from modnorm.spec import parse_spec
+from modnorm.tasks import Judgement
 from modnorm.v1 import experiment_pb2 as experiments
-from modnorm.wire.conversions import descriptor_from_proto, descriptor_to_proto, spec_to_proto
+from modnorm.wire.conversions import spec_to_proto
+from tests.scripted_services import write_stored
+
+NO_ANSWER = ("no", Judgement(0.0, None, correct=False))
 
 
-def served(serve, servicer, experiment, candidates, artifacts):
-    """Serve a lab that stored one experiment; returns its target."""
-
-    def get(request, context):
-        if request.id != experiment.id:
-            context.abort(grpc.StatusCode.NOT_FOUND, "there is no such experiment")
-        return experiments.GetExperimentResponse(experiment=experiment)
-
-    def artifact(request, context):
-        yield experiments.GetArtifactResponse(chunk=artifacts[request.kind].encode())
-
-    found = experiments.ListCandidatesResponse(candidates=candidates)
-    return serve(
-        servicer(GetExperiment=get, ListCandidates=lambda *_: found, GetArtifact=artifact)
-    )
-
-
-def candidate(index, reward, drawn_with, **changes):
-    """A candidate that was scored, as a lab tells it."""
+def candidate(index, reward, drawn_with):
+    """A candidate that was scored, and its descriptor."""
     coefficients = (float(np.float32(0.01)),) * len(drawn_with.active)
-    descriptor = Descriptor(
+    drawn = Descriptor(
         "portable-v1", 100 + index, "randopt", 0.01, drawn_with.digest, coefficients
     )
-    made = experiments.Candidate(
-        index=index,
-        descriptor=descriptor_to_proto(descriptor),
-        state=experiments.CANDIDATE_STATE_SCORED,
-        selection_reward=reward,
-    )
-    made.MergeFrom(experiments.Candidate(**changes))
-    return made
+    return CandidateRow(index, 100 + index, "scored", reward), drawn
 
 
 @pytest.fixture
@@ -92,34 +74,48 @@ def search(spec, noise, base):
             ],
         ),
         [
-            experiments.Candidate(index=-1, state=experiments.CANDIDATE_STATE_SCORED),
             candidate(0, 0.25, drawn_with),
-            candidate(
-                1,
-                0.0,
-                drawn_with,
-                state=experiments.CANDIDATE_STATE_STOPPED,
-                reward_lower=0.0,
-                reward_upper=0.5,
-            ),
+            (CandidateRow(1, 101, "stopped", stopped=Interval(0.0, 0.5)), None),
             candidate(2, 0.75, drawn_with),
-            candidate(3, 0.0, drawn_with, state=experiments.CANDIDATE_STATE_FAILED),
+            (CandidateRow(3, 103, "failed"), None),
         ],
-        {
-            experiments.ARTIFACT_KIND_SCALE_MAP: drawn_with.to_json(),
-            experiments.ARTIFACT_KIND_SELECTION_ROWS: '{"numbers":[1,2],"target":3}',
-            experiments.ARTIFACT_KIND_HELDOUT_ROWS: '{"numbers":[4,2],"target":8}',
-        },
+        {SCALE_MAP: drawn_with.to_json()},
     )
 
 
 @pytest.fixture
-def export(modnorm, serve, servicer, search, tmp_path):
+def serve_search(serve_directory, search, tmp_path, monkeypatch):
+    """Serve a lab that stored the search; returns its target."""
+    monkeypatch.setenv("MODNORM_CACHE_DIR", str(tmp_path / "cache"))
+
+    def start():
+        experiment, candidates, texts = search
+        rows = {
+            "selection": [{"numbers": [1, 2], "target": 3}],
+            "heldout": [{"numbers": [4, 2], "target": 8}],
+        }
+        unanswered = {(index, "heldout"): [NO_ANSWER] for index in (0, 2)}
+        drawn = [(row.index, one) for row, one in candidates if one is not None]
+        directory = write_stored(
+            tmp_path / "stored",
+            experiment,
+            [row for row, _ in candidates],
+            rows,
+            unanswered,
+            drawn,
+            texts,
+        )
+        return serve_directory(experiment, directory)
+
+    return start
+
+
+@pytest.fixture
+def export(modnorm, serve_search, tmp_path):
     """Export from a lab that has the search; returns exit code, stdout, stderr."""
 
     def call(*options, experiment_id="e1", out=tmp_path / "out"):
-        target = served(serve, servicer, *search)
-        return modnorm("export", experiment_id, "--server", target, "--out", out, *options)
+        return modnorm("export", experiment_id, "--server", serve_search(), "--out", out, *options)
 
     return call
 
@@ -128,7 +124,7 @@ def test_of_a_lab_the_candidate_of_a_rank_is_written(export, search, tmp_path):
     code, out, err = export("--rank", 1, "--json")
     assert code == 0, err
     told = json.loads(out)
-    found = descriptor_from_proto(search[1][3].descriptor)
+    found = search[1][2][1]
     base = resolve_checkpoint("tiny-thicket")
     digest = export_candidate(base, found, build_scale_map("randopt", base), tmp_path / "other")
     assert told == {
@@ -163,11 +159,11 @@ def test_an_export_warns_if_autotokenizer_replaces_the_splitting_rule(export, ba
 
 @pytest.mark.parametrize("options", [("--rank", 1), ()])
 def test_an_id_is_looked_for_in_the_lab_of_the_environment(
-    printed, serve, servicer, search, tmp_path, monkeypatch, request, options
+    printed, serve_search, tmp_path, monkeypatch, request, options
 ):
     if not options:
         request.getfixturevalue("training")
-    monkeypatch.setenv("MODNORM_SERVER", served(serve, servicer, *search))
+    monkeypatch.setenv("MODNORM_SERVER", serve_search())
     printed("export", "e1", "--out", tmp_path / "out", *options)
     assert (tmp_path / "out").is_dir()
 
@@ -194,24 +190,9 @@ def test_an_experiment_that_is_not_there_is_refused(export):
     assert "no such experiment" in err
 
 
-@pytest.mark.parametrize(
-    ("state", "reason", "told"),
-    [
-        (experiments.EXPERIMENT_STATE_SELECTING, "", "selecting ("),
-        (experiments.EXPERIMENT_STATE_FAILED, "no engine", "failed: no engine ("),
-    ],
-)
-def test_an_experiment_without_results_is_refused(state, reason, told, export, search):
-    search[0].state, search[0].error = state, reason
-    code, _, err = export("--rank", 1)
-    assert code == 2
-    assert err.startswith("error: run: ")
-    assert told in err
-
-
 def test_another_model_under_the_name_is_refused(export, search, tmp_path):
     of_another = uncorrected_scale_map("randopt", resolve_checkpoint("tiny-thicket").config)
-    search[2][experiments.ARTIFACT_KIND_SCALE_MAP] = of_another.to_json()
+    search[2][SCALE_MAP] = of_another.to_json()
     code, _, err = export("--rank", 1)
     assert code == 2
     assert err.startswith("error: model: tiny-thicket is not the model")
@@ -249,7 +230,7 @@ def training(search, spec):
     step = Step("es", seeds=(7,), coefficients=(0.5,), rate=2.0**-10)
     lineage = Lineage(base.digest, "portable-v1", steps=(step,))
     search[0].states.add(updates=1, lineage_digest=lineage.digest, reported=True)
-    search[2][experiments.ARTIFACT_KIND_LINEAGE] = lineage.to_json()
+    search[2][LINEAGE] = lineage.to_json()
     return lineage
 
 
@@ -296,9 +277,9 @@ def test_of_a_lab_the_experts_are_written_as_adapters(export, search, tmp_path):
     }
     assert sorted(path.name for path in folder.iterdir()) == ["README.md", "expert-1", "expert-2"]
     drawn_with = build_scale_map("randopt", base, **LINEAR)
-    for name, message in (("expert-1", search[1][3]), ("expert-2", search[1][1])):
+    for name, drawn in (("expert-1", search[1][2][1]), ("expert-2", search[1][0][1])):
         stored = load_file(folder / name / "adapter_model.safetensors")
-        made = adapter_tensors(base, descriptor_from_proto(message.descriptor), drawn_with)
+        made = adapter_tensors(base, drawn, drawn_with)
         assert stored.keys() == made.keys()
         assert all(np.array_equal(stored[each], made[each]) for each in made)
     assert "| expert | 1 of 2, candidate 2 of 4 |" in (folder / "expert-1/README.md").read_text()

@@ -4,17 +4,16 @@ import pytest
 
 from modnorm.spec import parse_spec
 from modnorm.tasks import Judgement
-from modnorm.v1 import evaluation_pb2 as evaluation
 from modnorm.v1 import experiment_pb2 as experiments
 from modnorm.wire.conversions import spec_to_proto
-from tests.scripted_services import scored_candidate
+from tests.scripted_services import scored_candidate, write_stored
 
 RIGHT = "<answer>def f(): return 1</answer>"
 FENCED = "<answer>```python\ndef f(): return 1\n```</answer>"
 
 
 @pytest.fixture
-def mbpp_lab(serve_stored):
+def mbpp_lab(serve_directory, tmp_path, monkeypatch):
     """Serve an experiment of one candidate that fences its program, as the default allows."""
     spec = parse_spec(
         {
@@ -36,16 +35,19 @@ def mbpp_lab(serve_stored):
             )
         ],
     )
-    candidates = [scored_candidate(index, 1.0, 1.0) for index in (-1, 0)]
     row = {"text": "t", "test_list": ["assert f() == 1"], "test_setup_code": ""}
     right = Judgement(1.0, "def f():\n    return 1", correct=True)
-    splits = (evaluation.SPLIT_SELECTION, evaluation.SPLIT_HELDOUT)
+    splits = ("selection", "heldout")
     answers = {}
     for split in splits:
         answers[-1, split] = [(RIGHT, right), (RIGHT, right)]
         answers[0, split] = [(RIGHT, right), (FENCED, right)]
     rows = {split: [row, row] for split in splits}
-    return serve_stored(experiment, candidates, rows, answers)
+    monkeypatch.setenv("MODNORM_CACHE_DIR", str(tmp_path / "cache"))
+    found = [scored_candidate(0, 1.0, 1.0)]
+    return serve_directory(
+        experiment, write_stored(tmp_path / "mbpp", experiment, found, rows, answers)
+    )
 
 
 def test_a_table_sets_both_scorers_side_by_side(modnorm, gsm8k_lab):
@@ -78,11 +80,12 @@ def test_the_file_and_json_are_one_document(modnorm_json, gsm8k_lab, tmp_path):
 def test_an_id_is_looked_for_in_the_lab_of_the_environment(
     modnorm_json, gsm8k_lab, monkeypatch, tmp_path
 ):
-    monkeypatch.chdir(tmp_path)
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
     named = modnorm_json("rescore", "e1", "--server", gsm8k_lab)
     monkeypatch.setenv("MODNORM_SERVER", gsm8k_lab)
     assert modnorm_json("rescore", "e1") == named
-    assert list(tmp_path.iterdir()) == []
+    assert list((tmp_path / "here").iterdir()) == []
 
 
 def test_without_a_lab_an_id_is_told_from_a_directory(refusal):
@@ -122,13 +125,6 @@ def run_directory(tmp_path, spec):
     (path / "state" / "modnorm.db").touch()
     (path / "spec.json").write_text(json.dumps(spec.model_dump(mode="json")))
     return path
-
-
-def test_an_unfinished_experiment_is_refused(refusal, gsm8k_lab, gsm8k_experiment):
-    gsm8k_experiment.state = experiments.EXPERIMENT_STATE_SELECTING
-    err = refusal("rescore", "e1", "--server", gsm8k_lab)
-    assert err.startswith("error: run: ")
-    assert "selecting" in err
 
 
 def test_an_experiment_that_is_not_there_is_refused(refusal, gsm8k_lab):

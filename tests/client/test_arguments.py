@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from modnorm import Client, Ensemble, Run, load_run
 from modnorm.analysis.answers import AnswerFilter
 from modnorm.analysis.comparison import load_all_results, load_results
-from modnorm.analysis.finished_run import FinishedRun
 from modnorm.analysis.parquet_files import answers_frame, read_answers, read_votes, votes_frame
 from modnorm.analysis.saved_run import SavedRun
 from modnorm.analysis.votes import VoteFilter
@@ -119,7 +118,7 @@ def test_clients_refuse_wrong_types_at_the_call(connect, gsm8k_lab, name, data):
 PARTS = {
     Run: lambda run: run,
     Ensemble: lambda run: run.ensembles[0],
-    FinishedRun: lambda run: run.source,
+    SavedRun: lambda run: run.source,
 }
 
 

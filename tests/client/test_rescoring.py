@@ -1,30 +1,28 @@
+import csv
 import json
 
 import pytest
 
-from modnorm.client.client import Client
-from modnorm.client.lab_run import LabRun
+from modnorm.analysis.saved_run import SavedRun
 from modnorm.client.rescoring import Judged, rescore_run, rescored_document
-from modnorm.errors import InvalidInputError, PreconditionError
+from modnorm.errors import PreconditionError
 from modnorm.search.rescored_votes import OldAndNew, Reselection
 from modnorm.tasks import get_task
-from modnorm.v1 import experiment_pb2 as experiments
 from tests.faults import error_at
 
 
 @pytest.fixture
-def client(gsm8k_lab):
-    with Client(gsm8k_lab) as made:
-        yield made
+def run(gsm8k_stored):
+    return SavedRun(gsm8k_stored)
 
 
 @pytest.fixture
-def reference(client, gsm8k_experiment):
-    return rescore_run(LabRun(client, gsm8k_experiment), get_task("gsm8k", scorer="reference"))
+def reference(run):
+    return rescore_run(run, get_task("gsm8k", scorer="reference"))
 
 
-def test_the_same_scorer_changes_nothing(client, gsm8k_experiment):
-    found = rescore_run(LabRun(client, gsm8k_experiment), get_task("gsm8k"))
+def test_the_same_scorer_changes_nothing(run):
+    found = rescore_run(run, get_task("gsm8k"))
     assert (found.old_scorer, found.new_scorer) == ("gsm8k-v3", "gsm8k-v3")
     assert (found.selection, found.heldout) == (Judged(8, 0), Judged(6, 0))
     for model in (found.base, *found.candidates):
@@ -40,14 +38,21 @@ def test_the_same_scorer_changes_nothing(client, gsm8k_experiment):
 @pytest.mark.parametrize(
     "left_out",
     [
-        experiments.Candidate(state=experiments.CANDIDATE_STATE_STOPPED, reward_upper=0.4),
-        experiments.Candidate(selection_reward=0.5, heldout_attempts=1),
+        {"state": "stopped", "selection_reward": "", "reward_lower": "0", "reward_upper": "0.4"},
+        {"heldout_metric": ""},
     ],
 )
-def test_what_was_left_out_cannot_be_scored_again(serve_stored, gsm8k_experiment, left_out):
-    target = serve_stored(gsm8k_experiment, [left_out], {}, {})
-    with Client(target) as client, pytest.raises(PreconditionError) as raised:
-        rescore_run(LabRun(client, gsm8k_experiment), get_task("gsm8k"))
+def test_what_was_left_out_cannot_be_scored_again(gsm8k_stored, left_out):
+    path = gsm8k_stored / "candidates.csv"
+    with path.open(newline="") as file:
+        lines = list(csv.DictReader(file))
+    lines[1].update(left_out)
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(lines[0]))
+        writer.writeheader()
+        writer.writerows(lines)
+    with pytest.raises(PreconditionError) as raised:
+        rescore_run(SavedRun(gsm8k_stored), get_task("gsm8k"))
     assert raised.value.field == "population.statistics"
 
 
@@ -75,18 +80,17 @@ def test_experts_vote_as_selected_and_as_selected_anew(reference):
     assert (reference.rank_1.index, reference.rank_1.reselected) == (0, 1)
 
 
-def test_progress_counts_models(client, gsm8k_experiment):
+def test_progress_counts_models(run):
     told = []
     rescore_run(
-        LabRun(client, gsm8k_experiment),
+        run,
         get_task("gsm8k"),
         on_progress=lambda done, total: told.append((done, total)),
     )
     assert told == [(done, 5) for done in range(1, 6)]
 
 
-def test_the_document_is_json_with_spec_and_provenance(client, reference, gsm8k_experiment):
-    run = LabRun(client, gsm8k_experiment)
+def test_the_document_is_json_with_spec_and_provenance(run, reference):
     document = json.loads(json.dumps(rescored_document(run, reference)))
     assert document["schema"] == "modnorm-rescored-1"
     assert document["spec"]["task"]["name"] == "gsm8k"
@@ -101,21 +105,6 @@ def test_the_document_is_json_with_spec_and_provenance(client, reference, gsm8k_
     }
 
 
-def test_an_unfinished_experiment_is_refused(client, gsm8k_experiment):
-    gsm8k_experiment.state = experiments.EXPERIMENT_STATE_VOTING
-    with pytest.raises(PreconditionError, match="voting"):
-        rescore_run(LabRun(client, gsm8k_experiment), get_task("gsm8k"))
-
-
-def test_what_trained_one_model_is_refused(client, gsm8k_experiment):
-    gsm8k_experiment.spec.method.name = "es"
-    gsm8k_experiment.spec.iterative.SetInParent()
-    gsm8k_experiment.spec.population.ClearField("prefixes")
-    gsm8k_experiment.spec.population.ClearField("ensemble_sizes")
-    with pytest.raises(InvalidInputError, match="es trained its model by the old scorer"):
-        rescore_run(LabRun(client, gsm8k_experiment), get_task("gsm8k"))
-
-
-def test_rows_of_another_task_are_refused(client, gsm8k_experiment):
+def test_rows_of_another_task_are_refused(run):
     with error_at("task.name", "'numbers'"):
-        rescore_run(LabRun(client, gsm8k_experiment), get_task("countdown"))
+        rescore_run(run, get_task("countdown"))

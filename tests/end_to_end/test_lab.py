@@ -9,9 +9,8 @@ import psycopg
 import pytest
 import redis
 
-from modnorm.client.calls import list_candidates, list_experiments
+from modnorm.client.calls import list_experiments
 from modnorm.spec import load_spec
-from modnorm.v1 import experiment_pb2 as experiments
 from verification.labs.waiting import wait_until
 
 pytestmark = pytest.mark.integration
@@ -58,13 +57,16 @@ def finish(modnorm, lab, results, tmp_path):
     return wait
 
 
-def scored(client, experiment_id):
-    """Return the worker of each candidate that has been scored."""
-    return [
-        candidate.worker
-        for candidate in client.pages(partial(list_candidates, experiment_id))
-        if candidate.state == experiments.CANDIDATE_STATE_SCORED
-    ]
+@pytest.fixture
+def scored(database_url):
+    """Return the worker of each candidate of an experiment that has been scored."""
+    query = "SELECT worker FROM jobs WHERE experiment_id = %s AND state = 'done'"
+
+    def workers(experiment_id):
+        with psycopg.connect(database_url) as connection:
+            return [worker for (worker,) in connection.execute(query, [experiment_id])]
+
+    return workers
 
 
 def test_one_evaluator_gives_what_an_embedded_run_gives(answered, finish, expected):
@@ -95,15 +97,15 @@ def test_what_a_lab_found_is_exported_as_from_a_run(lab, modnorm, answered, fini
 
 
 def test_a_killed_evaluator_and_a_flushed_broker_change_nothing(
-    lab, client, submit, finish, expected, broker_url
+    lab, submit, finish, expected, broker_url, scored
 ):
     with lab.evaluator("survivor"), lab.evaluator("victim") as victim:
         experiment_id = submit()
-        wait_until(lambda: "victim" in scored(client, experiment_id), "the victim's first score")
+        wait_until(lambda: "victim" in scored(experiment_id), "the victim's first score")
         victim.kill()
         with redis.Redis.from_url(broker_url) as broker:
             broker.flushall()
-        assert len(scored(client, experiment_id)) < 7
+        assert len(scored(experiment_id)) < 7
         assert finish(experiment_id) == expected
 
 
@@ -167,10 +169,10 @@ def last_of(events, among):
     return [event for event in events if event in among][-1]
 
 
-def test_a_cancelled_experiment_stops(lab, modnorm, client, submit):
+def test_a_cancelled_experiment_stops(lab, modnorm, submit, scored):
     with lab.evaluator("one"):
         experiment_id = submit()
-        wait_until(lambda: scored(client, experiment_id), "the first score")
+        wait_until(lambda: scored(experiment_id), "the first score")
         ended = modnorm("cancel", experiment_id, "--server", lab.server, "--json")
         assert json.loads(ended.stdout)["state"] == "EXPERIMENT_STATE_CANCELLED"
         watched = modnorm("watch", experiment_id, "--server", lab.server, check=False)

@@ -7,19 +7,16 @@ unperturbed base answers every second row wrongly.
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import pytest
 
 from modnorm.checkpoint.prompts import PromptEncoder
 from modnorm.cli.experiment import run_experiment
-from modnorm.client.calls import list_candidates, list_votes
 from modnorm.client.client import Client
 from modnorm.engines import Completion, Finish, load_engine
 from modnorm.services.embedded import start
 from modnorm.spec import parse_spec
 from modnorm.tasks import get_task, task_names
-from modnorm.v1 import experiment_pb2 as experiments
 
 STORY = ["He ran.", "He fell.", "He stood.", "He won.", "He slept."]
 
@@ -200,11 +197,12 @@ def test_right_answers_are_worth_everything_and_wrong_ones_what_they_are(
     assert ended.base.selection_reward == pytest.approx(case.half_reward)
     assert ended.base.heldout_metric == pytest.approx(case.half_metric)
     assert [ensemble.metric for ensemble in ended.ensembles] == [1.0, 1.0]
-    scored = [each for each in client.pages(partial(list_candidates, ended.id)) if each.index >= 0]
+    stored = client.run(ended.id)
+    scored = list(stored.candidates)
     assert [each.selection_reward for each in scored] == pytest.approx([case.right_reward] * 3)
-    assert all(each.state == experiments.CANDIDATE_STATE_SCORED for each in scored)
+    assert all(each.state == "scored" for each in scored)
     assert ended.provenance.scorer == get_task(name, scorer=scorer).scorer
-    votes = list(client.pages(partial(list_votes, ended.id, 3, 3)))
+    votes = list(stored.ensemble(3, 3).votes)
     assert [(vote.valid, vote.support, vote.correct_support) for vote in votes] == [(3, 3, 3)] * 4
 
 

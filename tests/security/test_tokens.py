@@ -2,14 +2,13 @@
 
 import json
 import logging
-from functools import partial
 
 import grpc
 import pytest
 from google.protobuf.message_factory import GetMessageClass
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from modnorm.client.calls import get_artifact, list_answers, list_candidates, list_votes
+from modnorm.client.calls import get_artifact, get_run_file, list_run_files
 from modnorm.errors import ForbiddenError, NotFoundError, UnauthenticatedError
 from modnorm.services.common import call_interceptor
 from modnorm.services.common.access.call_permissions import ALLOWED, OPEN
@@ -156,11 +155,8 @@ def test_tenants_do_not_see_each_other(lab, client, channel, spec, stored, refus
         lambda: theirs.get(made.id),
         lambda: next(iter(theirs.watch(made.id))),
         lambda: theirs.cancel(made.id),
-        lambda: next(theirs.pages(partial(list_candidates, made.id))),
-        lambda: next(
-            theirs.pages(partial(list_answers, made.id, -1, evaluation_pb2.SPLIT_HELDOUT))
-        ),
-        lambda: next(theirs.pages(partial(list_votes, made.id, 3, 1))),
+        lambda: theirs.call(list_run_files(made.id)),
+        lambda: theirs.read(get_run_file(made.id, "results.json")),
         lambda: next(iter(theirs.predict(made.id, [{"question": "How many?"}]))),
         lambda: theirs.read(get_artifact(made.id, experiment_pb2.ARTIFACT_KIND_SELECTION_ROWS)),
     ]

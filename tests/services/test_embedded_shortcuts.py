@@ -1,17 +1,13 @@
 """Whole runs of the bundled model with early stop and with full statistics."""
 
 from contextlib import closing
-from functools import partial
 
 import pytest
 
 from modnorm.cli.experiment import run_experiment
-from modnorm.client.calls import list_answers, list_candidates, list_votes
 from modnorm.client.client import Client
 from modnorm.services.embedded import start
 from modnorm.spec import parse_spec
-from modnorm.v1 import evaluation_pb2 as evaluation
-from modnorm.v1 import experiment_pb2 as experiments
 from verification.labs.bundled_tasks import bundled_task
 
 
@@ -19,6 +15,7 @@ def spec(statistics):
     return parse_spec(
         {
             "name": statistics,
+            "reuse": False,
             "model": "tiny-thicket",
             "task": bundled_task("gsm8k", selection=10, heldout=8, max_tokens=40),
             "method": {"name": "randopt", "sigma": 0.02},
@@ -63,27 +60,23 @@ def test_both_end_in_the_same_experts_winners_and_accuracies(client, full, short
     assert outcomes(short) == outcomes(full)
     assert len(full.ensembles) == 6
     assert short.base == full.base
-    for one in full.ensembles:
-        pairs = [
-            list(client.pages(partial(list_votes, each.id, one.population, one.ensemble_size)))
-            for each in (full, short)
-        ]
-        assert [(vote.answer, vote.correct) for vote in pairs[0]] == [
-            (vote.answer, vote.correct) for vote in pairs[1]
-        ]
-        assert not any(vote.skipped for vote in pairs[0])
+    pairs = [list(client.run(each.id).votes()) for each in (full, short)]
+    assert [(vote.answer, vote.correct) for vote in pairs[0]] == [
+        (vote.answer, vote.correct) for vote in pairs[1]
+    ]
+    assert not any(vote.skipped for vote in pairs[0])
 
 
 def test_complete_scores_are_equal_and_the_others_lie_in_their_intervals(client, full, short):
-    whole = {each.index: each for each in client.pages(partial(list_candidates, full.id))}
+    whole = list(client.run(full.id).candidates)
     stopped = 0
-    for each in client.pages(partial(list_candidates, short.id)):
+    for each in client.run(short.id).candidates:
         reward = whole[each.index].selection_reward
-        if each.state == experiments.CANDIDATE_STATE_STOPPED:
+        if each.stopped is not None:
             stopped += 1
-            assert each.reward_lower <= reward <= each.reward_upper
+            assert each.stopped.lower <= reward <= each.stopped.upper
             assert each.selection_answers < 10
-            assert not each.HasField("selection_reward")
+            assert each.selection_reward is None
         else:
             assert each.selection_reward == reward
     assert short.progress.candidates_stopped == stopped > 0
@@ -92,12 +85,13 @@ def test_complete_scores_are_equal_and_the_others_lie_in_their_intervals(client,
 
 def test_experts_answer_the_rows_that_are_open(client, short):
     left_out = 0
-    for each in client.pages(partial(list_candidates, short.id)):
-        if each.heldout_attempts:
-            page = partial(list_answers, short.id, each.index, evaluation.SPLIT_HELDOUT)
-            rows = [answer.row for answer in client.pages(page)]
+    run = client.run(short.id)
+    experts = {expert for ensemble in run.ensembles for expert in ensemble.experts}
+    for each in run.candidates:
+        if each.index in experts:
+            rows = [answer.row for answer in run.answers(each.index, "heldout")]
             assert rows == sorted(set(rows) & set(range(8)))
             assert each.heldout_answers == len(rows)
-            assert each.HasField("heldout_metric") is (len(rows) == 8)
+            assert (each.heldout_metric is not None) is (len(rows) == 8)
             left_out += 8 - len(rows)
     assert left_out > 0

@@ -6,12 +6,12 @@ A real lab and the real model; faults are injected at the engine protocol.
 import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 
 import pytest
 import torch
 
-from modnorm.client.calls import get_experiment, list_candidates
+from modnorm.analysis.run_files import read_timings
+from modnorm.client.calls import get_experiment
 from modnorm.client.client import Client
 from modnorm.engines import load_engine
 from modnorm.engines.protocol import engine_failures
@@ -103,7 +103,7 @@ def client(tmp_path_factory, faults) -> Iterator[Client]:
 
 
 def run(client, name, **failures):
-    """Run an experiment to its end; return it and its candidates by index."""
+    """Run an experiment to its end; return it, and the run if it succeeded."""
     rows = {
         split: {"source": f"bundled:countdown-{split}", "limit": 2}
         for split in ("selection", "heldout")
@@ -115,30 +115,40 @@ def run(client, name, **failures):
         "method": {"name": "randopt", "sigma": 0.005},
         "population": {"size": 4, "statistics": "full"},
         "failures": failures,
+        "reuse": False,
     }
     experiment = client.submit(parse_spec(spec))
     for _ in client.watch(experiment.id):
         pass
-    candidates = {one.index: one for one in client.pages(partial(list_candidates, experiment.id))}
-    return client.call(get_experiment(experiment.id)), candidates
+    ended = client.call(get_experiment(experiment.id))
+    return ended, client.run(ended.id) if ended.state == SUCCEEDED else None
+
+
+def rewards(found):
+    return {one.index: one.selection_reward for one in found.candidates}
+
+
+def attempts(found):
+    """The candidates in `timings.json`."""
+    return read_timings(found.source.path)["candidates"]
 
 
 @pytest.fixture(scope="module")
 def undisturbed(client, faults):
     faults.begin()
-    experiment, candidates = run(client, "undisturbed")
+    experiment, found = run(client, "undisturbed")
     assert experiment.state == SUCCEEDED
-    return {index: one.selection_reward for index, one in candidates.items()}
+    return rewards(found)
 
 
 def test_a_candidate_that_ran_out_of_memory_is_redone_alike_on_a_new_engine(
     client, faults, undisturbed
 ):
     faults.begin(of_third=out_of_memory)
-    experiment, candidates = run(client, "out of memory once")
+    experiment, found = run(client, "out of memory once")
     assert experiment.state == SUCCEEDED
-    assert {index: one.selection_reward for index, one in candidates.items()} == undisturbed
-    assert sorted(one.attempts for one in candidates.values()) == [1, 1, 1, 1, 2]
+    assert rewards(found) == undisturbed
+    assert sorted(one["attempts"] for one in attempts(found)) == [1, 1, 1, 2]
     assert faults.loads == 1
 
 
@@ -151,14 +161,12 @@ def test_a_candidate_that_runs_out_of_memory_again_and_again_is_no_score(client,
 
 def test_a_candidate_of_nan_is_left_out_within_the_budget(client, faults, undisturbed):
     faults.begin(of_third=not_finite)
-    experiment, candidates = run(client, "NaN within budget", max_failed_candidates=1)
+    experiment, found = run(client, "NaN within budget", max_failed_candidates=1)
     assert experiment.state == SUCCEEDED
-    (failed,) = (one for one in candidates.values() if one.error)
-    assert failed.state == experiment_pb2.CANDIDATE_STATE_FAILED
-    assert "not finite" in failed.error
-    assert failed.attempts == 1
-    for index in candidates.keys() - {failed.index}:
-        assert candidates[index].selection_reward == undisturbed[index]
+    (failed,) = (one for one in attempts(found) if one["error"])
+    assert "not finite" in failed["error"]
+    assert failed["attempts"] == 1
+    assert rewards(found) == {**undisturbed, failed["index"]: None}
     assert faults.loads <= 1, "the engine is sound"
 
 

@@ -8,7 +8,6 @@ from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.checkpoint.weights import CheckpointWeights, weights_sha256
 from modnorm.cli.experiment import run_experiment
 from modnorm.client.embedded import embedded_client
-from modnorm.client.lab_run import LabRun
 from modnorm.client.ranked import ranked_candidate
 from modnorm.client.settings import ClientSettings
 from modnorm.perturbation.adapters import export_candidate
@@ -40,7 +39,7 @@ def client(tmp_path_factory):
 def test_ranks_are_candidates_of_their_own_and_can_be_exported(client, tmp_path):
     spec = make_spec(name="modular_norm", radius=1.28, rank=2)
     ended = run_experiment(client, spec, quiet=True)
-    run = LabRun(client, ended)
+    run = client.run(ended.id).source
     assert run.spec == spec
 
     best = ranked_candidate(run, 1)
@@ -54,7 +53,8 @@ def test_ranks_are_candidates_of_their_own_and_can_be_exported(client, tmp_path)
     assert json.loads((out / "candidate.json").read_text())["scale_map"] == best.scale_map.digest
 
     other = make_spec(name="modular_norm", radius=1.28, rank=3)
-    second = ranked_candidate(LabRun(client, run_experiment(client, other, quiet=True)), 1)
+    ended = run_experiment(client, other, quiet=True)
+    second = ranked_candidate(client.run(ended.id).source, 1)
     assert second.scale_map.digest != best.scale_map.digest
     assert second.descriptor.coefficients != best.descriptor.coefficients
 

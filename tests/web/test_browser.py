@@ -8,12 +8,10 @@ from selenium.webdriver.common.by import By
 
 from modnorm import Client
 from modnorm.analysis.parquet_files import read_answers, write_answers
-from modnorm.services.aggregator.experiments.experiment_store import ExperimentStore
-from modnorm.services.aggregator.experiments.result_store import ResultStore
+from modnorm.services.aggregator.experiments.run_directories import RunDirectories
 from modnorm.services.aggregator.storage.database import Database
 from modnorm.services.aggregator.web.lab_catalog import LabCatalog
 from modnorm.services.aggregator.web.page_server import PageServer
-from modnorm.services.aggregator.web.stored_run import PageStores
 from modnorm.services.common.settings import AggregatorSettings
 from modnorm.services.embedded import start
 from modnorm.spec import parse_spec
@@ -60,8 +58,8 @@ def lab(tmp_path_factory):
     )
     with start(folder / "state", cache=folder / "cache") as running:
         database = Database(f"sqlite:///{folder}/state/modnorm.db")
-        stored = PageStores(database, ExperimentStore(database), ResultStore(database))
-        page = PageServer(settings, LabCatalog(stored))
+        runs = RunDirectories(folder / "state" / "runs", database)
+        page = PageServer(settings, LabCatalog(database, runs))
         page.start()
         with Client(running.target, credentials=running.credentials) as client:
             yield SimpleNamespace(

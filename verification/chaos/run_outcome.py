@@ -5,10 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from modnorm.analysis.document import results_document
-from modnorm.client.calls import get_experiment
 from modnorm.client.client import Client
-from modnorm.client.export import fetch_run
 from verification.labs.servers import Database
 
 if TYPE_CHECKING:
@@ -92,7 +89,7 @@ class RunOutcome:
 def read_outcome(database: Database, server: str, experiment: str) -> RunOutcome:
     """Read the outcome of a succeeded experiment from database and client."""
     with Client(server) as client:
-        document = results_document(fetch_run(client, client.call(get_experiment(experiment))))
+        document = client.run(experiment).source.document
     with database.connect() as connection:
         tables = {name: _rows(connection, query, experiment) for name, query in _TABLES.items()}
     return RunOutcome(json.dumps(document, sort_keys=True), tables)

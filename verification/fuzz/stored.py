@@ -140,8 +140,11 @@ def _valid(
             request_id="fuzz", spec=created
         ),
         f"{experiments}GetExperiment": experiment_pb2.GetExperimentRequest(id=experiment_id),
-        f"{experiments}ListAnswers": experiment_pb2.ListAnswersRequest(
-            experiment_id=experiment_id, candidate=0, split=evaluation_pb2.SPLIT_SELECTION
+        f"{experiments}ListRunFiles": experiment_pb2.ListRunFilesRequest(
+            experiment_id=experiment_id
+        ),
+        f"{experiments}GetRunFile": experiment_pb2.GetRunFileRequest(
+            experiment_id=experiment_id, name="results.json"
         ),
         f"{jobs}ReportJob": report,
         f"{jobs}ClaimJob": evaluation_pb2.ClaimJobRequest(job_id=job.lease.job_id, worker="fuzz"),

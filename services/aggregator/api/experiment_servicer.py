@@ -3,19 +3,17 @@
 import asyncio
 import unicodedata
 from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import asdict
 
 from typing_extensions import override
 
-from modnorm.analysis.answers import BASE_INDEX
 from modnorm.errors import InvalidInputError, NotFoundError
 from modnorm.services.aggregator.api.paging import decode_token, encode_token, page_size
 from modnorm.services.aggregator.api.to_proto import (
-    candidate_message,
     event_message,
     experiment_message,
     experiment_summary,
     fill_model,
-    vote_message,
 )
 from modnorm.services.aggregator.experiments.admission import Admission, Admissions
 from modnorm.services.aggregator.experiments.change_notifier import Notifier
@@ -24,25 +22,20 @@ from modnorm.services.aggregator.experiments.experiment_store import ExperimentS
 from modnorm.services.aggregator.experiments.lifecycle import Change
 from modnorm.services.aggregator.experiments.records import ExperimentRecord
 from modnorm.services.aggregator.experiments.result_store import EventStore, ResultStore
-from modnorm.services.aggregator.storage.states import TERMINAL, ArtifactKind, Split
+from modnorm.services.aggregator.experiments.run_directories import RunDirectories
+from modnorm.services.aggregator.storage.states import TERMINAL, ArtifactKind
 from modnorm.services.aggregator.storage.tables import Experiment
 from modnorm.services.common.access import current_caller
 from modnorm.services.common.shielded_tasks import ShieldedTasks
 from modnorm.v1 import evaluation_pb2, experiment_pb2, experiment_pb2_grpc
-from modnorm.wire.conversions import answer_to_proto, spec_from_proto
+from modnorm.wire.conversions import spec_from_proto
 
 SERVICE = "modnorm.v1.ExperimentService"
 MAX_REQUEST_ID = 128
 CHUNK_BYTES = 512 * 1024
 PAGE_BYTES = 2 * 2**20
-"""Size that ends a page of answers or experiments, well below gRPC's default message limit."""
+"""Size that ends a page of experiments, well below gRPC's default message limit."""
 _WATCH_BATCH = 200
-
-_SPLITS = {
-    evaluation_pb2.SPLIT_SELECTION: Split.SELECTION,
-    evaluation_pb2.SPLIT_HELDOUT: Split.HELDOUT,
-    evaluation_pb2.SPLIT_DEVELOPMENT: Split.DEVELOPMENT,
-}
 
 
 class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
@@ -53,6 +46,7 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         *,
         experiments: ExperimentStore,
         results: ResultStore,
+        runs: RunDirectories,
         events: EventStore,
         admissions: Admissions,
         conductor: Conductor,
@@ -63,6 +57,7 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
     ) -> None:
         self._experiments = experiments
         self._results = results
+        self._runs = runs
         self._events = events
         self._admissions = admissions
         self._conductor = conductor
@@ -152,74 +147,31 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         return experiment_pb2.CancelExperimentResponse(experiment=experiment_message(record))
 
     @override
-    async def ListCandidates(
-        self, request: experiment_pb2.ListCandidatesRequest, context: object
-    ) -> experiment_pb2.ListCandidatesResponse:
-        """List candidates in order, the base first."""
+    async def ListRunFiles(
+        self, request: experiment_pb2.ListRunFilesRequest, context: object
+    ) -> experiment_pb2.ListRunFilesResponse:
+        """List the files of a finished experiment's directory; the first call writes it."""
         await self._check_visible(request.experiment_id)
-        size = page_size(request.page_size, 100)
-        scope = f"candidates/{request.experiment_id}"
-        (after,) = decode_token(request.page_token, scope, (BASE_INDEX - 1,))
-        records = await asyncio.to_thread(
-            self._results.candidates, request.experiment_id, int(after), size + 1
+        files = await asyncio.to_thread(self._runs.files, request.experiment_id)
+        return experiment_pb2.ListRunFilesResponse(
+            files=[experiment_pb2.RunFile(**asdict(each)) for each in files]
         )
-        response = experiment_pb2.ListCandidatesResponse()
-        response.candidates.extend(candidate_message(record) for record in records[:size])
-        if len(records) > size:
-            position = (records[size - 1].candidate.index,)
-            response.next_page_token = encode_token(scope, position)
-        return response
 
     @override
-    async def ListAnswers(
-        self, request: experiment_pb2.ListAnswersRequest, context: object
-    ) -> experiment_pb2.ListAnswersResponse:
-        """List the answers of a candidate in row order; large pages end early."""
+    async def GetRunFile(
+        self, request: experiment_pb2.GetRunFileRequest, context: object
+    ) -> AsyncIterator[experiment_pb2.GetRunFileResponse]:
+        """Stream a file of a finished experiment's directory, or a range of it."""
         await self._check_visible(request.experiment_id)
-        size = page_size(request.page_size, 100)
-        split = _SPLITS.get(request.split)
-        if split is None:
-            raise InvalidInputError(
-                "no split is named",
-                field="split",
-                remedy="name selection, held-out or development",
-            )
-        scope = f"answers/{request.experiment_id}/{request.candidate}/{split}"
-        (start,) = decode_token(request.page_token, scope, (0,))
-        answers = await asyncio.to_thread(
-            self._results.answers, request.experiment_id, request.candidate, split
-        )
-        response = experiment_pb2.ListAnswersResponse()
-        room, stop = PAGE_BYTES, max(0, int(start))
-        for answer in answers[stop : stop + size]:
-            message = answer_to_proto(answer)
-            room -= message.ByteSize()
-            if room < 0 and response.answers:
-                break
-            response.answers.append(message)
-        stop += len(response.answers)
-        if stop < len(answers):
-            response.next_page_token = encode_token(scope, (stop,))
-        return response
-
-    @override
-    async def ListVotes(
-        self, request: experiment_pb2.ListVotesRequest, context: object
-    ) -> experiment_pb2.ListVotesResponse:
-        """List the votes of one ensemble in row order."""
-        await self._check_visible(request.experiment_id)
-        size = page_size(request.page_size, 100)
-        ensemble = (request.population, request.ensemble_size)
-        scope = f"votes/{request.experiment_id}/{ensemble}"
-        (after,) = decode_token(request.page_token, scope, (-1,))
-        votes = await asyncio.to_thread(
-            self._results.votes, request.experiment_id, *ensemble, int(after), size + 1
-        )
-        response = experiment_pb2.ListVotesResponse()
-        response.votes.extend(vote_message(vote) for vote in votes[:size])
-        if len(votes) > size:
-            response.next_page_token = encode_token(scope, (votes[size - 1].row,))
-        return response
+        if request.offset < 0 or request.length < 0:
+            raise InvalidInputError("a range has no negative numbers", field="offset")
+        path = await asyncio.to_thread(self._runs.file, request.experiment_id, request.name)
+        left = request.length or path.stat().st_size
+        with path.open("rb") as file:
+            file.seek(request.offset)
+            while chunk := await asyncio.to_thread(file.read, min(left, CHUNK_BYTES)):
+                yield experiment_pb2.GetRunFileResponse(chunk=chunk)
+                left -= len(chunk)
 
     @override
     async def GetArtifact(

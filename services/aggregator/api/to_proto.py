@@ -6,19 +6,17 @@ from functools import lru_cache
 
 from modnorm.search.stopping import Threshold
 from modnorm.services.aggregator.experiments.records import (
-    CandidateJobs,
     ExperimentRecord,
     StateRecord,
 )
 from modnorm.services.aggregator.jobs.worker_requests import Claim
 from modnorm.services.aggregator.storage.codec import unpack_coefficients
-from modnorm.services.aggregator.storage.result_tables import Ensemble, Vote
-from modnorm.services.aggregator.storage.states import ExperimentState, JobState, Split
+from modnorm.services.aggregator.storage.result_tables import Ensemble
+from modnorm.services.aggregator.storage.states import ExperimentState, Split
 from modnorm.services.aggregator.storage.tables import (
     Candidate,
     Event,
     Experiment,
-    Job,
     parsed_spec,
 )
 from modnorm.services.common.status_servicer import timestamp
@@ -30,13 +28,6 @@ _SPLITS = {
     Split.HELDOUT: evaluation_pb2.SPLIT_HELDOUT,
     Split.DEVELOPMENT: evaluation_pb2.SPLIT_DEVELOPMENT,
     Split.QUESTIONS: evaluation_pb2.SPLIT_QUESTIONS,
-}
-_CANDIDATE_STATES = {
-    JobState.PENDING: experiment_pb2.CANDIDATE_STATE_PENDING,
-    JobState.LEASED: experiment_pb2.CANDIDATE_STATE_RUNNING,
-    JobState.DONE: experiment_pb2.CANDIDATE_STATE_SCORED,
-    JobState.FAILED: experiment_pb2.CANDIDATE_STATE_FAILED,
-    JobState.CANCELLED: experiment_pb2.CANDIDATE_STATE_CANCELLED,
 }
 
 
@@ -90,64 +81,6 @@ def event_message(event: Event) -> experiment_pb2.WatchExperimentResponse:
     )
 
 
-def candidate_message(record: CandidateJobs) -> experiment_pb2.Candidate:
-    """Return a candidate with the results of its jobs."""
-    job, heldout = record.selection, record.heldout
-    return experiment_pb2.Candidate(
-        index=record.candidate.index,
-        descriptor=_descriptor(record.candidate),
-        state=_candidate_state(job),
-        reward_lower=job.reward_lower,
-        reward_upper=job.reward_upper,
-        selection_reward=job.metric,
-        heldout_metric=heldout.metric if heldout else None,
-        attempts=_attempts(job),
-        error=job.error if job.state is JobState.FAILED else "",
-        remedy=job.remedy if job.state is JobState.FAILED else "",
-        selection_tokens=job.tokens,
-        worker=job.worker,
-        seconds=_seconds(job),
-        environment=json.loads(job.environment),
-        heldout_environment=json.loads(heldout.environment) if heldout else None,
-        selection_answers=_stored_answers(job),
-        selection_correct=job.correct,
-        heldout_answers=_stored_answers(heldout) if heldout else 0,
-        heldout_attempts=_attempts(heldout) if heldout else 0,
-        heldout_tokens=heldout.tokens if heldout else 0,
-        heldout_seconds=_seconds(heldout) if heldout else 0.0,
-        selection_valid=job.valid,
-        selection_truncated=job.truncated,
-        heldout_valid=heldout.valid if heldout else 0,
-        heldout_truncated=heldout.truncated if heldout else 0,
-    )
-
-
-def _attempts(job: Job) -> int:
-    return job.attempts + (job.state is JobState.LEASED)
-
-
-def _stored_answers(job: Job) -> int:
-    """Return the number of stored answers; before a job is done, `answers_done` is progress."""
-    return job.answers_done if job.state is JobState.DONE else 0
-
-
-def _seconds(job: Job) -> float:
-    return job.switch_seconds + job.generate_seconds + job.score_seconds
-
-
-def vote_message(vote: Vote) -> experiment_pb2.Vote:
-    """Return one vote."""
-    return experiment_pb2.Vote(
-        row=vote.row,
-        answer=vote.answer,
-        correct=vote.correct,
-        valid=vote.valid,
-        support=vote.support,
-        correct_support=vote.correct_support,
-        skipped=vote.skipped,
-    )
-
-
 def fill_model(message: evaluation_pb2.Job, experiment: Experiment) -> None:
     """Fill in the fields that all jobs of an experiment share: model, engine and task."""
     message.MergeFrom(_specified(experiment.spec_json))
@@ -193,17 +126,6 @@ def fill_threshold(message: evaluation_pb2.Threshold, threshold: Threshold) -> N
     """Fill in a threshold."""
     message.reward, message.index = threshold.reward, threshold.index
     message.SetInParent()
-
-
-def _candidate_state(job: Job) -> experiment_pb2.CandidateState.ValueType:
-    stopped = job.state is JobState.DONE and job.reward_upper is not None
-    return experiment_pb2.CANDIDATE_STATE_STOPPED if stopped else _CANDIDATE_STATES[job.state]
-
-
-def _descriptor(candidate: Candidate) -> common_pb2.Descriptor:
-    message = common_pb2.Descriptor()
-    _fill_descriptor(message, candidate)
-    return message
 
 
 def _fill_descriptor(message: common_pb2.Descriptor, candidate: Candidate) -> None:

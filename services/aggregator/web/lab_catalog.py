@@ -1,55 +1,51 @@
 """The experiments of the database as runs of the page, as far as the caller may see them."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
+from pathlib import Path
 
-from modnorm.analysis.answers import AnswerFilter, AnswerRecord
 from modnorm.analysis.comparison import ComparisonRow, compare_runs
-from modnorm.analysis.document import ResultsDocument
-from modnorm.analysis.environments import Environment
-from modnorm.analysis.pairing import Verdicts
-from modnorm.analysis.phase_times import describe_seconds
-from modnorm.analysis.votes import VoteFilter, VoteRecord
-from modnorm.errors import PreconditionError
 from modnorm.services.aggregator.api.to_proto import event_message
 from modnorm.services.aggregator.experiments.lifecycle import with_remedy
+from modnorm.services.aggregator.experiments.run_directories import RunDirectories
+from modnorm.services.aggregator.storage.database import Database
 from modnorm.services.aggregator.storage.states import TERMINAL, ExperimentState
 from modnorm.services.aggregator.storage.tables import Experiment
 from modnorm.services.aggregator.web import run_queries
-from modnorm.services.aggregator.web.stored_run import PageStores, StoredRun, StoredRuns
 from modnorm.services.common.access import current_caller
 from modnorm.v1 import experiment_pb2
-from modnorm.web.population import (
-    PAGE_LINES,
-    CandidatePage,
-    CandidateQuery,
-    candidate_page,
-)
+from modnorm.web.population import PAGE_LINES
+from modnorm.web.run_directories import RunFiles
 from modnorm.web.sources import Headline, Progress, RoundLine, RunPage, unknown_run
-from modnorm.wire.run_messages import extent, phase_seconds
+from modnorm.wire.run_messages import extent
 
 _PACE_EVENTS = 200
 """Last events that the rate of a phase is computed from."""
 _STATE_WORDS = {ExperimentState.SUCCEEDED: "finished"}
 
 
-class CatalogRun:
+class CatalogRun(RunFiles):
     """An experiment; implements `modnorm.web.sources.ViewedRun`."""
 
     def __init__(
         self,
-        stored: PageStores,
-        results: StoredRuns,
+        database: Database,
+        runs: RunDirectories,
         experiment: Experiment,
         headline: Headline | None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._stored = stored
-        self._results = results
+        self._database = database
+        self._runs = runs
         self._experiment = experiment
         self._clock = clock
         self.headline = headline if self.finished else None
+
+    @cached_property
+    def path(self) -> Path:  # type: ignore[override]  # written when first needed
+        """The directory of its results."""
+        return self._runs.of(self._experiment.id)
 
     @property
     def name(self) -> str:
@@ -87,7 +83,7 @@ class CatalogRun:
         """Its progress as of the last event; None unless it is live."""
         if not self.live:
             return None
-        with self._stored.database.read() as session:
+        with self._database.read() as session:
             events = run_queries.last_events(session, self.name, _PACE_EVENTS)
             workers = run_queries.busy_workers(session, self.name)
         messages = [event_message(event) for event in events]
@@ -115,64 +111,6 @@ class CatalogRun:
         """None: only directories hold distillations."""
         return ()
 
-    def seconds(self) -> str | None:
-        """Return the seconds of each phase in words; None where unknown."""
-        with self._stored.database.read() as session:
-            events = run_queries.last_events(session, self.name, None)
-        return describe_seconds({"phases": phase_seconds(map(event_message, events))})
-
-    @property
-    def document(self) -> ResultsDocument:
-        """The results."""
-        return self._finished.document
-
-    @property
-    def heldout_rows(self) -> int:
-        """Number of held-out rows."""
-        return self._experiment.heldout_rows
-
-    def rewards(self) -> list[float]:
-        """Return all complete selection rewards, in candidate order."""
-        rewards: list[float] = (
-            self._finished.candidates["selection_reward"].drop_null().to_pylist()
-        )
-        return rewards
-
-    def candidates(self, query: CandidateQuery) -> CandidatePage:
-        """Return one page of candidates."""
-        return candidate_page(self._finished.candidates, query)
-
-    def answers(self, wanted: AnswerFilter) -> Iterator[AnswerRecord]:
-        """Yield answers by candidate, then split, then row."""
-        return self._finished.answers(wanted)
-
-    def answers_of(self, candidates: Sequence[int], row: int) -> Mapping[int, AnswerRecord]:
-        """Return the answers of some candidates to one held-out row, by candidate."""
-        wanted = AnswerFilter(split="heldout", row=row)
-        return {each.candidate: each for each in self._finished.answers(wanted, candidates)}
-
-    def votes(self, wanted: VoteFilter) -> Iterator[VoteRecord]:
-        """Yield votes by N, then K, then row."""
-        return self._finished.votes(wanted)
-
-    def verdicts(self) -> Verdicts:
-        """Return whether each vote is right, by (N, K)."""
-        return self._finished.verdicts
-
-    def environments(self) -> Sequence[Environment]:
-        """Return the environments in which its answers were given."""
-        return self._finished.environments
-
-    @property
-    def _finished(self) -> StoredRun:
-        if not self.finished:
-            raise PreconditionError(
-                f"only an experiment that succeeded has results, and this one is {self.state}",
-                field="run",
-                remedy="its page shows the progress, or why it failed",
-            )
-        return self._results.of(self._experiment)
-
 
 class _Compared:
     """A run under the name that people gave it; implements `ComparedRun`."""
@@ -188,14 +126,14 @@ class _Compared:
 class LabCatalog:
     """The experiments that the present caller may see, newest first; implements `Catalog`."""
 
-    def __init__(self, stored: PageStores) -> None:
-        self._stored = stored
-        self._results = StoredRuns(stored)
+    def __init__(self, database: Database, runs: RunDirectories) -> None:
+        self._database = database
+        self._runs = runs
 
     def runs(self, page: int) -> RunPage:
         """Return one page of the list."""
         start, scope = (page - 1) * PAGE_LINES, current_caller().scope
-        with self._stored.database.read() as session:
+        with self._database.read() as session:
             experiments = run_queries.list_experiments(session, scope, start, PAGE_LINES + 1)
             shown = experiments[:PAGE_LINES]
             headlines = run_queries.headlines(session, [each.id for each in shown])
@@ -204,7 +142,7 @@ class LabCatalog:
 
     def run(self, name: str) -> CatalogRun:
         """Return an experiment by id; those of other tenants do not exist for the caller."""
-        with self._stored.database.read() as session:
+        with self._database.read() as session:
             experiment = session.get(Experiment, name)
         if experiment is None or current_caller().scope not in {None, experiment.tenant}:
             raise unknown_run(name)
@@ -215,7 +153,7 @@ class LabCatalog:
         return compare_runs([_Compared(self.run(name)) for name in names])
 
     def _run(self, experiment: Experiment, headline: Headline | None) -> CatalogRun:
-        return CatalogRun(self._stored, self._results, experiment, headline)
+        return CatalogRun(self._database, self._runs, experiment, headline)
 
 
 def remaining_seconds(

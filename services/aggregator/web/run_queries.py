@@ -1,16 +1,14 @@
-"""Queries of the page: figures of the list, progress, answers and votes."""
+"""Queries of the page: figures of the list and progress."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from sqlalchemy import func
 from sqlmodel import Session, col, select
 
 from modnorm.analysis.answers import BASE_INDEX
 from modnorm.analysis.uncertainty import accuracy_interval
-from modnorm.search.voting import Answer
-from modnorm.services.aggregator.storage.codec import unpack_answers
 from modnorm.services.aggregator.storage.lookups import is_submitted
-from modnorm.services.aggregator.storage.result_tables import AnswerSheet, Ensemble, Vote
+from modnorm.services.aggregator.storage.result_tables import Ensemble
 from modnorm.services.aggregator.storage.states import JobState, Split
 from modnorm.services.aggregator.storage.tables import Event, Experiment, Job
 from modnorm.web.sources import BusyWorker, Headline
@@ -61,8 +59,8 @@ def _headline(base: float | None, right: int, top: tuple[float, int, int] | None
     return Headline(base, base_interval, metric, accuracy_interval(metric, rows, correct))
 
 
-def last_events(session: Session, experiment_id: str, limit: int | None) -> Sequence[Event]:
-    """Return the last events of an experiment, oldest first; all without a limit."""
+def last_events(session: Session, experiment_id: str, limit: int) -> Sequence[Event]:
+    """Return the last events of an experiment, oldest first."""
     query = (
         select(Event)
         .where(Event.experiment_id == experiment_id)
@@ -85,39 +83,3 @@ def busy_workers(session: Session, experiment_id: str) -> Sequence[BusyWorker]:
         .order_by(col(Job.worker))
     )
     return [BusyWorker(name, jobs) for name, jobs in session.exec(query)]
-
-
-def answer_sheets(
-    session: Session,
-    experiment_id: str,
-    candidates: Collection[int] | None,
-    split: Split | None,
-) -> Iterator[tuple[int, Split, Sequence[Answer]]]:
-    """Yield candidate, split and answers of all or the named sheets, by candidate and split."""
-    query = (
-        select(Job.candidate, Job.split, AnswerSheet.content)
-        .join(AnswerSheet, col(AnswerSheet.job_id) == col(Job.id))
-        .where(
-            Job.experiment_id == experiment_id,
-            col(Job.split).in_(Split if split is None else (split,)),
-        )
-        .order_by(col(Job.candidate))
-    )
-    if candidates is not None:
-        query = query.where(col(Job.candidate).in_(candidates))
-    order = list(Split)
-    for candidate, stored, content in sorted(
-        session.exec(query), key=lambda sheet: (sheet[0], order.index(Split(sheet[1])))
-    ):
-        yield candidate, Split(stored), unpack_answers(content)
-
-
-def votes_of(session: Session, experiment_id: str) -> Mapping[tuple[int, int], Sequence[Vote]]:
-    """Return the votes of an experiment by (N, K), in row order."""
-    query = select(Vote).where(Vote.experiment_id == experiment_id)
-    found: dict[tuple[int, int], list[Vote]] = {}
-    for vote in session.exec(
-        query.order_by(col(Vote.population), col(Vote.ensemble_size), col(Vote.row))
-    ):
-        found.setdefault((vote.population, vote.ensemble_size), []).append(vote)
-    return dict(found)

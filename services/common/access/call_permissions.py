@@ -19,9 +19,8 @@ _SERVICES: Mapping[str, Mapping[str, AbstractSet[Role]]] = {
         "GetExperiment": _SEE,
         "ListExperiments": _SEE,
         "WatchExperiment": _SEE,
-        "ListCandidates": _SEE,
-        "ListAnswers": _SEE,
-        "ListVotes": _SEE,
+        "ListRunFiles": _SEE,
+        "GetRunFile": _SEE,
         "GetArtifact": _SEE,
     },
     "modnorm.v1.JobService": {

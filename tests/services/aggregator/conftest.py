@@ -4,17 +4,22 @@ import asyncio
 import hashlib
 import json
 from contextlib import asynccontextmanager, suppress
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import grpc.aio
 import pytest
 
+from modnorm.analysis.run_data import CandidateRow
 from modnorm.errors import ModnormError, StaleLeaseError
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.lineage import Lineage
 from modnorm.search.ranking import select_experts
 from modnorm.search.voting import plurality
+from modnorm.services.aggregator.experiments.run_writing import candidate_row, stored_descriptor
 from modnorm.services.aggregator.server import Aggregator
+from modnorm.services.aggregator.storage.states import Split
 from modnorm.services.calibrator.servicer import CalibrationServicer
 from modnorm.services.common.channels import open_service_channel
 from modnorm.services.common.queue import QUEUE, make_celery
@@ -128,16 +133,17 @@ class Lab:
         return [event async for event in self.watch(experiment_id)]
 
     async def candidates(self, experiment_id):
-        found, token = [], ""
-        while True:
-            request = experiment_pb2.ListCandidatesRequest(
-                experiment_id=experiment_id, page_size=4, page_token=token
+        """The candidates so far, the base first, each with its descriptor."""
+        results = self.aggregator._stores.results
+        found = await asyncio.to_thread(results.candidates, experiment_id, -2, 1_000)
+        return [
+            SimpleNamespace(
+                descriptor=stored_descriptor(one.candidate),
+                **{name: getattr(row, name) for name in CandidateRow.__dataclass_fields__},
             )
-            page = await self.experiments.ListCandidates(request, timeout=HANG_SECONDS)
-            found += page.candidates
-            token = page.next_page_token
-            if not token:
-                return found
+            for one in found
+            for row in [candidate_row(one)]
+        ]
 
     def worker(self, app=None, **named):
         return SyntheticWorker(app or self.app, self.channel, **named)
@@ -164,7 +170,7 @@ class Lab:
         """Compare stored results with those of the synthetic answers."""
         candidates = await self.candidates(experiment.id)
         assert [one.index for one in candidates] == list(range(-1, 6))
-        assert all(one.state == experiment_pb2.CANDIDATE_STATE_SCORED for one in candidates)
+        assert all(one.state == "scored" for one in candidates)
         rewards = [one.selection_reward for one in candidates if one.index >= 0]
         expected = select_experts(rewards, (3, 6), (1, 3))
         found = {
@@ -177,27 +183,20 @@ class Lab:
             await self.check_votes(experiment.id, ensemble)
 
     async def answers(self, experiment_id, candidate, split):
-        request = experiment_pb2.ListAnswersRequest(
-            experiment_id=experiment_id, candidate=candidate, split=split
-        )
-        return (await self.experiments.ListAnswers(request, timeout=HANG_SECONDS)).answers
+        results = self.aggregator._stores.results
+        return await asyncio.to_thread(results.answers, experiment_id, candidate, split)
 
     async def check_votes(self, experiment_id, ensemble):
         sheets = [
-            await self.answers(experiment_id, expert, evaluation_pb2.SPLIT_HELDOUT)
-            for expert in ensemble.experts
+            await self.answers(experiment_id, expert, Split.HELDOUT) for expert in ensemble.experts
         ]
-        request = experiment_pb2.ListVotesRequest(
-            experiment_id=experiment_id,
-            population=ensemble.population,
-            ensemble_size=ensemble.ensemble_size,
-        )
-        votes = (await self.experiments.ListVotes(request, timeout=HANG_SECONDS)).votes
+        size = (ensemble.population, ensemble.ensemble_size)
+        stored = self.aggregator._stores.results.votes
+        votes = await asyncio.to_thread(partial(stored, experiment_id, *size, -1, 1_000))
         assert [vote.row for vote in votes] == list(range(7))
         for vote, *given in zip(votes, *sheets, strict=True):
-            keys = [one.vote if one.HasField("vote") else None for one in given]
-            tally = plurality(keys)
-            assert (vote.answer if vote.HasField("answer") else None) == tally.answer
+            tally = plurality([one.vote for one in given])
+            assert vote.answer == tally.answer
             assert (vote.valid, vote.support) == (tally.valid, tally.support)
         assert ensemble.metric == sum(vote.correct for vote in votes) / 7
 

@@ -10,7 +10,6 @@ import psycopg
 import pytest
 from sqlalchemy import make_url
 
-from modnorm.client.calls import get_experiment
 from modnorm.client.client import Client
 from modnorm.client.export import save_run
 from modnorm.v1 import experiment_pb2
@@ -48,7 +47,7 @@ def empty_url(postgres_url):
 def files(lab, experiment_id, folder):
     """Return the contents of a run's files, except the file with times."""
     with Client(f"127.0.0.1:{lab.aggregator.port}") as client:
-        save_run(client, client.call(get_experiment(experiment_id)), folder)
+        save_run(client, experiment_id, folder)
     return {
         path.relative_to(folder): path.read_bytes()
         for path in folder.rglob("*")

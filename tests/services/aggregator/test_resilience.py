@@ -103,7 +103,8 @@ async def test_a_worker_keeps_its_job_during_an_outage_of_the_aggregator(
             assert again.lease.token > lost.lease.token
             await heir.worker().report(kept)
             attempts = [one.attempts for one in await heir.candidates(created.id)]
-            assert attempts == [1, 2, 0, 0, 0, 0, 0]
+            assert attempts[:2] == [1, 1]
+            assert not any(attempts[2:])
 
 
 async def test_a_lease_that_cannot_be_ended_does_not_block_others(start_lab, spec, database_url):

@@ -3,7 +3,8 @@
 import pytest
 
 from modnorm.errors import InvalidInputError
-from modnorm.v1 import evaluation_pb2, experiment_pb2
+from modnorm.search.stopping import Interval
+from modnorm.v1 import evaluation_pb2
 from verification.labs.waiting import HANG_SECONDS
 
 THRESHOLD = evaluation_pb2.Threshold(reward=1.0, index=0)
@@ -43,9 +44,9 @@ async def stops(lab, worker, job, told):
     report.ClearField("answers")
     await worker.jobs.ReportJob(report, timeout=HANG_SECONDS)
     found = (await lab.candidates(job.experiment_id))[job.candidate + 1]
-    assert found.state == experiment_pb2.CANDIDATE_STATE_STOPPED
-    assert (found.reward_lower, found.reward_upper) == (0.0, 1.0)
-    assert not found.HasField("selection_reward")
+    assert found.state == "stopped"
+    assert found.stopped == Interval(0.0, 1.0)
+    assert found.selection_reward is None
     assert (await lab.get(job.experiment_id)).progress.candidates_stopped == 1
     assert lab.aggregator._registry.get_sample_value("modnorm_candidates_stopped_total") == 1
 

@@ -9,11 +9,11 @@ from modnorm.analysis.answers import AnswerFilter
 from modnorm.analysis.votes import VoteFilter
 from modnorm.errors import ModnormError, NotFoundError, PreconditionError
 from modnorm.services.aggregator.experiments.removal import remove_ended
+from modnorm.services.aggregator.experiments.run_directories import RunDirectories
 from modnorm.services.aggregator.storage.result_tables import Ensemble
 from modnorm.services.aggregator.storage.states import Split
 from modnorm.services.aggregator.storage.tables import Job
 from modnorm.services.aggregator.web.lab_catalog import LabCatalog, remaining_seconds
-from modnorm.services.aggregator.web.stored_run import PageStores
 from modnorm.services.common.access import callers
 from modnorm.services.common.access.callers import ANYONE, Caller, set_caller
 from modnorm.v1 import experiment_pb2 as experiments
@@ -30,8 +30,8 @@ def anyone():
 
 
 @pytest.fixture
-def catalog(world):
-    return LabCatalog(PageStores(world.database, world.stores.experiments, world.stores.results))
+def catalog(world, tmp_path):
+    return LabCatalog(world.database, RunDirectories(tmp_path / "runs", world.database))
 
 
 @pytest.fixture
@@ -141,7 +141,7 @@ def test_the_list_shows_the_newest_first_with_figures_of_finished_runs(world, ca
     headline = found.runs[1].headline
     ensembles = catalog.run(finished).document["ensembles"]
     assert headline.vote == ensembles[-1]["metric"]
-    assert headline.interval == ensembles[-1]["interval"]
+    assert list(headline.interval) == ensembles[-1]["interval"]
     assert headline.base == catalog.run(finished).document["base"]["heldout_metric"]
 
 

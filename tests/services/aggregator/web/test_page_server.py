@@ -9,17 +9,17 @@ import httpx
 import pytest
 
 from modnorm.errors import InvalidInputError, PreconditionError, UnavailableError
+from modnorm.services.aggregator.experiments.run_directories import RunDirectories
 from modnorm.services.aggregator.web.lab_catalog import LabCatalog
 from modnorm.services.aggregator.web.page_server import PageServer
-from modnorm.services.aggregator.web.stored_run import PageStores
 from modnorm.services.common.settings import AggregatorSettings
 from modnorm.wire.tokens import Role, TokenTable, make_token, write_tokens
 from tests.faults import error_at
 
 
 @pytest.fixture
-def catalog(world):
-    return LabCatalog(PageStores(world.database, world.stores.experiments, world.stores.results))
+def catalog(world, tmp_path):
+    return LabCatalog(world.database, RunDirectories(tmp_path / "runs", world.database))
 
 
 @pytest.fixture

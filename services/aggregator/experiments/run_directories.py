@@ -1,0 +1,135 @@
+"""A finished experiment as one directory, which clients fetch and the page reads.
+
+It is written from the database when it is first asked for, and kept: results never change. A
+directory appears whole, by a rename, so a killed aggregator leaves none or a draft that the next
+request replaces.
+"""
+
+import hashlib
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock
+
+from sqlmodel import select
+
+from modnorm.errors import NotFoundError, PreconditionError
+from modnorm.services.aggregator.experiments.experiment_store import ExperimentStore
+from modnorm.services.aggregator.experiments.lifecycle import with_remedy
+from modnorm.services.aggregator.experiments.records import ExperimentRecord
+from modnorm.services.aggregator.storage.database import Database
+from modnorm.services.aggregator.storage.states import TERMINAL, ExperimentState
+from modnorm.services.aggregator.storage.tables import Experiment
+
+
+@dataclass(frozen=True, slots=True)
+class RunFile:
+    """A file of a run directory."""
+
+    name: str
+    """Relative to the directory, with `/`."""
+    size: int
+    digest: str
+    """SHA-256 of its content."""
+
+
+class RunDirectories:
+    """The directories of finished experiments; used by several threads.
+
+    Args:
+        root: Where they are.
+        database: The database of the experiments.
+    """
+
+    def __init__(self, root: Path, database: Database) -> None:
+        self._root = root
+        self._database = database
+        self._experiments = ExperimentStore(database)
+        self._writing = Lock()
+
+    def of(self, experiment_id: str) -> Path:
+        """Return the directory of a finished experiment; the first call writes it.
+
+        Raises:
+            NotFoundError: there is no such experiment.
+            PreconditionError: it has not succeeded.
+            InvalidInputError: it has no candidates and votes of its own.
+        """
+        record = self._experiments.get(experiment_id)
+        _check_has_results(record)
+        place = self._root / _name(*record.experiment.key)
+        if not place.is_dir():
+            with self._writing:
+                if not place.is_dir():
+                    self._write(record, place)
+        return place
+
+    def files(self, experiment_id: str) -> Sequence[RunFile]:
+        """Return the files of the directory of a finished experiment, by name; errors as `of`."""
+        place = self.of(experiment_id)
+        return [
+            RunFile(path.relative_to(place).as_posix(), path.stat().st_size, _digest(path))
+            for path in _files(place)
+        ]
+
+    def file(self, experiment_id: str, name: str) -> Path:
+        """Return a file of the directory of a finished experiment; errors as `of`.
+
+        Raises:
+            NotFoundError: it has no such file.
+        """
+        place = self.of(experiment_id)
+        if place / name not in _files(place):
+            raise NotFoundError(f"the run has no file {name[:80]!r}", field="name")
+        return place / name
+
+    def remove_unknown(self) -> None:
+        """Remove the directories of experiments that were removed."""
+        with self._database.read() as session:
+            keys = session.exec(select(Experiment.id, Experiment.create_time)).all()
+        known = {_name(*key) for key in keys}
+        places = self._root.iterdir() if self._root.is_dir() else ()
+        for place in places:
+            if place.name.removeprefix(".").removesuffix(".part") not in known:
+                shutil.rmtree(place, ignore_errors=True)
+
+    def _write(self, record: ExperimentRecord, place: Path) -> None:
+        from modnorm.services.aggregator.experiments.run_writing import (  # noqa: PLC0415
+            write_directory,  # loads pandas and matplotlib
+        )
+
+        draft = place.with_name(f".{place.name}.part")
+        shutil.rmtree(draft, ignore_errors=True)
+        draft.mkdir(parents=True)
+        write_directory(draft, self._database, record)
+        draft.replace(place)
+
+
+def _check_has_results(record: ExperimentRecord) -> None:
+    experiment = record.experiment
+    if experiment.state is ExperimentState.SUCCEEDED:
+        return
+    reason = with_remedy(experiment.error, experiment.remedy)
+    raise PreconditionError(
+        "only an experiment that succeeded has results, and this one is "
+        f"{experiment.state.lower()}{reason and f': {reason}'}",
+        field="run",
+        remedy="its spec, run or submitted again, reuses the finished work"
+        if experiment.state in TERMINAL
+        else "`modnorm watch` follows it to its end",
+    )
+
+
+def _name(experiment_id: str, create_time: float) -> str:
+    """Return the name of a directory: an id that is used again has another time."""
+    return f"{experiment_id}-{int(create_time * 1e6)}"
+
+
+def _files(directory: Path) -> Sequence[Path]:
+    return [path for path in sorted(directory.rglob("*")) if path.is_file()]
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,238 @@
+"""The files of a finished experiment, written from the database."""
+
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+
+from sqlalchemy import case
+from sqlmodel import col, select
+
+from modnorm.analysis.answers import BASE_INDEX, SPLITS, AnswerRecord
+from modnorm.analysis.export import write_run
+from modnorm.analysis.records import LINEAGE, PROFILE, SCALE_MAP, RunRecords, write_records
+from modnorm.analysis.run_data import BaseRow, CandidateRow, RunData, VoteRow
+from modnorm.analysis.run_files import SPEC
+from modnorm.errors import InvalidInputError
+from modnorm.files import encode_json, write_file
+from modnorm.perturbation.descriptor import Descriptor
+from modnorm.search.stopping import Interval
+from modnorm.services.aggregator.api.to_proto import event_message, experiment_message
+from modnorm.services.aggregator.experiments.lifecycle import with_remedy
+from modnorm.services.aggregator.experiments.records import CandidateJobs, ExperimentRecord
+from modnorm.services.aggregator.experiments.result_store import EventStore, ResultStore
+from modnorm.services.aggregator.storage.codec import unpack_answers, unpack_coefficients
+from modnorm.services.aggregator.storage.database import Database
+from modnorm.services.aggregator.storage.result_tables import AnswerSheet
+from modnorm.services.aggregator.storage.states import (
+    ArtifactKind,
+    JobState,
+    Split,
+)
+from modnorm.services.aggregator.storage.tables import Candidate, Experiment, Job
+from modnorm.tasks import Task, get_stored_task
+from modnorm.tasks.row_loading import ReadableRow, readable_rows
+from modnorm.wire.run_messages import (
+    data_records,
+    ensemble_row,
+    overlap,
+    provenance,
+    state_row,
+    timings,
+)
+
+_ALL = 2**31 - 1
+_SHEETS = 16
+"""Answer sheets in memory at a time."""
+
+
+def write_directory(directory: Path, database: Database, record: ExperimentRecord) -> None:
+    """Write the files of a finished experiment into an empty directory."""
+    started = time.monotonic()
+    experiment, results = record.experiment, ResultStore(database)
+    task = _task(experiment)
+    rows = {split: _rows(results, experiment, Split(split)) for split in SPLITS}
+    questions = {split: readable_rows(task, each) for split, each in rows.items()}
+    candidates = results.candidates(experiment.id, BASE_INDEX - 1, _ALL)
+    run = _run_data(
+        database, record, candidates, overlap(task, rows["selection"], rows["heldout"])
+    )
+    records = RunRecords(
+        rows=rows,
+        texts=_texts(results, record),
+        descriptors=(
+            (each.candidate.index, stored_descriptor(each.candidate)) for each in candidates
+        ),
+        answers=_answers(database, experiment.id, questions),
+    )
+    write_file(directory / SPEC, encode_json(run.spec))
+    write_records(directory, records, run)
+    write_run(directory, run, started=started)
+
+
+def _rows(results: ResultStore, experiment: Experiment, split: Split) -> tuple[str, ...]:
+    digest, count = experiment.rows_of(split)
+    return tuple(results.artifact(digest, ArtifactKind.ROWS).split("\n")) if count else ()
+
+
+def _texts(results: ResultStore, record: ExperimentRecord) -> Mapping[str, str]:
+    """Return the texts of the records by file name, those that the run has."""
+    experiment, found = record.experiment, {}
+    if experiment.scale_map_digest:
+        found[SCALE_MAP] = results.artifact(experiment.scale_map_digest, ArtifactKind.SCALE_MAP)
+    if experiment.profile_digest:
+        found[PROFILE] = results.artifact(experiment.profile_digest, ArtifactKind.PROFILE)
+    if record.states:
+        reported = [state.digest for state in record.states if state.reported]
+        found[LINEAGE] = results.lineage(experiment.id, *reported).to_json()
+    return found
+
+
+def _answers(
+    database: Database, experiment_id: str, questions: Mapping[str, Sequence[ReadableRow]]
+) -> Iterator[AnswerRecord]:
+    """Yield answers by candidate, then split, then row."""
+    order = case({split: place for place, split in enumerate(SPLITS)}, value=col(Job.split))
+    query = (
+        select(Job.candidate, Job.split, AnswerSheet.content)
+        .join(AnswerSheet, col(AnswerSheet.job_id) == col(Job.id))
+        .where(Job.experiment_id == experiment_id, col(Job.split).in_(SPLITS))
+        .order_by(col(Job.candidate), order)
+        .execution_options(yield_per=_SHEETS)
+    )
+    with database.read() as session:
+        for candidate, split, content in session.exec(query):
+            for answer in unpack_answers(content):
+                question = questions[split][answer.row]
+                yield AnswerRecord.of(candidate, str(split), question, answer)
+
+
+def _run_data(
+    database: Database, record: ExperimentRecord, candidates: Sequence[CandidateJobs], shared: int
+) -> RunData:
+    message, results = experiment_message(record), ResultStore(database)
+    events, _ = EventStore(database).after(record.experiment.id, 0, _ALL)
+    return RunData(
+        spec=record.experiment.spec.model_dump(mode="json"),
+        provenance=provenance(message),
+        data=data_records(message),
+        overlap=shared,
+        candidates=[
+            candidate_row(each) for each in candidates if each.candidate.index > BASE_INDEX
+        ],
+        base=_base_row(record, candidates),
+        ensembles=[ensemble_row(each) for each in message.ensembles],
+        votes={
+            size: _votes(results, record.experiment.id, *size)
+            for size in ((one.population, one.ensemble_size) for one in record.ensembles)
+        },
+        states=[state_row(each) for each in message.states],
+        timings=timings(message, map(event_message, events)),
+    )
+
+
+def _votes(
+    results: ResultStore, experiment_id: str, population: int, size: int
+) -> Sequence[VoteRow]:
+    votes = results.votes(experiment_id, population, size, -1, _ALL)
+    return [
+        VoteRow(
+            row=vote.row,
+            answer=vote.answer,
+            correct=vote.correct,
+            valid=vote.valid,
+            support=vote.support,
+            correct_support=vote.correct_support,
+            skipped=vote.skipped,
+        )
+        for vote in votes
+    ]
+
+
+def _task(experiment: Experiment) -> Task | None:
+    """Return the task with its default scorer; None where it is not installed here."""
+    named = experiment.spec.task
+    try:
+        return get_stored_task(named.name, declaration=named.declaration)
+    except InvalidInputError:
+        return None
+
+
+def stored_descriptor(candidate: Candidate) -> Descriptor:
+    """Return the descriptor of a candidate, resolved once it was evaluated."""
+    return Descriptor(
+        noise=candidate.noise,
+        seed=candidate.seed,
+        method=candidate.method,
+        radius=candidate.radius,
+        scale_map=candidate.scale_map_digest,
+        coefficients=unpack_coefficients(candidate.coefficients or b"") or None,
+        lineage=candidate.lineage,
+    )
+
+
+def candidate_row(jobs: CandidateJobs) -> CandidateRow:
+    """Return a candidate with the results of its jobs."""
+    job, heldout = jobs.selection, jobs.heldout
+    done = job.state is JobState.DONE
+    stopped = None
+    if done and job.reward_lower is not None and job.reward_upper is not None:
+        stopped = Interval(job.reward_lower, job.reward_upper)
+    return CandidateRow(
+        index=jobs.candidate.index,
+        seed=jobs.candidate.seed,
+        state="stopped" if stopped else "scored" if done else "failed",
+        selection_reward=job.metric if done and not stopped else None,
+        stopped=stopped,
+        heldout_metric=heldout.metric if heldout else None,
+        selection_tokens=job.tokens,
+        selection_answers=_stored_answers(job),
+        selection_correct=job.correct,
+        selection_valid=job.valid,
+        selection_truncated=job.truncated,
+        heldout_answers=_stored_answers(heldout),
+        heldout_valid=heldout.valid if heldout else 0,
+        heldout_truncated=heldout.truncated if heldout else 0,
+        attempts=job.attempts,
+        worker=job.worker,
+        seconds=_seconds(job),
+        heldout_attempts=heldout.attempts if heldout else 0,
+        heldout_seconds=_seconds(heldout),
+        error=with_remedy(job.error, job.remedy) if job.state is JobState.FAILED else "",
+        environment=_environment(job.environment),
+        heldout_environment=_environment(heldout.environment) if heldout else {},
+    )
+
+
+def _base_row(record: ExperimentRecord, candidates: Sequence[CandidateJobs]) -> BaseRow:
+    """Return the base; some counts of an iterative run's base are in its states instead."""
+    metrics = {job.split: job.metric for job in record.base}
+    known = BaseRow(metrics.get(Split.SELECTION), metrics.get(Split.HELDOUT))
+    if not candidates or candidates[0].candidate.index != BASE_INDEX:
+        return known
+    row = candidate_row(candidates[0])
+    return BaseRow(
+        selection_reward=known.selection_reward,
+        heldout_metric=known.heldout_metric,
+        **{
+            name: getattr(row, name)
+            for name in BaseRow.__dataclass_fields__
+            if name not in {"selection_reward", "heldout_metric"}
+        },
+    )
+
+
+def _stored_answers(job: Job | None) -> int:
+    """Return the number of stored answers; before a job is done, `answers_done` is progress."""
+    return job.answers_done if job is not None and job.state is JobState.DONE else 0
+
+
+def _seconds(job: Job | None) -> float:
+    return job.switch_seconds + job.generate_seconds + job.score_seconds if job else 0.0
+
+
+@lru_cache(maxsize=256)
+def _environment(text: str) -> Mapping[str, str]:
+    """Return the settings of an environment; most candidates share few."""
+    return dict(json.loads(text))

@@ -1,0 +1,131 @@
+"""The directory of a finished experiment, as it is stored, served and removed."""
+
+import hashlib
+import json
+
+import pytest
+
+from modnorm.analysis.answers import AnswerFilter
+from modnorm.analysis.run_files import read_timings
+from modnorm.analysis.saved_run import SavedRun
+from modnorm.errors import NotFoundError, PreconditionError
+from modnorm.services.aggregator.experiments.removal import remove_ended
+from modnorm.services.aggregator.experiments.run_directories import RunDirectories
+from modnorm.services.aggregator.storage.states import Split
+from modnorm.v1 import experiment_pb2 as experiments
+from verification.labs.waiting import HANG_SECONDS
+
+
+@pytest.fixture
+def directories(world, tmp_path):
+    return RunDirectories(tmp_path / "runs", world.database)
+
+
+@pytest.fixture
+def finished(world):
+    experiment = world.select()
+    world.work(experiment)
+    return experiment
+
+
+def test_a_directory_holds_what_the_database_does(world, directories, finished):
+    run, record = SavedRun(directories.of(finished)), world.stores.experiments.get(finished)
+    assert run.spec == record.experiment.spec
+    assert run.provenance["scorer"] == record.experiment.scorer
+    jobs = world.stores.results.candidates(finished, -2, 100)
+    assert [each.selection_reward for each in run.candidates] == [
+        each.selection.metric for each in jobs[1:]
+    ]
+    assert [each.seed for each in run.candidates] == [each.candidate.seed for each in jobs[1:]]
+    assert [index for index, _ in run.descriptors()] == [-1, 0, 1, 2, 3]
+    assert [(each.metric, each.correct) for each in run.ensembles] == [
+        (each.metric, each.correct) for each in record.ensembles
+    ]
+    stored = world.stores.results.answers(finished, -1, Split.HELDOUT)
+    answers = list(run.answers(AnswerFilter(candidate=-1, split="heldout")))
+    assert [each.completion for each in answers] == [each.completion for each in stored]
+    splits = [(each.candidate, each.split) for each in run.answers()]
+    assert splits == sorted(splits, key=lambda each: (each[0], each[1] != "selection"))
+    for vote in run.votes():
+        (counted,) = world.stores.results.votes(
+            finished, vote.population, vote.ensemble_size, vote.row - 1, 1
+        )
+        assert (vote.answer, vote.support) == (counted.answer, counted.support)
+    timings = read_timings(run.path)
+    assert timings["experiment"] == finished
+    assert {"experiment", "phases", "candidates"} <= timings.keys()
+
+
+def test_a_killed_aggregator_leaves_nothing_that_is_served(
+    world, directories, finished, monkeypatch
+):
+    def killed(directory, database, record):
+        (directory / "results.json").write_text("half")
+        raise KeyboardInterrupt
+
+    writing = "modnorm.services.aggregator.experiments.run_writing.write_directory"
+    with monkeypatch.context() as patch:
+        patch.setattr(writing, killed)
+        with pytest.raises(KeyboardInterrupt):
+            directories.of(finished)
+    place = directories.of(finished)
+    assert json.loads((place / "results.json").read_bytes())["schema"]
+    assert [each.name for each in place.parent.iterdir()] == [place.name]
+    made = {each.name: each.digest for each in directories.files(finished)}
+    assert {each.name: each.digest for each in directories.files(finished)} == made
+
+
+def test_the_directory_of_a_removed_experiment_is_removed(world, directories, finished):
+    place = directories.of(finished)
+    directories.remove_unknown()
+    assert place.is_dir()
+    with world.database.write() as session:
+        assert remove_ended(session, finished, world.now + 1)
+    directories.remove_unknown()
+    assert not place.exists()
+    world.now += 1
+    assert world.select(size=5) == finished
+    world.work(finished)
+    assert len(SavedRun(directories.of(finished)).candidates) == 5
+
+
+@pytest.mark.parametrize(
+    ("end", "told"),
+    [
+        (lambda world, one: None, "selecting .*watch"),
+        (lambda world, one: world.stores.experiments.cancel(one), "cancelled .*again"),
+        (lambda world, one: world.stores.experiments.fail(one, "no disk"), "failed: no disk"),
+    ],
+)
+def test_an_experiment_without_results_has_no_directory(world, directories, end, told):
+    experiment = world.select()
+    end(world, experiment)
+    with pytest.raises(PreconditionError, match=told) as raised:
+        directories.of(experiment)
+    assert raised.value.field == "run"
+
+
+async def test_files_are_served_by_name_and_range(start_lab, spec):
+    async with start_lab() as lab:
+        created = await lab.create(spec())
+        async with lab.working(lab.worker()):
+            await lab.finish(created.id)
+        listed = await lab.experiments.ListRunFiles(
+            experiments.ListRunFilesRequest(experiment_id=created.id), timeout=HANG_SECONDS
+        )
+
+        async def read(name, **span):
+            request = experiments.GetRunFileRequest(experiment_id=created.id, name=name, **span)
+            stream = lab.experiments.GetRunFile(request, timeout=HANG_SECONDS)
+            return b"".join([response.chunk async for response in stream])
+
+        for file in listed.files:
+            content = await read(file.name)
+            assert len(content) == file.size
+            assert hashlib.sha256(content).hexdigest() == file.digest
+        whole = await read("results.json")
+        assert await read("results.json", offset=5, length=7) == whole[5:12]
+        assert await read("results.json", offset=len(whole) - 3) == whole[-3:]
+        for name in ("nothing", "../results.json", "", "rows"):
+            async with lab.raises(NotFoundError, "name"):
+                await read(name)
