@@ -78,7 +78,7 @@ class _Reused(NamedTuple):
 def content_keys(
     session: Session, experiment: Experiment, split: Split, candidates: Collection[int]
 ) -> Mapping[int, str]:
-    """Return the content key of each candidate's job; none if there is no prompt to digest.
+    """Return the content key of each candidate's job; none for questions or without prompts.
 
     A key is the digest of: tenant; model digest; task, scorer and completion cap; digests of rows
     and prompts; split; engine settings; and the candidate. A candidate is its noise
@@ -86,7 +86,7 @@ def content_keys(
     scale map, and its coefficients if they are resolved. The unperturbed model has no noise.
     """
     digest, _ = experiment.rows_of(split)
-    if not candidates:
+    if split is Split.QUESTIONS or not candidates:  # an equal request is the same prediction
         return {}
     try:
         rows = load_rows(session, digest)
