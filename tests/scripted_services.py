@@ -182,7 +182,7 @@ def stored(row, text, judged):
 def serve_directory(serve, servicer):
     """Serve a lab that stored one experiment with the files of a directory."""
 
-    def start(experiment, directory):
+    def start(experiment, directory, **methods):
         def files(request, context):
             found = [
                 experiments.RunFile(
@@ -207,9 +207,8 @@ def serve_directory(serve, servicer):
                 context.abort(grpc.StatusCode.NOT_FOUND, "there is no such experiment")
             return experiments.GetExperimentResponse(experiment=experiment)
 
-        return serve(
-            servicer(GetExperiment=get, ListRunFiles=files, GetRunFile=file, WatchExperiment=watch)
-        )
+        known = {"GetExperiment": get, "WatchExperiment": watch}
+        return serve(servicer(ListRunFiles=files, GetRunFile=file, **known | methods))
 
     return start
 

@@ -21,27 +21,20 @@ def example():
 
 
 @pytest.fixture
-def lab(serve, servicer):
+def lab(serve_directory, gsm8k_experiment, gsm8k_stored):
     """The address of a lab in which every experiment is over; and the specs that it got."""
     specs = []
 
     def create(request, context):
         specs.append(spec_from_proto(request.spec))
-        found = experiments.Experiment(id="one", spec=request.spec)
-        return experiments.CreateExperimentResponse(experiment=found)
+        return experiments.CreateExperimentResponse(experiment=gsm8k_experiment)
 
     def watch(request, context):
         yield experiments.WatchExperimentResponse(cursor=1, state=SUCCEEDED, message="the end")
 
-    def get(request, context):
-        found = experiments.Experiment(
-            id=request.id,
-            state=SUCCEEDED,
-            ensembles=[experiments.EnsembleResult(population=20, ensemble_size=5, rows=8)],
-        )
-        return experiments.GetExperimentResponse(experiment=found)
-
-    address = serve(servicer(CreateExperiment=create, WatchExperiment=watch, GetExperiment=get))
+    address = serve_directory(
+        gsm8k_experiment, gsm8k_stored, CreateExperiment=create, WatchExperiment=watch
+    )
     return address, specs
 
 
@@ -62,4 +55,3 @@ def test_the_example_of_the_readme_runs(example, lab, monkeypatch, capsys):
     out = capsys.readouterr().out
     assert "the end 0" in out
     assert "population" in out
-    assert "20" in out
