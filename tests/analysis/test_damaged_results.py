@@ -73,7 +73,7 @@ def read_all(directory):
     plot_names(results.document)
     saved = SavedRun(directory)
     assert saved.base
-    assert saved.ensembles
+    assert len(saved.ensembles) == len(results.document["ensembles"])
 
 
 def write(directory, document):

@@ -6,8 +6,6 @@ from modnorm.analysis.export import write_run
 from modnorm.analysis.run_files import read_vote_lines
 from modnorm.analysis.saved_run import SavedRun
 from modnorm.errors import InvalidInputError, PreconditionError
-from modnorm.spec import load_spec
-from tests.faults import error_at
 
 
 @pytest.fixture
@@ -29,15 +27,6 @@ def test_an_unfinished_run_has_a_spec_and_nothing_else(claim, spec, tmp_path):
         with pytest.raises(PreconditionError, match="only an experiment that succeeded") as raised:
             read()
         assert "--server" in str(raised.value.remedy)
-
-
-def test_a_spec_that_a_later_rule_forbids_is_read(claim, tmp_path):
-    path = claim(tmp_path / "run") / "spec.json"
-    engine = {"name": "vllm", "numerics": "batch_invariant", "drafts": "population"}
-    path.write_text(json.dumps({**json.loads(path.read_text()), "engine": engine}))
-    with error_at("engine.drafts", "needs `numerics: fast`"):
-        load_spec(path)
-    assert SavedRun(path.parent).spec.engine.model_dump() == engine
 
 
 def test_a_distillation_names_its_searches(claim, tmp_path):
