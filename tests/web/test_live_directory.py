@@ -13,7 +13,7 @@ from verification.labs.waiting import wait_until
 
 def test_a_local_run_is_watched_to_its_end(start_modnorm, tmp_path, send):
     spec, home = tmp_path / "spec.yaml", tmp_path / "live"
-    spec.write_text(yaml.safe_dump(SPEC))
+    spec.write_text(yaml.safe_dump({**SPEC, "reuse": False}))
     states: list[str] = []
 
     def has_ended():
