@@ -22,7 +22,7 @@ async def test_es_is_the_same_with_one_worker_and_with_three(
         for update in range(4)
     ]
     assert lineage.steps == tuple(steps)
-    around = [one.descriptor.lineage_digest for one in candidates if one.index >= 0]
+    around = [one.descriptor.lineage for one in candidates if one.index >= 0]
     assert around == [digest for digest in lineage.digests[:4] for _ in range(3)]
     assert [(one.updates, one.reported) for one in experiment.states] == [
         (0, False),
