@@ -10,7 +10,10 @@ MODULES = [
     "vllm.v1.engine.core",
     "vllm.v1.executor.multiproc_executor",
     "vllm.v1.worker.cpu_worker",
-    "modnorm.engines.vllm.rank_model",
+    "modnorm.checkpoint.weights",
+    "modnorm.engines.vllm.internals.drafting",
+    "modnorm.engines.vllm.internals.layers",
+    "modnorm.perturbation.candidate_weights",
 ]
 
 

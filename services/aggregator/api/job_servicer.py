@@ -219,6 +219,8 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
         asked = (request.job_id, request.worker, request.model_digest)
         claim, response = await asyncio.to_thread(self._jobs.claim, *asked), ClaimJobResponse()
         if claim is not None:
+            with naming(**claim.job.log_fields):
+                logger.debug("leased")
             fill_job(response.job, claim, self._jobs.lease_seconds)
             if claim.job.id != request.job_id:  # the message of the named job is used up
                 self._changed(Change(claim.experiment.id, pending=(request.job_id,)))
