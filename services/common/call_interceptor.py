@@ -60,7 +60,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # 
 
     A call is admitted by its token before a byte of its request is read. Streams may last for
     days, during which tokens expire and are revoked: the token is checked again at each streamed
-    response. Only reflection streams requests; it is admitted and nothing more.
+    response, and at each request of reflection, the only stream of both directions.
 
     `modnorm.wire.status` maps a `ModnormError`. Any other error is a defect: it is logged with its
     traceback under an id, and the caller gets INTERNAL with only the id. Servicers are coroutines,
@@ -86,9 +86,11 @@ class CallInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # 
             self.admit(method, metadata)
         except ModnormError as error:
             return self._refusal(error, method)
-        if handler.request_streaming:
-            return handler
         call, serializer = _Call(self, handler, method, metadata), handler.response_serializer
+        if handler.request_streaming:
+            return grpc.stream_stream_rpc_method_handler(
+                call.exchange, response_serializer=serializer
+            )
         if handler.response_streaming:
             return grpc.unary_stream_rpc_method_handler(
                 call.stream, response_serializer=serializer
@@ -155,7 +157,10 @@ class _Call:
         self._handler = handler
         self._method = method
         self._metadata = metadata
-        self._behaviour = cast("Callable[..., Any]", handler.unary_unary or handler.unary_stream)
+        self._behaviour = cast(
+            "Callable[..., Any]",
+            handler.unary_unary or handler.unary_stream or handler.stream_stream,
+        )
 
     async def answer(self, raw: bytes, context: Context) -> object:
         """Return the response."""
@@ -172,6 +177,19 @@ class _Call:
             async for response in responses:
                 self._check_again(context)
                 yield response
+
+    async def exchange(self, raw: AsyncIterator[bytes], context: Context) -> AsyncIterator[object]:
+        """Yield the responses to a stream of requests."""
+        async with self._interceptor.running(context, self._method):
+            async for response in self._behaviour(self._decoded_stream(raw, context), context):
+                yield response
+
+    async def _decoded_stream(
+        self, raw: AsyncIterator[bytes], context: Context
+    ) -> AsyncIterator[object]:
+        async for message in raw:
+            self._check_again(context)
+            yield self._decoded(message)
 
     def _decoded(self, raw: bytes) -> object:
         """Decode a request; gRPC would report an undecodable one as a server error."""

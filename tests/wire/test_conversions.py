@@ -25,8 +25,6 @@ ENGINE = {
     "tensor_parallel_size": COUNT.filter(lambda n: n < 64),
 }
 CALIBRATION = {"examples": COUNT, "quantile": SHARE, "seed": SEED, "maps": st.just("published")}
-HARVEST = {"temperature": SHARE, "top_p": SHARE, "samples": COUNT, "only_wrong": st.booleans()}
-TRAINING = {"rank": COUNT, "dropout": SHARE, "learning_rate": SHARE, "max_length": COUNT}
 
 
 def some(**fields):
@@ -58,10 +56,6 @@ SPECS = st.fixed_dictionaries(
         "engine": st.fixed_dictionaries({"name": st.just("vllm")}, optional=ENGINE),
         "calibration": some(**CALIBRATION),
         "failures": some(max_attempts=COUNT, max_failed_candidates=COUNT),
-        "distillation": st.fixed_dictionaries(
-            {"rows": ROWS, "development": ROWS},
-            optional={"rounds": COUNT, "harvest": some(**HARVEST), "training": some(**TRAINING)},
-        ),
     },
 )
 TRAINED = st.fixed_dictionaries(
