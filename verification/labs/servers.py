@@ -3,6 +3,7 @@
 import getpass
 import os
 import pwd
+import random
 import shutil
 import signal
 import socket
@@ -29,10 +30,13 @@ class MissingServerError(SystemExit):
 
 
 def free_port() -> int:
-    """Return a free port."""
-    with closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """Return a free port below those that the system gives to other listeners meanwhile."""
+    draw = random.SystemRandom()
+    while True:
+        port = draw.randrange(20_000, 32_000)
+        with closing(socket.socket()) as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def find_program(*names: str, folder: Path | None = None) -> str:
