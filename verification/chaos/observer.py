@@ -14,11 +14,8 @@ SELECT e.id, CASE e.state WHEN 'CANCELLED' THEN 'PAUSED' ELSE e.state END
 FROM experiments e JOIN predictions p ON p.id = e.id WHERE p.questions_digest = %s
 """
 """Finds a prediction by the digest of its questions; one whose client left has not ended."""
-_JOBS = """
-SELECT j.state, j.worker FROM jobs j JOIN experiments e ON e.id = j.experiment_id
-WHERE e.id = %s OR e.parent_id = %s
-"""
-"""The jobs of an experiment and of its parts."""
+_JOBS = "SELECT state, worker FROM jobs WHERE experiment_id = %s"
+_DOWN = (psycopg.OperationalError, psycopg.InterfaceError)
 ENDED = frozenset({"SUCCEEDED", "FAILED", "CANCELLED"})
 
 
@@ -58,7 +55,7 @@ class Observer:
 
     def observe(self) -> Observation:
         """Return the state of the experiment; while the database is down, the last one read."""
-        with suppress(psycopg.Error):
+        with suppress(*_DOWN):
             self._latest = self._read()
             return self._latest
         self.close()
@@ -66,7 +63,7 @@ class Observer:
 
     def rows(self, query: str, *values: object) -> list[tuple[object, ...]]:
         """Return the rows of a query; empty while the database is down."""
-        with suppress(psycopg.Error):
+        with suppress(*_DOWN):
             return self._ask(query, *values)
         self.close()
         return []
@@ -82,7 +79,7 @@ class Observer:
         if not rows:
             return Observation()
         experiment, state = (str(value) for value in rows[0])
-        jobs = self._ask(_JOBS, experiment, experiment)
+        jobs = self._ask(_JOBS, experiment)
         done = sum(state == "done" for state, _ in jobs)
         holders = tuple(str(worker) for state, worker in jobs if state == "leased")
         return Observation(experiment, state, done, holders)
