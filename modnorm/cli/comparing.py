@@ -5,17 +5,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from modnorm.cli.console import amount, emit_json, interval, note, percent, say, stdout, table
-from modnorm.cli.options import Experts, Json, arg, opt, refuse_given
+from modnorm.cli.console import amount, echo, echo_table, emit_json, interval, note, percent, say
+from modnorm.cli.options import Experts, Json, arg, local_run, numbers, opt, refuse_given
 from modnorm.errors import InvalidInputError
 from modnorm.files import write_fault
 
 if TYPE_CHECKING:
     import pandas as pd
-    from rich.table import Table
 
     from modnorm.analysis.analyses import Analysis
-    from modnorm.analysis.comparison import ComparisonRow
+    from modnorm.analysis.comparison import ComparisonRow, Results
     from modnorm.analysis.pairing import PairedEnsembles
 
 _SIDE_BY_SIDE = 3
@@ -49,7 +48,6 @@ def compare(
     """
     from modnorm.analysis.comparison import compare_runs
     from modnorm.analysis.distillation import is_distillation
-    from modnorm.cli.runs import load_runs
 
     if any(is_distillation(directory) for directory in directories):
         refuse_given(
@@ -57,40 +55,54 @@ def compare(
         )
         _compare_students(directories, as_json=as_json)
         return
-    rows = compare_runs(load_runs(directories, experts))
+    rows = compare_runs(_load_runs(directories, experts))
     if as_json:
         emit_json(rows)
         return
     for start in range(0, len(rows), _SIDE_BY_SIDE):
-        stdout().print(_side_by_side(rows[start : start + _SIDE_BY_SIDE]))
+        _print_side_by_side(rows[start : start + _SIDE_BY_SIDE])
     for row in rows[1:]:
         _show_pairs(row, rows[0]["run"])
     for row in rows:
         _warn(row, rows[0]["run"])
 
 
+def _load_runs(directories: Sequence[Path], experts: str | None) -> "list[Results]":
+    """Return the finished runs of directories, folders or ids; stderr names those left out."""
+    from modnorm.analysis.comparison import load_all_results
+    from modnorm.analysis.run_folders import finished_runs
+
+    sizes = () if experts is None else numbers(experts, "experts", int)
+    runs = load_all_results(finished_runs([local_run(str(each)) for each in directories], note))
+    if not sizes:
+        return runs
+    from modnorm.analysis.smaller_ensembles import add_ensembles
+
+    return [add_ensembles(run, sizes) for run in runs]
+
+
 def _compare_students(directories: Sequence[Path], *, as_json: bool) -> None:
     """Show distillations beside each other and beside searches."""
     from modnorm.analysis.distillation import compared_entries
-    from modnorm.cli.distillation_output import side_by_side
+    from modnorm.cli.distil import print_side_by_side
 
     entries = compared_entries(directories)
     if as_json:
         emit_json(entries)
         return
     for start in range(0, len(entries), _SIDE_BY_SIDE):
-        stdout().print(side_by_side(entries[start : start + _SIDE_BY_SIDE]))
+        print_side_by_side(entries[start : start + _SIDE_BY_SIDE])
     for entry in entries:
         _warn_of_conditions(entry["run"], entry["differs"], entries[0]["run"])
 
 
-def _side_by_side(rows: "Sequence[ComparisonRow]") -> "Table":
-    """Return a column for each run: settings, then held-out metrics with their intervals."""
+def _print_side_by_side(rows: "Sequence[ComparisonRow]") -> None:
+    """Print a column for each run: settings, then held-out metrics with their intervals."""
     sizes = sorted({size for row in rows for size in row["ensembles"]})
     columns = [_column(row, sizes) for row in rows]
     names = ("model", "task", "method", "radius", "seed", "N", "base", "rank 1 by selection")
     headings = (*names, *(f"K={size}" for size in sizes))
-    return table(("", *(row["run"] for row in rows)), zip(headings, *columns, strict=True))
+    echo_table(("", *(row["run"] for row in rows)), zip(headings, *columns, strict=True))
 
 
 def _column(row: "ComparisonRow", sizes: Sequence[int]) -> tuple[str, ...]:
@@ -117,15 +129,15 @@ def _show_pairs(row: "ComparisonRow", first: str) -> None:
             "points" if all(map(compares_metric, row["paired"])) else "row accuracy",
             *("95 % bootstrap", f"only {first}", f"only {other}", "p", "p Holm"),
         )
-        stdout().print()
-        stdout().print(table(headings, map(_pair, row["paired"])))
-    stdout().print(row["verdict"], soft_wrap=True)
+        echo("")
+        echo_table(headings, map(_pair, row["paired"]))
+    echo(row["verdict"] or "")
     for pair in row["paired"][-1:]:
         for run, rows in ((first, pair["rows_only_first"]), (other, pair["rows_only_other"])):
             if rows:
                 listed, rest = ", ".join(map(str, rows[:_ROWS])), len(rows) - _ROWS
                 more = f" and {rest} more (--json lists all)" if rest > 0 else ""
-                stdout().print(f"Rows right only in {run}: {listed}{more}.", soft_wrap=True)
+                echo(f"Rows right only in {run}: {listed}{more}.")
 
 
 def _pair(pair: "PairedEnsembles") -> tuple[str, ...]:
@@ -219,12 +231,12 @@ def analyze(
     scaling = analysis.tables.get("population-scaling")
     if scaling is not None:
         columns = ["model", "task", "method", "N", "K", "seeds", "mean", "sd", "lower", "upper"]
-        stdout().print(_frame_table(scaling, columns))
+        _print_frame(scaling, columns)
         if not len(check):  # few of the published results have rows
             say(_INTERVALS)
     if len(check):
-        stdout().print()
-        stdout().print(_frame_table(check, list(check.columns)))
+        echo("")
+        _print_frame(check, list(check.columns))
     counts = f"{amount(len(written.tables), 'table')} and {amount(len(written.figures), 'figure')}"
     say(f"{counts} written to {out}")
 
@@ -236,9 +248,8 @@ def _analyze_runs(
     from modnorm.analysis.comparison import describe_differences
     from modnorm.analysis.document import describe_overlap
     from modnorm.analysis.run_tables import tabulate_runs
-    from modnorm.cli.runs import load_runs
 
-    runs = load_runs(directories, experts)
+    runs = _load_runs(directories, experts)
     for run in runs:
         if overlap := describe_overlap(run.document):
             note(f"{run.name}: {overlap}")
@@ -247,10 +258,10 @@ def _analyze_runs(
     return analyses.analyze(tabulate_runs(runs), reference)
 
 
-def _frame_table(frame: "pd.DataFrame", columns: Sequence[str]) -> "Table":
+def _print_frame(frame: "pd.DataFrame", columns: Sequence[str]) -> None:
     shown = [name for name in columns if name in frame]
     rows = frame[shown].itertuples(index=False, name=None)
-    return table(shown, ([_cell(value) for value in row] for row in rows))
+    echo_table(shown, ([_cell(value) for value in row] for row in rows))
 
 
 def _cell(value: object) -> str:

@@ -1,12 +1,17 @@
-"""The two outputs: results on stdout, progress and remarks on stderr.
+"""A command's terminal: results on stdout, progress and remarks on stderr, Ctrl-C.
 
 Texts of other people are printed without characters that could send commands to the terminal.
 """
 
 import json
-from collections.abc import Collection, Iterable, Sequence
+import multiprocessing
+import os
+import signal
+import sys
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import typer
 from typing_extensions import override
@@ -18,6 +23,9 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
+
+INTERRUPTED = 130
+"""The exit code of shells for Ctrl-C."""
 
 _PIPE_COLUMNS = 240
 _CODES = {*range(0x20), *range(0x7F, 0xA0)} - set(b"\n\t")
@@ -34,20 +42,29 @@ def on_one_line(name: str) -> str:
     return "".join(letter if letter.isprintable() else ascii(letter).strip("'") for letter in name)
 
 
-def stdout() -> "Console":
-    """Return the console of results; in a pipe it is wide, so that tables are not cut."""
-    console = _console()
-    return console if console.is_terminal else _console(width=_PIPE_COLUMNS)
-
-
 def stderr() -> "Console":
-    """Return the console of progress and remarks."""
-    return _console(stderr=True)
+    """Return the console of progress."""
+    return _console("stderr")
+
+
+def echo(text: str) -> None:
+    """Print a line of the result to stdout."""
+    typer.echo(visible(text), file=own_stream("stdout"))
+
+
+def echo_table(
+    headings: Sequence[str], rows: Iterable[Sequence[str]], texts: Collection[str] = ()
+) -> None:
+    """Print a table to stdout; in a pipe it is wide, so that it is not cut."""
+    console = _console("stdout")
+    if not console.is_terminal:
+        console = _console("stdout", width=_PIPE_COLUMNS)
+    console.print(table(headings, rows, texts))
 
 
 def say(text: str) -> None:
-    """Print a remark to stderr; a narrow terminal does not break it into lines."""
-    stderr().print(text, soft_wrap=True)
+    """Print a remark to stderr."""
+    typer.echo(visible(text), file=own_stream("stderr"), err=True)
 
 
 def note(text: str) -> None:
@@ -60,9 +77,10 @@ def warn(text: str) -> None:
     say(f"warning: {text}")
 
 
-def _console(*, stderr: bool = False, width: int | None = None) -> "Console":
-    stream = own_stream("stderr" if stderr else "stdout")
-    return _plain_console()(file=stream, width=width, highlight=False, markup=False, emoji=False)
+def _console(name: str, width: int | None = None) -> "Console":
+    return _plain_console()(
+        file=own_stream(name), width=width, highlight=False, markup=False, emoji=False
+    )
 
 
 @cache
@@ -88,7 +106,7 @@ def emit(document: object, text: str, *, as_json: bool) -> None:
     if as_json:
         emit_json(document)
     else:
-        typer.echo(text)
+        echo(text)
 
 
 def as_dict(message: "Message") -> dict[str, object]:
@@ -141,3 +159,42 @@ def table(
             )
         )
     return result
+
+
+@contextmanager
+def interruptible(remark: str) -> Iterator[None]:
+    """Exit on Ctrl-C with its exit code and a remark on how to resume."""
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        say(f"\n{remark}")
+        raise typer.Exit(INTERRUPTED) from error
+
+
+@contextmanager
+def ending_at_once() -> Iterator[None]:
+    """End the process when Ctrl-C or SIGTERM has left the context; SIGTERM's exit code is 0.
+
+    Python's own end would take seconds, wait for some threads and run into others.
+    """
+    before = signal.signal(signal.SIGTERM, _exit)
+    try:
+        yield
+    except KeyboardInterrupt:
+        _end_process(INTERRUPTED)
+    except SystemExit:
+        _end_process(0)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _exit(*_: object) -> NoReturn:
+    raise SystemExit(0)
+
+
+def _end_process(code: int) -> NoReturn:
+    for child in multiprocessing.active_children():
+        child.kill()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)

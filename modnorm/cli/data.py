@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from modnorm.cli.console import emit_json, say
-from modnorm.cli.interruption import interruptible
+from modnorm.cli.console import echo, emit_json, interruptible, say
 from modnorm.cli.options import Json, arg, opt, settings
 from modnorm.errors import InvalidInputError, ModnormError, NotFoundError
 from modnorm.host import expand_home
@@ -32,10 +31,10 @@ def list_splits(*, folder: Folder = None, as_json: Json = False) -> None:
         emit_json([entry for entries in listed.values() for entry in entries])
         return
     for task, entries in listed.items():
-        typer.echo(f"{task}: {_home(DATASETS[task])}; {DATASETS[task].licence}")
+        echo(f"{task}: {_home(DATASETS[task])}; {DATASETS[task].licence}")
         for entry in entries:
             name = f"split:{entry['split']}"
-            typer.echo(f"  {name:29}{entry['rows']:>6,} rows  {entry['state']:8}{entry['rule']}")
+            echo(f"  {name:29}{entry['rows']:>6,} rows  {entry['state']:8}{entry['rule']}")
     say(f"folder: {place}")
 
 
@@ -73,7 +72,7 @@ def fetch_splits(
             if not as_json:
                 origin = _origin(fetched.manifest.origin)
                 done = f"fetched from {origin}" if fetched.written else "already there and sound"
-                typer.echo(f"{task}: {done}; {place / task}")
+                echo(f"{task}: {done}; {place / task}")
                 _echo_splits(fetched.manifest)
     if as_json:
         emit_json(documents)
@@ -117,7 +116,7 @@ def _check(task: str, place: Path, *, every: bool, quiet: bool) -> dict[str, obj
         return None if absent else {"task": task, "sound": False, "error": str(error)}
     if not quiet:
         how = f"fetched from {_origin(checked.manifest.origin)}"
-        typer.echo(f"{task}: sound, {how if checked.fetched else 'own files of the data set'}")
+        echo(f"{task}: sound, {how if checked.fetched else 'own files of the data set'}")
         _echo_splits(checked.manifest)
     return {"sound": True, "fetched": checked.fetched, **_document(checked.manifest)}
 
@@ -206,7 +205,7 @@ def _echo_splits(manifest: "DataManifest") -> None:
         known = splits[record.name.partition("/")[2]].digest is not None
         remark = "" if known else "  not compared: the catalogue knows no digest"
         figures = f"{record.rows:>6,} rows  sha256 {record.sha256}"
-        typer.echo(f"  {record.name:23}{figures}  {record.file}{remark}")
+        echo(f"  {record.name:23}{figures}  {record.file}{remark}")
 
 
 COMMANDS = {"list": list_splits, "fetch": fetch_splits, "check": check_splits}

@@ -5,9 +5,7 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from modnorm.cli.console import emit, emit_json, warn
+from modnorm.cli.console import echo, emit, emit_json, warn
 from modnorm.cli.options import (
     BaseModel,
     BaseRevision,
@@ -17,6 +15,7 @@ from modnorm.cli.options import (
     Size,
     arg,
     check_output_file,
+    open_run,
     opt,
     refuse_given,
 )
@@ -106,16 +105,15 @@ def export(
 def _export_trained(
     run: str, server: str | None, place: "BasePlace", out: Path, *, as_json: bool
 ) -> None:
-    from modnorm.cli.runs import opened_run
     from modnorm.client.export_card import check_tokenizer, state_card
     from modnorm.client.ranked import trained_lineage
     from modnorm.perturbation.adapters import export_state
 
-    with opened_run(run, server) as found:
-        lineage = trained_lineage(found)
-        base = place.find(found.spec.model, lineage.model_digest)
-        finding = check_tokenizer(found, base)
-        card = state_card(found, base, lineage, finding)
+    found = open_run(run, server)
+    lineage = trained_lineage(found)
+    base = place.find(found.spec.model, lineage.model_digest)
+    finding = check_tokenizer(found, base)
+    card = state_card(found, base, lineage, finding)
     digest, updates = export_state(base, lineage, out, card=card), len(lineage.steps)
     _warn_of_tokenizer(finding)
     document = {"directory": str(out), "updates": updates, "weights_sha256": digest}
@@ -125,16 +123,15 @@ def _export_trained(
 def _export_candidate(
     run: str, server: str | None, place: "BasePlace", out: Path, rank: int, *, as_json: bool
 ) -> None:
-    from modnorm.cli.runs import opened_run
     from modnorm.client.export_card import candidate_card, check_tokenizer
     from modnorm.client.ranked import ranked_candidate
     from modnorm.perturbation.adapters import export_candidate
 
-    with opened_run(run, server) as found:
-        ranked = ranked_candidate(found, rank)
-        base = place.find(found.spec.model, ranked.scale_map.model_digest)
-        finding = check_tokenizer(found, base)
-        card = candidate_card(found, base, ranked, rank, finding)
+    found = open_run(run, server)
+    ranked = ranked_candidate(found, rank)
+    base = place.find(found.spec.model, ranked.scale_map.model_digest)
+    finding = check_tokenizer(found, base)
+    card = candidate_card(found, base, ranked, rank, finding)
     digest = export_candidate(base, ranked.descriptor, ranked.scale_map, out, card=card)
     _warn_of_tokenizer(finding)
     reward = ranked.selection_reward
@@ -158,15 +155,14 @@ def _warn_of_tokenizer(finding: "TokenizerFinding") -> None:
 def _write_manifest(
     choice: "EnsembleChoice", place: "BasePlace", out: Path, *, as_json: bool
 ) -> None:
-    from modnorm.cli.runs import opened_run
     from modnorm.files import write_file
     from modnorm.prediction.ensemble_definition import define_ensemble
     from modnorm.prediction.manifest import encode_manifest, make_manifest
 
     check_output_file(out)
-    with opened_run(choice.source, choice.server) as run:
-        ensemble = define_ensemble(run, choice.population, choice.size)
-        example = json.loads(run.rows("heldout")[0])
+    run = open_run(choice.source, choice.server)
+    ensemble = define_ensemble(run, choice.population, choice.size)
+    example = json.loads(run.rows("heldout")[0])
     base = place.find(ensemble.model, ensemble.model_digest)
     content = encode_manifest(make_manifest(ensemble, base, example))
     write_file(out, content)
@@ -192,15 +188,14 @@ def _write_adapters(
         emit_json({"directory": str(out), "experts": experts, "command": list(command)})
         return
     for name, index in experts.items():
-        typer.echo(f"{out / name}  candidate {index}")
-    typer.echo(shlex.join(command))
+        echo(f"{out / name}  candidate {index}")
+    echo(shlex.join(command))
 
 
 def _adaptable(
     choice: "EnsembleChoice", place: "BasePlace"
 ) -> "tuple[EnsembleDefinition, Checkpoint, TokenizerFinding]":
     """Return the ensemble, its base, and whether `AutoTokenizer` can be used."""
-    from modnorm.cli.runs import opened_run
     from modnorm.client.export_card import check_tokenizer
     from modnorm.perturbation.adapters import require_adapters
     from modnorm.prediction.expert_cards import check_example
@@ -212,8 +207,8 @@ def _adaptable(
     choice.check_example(ensemble, base)
     if choice.is_manifest:
         return ensemble, base, check_example(read_ensemble_manifest(Path(choice.source)), base)
-    with opened_run(choice.source, choice.server) as run:
-        return ensemble, base, check_tokenizer(run, base)
+    run = open_run(choice.source, choice.server)
+    return ensemble, base, check_tokenizer(run, base)
 
 
 def rebuild(
@@ -244,4 +239,4 @@ def rebuild(
         emit_json({"directory": str(out), "weights_sha256": digests})
         return
     for name, digest in digests.items():
-        typer.echo(f"{out / name}  {digest[:16]}  verified")
+        echo(f"{out / name}  {digest[:16]}  verified")

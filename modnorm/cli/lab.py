@@ -1,5 +1,6 @@
 """`modnorm submit`, `watch`, `show`, `list`, `cancel`, `token` and `doctor`: a lab."""
 
+import json
 from collections import Counter
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
@@ -8,7 +9,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from modnorm.cli.console import emit_json, say, stdout, table
+from modnorm.cli.console import (
+    as_dict,
+    echo,
+    echo_table,
+    emit_json,
+    interruptible,
+    interval,
+    on_one_line,
+    percent,
+    say,
+)
 from modnorm.cli.options import (
     ExperimentId,
     Json,
@@ -17,6 +28,7 @@ from modnorm.cli.options import (
     Server,
     SpecFile,
     arg,
+    connect,
     opt,
     read_spec,
     seeded,
@@ -28,7 +40,9 @@ from modnorm.wire.tokens import DEFAULT_TENANT, Role
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from modnorm.client.client import Client
     from modnorm.client.doctor import Finding
+    from modnorm.v1 import experiment_pb2 as experiments
     from modnorm.wire.tokens import AcceptedToken
 
 Name = Annotated[str, arg("NAME", "Public name of the token.")]
@@ -72,18 +86,31 @@ def submit(
             remedy="use one of the two",
         )
     spec = seeded(read_spec(spec_file), seed)
-    from modnorm.cli.lab_work import submit_spec
+    from modnorm.cli.run import follow_to_end, show_remarks
+    from modnorm.client.calls import create_experiment
+    from modnorm.client.resumption import join_or_submit
+    from modnorm.v1 import experiment_pb2 as experiments
+    from modnorm.wire.conversions import state_name
 
-    submit_spec(
-        spec,
-        server,
-        request_id=request_id,
-        again=again,
-        title=spec_file.stem,
-        wait=wait,
-        quiet=quiet,
-        as_json=as_json,
-    )
+    with connect(server) as client:
+        if again or request_id is not None:
+            experiment = client.call(create_experiment(spec, request_id))
+        else:
+            joined = join_or_submit(client, spec, "submit")
+            experiment = joined.experiment
+            if joined.is_found:
+                say("an experiment of this spec is already running; --again starts another")
+        if not quiet:
+            show_remarks(client, experiment.id)
+        if wait:
+            with interruptible(f"experiment {experiment.id} continues in the lab"):
+                experiment = follow_to_end(client, experiment, quiet=quiet, title=spec_file.stem)
+    if wait or as_json:
+        _show_experiment(experiment, as_json=as_json)
+        return
+    echo(experiment.id)
+    if experiment.state != experiments.EXPERIMENT_STATE_PENDING and not quiet:
+        say(f"it is {state_name(experiment.state)}")
 
 
 def watch(
@@ -94,9 +121,19 @@ def watch(
     as_json: Json = False,
 ) -> None:
     """Follow an experiment to its end. With --json: one event a line."""
-    from modnorm.cli.lab_work import watch_experiment
+    asked = _id(experiment_id)
+    from modnorm.cli.run import check_end, follow_to_end
+    from modnorm.client.calls import get_experiment
+    from modnorm.client.watch import watch_messages
 
-    watch_experiment(_id(experiment_id), server, quiet=quiet, as_json=as_json)
+    with connect(server) as client, interruptible("the experiment continues in the lab"):
+        if as_json:
+            for event in watch_messages(client, asked):
+                echo(json.dumps(as_dict(event)))
+            check_end(client.call(get_experiment(asked)))
+            return
+        ended = follow_to_end(client, client.call(get_experiment(asked)), quiet=quiet)
+    _show_experiment(ended, as_json=False)
 
 
 def show(
@@ -123,10 +160,8 @@ def show(
 
         show_directory(Path(run), as_json=as_json)
         return
-    from modnorm.cli.lab_work import show_stored
-
     try:
-        show_stored(_id(run), server, out, as_json=as_json)
+        _show_stored(_id(run), server, out, as_json=as_json)
     except UnreachableError as error:
         if server is not None:
             raise
@@ -137,18 +172,185 @@ def show(
         ) from error
 
 
+def _show_stored(
+    experiment_id: str, server: str | None, out: Path | None, *, as_json: bool
+) -> None:
+    """Show an experiment; write its files if a directory is named."""
+    from modnorm.analysis.phase_times import describe_seconds
+    from modnorm.client.calls import get_experiment
+    from modnorm.client.watch import watch_messages
+    from modnorm.v1 import experiment_pb2 as experiments
+    from modnorm.wire.run_messages import phase_seconds
+
+    with connect(server) as client:
+        experiment = client.call(get_experiment(experiment_id))
+        report = _write(client, experiment, out) if out else None
+        seconds = None
+        if experiment.state == experiments.EXPERIMENT_STATE_SUCCEEDED and not as_json:
+            phases = phase_seconds(watch_messages(client, experiment.id))
+            seconds = describe_seconds({"phases": phases})
+    _show_experiment(experiment, as_json=as_json)
+    if seconds:
+        echo(seconds)
+    if report:
+        say(f"report: {report}")
+
+
+def _write(client: "Client", experiment: "experiments.Experiment", out: Path) -> Path:
+    from modnorm.cli.results import write_results
+    from modnorm.client.calls import list_run_files
+    from modnorm.client.rundir import RunDirectory, hold
+    from modnorm.wire.conversions import spec_from_proto
+
+    spec, directory = spec_from_proto(experiment.spec), RunDirectory(out)
+    client.call(list_run_files(experiment.id))  # refuses one without results
+    with hold(out):
+        directory.check(spec)
+        directory.claim(spec)
+        return write_results(client, experiment, directory)
+
+
 def list_experiments(*, server: Server = None, as_json: Json = False) -> None:
     """List the experiments of a lab, newest first."""
-    from modnorm.cli.lab_work import list_all
+    from modnorm.client import calls
 
-    list_all(server, as_json=as_json)
+    with connect(server) as client:
+        found = list(client.pages(calls.list_experiments))
+    if as_json:
+        emit_json([as_dict(experiment) for experiment in found])
+        return
+    headings = ("id", "name", "state", "jobs", "best", "top-K", "created")
+    rows, notes = [_list_row(each) for each in found], [_note(each) for each in found]
+    if any(notes):
+        noted = [(*row, note) for row, note in zip(rows, notes, strict=True)]
+        echo_table((*headings, "note"), noted, {"note"})
+    else:
+        echo_table(headings, rows)
+
+
+def _note(experiment: "experiments.Experiment") -> str:
+    """Return why an experiment failed or waits."""
+    from modnorm.wire.run_messages import failure_text
+
+    if experiment.error:
+        return on_one_line(failure_text(experiment))
+    return f"waiting: {on_one_line(experiment.waits_for)}" if experiment.waits_for else ""
+
+
+def _list_row(experiment: "experiments.Experiment") -> tuple[str, ...]:
+    from modnorm.wire.conversions import state_name
+
+    progress = experiment.progress
+    return (
+        experiment.id,
+        on_one_line(experiment.spec.name) or "-",
+        state_name(experiment.state),
+        f"{progress.jobs_done}/{progress.jobs_total}",
+        f"{progress.best_reward:.4f}" if progress.HasField("best_reward") else "-",
+        f"{progress.threshold_reward:.4f}" if progress.HasField("threshold_reward") else "-",
+        experiment.create_time.ToDatetime().isoformat(sep=" ", timespec="seconds"),
+    )
 
 
 def cancel(experiment_id: ExperimentId, *, server: Server = None, as_json: Json = False) -> None:
     """Ask an experiment to stop."""
-    from modnorm.cli.lab_work import stop_experiment
+    asked = _id(experiment_id)
+    from modnorm.client.calls import cancel_experiment
 
-    stop_experiment(_id(experiment_id), server, as_json=as_json)
+    with connect(server) as client:
+        experiment = client.call(cancel_experiment(asked))
+    _show_experiment(experiment, as_json=as_json, brief=True)
+
+
+def _show_experiment(
+    experiment: "experiments.Experiment", *, as_json: bool, brief: bool = False
+) -> None:
+    """Print an experiment."""
+    if as_json:
+        emit_json(as_dict(experiment))
+        return
+    from modnorm.v1 import experiment_pb2 as experiments
+    from modnorm.wire.conversions import state_name
+    from modnorm.wire.run_messages import failure_text
+
+    echo(f"{experiment.id}  {state_name(experiment.state)}")
+    if experiment.error:
+        echo(failure_text(experiment))
+    if stopped := experiment.progress.candidates_stopped:
+        total = experiment.spec.population.size
+        echo(f"{stopped} of {total} candidates were stopped early")
+    progress = experiment.progress
+    if progress.updates_total:
+        made = f"{progress.updates_done} of {progress.updates_total} updates are made"
+        echo(made)
+    if brief:
+        return
+    if experiment.state != experiments.EXPERIMENT_STATE_SUCCEEDED:
+        echo(", ".join(_progress(experiment)))
+    if experiment.states:
+        echo_table(("state", "development", "held-out"), _states(experiment))
+    elif rows := _ensembles(experiment):
+        headings = ("ensemble", "held-out", "95 % Wilson", "right", "give a vote", "cut off")
+        echo_table(headings, rows)
+
+
+def _progress(experiment: "experiments.Experiment") -> list[str]:
+    """Return the progress of an experiment; its last progress if it ended early."""
+    from modnorm.cli.progress import rewards
+    from modnorm.v1 import experiment_pb2 as experiments
+
+    progress, base = experiment.progress, experiment.base
+    largest = max(experiment.spec.population.ensemble_sizes, default=1)
+    known = base.selection_reward if base.HasField("selection_reward") else None
+    parts = [
+        f"jobs {progress.jobs_done}/{progress.jobs_total}",
+        f"failed {progress.jobs_failed}",
+        f"running {progress.jobs_running}",
+    ]
+    if experiment.state == experiments.EXPERIMENT_STATE_CALIBRATING:
+        parts = [f"prompts calibrated {progress.examples_done}/{progress.examples_total}"]
+    waiting = [f"waiting: {experiment.waits_for}"] if experiment.waits_for else []
+    return [*parts, *rewards(progress, known, largest), *waiting]
+
+
+def _states(experiment: "experiments.Experiment") -> list[tuple[str, ...]]:
+    """Return the states of an iterative run; a star marks the reported one."""
+    return [
+        (
+            f"after {state.updates} updates" + (" *" if state.reported else ""),
+            percent(state.development_metric if state.HasField("development_metric") else None),
+            percent(state.heldout_metric if state.HasField("heldout_metric") else None),
+        )
+        for state in experiment.states
+    ]
+
+
+def _ensembles(experiment: "experiments.Experiment") -> list[tuple[str, ...]]:
+    from modnorm.analysis.uncertainty import accuracy_interval
+
+    base, heldout = experiment.base, experiment.provenance.heldout_rows
+    rows: list[tuple[str, ...]] = []
+    votes = [
+        accuracy_interval(each.metric, each.rows, each.correct) for each in experiment.ensembles
+    ]
+    if base.HasField("heldout_metric"):
+        # The votes tell whether the metric is the share of right rows.
+        bounds = accuracy_interval(base.heldout_metric, heldout) if all(votes) else None
+        rows.append(("base", percent(base.heldout_metric), interval(bounds), "", "", ""))
+    rows += [
+        (
+            f"N={found.population} K={found.ensemble_size}",
+            percent(found.metric),
+            interval(bounds),
+            f"{found.correct}/{found.rows}",
+            *(
+                percent(count / found.answers if found.answers else None)
+                for count in (found.valid, found.truncated)
+            ),
+        )
+        for found, bounds in zip(experiment.ensembles, votes, strict=True)
+    ]
+    return rows
 
 
 def _id(text: str) -> str:
@@ -194,7 +396,7 @@ def create_token(
     if as_json:
         emit_json({"token": text, **_token_entry(kept)})
         return
-    typer.echo(text)
+    echo(text)
     say(f"kept as a hash in {file}; the token is not shown again")
 
 
@@ -218,7 +420,7 @@ def list_tokens(*, file: TokenFile, as_json: Json = False) -> None:
         )
         for token in found
     )
-    stdout().print(table(headings, rows))
+    echo_table(headings, rows)
 
 
 def revoke_token(name: Name, *, file: TokenFile, as_json: Json = False) -> None:
@@ -255,18 +457,14 @@ def doctor(*, server: Server = None, as_json: Json = False) -> None:
     for finding in _findings(server):
         found.append(finding)
         if not as_json:
-            stdout().print(
-                f"{finding.verdict:7}  {finding.check}: {finding.detail}", soft_wrap=True
-            )
+            echo(f"{finding.verdict:7}  {finding.check}: {finding.detail}")
             if finding.remedy:
-                stdout().print(f"         -> {finding.remedy}", soft_wrap=True)
+                echo(f"         -> {finding.remedy}")
     counts = Counter(finding.verdict for finding in found)
     if as_json:
         emit_json([asdict(finding) for finding in found])
     else:
-        stdout().print(
-            f"{counts[Verdict.BROKEN]} broken, {counts[Verdict.WARNING]} warnings", soft_wrap=True
-        )
+        echo(f"{counts[Verdict.BROKEN]} broken, {counts[Verdict.WARNING]} warnings")
     raise typer.Exit(1 if counts[Verdict.BROKEN] else 0)
 
 

@@ -6,8 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from modnorm.cli.console import emit, emit_json, stderr, stdout, table
-from modnorm.cli.interruption import interruptible
+from modnorm.cli.console import echo_table, emit, emit_json, interruptible, stderr
 from modnorm.cli.options import Json, Model, Quiet, Revision, check_output_file, opt, settings
 from modnorm.errors import InvalidInputError
 from modnorm.files import write_file
@@ -180,7 +179,7 @@ def scales(
         emit_json(rows)
         return
     headings = ("tensor", "group", "role", "mass", "base", "correction", "scale", "R/s")
-    stdout().print(table(headings, ((name, *_cells(row)) for name, row in rows.items())))
+    echo_table(headings, ((name, *_cells(row)) for name, row in rows.items()))
 
 
 def _config_map(config: Path, noise: "MethodSpec") -> "ScaleMap":

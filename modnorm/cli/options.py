@@ -12,6 +12,7 @@ from modnorm.errors import InvalidInputError, NotFoundError, UnreachableError
 from modnorm.files import check_writable
 
 if TYPE_CHECKING:
+    from modnorm.analysis.saved_run import SavedRun
     from modnorm.client.client import Client
     from modnorm.client.settings import ClientSettings
     from modnorm.spec import ExperimentSpec
@@ -186,6 +187,35 @@ def lab_of(run: str, server: str | None) -> str | None:
         return server
     found = settings()
     return found.server if "server" in found.model_fields_set else None
+
+
+def local_run(run: str, server: str | None = None) -> Path:
+    """Return the directory of a run; that of an experiment is fetched into the cache.
+
+    Raises:
+        NotFoundError: the lab has no such experiment.
+        PreconditionError: the experiment of the lab has not succeeded.
+    """
+    lab = lab_of(run, server)
+    if lab is None:
+        return Path(run)
+    from modnorm.client.export import cached_run
+
+    with in_lab(run, lab) as (client, experiment):
+        return cached_run(client, experiment.id)
+
+
+def open_run(run: str, server: str | None) -> "SavedRun":
+    """Return a finished run: a directory, or an experiment of a lab.
+
+    Raises:
+        InvalidInputError: the directory holds no run.
+        NotFoundError: the lab has no such experiment.
+        PreconditionError: the experiment of the lab has not succeeded.
+    """
+    from modnorm.analysis.saved_run import SavedRun
+
+    return SavedRun(local_run(run, server))
 
 
 def refuse_given(options: Mapping[str, object], reason: str, remedy: str) -> None:

@@ -10,8 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from modnorm.cli.console import amount, emit_json, percent, say, stdout, table
-from modnorm.cli.interruption import interruptible
+from modnorm.cli.console import amount, echo, echo_table, emit_json, interruptible, percent, say
 from modnorm.cli.options import (
     BaseModel,
     BaseRevision,
@@ -26,6 +25,7 @@ from modnorm.cli.options import (
     check_output_file,
     in_lab,
     lab_of,
+    open_run,
     opt,
 )
 from modnorm.errors import InvalidInputError
@@ -60,14 +60,13 @@ class EnsembleChoice:
 
     def find(self) -> "EnsembleDefinition":
         """Return the definition of the ensemble."""
-        from modnorm.cli.runs import opened_run
         from modnorm.prediction.ensemble_definition import define_ensemble
         from modnorm.prediction.manifest import read_ensemble_manifest
 
         if self.is_manifest:
             return read_ensemble_manifest(Path(self.source)).narrowed(self.population, self.size)
-        with opened_run(self.source, self.server) as run:
-            return define_ensemble(run, self.population, self.size)
+        run = open_run(self.source, self.server)
+        return define_ensemble(run, self.population, self.size)
 
     def check_example(self, ensemble: "EnsembleDefinition", base: "Checkpoint") -> None:
         """Check that the example of a manifest has the same prompt here."""
@@ -273,11 +272,11 @@ def rescore(
     experts that the new scorer selects, if all of them answered the held-out rows.
     """
     from modnorm.cli.progress import counted
-    from modnorm.cli.runs import opened_run
     from modnorm.client.rescoring import check_has_votes, rescore_run, rescored_document
     from modnorm.tasks import get_task
 
-    with interruptible("stopped; nothing was written"), opened_run(run, server) as found:
+    with interruptible("stopped; nothing was written"):
+        found = open_run(run, server)
         check_has_votes(found.spec)
         name, declaration = found.spec.task.name, found.spec.task.declaration
         # Reports a wrong name before a sandbox starts.
@@ -333,11 +332,10 @@ def _show_rescored(rescored: "Rescored") -> None:
         )
         for found in rescored.ensembles
     ]
-    console = stdout()
     headings = ("held-out", rescored.old_scorer, rescored.new_scorer, "selected anew")
-    console.print(table(headings, rows))
+    echo_table(headings, rows)
     for name, judged in (("selection", rescored.selection), ("held-out", rescored.heldout)):
-        console.print(f"{judged.changed} of {judged.total} {name} answers are judged otherwise")
+        echo(f"{judged.changed} of {judged.total} {name} answers are judged otherwise")
     missing = {index for ensemble in rescored.ensembles for index in ensemble.reselected.missing}
     if missing:
         names = ", ".join(map(str, sorted(missing)))

@@ -7,8 +7,16 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from modnorm.cli.console import emit_json, note, percent, say, stderr, stdout, table
-from modnorm.cli.interruption import interruptible
+from modnorm.cli.console import (
+    echo,
+    echo_table,
+    emit_json,
+    interruptible,
+    note,
+    percent,
+    say,
+    stderr,
+)
 from modnorm.cli.options import (
     Json,
     Quiet,
@@ -25,8 +33,6 @@ from modnorm.files import write_file
 from modnorm.spec_limits import MAX_SEED
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from modnorm.client.tuning import Trial
     from modnorm.radius.artifact_schema import GridDocument, MatchingDocument, MatchingSettings
     from modnorm.spec import ExperimentSpec
@@ -35,6 +41,8 @@ if TYPE_CHECKING:
 Out = Annotated[
     Path | None, opt("--out DIR", "Directory of the artifact [default: runs/SPEC-COMMAND].")
 ]
+Rows = tuple[tuple[str, ...], Sequence[tuple[str, ...]]]
+"""Headings and lines of a table."""
 _RESUMES = "stopped; the same command resumes here"
 _TUNED_BY = {
     "task.heldout": "heldout",
@@ -102,7 +110,7 @@ def tune(
             digest, folders = trials[0].provenance.heldout_digest, settings().split_folders
             prompts = development_prompts(specs[0], digest, folders=folders)
             document = grid_document(specs[0], trials, prompts)
-            _conclude(document, _grid_table(document), home, as_json=as_json)
+            _conclude(document, _grid(document), home, as_json=as_json)
 
 
 @contextmanager
@@ -156,7 +164,7 @@ def _plan_trials(
 
 
 def _run_here(specs: "Sequence[ExperimentSpec]", out: Path, *, quiet: bool) -> "list[Trial]":
-    from modnorm.cli.experiment import lab_here, run_experiment
+    from modnorm.cli.run import lab_here, run_experiment
 
     with interruptible(_RESUMES), lab_here(out, quiet=quiet) as client:
         return [_trial_of(spec, run_experiment(client, spec, quiet=quiet)) for spec in specs]
@@ -164,7 +172,7 @@ def _run_here(specs: "Sequence[ExperimentSpec]", out: Path, *, quiet: bool) -> "
 
 def _run_in_lab(specs: "Sequence[ExperimentSpec]", server: str, *, quiet: bool) -> "list[Trial]":
     """Submit all trials before the first wait, so that the evaluators share them."""
-    from modnorm.cli.experiment import SAME_COMMAND, follow_to_end
+    from modnorm.cli.run import SAME_COMMAND, follow_to_end
     from modnorm.client.resumption import resume_or_submit_shared
 
     with (
@@ -191,7 +199,7 @@ def _trial_of(spec: "ExperimentSpec", ended: "experiments.Experiment") -> "Trial
     )
 
 
-def _grid_table(document: "GridDocument") -> "Table":
+def _grid(document: "GridDocument") -> Rows:
     rows = [
         (
             f"{one.radius:g}",
@@ -202,7 +210,7 @@ def _grid_table(document: "GridDocument") -> "Table":
         for one in document.radii
     ]
     vote = f"vote of {document.settings.ensemble_size}"
-    return table(("radius", f"{vote}, mean", "by seed", ""), rows)
+    return (("radius", f"{vote}, mean", "by seed", ""), rows)
 
 
 def match(
@@ -254,7 +262,7 @@ def match(
     home = home_of(spec_file, "match", out)
     with interruptible(_RESUMES), _held(home):
         document = _measure(spec, tried, sigma, how, home, quiet=quiet)
-        _conclude(document, _matching_table(document), home, as_json=as_json)
+        _conclude(document, _matchings(document), home, as_json=as_json)
 
 
 def _measure(
@@ -291,7 +299,7 @@ def _measure(
         return functional_matching.match(plan, home / "measurements.jsonl", on_step=show)
 
 
-def _matching_table(document: "MatchingDocument") -> "Table":
+def _matchings(document: "MatchingDocument") -> Rows:
     reference = document.reference
     first = "isotropic", f"{reference.radius:g}", f"{reference.kl:.3e}", f"{reference.hidden:.4f}"
     rows = [
@@ -305,7 +313,7 @@ def _matching_table(document: "MatchingDocument") -> "Table":
         )
         for one in document.radii
     ]
-    return table(("method", "radius", "KL", "hidden", "J", ""), [(*first, "", ""), *rows])
+    return (("method", "radius", "KL", "hidden", "J", ""), [(*first, "", ""), *rows])
 
 
 def home_of(spec_file: Path, command: str, out: Path | None) -> Path:
@@ -328,7 +336,7 @@ def _held(out: Path) -> Iterator[None]:
 
 
 def _conclude(
-    document: "GridDocument | MatchingDocument", shown: "Table", out: Path, *, as_json: bool
+    document: "GridDocument | MatchingDocument", shown: Rows, out: Path, *, as_json: bool
 ) -> None:
     """Write `radius.json` and `radius.png`, store the artifact, show it."""
     from modnorm.analysis.plots import draw_radius
@@ -342,8 +350,8 @@ def _conclude(
     if as_json:
         emit_json({"digest": artifact.digest, "artifact": json.loads(artifact.to_json())})
         return
-    stdout().print(shown)
-    stdout().print(f"radius {document.radius:g}  {artifact.digest}")
+    echo_table(*shown)
+    echo(f"radius {document.radius:g}  {artifact.digest}")
     say(f"written to {file}")
     tried = [one.radius for one in document.radii]
     if len(tried) > 1 and document.radius in {tried[0], tried[-1]}:

@@ -13,14 +13,12 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from modnorm.cli.console import on_one_line, percent, say, stdout, table, visible
-from modnorm.cli.options import Json, Run, RunServer, opt
+from modnorm.cli.console import echo, echo_table, on_one_line, percent, say, visible
+from modnorm.cli.options import Json, Run, RunServer, open_run, opt
 from modnorm.errors import InvalidInputError, NotFoundError
 from modnorm.hints import one_of
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from modnorm.analysis.answers import AnswerFilter, AnswerRecord
     from modnorm.analysis.candidate_records import CandidateRecord
     from modnorm.analysis.run_data import BaseRow
@@ -58,26 +56,26 @@ def candidates(
     interval that their reward lies in, and have a rank only if it is certain.
     """
     from modnorm.analysis.candidate_records import CandidateRecord, candidate_records
-    from modnorm.cli.runs import opened_run
 
     write = _writer(CandidateRecord, as_json=as_json, as_csv=as_csv)
     if state is not None and state not in STATES:
         raise NotFoundError(
             f"there is no state {state!r}", field="state", remedy=one_of(state, STATES)
         )
-    with opened_run(run, server) as opened:
-        records = candidate_records(opened.candidates, opened.base)
-        found = [each for each in records if state in {None, each.state}]
-        if not found:
-            raise NotFoundError(f"no candidate is {state}", field="state", remedy="omit --state")
-        found.sort(key=lambda each: (each.rank or inf, each.index))
-        if write:
-            write(found)
-        else:
-            _show_table(_candidates_table(found[:limit], opened.base), len(found) - limit)
+    opened = open_run(run, server)
+    records = candidate_records(opened.candidates, opened.base)
+    found = [each for each in records if state in {None, each.state}]
+    if not found:
+        raise NotFoundError(f"no candidate is {state}", field="state", remedy="omit --state")
+    found.sort(key=lambda each: (each.rank or inf, each.index))
+    if write:
+        write(found)
+    else:
+        _list_candidates(found[:limit], opened.base)
+        _say_rest(len(found) - limit)
 
 
-def _candidates_table(records: "Iterable[CandidateRecord]", base: "BaseRow") -> "Table":
+def _list_candidates(records: "Iterable[CandidateRecord]", base: "BaseRow") -> None:
     headings = (
         *("rank", "candidate", "seed", "state", "reward", "gain", "held-out"),
         *("selection tokens", "give a vote", "cut off"),
@@ -103,7 +101,7 @@ def _candidates_table(records: "Iterable[CandidateRecord]", base: "BaseRow") -> 
         )
         for each in records
     )
-    return table(headings, (first, *rows), {"state"})
+    echo_table(headings, (first, *rows), {"state"})
 
 
 def _number(reward: float | None) -> str:
@@ -131,18 +129,17 @@ def answers(
     A single answer is printed whole, with its prompt and its completion.
     """
     from modnorm.analysis.answers import AnswerFilter, AnswerRecord
-    from modnorm.cli.runs import opened_run
 
     wanted = AnswerFilter(candidate=candidate, split=split, row=row, wrong=wrong)
     write = _writer(AnswerRecord, as_json=as_json, as_csv=as_csv)
-    with opened_run(run, server) as found:
-        some, records = _peeked(found.answers(wanted))
-        if not some and not _has_answer(found, replace(wanted, wrong=False)):
-            raise _no_answer(found, wanted)
-        if write:
-            write(records)
-        else:
-            _show(records, limit, whole=_show_answer, listed=_answers_table)
+    found = open_run(run, server)
+    some, records = _peeked(found.answers(wanted))
+    if not some and not _has_answer(found, replace(wanted, wrong=False)):
+        raise _no_answer(found, wanted)
+    if write:
+        write(records)
+    else:
+        _show(records, limit, whole=_show_answer, listed=_list_answers)
 
 
 def _has_answer(run: "SavedRun", wanted: "AnswerFilter") -> bool:
@@ -167,7 +164,7 @@ def _no_answer(run: "SavedRun", wanted: "AnswerFilter") -> NotFoundError:
     )
 
 
-def _answers_table(records: "Iterable[AnswerRecord]") -> "Table":
+def _list_answers(records: "Iterable[AnswerRecord]") -> None:
     headings = (
         *("candidate", "split", "row", "gold", "vote", "reward", "correct", "tokens"),
         "completion",
@@ -186,7 +183,7 @@ def _answers_table(records: "Iterable[AnswerRecord]") -> "Table":
         )
         for answer in records
     )
-    return table(headings, rows, {"split", "gold", "vote", "correct", "completion"})
+    echo_table(headings, rows, {"split", "gold", "vote", "correct", "completion"})
 
 
 def _show_answer(answer: "AnswerRecord") -> None:
@@ -203,7 +200,7 @@ def _show_answer(answer: "AnswerRecord") -> None:
         f"\nprompt\n{answer.prompt or '-'}",
         f"\ncompletion\n{answer.completion}",
     )
-    stdout().print("\n".join(lines), soft_wrap=True)
+    echo("\n".join(lines))
 
 
 def votes(
@@ -226,21 +223,18 @@ def votes(
     gave one of them.
     """
     from modnorm.analysis.votes import VoteFilter, VoteRecord
-    from modnorm.cli.runs import opened_run
 
     wanted = VoteFilter(row=row, population=n, ensemble_size=k)
     write = _writer(VoteRecord, as_json=as_json, as_csv=as_csv)
-    with opened_run(run, server) as found:
-        some, every = _peeked(found.votes(wanted))
-        if not some:
-            raise _no_vote(found, wanted)
-        records = (
-            vote for vote in every if not (wrong and vote.correct) and (vote.tied or not tied)
-        )
-        if write:
-            write(records)
-        else:
-            _show(records, limit, whole=partial(_show_vote, found), listed=_votes_table)
+    found = open_run(run, server)
+    some, every = _peeked(found.votes(wanted))
+    if not some:
+        raise _no_vote(found, wanted)
+    records = (vote for vote in every if not (wrong and vote.correct) and (vote.tied or not tied))
+    if write:
+        write(records)
+    else:
+        _show(records, limit, whole=partial(_show_vote, found), listed=_list_votes)
 
 
 def _no_vote(run: "SavedRun", wanted: "VoteFilter") -> NotFoundError:
@@ -254,7 +248,7 @@ def _no_vote(run: "SavedRun", wanted: "VoteFilter") -> NotFoundError:
     )
 
 
-def _votes_table(records: "Iterable[VoteRecord]") -> "Table":
+def _list_votes(records: "Iterable[VoteRecord]") -> None:
     headings = ("N", "K", "row", "gold", "answer", "correct", "votes", "valid", "right", "tie")
     rows = (
         (
@@ -271,14 +265,13 @@ def _votes_table(records: "Iterable[VoteRecord]") -> "Table":
         )
         for vote in records
     )
-    return table(headings, rows, {"gold", "answer", "correct", "tie"})
+    echo_table(headings, rows, {"gold", "answer", "correct", "tie"})
 
 
 def _show_vote(run: "SavedRun", vote: "VoteRecord") -> None:
     """Show one vote with its prompt, its counts and each expert's answer."""
     from modnorm.analysis.answers import AnswerFilter
 
-    console = stdout()
     asked = AnswerFilter(candidate=vote.experts[0], split="heldout", row=vote.row)
     prompt = next((answer.prompt for answer in run.answers(asked)), None)
     verdict = "right" if vote.correct else "wrong"
@@ -297,18 +290,18 @@ def _show_vote(run: "SavedRun", vote: "VoteRecord") -> None:
             f"tie     {', '.join(map(_short, vote.tied))} have most votes, {vote.support} each; "
             f"expert {vote.tie_broken_by} decides, the best-ranked of theirs"
         )
-    console.print("\n".join([*lines, f"\nprompt\n{prompt or '-'}\n"]), soft_wrap=True)
+    echo("\n".join([*lines, f"\nprompt\n{prompt or '-'}\n"]))
     if vote.counts:
         counts = ((_short(each.answer), str(each.votes), str(each.expert)) for each in vote.counts)
-        console.print(table(("answer", "votes", "best-ranked expert"), counts))
-        console.print()
+        echo_table(("answer", "votes", "best-ranked expert"), counts)
+        echo("")
     said = zip(vote.experts, vote.votes, vote.expert_correct, strict=True)
     verdicts = {None: "left the row out", True: "yes", False: "no"}
     rows = (
         (str(rank), str(expert), _short(given), verdicts[correct])
         for rank, (expert, given, correct) in enumerate(said, 1)
     )
-    console.print(table(("rank", "expert", "vote", "correct"), rows, {"vote"}))
+    echo_table(("rank", "expert", "vote", "correct"), rows, {"vote"})
 
 
 def _writer(
@@ -327,7 +320,7 @@ def _write_json(records: Iterable[RecordT]) -> None:
     for record in records:
         typer.echo(f"{separator}\n{json.dumps(asdict(record))}", nl=False)
         separator = ","
-    typer.echo("\n]" if separator == "," else "[]")
+    echo("\n]" if separator == "," else "[]")
 
 
 def _write_csv(kind: type[RecordT], records: Iterable[RecordT]) -> None:
@@ -360,7 +353,7 @@ def _show(
     limit: int,
     *,
     whole: Callable[[RecordT], None],
-    listed: "Callable[[Iterable[RecordT]], Table]",
+    listed: Callable[[Iterable[RecordT]], None],
 ) -> None:
     """Show a single record whole, several as a table of at most `limit` lines."""
     first = list(islice(records, limit))
@@ -368,12 +361,12 @@ def _show(
     if len(first) == 1 and not rest:
         whole(first[0])
     else:
-        _show_table(listed(first), rest)
+        listed(first)
+        _say_rest(rest)
 
 
-def _show_table(listed: "Table", rest: int) -> None:
-    """Show a table, and say how many lines it leaves out."""
-    stdout().print(listed)
+def _say_rest(rest: int) -> None:
+    """Say how many lines a table leaves out."""
     if rest > 0:
         say(f"{rest} more lines; --limit shows more, --csv and --json all")
 

@@ -4,15 +4,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from modnorm.cli.console import emit_json, interval, note, percent, stdout, table
+from modnorm.cli.console import echo, echo_table, emit_json, interval, note, percent
 from modnorm.client.client import Client
 from modnorm.client.rundir import RunDirectory, spec_file
 from modnorm.errors import InvalidInputError
 from modnorm.v1 import experiment_pb2 as experiments
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from modnorm.analysis.document import AnswerShares, BaseEntry, ExpertEntry, ResultsDocument
     from modnorm.analysis.evaluations import IterativeEntry, StateEntry
 
@@ -57,18 +55,18 @@ def print_results(directory: Path, document: "ResultsDocument") -> None:
     """Print the figures and the seconds of a finished run."""
     from modnorm.analysis.run_files import read_seconds
 
-    console = stdout()
-    console.print(results_table(document))
+    print_table(document)
     if seconds := read_seconds(directory):
-        console.print(seconds, soft_wrap=True)
+        echo(seconds)
 
 
-def results_table(document: "ResultsDocument") -> "Table":
-    """Return the held-out figures of a run: base, rank 1 by selection, every ensemble."""
+def print_table(document: "ResultsDocument") -> None:
+    """Print the held-out figures of a run: base, rank 1 by selection, every ensemble."""
     if iterative := document["iterative"]:
         rows = [(_state_name(state, iterative), *_figures(state)) for state in iterative["states"]]
         headings = ("reward around", "development", "held-out", "95 % Wilson")
-        return table((_title(document["spec"]), *headings), rows)
+        echo_table((_title(document["spec"]), *headings), rows)
+        return
     experts, ensembles = document["experts"], document["ensembles"]
     rows = [_model_row("base", document["base"])]
     if experts:
@@ -83,7 +81,7 @@ def results_table(document: "ResultsDocument") -> "Table":
         for found in ensembles
     ]
     headings = ("held-out", "95 % Wilson", "give a vote", "cut off")
-    return table((_title(document["spec"]), *headings), rows)
+    echo_table((_title(document["spec"]), *headings), rows)
 
 
 def show_directory(directory: Path, *, as_json: bool) -> None:
@@ -95,7 +93,7 @@ def show_directory(directory: Path, *, as_json: bool) -> None:
     from modnorm.analysis.distillation import is_distillation, load_distillation
     from modnorm.analysis.document import describe_overlap, describe_truncated
     from modnorm.analysis.environments import describe_mixed
-    from modnorm.cli.distillation_output import print_distillation
+    from modnorm.cli.distil import print_distillation
 
     if is_distillation(directory):
         document = load_distillation(directory)
@@ -110,10 +108,9 @@ def show_directory(directory: Path, *, as_json: bool) -> None:
         documents = list(found.values())
         emit_json(documents[0] if runs == [directory] and documents else documents)
         return
-    console = stdout()
     for run in runs:
         if results := found.get(run):
-            console.print(f"{run}  finished", soft_wrap=True)
+            echo(f"{run}  finished")
             print_results(run, results)
             remarks = (
                 describe_overlap(results),
@@ -123,9 +120,7 @@ def show_directory(directory: Path, *, as_json: bool) -> None:
             for remark in filter(None, remarks):
                 note(remark)
         elif not _is_finished(run):
-            console.print(
-                f"{run}  not finished; the command that started it resumes it", soft_wrap=True
-            )
+            echo(f"{run}  not finished; the command that started it resumes it")
 
 
 def _read_all(runs: Sequence[Path]) -> "dict[Path, ResultsDocument]":

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from modnorm.cli.console import emit_json, say, stdout
-from modnorm.cli.interruption import EXIT_CODE, ending_at_once
+from modnorm.cli.console import INTERRUPTED, echo, emit_json, ending_at_once, say
 from modnorm.cli.options import (
     BaseModel,
     BaseRevision,
@@ -19,6 +18,7 @@ from modnorm.cli.options import (
     RunServer,
     Size,
     arg,
+    local_run,
     opt,
 )
 from modnorm.errors import InvalidInputError
@@ -104,7 +104,7 @@ def serve(
             except (KeyboardInterrupt, SystemExit) as end:
                 if answering.is_loading:
                     raise
-                code = EXIT_CODE if isinstance(end, KeyboardInterrupt) else 0
+                code = INTERRUPTED if isinstance(end, KeyboardInterrupt) else 0
                 raise typer.Exit(code) from end
 
 
@@ -132,7 +132,7 @@ async def _serve(server: "Server", listener: socket.socket, host: str, *, as_jso
         if as_json:
             emit_json({"url": url, "models": models})
         else:
-            stdout().print(url, soft_wrap=True)
+            echo(url)
             say(f"models: {', '.join(models)}; Ctrl-C ends")
         await answer_requests(server, listener)
     finally:
@@ -191,7 +191,6 @@ def view(
     """
     import uvicorn
 
-    from modnorm.cli.runs import local_run
     from modnorm.client.unfinished_runs import read_unfinished
     from modnorm.web.app import build_app
     from modnorm.web.guard import LOOPBACK
@@ -210,12 +209,12 @@ def view(
         if as_json:
             emit_json({"url": url})
         else:
-            stdout().print(url, soft_wrap=True)
+            echo(url)
             say("Open the address in a browser. Ctrl-C ends the page.")
         if host not in LOOPBACK:
             say(f"everybody who reaches {host} can read these runs")
         uvicorn.Server(_config(app)).run(sockets=[listener])
-    raise typer.Exit(EXIT_CODE)  # uvicorn returns after Ctrl-C
+    raise typer.Exit(INTERRUPTED)  # uvicorn returns after Ctrl-C
 
 
 def _is_wildcard(host: str) -> bool:

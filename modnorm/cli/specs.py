@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from modnorm.cli.console import amount, emit, emit_json, visible
+from modnorm.cli.console import amount, echo, emit, emit_json, say
 from modnorm.cli.options import (
     Json,
     Seed,
@@ -69,7 +69,7 @@ def validate(spec_files: SpecFiles, *, as_json: Json = False) -> None:
             fault = {"message": error.message, "field": error.field, "remedy": error.remedy}
             entries.append({"file": str(path), "valid": False, "error": str(error), **fault})
             if not as_json:
-                typer.echo(visible(f"error: {error}"), err=True)
+                say(f"error: {error}")
     if as_json:
         emit_json(entries)
     if not all(entry["valid"] for entry in entries):
@@ -87,12 +87,12 @@ def _checked(path: Path, *, as_json: bool) -> dict[str, object]:
     if not as_json:
         names = ", ".join(absent)
         rest = f"; not on this machine, so the run downloads and checks: {names}" if names else ""
-        typer.echo(visible(f"{path}: valid{rest}"))
+        echo(f"{path}: valid{rest}")
         for obstacle in obstacles:
-            typer.echo(visible(f"note: {obstacle}; a run on this machine would fail"), err=True)
+            say(f"note: {obstacle}; a run on this machine would fail")
         if overlap:
             note = f"note: {overlap} held-out rows have the prompts of selection rows"
-            typer.echo(f"{note}: they do not test the selection", err=True)
+            say(f"{note}: they do not test the selection")
     return {
         "file": str(path),
         "valid": True,
@@ -178,7 +178,7 @@ def plan(
     if spec.distillation is not None:
         figures["trainings"] = "on top, not estimated"
     for name, figure in figures.items():
-        typer.echo(f"{name:22}{figure}")
+        echo(f"{name:22}{figure}")
 
 
 def _cost(estimate: "CostEstimate", workers: int) -> dict[str, str]:
@@ -231,8 +231,8 @@ def tasks(*, as_json: Json = False) -> None:
         )
         return
     for name, (scorers, summary) in found.items():
-        typer.echo(f"{name:16}{summary}")
-        typer.echo(f"{'':16}scorers: {', '.join(scorers)}")
+        echo(f"{name:16}{summary}")
+        echo(f"{'':16}scorers: {', '.join(scorers)}")
 
 
 def methods(*, as_json: Json = False) -> None:
@@ -259,4 +259,4 @@ def methods(*, as_json: Json = False) -> None:
     for name, one in METHODS.items():
         profile = " Needs a profile." if one.needs_profile else ""
         rank = " Takes rank and target_modules." if one.low_rank else ""
-        typer.echo(f"{name:36}{one.summary}{profile}{rank}")
+        echo(f"{name:36}{one.summary}{profile}{rank}")

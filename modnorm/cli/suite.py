@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from modnorm.cli.console import emit_json, say, stdout, table
-from modnorm.cli.interruption import interruptible
+from modnorm.cli.console import echo, echo_table, emit_json, interruptible, say
 from modnorm.cli.options import (
     Json,
     Quiet,
@@ -246,8 +245,8 @@ def _run_cells(
     process. Distillations run last, one after another.
     """
     from modnorm.cli.distil import run_distillation
-    from modnorm.cli.experiment import lab_here
     from modnorm.cli.results import write_results
+    from modnorm.cli.run import lab_here
     from modnorm.suites.running.journal import CellState, Journal
     from modnorm.suites.running.runner import SuiteRunner
 
@@ -366,7 +365,7 @@ def _show_plan(loaded: "LoadedSuite", cells: "Sequence[Cell]", *, as_json: bool)
         "evaluations, base": cost.base,
     }
     rows = ((name, f"{figure:,}") for name, figure in figures.items())
-    stdout().print(table((loaded.suite.name, ""), rows))
+    echo_table((loaded.suite.name, ""), rows)
     if cost.uncounted:
         say(f"{cost.uncounted} cells have rows that are not counted here")
 
@@ -399,9 +398,9 @@ def _show_status(
         return
     shown = statuses if every else [each for each in statuses if each.record.error]
     if shown:
-        stdout().print(table(("cell", "state", ""), map(_status_row, shown)))
+        echo_table(("cell", "state", ""), map(_status_row, shown))
     summary = ", ".join(f"{count} {state}" for state, count in sorted(counts.items()))
-    stdout().print(f"{loaded.suite.name}: {summary}")
+    echo(f"{loaded.suite.name}: {summary}")
 
 
 def _status_row(status: "CellStatus") -> tuple[str, str, str]:

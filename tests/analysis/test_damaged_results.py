@@ -17,7 +17,7 @@ from modnorm.analysis.report import render_report
 from modnorm.analysis.run_data import StateRow
 from modnorm.analysis.run_tables import tabulate_runs
 from modnorm.analysis.saved_run import SavedRun
-from modnorm.cli.results import results_table
+from modnorm.cli.results import print_table
 from modnorm.errors import InvalidInputError
 
 pytestmark = pytest.mark.usefixtures("without_plots")
@@ -68,7 +68,7 @@ def read_all(directory):
     compare_runs([results, results])
     compared_entries([directory])
     analyze(tabulate_runs([results]))
-    results_table(results.document)
+    print_table(results.document)
     render_report(results.document, {})
     plot_names(results.document)
     saved = SavedRun(directory)

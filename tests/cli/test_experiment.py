@@ -2,7 +2,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from modnorm.cli.experiment import SAME_COMMAND, check_end, follow_to_end
+from modnorm.cli.run import SAME_COMMAND, check_end, follow_to_end
 from modnorm.client.client import Client
 from modnorm.errors import EvaluationError
 from modnorm.v1 import experiment_pb2 as experiments

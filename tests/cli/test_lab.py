@@ -209,21 +209,10 @@ def test_show_tells_how_far_an_experiment_without_results_is(printed, lab, state
     assert out.splitlines()[1:] == [f"{jobs}, {rewards}"]
 
 
-def test_show_counts_prompts_while_they_are_calibrated(modnorm, lab):
-    progress = experiments.Progress(examples_done=3, examples_total=16)
-    server = lab(experiments.EXPERIMENT_STATE_CALIBRATING, progress=progress)
-    assert modnorm("show", "e1", *server)[1] == "e1  calibrating\nprompts calibrated 3/16\n"
 
 
-def test_show_tells_what_an_experiment_waits_for(modnorm, lab):
-    server = lab(experiments.EXPERIMENT_STATE_CALIBRATING, waits_for="the calibrator [it is away]")
-    out = modnorm("show", "e1", *server)[1]
-    assert out.splitlines()[-1].endswith(", waiting: the calibrator [it is away]")
 
 
-def test_cancel_shows_the_state(printed, lab):
-    out = printed("cancel", "e1", *lab(experiments.EXPERIMENT_STATE_CANCELLED))
-    assert "cancelled" in out
 
 
 def test_files_that_were_broken_off_are_written_by_the_same_command(
@@ -234,9 +223,9 @@ def test_files_that_were_broken_off_are_written_by_the_same_command(
         raise UnavailableError("the lab is away")
 
     command = ("show", "e1", *lab(SUCCEEDED), "--out", tmp_path / "run")
-    monkeypatch.setattr("modnorm.cli.lab_work.write_results", break_off)
+    monkeypatch.setattr("modnorm.cli.results.write_results", break_off)
     assert modnorm(*command)[0] == 1
-    monkeypatch.setattr("modnorm.cli.lab_work.write_results", lambda *_: tmp_path / "report")
+    monkeypatch.setattr("modnorm.cli.results.write_results", lambda *_: tmp_path / "report")
     assert modnorm(*command)[0] == 0
 
 
@@ -245,9 +234,3 @@ def test_the_server_comes_from_the_environment(modnorm_json, lab, monkeypatch):
     assert modnorm_json("show", "e1")["state"] == "EXPERIMENT_STATE_SUCCEEDED"
 
 
-def test_names_and_errors_do_not_command_the_terminal(modnorm, lab):
-    server = lab(SUCCEEDED, name="a\x1b[2Jb\r\x9bc", error="\x1b]0;title\x07")
-    _, listed, _ = modnorm("list", *server)
-    _, shown, _ = modnorm("show", "e1", *server)
-    assert r"a\x1b[2Jb\r\x9bc" in listed
-    assert r"\x1b]0;title\x07" in shown

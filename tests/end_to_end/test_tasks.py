@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import pytest
 
 from modnorm.checkpoint.prompts import PromptEncoder
-from modnorm.cli.experiment import run_experiment
+from modnorm.cli.run import run_experiment
 from modnorm.client.client import Client
 from modnorm.engines import Completion, Finish, load_engine
 from modnorm.services.embedded import start

@@ -4,7 +4,7 @@ from contextlib import closing
 
 import pytest
 
-from modnorm.cli.experiment import run_experiment
+from modnorm.cli.run import run_experiment
 from modnorm.client.client import Client
 from modnorm.services.embedded import start
 from modnorm.spec import parse_spec

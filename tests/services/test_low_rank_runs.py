@@ -6,7 +6,7 @@ import pytest
 
 from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.checkpoint.weights import CheckpointWeights, weights_sha256
-from modnorm.cli.experiment import run_experiment
+from modnorm.cli.run import run_experiment
 from modnorm.client.embedded import embedded_client
 from modnorm.client.ranked import ranked_candidate
 from modnorm.client.settings import ClientSettings
