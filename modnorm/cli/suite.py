@@ -1,6 +1,7 @@
 """`modnorm suite`: run many experiments of one file, and compare them with the paper."""
 
 import json
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -28,9 +29,9 @@ if TYPE_CHECKING:
     from modnorm.client.client import Client
     from modnorm.spec import ExperimentSpec
     from modnorm.suites import Cell, LoadedSuite
+    from modnorm.suites.journal import CellRecord
     from modnorm.suites.outcomes import SuiteOutcomes
-    from modnorm.suites.running.journal import CellRecord
-    from modnorm.suites.running.suite_status import CellStatus
+    from modnorm.suites.runner import CellStatus
     from modnorm.suites.suite_file import Fragment
     from modnorm.v1 import experiment_pb2 as experiments
 
@@ -191,7 +192,7 @@ def _settled(path: Path, laid_over: "Sequence[Fragment]") -> "LoadedSuite":
 
 def _reload(path: Path, out: Path | None) -> "LoadedSuite":
     """Load a suite with the settings that its directory was started with."""
-    from modnorm.suites.running.journal import Journal
+    from modnorm.suites.journal import Journal
 
     loaded = _load(path, None)
     began = Journal(_directory(out, loaded), loaded.suite.name).settings
@@ -247,8 +248,8 @@ def _run_cells(
     from modnorm.cli.distil import run_distillation
     from modnorm.cli.results import write_results
     from modnorm.cli.run import lab_here
-    from modnorm.suites.running.journal import CellState, Journal
-    from modnorm.suites.running.runner import SuiteRunner
+    from modnorm.suites.journal import CellState, Journal
+    from modnorm.suites.runner import SuiteRunner
 
     journal = Journal(directory, loaded.suite.name)
     journal.check(loaded.settings)
@@ -380,12 +381,12 @@ def _show_status(
     server: str | None = None,
 ) -> None:
     """Print the state of cells: those with an error, or with `every` all."""
-    from modnorm.suites.running.suite_status import count_states, suite_status
+    from modnorm.suites.runner import suite_status
 
     with ExitStack() as stack:
         client = stack.enter_context(connect(server)) if server else None
         statuses = suite_status(loaded.suite.name, cells, directory, client)
-    counts = count_states(statuses)
+    counts = dict(Counter(each.state for each in statuses))
     if as_json:
         emit_json(
             {

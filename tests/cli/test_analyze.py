@@ -59,24 +59,6 @@ def test_published_results_are_checked(printed, tmp_path):
     assert (check["values"] == check["reproduced"]).all()
 
 
-def test_published_results_stand_alone(refusal, runs):
-    err = refusal("analyze", runs[0], EXCERPTS)
-    assert "analyze it alone" in err
-
-
-def test_published_results_hold_no_answers_of_experts(refusal, tmp_path):
-    err = refusal("analyze", EXCERPTS, "--experts", "2", "--out", tmp_path)
-    assert err == "error: experts: published results hold no answers (leave it out)\n"
-
-
-def test_runs_on_other_rows_are_told(modnorm, make_run, runs, tmp_path):
-    run = make_run(method="frobenius")
-    provenance = {**run.provenance, "heldout_digest": "cd" * 32}
-    write_run(tmp_path / "other", replace(run, provenance=provenance))
-    _, _, err = modnorm("analyze", runs[0], tmp_path / "other", "--out", tmp_path / "out")
-    assert "not comparable: other differs from modular_norm-42 in held-out rows" in err
-
-
 @pytest.mark.parametrize("blocked", ["", "tables", "figures"])
 def test_an_output_that_cannot_be_written_is_named(refusal, runs, tmp_path, blocked):
     out = tmp_path / "out"

@@ -1,30 +1,24 @@
 import csv
 import io
-import json
-import re
-import shutil
 import sys
-from dataclasses import fields
-from pathlib import Path
 
 import pytest
 
-from modnorm.analysis.answers import AnswerRecord
-from modnorm.analysis.records import LINEAGE, PROFILE, SCALE_MAP
-from modnorm.analysis.votes import VoteRecord
 from modnorm.tasks import Judgement
 from tests.scripted_services import write_stored
 
 pytestmark = pytest.mark.usefixtures("without_plots")
-PAGE = Path(__file__).parents[2] / "docs" / "results.md"
 
 
-@pytest.fixture(params=["lab", "directory"])
-def source(request):
-    """The arguments that name a finished run, in a lab or in a directory."""
-    if request.param == "lab":
-        return "e1", "--server", request.getfixturevalue("gsm8k_lab")
-    return (request.getfixturevalue("gsm8k_stored"),)
+@pytest.fixture
+def source(gsm8k_stored):
+    """The arguments that name a finished run."""
+    return (gsm8k_stored,)
+
+
+@pytest.mark.parametrize("command", ["answers", "votes", "candidates"])
+def test_an_id_is_read_as_its_directory_is(modnorm_json, gsm8k_lab, source, command):
+    assert modnorm_json(command, "e1", "--server", gsm8k_lab) == modnorm_json(command, *source)
 
 
 def test_all_answers_are_listed_in_order(modnorm_json, source):
@@ -68,14 +62,6 @@ def test_csv_holds_what_json_holds(printed, modnorm_json, source):
     assert [line["completion"] for line in lines] == [each["completion"] for each in documents]
     assert [line["correct"] for line in lines] == ["true", "false", "true", "false"]
     assert list(lines[0]) == list(documents[0])
-
-
-def test_a_table_has_a_line_an_answer(printed, source):
-    out = printed("answers", *source, "--split", "heldout", "--row", 1)
-    lines = [line.split() for line in out.splitlines()]
-    assert lines[0][:5] == ["candidate", "split", "row", "gold", "vote"]
-    assert lines[-1] == ["1", "heldout", "1", "7", "8", "0.0000", "no", "0", "so", "8"]
-    assert [line[0] for line in lines[1:]] == ["-1", "0", "1"]
 
 
 def test_a_long_table_is_cut_and_says_so(modnorm, source):
@@ -149,16 +135,6 @@ def test_votes_are_counted_for_every_ensemble(modnorm_json, source):
     }
 
 
-def test_a_table_of_votes_marks_ties(printed, source):
-    out = printed("votes", *source, "--row", 1)
-    lines = [line.split() for line in out.splitlines()]
-    assert lines[0][:6] == ["N", "K", "row", "gold", "answer", "correct"]
-    assert lines[0][6:] == ["votes", "valid", "right", "tie"]
-    assert lines[1] == ["2", "1", "1", "7", "7", "yes", "1", "1", "1"]
-    assert lines[4][:9] == ["4", "2", "1", "7", "7", "yes", "1", "2", "1"]
-    assert lines[4][9:] == ["2", "answers,", "expert", "0", "decides"]
-
-
 def test_a_single_vote_is_shown_with_every_expert(printed, source):
     out = printed("votes", *source, "--row", 1, "--n", 4, "--k", 2)
     lines = out.splitlines()
@@ -197,41 +173,6 @@ def test_completions_do_not_command_the_terminal(
     assert not {"\x1b", "\r"} & set(modnorm(*command)[1])
 
 
-def test_a_copy_of_a_directory_needs_nothing_else(
-    modnorm_json, gsm8k_stored, free_address, tmp_path, monkeypatch
-):
-    copy = gsm8k_stored.rename(tmp_path / "copy")
-    monkeypatch.setenv("MODNORM_SERVER", free_address)
-    document = modnorm_json("rescore", copy, "--scorer", "reference")
-    assert (document["selection"]["changed"], document["heldout"]["changed"]) == (2, 1)
-    assert json.loads((copy / "rescored-gsm8k-reference-v1.json").read_text()) == document
-    twin = shutil.copytree(copy, tmp_path / "twin")
-    assert modnorm_json("compare", copy, twin)[1]["differs"] == []
-    assert len(modnorm_json("answers", copy)) == 14
-    assert len(modnorm_json("votes", copy)) == 8
-
-
-def test_the_example_of_the_page_runs(gsm8k_stored, tmp_path, monkeypatch, capsys):
-    shutil.copytree(gsm8k_stored, tmp_path / "runs" / "mine")
-    monkeypatch.chdir(tmp_path)
-    (example,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    example = example.replace("row=17", "row=1").replace("(12, 5).vote(17)", "(4, 2).vote(1)")
-    exec(example, {})
-    out = capsys.readouterr().out.splitlines()
-    assert "1 8 7" in out
-    counts = (
-        "AnswerCount(answer='7', votes=1, expert=0), AnswerCount(answer='8', votes=1, expert=1)"
-    )
-    assert out[-1] == f"({counts})"
-
-
-def test_the_page_names_every_file_and_column():
-    page = PAGE.read_text()
-    names = [field.name for kind in (AnswerRecord, VoteRecord) for field in fields(kind)]
-    for name in (*names, SCALE_MAP, PROFILE, LINEAGE, "answers.parquet", "descriptors.parquet"):
-        assert f"`{name}`" in page
-
-
 def test_wrong_votes_and_tied_votes_alone(modnorm_json, source):
     every = modnorm_json("votes", *source)
     assert modnorm_json("votes", *source, "--wrong") == [v for v in every if not v["correct"]]
@@ -251,26 +192,11 @@ def test_candidates_are_listed_by_rank_as_in_their_file(modnorm_json, source):
         (3, 2, "scored"),
         (None, 3, "failed"),
     ]
-    if source[0] == "e1":
-        return
     with (source[0] / "candidates.csv").open() as file:
         lines = {line["index"]: line for line in csv.DictReader(file)}
     for each in found:
         text = {name: "" if value is None else str(value) for name, value in each.items()}
         assert lines[text["index"]] == text
-
-
-def test_a_table_of_candidates_begins_with_the_base(modnorm, source):
-    code, out, err = modnorm("candidates", *source, "--limit", 1)
-    assert code == 0, err
-    lines = [re.split(r"\s{2,}", line.strip()) for line in out.splitlines()]
-    assert lines[0] == [
-        "rank", "candidate", "seed", "state", "reward", "gain", "held-out", "selection tokens",
-        "give a vote", "cut off",
-    ]  # fmt: skip
-    assert lines[1][:2] == ["-", "base"]
-    assert [line[:2] for line in lines[2:]] == [["1", "0"]]
-    assert err.startswith("3 more lines; --limit shows more")
 
 
 def test_candidates_of_one_state_alone(refusal, modnorm_json, source):
@@ -287,12 +213,3 @@ def test_a_missing_file_of_a_run_is_named_once(refusal, gsm8k_stored, name):
     err = refusal(name.split(".")[0], run)
     assert err.startswith(f"error: run: {run} has no {name} (copy the whole directory;")
     assert "Errno" not in err
-
-
-def test_an_id_and_a_directory_are_compared_alike(
-    modnorm_json, gsm8k_lab, gsm8k_stored, monkeypatch
-):
-    monkeypatch.setenv("MODNORM_SERVER", gsm8k_lab)
-    first, second = modnorm_json("compare", "e1", gsm8k_stored)
-    assert [first["run"], second["run"]] == ["e1", gsm8k_stored.name]
-    assert second["differs"] == []

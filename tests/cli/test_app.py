@@ -1,4 +1,3 @@
-import json
 import re
 from pathlib import Path
 
@@ -37,13 +36,6 @@ def test_a_fault_of_the_disk_is_one_line(modnorm, monkeypatch, flags):
     assert (code, out) == (1, "")
     assert "/data/report.html: No space left on device" in err
     assert err.count("\n") == 1
-
-
-def test_an_error_is_json_when_asked_for(refusal):
-    err = refusal("scales", "--config", "no.json", "--radius", "0", "--json")
-    document = json.loads(err)
-    assert document["field"] == "radius"
-    assert document["error"] == "InvalidInputError"
 
 
 @pytest.mark.parametrize(

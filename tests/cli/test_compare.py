@@ -71,14 +71,6 @@ def test_a_run_is_not_compared_with_itself(modnorm, runs):
     assert "is named twice" in err
 
 
-def test_runs_in_directories_of_one_name_are_named_with_their_folders(modnorm, runs, tmp_path):
-    for folder in ("first", "second"):
-        shutil.copytree(runs["good"], tmp_path / folder / "run")
-    _, out, err = modnorm("compare", tmp_path / "first" / "run", tmp_path / "second" / "run")
-    assert "the data does not separate first/run and second/run: no difference" in out
-    assert err == ""
-
-
 def test_runs_answered_on_other_machines_are_flagged(modnorm, runs, tmp_path):
     other = shutil.copytree(runs["good"], tmp_path / "gpu")
     timings = json.loads((other / "timings.json").read_text())
@@ -98,14 +90,6 @@ def test_runs_on_other_rows_are_not_paired(modnorm, runs):
     assert code == 0
     assert "good and other are not paired: held-out rows differ." in out
     assert "not comparable: other differs from good in held-out rows" in err
-
-
-def test_json_holds_the_pairs_and_the_verdict(modnorm_json, runs):
-    first, second = modnorm_json("compare", runs["good"], runs["wrong"])
-    assert (first["paired"], first["verdict"]) == ([], None)
-    assert [pair["ensemble_size"] for pair in second["paired"]] == [1, 5]
-    assert all(pair["separated"] and pair["only_other"] == 0 for pair in second["paired"])
-    assert second["intervals"]["5"] == pytest.approx([0.0, 0.0602], abs=1e-3)
 
 
 def test_a_folder_stands_for_its_finished_runs(modnorm, refusal, runs, tmp_path):

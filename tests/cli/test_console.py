@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from modnorm.cli.console import amount, table
+from modnorm.cli.console import table
 
 HEADINGS = ("run", "points", "95 % interval", "only modular_norm", "only randopt")
 ROWS = [
@@ -30,20 +30,7 @@ def test_a_narrow_terminal_cuts_no_figure(width):
     assert letters == sorted("".join("".join(map("".join, (HEADINGS, *ROWS))).split()))
 
 
-def test_a_text_is_cut_before_figures_are_folded():
-    rows = [("5", "1.1000", "so 65 - 9 = 56, which is right, and so on" * 2)]
-    lines = printed(table(("candidate", "reward", "completion"), rows, {"completion"}), 50)
-    assert len(lines) == 2
-    assert lines[1].startswith("5")
-    assert "1.1000" in lines[1]
-    assert lines[1].endswith("…")
-
-
 def test_a_text_cannot_move_the_cursor():
     lines = printed(table(("row", "vote"), [("1", "a\x1b[2Jb")], {"vote"}), 50)
     assert "\x1b" not in "".join(lines)
     assert r"\x1b" in lines[1]
-
-
-def test_a_number_of_things_has_its_plural():
-    assert [amount(n, "table") for n in (0, 1, 2_000)] == ["0 tables", "1 table", "2,000 tables"]

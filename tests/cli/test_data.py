@@ -74,31 +74,6 @@ def test_the_list_names_every_split_and_its_home(modnorm, modnorm_json, tmp_path
     assert "rocstories: not public; by request" in out
 
 
-def test_the_list_tells_what_a_folder_has(own, fetched, modnorm_json):
-    def states(folder):
-        return [each["state"] for each in modnorm_json("data", "list", "--folder", folder)]
-
-    assert states(own) == states(fetched) == ["here", "here", "absent"]
-    (own / "gsm8k" / "test.jsonl").write_text("{")
-    (own / "gsm8k" / "train.jsonl").unlink()
-    assert states(own) == ["absent", "damaged", "absent"]
-
-
-def test_fetching_shows_rows_and_hashes(own, printed, tmp_path):
-    call = ("data", "fetch", "gsm8k", "--from", own, "--to", tmp_path / "data")
-    out = printed(*call)
-    manifest = json.loads((tmp_path / "data" / "gsm8k" / "manifest.json").read_text())
-    first, *lines = out.splitlines()
-    assert first == f"gsm8k: fetched from a folder; {tmp_path / 'data' / 'gsm8k'}"
-    for line, record in zip(lines, manifest["splits"], strict=True):
-        assert line.split() == [
-            record["name"], str(record["rows"]), "rows", "sha256", record["sha256"],
-            record["file"],
-        ]  # fmt: skip
-    out = printed(*call)
-    assert out.startswith("gsm8k: already there and sound; ")
-
-
 def test_a_fetched_folder_checks(fetched, modnorm, modnorm_json):
     (document,) = modnorm_json("data", "check", "gsm8k", "--folder", fetched)
     assert (document["sound"], document["fetched"]) == (True, True)

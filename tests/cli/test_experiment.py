@@ -33,9 +33,6 @@ def test_progress_names_an_experiment_by_its_name_or_its_file(capsys, name, titl
             "make room (a little) or mend the disk",
             "cannot write below /cache: no space (make room (a little) or mend the disk; then ",
         ),
-        ("no shape (3, 4)", "", "no shape (3, 4) (fix the cause; then "),
-        ("odd (not a remedy)", "", "odd (not a remedy) (fix the cause; then "),
-        ("", "", " (fix the cause; then "),
     ],
 )
 def test_a_failure_has_one_remedy_that_fits_where_it_ran(reason, remedy, told):

@@ -157,17 +157,6 @@ def test_an_export_warns_if_autotokenizer_replaces_the_splitting_rule(export, ba
     assert "tokenizer = PreTrainedTokenizerFast.from_pretrained" in card
 
 
-@pytest.mark.parametrize("options", [("--rank", 1), ()])
-def test_an_id_is_looked_for_in_the_lab_of_the_environment(
-    printed, serve_search, tmp_path, monkeypatch, request, options
-):
-    if not options:
-        request.getfixturevalue("training")
-    monkeypatch.setenv("MODNORM_SERVER", serve_search())
-    printed("export", "e1", "--out", tmp_path / "out", *options)
-    assert (tmp_path / "out").is_dir()
-
-
 @pytest.mark.parametrize(
     ("rank", "message", "remedy"),
     [
@@ -182,12 +171,6 @@ def test_a_rank_that_nobody_has_for_certain_is_refused(rank, message, remedy, ex
     assert err.startswith(f"error: rank: {message}")
     assert remedy in err
     assert not (tmp_path / "out").exists()
-
-
-def test_an_experiment_that_is_not_there_is_refused(export):
-    code, _, err = export("--rank", 1, experiment_id="e2")
-    assert code == 2
-    assert "no such experiment" in err
 
 
 def test_another_model_under_the_name_is_refused(export, search, tmp_path):
@@ -213,14 +196,6 @@ def test_a_model_that_is_elsewhere_on_this_machine_is_named(export, search, tmp_
     assert (tmp_path / "out" / "candidate.json").exists()
 
 
-def test_a_lab_that_is_away_leaves_nothing(modnorm, free_address, tmp_path):
-    out = tmp_path / "out"
-    code, _, err = modnorm("export", "e1", "--server", free_address, "--rank", 1, "--out", out)
-    assert code == 1
-    assert err.startswith("error: ")
-    assert not list(tmp_path.iterdir())
-
-
 @pytest.fixture
 def training(search, spec):
     """Replace the lab's experiment by an iterative run of one step; return its lineage."""
@@ -243,19 +218,6 @@ def test_of_a_lab_the_trained_model_is_written(export, training, tmp_path):
         "updates": 1,
         "weights_sha256": export_state(base, training, tmp_path / "other"),
     }
-
-
-def test_in_a_lab_too_a_trained_model_has_no_rank(export, training):
-    code, _, err = export("--rank", 1)
-    assert code == 2
-    assert err.startswith("error: rank: ")
-    assert "omit --rank" in err
-
-
-def test_in_a_lab_too_a_rank_of_a_search_is_asked_for(export):
-    code, _, err = export()
-    assert code == 2
-    assert "--rank 1" in err
 
 
 LINEAR: dict[str, Any] = {"rank": 3, "target_modules": "all-linear"}
@@ -283,18 +245,6 @@ def test_of_a_lab_the_experts_are_written_as_adapters(export, search, tmp_path):
         assert stored.keys() == made.keys()
         assert all(np.array_equal(stored[each], made[each]) for each in made)
     assert "| expert | 1 of 2, candidate 2 of 4 |" in (folder / "expert-1/README.md").read_text()
-
-
-@pytest.mark.parametrize("noise", [LINEAR])
-def test_the_command_that_serves_adapters_is_printed_and_in_their_readme(export, tmp_path):
-    code, out, err = export("--adapters", "--k", 1)
-    assert code == 0, err
-    told, command = out.splitlines()
-    assert told == f"{tmp_path / 'out' / 'expert-1'}  candidate 2"
-    served = " --enable-lora --max-loras 1 --max-lora-rank 8 --lora-modules expert-1="
-    assert command.startswith("vllm serve ")
-    assert command.endswith(f"{served}{tmp_path / 'out' / 'expert-1'}")
-    assert f"{served}expert-1\n" in (tmp_path / "out" / "README.md").read_text()
 
 
 @pytest.mark.parametrize(

@@ -46,11 +46,6 @@ def test_without_the_state_of_the_lab_there_are_no_descriptors(run_of, refusal, 
     assert "with --server" in err
 
 
-def test_a_directory_that_is_not_empty_is_refused(run_of, refusal, tmp_path):
-    err = refusal("export", run_of(SEARCH), "--rank", 1, "--out", tmp_path)
-    assert err.startswith("error: out: ")
-
-
 @pytest.mark.parametrize(("option", "value"), [("n", 2), ("k", 1)])
 def test_an_ensemble_is_named_for_manifests_and_adapters_only(
     run_of, refusal, tmp_path, option, value

@@ -160,9 +160,3 @@ def test_a_command_of_a_lab_imports_nothing_that_computes(call):
     assert ended[0][0] == 1
     assert json.loads(ended[0][1].splitlines()[-1])["error"] == "UnreachableError"
     assert not modules & COMPUTING
-
-
-def test_a_sound_spec_is_validated_with_light_imports(call):
-    ended, modules = call(["init", "spec.yaml"], ["validate", "spec.yaml"])
-    assert [code for code, _ in ended] == [0, 0]
-    assert not modules & HEAVY

@@ -1,13 +1,8 @@
 """`modnorm init`, `validate` and `plan`."""
 
-from inspect import signature
-
-import pytest
 import yaml
 
 from modnorm.cli.commands import COMMANDS
-from modnorm.cli.radius import match
-from modnorm.cli.specs import rough_time
 from modnorm.perturbation.methods import METHODS
 from modnorm.spec import load_spec
 from modnorm.tasks.registry import task_names
@@ -22,13 +17,6 @@ def test_init_writes_a_spec_that_is_valid(modnorm, tmp_path, monkeypatch):
     assert "modnorm run mine.yaml" in text
     assert "runs/mine\n" in text
     assert load_spec("mine.yaml").method.name == "modular_norm"
-
-
-def test_the_written_spec_has_the_prompts_that_match_requires(modnorm, tmp_path):
-    file = tmp_path / "spec.yaml"
-    assert modnorm("init", file)[0] == 0
-    required = signature(match).parameters["prompts"].default
-    assert (load_spec(file).task.selection.limit or 0) >= required
 
 
 def test_init_overwrites_nothing(modnorm, tmp_path):
@@ -98,17 +86,6 @@ def test_plan_counts_jobs_tokens_and_hours(modnorm, modnorm_json, tmp_path):
     assert "jobs, at most         24\n" in modnorm("plan", file)[1]
 
 
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        *((0, "2 seconds"), (40, "40 seconds"), (61, "a minute"), (89, "a minute")),
-        *((90, "2 minutes"), (7_100, "118 minutes"), (9_000, "2.5 hours")),
-    ],
-)
-def test_rough_times_have_the_unit_that_suits_them(seconds, text):
-    assert rough_time(seconds / 3600) == text
-
-
 def test_plan_counts_the_updates_of_an_iterative_method(modnorm_json):
     estimate = modnorm_json("plan", "examples/demo-es.yaml")
     # 12 updates of 8 candidates on 64 rows; 5 states and the base on 200, the base on 64.
@@ -133,13 +110,6 @@ def test_plan_takes_the_speed_of_a_finished_run(modnorm, modnorm_json, tmp_path)
     expected = estimate["evaluations"] - 2.5 * 50
     assert estimate["hours"] == expected * 2.0 / 3600
     assert estimate["basis"] == str(run)
-
-
-def test_plan_names_the_file_that_a_run_lacks(modnorm, refusal, tmp_path):
-    file = tmp_path / "spec.yaml"
-    assert modnorm("init", file)[0] == 0
-    err = refusal("plan", file, "--like", tmp_path)
-    assert err.startswith(f"error: like: {tmp_path} is no finished run: it has no timings.json (")
 
 
 def test_plan_asks_for_a_limit_where_rows_cannot_be_counted(modnorm, refusal, tmp_path):
@@ -172,15 +142,6 @@ def test_the_help_lists_every_command_under_a_heading(printed):
     out = printed("--help")
     for name, command in COMMANDS.items():
         assert out.index(f"{command.heading}:\n") < out.index(f"\n  {name} ")
-
-
-def test_the_version_is_an_option_too(modnorm):
-    assert modnorm("--version") == modnorm("version")
-
-
-def test_a_fault_of_the_command_line_is_json_when_asked_for(refusal):
-    err = refusal("run", "spec.yaml", "--quit", "--json")
-    assert yaml.safe_load(err)["remedy"] == "modnorm run --help"
 
 
 def test_the_shell_completes_commands_and_options(modnorm, monkeypatch):

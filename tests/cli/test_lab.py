@@ -209,12 +209,6 @@ def test_show_tells_how_far_an_experiment_without_results_is(printed, lab, state
     assert out.splitlines()[1:] == [f"{jobs}, {rewards}"]
 
 
-
-
-
-
-
-
 def test_files_that_were_broken_off_are_written_by_the_same_command(
     modnorm, lab, tmp_path, monkeypatch
 ):
@@ -232,5 +226,3 @@ def test_files_that_were_broken_off_are_written_by_the_same_command(
 def test_the_server_comes_from_the_environment(modnorm_json, lab, monkeypatch):
     monkeypatch.setenv("MODNORM_SERVER", lab(SUCCEEDED)[1])
     assert modnorm_json("show", "e1")["state"] == "EXPERIMENT_STATE_SUCCEEDED"
-
-

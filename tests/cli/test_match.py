@@ -11,7 +11,7 @@ from modnorm.client.radius import carry_radius
 from modnorm.spec import load_spec
 from verification.labs.waiting import wait_until
 
-FEW = ("--prompts", "3", "--candidates", "2", "--radii", "0.02,0.16", "--sigma", "0.004")
+FEW = ("--prompts", "2", "--candidates", "1", "--radii", "0.02,0.16", "--sigma", "0.004")
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def test_killed_and_started_again_it_ends_in_the_same_artifact_which_the_spec_na
 ):
     spec_file, out = write_spec(name="no_sensitivity"), tmp_path / "out"
     killed = start("match", spec_file, "--out", out, *FEW)
-    wait_until(lambda: measured(out) >= 2 or killed.has_ended(), "two radii", pause=0.01)
+    wait_until(lambda: measured(out) >= 1 or killed.has_ended(), "a measurement", pause=0.01)
     assert not killed.has_ended(), killed.stderr
     killed.process.kill()
     killed.process.wait()
@@ -118,11 +118,3 @@ def test_an_invalid_matching_is_refused(
     assert err.startswith("error: ")
     assert f" {field}: " in err
     assert not (tmp_path / "out" / "measurements.jsonl").exists()
-
-
-@pytest.mark.parametrize("option", [("--prompts", 10**6), ("--seed", 2**63)])
-def test_numbers_that_no_measurement_takes_are_refused(option, write_spec, refusal, tmp_path):
-    out = tmp_path / "out"
-    err = refusal("match", write_spec(name="randopt"), "--out", out, *option)
-    assert option[0] in err
-    assert not out.exists()

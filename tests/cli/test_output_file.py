@@ -88,23 +88,9 @@ def test_no_command_replaces_its_own_input(refusal, run, rows, suite, tmp_path):
     assert rows.read_text() == ROWS
 
 
-def test_a_manifest_is_not_replaced_by_its_answers(refusal, rows, tmp_path):
-    manifest = tmp_path / "ensemble.json"
-    manifest.write_text("{}")
-    err = refusal("predict", manifest, "--input", rows, "--out", manifest)
-    assert err.startswith(f"error: out: {manifest} is an input of this command")
-    assert manifest.read_text() == "{}"
-
-
 def test_a_run_keeps_its_files_also_behind_links(run, tmp_path):
     link = tmp_path / "link"
     link.symlink_to(run)
     assert run_that_owns(link / "results.json") == run
     (tmp_path / "notes").symlink_to(run / "spec.json")
     assert run_that_owns(tmp_path / "notes") == run
-
-
-def test_other_files_of_its_directory_are_the_users(run, tmp_path):
-    for name in ("predictions.jsonl", "rescored-countdown-v2.json", "notes/results.json"):
-        assert run_that_owns(run / name) is None
-    assert run_that_owns(tmp_path / "results.json") is None

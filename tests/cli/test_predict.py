@@ -43,12 +43,6 @@ def test_evaluators_of_a_lab_have_the_base_and_the_engine(refusal, tmp_path):
         assert not (tmp_path / "out").exists()
 
 
-def test_a_manifest_has_no_rank(refusal, trained, tmp_path):
-    words = ("export", trained, "--manifest", "--rank", 1, "--out", tmp_path / "out")
-    err = refusal(*words)
-    assert err.startswith("error: rank: manifest and adapters are of an ensemble")
-
-
 def test_an_address_that_others_reach_needs_keys(refusal, trained, tmp_path):
     err = refusal("serve", trained, "--host", "0.0.0.0")
     assert err.startswith("error: api-keys: ")

@@ -59,10 +59,6 @@ def test_the_live_display_shows_bars_rate_and_figures():
         assert part in text
 
 
-def test_a_name_does_not_command_the_live_display():
-    assert "\x1b[2J" not in shown(terminal=True, title="a\x1b[2Jb")
-
-
 CALIBRATING = experiments.EXPERIMENT_STATE_CALIBRATING
 AWAY = "waiting: the calibrator is away [connection refused]"
 FULL = "waiting: cannot write below /cache"
@@ -105,12 +101,6 @@ def test_the_start_of_an_engine_has_lines_and_seconds_of_its_own():
     text = shown(terminal=True, events=events)
     for part in ("starting", "1/1", "20 s", "selecting", "0/8"):
         assert part in text
-
-
-def test_the_live_display_shows_what_is_waited_for_until_it_goes_on():
-    events = [event(CALIBRATING, 0, 0, AWAY)]
-    assert AWAY in shown(terminal=True, events=events)
-    assert AWAY not in shown(terminal=True, events=[*events, event(CALIBRATING, 0, 0, "on")])
 
 
 def test_quiet_shows_nothing():
@@ -166,16 +156,6 @@ def test_what_was_overtaken_before_anybody_looked_is_not_told_again(last, shown)
     assert [each.cursor for each in catch_up(events, now)] == shown
 
 
-def test_an_event_that_is_news_is_passed_on_before_the_next_one_comes():
-    stream = iter(numbered(event(SELECTING, 2, 3), event(SELECTING, 3, 3)))
-    assert next(catch_up(stream, experiments.Experiment(last_cursor=1))).cursor == 1
-    assert next(stream).cursor == 2
-
-
-def test_a_stream_without_events_tells_nothing():
-    assert list(catch_up([], experiments.Experiment(last_cursor=1))) == []
-
-
 @pytest.fixture
 def counted(monkeypatch):
     """Count five items, calibrated and then measured; returns what was shown."""
@@ -200,25 +180,6 @@ def test_without_a_terminal_lines_tell_how_far_it_is(counted):
     assert "ETA" in lines[1]
     assert lines[5].startswith("measuring, 5/5, ")
     assert lines[6:] == ["[x] measured"]
-
-
-def test_lines_are_apart_but_for_the_first_and_the_last_of_a_phase(counted):
-    starts = [line.split(", ")[:2] for line in counted(apart=60.0).splitlines()]
-    assert starts == [["measuring", "0/5"], ["measuring", "5/5"], ["[x] measured"]]
-
-
-def test_what_was_there_at_the_start_took_no_time(counted):
-    assert counted(first=4, apart=60.0).splitlines()[0] == "measuring, 4/5"
-
-
-def test_a_terminal_has_a_bar_and_remarks(counted):
-    text = counted(terminal=True)
-    assert "5/5" in text
-    assert "[x] measured" in text
-
-
-def test_a_quiet_count_shows_nothing(counted):
-    assert counted(quiet=True) == ""
 
 
 @pytest.mark.parametrize(

@@ -77,37 +77,6 @@ def test_the_file_and_json_are_one_document(modnorm_json, gsm8k_lab, tmp_path):
     assert list(out.parent.iterdir()) == [out]
 
 
-def test_an_id_is_looked_for_in_the_lab_of_the_environment(
-    modnorm_json, gsm8k_lab, monkeypatch, tmp_path
-):
-    (tmp_path / "here").mkdir()
-    monkeypatch.chdir(tmp_path / "here")
-    named = modnorm_json("rescore", "e1", "--server", gsm8k_lab)
-    monkeypatch.setenv("MODNORM_SERVER", gsm8k_lab)
-    assert modnorm_json("rescore", "e1") == named
-    assert list((tmp_path / "here").iterdir()) == []
-
-
-def test_without_a_lab_an_id_is_told_from_a_directory(refusal):
-    err = refusal("rescore", "e1")
-    assert err.startswith("error: run: there is no directory e1")
-    assert "MODNORM_SERVER" in err
-
-
-def test_a_directory_is_read_whatever_lab_the_environment_names(
-    refusal, run_directory, free_address, monkeypatch
-):
-    monkeypatch.setenv("MODNORM_SERVER", free_address)
-    err = refusal("rescore", run_directory, "--scorer", "strict")
-    assert err.startswith("error: task.scorer: ")
-
-
-def test_without_a_name_the_default_scorer_judges(modnorm_json, gsm8k_lab):
-    document = modnorm_json("rescore", "e1", "--server", gsm8k_lab)
-    assert document["new_scorer"] == "gsm8k-v3"
-    assert document["selection"]["changed"] == document["heldout"]["changed"] == 0
-
-
 @pytest.mark.parametrize("source", ["lab", "directory"])
 def test_an_unknown_scorer_is_refused_with_the_choices(refusal, gsm8k_lab, run_directory, source):
     run = ("e1", "--server", gsm8k_lab) if source == "lab" else (run_directory,)
@@ -131,13 +100,6 @@ def test_an_experiment_that_is_not_there_is_refused(refusal, gsm8k_lab):
     err = refusal("rescore", "e2", "--server", gsm8k_lab)
     assert "no such experiment" in err
     assert "or the directory of a run" in err
-
-
-def test_a_file_that_cannot_be_written_is_refused(refusal, gsm8k_lab, tmp_path):
-    (tmp_path / "file").touch()
-    out = tmp_path / "file" / "rescored.json"
-    err = refusal("rescore", "e1", "--server", gsm8k_lab, "--out", out)
-    assert err.splitlines()[-1].startswith("error: out: ")
 
 
 def test_programs_run_in_a_sandbox_of_this_process(modnorm_json, mbpp_lab):

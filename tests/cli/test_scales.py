@@ -47,15 +47,7 @@ def test_a_checkpoint_with_its_profile_gives_the_full_map(modnorm_json, tmp_path
         assert row["radius_over_scale"] == pytest.approx(0.32 / row["scale"])
 
 
-def test_a_config_alone_gives_the_map_of_a_method_without_a_profile(modnorm_json):
-    rows = modnorm_json(
-        *("scales", "--config", TINY / "config.json", "--method", "frobenius", "--radius", "0.5")
-    )
-    assert {row["scale"] for row in rows.values()} == {1.0}
-
-
 CONFIG = str(TINY / "config.json")
-LINEAR = ("--radius", "1", "--target-modules", "all-linear")
 
 
 @pytest.mark.parametrize(
@@ -103,8 +95,3 @@ def test_a_rank_leaves_vectors_without_a_scale(modnorm_json, words, modules):
 def test_wrong_arguments_are_named(refusal, arguments, field):
     err = refusal("scales", *arguments)
     assert err.startswith(f"error: {field}: ")
-
-
-def test_a_config_that_does_not_end_is_refused(refusal):
-    err = refusal("scales", "--config", "/dev/zero", "--radius", "0.1")
-    assert err.startswith("error: config: cannot read /dev/zero: it is not a regular file")

@@ -48,15 +48,6 @@ def test_a_shown_run_states_the_held_out_rows_that_select(modnorm, tmp_path):
     assert modnorm("show", tmp_path / "run")[2] == told
 
 
-def test_a_shown_run_states_that_its_environments_differ(modnorm, tmp_path):
-    finish_run(tmp_path / "run")
-    path = tmp_path / "run" / "results.json"
-    document = json.loads(path.read_text()) | {"mixed_environments": {"threads": ["1", "2"]}}
-    path.write_text(json.dumps(document))
-    told = modnorm("show", tmp_path / "run")[2]
-    assert told.startswith("note: Not all answers were given in one environment (threads 1, 2).")
-
-
 def test_the_runs_inside_a_directory_are_shown_one_after_another(printed, modnorm_json, tmp_path):
     finish_run(tmp_path / "a")
     start_run(tmp_path / "b")

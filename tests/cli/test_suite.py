@@ -37,13 +37,6 @@ def test_a_suite_that_was_not_run_has_a_table_all_the_same(modnorm, modnorm_json
     assert not plots.exists()
 
 
-def test_a_table_may_go_to_a_file(modnorm, tmp_path):
-    file = tmp_path / "table.txt"
-    code, out, _ = modnorm("suite", "table", PAPER, "--out", tmp_path, "--write", file)
-    assert (code, out) == (0, "")
-    assert "Countdown ablations at N = 100, K = 25 (Table 2 (c))" in file.read_text()
-
-
 def test_status_lists_cells_by_state(printed, modnorm_json, tmp_path):
     found = modnorm_json("suite", "status", PAPER, "--out", tmp_path)
     assert found["states"] == {"waiting": 24}
@@ -66,14 +59,6 @@ def test_settings_of_a_run_are_those_of_its_tables(modnorm_json, tmp_path):
     found = {row["labels"][0]: row["figures"][0] for row in table["rows"]}
     assert found["Frobenius norm"]["by_seed"] == {"42": 25.0}
     assert found["Pretrained base"]["by_seed"] == {"42": 50.0}
-
-
-@pytest.mark.parametrize(
-    ("only", "known"), [("seed=99", "one of 42, 43, 44"), ("variant=full", "one of Full (ours), ")]
-)
-def test_an_option_that_an_axis_lacks_is_answered_with_those_it_has(refusal, only, known):
-    err = refusal("suite", "plan", PAPER, "--only", only)
-    assert known in err
 
 
 @pytest.mark.parametrize(
@@ -112,7 +97,7 @@ WAITED_FOR = "the calibrator [it is away]"
 def test_what_a_cell_waits_for_is_told_once_while_it_does(
     modnorm, serve, servicer, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr("modnorm.suites.running.runner.FIRST_PAUSE", 0.001)
+    monkeypatch.setattr("modnorm.suites.runner.FIRST_PAUSE", 0.001)
     looks = [WAITED_FOR, WAITED_FOR, ""]
     during = []
 

@@ -1,9 +1,7 @@
-from pathlib import Path
-
 import pytest
 import yaml
 
-from modnorm.cli.radius import home_of, naming_options
+from modnorm.cli.radius import naming_options
 from modnorm.errors import ConflictError
 
 ROWS = "bundled:countdown-development"
@@ -56,22 +54,12 @@ def test_an_option_at_fault_is_named_and_no_line_of_the_spec(refused, options, f
     assert refused(*given).startswith(f"error: {fault}")
 
 
-def test_an_ensemble_of_nobody_is_refused(refused):
-    assert "--ensemble-size" in refused("--radii", "1", "--ensemble-size", 0)
-
-
 @pytest.mark.parametrize("given", [False, True])
 def test_development_rows_are_asked_for_and_are_not_those_of_the_test(given, refused, spec):
     heldout = yaml.safe_dump(spec.task.heldout.model_dump(mode="json"), default_flow_style=True)
     err = refused("--radii", "1", *(("--heldout", heldout) if given else ()))
     assert err.startswith("error: heldout: ")
     assert "--heldout" in err
-
-
-def test_the_artifact_is_beside_the_run_of_the_spec_where_no_directory_is_named():
-    spec_file = Path("somewhere/mine.yaml")
-    assert home_of(spec_file, "tune", None) == Path("runs/mine-tune")
-    assert home_of(spec_file, "tune", Path("here")) == Path("here")
 
 
 @pytest.mark.parametrize(

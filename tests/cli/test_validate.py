@@ -10,8 +10,6 @@ from huggingface_hub import constants
 from huggingface_hub.errors import RepositoryNotFoundError
 
 from modnorm.checkpoint.reference import resolve_checkpoint
-from modnorm.client.settings import ClientSettings
-from modnorm.errors import InvalidInputError
 
 
 @pytest.fixture
@@ -125,17 +123,3 @@ def test_a_cache_that_cannot_be_written_is_found_before_any_work(
         err = refusal(words[0], file, *words[1:])
         assert err == f"error: {fault} (set it to a directory that can be written)\n"
     assert not list(tmp_path.glob("runs/*"))
-
-
-def test_a_protected_cache_is_found(tmp_path, monkeypatch):
-    settings = ClientSettings(cache_dir=tmp_path / "absent")
-    settings.check_cache()
-    monkeypatch.setattr("os.access", lambda *_: False)  # root may write anywhere
-    with pytest.raises(InvalidInputError, match=f"{tmp_path} is protected against writing"):
-        settings.check_cache()
-
-
-def test_a_cache_is_made_when_it_is_needed(modnorm_json, spec, tmp_path, monkeypatch):
-    monkeypatch.setenv("MODNORM_CACHE_DIR", str(tmp_path / "new" / "cache"))
-    assert modnorm_json("validate", spec("tiny-thicket"))[0]["obstacles"] == []
-    assert not (tmp_path / "new").exists()

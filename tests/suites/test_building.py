@@ -75,20 +75,6 @@ def test_any_cell_measures_the_row_of_the_base(build):
     assert isnan(found["puzzles"].mean)
 
 
-def test_each_model_and_task_has_a_base_of_its_own(build):
-    finished: Finished = {
-        "mn_more_42": ({}, {"base": 0.25}),
-        "randopt_more_43": ({}, {"base": 0.35}),
-        "mn_puzzles_42": ({}, {"base": 0.5}),
-    }
-    printed = {"source": "p", "values": {"more": {"base": {1: 12.4}}}}
-    spec = {**METRIC, "rows": ["task", "method", "N"], "columns": ["K"], "paper": printed}
-    found = build({**spec, "base_row": "base"}, finished).rows
-    assert found["more", "base", ""]["K=1"].by_seed == {42: 25.0, 43: 35.0}
-    assert found["more", "base", ""]["K=1"].paper == 12.4
-    assert found["puzzles", "base", ""]["K=2"].by_seed == {42: 50.0}
-
-
 def test_a_table_that_does_not_separate_cells_is_refused(build):
     with error_at("tables.0", "several cells share a place"):
         build(METRIC, {})
@@ -130,16 +116,6 @@ def test_reductions_are_counted_costs_over_that_of_the_reference(build):
     assert found["more", "MN", "2", "1"]["Eval. red."].paper == 2.5
     assert found["more", "RandOpt", "4", "2"]["Eval. red."].by_seed == {42: 1.0}
     assert found["puzzles", "MN", "4", "2"]["Eval. red."].by_seed == {}
-
-
-@pytest.mark.parametrize(("statistics", "notes"), [("experts", 1), ("full", 0)])
-def test_a_note_states_that_early_stop_may_lower_costs(build, statistics, notes):
-    spec = {**METRIC, "rows": ["task", "method", "N", "K"], "columns": []}
-    spec["reduction"] = {"method": "RandOpt", "N": 4, "K": 2}
-    override = {"where": {"method": "MN"}, "set": {"population": {"statistics": statistics}}}
-    rest = {"where": {"method": "RandOpt"}, "set": {"population": {"statistics": "full"}}}
-    table = build(spec, {"mn_more_42": ({(4, 2): 0.5}, {})}, overrides=[override, rest])
-    assert sum("early stop" in note for note in table.notes) == notes
 
 
 def test_differences_are_paired_by_seed(build):
@@ -198,24 +174,6 @@ def test_cutoffs_are_of_the_first_candidates_whichever_failed(build):
     spec = {"kind": "tail", "title": "t", "thresholds": [5], "hits": 1, "compare": [pair]}
     (cutoffs,) = build(spec, finished).beside
     assert cutoffs.rows["x", "of", "3"]["points"].by_seed == pytest.approx({42: 30.0})
-
-
-def test_cutoffs_have_a_sample_sd_over_the_seeds(build):
-    finished: Finished = {
-        "mn_more_42": ({}, {"rewards": (0.3, 0.4, 0.5, 0.5)}),
-        "mn_more_43": ({}, {"rewards": (0.3, 0.5, 0.5, 0.5)}),
-    }
-    pair = {"label": "x", "of": {**PAIR["of"], "N": 2}, "against": PAIR["against"]}
-    spec = {"kind": "tail", "title": "t", "thresholds": [5], "hits": 1, "compare": [pair]}
-    (cutoffs,) = build(spec, finished).beside
-    found = cutoffs.rows["x", "of", "2"]["points"]
-    assert (found.mean, found.sd) == pytest.approx((25.0, stdev([20, 30])))
-
-
-def test_a_selection_of_more_than_n_has_no_cutoff(build):
-    pair = {"label": "x", "of": {**PAIR["of"], "N": 2}, "against": PAIR["against"]}
-    spec = {"kind": "tail", "title": "t", "thresholds": [5], "hits": 3, "compare": [pair]}
-    assert build(spec, {"mn_more_42": ({}, {})}).beside == ()
 
 
 def test_support_is_decomposed_by_seed_and_on_average(build):
@@ -283,15 +241,6 @@ def test_a_note_states_the_shares_of_a_mean_difference(build):
     assert note == f"{ours}; in the paper 85 % and 15 %"
 
 
-def test_equal_means_have_no_note_on_shares(build):
-    spec = {"kind": "support", "title": "s", "compare": [{"label": "x", **SIZES}]}
-    finished: Finished = {
-        f"{method}_more_42": ({}, {"right": [2, 1, 0]}) for method in ("mn", "randopt")
-    }
-    assert build(spec, finished).notes == ()
-    assert build(spec, {}).notes == ()
-
-
 def test_times_are_minutes_and_speedups_are_ratios_by_seed(build):
     finished: Finished = {
         f"{method}_more_{seed}": ({}, {"seconds": seconds})
@@ -332,13 +281,6 @@ def test_a_pick_that_points_to_no_or_several_cells_is_refused(build):
     absent = {"label": "x", "of": SIZES["of"], "against": {**SIZES["against"], "N": 3}}
     with pytest.raises(InvalidInputError, match="selects no ensemble"):
         build({"kind": "support", "title": "s", "compare": [absent]}, {})
-
-
-def test_comparisons_have_labels_of_their_own(build):
-    pairs = [{"label": "x", **SIZES}, {"label": "x", **SIZES}]
-    with pytest.raises(InvalidInputError, match="x is there already") as caught:
-        build({"kind": "support", "title": "s", "compare": pairs}, {})
-    assert str(caught.value.field).endswith("compare.1.label")
 
 
 @pytest.mark.parametrize(

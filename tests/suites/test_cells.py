@@ -1,5 +1,3 @@
-from pathlib import Path
-
 import pytest
 
 from modnorm.errors import InvalidInputError
@@ -51,11 +49,6 @@ def test_settings_are_laid_over_every_cell(write):
     assert {cell.spec.population.size for cell in loaded.cells} == {4}
 
 
-def test_a_setting_that_makes_all_seeds_one_is_refused(write):
-    with error_at("set", "all cells would have the same"):
-        load_suite(write(), [setting("population.seed=42")])
-
-
 def test_labels_may_be_written_as_numbers_alone_and_in_lists(load):
     assert {cell.seed for cell in load(exclude=[{"seed": [42]}]).cells} == {43}
     excluded = load(exclude=[{"seed": 42, "method": "MN"}]).cells
@@ -102,12 +95,6 @@ def test_a_profile_needs_a_cell_that_calibrates(load):
         load(profiles=shared, exclude=[{"task": "puzzles", "method": "MN"}])
 
 
-def test_mappings_merge_and_other_values_are_replaced():
-    lower = {"a": {"b": 1, "c": [1, 2]}, "d": 2}
-    assert overlay(lower, {"a": {"c": [3]}}) == {"a": {"b": 1, "c": [3]}, "d": 2}
-    assert overlay(lower, {"a": 5}) == {"a": 5, "d": 2}
-
-
 @pytest.mark.parametrize(
     ("lower", "upper", "merged"),
     [
@@ -125,31 +112,10 @@ def test_a_section_that_is_given_by_one_field_alone_merges(lower, upper, merged)
     assert list(overlay(lower, upper).values()) == [merged]
 
 
-def test_a_setting_of_the_engine_leaves_it_the_engine_that_the_paper_suite_names():
-    families = Path(__file__).parents[2] / "examples/paper/families.yaml"
-    (cell, *_) = load_suite(families, [setting("engine.max_model_len=4096")]).cells[12:]
-    assert cell.labels["model"] == "Gemma 3 4B"
-    assert (cell.spec.engine.name, cell.spec.engine.max_model_len) == ("transformers", 4096)
-
-
 def names(load, options):
     method = load().suite.axes["method"]["MN"]
     axes = {"method": dict.fromkeys(options, method), "task": load().suite.axes["task"]}
     return [cell.id for cell in load(axes=axes, seeds=[1]).cells[::2]]
-
-
-def test_options_of_any_script_name_directories(load):
-    assert names(load, ["日本語", "Größe ½", "a_b"]) == [
-        "日本語_puzzles_1",
-        "größe-½_puzzles_1",
-        "a-b_puzzles_1",
-    ]
-
-
-def test_options_without_letters_have_distinct_names(load):
-    plus, minus = names(load, ["+", "-"])
-    assert plus != minus
-    assert len(plus) == len("12345678_puzzles_1")
 
 
 def test_names_of_long_options_fit_file_systems(load):

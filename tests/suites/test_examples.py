@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from modnorm.spec import DistillationSpec, HarvestSpec, TrainingSpec, load_spec
+from modnorm.spec import HarvestSpec, TrainingSpec, load_spec
 from modnorm.spec.reading import differences
 from modnorm.spec_checks import check_names, check_resolved, check_splits_differ
 from modnorm.suites import load_suite
@@ -90,15 +90,6 @@ def test_cells_of_coder_models_are_the_papers(name, count, tmp_path):
     assert build_tables(loaded, load_outcomes(loaded.cells, tmp_path))
 
 
-def test_suites_of_coder_models_share_equal_cells():
-    digests = {
-        name: {cell.spec.digest for cell in load_suite(EXAMPLES / f"coder/{name}.yaml").cells}
-        for name in CODER
-    }
-    assert digests["candidate-rewards"] <= digests["transfer"]
-    assert len(digests["ablations"] & digests["transfer"]) == 3
-
-
 def test_suites_of_the_paper_share_equal_cells():
     by_name = {path.stem: load_suite(path) for path in FILES if path.parent.name == "paper"}
 
@@ -149,15 +140,3 @@ def test_the_settings_of_iterative_randopt_are_the_published_ones():
     check_resolved(spec)
     check_names(spec)
     check_splits_differ(spec)
-
-
-def test_the_defaults_of_a_distillation_are_those_of_iterative_randopt():
-    """Those of `config.py`, which its files of single runs change."""
-    defaults = DistillationSpec(rows="t.jsonl", development="d.jsonl")
-    harvest, training = defaults.harvest, defaults.training
-    assert (defaults.rounds, defaults.train_from) == (4, "base")
-    assert (harvest.temperature, harvest.top_p, harvest.samples, harvest.keep) == (1, 0.95, 16, 8)
-    assert harvest.accumulate
-    assert (training.method, training.rank, training.adapter_alpha) == ("lora", 192, 384)
-    assert (training.dropout, training.learning_rate, training.warmup) == (0.05, 1e-4, 0.1)
-    assert (training.epochs, training.batch_size) == (2, 1024)

@@ -5,18 +5,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from modnorm.errors import InvalidInputError
 from modnorm.spec import parse_spec
 from modnorm.suites import cost_estimate
 from modnorm.suites.cost_estimate import (
     BANDWIDTH,
-    START_SECONDS,
     GpuSpeed,
     answer_tokens,
     estimate_cost,
     gpu_here,
     rate_of_run,
-    require_known,
 )
 
 SMALL, LARGE = 494_032_768, 1_543_714_304
@@ -29,8 +26,6 @@ SMALL, LARGE = 494_032_768, 1_543_714_304
     [
         (SMALL, "gsm8k", 200, 1.4),
         (SMALL, "gsm8k", 1_319, 5.0),
-        (LARGE, "gsm8k", 200, 1.4),
-        (LARGE, "countdown", 200, 2.8),
         (LARGE, "countdown", 300, 3.8),
     ],
 )
@@ -38,16 +33,6 @@ def test_candidates_of_real_models_take_the_measured_time(gpu, weights, task, ro
     """256 sequences a step, answers of at most 512 tokens."""
     seconds = GpuSpeed(gpu, weights, 256).candidate_seconds(rows, answer_tokens(task, 512))
     assert seconds == pytest.approx(measured, rel=0.3)
-
-
-@pytest.mark.parametrize("measured", [78.0, 80.0, 90.0])
-def test_an_engine_starts_in_the_measured_time(measured):
-    assert pytest.approx(measured, rel=0.3) == START_SECONDS
-
-
-def test_a_larger_batch_costs_less_for_each_row():
-    few, many = (GpuSpeed("H100", SMALL, size).candidate_seconds(1_319, 300) for size in (64, 256))
-    assert many < few
 
 
 def spec_of(rows, **population):
@@ -96,12 +81,6 @@ def test_a_finished_run_tells_the_speed_of_each_phase(tmp_path):
         "search": 5 * 10 * 1.5,
         "vote": 4 * 1_319 * 0.5,
     }
-
-
-def test_an_unknown_gpu_is_refused():
-    require_known(None)
-    with pytest.raises(InvalidInputError, match="'H300' is not known"):
-        require_known("H300")
 
 
 @pytest.mark.parametrize(

@@ -1,25 +1,25 @@
 """Runs a suite: submits cells in order, several at a time, and follows each to its end.
 
+`suite_status` reads the state of the cells from their directory and, on request, from the lab.
+
 The request id is made from a cell's spec, so a cell is the same experiment in every suite and
 command. The next run retries failed cells and reuses their finished jobs.
 """
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from modnorm.client.calls import get_experiment
 from modnorm.client.client import Client
-from modnorm.client.rundir import RunDirectory
+from modnorm.client.rundir import RunDirectory, is_held
 from modnorm.client.watch import TERMINAL_STATES
-from modnorm.errors import ConflictError, ModnormError, UnavailableError
+from modnorm.errors import ConflictError, ModnormError, NotFoundError, UnavailableError
 from modnorm.spec import ExperimentSpec
 from modnorm.suites.cells import Cell
+from modnorm.suites.journal import CellRecord, CellState, Journal
 from modnorm.suites.outcomes import load_outcomes
-from modnorm.suites.running.availability import LabAvailability
-from modnorm.suites.running.journal import CellRecord, CellState, Journal
-from modnorm.suites.running.suite_status import lab_progress
 from modnorm.v1 import experiment_pb2 as experiments
 from modnorm.wire.conversions import state_name
 from modnorm.wire.run_messages import failure_text
@@ -27,12 +27,76 @@ from modnorm.wire.run_messages import failure_text
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0
 """Seconds between two polls of the experiments in flight."""
 
+INTERRUPTED = "interrupted"
+"""State of a cell whose command ended after it submitted the cell."""
+IN_THE_LAB = "in the lab"
+"""State of an interrupted cell that the lab works on."""
+ENDED_IN_THE_LAB = "ended in the lab"
+"""State of an interrupted cell that ended in the lab; the next run fetches it."""
+
 Submit = Callable[[Client, ExperimentSpec, Collection[str]], experiments.Experiment]
 """Submits a spec or returns its experiment; receives the ids of the experiments in flight."""
 Listener = Callable[[Cell, CellRecord], None]
 """Receives every changed record."""
 Finish = Callable[[experiments.Experiment, RunDirectory], object]
 """Writes the files of a finished cell."""
+
+
+class LabAvailability:
+    """Separates a lab that is away from a lab that fails for one cell alone.
+
+    Args:
+        client: Connection to the lab.
+        patience: Seconds that a lab may be away after it answered once.
+    """
+
+    def __init__(self, client: Client, patience: float) -> None:
+        self._client = client
+        self._patience = patience
+        self._has_answered = False
+        self._away_since: float | None = None
+        self._refused: set[str] = set()
+        self._unfetched: dict[str, float] = {}
+
+    @property
+    def is_away(self) -> bool:
+        """Whether the last call found no lab."""
+        return self._away_since is not None
+
+    def note_answer(self) -> None:
+        """Record that the lab answers."""
+        self._has_answered, self._away_since = True, None
+
+    def check(self) -> None:
+        """Call the lab.
+
+        Raises:
+            UnavailableError: the lab does not answer.
+        """
+        next(iter(self._client.list()), None)
+        self.note_answer()
+
+    def tolerate(self, error: UnavailableError) -> None:
+        """Accept that the lab does not answer, unless it never did or is away for too long.
+
+        Raises:
+            UnavailableError: the error passed in.
+        """
+        now = time.monotonic()
+        self._away_since = now if self._away_since is None else self._away_since
+        if not self._has_answered or now - self._away_since >= self._patience:
+            raise error
+
+    def may_resubmit(self, cell: str) -> bool:
+        """Return whether to submit a cell again after a lab that answers refused it: once."""
+        is_first = cell not in self._refused
+        self._refused.add(cell)
+        return self._patience > 0 and is_first
+
+    def may_refetch(self, cell: str) -> bool:
+        """Return whether to fetch the files of a cell again after a failure."""
+        now = time.monotonic()
+        return now - self._unfetched.setdefault(cell, now) < self._patience
 
 
 @dataclass
@@ -237,3 +301,62 @@ class SuiteRunner:
         after = self.journal.note(cell.id, **changes)
         if after != before:
             self.listen(cell, after)
+
+
+@dataclass(frozen=True, slots=True)
+class CellStatus:
+    """State of one cell."""
+
+    cell: str
+    state: str
+    record: CellRecord
+
+    def as_dict(self) -> dict[str, object]:
+        """Return the status as JSON values."""
+        return {"cell": self.cell, **asdict(self.record), "state": self.state}
+
+
+def suite_status(
+    suite: str, cells: Sequence[Cell], directory: Path, client: Client | None = None
+) -> tuple[CellStatus, ...]:
+    """Return the status of every cell.
+
+    The directory need not exist yet. A client asks the lab about interrupted cells.
+    """
+    outcomes = load_outcomes(cells, directory)
+    journal = Journal(directory, suite)
+    is_running = is_held(directory)
+    statuses = []
+    for cell in cells:
+        record = journal.record(cell.id)
+        state = str(record.state)
+        if outcomes.of(cell) is not None:
+            state = str(CellState.FINISHED)
+        elif record.state is CellState.FINISHED:
+            state = str(CellState.WAITING)  # its results were deleted
+        elif record.state is CellState.SUBMITTED and not is_running:
+            state = INTERRUPTED
+            if client is not None:
+                state, record = _in_the_lab(record, client)
+        statuses.append(CellStatus(cell.id, state, record))
+    return tuple(statuses)
+
+
+def _in_the_lab(record: CellRecord, client: Client) -> tuple[str, CellRecord]:
+    """Return the state and record of a cell in the lab, which may be another lab than before."""
+    try:
+        experiment = client.call(get_experiment(record.experiment))
+    except NotFoundError:
+        return INTERRUPTED, record
+    state = ENDED_IN_THE_LAB if experiment.state in TERMINAL_STATES else IN_THE_LAB
+    return state, replace(record, **lab_progress(experiment))  # type: ignore[arg-type]  # by name
+
+
+def lab_progress(experiment: experiments.Experiment) -> dict[str, str | int]:
+    """Return the fields of a cell's record that follow its experiment."""
+    return {
+        "phase": state_name(experiment.state),
+        "done": experiment.progress.jobs_done,
+        "total": experiment.progress.jobs_total,
+        "waits_for": experiment.waits_for,
+    }

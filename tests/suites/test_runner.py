@@ -10,9 +10,8 @@ from modnorm.client.client import Client
 from modnorm.client.resumption import resume_or_submit_shared
 from modnorm.errors import ConflictError, InvalidInputError, UnavailableError
 from modnorm.suites.cells import make_cells
-from modnorm.suites.running.journal import CellState, Journal
-from modnorm.suites.running.runner import SuiteRunner
-from modnorm.suites.running.suite_status import INTERRUPTED, count_states, suite_status
+from modnorm.suites.journal import Journal
+from modnorm.suites.runner import INTERRUPTED, SuiteRunner, suite_status
 from modnorm.suites.suite_file import Suite
 from modnorm.v1 import experiment_pb2 as experiments
 from tests.faults import error_at
@@ -135,7 +134,7 @@ def submit(client, spec, _in_flight):
 @pytest.fixture
 def run(client, tmp_path, monkeypatch):
     """Run the cells; returns whether all are finished, and the cells whose files were written."""
-    monkeypatch.setattr("modnorm.suites.running.runner.FIRST_PAUSE", 0.001)
+    monkeypatch.setattr("modnorm.suites.runner.FIRST_PAUSE", 0.001)
 
     def make(cells=CELLS, *, in_flight=1, patience=0.0, spoil=lambda name: None, submit=submit):
         written = []
@@ -178,28 +177,10 @@ def test_every_cell_runs_once_and_is_written(run, lab, tmp_path):
     assert lab.most == 1
 
 
-def test_request_ids_are_made_from_the_cells(run, lab):
-    run(CELLS[:1])
-    (name,) = lab.stored
-    assert name == f"suite/{CELLS[0].spec.digest}"
-
-
 def test_several_are_in_flight_at_a_time(run, lab):
     lab.looks = 3
     run(CELLS[:3], in_flight=3)
     assert lab.most == 3
-
-
-def test_submit_receives_the_experiments_in_flight(run, lab):
-    lab.looks = 3
-    told = []
-
-    def submit(client, spec, in_flight):
-        told.append(list(in_flight))
-        return resume_or_submit_shared(client, spec, "suite")
-
-    run(CELLS[:2], in_flight=2, submit=submit)
-    assert told == [[], ["e0"]]
 
 
 def test_a_cell_waits_for_the_profile_that_it_uses(run, lab):
@@ -210,11 +191,6 @@ def test_a_cell_waits_for_the_profile_that_it_uses(run, lab):
     }
     assert profiles["modular_norm", "b.jsonl"] == PROFILE
     assert profiles["modular_norm", "a.jsonl"] == ""
-
-
-def test_profiles_of_finished_cells_are_known_to_the_next_run(run):
-    run(CELLS[2:3])
-    assert run(CELLS[3:]) == (True, NAMES[3:])
 
 
 def test_a_cell_fails_if_no_cell_makes_its_profile(run, tmp_path):
@@ -233,15 +209,6 @@ def test_a_failed_cell_stops_no_other_and_is_tried_again(run, lab, tmp_path):
     lab.failing = set()
     assert run() == (True, ["r_a_1", "m_a_1"])
     assert f"suite/{CELLS[0].spec.digest}/2" in lab.stored
-
-
-def test_a_refused_cell_stops_no_other(run, lab, tmp_path):
-    lab.refused = {"b.jsonl"}
-    assert run() == (False, ["r_a_1", "m_a_1"])
-    assert count_states(suite_status(SUITE.name, CELLS, tmp_path)) == {
-        "finished": 2,
-        "failed": 2,
-    }
 
 
 def test_a_submitted_cell_is_not_submitted_again(run, lab, tmp_path):
@@ -277,17 +244,6 @@ def test_a_lab_that_was_never_there_is_not_waited_for(run, lab):
         run(patience=600.0)
 
 
-def test_files_are_fetched_when_the_lab_is_back(run, lab):
-    faults = [UnavailableError("starting"), UnavailableError("starting")]
-
-    def break_off(name):
-        if name == NAMES[0] and faults:
-            lab.outage = 5
-            raise faults.pop()
-
-    assert run(patience=30.0, spoil=break_off) == (True, NAMES)
-
-
 @pytest.mark.parametrize("kind", [UnavailableError, InvalidInputError])
 def test_a_cell_whose_files_cannot_be_fetched_stops_no_other(run, tmp_path, kind):
     def refuse(name):
@@ -296,13 +252,6 @@ def test_a_cell_whose_files_cannot_be_fetched_stops_no_other(run, tmp_path, kind
 
     assert run(spoil=refuse) == (False, NAMES[1:])
     assert states(tmp_path)[NAMES[0]] == "failed"
-
-
-def test_cells_of_a_command_that_ended_are_interrupted(tmp_path):
-    journal = Journal(tmp_path, SUITE.name)
-    journal.begin(())
-    journal.note(NAMES[0], state=CellState.SUBMITTED, experiment="e1")
-    assert states(tmp_path)[NAMES[0]] == INTERRUPTED
 
 
 def test_the_lab_reports_interrupted_cells(run, lab, client, tmp_path):
@@ -314,14 +263,6 @@ def test_the_lab_reports_interrupted_cells(run, lab, client, tmp_path):
         standing = suite_status(SUITE.name, CELLS[:1], tmp_path, client)[0]
         assert standing.state == expected
     assert standing.record.phase == "succeeded"
-
-
-def test_cells_of_another_lab_stay_interrupted(run, lab, client, tmp_path):
-    journal = Journal(tmp_path, SUITE.name)
-    journal.begin(())
-    journal.note(NAMES[0], state=CellState.SUBMITTED, experiment="of another lab")
-    found = suite_status(SUITE.name, CELLS[:1], tmp_path, client)
-    assert [each.state for each in found] == [INTERRUPTED]
 
 
 def test_a_directory_of_other_settings_is_refused_before_anything_runs(run, lab, tmp_path):
@@ -341,17 +282,6 @@ def test_a_journal_belongs_to_one_suite_with_its_settings(tmp_path):
     again.check([{"engine": "vllm"}])
     with error_at("set", 'was begun with --set engine="vllm"', kind=ConflictError):
         again.check([])
-    for name in ("nested", "plain"):
-        (tmp_path / name).mkdir()
-    nested = {"task": {"heldout": {"limit": 5}}, "engine": {"name": "vllm"}}
-    Journal(tmp_path / "nested", "one").begin((nested,))
-    with error_at(
-        "set", 'with --set engine.name="vllm" --set task.heldout.limit=5', kind=ConflictError
-    ):
-        Journal(tmp_path / "nested", "one").check([])
-    Journal(tmp_path / "plain", "one").begin(())
-    with error_at("set", "was begun with no --set", kind=ConflictError):
-        Journal(tmp_path / "plain", "one").check([nested])
     with pytest.raises(ConflictError, match="belongs to the suite 'one'"):
         Journal(tmp_path, "two")
     (tmp_path / "suite.json").write_text("[]")
