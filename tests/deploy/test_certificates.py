@@ -89,11 +89,3 @@ def test_an_invalid_name_is_refused_and_changes_nothing(folder, name, told):
     assert ran.returncode == 1
     assert told in ran.stderr
     assert {path: path.read_bytes() for path in folder.iterdir()} == before
-
-
-def test_an_authority_whose_key_is_elsewhere_is_not_replaced(tmp_path):
-    (tmp_path / "tls_ca").write_text("of another")
-    ran = subprocess.run([SCRIPT, tmp_path], check=False, capture_output=True, text=True)
-    assert ran.returncode == 1
-    assert "tls_ca_key" in ran.stderr
-    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"tls_ca": "of another"}

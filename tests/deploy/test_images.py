@@ -146,14 +146,3 @@ def test_no_image_runs_as_root(target):
     # The sandbox's limit of processes counts those of all containers with its account's number.
     assert users[-1] == ("sandbox" if target == "sandbox" else "modnorm")
     assert "latest" not in name
-
-
-def test_whatever_is_installed_may_come_from_the_wheels_alone():
-    commands = re.findall(r"(?m)^RUN ((?:.*\\\n)*.*)", DOCKERFILE)
-    installing = [one for one in commands if re.search(r"\bpip\b.* install ", one)]
-    assert len(installing) == DOCKERFILE.count(" --find-links=/wheels ") == 7
-    for command in installing:
-        assert command.startswith("--mount=type=bind,from=wheels,target=/wheels ")
-        assert " --find-links=/wheels " in command
-    for name in ("build", "evaluator-gpu"):
-        assert "\nARG PIP_NO_INDEX=\n" in stages()[name][1]

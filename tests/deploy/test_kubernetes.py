@@ -15,7 +15,6 @@ from modnorm.services.common.settings import (
 )
 from scripts.release_check import project_version
 from tests.deploy.kubernetes_manifests import (
-    BASE,
     BELOW,
     CONTAINERS,
     FOLDER,
@@ -97,17 +96,6 @@ def test_images_have_a_version(name, container):
         assert versions[image] == project_version()
     else:
         assert re.fullmatch(r"\d+(\.\d+)+", versions[image])
-
-
-def test_claims_are_made():
-    made = {one["metadata"]["name"] for one in BASE if one["kind"] == "PersistentVolumeClaim"}
-    used = {
-        volume["persistentVolumeClaim"]["claimName"]
-        for spec in map(pod, WORKLOADS)
-        for volume in spec.get("volumes", [])
-        if "persistentVolumeClaim" in volume
-    }
-    assert used == made
 
 
 def test_secrets_are_those_of_the_script(tmp_path):
@@ -194,25 +182,6 @@ def test_serve_is_asked_at_its_probes_and_reached_at_its_port_alone():
     mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
     assert words[0].startswith(mounts["ensemble"])
     assert str(parameters["api_keys"]) == f"{mounts['secrets']}/serve_keys"
-
-
-def test_an_evaluator_is_restarted_for_its_supervisor_and_not_for_its_workers():
-    (container,) = pod("evaluator")["containers"]
-    commands = {
-        kind: container[f"{kind}Probe"]["exec"]["command"]
-        for kind in ("startup", "readiness", "liveness")
-    }
-    assert commands["liveness"] == commands["startup"]
-    assert commands["liveness"] == [*commands["readiness"], "grpc.health.v1.Health"]
-
-
-def test_nothing_is_restarted_because_a_neighbour_is_down():
-    asked = {
-        name: container["livenessProbe"]["grpc"]["service"]
-        for name, container in CONTAINERS
-        if "grpc" in container.get("livenessProbe", {})
-    }
-    assert asked == dict.fromkeys(set(SERVICES) - {"evaluator"}, "grpc.health.v1.Health")
 
 
 def test_nobody_reaches_anybody_but_as_listed():

@@ -107,8 +107,3 @@ def test_the_python_of_a_page_runs(place, page):
     assert blocks
     for block in blocks:
         exec(compile(block, page, "exec"), {})
-
-
-def test_a_reason_is_given_for_commands_that_exist():
-    text = "\n".join((ROOT / page).read_text() for page in PAGES)
-    assert all(re.search(pattern, text) for pattern in NOT_RUN)

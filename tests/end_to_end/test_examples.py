@@ -11,7 +11,6 @@ from matplotlib.figure import Figure
 
 from modnorm import Ensemble, load_run
 from modnorm.client.embedded import find_embedded
-from modnorm.errors import NotFoundError
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -20,19 +19,6 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 def start():
     """Call the main function of an example."""
     return lambda name, *words: runpy.run_path(str(EXAMPLES / name))["main"](*map(str, words))
-
-
-def test_the_scripts_have_at_most_thirty_lines():
-    scripts = list(EXAMPLES.glob("*.py"))
-    assert len(scripts) == 5
-    assert all(len(script.read_text().splitlines()) <= 30 for script in scripts)
-
-
-def test_the_table_of_a_run_is_printed(start, finished, capsys):
-    start("run_table.py", finished)
-    out = capsys.readouterr().out
-    assert "selection_reward" in out
-    assert "upper" in out
 
 
 def test_the_votes_on_a_question_are_printed(start, finished, capsys):
@@ -101,11 +87,3 @@ def test_a_run_and_its_ensembles_are_tables(finished):
     assert len(run.votes(row=3).to_pandas()) == 4
     for shown in (run, ensemble, ensemble.votes, run.candidates):
         assert shown._repr_html_().startswith("<")
-
-
-def test_what_a_run_lacks_is_named(finished):
-    run = load_run(finished)
-    with pytest.raises(NotFoundError, match="N=3 K=1"):
-        run.ensemble(5, 1)
-    with pytest.raises(NotFoundError, match="0 to 7"):
-        run.ensembles[0].vote(8)

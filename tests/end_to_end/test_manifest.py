@@ -85,12 +85,6 @@ def test_what_is_no_manifest_is_refused(manifest, edit, told):
     assert told in caught.value.message
 
 
-def test_an_example_prompt_that_changed_is_refused(modnorm, manifest, tmp_path):
-    change(manifest, lambda content: content["prompt"]["question"].update(question="7?"))
-    refused = modnorm("rebuild", manifest, "--out", tmp_path / "experts", check=False)
-    assert "makes another prompt here" in refused.stderr
-
-
 def test_nothing_is_predicted_or_served_with_other_prompts(modnorm, manifest, finished):
     change(manifest, lambda content: content["prompt"]["question"].update(question="7?"))
     questions = finished / "rows" / "heldout.jsonl"
