@@ -57,14 +57,3 @@ def test_published_results_are_checked(printed, tmp_path):
     assert ["population-scaling", "mean", "18", "18"] in lines
     check = pd.read_csv(tmp_path / "out" / "published-check.csv")
     assert (check["values"] == check["reproduced"]).all()
-
-
-@pytest.mark.parametrize("blocked", ["", "tables", "figures"])
-def test_an_output_that_cannot_be_written_is_named(refusal, runs, tmp_path, blocked):
-    out = tmp_path / "out"
-    path = out / blocked
-    path.parent.mkdir(exist_ok=True)
-    path.write_text("a file where a directory belongs")
-    err = refusal("analyze", runs[0], "--out", out)
-    assert err.startswith(f"error: out: cannot write {out}: ")
-    assert "(name another path, or make it writable)" in err

@@ -39,25 +39,6 @@ def test_a_fault_of_the_disk_is_one_line(modnorm, monkeypatch, flags):
 
 
 @pytest.mark.parametrize(
-    ("option", "value", "field"),
-    [
-        ("--examples", "5000", "calibration.examples"),
-        ("--seed", str(2**63), "calibration.seed"),
-        ("--data", "", "data.source"),
-    ],
-)
-def test_calibrate_names_the_option_out_of_range(refusal, tmp_path, option, value, field):
-    options = {"--data": "bundled:countdown-selection", option: value}
-    arguments = [part for pair in options.items() for part in pair]
-    out = tmp_path / "profile.json"
-    err = refusal(
-        *("calibrate", "--model", "tiny-thicket", "--task", "countdown"), *arguments, "--out", out
-    )
-    assert err.startswith(f"error: {field}: ")
-    assert not out.exists()
-
-
-@pytest.mark.parametrize(
     ("name", "value"),
     [
         ("MODNORM_TIMEOUT", "soon"),

@@ -22,12 +22,6 @@ def write(tmp_path):
     return write
 
 
-def test_equal_conditions_are_comparable(write):
-    entries = compared_entries([write("one"), write("two")])
-    assert [entry["run"] for entry in entries] == ["one", "two"]
-    assert [entry["differs"] for entry in entries] == [[], []]
-
-
 def test_other_held_out_rows_are_named(write, modnorm, modnorm_json):
     directories = [
         write("one", heldout_digest="a", prompts_digest="p"),

@@ -6,15 +6,13 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from modnorm.analysis.records import LINEAGE, SCALE_MAP
+from modnorm.analysis.records import SCALE_MAP
 from modnorm.analysis.run_data import CandidateRow
 from modnorm.checkpoint.reference import resolve_checkpoint
-from modnorm.perturbation.adapters import adapter_tensors, export_candidate, export_state
+from modnorm.perturbation.adapters import adapter_tensors, export_candidate
 from modnorm.perturbation.descriptor import Descriptor
-from modnorm.perturbation.lineage import Lineage, Step
 from modnorm.perturbation.methods import build_scale_map, uncorrected_scale_map
 from modnorm.search.stopping import Interval
-from modnorm.spec import parse_spec
 from modnorm.tasks import Judgement
 from modnorm.v1 import experiment_pb2 as experiments
 from modnorm.wire.conversions import spec_to_proto
@@ -196,30 +194,6 @@ def test_a_model_that_is_elsewhere_on_this_machine_is_named(export, search, tmp_
     assert (tmp_path / "out" / "candidate.json").exists()
 
 
-@pytest.fixture
-def training(search, spec):
-    """Replace the lab's experiment by an iterative run of one step; return its lineage."""
-    content = spec.model_dump(mode="json", exclude={"method", "population", "iterative"})
-    search[0].spec.CopyFrom(spec_to_proto(parse_spec({**content, "method": "es"})))
-    base = resolve_checkpoint("tiny-thicket")
-    step = Step("es", seeds=(7,), coefficients=(0.5,), rate=2.0**-10)
-    lineage = Lineage(base.digest, "portable-v1", steps=(step,))
-    search[0].states.add(updates=1, lineage_digest=lineage.digest, reported=True)
-    search[2][LINEAGE] = lineage.to_json()
-    return lineage
-
-
-def test_of_a_lab_the_trained_model_is_written(export, training, tmp_path):
-    code, out, err = export("--json")
-    assert code == 0, err
-    base = resolve_checkpoint("tiny-thicket")
-    assert json.loads(out) == {
-        "directory": str(tmp_path / "out"),
-        "updates": 1,
-        "weights_sha256": export_state(base, training, tmp_path / "other"),
-    }
-
-
 LINEAR: dict[str, Any] = {"rank": 3, "target_modules": "all-linear"}
 
 
@@ -245,21 +219,6 @@ def test_of_a_lab_the_experts_are_written_as_adapters(export, search, tmp_path):
         assert stored.keys() == made.keys()
         assert all(np.array_equal(stored[each], made[each]) for each in made)
     assert "| expert | 1 of 2, candidate 2 of 4 |" in (folder / "expert-1/README.md").read_text()
-
-
-@pytest.mark.parametrize(
-    ("noise", "reason", "remedy"),
-    [
-        ({}, "candidates of full rank cannot be adapters", "modnorm rebuild"),
-        ({"rank": 3}, "the candidates perturb model.embed_tokens.weight", "all-linear"),
-    ],
-)
-def test_other_candidates_are_no_adapters(export, tmp_path, noise, reason, remedy):
-    code, _, err = export("--adapters")
-    assert code == 2
-    assert err.startswith(f"error: adapters: {reason}")
-    assert remedy in err
-    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("noise", [LINEAR])

@@ -112,15 +112,6 @@ def test_plan_takes_the_speed_of_a_finished_run(modnorm, modnorm_json, tmp_path)
     assert estimate["basis"] == str(run)
 
 
-def test_plan_asks_for_a_limit_where_rows_cannot_be_counted(modnorm, refusal, tmp_path):
-    file = tmp_path / "spec.yaml"
-    assert modnorm("init", file)[0] == 0
-    rows = '{source: "bundled:countdown-heldout", limit: 50}'
-    file.write_text(file.read_text().replace(rows, "owner/rows"))
-    err = refusal("plan", file)
-    assert "task.heldout.limit: the number of rows of owner/rows is not known" in err
-
-
 def test_tasks_and_methods_are_those_of_the_registries(modnorm, modnorm_json):
     listed = modnorm_json("tasks")
     assert [each["name"] for each in listed] == list(task_names())
@@ -142,13 +133,3 @@ def test_the_help_lists_every_command_under_a_heading(printed):
     out = printed("--help")
     for name, command in COMMANDS.items():
         assert out.index(f"{command.heading}:\n") < out.index(f"\n  {name} ")
-
-
-def test_the_shell_completes_commands_and_options(modnorm, monkeypatch):
-    monkeypatch.setenv("_MODNORM_COMPLETE", "complete_bash")
-    for words, offered in (("su", ["suite", "submit"]), ("run --q", ["--quiet"])):
-        line = f"modnorm {words}"
-        monkeypatch.setenv("COMP_WORDS", line)
-        monkeypatch.setenv("COMP_CWORD", str(len(line.split()) - 1))
-        code, out, _ = modnorm()
-        assert (code, out.split()) == (0, offered)

@@ -5,7 +5,6 @@ import pytest
 import yaml
 
 from modnorm.errors import UnavailableError
-from modnorm.spec import parse_spec
 from modnorm.v1 import experiment_pb2 as experiments
 from modnorm.wire.conversions import spec_to_proto
 
@@ -173,15 +172,6 @@ def test_names_and_reasons_are_shown_as_they_are(printed, lab, odd):
     assert f"no model at {odd}" in shown
 
 
-def test_json_tells_zero_from_what_is_not_known(modnorm_json, lab, spec):
-    nothing = experiments.EnsembleResult(population=4, ensemble_size=2, experts=[1, 0], rows=2)
-    shown = modnorm_json("show", "e1", *lab(SUCCEEDED, ensembles=[nothing]))
-    (ensemble,) = shown["ensembles"]
-    assert (ensemble["metric"], ensemble["correct"]) == (0.0, 0)
-    assert "base" not in shown
-    assert parse_spec(shown["spec"]) == spec
-
-
 def test_a_name_commands_no_terminal(modnorm, lab):
     server = lab(experiments.EXPERIMENT_STATE_SUCCEEDED, name="\x1b]0;mine\x07\nse1 caf\xe9")
     for words in (("list",), ("watch", "e1")):
@@ -221,8 +211,3 @@ def test_files_that_were_broken_off_are_written_by_the_same_command(
     assert modnorm(*command)[0] == 1
     monkeypatch.setattr("modnorm.cli.results.write_results", lambda *_: tmp_path / "report")
     assert modnorm(*command)[0] == 0
-
-
-def test_the_server_comes_from_the_environment(modnorm_json, lab, monkeypatch):
-    monkeypatch.setenv("MODNORM_SERVER", lab(SUCCEEDED)[1])
-    assert modnorm_json("show", "e1")["state"] == "EXPERIMENT_STATE_SUCCEEDED"

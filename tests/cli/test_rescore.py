@@ -96,24 +96,9 @@ def run_directory(tmp_path, spec):
     return path
 
 
-def test_an_experiment_that_is_not_there_is_refused(refusal, gsm8k_lab):
-    err = refusal("rescore", "e2", "--server", gsm8k_lab)
-    assert "no such experiment" in err
-    assert "or the directory of a run" in err
-
-
 def test_programs_run_in_a_sandbox_of_this_process(modnorm_json, mbpp_lab):
     same = modnorm_json("rescore", "e1", "--server", mbpp_lab)
     assert same["selection"] == same["heldout"] == {"total": 4, "changed": 0}
     published = modnorm_json("rescore", "e1", "--server", mbpp_lab, "--scorer", "reference")
     assert published["base"]["heldout_metric"] == {"old": 1.0, "new": 1.0}
     assert published["ensembles"][0]["metric"] == {"old": 1.0, "new": 0.5}
-
-
-def test_a_sandbox_that_is_down_is_told_before_any_work(modnorm, mbpp_lab, free_address):
-    code, out, err = modnorm(
-        "rescore", "e1", "--server", mbpp_lab, "--sandbox", free_address, "--quiet"
-    )
-    assert code == 1
-    assert not out
-    assert err.startswith("error: ")

@@ -36,18 +36,6 @@ def test_a_finished_run_is_shown_with_its_results(printed, modnorm_json, tmp_pat
     assert modnorm_json("show", tmp_path / "run")["base"]["heldout_metric"] == 0.5
 
 
-def test_a_shown_run_states_the_held_out_rows_that_select(modnorm, tmp_path):
-    finish_run(tmp_path / "run")
-    path = tmp_path / "run" / "results.json"
-    document = json.loads(path.read_text()) | {"overlap": 3}
-    path.write_text(json.dumps(document))
-    told = (
-        "note: 3 of 4 held-out rows have the prompts of selection rows: they do not test the "
-        "selection.\n"
-    )
-    assert modnorm("show", tmp_path / "run")[2] == told
-
-
 def test_the_runs_inside_a_directory_are_shown_one_after_another(printed, modnorm_json, tmp_path):
     finish_run(tmp_path / "a")
     start_run(tmp_path / "b")

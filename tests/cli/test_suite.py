@@ -135,14 +135,6 @@ def test_what_a_cell_waits_for_is_told_once_while_it_does(
     assert f"waiting: {WAITED_FOR}" in out
 
 
-def test_a_suite_at_fault_is_refused_before_anything_is_made(refusal, tmp_path):
-    file = tmp_path / "suite.yaml"
-    file.write_text(yaml.safe_dump({"name": "x", "title": "x", "axes": {}, "seeds": [1], "a": 1}))
-    err = refusal("suite", "run", file, "--out", tmp_path / "out")
-    assert err.startswith("error: a: ")
-    assert not (tmp_path / "out").exists()
-
-
 def test_a_file_that_is_no_suite_is_named_with_the_remedy(refusal, tmp_path):
     absent = tmp_path / "absent.yaml"
     err = refusal("suite", "plan", absent)

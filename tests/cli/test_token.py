@@ -32,11 +32,3 @@ def all_commands():
 @pytest.mark.parametrize("command", list(all_commands()))
 def test_every_command_takes_json(command):
     assert "--json" in {option for each in command.params for option in each.opts}
-
-
-def test_a_file_of_tokens_that_has_a_key_twice_is_refused(modnorm, refusal, tmp_path):
-    file = tmp_path / "tokens.yaml"
-    assert modnorm("token", "create", "ci", "--file", file, "--role", "read")[0] == 0
-    file.write_text(file.read_text() + "tokens: []\n")
-    err = refusal("token", "list", "--file", file)
-    assert "has a key twice" in err

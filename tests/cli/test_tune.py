@@ -1,9 +1,6 @@
 import pytest
 import yaml
 
-from modnorm.cli.radius import naming_options
-from modnorm.errors import ConflictError
-
 ROWS = "bundled:countdown-development"
 
 
@@ -60,20 +57,3 @@ def test_development_rows_are_asked_for_and_are_not_those_of_the_test(given, ref
     err = refused("--radii", "1", *(("--heldout", heldout) if given else ()))
     assert err.startswith("error: heldout: ")
     assert "--heldout" in err
-
-
-@pytest.mark.parametrize(
-    ("field", "option"),
-    [("method.radius", "radii"), ("task.heldout.limit", "heldout.limit"), ("task.name", None)],
-)
-def test_an_error_that_names_an_option_is_a_new_one(field, option):
-    made = ConflictError("no", field=field, remedy="yes")
-    made.place = "spec.yaml:3"
-    with pytest.raises(ConflictError) as raised, naming_options():
-        raise made
-    assert (made.field, made.place) == (field, "spec.yaml:3")
-    if option is None:
-        assert raised.value is made
-        return
-    assert raised.value.__cause__ is made
-    assert str(raised.value) == f"{option}: no (yes)"

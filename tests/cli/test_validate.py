@@ -96,14 +96,6 @@ def test_a_hub_out_of_reach_is_no_fault_of_the_spec(modnorm, modnorm_json, spec,
     assert modnorm_json("validate", file)[0]["obstacles"] == [reason]
 
 
-def test_a_model_that_the_hub_has_is_left_to_the_run(modnorm, modnorm_json, spec, hub):
-    hub()
-    file = spec("some/model")
-    assert modnorm("validate", file)[2] == ""
-    entry = modnorm_json("validate", file)[0]
-    assert (entry["unchecked"], entry["obstacles"]) == (["model (some/model)"], [])
-
-
 @pytest.mark.parametrize("name", ["file", "file/inside/cache", "link"])
 def test_a_cache_that_cannot_be_written_is_found_before_any_work(
     modnorm, modnorm_json, refusal, spec, tmp_path, monkeypatch, name

@@ -18,7 +18,6 @@ from modnorm.services.evaluator.supervisor import STOP_SECONDS
 from tests.deploy.serve_command import parsed
 
 ROOT = Path(__file__).parents[2]
-EXAMPLE = (ROOT / ".env.example").read_text()
 SERVERS = {"postgres", "redis", "rabbitmq"}
 ONE_SHOTS = {"migrate"}
 SETTINGS: dict[str, type[ServiceSettings]] = {
@@ -183,13 +182,6 @@ def test_a_container_is_given_settings_that_it_reads(file):
         given = {key for key in service.get("environment", {}) if key.startswith("MODNORM_")}
         fields = SETTINGS[name].model_fields if name in SETTINGS else ()
         assert given <= {f"MODNORM_{field.upper()}" for field in fields}, name
-
-
-@pytest.mark.parametrize("file", FILES)
-def test_the_example_of_settings_names_every_variable(file):
-    commentless = re.sub(r"(?m)#.*$", "", (ROOT / file).read_text())
-    known = set(re.findall(r"(?m)^#?(\w+)=", EXAMPLE))
-    assert {found[1] for found in VARIABLE.finditer(commentless)} <= known
 
 
 def test_serve_reads_a_run_and_its_keys_and_is_part_of_no_lab():

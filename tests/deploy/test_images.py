@@ -4,7 +4,6 @@ import json
 import re
 import subprocess
 import sys
-import tomllib
 from importlib import metadata
 from pathlib import Path
 from pkgutil import walk_packages
@@ -25,7 +24,6 @@ def modules_of(package):
 
 ROOT = Path(__file__).parents[2]
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 IMPORT_WITHOUT = """
 import importlib, json, sys
 from importlib.abc import MetaPathFinder

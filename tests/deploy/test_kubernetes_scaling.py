@@ -16,7 +16,6 @@ from tests.deploy.kubernetes_manifests import (
     SHOWN_BY_KEDA,
     TRIGGERS,
     WORKLOADS,
-    documents,
 )
 
 
@@ -24,21 +23,6 @@ def test_keda_looks_at_the_queue_that_celery_fills():
     assert TRIGGERS["redis"]["listName"] == QUEUE
     assert SCALED["scaleTargetRef"]["name"] in WORKLOADS
     assert {one["authenticationRef"]["name"] for one in SCALED["triggers"]} == set(SHOWN_BY_KEDA)
-
-
-def test_keda_reaches_what_it_looks_at():
-    policies = [one["spec"] for one in documents("base/network-policies.yaml")]
-    keda = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "keda"}}}
-    opened = {
-        (policy["podSelector"]["matchLabels"]["app"], port["port"])
-        for policy in policies
-        for rule in policy.get("ingress", [])
-        for port in rule.get("ports", [])
-        if keda in rule.get("from", [])
-    }
-    name, port = TRIGGERS["redis"]["address"].split(":")
-    asked = {(name, port), (TRIGGERS["postgresql"]["host"], TRIGGERS["postgresql"]["port"])}
-    assert {(f"{app}.modnorm.svc.cluster.local", str(number)) for app, number in opened} == asked
 
 
 @pytest.fixture

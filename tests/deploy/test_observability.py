@@ -122,18 +122,6 @@ def test_every_service_is_scraped_where_it_shows_its_metrics():
     assert set(re.findall(r":(\d{4})\"\]\}\]", text)) == {"9464"}
 
 
-def test_a_server_is_scraped_where_it_answers():
-    lab = yaml.safe_load((ROOT / "compose.yaml").read_text())["services"]
-    command, networks = lab["serve"]["entrypoint"], lab["serve"]["networks"]
-    (job,) = (job for job in PROMETHEUS["scrape_configs"] if job["job_name"] == "serve")
-    (found,) = job["dns_sd_configs"]
-    assert (found["names"], str(found["port"])) == (
-        ["serve"],
-        command[command.index("--port") + 1],
-    )
-    assert set(networks) & set(COMPOSE["services"]["prometheus"]["networks"])
-
-
 def test_processes_show_their_metrics(start_module, tmp_path):
     with ExitStack() as stack:
         addresses = {

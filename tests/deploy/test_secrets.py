@@ -4,8 +4,6 @@ import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
 
-import pytest
-
 from modnorm.wire.tokens import Role, read_tokens, revoke_token
 
 SCRIPT = Path(__file__).parents[2] / "scripts/make-secrets"
@@ -45,12 +43,3 @@ def test_a_revoked_token_is_replaced_under_another_name(tmp_path):
     revoke_token(folder / "accepted/tokens.yaml", "worker")
     (folder / "worker_token").unlink()
     assert accepted(folder, made(folder)["worker_token"]).name == "worker-4"
-
-
-@pytest.mark.parametrize("script", ["make-secrets", "make-certificates"])
-def test_help_makes_no_folder(tmp_path, script):
-    command = str(SCRIPT.with_name(script))
-    usage = subprocess.check_output([command, "--help"], text=True, cwd=tmp_path)
-    assert f"scripts/{script}" in usage
-    assert subprocess.run([command, "--force"], check=False, cwd=tmp_path).returncode == 2
-    assert not list(tmp_path.iterdir())

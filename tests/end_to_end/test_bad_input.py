@@ -11,16 +11,13 @@ from google.protobuf import json_format
 from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.cli import main
 from modnorm.client.client import Client
-from modnorm.errors import ConflictError
 from modnorm.services.embedded import start
-from modnorm.spec import MAX_POPULATION, load_spec
+from modnorm.spec import MAX_POPULATION
 from modnorm.v1 import experiment_pb2 as experiments
 from modnorm.v1.experiment_pb2_grpc import ExperimentServiceStub
 from modnorm.wire.channel import open_channel
 from modnorm.wire.status import from_rpc_error
 from verification.labs.waiting import HANG_SECONDS
-
-METHOD = "/modnorm.v1.ExperimentService/CreateExperiment"
 
 
 @pytest.fixture(scope="module")
@@ -141,26 +138,6 @@ def test_the_service_names_the_field(path, value, field, bad_spec, channel, stor
     assert raised.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert error.field == field
     assert stored() == before
-
-
-@pytest.mark.parametrize("body", [b"\xff\xff\xff\xff", b"\x12\x7f\x0a", bytes(range(7, 200))])
-def test_bytes_that_are_no_request_are_refused(body, channel, stored):
-    before = stored()
-    with pytest.raises(grpc.RpcError) as raised:
-        channel.unary_unary(METHOD, bytes, bytes)(body, timeout=HANG_SECONDS)
-    assert isinstance(raised.value, grpc.Call)
-    assert raised.value.code() is grpc.StatusCode.INVALID_ARGUMENT
-    assert stored() == before
-
-
-def test_a_request_id_with_another_body_is_a_conflict(lab, write_spec, stored):
-    with Client(lab.target, credentials=lab.credentials) as client:
-        first = client.submit(load_spec(write_spec("first")), "twice")
-        before = stored()
-        with pytest.raises(ConflictError):
-            client.submit(load_spec(write_spec("second")), "twice")
-        assert stored() == before
-        client.cancel(first.id)
 
 
 def test_a_run_with_bad_input_leaves_its_directory_free(modnorm, bad_spec, write_spec, tmp_path):

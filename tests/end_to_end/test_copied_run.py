@@ -3,7 +3,6 @@
 import json
 import shutil
 
-import httpx
 import pytest
 
 
@@ -70,20 +69,6 @@ def test_rescore_compare_analyze_and_export_need_nothing_else(
     after = {path.name: path.read_bytes() for path in copy.iterdir() if path.is_file()}
     assert after.keys() - before.keys() == {"rescored-gsm8k-v3.json"}
     assert {name: after[name] for name in before} == before
-
-
-def test_the_page_shows_its_answers_and_votes(start_command, elsewhere, copy):
-    server = start_command("view", copy, **elsewhere)
-    server.wait_for("\n")
-    address = server.stdout.strip()
-    pages = ("", "/candidates", "/candidates/-1", "/questions", "/questions/1")
-    for page in pages:
-        found = httpx.get(f"{address}runs/copy{page}", follow_redirects=True)
-        assert found.status_code == 200, page
-    results = json.loads((copy / "results.json").read_text())
-    run = httpx.get(f"{address}runs/copy").text
-    assert all(f"{100 * each['metric']:.1f}" in run for each in results["ensembles"])
-    assert server.interrupt() == 130
 
 
 def test_a_copied_run_is_not_run_again(copy, modnorm, write_spec):

@@ -7,12 +7,9 @@ from functools import partial
 import pytest
 import yaml
 from filelock import FileLock
-from starlette.testclient import TestClient
 
 from modnorm.analysis.run_folders import run_that_owns
 from modnorm.checkpoint.reference import resolve_checkpoint
-from modnorm.web.app import build_app
-from modnorm.web.run_directories import DirectoryCatalog
 from verification.labs.waiting import wait_until
 
 WORD_PROBLEMS = "bundled:word-problems-selection"
@@ -96,15 +93,6 @@ def test_distillations_are_shown_and_compared(modnorm, distilled):
     assert 0 < search["tokens"] < spent["tokens"] < entry["tokens"]
 
 
-def test_the_page_shows_a_distillation_and_its_searches(distilled):
-    catalog = DirectoryCatalog([distilled])
-    page = TestClient(build_app(catalog), base_url="http://127.0.0.1")
-    assert [run.name for run in catalog.runs(1).runs] == ["distilled", "1", "2"]
-    student = document_of(distilled)["rounds"][2]["student"]
-    assert student[:12] in page.get("/runs/distilled").text
-    assert page.get("/runs/2").status_code == 200
-
-
 def is_at(run, stage):
     """Return whether a run has begun a stage, or ended."""
     return stage in run.stderr or run.has_ended()
@@ -159,18 +147,3 @@ def test_a_held_out_row_in_the_training_rows_is_refused_by_content(
         assert "distillation.rows" in refused.stderr
         assert "task.heldout" in refused.stderr
     assert not (tmp_path / "run").exists()
-
-
-def test_each_kind_of_spec_has_its_command(modnorm, spec_file, tmp_path):
-    spec = yaml.safe_load(spec_file.read_text())
-    search = tmp_path / "search.yaml"
-    search.write_text(yaml.safe_dump({k: v for k, v in spec.items() if k != "distillation"}))
-    for command, file, remedy in (
-        ("run", spec_file, "modnorm distil"),
-        ("distil", search, "modnorm run"),
-    ):
-        refused = modnorm(command, file, "--out", tmp_path / "run", check=False)
-        assert refused.returncode == 2
-        assert "distillation" in refused.stderr
-        assert remedy in refused.stderr
-        assert not (tmp_path / "run").exists()

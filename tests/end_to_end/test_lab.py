@@ -73,29 +73,6 @@ def test_one_evaluator_gives_what_an_embedded_run_gives(answered, finish, expect
     assert finish(answered) == expected
 
 
-def test_what_a_lab_found_is_exported_as_from_a_run(lab, modnorm, answered, finished, tmp_path):
-    def export(out, rank, *source, check=True):
-        to = ("--rank", rank, "--out", out, "--json")
-        return modnorm("export", *source, *to, check=check)
-
-    def exported(name, *source):
-        told = json.loads(export(tmp_path / name, 2, *source).stdout)
-        return {**told, "directory": None}, {
-            path.name: path.read_bytes() for path in (tmp_path / name).iterdir()
-        }
-
-    there = exported("there", answered, "--server", lab.server)
-    assert there == exported("here", finished)
-    assert there[0]["rank"] == 2
-    assert json.loads(there[1]["candidate.json"])["coefficients"]
-    for source, rank, fault in (("nobody", 1, "id"), (answered, 7, "rank")):
-        out = tmp_path / "refused"
-        refused = export(out, rank, source, "--server", lab.server, check=False)
-        assert refused.returncode == 2
-        assert json.loads(refused.stderr)["field"] == fault
-        assert not out.exists()
-
-
 def test_a_killed_evaluator_and_a_flushed_broker_change_nothing(
     lab, submit, finish, expected, broker_url, scored
 ):

@@ -58,15 +58,6 @@ def change(path, edit):
     path.write_text(json.dumps(content))
 
 
-def test_a_damaged_manifest_leaves_nothing(modnorm, manifest, tmp_path):
-    change(manifest, lambda content: content["experts"][1].update(weights_sha256="0" * 64))
-    out = tmp_path / "experts"
-    refused = modnorm("rebuild", manifest, "--out", out, check=False)
-    assert refused.returncode == 2
-    assert refused.stderr.startswith("error: manifest: the weights of candidate ")
-    assert not out.exists()
-
-
 @pytest.mark.parametrize(
     ("edit", "told"),
     [

@@ -269,26 +269,6 @@ def test_tuning_selects_the_best_mean_can_be_refined_and_is_named_by_the_spec(
     assert method["radius_source"]["model_digest"] == document["model"]["digest"]
 
 
-def test_what_a_search_found_is_a_checkpoint(modnorm, finished, tmp_path):
-    def export(rank, out):
-        found = modnorm("export", finished, "--rank", rank, "--out", out, "--json", check=False)
-        return found.returncode, json.loads(found.stdout or found.stderr)
-
-    code, best = export("1", tmp_path / "best")
-    assert code == 0
-    expert = json.loads((finished / "results.json").read_text())["experts"][0]
-    assert (best["candidate"], best["selection_reward"]) == (
-        expert["index"],
-        expert["selection_reward"],
-    )
-    descriptor = json.loads((tmp_path / "best" / "candidate.json").read_text())
-    assert descriptor["seed"] == expert["seed"]
-    assert descriptor["coefficients"]
-    code, error = export("7", tmp_path / "none")
-    assert (code, error["field"]) == (2, "rank")
-    assert not (tmp_path / "none").exists()
-
-
 def test_the_spec_that_init_writes_runs(modnorm, tmp_path):
     """With shorter answers to fewer rows; tests/cli/test_init.py validates it as it is."""
     spec = tmp_path / "spec.yaml"

@@ -50,14 +50,6 @@ def test_what_a_directory_does_not_hold_is_an_error(finished, ask, field):
     assert raised.value.remedy
 
 
-def test_what_a_run_has_may_be_empty(finished):
-    run = load_run(finished)
-    experts = {expert for ensemble in run.ensembles for expert in ensemble.experts}
-    unasked = {each.index for each in run.candidates} - experts
-    assert list(run.answers(candidate=min(unasked), split="heldout")) == []
-    assert len(list(run.answers(candidate=-1, row=7))) == 2
-
-
 @pytest.mark.parametrize("questions", [{"numbers": [1, 2], "target": 3}, ["what"], []])
 def test_what_is_no_list_of_rows_is_refused(finished, questions):
     with pytest.raises(InvalidInputError) as raised:

@@ -19,7 +19,7 @@ from modnorm.services.evaluator.task_cache import TaskCache, UnfitError
 from modnorm.v1 import evaluation_pb2, evaluation_pb2_grpc
 from modnorm.wire.connection import Credentials
 from modnorm.wire.remote_sandbox import RemoteSandbox
-from modnorm.wire.tokens import Role, add_token, make_token, revoke_token
+from modnorm.wire.tokens import Role, revoke_token
 from verification.labs.secured_lab import secured_lab
 from verification.labs.waiting import HANG_SECONDS, wait_until
 
@@ -39,20 +39,6 @@ def test_a_token_in_a_file_may_be_replaced(lab, client, tmp_path, write_token):
         write_token(file, f"{name}-replaced", Role.READ)
         list(connected.list())
         revoke_token(lab.accepted, f"{name}-replaced")
-
-
-def test_a_worker_waits_while_its_token_file_is_missing(lab, channel, tmp_path):
-    file = tmp_path / "token"
-    text, kept = make_token("late-worker", [Role.WORKER])
-    add_token(lab.accepted, kept)
-    stub = evaluation_pb2_grpc.JobServiceStub(channel(Credentials(token_file=file)))
-    client = AggregatorClient(stub, worker="late", shutdown=Shutdown(0.0))
-    threading.Timer(0.3, file.write_text, [text]).start()
-    assert client.claim("nobody") is None
-    file.unlink()
-    threading.Timer(0.3, file.write_text, [text]).start()
-    with pytest.raises(NotFoundError):
-        client.scale_map("0" * 64)
 
 
 @pytest.mark.parametrize("fault", ["forbidden", "revoked"])

@@ -64,17 +64,6 @@ def test_metrics_stand_by_axes_with_mean_and_sample_sd(build):
     assert table.missing == 6
 
 
-def test_any_cell_measures_the_row_of_the_base(build):
-    finished: Finished = {
-        "mn_more_42": ({}, {"base": 0.25}),
-        "randopt_more_43": ({}, {"base": 0.35}),
-    }
-    table = build({**METRIC, "at": {"K": 1}, "base_row": "base"}, finished)
-    found = table.rows["base", ""]
-    assert found["more"].by_seed == {42: 25.0, 43: 35.0}
-    assert isnan(found["puzzles"].mean)
-
-
 def test_a_table_that_does_not_separate_cells_is_refused(build):
     with error_at("tables.0", "several cells share a place"):
         build(METRIC, {})
@@ -165,15 +154,6 @@ def test_tails_give_required_populations_and_cutoffs(build):
     assert labels == ("more", "of", "2")  # the other names no N
     assert figures["points"].by_seed == pytest.approx({42: 10.0})
     assert (figures["points"].seeds, figures["points"].paper) == (2, 9.5)
-
-
-def test_cutoffs_are_of_the_first_candidates_whichever_failed(build):
-    """A failed candidate keeps its place: the fourth is not among the first three."""
-    finished: Finished = {"mn_more_42": ({}, {"rewards": (0.3, 0.5, None, 0.9)})}
-    pair = {"label": "x", "of": {**PAIR["of"], "N": 3}, "against": PAIR["against"]}
-    spec = {"kind": "tail", "title": "t", "thresholds": [5], "hits": 1, "compare": [pair]}
-    (cutoffs,) = build(spec, finished).beside
-    assert cutoffs.rows["x", "of", "3"]["points"].by_seed == pytest.approx({42: 30.0})
 
 
 def test_support_is_decomposed_by_seed_and_on_average(build):
@@ -281,18 +261,3 @@ def test_a_pick_that_points_to_no_or_several_cells_is_refused(build):
     absent = {"label": "x", "of": SIZES["of"], "against": {**SIZES["against"], "N": 3}}
     with pytest.raises(InvalidInputError, match="selects no ensemble"):
         build({"kind": "support", "title": "s", "compare": [absent]}, {})
-
-
-@pytest.mark.parametrize(
-    ("against", "message"),
-    [
-        ({"method": "RandOpt", "K": 2}, "must name N"),
-        ({"method": "RandOpt", "N": 4}, "must name K"),
-        ({"method": "RandOpt", "N": 4, "K": 1}, "must have the K of `of`"),
-    ],
-)
-def test_support_is_of_two_ensembles_of_a_size(build, against, message):
-    pair = {"label": "x", "of": SIZES["of"], "against": {"task": "more", **against}}
-    with pytest.raises(InvalidInputError, match=message) as caught:
-        build({"kind": "support", "title": "s", "compare": [pair]}, {})
-    assert str(caught.value.field).endswith("compare.0.against")

@@ -49,19 +49,6 @@ def test_settings_are_laid_over_every_cell(write):
     assert {cell.spec.population.size for cell in loaded.cells} == {4}
 
 
-def test_labels_may_be_written_as_numbers_alone_and_in_lists(load):
-    assert {cell.seed for cell in load(exclude=[{"seed": [42]}]).cells} == {43}
-    excluded = load(exclude=[{"seed": 42, "method": "MN"}]).cells
-    assert {(cell.labels["method"], cell.seed) for cell in excluded} == {
-        ("RandOpt", 42),
-        ("RandOpt", 43),
-        ("MN", 43),
-    }
-    set_ = {"task": {"max_tokens": 8}}
-    cells = load(overrides=[{"where": {"seed": [42]}, "set": set_}]).cells
-    assert {(cell.seed, cell.spec.task.max_tokens) for cell in cells} == {(42, 8), (43, None)}
-
-
 @pytest.mark.parametrize("text", ["engine", "=3", "a..b=1", "a=[1"])
 def test_settings_of_another_form_are_refused(text):
     with error_at("set"):
@@ -110,15 +97,3 @@ def test_a_profile_needs_a_cell_that_calibrates(load):
 )
 def test_a_section_that_is_given_by_one_field_alone_merges(lower, upper, merged):
     assert list(overlay(lower, upper).values()) == [merged]
-
-
-def names(load, options):
-    method = load().suite.axes["method"]["MN"]
-    axes = {"method": dict.fromkeys(options, method), "task": load().suite.axes["task"]}
-    return [cell.id for cell in load(axes=axes, seeds=[1]).cells[::2]]
-
-
-def test_names_of_long_options_fit_file_systems(load):
-    first, second = names(load, ["長" * 150, "長" * 151])
-    assert first != second
-    assert max(len(first.encode()), len(second.encode())) <= 100
