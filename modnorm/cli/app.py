@@ -1,5 +1,7 @@
 """The command line as a whole: its commands, its errors, its exit codes."""
 
+import atexit
+import gc
 import json
 import sys
 from collections.abc import Sequence
@@ -78,6 +80,8 @@ def main() -> None:
     line on stderr (JSON with `--json`). Any other exception is a defect and keeps its traceback.
     """
     as_json = "--json" in sys.argv
+    # Otherwise the interpreter looks for garbage among all objects before it ends, for seconds.
+    atexit.register(gc.freeze)
     exempt_loopback()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
