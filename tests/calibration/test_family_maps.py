@@ -1,4 +1,4 @@
-"""The maps of the newer families on tiny random models, in float64."""
+"""The maps of every family on tiny random models, in float64."""
 
 import json
 
@@ -28,9 +28,11 @@ SIZES = {
 }
 CHANGES: dict[str, dict[str, object]] = {
     "gemma3_text": {},
+    "llama": {"layer_types": None, "sliding_window": None},
     "mistral": {"layer_types": None},
     "olmo2": {"layer_types": None},
     "olmo3": {},
+    "qwen2": {"layer_types": ["full_attention"] * 2, "head_dim": 4},
     "qwen3": {"layer_types": ["full_attention"] * 2},
 }
 SETTINGS = CalibrationSpec(examples=1, layers_per_example=2, max_length=5)
@@ -68,6 +70,8 @@ def test_every_family_with_a_layout_can_be_calibrated():
     assert set(FAMILIES) == set(LAID_OUT)
 
 
+PRE_NORM = """input_norm post_attention_norm attention_module attention_residual mlp_module
+mlp_residual block"""
 OLMO3 = """q_norm k_norm attention_module attention_output_norm attention_residual
 mlp_module mlp_output_norm mlp_residual block"""
 GEMMA3 = """input_norm q_norm k_norm attention_module attention_output_norm attention_residual
@@ -75,7 +79,8 @@ pre_feedforward_norm mlp_module mlp_output_norm mlp_residual block"""
 
 
 @pytest.mark.parametrize(
-    ("family", "metrics"), [("olmo3", OLMO3), ("gemma3_text", GEMMA3), ("gemma3", GEMMA3)]
+    ("family", "metrics"),
+    [("qwen2", PRE_NORM), ("olmo3", OLMO3), ("gemma3_text", GEMMA3), ("gemma3", GEMMA3)],
 )
 def test_the_order_is_that_of_the_published_code(family, metrics):
     for maps in ("default", "published"):

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from modnorm.distillation.dataset import encode_examples, merged_lines
-from modnorm.distillation.examples import HarvestedAnswer, choose_examples, rows_of
+from modnorm.distillation.examples import HarvestedAnswer, choose_examples
 from modnorm.tasks.protocol import Message
 
 ROWS = 4
@@ -40,29 +40,6 @@ def harvests(draw):
 def place(answer):
     """Return an answer's place in a harvest: rows come in any order, experts by rank."""
     return answer.rank, answer.sample
-
-
-@given(harvests(), st.integers(1, 4))
-def test_examples_are_the_best_right_answers(harvest, keep):
-    answers, votes = harvest
-    examples = choose_examples(answers, votes, round_number=2, keep=keep)
-    for example in examples:
-        assert example.answer.correct
-        assert not example.answer.truncated
-        assert example.vote == votes[example.answer.row]
-    assert max(rows_of(examples).values(), default=0) <= keep
-    for row in range(ROWS):
-        kept = [each for each in examples if each.answer.row == row]
-        texts = [each.answer.completion.strip() for each in kept]
-        assert len(set(texts)) == len(texts)
-        order = [(not each.agrees, each.answer.tokens) for each in kept]
-        assert order == sorted(order)
-        usable = {
-            each.completion.strip()
-            for each in answers
-            if each.row == row and each.correct and not each.truncated
-        }
-        assert len(kept) == min(keep, len(usable))
 
 
 @given(harvests(), st.integers(1, 4))

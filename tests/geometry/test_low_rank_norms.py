@@ -38,13 +38,6 @@ def test_the_spectral_norm_is_that_of_a_float64_svd(rows, columns, rank, seed):
     assert found.item() == pytest.approx(expected, rel=1e-6)
 
 
-@pytest.mark.parametrize("rank", [1, 4, 16, 64])
-def test_the_spectral_norm_of_a_fused_layer(rank):
-    factors = draw([192, 96, 96], 192, rank, rank)
-    expected = torch.linalg.svdvals(product(factors))[0].item()
-    assert low_rank_norm(factors, Norm.SPECTRAL).item() == pytest.approx(expected, rel=1e-6)
-
-
 @given(rows=rows, columns=st.integers(1, 40), rank=ranks, seed=st.integers(0, 2**31))
 def test_the_largest_row_is_that_of_the_product(rows, columns, rank, seed):
     factors = draw(rows, columns, rank, seed)

@@ -29,11 +29,6 @@ def layout(model_type="qwen2", layers=3, *, tied=True, bias=False):
     )
 
 
-def allocation(tensors, totals=None):
-    found = tensor_masses(classify(tensors), totals or Masses())
-    return {tensor.name: mass for tensor, mass in zip(tensors, found, strict=True)}
-
-
 @given(
     layers=st.integers(1, 6),
     tied=st.booleans(),
@@ -48,21 +43,6 @@ def test_each_present_group_gets_its_total(layers, tied, bias, totals):
         present = any(role.group == group for role in roles)
         assert share == pytest.approx(total if present else 0)
         assert present == (group != "other" and not (group == "head" and tied))
-
-
-def test_a_layer_is_split_by_multiplicity_and_a_module_by_tensor():
-    found = allocation(layout(layers=4))
-    layer = "model.layers.2"
-    assert found[f"{layer}.self_attn.qkv_proj.weight"] == pytest.approx(0.5 / 4 * 3 / 4 / 2)
-    assert found[f"{layer}.self_attn.qkv_proj.bias"] == pytest.approx(0.5 / 4 * 3 / 4 / 2)
-    assert found[f"{layer}.self_attn.o_proj.weight"] == pytest.approx(0.5 / 4 / 4)
-    assert found[f"{layer}.mlp.gate_up_proj.weight"] == pytest.approx(0.5 / 4 * 2 / 3)
-    assert found[f"{layer}.mlp.down_proj.weight"] == pytest.approx(0.5 / 4 / 3)
-
-
-def test_base_scales_are_total_over_mass_and_absent_without_mass():
-    assert base_scales((1.0, 0.5, 0.0)) == (1.5, 3.0, None)
-    assert base_scales((0.0, 0.0)) == (None, None)
 
 
 def test_a_mass_too_small_for_a_finite_scale_is_refused():

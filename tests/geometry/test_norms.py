@@ -39,13 +39,6 @@ def test_spectral_norm_is_the_literal_power_iteration(shape, seed, steps):
     assert spectral(z, steps).item() == pytest.approx(expected, rel=1e-5, abs=rounding)
 
 
-@pytest.mark.parametrize("shape", [(96, 64), (64, 64), (256, 48), (48, 192)])
-def test_spectral_norm_of_a_layer_agrees_with_the_literal_routine(shape):
-    z = gaussian(shape, 11)
-    expected = literal_power_iteration(z.double().numpy(), 8)
-    assert natural_norm(z, Norm.SPECTRAL).item() == pytest.approx(expected, rel=1e-5)
-
-
 @given(shape=shapes, seed=st.integers(0, 2**31))
 def test_spectral_norm_never_exceeds_the_largest_singular_value(shape, seed):
     z = gaussian(shape, seed)
@@ -63,24 +56,6 @@ def test_other_norms_are_their_definitions(shape, seed):
     assert natural_norm(z, Norm.FROBENIUS).item() == pytest.approx(every, rel=1e-5)
     assert natural_norm(z[0], Norm.MAX_ABS).item() == max(abs(x) for x in z[0].tolist())
     assert natural_norm(z, Norm.UNIT).item() == 1
-
-
-@pytest.mark.parametrize("norm", list(Norm))
-def test_norms_are_scalars_of_the_same_dtype_and_leave_their_input(norm):
-    z = gaussian((6, 5), 3)
-    before = z.clone()
-    value = natural_norm(z, norm)
-    assert value.shape == ()
-    assert value.dtype == torch.float32
-    assert torch.equal(z, before)
-
-
-@given(seed=st.integers(0, 2**31), factor=st.floats(1e-3, 1e3))
-def test_norms_are_homogeneous(seed, factor):
-    z = gaussian((9, 7), seed)
-    for norm in (Norm.MAX_ROW, Norm.SPECTRAL, Norm.MAX_ABS, Norm.FROBENIUS):
-        scaled = natural_norm(z * factor, norm).item()
-        assert scaled == pytest.approx(factor * natural_norm(z, norm).item(), rel=1e-4)
 
 
 def test_a_frobenius_norm_of_many_entries_keeps_its_digits():

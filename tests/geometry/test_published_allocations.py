@@ -2,7 +2,6 @@
 
 import pytest
 
-from modnorm.checkpoint.families import Part, PhysicalTensor
 from modnorm.geometry.scales import base_scale_map, scale_table
 from modnorm.spec import Masses
 
@@ -28,6 +27,20 @@ QWEN_05B = config("qwen2", 896, 24, 14, 2, 4864, 151936)
 QWEN_15B = config("qwen2", 1536, 28, 12, 2, 8960, 151936)
 QWEN_3B = config("qwen2", 2048, 36, 16, 2, 11008, 151936)
 LLAMA_3B = config("llama", 3072, 28, 24, 8, 8192, 128256, head_dim=128)
+OLMO_7B = config("olmo3", 4096, 32, 32, 32, 11008, 100278, tie_word_embeddings=False)
+GEMMA_4B = {
+    "model_type": "gemma3",
+    "eos_token_id": [1, 106],
+    "text_config": {
+        "model_type": "gemma3_text",
+        "hidden_size": 2560,
+        "intermediate_size": 10240,
+        "num_hidden_layers": 34,
+        "sliding_window": 1024,
+    },
+    "vision_config": {"hidden_size": 1152},
+}
+"""As published, without defaults."""
 
 
 def steps(model, radius):
@@ -47,12 +60,16 @@ def steps(model, radius):
         (QWEN_15B, 0.16, 198, "7.62e-02 5.10e-04 3.40e-04 9.07e-04 4.54e-04 1.34e-04"),
         (QWEN_3B, 0.16, 254, "7.62e-02 3.97e-04 2.65e-04 7.05e-04 3.53e-04 1.04e-04"),
         (LLAMA_3B, 0.32, 170, "1.52e-01 2.04e-03 6.80e-04 1.81e-03 9.07e-04 2.67e-04"),
+        (GEMMA_4B, 0.64, 342, "3.05e-01 3.36e-03 1.12e-03 2.99e-03 1.49e-03 1.49e-04"),
+        (OLMO_7B, 0.64, 259, "2.06e-01 2.42e-03 8.06e-04 2.15e-03 1.08e-03 1.60e-04"),
     ],
 )
 def test_base_allocations_are_the_published_ones(model, radius, tensors, published):
     roles = ("embedding", "qkv", "attention_output", "gate_up", "down", "norm")
     assert len(base_scale_map(model, Masses()).tensors) == tensors
-    assert steps(model, radius) == dict(zip(roles, published.split(), strict=True))
+    found = steps(model, radius)
+    assert [found[role] for role in roles] == published.split()
+    assert found.get("output_head", found["embedding"]) == found["embedding"]
 
 
 def test_masses_and_base_scales_of_the_1_5b_model():
@@ -73,27 +90,3 @@ def test_masses_and_base_scales_of_the_1_5b_model():
         assert f"{table[name]['mass']:.5g}" == mass
         assert f"{table[name]['base_scale']:.5g}" == base
     assert sum(row["group"] == "norm" for row in table.values()) == 57
-
-
-def decoder(layers, norms, *, tied):
-    """Return physical tensors of a family that norms its outputs, of arbitrary sizes."""
-    names = ["model.embed_tokens.weight"]
-    linear = ("self_attn.qkv_proj", "self_attn.o_proj", "mlp.gate_up_proj", "mlp.down_proj")
-    for layer in range(layers):
-        names += [f"model.layers.{layer}.{module}.weight" for module in (*linear, *norms)]
-    names += ["model.norm.weight"] if tied else ["model.norm.weight", "lm_head.weight"]
-    shapes = ((8,) if "norm" in name else (8, 8) for name in names)
-    return tuple(
-        PhysicalTensor(name, shape, (Part(name, 8),))
-        for name, shape in zip(names, shapes, strict=True)
-    )
-
-
-OUTPUT_NORMS = (
-    "self_attn.q_norm",
-    "self_attn.k_norm",
-    "post_attention_layernorm",
-    "post_feedforward_layernorm",
-)
-GEMMA_4B = decoder(34, (*OUTPUT_NORMS, "input_layernorm", "pre_feedforward_layernorm"), tied=True)
-OLMO_7B = decoder(32, OUTPUT_NORMS, tied=False)

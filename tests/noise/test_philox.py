@@ -33,16 +33,3 @@ def test_key_is_the_start_of_the_digest_of_the_three_fields():
 
     assert first == int.from_bytes(digest[:4], "little")
     assert second == int.from_bytes(digest[4:8], "little")
-
-
-def test_keys_differ_in_every_field():
-    keys = {
-        stream_key("a", 1, "x"),
-        stream_key("b", 1, "x"),
-        stream_key("a", 11, "x"),
-        stream_key("a", 1, "1\nx"),
-        stream_key("a", 1, "y"),
-        stream_key("a", 1),
-    }
-
-    assert len(keys) == 6

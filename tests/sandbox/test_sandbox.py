@@ -117,23 +117,6 @@ def test_closing_ends_every_process(tmp_path):
         os.kill(pid, 0)
 
 
-def test_threads_share_a_sandbox(sandbox):
-    outcomes = []
-    threads = [
-        threading.Thread(
-            target=lambda at=at: outcomes.append(
-                sandbox.execute(Program([f"def f(): return {at}"], [f"assert f() == {at}"]))
-            )
-        )
-        for at in range(12)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert [outcome.passed for outcome in outcomes] == [True] * 12
-
-
 def _occupy(seconds):
     os.setsid()  # a separate group for a scheduler that shares cores among sessions
     end = time.monotonic() + seconds

@@ -31,19 +31,6 @@ def test_stored_completions_are_judged_by_another_scorer():
     assert [judgement.reward for judgement in published] == [1.0, 0.0, 0.0]
 
 
-def test_answers_of_an_earlier_version_are_judged_anew():
-    answers = [answer(0, "#### 1{,}000"), answer(1, "#### 7{,}000"), answer(1, "#### 14 / 2")]
-    judged = {
-        scorer: [(found.vote, found.reward) for found in rescore(answers, ROWS, task)]
-        for scorer in ("gsm8k-v2", "gsm8k-v3")
-        for task in [get_task("gsm8k", scorer=scorer)]
-    }
-    assert judged == {
-        "gsm8k-v2": [("1", 0.0), ("7", 1.0), ("14", 0.0)],
-        "gsm8k-v3": [("1000", 1.0), ("7000", 0.0), ("7", 1.0)],
-    }
-
-
 def test_a_scorer_that_raises_is_reported_with_its_row():
     rows = [*ROWS, {"question": "q"}]
     with pytest.raises(IncompatibleError, match=r"task gsm8k, row 2: \w+Error"):

@@ -15,24 +15,6 @@ TASK = get_task("countdown")
 ROW = TASK.parse({"numbers": [44, 19, 35], "target": "98", "id": 0, "context": "", "solution": ""})
 
 
-SYSTEM = (
-    "You are a helpful assistant. You first think about the reasoning process in your mind and "
-    "then provide the user with the answer."
-)
-USER = (
-    "Using the numbers [44, 19, 35], create an equation that equals 98. You can use basic "
-    "arithmetic operations (+, -, *, /) and each number can only be used once. Show your work in "
-    "<think> </think> tags. And return the final answer in <answer> </answer> tags, for example "
-    "<answer> (1 + 2) / 3 </answer>."
-)
-
-
-def test_the_prompt_is_the_papers():
-    system, user = TASK.messages(ROW)
-    assert (system.role, system.content) == ("system", SYSTEM)
-    assert (user.role, user.content) == ("user", USER)
-
-
 @pytest.mark.parametrize(
     ("completion", "reward", "vote"),
     [

@@ -8,41 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from modnorm.tasks.conformance import HOSTILE_LENGTH, MAX_SECONDS
+from tests.tasks.test_conformance import EXAMPLES
 
-EXAMPLES = {
-    "countdown": {"numbers": [44, 19, 35], "target": 98},
-    "gsm8k": {"question": "q", "answer": "#### 72"},
-    "math500": {"problem": "p", "answer": r"\frac{1}{2}"},
-    "mbpp": {"text": "t", "test_list": ["assert double(2) == 4"]},
-    "olympiadbench": {"question": "q", "final_answer": ["1,3"], "is_multiple_answer": True},
-    "rocstories": {
-        "title": "t",
-        "shuffled_sentences": list("vwxyz"),
-        "gold_order": [1, 0, 2, 3, 4],
-    },
-    "uspto50k": {"rxn_smiles": "C>>C", "class": 7},
-}
 TAGS = ["<answer>", "</answer>", "<think>", "</think>", r"\boxed{", r"\fbox", "####", "#### "]
 PHRASES = ["answer is ", "final answer: ", "so ", "class ", "is $", r"\(", r"\)", "$.", "**", "\n"]
 STRANGE = ["\u0664", "\u2212", "\ud800", "\x00", "\u2028", "\u00b2", "\u0131", "\t"]
 NUMBERS = [
-    "1",
-    "44",
-    "19",
-    "35",
-    "1,000",
-    "007",
-    ".",
-    ",",
-    "-",
-    "+",
-    "*",
-    "/",
-    "**",
-    "(",
-    ")",
-    " ",
-]
+    "1", "2", "3", "44", "1,000", "007", ".", ",", "-", "+", "*", "/", "**", "(", ")", " ",
+]  # fmt: skip
 OPERANDS = ["0", "1", "9", "2.5", "x", "n", "e", "i", r"\pi", r"\infty", r"\frac12", "n!", "(1,3]"]
 OPERATORS = ["=", "<", r"\le ", "+", "-", "*", "/", "^", "_", ",", ";", r"\pm ", r"\cup ", r"\in "]
 MATHEMATICS = [
@@ -52,19 +25,19 @@ MATHEMATICS = [
     r"\begin{pmatrix}", r"\end{pmatrix}", r"\left", r"\right", " ", "or", "$", r"\%", "pm",
 ]  # fmt: skip
 PROGRAMS = [
-    "def double(n): return 2 * n", "\n", "\n ", "n", "1", "(", ")", "[", "]", "{", "}", ":", ",",
+    "def f(): return 1", "\n", "\n ", "n", "1", "(", ")", "[", "]", "{", "}", ":", ",",
     "'", '"""', "f'{", "lambda ", "not ", "if ", "else ", "for n in ", "class n:", "=", "\\", "#",
     "await ", "```", "```python\n", " ", "-", "**", "@", "global n", "return ", "import n", "...",
 ]  # fmt: skip
 LETTERS = ["A", "B", "C", "D", "E", "a", "b,", "ABCDE", ", ", " ", "B,A,C,D,E", "->", ".", "\n"]
 VOCABULARIES = {
     "countdown": NUMBERS,
-    "gsm8k": [*NUMBERS, "$", "=", "72"],
+    "gsm8k": [*NUMBERS, "$", "=", "1000"],
     "math500": MATHEMATICS,
     "mbpp": PROGRAMS,
     "olympiadbench": MATHEMATICS,
     "rocstories": LETTERS,
-    "uspto50k": [*NUMBERS, "7", "10", "class 7", "category: "],
+    "uspto50k": [*NUMBERS, "8", "10", "class 8", "category: "],
 }
 FRAMES = [
     ("", ""),
@@ -124,7 +97,7 @@ def check_judgement(task, raw, text):
 @settings(max_examples=100)
 @given(data=st.data())
 def test_any_text_is_judged_soundly(make_task, name, scorer, data):
-    check_judgement(make_task(name, scorer), EXAMPLES[name], data.draw(texts(name)))
+    check_judgement(make_task(name, scorer), EXAMPLES[name][0][0], data.draw(texts(name)))
 
 
 @pytest.mark.parametrize(("name", "scorer"), CASES)
@@ -134,5 +107,5 @@ def test_long_texts_are_judged_soundly(make_task, name, scorer, data):
     text = data.draw(long_texts(name))
     assert len(text) == HOSTILE_LENGTH
     task, began = make_task(name, scorer), time.thread_time()
-    check_judgement(task, EXAMPLES[name], text)
+    check_judgement(task, EXAMPLES[name][0][0], text)
     assert time.thread_time() - began <= MAX_SECONDS

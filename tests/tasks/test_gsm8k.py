@@ -12,14 +12,6 @@ PUBLISHED = get_task("gsm8k", scorer="reference")
 ROW = TASK.parse({"question": "How many?", "answer": "500 + 500 = 1,000\n#### 1,000"})
 
 
-def test_the_prompt_is_the_papers():
-    (message,) = TASK.messages(ROW)
-    assert message.role == "user"
-    assert message.content == (
-        'How many? Let\'s think step by step and output the final answer after "####".'
-    )
-
-
 def test_a_row_keeps_the_canonical_answer_and_parses_to_itself():
     assert ROW == {"question": "How many?", "answer": "1000"}
     assert TASK.parse(ROW) == ROW

@@ -111,11 +111,6 @@ def offline(monkeypatch, tmp_path):
     return tmp_path
 
 
-def test_offline_is_an_unavailable_dependency(offline):
-    with pytest.raises(UnavailableError, match="download it first"):
-        load("modnorm-tests/not-cached")
-
-
 @pytest.fixture
 def copy(offline):
     """Keep a copy of a dataset at COMMIT, as a download leaves it."""

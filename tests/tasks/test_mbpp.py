@@ -4,7 +4,7 @@ import pytest
 
 from modnorm.errors import EngineError, InvalidInputError, PreconditionError
 from modnorm.spec import DataSpec
-from modnorm.tasks import get_task
+from modnorm.tasks import check_sandbox, get_task
 from modnorm.tasks.row_loading import load_rows
 from tests.faults import error_at
 
@@ -124,17 +124,6 @@ def test_without_a_sandbox_there_are_prompts_but_no_judgements():
     assert task.messages(row)
     with error_at("task.name", kind=PreconditionError):
         task.judge(row, completion(RIGHT))
-
-
-@pytest.mark.parametrize(
-    ("raw", "column"),
-    [
-        ({**ROW, "text": ""}, "text"),
-        ({**ROW, "test_list": []}, "test_list"),
-        ({**ROW, "test_list": [1]}, "test_list"),
-        ({**ROW, "test_setup_code": [3]}, "test_setup_code"),
-    ],
-)
-def test_malformed_rows_name_their_column(make_task, raw, column):
-    with error_at(column):
-        make_task("mbpp").parse(raw)
+    with error_at("task.name", "no sandbox", kind=PreconditionError) as caught:
+        check_sandbox("mbpp", None)
+    assert "sandbox service" in str(caught.value)

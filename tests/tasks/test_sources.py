@@ -98,21 +98,6 @@ def test_a_malformed_line_is_named(tmp_path, line, fault):
         read(path)
 
 
-@pytest.mark.parametrize(
-    ("content", "fault"),
-    [
-        ('{"a": 1}', "not a JSON list"),
-        ("[{}", "not valid JSON"),
-        ('[{"a": 1}, 2]', "row 2: not a JSON object"),
-    ],
-)
-def test_a_malformed_json_file_is_refused(tmp_path, content, fault):
-    path = tmp_path / "rows.json"
-    path.write_text(content)
-    with pytest.raises(InvalidInputError, match=fault):
-        read(path)
-
-
 def test_files_under_a_root_are_read_by_any_path_to_them(write_rows, tmp_path, monkeypatch):
     path = write_rows("data/rows.jsonl")
     root = tmp_path / "data"

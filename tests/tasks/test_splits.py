@@ -71,22 +71,6 @@ def test_other_rows_than_the_catalogues_are_refused_by_file(folder):
         open_split("gsm8k/selection", folders=[folder], field=FIELD)
 
 
-@pytest.mark.parametrize(
-    ("line", "fault"),
-    [
-        ("{", "line 2: not valid JSON"),
-        ('{"question": "q1?"}', "line 2, column 'answer': "),
-        ("[]", "line 2: not a JSON object"),
-    ],
-)
-def test_a_malformed_row_is_refused_by_file_and_line(folder, line, fault):
-    path = folder / "gsm8k" / "train.jsonl"
-    path.write_text(f"{path.read_text().splitlines()[0]}\n{line}\n")
-    with pytest.raises(InvalidInputError) as caught:
-        open_split("gsm8k/selection", folders=[folder], field=FIELD)
-    assert caught.value.message.startswith(f"{path}, {fault}")
-
-
 def test_a_missing_split_is_refused_with_the_remedy(tmp_path, data):
     with pytest.raises(PreconditionError) as caught:
         open_split("countdown/heldout", folders=[tmp_path], field=FIELD)

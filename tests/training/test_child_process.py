@@ -2,8 +2,6 @@
 
 import json
 import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
@@ -58,12 +56,3 @@ def test_the_missing_extra_is_named(make_job, monkeypatch):
     with pytest.raises(PreconditionError) as caught:
         train_in_child(make_job())
     assert caught.value.remedy == "pip install 'modnorm[train]'"
-
-
-def test_the_package_imports_nothing_heavy():
-    heavy = ("torch", "trl", "peft", "datasets", "transformers")
-    code = f"import modnorm.training, sys; print([one for one in {heavy} if one in sys.modules])"
-    ran = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=Path.cwd()
-    )
-    assert ran.stdout.strip() == "[]"

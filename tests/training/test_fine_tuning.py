@@ -1,6 +1,5 @@
 """Training by the real TRL and PEFT on the bundled model: students and resumption."""
 
-import json
 import socket
 from functools import cache
 
@@ -12,8 +11,6 @@ from modnorm.checkpoint.pretrained import load_pretrained
 from modnorm.checkpoint.prompts import PromptEncoder
 from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.checkpoint.weights import CheckpointWeights, weights_sha256
-from modnorm.engines import load_engine
-from modnorm.engines.protocol import GenerationLimits
 from modnorm.errors import CandidateError, UnavailableError
 from modnorm.spec import TrainingSpec
 from modnorm.training import TrainingJob, TrainingProgress
@@ -81,17 +78,6 @@ def test_a_student_is_a_checkpoint_like_its_base(finished, method):
     assert student.flops > 0
     assert (job.directory / STUDENT / ADAPTER).is_dir() == (method == "lora")
     assert not (job.directory / STATE).exists()
-
-
-def test_the_student_answers_in_an_engine(finished):
-    job, _, _ = finished("lora")
-    engine = load_engine("transformers", resolve_checkpoint(str(job.directory / STUDENT)))
-    prompt = PromptEncoder(resolve_checkpoint("tiny-thicket")).encode(
-        read_examples(job.dataset)[0].prompt
-    )
-    (answer,) = engine.generate([prompt], GenerationLimits(max_tokens=8))
-    engine.close()
-    assert answer.tokens > 0
 
 
 @pytest.mark.parametrize(
@@ -220,9 +206,3 @@ def test_training_calls_no_network(make_job, monkeypatch):
     monkeypatch.setattr(socket.socket, "connect", refuse)
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
     train(make_job())
-
-
-def test_the_adapter_keeps_its_rank(finished):
-    job, _, _ = finished("lora")
-    text = (job.directory / STUDENT / ADAPTER / "adapter_config.json").read_text()
-    assert json.loads(text)["r"] == 4

@@ -126,28 +126,6 @@ async def test_a_computation_continues_for_its_other_followers(
     assert len(computed(caplog)) == 1
 
 
-async def test_other_calls_are_answered_meanwhile(serve, settings, request_for):
-    async with serve(settings) as stub:
-        call = stub.Calibrate(request_for(examples=64, prompts=64), timeout=HANG_SECONDS)
-        await call.read()
-        with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await stub.GetProfile(pb.GetProfileRequest(digest="0" * 16), timeout=HANG_SECONDS)
-        assert caught.value.code() is grpc.StatusCode.NOT_FOUND
-        assert not call.done()
-        call.cancel()
-
-
-async def test_a_damaged_artifact_is_computed_again(serve, settings, request_for, caplog):
-    async with serve(settings) as stub:
-        _, first = await collect(stub.Calibrate(request_for(), timeout=HANG_SECONDS))
-        path = settings.cache_dir / "profiles" / f"{first.digest}.json"
-        path.write_text(path.read_text()[:-10])
-        _, again = await collect(stub.Calibrate(request_for(), timeout=HANG_SECONDS))
-    assert again == first
-    assert len(computed(caplog)) == 2
-    assert "damaged artifact" in caplog.messages
-
-
 async def test_a_stored_profile_is_found_by_digest_and_fingerprint(serve, settings, request_for):
     async with serve(settings) as stub:
         _, made = await collect(stub.Calibrate(request_for(), timeout=HANG_SECONDS))

@@ -75,10 +75,3 @@ async def test_slow_models_keep_no_stored_profile_waiting(serve, settings, downl
         async with slow_calls(stub, downloads, [slow] * MANY):
             asked = pb.GetProfileRequest(digest=made.digest)
             assert (await stub.GetProfile(asked, timeout=HANG_SECONDS / 2)).profile == made
-
-
-async def test_slow_models_delay_no_other_calibration(serve, settings, downloads, request_for):
-    slow = [request_for(model=SLOW)] * FEW
-    async with serve(settings) as stub, slow_calls(stub, downloads, slow):
-        made = await profile_of(stub.Calibrate(request_for(), timeout=HANG_SECONDS / 2))
-        assert made.digest

@@ -154,12 +154,6 @@ def test_the_scale_map_is_that_of_the_library(call, checkpoint, profile):
     assert ScaleMap.from_json(answer.json) == expected
 
 
-def test_methods_without_corrections_need_no_profile(call):
-    for method, radius in (("randopt", 0.1), ("base", 0)):
-        request = scale_map_request(method=common_pb2.MethodSpec(name=method, radius=radius))
-        assert ScaleMap.from_json(call("BuildScaleMap", request).json).method == method
-
-
 def test_a_scale_map_is_kept(call, settings, profile):
     first = call("BuildScaleMap", scale_map_request(profile))
     stored = settings.cache_dir / "scale_maps" / f"{first.digest}.json"
@@ -225,15 +219,6 @@ def test_a_bad_scale_map_request_names_its_field(refusal, settings, fields, fiel
     assert not settings.cache_dir.exists()
 
 
-def test_a_profile_of_another_model_is_refused(refusal, profile):
-    content = {**json.loads(profile.to_json()), "model_digest": "0" * 64}
-    request = scale_map_request(profile_json=json.dumps(content))
-    code, error = refusal("BuildScaleMap", request)
-    assert code is grpc.StatusCode.INVALID_ARGUMENT
-    assert error.field == "method.profile"
-    assert "another model" in error.message
-
-
 def test_a_model_with_another_digest_is_refused(refusal, profile):
     request = scale_map_request(profile, model_digest="0" * 64)
     code, error = refusal("BuildScaleMap", request)
@@ -273,12 +258,6 @@ def test_the_population_is_that_of_the_library(call, pool):
     assert drawn == list(expected)
     assert [one.seed for one in drawn] == list(population_seeds(42, 1200, pool))
     assert all(one.coefficients is None for one in drawn)
-
-
-def test_a_prefix_of_the_population_is_a_prefix_of_the_stream(call):
-    whole = call("SampleDescriptors", population_request(size=20))[0].descriptors
-    part = call("SampleDescriptors", population_request(size=7))[0].descriptors
-    assert list(part) == list(whole)[:7]
 
 
 @pytest.mark.parametrize(

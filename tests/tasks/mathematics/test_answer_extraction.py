@@ -1,8 +1,6 @@
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from modnorm.tasks.mathematics.answer_extraction import MAX_ANSWER, final_answer
+from modnorm.tasks.mathematics.answer_extraction import final_answer
 
 
 @pytest.mark.parametrize(
@@ -67,36 +65,3 @@ from modnorm.tasks.mathematics.answer_extraction import MAX_ANSWER, final_answer
 )
 def test_the_last_stated_answer_is_found(completion, answer):
     assert final_answer(completion) == answer
-
-
-@pytest.mark.parametrize(
-    "piece",
-    [
-        r"\boxed{",
-        r"\boxed ",
-        "{",
-        "}",
-        "####",
-        "####\n",
-        "#",
-        "answer ",
-        "answer is ",
-        "answer:",
-        "\n",
-        " ",
-        "\\",
-    ],
-)
-def test_repetition_costs_no_more_than_its_length(piece):
-    text = (piece * 10_000)[:10_000]
-    answer = final_answer(text)
-    assert answer is None or len(answer) <= MAX_ANSWER
-
-
-PIECES = [r"\boxed{", "}", "{", "####", "\n", "answer is", ":", "5", " ", "**", ".", "$", "\\"]
-
-
-@given(st.lists(st.sampled_from(PIECES), max_size=60).map("".join) | st.text())
-def test_extraction_never_raises(text):
-    answer = final_answer(text)
-    assert answer is None or answer

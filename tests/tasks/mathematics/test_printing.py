@@ -1,7 +1,6 @@
 """Agreement with sympy: an expression's LaTeX and plain text have the same form."""
 
 import mpmath
-import pytest
 import sympy
 from hypothesis import given
 from hypothesis import strategies as st
@@ -58,11 +57,3 @@ def test_values_are_those_of_computer_algebra(expression):
         expected = mpmath.mpf(str(sympy.N(expression, 40)))
         found = mpmath.mpmathify(canonical(_latex(expression)))
         assert mpmath.almosteq(found, expected, rel_eps=mpmath.mpf(10) ** -18)
-
-
-@pytest.mark.parametrize("name", ["log", "sin", "cos", "tan", "cot", "sec", "csc", "sinh", "tanh"])
-def test_the_power_after_a_braced_argument_is_the_functions(name):
-    printed = r"\ln" if name == "log" else rf"\{name}"
-    expected = canonical(rf"({printed}(3))^2")
-    assert canonical(rf"{printed}{{\left(3 \right)}}^{{2}}") == expected
-    assert canonical(rf"{printed}{{3}}^2") == expected

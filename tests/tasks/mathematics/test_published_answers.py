@@ -66,11 +66,3 @@ def test_the_vote_is_the_answer_as_written_and_read_back_from_a_box():
     long = "1 " * WINDOW
     assert published_equal(long, long)
     assert not published_correct(long, long)
-
-
-@pytest.mark.parametrize(
-    "piece", ["so\n", "\n", "so ", "answer is ", "= ", r"\boxed{", "is $", "**", ","]
-)
-def test_hostile_text_is_read_within_the_window(piece):
-    assert published_judgement((piece * 10_000)[:10_000], "5").correct is False
-    assert published_judgement("so" + "\n" * 498, "5").correct is False
