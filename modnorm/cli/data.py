@@ -68,7 +68,9 @@ def fetch_splits(
     with interruptible("stopped; no file is half written, the same command resumes here"):
         for task in names:
             fetched = fetch(task, place, source=source)
-            documents.append({"written": fetched.written, **_document(fetched.manifest)})
+            documents.append(
+                {"written": fetched.written, **fetched.manifest.model_dump(mode="json")}
+            )
             if not as_json:
                 origin = _origin(fetched.manifest.origin)
                 done = f"fetched from {origin}" if fetched.written else "already there and sound"
@@ -118,7 +120,8 @@ def _check(task: str, place: Path, *, every: bool, quiet: bool) -> dict[str, obj
         how = f"fetched from {_origin(checked.manifest.origin)}"
         echo(f"{task}: sound, {how if checked.fetched else 'own files of the data set'}")
         _echo_splits(checked.manifest)
-    return {"sound": True, "fetched": checked.fetched, **_document(checked.manifest)}
+    document = checked.manifest.model_dump(mode="json")
+    return {"sound": True, "fetched": checked.fetched, **document}
 
 
 def _folder(path: Path | None) -> Path:
@@ -191,10 +194,6 @@ def _home(data: "Dataset") -> str:
 def _origin(origin: "Origin") -> str:
     config = f" ({origin.config})" if origin.config else ""
     return f"{origin.source}{config}{f' at {origin.revision}' if origin.revision else ''}"
-
-
-def _document(manifest: "DataManifest") -> dict[str, object]:
-    return manifest.model_dump(mode="json", exclude={"splits": {"__all__": {"marks"}}})
 
 
 def _echo_splits(manifest: "DataManifest") -> None:

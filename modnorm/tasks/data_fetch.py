@@ -3,7 +3,6 @@
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +18,6 @@ from modnorm.errors import (
 )
 from modnorm.files import replaced_file, write_fault
 from modnorm.tasks.catalogue import Dataset, find_task
-from modnorm.tasks.row_files import read_file
 from modnorm.tasks.splits import (
     FOLDER,
     MANIFEST,
@@ -28,8 +26,6 @@ from modnorm.tasks.splits import (
     Origin,
     SplitRecord,
     cut,
-    first_change,
-    marks,
     read_data_manifest,
     remedy,
     shuffled,
@@ -50,84 +46,49 @@ class Checked:
 
 
 def check(task: str, folder: Path, *, field: str = "folder") -> Checked:
-    """Check the splits of a task in a folder.
+    """Check that the splits of a task in a folder have the catalogue's rows.
 
-    Fetched files must match their manifest byte for byte, and their rows the catalogue. Without a
-    manifest, a data set's own files must have the catalogue's rows.
+    Fetched files must also match their manifest byte for byte.
     """
-    data = find_task(task)
-    place = folder / task
+    data, place = find_task(task), folder / task
     manifest = read_data_manifest(place, field=field)
-    if manifest is None:
-        return Checked(_own_files(data, folder, field), fetched=False)
-    for difference in _differences(data, manifest):
-        raise InvalidInputError(
-            f"{place / MANIFEST} differs from the catalogue: {difference}",
-            field=field,
-            remedy=f"modnorm data fetch {task} --to {folder}",
-        )
-    for record in manifest.splits:
-        path = folder / data.task / record.file
-        fetch = f"modnorm data fetch {data.task} --to {folder}"
-        if not path.is_file():
-            raise InvalidInputError(f"{path} is missing", field=field, remedy=fetch)
-        name = record.name.partition("/")[2]
-        rows = list(read_file(path, str(path), field=field))
-        verify(data, name, rows, source=str(path), record=record, field=field)
-        if _sha256(path) != record.sha256:
-            change = first_change(record, rows) or "no row, only its text format"
-            raise InvalidInputError(
-                f"{path} was changed since it was fetched: {change}", field=field, remedy=fetch
-            )
-    return Checked(manifest, fetched=True)
-
-
-def _own_files(data: Dataset, folder: Path, field: str) -> DataManifest:
     loaded = {name: split_from_folder(data, name, folder, field=field) for name in data.splits}
     missing = [f"{data.task}/{name}" for name, split in loaded.items() if split is None]
     if missing:
-        kind = NotFoundError if len(missing) == len(loaded) else InvalidInputError
-        raise kind(
-            f"{folder / data.task} has no file of {', '.join(missing)}",
-            field=field,
-            remedy=remedy(data),
+        absent = manifest is None and len(missing) == len(loaded)
+        raise (NotFoundError if absent else InvalidInputError)(
+            f"{place} has no file of {', '.join(missing)}", field=field, remedy=remedy(data)
         )
-    splits = tuple(
-        SplitRecord(
-            name=f"{data.task}/{name}",
-            file=split.path.name,
-            rows=len(split.rows),
-            digest=split.digest,
-            sha256=_sha256(split.path),
-            taken_from=split.taken_from,
-        )
+    files = tuple(
+        _record(data, name, split, split.path.name, split.path.read_bytes())
         for name, split in loaded.items()
         if split is not None and split.path is not None
     )
-    origin = Origin(source=FOLDER)
-    return DataManifest(task=data.task, origin=origin, licence=data.licence, splits=splits)
+    if manifest is None:
+        origin = Origin(source=FOLDER)
+        found = DataManifest(task=data.task, origin=origin, licence=data.licence, splits=files)
+        return Checked(found, fetched=False)
+    if manifest.task != task or manifest.splits != files:
+        changed = next((now.file for now in files if now not in manifest.splits), MANIFEST)
+        raise InvalidInputError(
+            f"{place / changed} was changed since it was fetched",
+            field=field,
+            remedy=f"modnorm data fetch {task} --to {folder}",
+        )
+    return Checked(manifest, fetched=True)
 
 
-def _differences(data: Dataset, manifest: DataManifest) -> Iterator[str]:
-    if manifest.task != data.task:
-        yield f"its task is {manifest.task}"
-    names = [record.name for record in manifest.splits]
-    if sorted(names) != sorted(f"{data.task}/{name}" for name in data.splits):
-        yield f"it has the splits {', '.join(names)}"
-        return
-    for record in manifest.splits:
-        split = data.splits[record.name.partition("/")[2]]
-        for name, actual, expected in (
-            ("rows", record.rows, split.rows),
-            ("digest", record.digest, split.digest),
-            ("SHA-256", record.sha256, split.file_sha256),
-        ):
-            if expected not in {None, actual}:
-                yield f"{name} of {record.name}: {actual} instead of {expected}"
-
-
-def _sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+def _record(
+    data: Dataset, name: str, split: LoadedSplit, file: str, content: bytes
+) -> SplitRecord:
+    return SplitRecord(
+        name=f"{data.task}/{name}",
+        file=file,
+        rows=len(split.rows),
+        digest=split.digest,
+        sha256=hashlib.sha256(content).hexdigest(),
+        taken_from=split.taken_from,
+    )
 
 
 _DOWNLOAD_SECONDS = 60
@@ -154,11 +115,19 @@ def fetch(task: str, folder: Path, *, source: Path | None = None) -> Fetched:
     if existing is not None and source is None:
         return Fetched(existing, written=False)
     splits = _download(data) if source is None else _collect(data, source)
-    files = {name: _encode(data, name, split) for name, split in splits.items()}
-    manifest = _manifest(data, splits, files)
+    suffix = ".json" if data.shuffled else ".jsonl"
+    contents = {f"{name}{suffix}": _encode(data, name, split) for name, split in splits.items()}
+    manifest = DataManifest(
+        task=data.task,
+        origin=next(iter(splits.values())).origin,
+        licence=data.licence,
+        splits=tuple(
+            _record(data, name, split, file, contents[file])
+            for (name, split), file in zip(splits.items(), contents, strict=True)
+        ),
+    )
     if existing == manifest:
         return Fetched(manifest, written=False)
-    contents = {manifest.splits[n].file: content for n, content in enumerate(files.values())}
     _write(folder / task, {**contents, MANIFEST: manifest.encode()})
     return Fetched(manifest, written=True)
 
@@ -251,26 +220,6 @@ def _encode(data: Dataset, name: str, split: LoadedSplit) -> bytes:
             remedy="the origin may have changed; fetch from an older copy with --from FOLDER",
         )
     return content
-
-
-def _manifest(
-    data: Dataset, splits: Mapping[str, LoadedSplit], files: Mapping[str, bytes]
-) -> DataManifest:
-    suffix = ".json" if data.shuffled else ".jsonl"
-    records = tuple(
-        SplitRecord(
-            name=f"{data.task}/{name}",
-            file=f"{name}{suffix}",
-            rows=len(split.rows),
-            digest=split.digest,
-            sha256=hashlib.sha256(files[name]).hexdigest(),
-            taken_from=split.taken_from,
-            marks=marks(row for _, row in split.rows),
-        )
-        for name, split in splits.items()
-    )
-    origin = next(iter(splits.values())).origin
-    return DataManifest(task=data.task, origin=origin, licence=data.licence, splits=records)
 
 
 def _write(place: Path, files: dict[str, bytes]) -> None:

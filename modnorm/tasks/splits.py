@@ -6,12 +6,11 @@ In a folder of `modnorm.tasks.data_fetch` the split `gsm8k/selection` is the fil
 catalogue's. If the catalogue has no digest, fetched rows must have their manifest's.
 """
 
-import hashlib
 import json
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import islice, zip_longest
+from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
@@ -23,12 +22,11 @@ from modnorm.tasks.catalogue import Dataset, Part, find_split
 from modnorm.tasks.columns import rows_digest
 from modnorm.tasks.hub_dataset import read_dataset
 from modnorm.tasks.registry import get_task
-from modnorm.tasks.row_files import Raw, RawRow, find_file, read_file
+from modnorm.tasks.row_files import RawRow, find_file, read_file
 
 MANIFEST = "manifest.json"
 FOLDER = "a folder"
 """Source of rows that were read from files instead of their public origin."""
-_MARK_DIGITS = 8
 
 
 class _Record(BaseModel):
@@ -59,8 +57,6 @@ class SplitRecord(_Record):
     """SHA-256 of the file."""
     taken_from: str
     """The rows' positions in their split or file: `train, rows 1 to 200`."""
-    marks: tuple[str, ...] | None = Field(default=None, repr=False)
-    """The first digits of each row's SHA-256, which identify a changed row."""
 
 
 class DataManifest(_Record):
@@ -77,7 +73,7 @@ class DataManifest(_Record):
         return next((record for record in self.splits if record.name == full), None)
 
     def encode(self) -> bytes:
-        """Return the file's content, one mark a line."""
+        """Return the file's content."""
         return f"{json.dumps(self.model_dump(mode='json'), indent=2)}\n".encode()
 
 
@@ -97,51 +93,17 @@ def read_data_manifest(place: Path, *, field: str) -> DataManifest | None:
         ) from error
 
 
-def marks(rows: Iterable[Raw]) -> tuple[str, ...]:
-    """Return the marks of rows, computed from all their columns."""
-    texts = (json.dumps(row, sort_keys=True) for row in rows)
-    return tuple(hashlib.sha256(text.encode()).hexdigest()[:_MARK_DIGITS] for text in texts)
-
-
-def first_change(record: SplitRecord, rows: Sequence[RawRow]) -> str | None:
-    """Return the place of the first row that differs from the record; None if all are equal.
-
-    If rows are missing at the end, return "the end".
-    """
-    recorded = record.marks or ()
-    actual = marks(row for _, row in rows)
-    for index, (old, new) in enumerate(zip_longest(recorded, actual)):
-        if old != new:
-            return rows[index][0] if index < len(rows) else "the end"
-    return None
-
-
 def verify(  # noqa: PLR0913 - half of them are keyword-only
     data: Dataset,
     name: str,
     rows: Sequence[RawRow],
     *,
     source: str,
-    record: SplitRecord | None = None,
+    recorded: str | None = None,
     field: str,
 ) -> str:
-    """Verify the rows of a split and return their digest."""
-    split = data.splits[name]
-    digest = _digest(data, rows, source, field)
-    expected = split.digest or (record.digest if record else None)
-    if len(rows) != split.rows:
-        fault = f"{len(rows)} rows where {data.task}/{name} has {split.rows}"
-    elif expected not in {None, digest}:
-        fault = f"rows with the digest {digest} where {data.task}/{name} has {expected}"
-    else:
-        return digest
-    place = first_change(record, rows) if record else None
-    change = f"; the first changed row is {place}" if place else ""
-    raise InvalidInputError(f"{source} gives {fault}{change}", field=field)
-
-
-def _digest(data: Dataset, rows: Sequence[RawRow], source: str, field: str) -> str:
-    parse, parsed = get_task(data.task).parse, []
+    """Return the digest of a split's rows; the catalogue's counts, else the recorded one."""
+    split, parse, parsed = data.splits[name], get_task(data.task).parse, []
     for place, row in rows:
         try:
             parsed.append(parse(row))
@@ -149,7 +111,14 @@ def _digest(data: Dataset, rows: Sequence[RawRow], source: str, field: str) -> s
             raise InvalidInputError(
                 f"{source}, {place}, column {error.field!r}: {error.message}", field=field
             ) from error
-    return rows_digest(parsed)
+    digest, expected = rows_digest(parsed), split.digest or recorded
+    if len(rows) != split.rows:
+        fault = f"{len(rows)} rows where {data.task}/{name} has {split.rows}"
+    elif expected not in {None, digest}:
+        fault = f"rows with the digest {digest} where {data.task}/{name} has {expected}"
+    else:
+        return digest
+    raise InvalidInputError(f"{source} gives {fault}", field=field)
 
 
 _SHUFFLE_SEED = 42
@@ -206,16 +175,27 @@ def is_in_folder(data: Dataset, name: str, folder: Path) -> bool:
 def split_from_folder(data: Dataset, name: str, folder: Path, *, field: str) -> LoadedSplit | None:
     """Return the rows of a split from a folder of data sets; None if it has no file of it."""
     place = folder / data.task
-    files = _Files(data, place, read_data_manifest(place, field=field), field)
+    manifest = read_data_manifest(place, field=field)
+    record = manifest.record(name) if manifest else None
     faults = []
     for part in (Part(name), *data.splits[name].parts):
+        path = find_file(place, part.file)
+        if path is None:
+            continue
+        known = record if record and record.file == path.name else None
+        source, shuffles = path.name, data.shuffled and part.file == data.task
         try:
-            loaded = files.read(name, part)
+            whole: Iterable[RawRow] = read_file(path, str(path), field=field)
+            rows = cut(shuffled(whole) if shuffles else whole, part, data.splits[name].rows)
+            recorded = known.digest if known else None
+            digest = verify(data, name, rows, source=str(path), recorded=recorded, field=field)
         except InvalidInputError as error:
             faults.append(error.message)
-        else:
-            if loaded is not None:
-                return loaded
+            continue
+        if manifest and known and known.digest == digest:
+            return LoadedSplit(rows, digest, manifest.origin, known.taken_from, path)
+        taken_from = span(f"{source}, shuffled" if shuffles else source, part, len(rows))
+        return LoadedSplit(rows, digest, Origin(source=FOLDER), taken_from, path)
     if not faults:
         return None
     # Parts of one file with different offsets often share a fault.
@@ -262,34 +242,3 @@ def remedy(data: Dataset) -> str:
         f"get them ({data.licence}), put them into FOLDER/{data.task} (docs/tasks.md), and "
         f"run `modnorm data fetch {data.task} --from FOLDER`"
     )
-
-
-@dataclass(frozen=True, slots=True)
-class _Files:
-    """The files of a task in a folder."""
-
-    data: Dataset
-    place: Path
-    manifest: DataManifest | None
-    field: str
-
-    def read(self, name: str, part: Part) -> LoadedSplit | None:
-        """Return a split as a slice of a part's file; None without the file."""
-        path = find_file(self.place, part.file)
-        if path is None:
-            return None
-        whole: Iterable[RawRow] = read_file(path, str(path), field=self.field)
-        source = path.name
-        if self.data.shuffled and part.file == self.data.task:
-            whole, source = shuffled(whole), f"{source}, shuffled"
-        rows = cut(whole, part, self.data.splits[name].rows)
-        record = self._record(name, path)
-        digest = verify(self.data, name, rows, source=str(path), record=record, field=self.field)
-        if self.manifest is not None and record is not None and record.digest == digest:
-            return LoadedSplit(rows, digest, self.manifest.origin, record.taken_from, path)
-        origin = Origin(source=FOLDER)
-        return LoadedSplit(rows, digest, origin, span(source, part, len(rows)), path)
-
-    def _record(self, name: str, path: Path) -> SplitRecord | None:
-        record = self.manifest.record(name) if self.manifest is not None else None
-        return record if record is not None and record.file == path.name else None

@@ -100,7 +100,7 @@ def test_own_files_check_too(own, printed, modnorm_json):
 @pytest.mark.parametrize(
     ("old", "new"), [("q3?", "q7?"), ("#### 3", "####"), ('{"answer": "so\\n#### 3"', "[")]
 )
-def test_a_changed_row_is_refused_by_file_and_line(fetched, modnorm, old, new):
+def test_a_changed_row_is_refused_by_file(fetched, modnorm, old, new):
     path = fetched / "gsm8k" / "heldout.jsonl"
     before = path.read_text()
     path.write_text(before.replace(old, new))
@@ -108,7 +108,6 @@ def test_a_changed_row_is_refused_by_file_and_line(fetched, modnorm, old, new):
     code, out, err = modnorm("data", "check", "gsm8k", "--folder", fetched)
     assert (code, out) == (2, "")
     assert err.startswith(f"error: folder: {path}")
-    assert "line 2" in err
     code, out, _ = modnorm("data", "check", "gsm8k", "--folder", fetched, "--json")
     assert code == 2
     (document,) = json.loads(out)
