@@ -1,10 +1,14 @@
 """Conversions between types of the library and messages of `proto/modnorm/v1`."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
+from functools import cache
 from types import MappingProxyType
-from typing import Literal
+from typing import Literal, TypeVar
 
 from google.protobuf import json_format
+from google.protobuf.descriptor import Descriptor as MessageDescriptor
+from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message as ProtoMessage
 from google.protobuf.unknown_fields import UnknownFieldSet
 
@@ -21,6 +25,8 @@ from modnorm.spec import (
 from modnorm.tasks.protocol import Message
 from modnorm.v1 import common_pb2, evaluation_pb2, experiment_pb2
 
+T = TypeVar("T")
+MessageT = TypeVar("MessageT", bound=ProtoMessage)
 _ROLES: Mapping[str, Literal["system", "user", "assistant"]] = MappingProxyType(
     {"system": "system", "user": "user", "assistant": "assistant"}
 )
@@ -84,13 +90,12 @@ def prompt_to_proto(messages: Sequence[Message]) -> common_pb2.Prompt:
 
 def prompts_from_proto(prompts: Iterable[common_pb2.Prompt]) -> list[tuple[Message, ...]]:
     """Decode prompts."""
-    return [_prompt(index, prompt) for index, prompt in enumerate(prompts)]
-
-
-def _prompt(index: int, prompt: common_pb2.Prompt) -> tuple[Message, ...]:
-    if not prompt.messages:
-        raise InvalidInputError(f"prompt {index} has no messages", field=f"prompts.{index}")
-    return tuple(_message(index, turn) for turn in prompt.messages)
+    decoded = []
+    for index, prompt in enumerate(prompts):
+        if not prompt.messages:
+            raise InvalidInputError(f"prompt {index} has no messages", field=f"prompts.{index}")
+        decoded.append(tuple(_message(index, turn) for turn in prompt.messages))
+    return decoded
 
 
 def _message(index: int, turn: common_pb2.ChatMessage) -> Message:
@@ -104,53 +109,68 @@ def _message(index: int, turn: common_pb2.ChatMessage) -> Message:
     return Message(role, turn.content)
 
 
+@cache
+def _shared_fields(kind: type, message: MessageDescriptor) -> tuple[tuple[str, bool, bool], ...]:
+    """Return names that a dataclass and a message share: whether optional, whether repeated."""
+    return tuple(
+        (each.name, found.has_presence, found.label == FieldDescriptor.LABEL_REPEATED)
+        for each in fields(kind)
+        if (found := message.fields_by_name.get(each.name)) is not None
+    )
+
+
+def from_message(kind: type[T], message: ProtoMessage, **renamed: object) -> T:
+    """Return a dataclass from the fields of equal names; an unset optional field is None.
+
+    Args:
+        kind: The dataclass.
+        message: Holds scalars and lists of them.
+        renamed: Values of fields with another name or type in the message.
+    """
+    values = dict(renamed)
+    for name, is_optional, is_repeated in _shared_fields(kind, message.DESCRIPTOR):
+        if name not in renamed:
+            value = getattr(message, name)
+            if is_repeated:
+                value = tuple(value)
+            values[name] = None if is_optional and not message.HasField(name) else value
+    return kind(**values)
+
+
+def to_message(kind: type[MessageT], value: object, **renamed: object) -> MessageT:
+    """Return a message with the fields that a dataclass shares with it; see `from_message`."""
+    shared = _shared_fields(type(value), kind.DESCRIPTOR)
+    values = {name: getattr(value, name) for name, _, _ in shared if name not in renamed}
+    return kind(**values, **renamed)
+
+
 def answer_to_proto(answer: Answer) -> evaluation_pb2.Answer:
     """Encode an answer."""
-    return evaluation_pb2.Answer(
-        row=answer.row,
-        completion=answer.completion,
-        reward=answer.reward,
-        vote=answer.vote,
-        correct=answer.correct,
-        tokens=answer.tokens,
-        truncated=answer.truncated,
-    )
+    return to_message(evaluation_pb2.Answer, answer)
 
 
 def answer_from_proto(message: evaluation_pb2.Answer) -> Answer:
     """Decode an answer."""
-    return Answer(
-        row=message.row,
-        completion=message.completion,
-        reward=message.reward,
-        vote=message.vote if message.HasField("vote") else None,
-        correct=message.correct,
-        tokens=message.tokens,
-        truncated=message.truncated,
-    )
+    return from_message(Answer, message)
 
 
 def descriptor_to_proto(descriptor: Descriptor) -> common_pb2.Descriptor:
     """Encode a descriptor; coefficients are float32."""
-    return common_pb2.Descriptor(
-        noise=descriptor.noise,
-        seed=descriptor.seed,
-        method=descriptor.method,
-        radius=descriptor.radius,
-        scale_map_digest=descriptor.scale_map,
+    return to_message(
+        common_pb2.Descriptor,
+        descriptor,
         coefficients=descriptor.coefficients or (),
+        scale_map_digest=descriptor.scale_map,
         lineage_digest=descriptor.lineage,
     )
 
 
 def descriptor_from_proto(message: common_pb2.Descriptor) -> Descriptor:
     """Decode a descriptor; no coefficients means that they are not resolved yet."""
-    return Descriptor(
-        noise=message.noise,
-        seed=message.seed,
-        method=message.method,
-        radius=message.radius,
-        scale_map=message.scale_map_digest,
+    return from_message(
+        Descriptor,
+        message,
         coefficients=tuple(message.coefficients) or None,
+        scale_map=message.scale_map_digest,
         lineage=message.lineage_digest,
     )

@@ -21,6 +21,7 @@ from modnorm.sandbox import (
 from modnorm.v1 import sandbox_pb2, sandbox_pb2_grpc
 from modnorm.wire.channel import channel_options, open_channel
 from modnorm.wire.connection import Credentials
+from modnorm.wire.conversions import from_message, to_message
 from modnorm.wire.status import from_neighbour
 
 _VERDICTS: Mapping[Verdict, sandbox_pb2.Verdict.ValueType] = MappingProxyType(
@@ -58,14 +59,12 @@ def program_from_proto(message: sandbox_pb2.ExecuteRequest) -> Program:
 
 def outcome_to_proto(outcome: ProgramOutcome) -> sandbox_pb2.ExecuteResponse:
     """Encode an outcome; lone surrogates in the program's text are replaced."""
-    return sandbox_pb2.ExecuteResponse(
+    return to_message(
+        sandbox_pb2.ExecuteResponse,
+        outcome,
         verdict=_VERDICTS[outcome.verdict],
         detail=_unicode(outcome.detail),
-        tests_passed=outcome.tests_passed,
-        self_reported=outcome.self_reported,
         printed=_unicode(outcome.printed),
-        cpu_seconds=outcome.cpu_seconds,
-        wall_seconds=outcome.wall_seconds,
     )
 
 
@@ -78,15 +77,7 @@ def outcome_from_proto(message: sandbox_pb2.ExecuteResponse) -> ProgramOutcome:
     """Decode an outcome."""
     if message.verdict not in _BY_NUMBER:
         raise EngineError(f"the sandbox service gave no verdict: {message.verdict}")
-    return ProgramOutcome(
-        verdict=_BY_NUMBER[message.verdict],
-        detail=message.detail,
-        tests_passed=message.tests_passed,
-        self_reported=message.self_reported,
-        printed=message.printed,
-        cpu_seconds=message.cpu_seconds,
-        wall_seconds=message.wall_seconds,
-    )
+    return from_message(ProgramOutcome, message, verdict=_BY_NUMBER[message.verdict])
 
 
 def isolation_to_proto(isolation: Isolation) -> sandbox_pb2.GetIsolationResponse:

@@ -5,14 +5,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 
 from google.protobuf import json_format
-from google.protobuf.message import Message
 
 from modnorm.analysis.phase_times import STARTING
 from modnorm.analysis.run_data import BaseRow, EnsembleRow, RowsRecord, StateRow
 from modnorm.tasks import Task
 from modnorm.tasks.task_errors import count_shared_prompts
 from modnorm.v1 import experiment_pb2 as experiments
-from modnorm.wire.conversions import state_name
+from modnorm.wire.conversions import from_message, state_name
 
 
 def failure_text(failed: experiments.Experiment) -> str:
@@ -72,46 +71,17 @@ def overlap(task: Task | None, selection: Sequence[str], heldout: Sequence[str])
 
 def base_row(message: experiments.BaseResult) -> BaseRow:
     """Return the unperturbed model, without counts and times."""
-    return BaseRow(_known(message, "selection_reward"), _known(message, "heldout_metric"))
+    return from_message(BaseRow, message)
 
 
 def ensemble_row(message: experiments.EnsembleResult) -> EnsembleRow:
     """Return one ensemble."""
-    return EnsembleRow(
-        population=message.population,
-        ensemble_size=message.ensemble_size,
-        experts=tuple(message.experts),
-        metric=message.metric,
-        correct=message.correct,
-        rows=message.rows,
-    )
+    return from_message(EnsembleRow, message)
 
 
 def state_row(message: experiments.StateResult) -> StateRow:
     """Return one state of an iterative run."""
-    return StateRow(
-        updates=message.updates,
-        lineage=message.lineage_digest,
-        reported=message.reported,
-        development_answers=message.development_answers,
-        development_tokens=message.development_tokens,
-        development_attempts=message.development_attempts,
-        heldout_answers=message.heldout_answers,
-        heldout_tokens=message.heldout_tokens,
-        heldout_attempts=message.heldout_attempts,
-        heldout_valid=message.heldout_valid,
-        heldout_truncated=message.heldout_truncated,
-        mean_reward=_known(message, "mean_reward"),
-        development_metric=_known(message, "development_metric"),
-        development_reward=_known(message, "development_reward"),
-        heldout_metric=_known(message, "heldout_metric"),
-    )
-
-
-def _known(message: Message, field: str) -> float | None:
-    """Return an optional number of a message."""
-    number: float | None = getattr(message, field) if message.HasField(field) else None
-    return number
+    return from_message(StateRow, message, lineage=message.lineage_digest)
 
 
 def timings(

@@ -1,25 +1,200 @@
-"""CalibrationService: profiles cached by their inputs."""
+"""CalibrationService: profiles cached by their inputs, each computed once for all callers."""
 
 import asyncio
+import logging
 import re
-from collections.abc import AsyncIterator
+import threading
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
 
 from typing_extensions import override
 
+from modnorm.calibration.calibrate import (
+    VERSION,
+    calibrate,
+    calibration_precision,
+    calibration_prompts,
+)
 from modnorm.calibration.profile import FINGERPRINT_DIGITS, Profile
-from modnorm.errors import InvalidInputError, NotFoundError
-from modnorm.services.calibrator.calibration_work import CalibrationWork, make_calibration
-from modnorm.services.calibrator.computations import Computations, Progress
+from modnorm.checkpoint.pretrained import best_device
+from modnorm.checkpoint.prompts import PromptEncoder
+from modnorm.checkpoint.reference import Checkpoint
+from modnorm.errors import CancelledError, InvalidInputError, NotFoundError
+from modnorm.files import json_digest
 from modnorm.services.common.artifact_store import ArtifactStore
+from modnorm.services.common.model_resolution import resolve_model
 from modnorm.services.common.settings import ServiceSettings
 from modnorm.services.common.slow_threads import SlowThreads
+from modnorm.spec import CalibrationSpec
 from modnorm.v1 import calibration_pb2, calibration_pb2_grpc
+from modnorm.wire.conversions import calibration_from_proto, prompts_from_proto
 
 SERVICE = "modnorm.v1.CalibrationService"
 _NAMES = re.compile(f"[0-9a-f]{{{FINGERPRINT_DIGITS}}}|[0-9a-f]{{64}}")
 _RESOLUTIONS = 8
 """Models resolved concurrently: more than cores, since some wait for their download."""
+Progress = tuple[int, int]
+"""Number of finished steps and of all steps."""
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class CalibrationWork:
+    """One calibration, whose key determines its profile."""
+
+    checkpoint: Checkpoint
+    prompts: list[list[int]]
+    """Token ids of the measured prompts."""
+    settings: CalibrationSpec
+    task: str
+
+    @cached_property
+    def key(self) -> str:
+        """SHA-256 of all inputs of the profile."""
+        return json_digest(
+            {
+                "version": VERSION,
+                "precision": calibration_precision(self.checkpoint, best_device()),
+                "model": self.checkpoint.digest,
+                "settings": self.settings.model_dump(mode="json"),
+                "prompts": self.prompts,
+                "task": self.task,
+            }
+        )
+
+    @property
+    def total(self) -> int:
+        """Number of prompts."""
+        return len(self.prompts)
+
+    def compute(self, report: Callable[[int, int], None]) -> str:
+        """Return the profile as canonical JSON."""
+        profile = calibrate(
+            self.checkpoint, self.prompts, self.settings, task=self.task, on_progress=report
+        )
+        return profile.to_json()
+
+
+def make_calibration(
+    request: calibration_pb2.CalibrateRequest, roots: Sequence[Path] | None
+) -> CalibrationWork:
+    """Resolve the model and encode the prompts."""
+    settings = calibration_from_proto(request.settings)
+    messages = prompts_from_proto(request.prompts)
+    if not messages:
+        raise InvalidInputError(
+            "there are no prompts", field="prompts", remedy="give the prompts of the task"
+        )
+    if not request.task:
+        raise InvalidInputError("the task has no name", field="task", remedy="name the task")
+    checkpoint = resolve_model(request.model, roots, digest=request.model_digest)
+    encoder = PromptEncoder(checkpoint)
+    encoded = [encoder.encode(turns) for turns in messages[: settings.examples]]
+    return CalibrationWork(
+        checkpoint, calibration_prompts(encoded, settings), settings, request.task
+    )
+
+
+class Computation:
+    """A computation in a thread, of seconds to hours.
+
+    Without followers it stops at the next step, so that cancelled experiments free the machine.
+    """
+
+    def __init__(self, total: int) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._latest: Progress = (0, total)
+        self._followers: set[asyncio.Queue[Progress | None]] = set()
+        self._abandoned = threading.Event()
+
+    @property
+    def abandoned(self) -> bool:
+        """Whether the last follower has left before the end."""
+        return self._abandoned.is_set()
+
+    def check(self) -> None:
+        """Stop an abandoned computation; called in its thread."""
+        if self.abandoned:
+            raise CancelledError("no caller waits for the result any more")
+
+    def report(self, done: int, total: int) -> None:
+        """Publish progress to the followers; called in the computation's thread."""
+        self.check()
+        self._loop.call_soon_threadsafe(self._publish, (done, total))
+
+    async def follow(self, task: asyncio.Task[str]) -> AsyncGenerator[Progress, None]:
+        """Yield progress until the task has ended."""
+        queue: asyncio.Queue[Progress | None] = asyncio.Queue()
+        queue.put_nowait(self._latest)
+        self._followers.add(queue)
+        task.add_done_callback(lambda _: queue.put_nowait(None))
+        try:
+            while (progress := await queue.get()) is not None:
+                yield progress
+        finally:
+            self._followers.discard(queue)
+            if not self._followers and not task.done():
+                self._abandoned.set()
+
+    def _publish(self, progress: Progress) -> None:
+        self._latest = progress
+        for queue in self._followers:
+            queue.put_nowait(progress)
+
+
+class Computations:
+    """The computations of one process, which take turns since each loads a model."""
+
+    def __init__(self, store: ArtifactStore) -> None:
+        self._store = store
+        self._turn = asyncio.Lock()
+        self._running: dict[str, tuple[Computation, asyncio.Task[str]]] = {}
+
+    async def follow(self, work: CalibrationWork) -> AsyncGenerator[Progress | str, None]:
+        """Yield progress, then the artifact; equal work shares one computation."""
+        run, task = self._join(work)
+        async with aclosing(run.follow(task)) as steps:
+            async for progress in steps:
+                yield progress
+        yield task.result()
+
+    def _join(self, work: CalibrationWork) -> tuple[Computation, asyncio.Task[str]]:
+        current = self._running.get(work.key)
+        if current is not None and not current[0].abandoned:
+            return current
+        run = Computation(work.total)
+        task = asyncio.create_task(self._compute(work, run))
+        self._running[work.key] = run, task
+        task.add_done_callback(lambda ended: self._forget(work, ended))
+        return run, task
+
+    def _forget(self, work: CalibrationWork, ended: asyncio.Task[str]) -> None:
+        current = self._running.get(work.key)
+        if current is not None and current[1] is ended:
+            del self._running[work.key]
+        if not ended.cancelled() and (error := ended.exception()) is not None:
+            logger.info("calibration ended without a result", exc_info=error)
+
+    async def _compute(self, work: CalibrationWork, run: Computation) -> str:
+        async with self._turn:
+            return await asyncio.to_thread(self._find_or_make, work, run)
+
+    def _find_or_make(self, work: CalibrationWork, run: Computation) -> str:
+        run.check()
+        with self._store.lock(work.key, run.check):
+            if (stored := self._store.find(work.key)) is not None:
+                return stored
+            started = time.monotonic()
+            text = work.compute(run.report)
+            digest = self._store.put(work.key, text)
+            seconds = round(time.monotonic() - started, 3)
+            logger.info("calibration done", extra={"artifact": digest, "seconds": seconds})
+            return text
 
 
 class CalibrationServicer(calibration_pb2_grpc.CalibrationServiceServicer):
@@ -40,12 +215,12 @@ class CalibrationServicer(calibration_pb2_grpc.CalibrationServiceServicer):
         self, request: calibration_pb2.CalibrateRequest, context: object
     ) -> AsyncIterator[calibration_pb2.CalibrateResponse]:
         """Stream progress, then the profile."""
-        plan = await self._resolutions.run(make_calibration, request, self._roots)
-        stored = await asyncio.to_thread(self._stored, plan)
+        work = await self._resolutions.run(make_calibration, request, self._roots)
+        stored = await asyncio.to_thread(self._store.find, work.key)
         if stored is not None:
             yield _response(stored)
             return
-        async with aclosing(self._calibrations.follow(plan)) as results:
+        async with aclosing(self._calibrations.follow(work)) as results:
             async for result in results:
                 yield _response(result)
 
@@ -63,17 +238,11 @@ class CalibrationServicer(calibration_pb2_grpc.CalibrationServiceServicer):
         text = await asyncio.to_thread(self._store.get, request.digest)
         if text is None:
             raise NotFoundError(f"there is no profile {request.digest}", field="digest")
-        return calibration_pb2.GetProfileResponse(profile=_message(Profile.from_json(text)))
-
-    def _stored(self, plan: CalibrationWork) -> Profile | None:
-        text = self._store.find(plan.key)
-        return None if text is None else Profile.from_json(text)
+        return calibration_pb2.GetProfileResponse(profile=_message(text))
 
 
-def _response(result: Progress | Profile | str) -> calibration_pb2.CalibrateResponse:
+def _response(result: Progress | str) -> calibration_pb2.CalibrateResponse:
     if isinstance(result, str):
-        result = Profile.from_json(result)
-    if isinstance(result, Profile):
         return calibration_pb2.CalibrateResponse(profile=_message(result))
     done, total = result
     return calibration_pb2.CalibrateResponse(
@@ -81,5 +250,6 @@ def _response(result: Progress | Profile | str) -> calibration_pb2.CalibrateResp
     )
 
 
-def _message(profile: Profile) -> calibration_pb2.Profile:
+def _message(text: str) -> calibration_pb2.Profile:
+    profile = Profile.from_json(text)
     return calibration_pb2.Profile(digest=profile.digest, json=profile.to_json())

@@ -1,28 +1,45 @@
 """SamplingService: inspection of models, scale maps and populations."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from typing_extensions import override
 
+from modnorm.calibration.profile import Profile
+from modnorm.checkpoint.checkpoint_files import require_unchanged
 from modnorm.checkpoint.config import positive
 from modnorm.checkpoint.prompts import check_fit
 from modnorm.checkpoint.weights import CheckpointWeights
 from modnorm.errors import InvalidInputError
+from modnorm.files import is_digest, json_digest
+from modnorm.geometry.scale_map import ScaleMap
+from modnorm.perturbation.descriptor import Descriptor
+from modnorm.perturbation.methods import (
+    build_scale_map,
+    check_rank,
+    needs_profile,
+    require_usable,
+)
+from modnorm.perturbation.sampling import sample_descriptors
 from modnorm.services.common.artifact_store import ArtifactStore
 from modnorm.services.common.model_resolution import resolve_model
 from modnorm.services.common.settings import ServiceSettings
 from modnorm.services.common.slow_threads import SlowThreads
-from modnorm.services.sampler.descriptor_stream import batched, draw
 from modnorm.services.sampler.encoder_cache import EncoderCache
-from modnorm.services.sampler.scale_map_cache import ScaleMaps
+from modnorm.spec import PopulationSpec, parse_section
 from modnorm.v1 import sampling_pb2, sampling_pb2_grpc
-from modnorm.wire.conversions import prompts_from_proto
+from modnorm.wire.conversions import descriptor_to_proto, method_from_proto, prompts_from_proto
 
 SERVICE = "modnorm.v1.SamplingService"
 _INSPECTIONS = 4
 """Models inspected concurrently; downloads share one network and one disk."""
+_SCALE_MAPS = "1"
+"""Part of the cache key: increment it if equal inputs would give another scale map."""
+_BATCH = 512
+"""Most descriptors in one message."""
 
 
 class SamplingServicer(sampling_pb2_grpc.SamplingServiceServicer):
@@ -30,8 +47,7 @@ class SamplingServicer(sampling_pb2_grpc.SamplingServiceServicer):
 
     def __init__(self, settings: ServiceSettings) -> None:
         self._roots = settings.model_roots
-        store = ArtifactStore(settings.cache / "scale_maps")
-        self._scale_maps = ScaleMaps(store, settings.model_roots)
+        self._scale_maps = ArtifactStore(settings.cache / "scale_maps")
         self._encoders = EncoderCache()
         self._inspections = SlowThreads(_INSPECTIONS, "inspection")
 
@@ -51,7 +67,7 @@ class SamplingServicer(sampling_pb2_grpc.SamplingServiceServicer):
         self, request: sampling_pb2.BuildScaleMapRequest, context: object
     ) -> sampling_pb2.BuildScaleMapResponse:
         """Return the scale map of a method on a model, from the cache if possible."""
-        scale_map = await asyncio.to_thread(self._scale_maps.find_or_build, request)
+        scale_map = await asyncio.to_thread(find_or_build, request, self._scale_maps, self._roots)
         return sampling_pb2.BuildScaleMapResponse(
             digest=scale_map.digest, json=scale_map.to_json()
         )
@@ -62,8 +78,10 @@ class SamplingServicer(sampling_pb2_grpc.SamplingServiceServicer):
     ) -> AsyncIterator[sampling_pb2.SampleDescriptorsResponse]:
         """Stream the descriptors of a population, in order."""
         descriptors = await asyncio.to_thread(draw, request)
-        for response in batched(descriptors):
-            yield response
+        offset = 0
+        while batch := [descriptor_to_proto(one) for one in islice(descriptors, _BATCH)]:
+            yield sampling_pb2.SampleDescriptorsResponse(offset=offset, descriptors=batch)
+            offset += len(batch)
 
 
 def inspect_model(
@@ -71,12 +89,7 @@ def inspect_model(
     roots: Sequence[Path] | None,
     encoders: EncoderCache,
 ) -> sampling_pb2.InspectModelResponse:
-    """Check weights, family and prompts of a model.
-
-    Raises:
-        InvalidInputError: the model is unknown, unsupported or incomplete, or a prompt does
-            not fit.
-    """
+    """Check weights, family and prompts of a model."""
     if request.max_tokens < 0:
         raise InvalidInputError(
             f"{request.max_tokens} is negative",
@@ -95,4 +108,86 @@ def inspect_model(
         num_tensors=len(weights.layout),
         max_position=checkpoint.max_position,
         longest_prompt=check_fit(prompts, request.max_tokens, checkpoint),
+    )
+
+
+def find_or_build(
+    request: sampling_pb2.BuildScaleMapRequest, store: ArtifactStore, roots: Sequence[Path] | None
+) -> ScaleMap:
+    """Return the scale map of a method on a model."""
+    method = method_from_proto(request.method)
+    needed = needs_profile(method.name)
+    checkpoint = resolve_model(request.model, roots, digest=request.model_digest)
+    profile = None
+    if needed:
+        require_usable(
+            method.name,
+            config=checkpoint.config,
+            masses=method.masses,
+            rank=method.rank,
+            target_modules=method.target_modules,
+        )
+        if request.HasField("profile_json"):
+            profile = Profile.from_json(request.profile_json)
+            profile.check_matches(checkpoint)
+    key = json_digest(
+        {
+            "version": _SCALE_MAPS,
+            "model": checkpoint.digest,
+            "method": method.name,
+            "rank": method.rank,
+            "target_modules": method.target_modules,
+            "masses": method.masses.model_dump(mode="json"),
+            "profile": None if profile is None else profile.digest,
+        }
+    )
+    if (stored := store.find(key)) is not None:
+        return ScaleMap.from_json(stored)
+    scale_map = build_scale_map(
+        method.name,
+        checkpoint,
+        masses=method.masses,
+        sensitivities=None if profile is None else profile.sensitivities,
+        rank=method.rank,
+        target_modules=method.target_modules,
+    )
+    require_unchanged(checkpoint.directory, checkpoint.digest)
+    store.put(key, scale_map.to_json())
+    return scale_map
+
+
+@dataclass(frozen=True, slots=True)
+class _ScaleMapReference:
+    method: str
+    digest: str
+
+
+def draw(request: sampling_pb2.SampleDescriptorsRequest) -> Iterator[Descriptor]:
+    """Return the descriptors of a population, in candidate order."""
+    method = method_from_proto(request.method)
+    needs_profile(method.name)
+    population = parse_section(
+        PopulationSpec,
+        {
+            "size": request.size,
+            "seed": request.seed,
+            "pool": request.pool,
+            "noise": request.noise,
+        },
+        field="population",
+    )
+    check_rank(method, population.noise)
+    if not is_digest(request.scale_map_digest):
+        raise InvalidInputError(
+            f"{request.scale_map_digest!r} is not a digest",
+            field="scale_map_digest",
+            remedy="pass the digest that BuildScaleMap returned",
+        )
+    return sample_descriptors(
+        _ScaleMapReference(method.name, request.scale_map_digest),
+        radius=method.radius,
+        noise=population.noise,
+        seed=population.seed,
+        size=population.size,
+        pool=population.pool,
     )

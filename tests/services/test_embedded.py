@@ -21,7 +21,7 @@ from modnorm.errors import (
     UnavailableError,
 )
 from modnorm.services.aggregator.storage import dialects
-from modnorm.services.calibrator import calibration_work
+from modnorm.services.calibrator import servicer as calibration
 from modnorm.services.common.healthcheck import check
 from modnorm.services.embedded import start
 from modnorm.services.evaluator.celery_worker import Worker
@@ -255,7 +255,7 @@ def test_vllm_starts_before_its_first_job(tmp_path, small_spec, monkeypatch):
         return load_engine(*arguments)
 
     monkeypatch.setattr("modnorm.services.embedded.is_vllm", lambda name: True)
-    monkeypatch.setattr(calibration_work, "calibrate", calibrate_later)
+    monkeypatch.setattr(calibration, "calibrate", calibrate_later)
     content = small_spec.model_dump(mode="json")
     content["method"] = {"name": "modular_norm", "radius": 0.1}
     with (

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from modnorm.errors import UnavailableError
-from modnorm.services.calibrator import calibration_work
+from modnorm.services.calibrator import servicer
 from modnorm.services.common.model_resolution import resolve_model
 from modnorm.v1 import calibration_pb2 as pb
 from modnorm.v1 import common_pb2
@@ -41,7 +41,7 @@ class Downloads:
 @pytest.fixture
 def downloads(monkeypatch):
     made = Downloads()
-    monkeypatch.setattr(calibration_work, "resolve_model", made.resolve)
+    monkeypatch.setattr(servicer, "resolve_model", made.resolve)
     yield made
     made.go_on.set()
 

@@ -14,7 +14,7 @@ from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.methods import build_scale_map
 from modnorm.perturbation.sampling import population_seeds, sample_descriptors
 from modnorm.services.common.artifact_store import ArtifactStore
-from modnorm.services.sampler import encoder_cache, scale_map_cache, servicer
+from modnorm.services.sampler import encoder_cache, servicer
 from modnorm.spec import MAX_POPULATION
 from modnorm.tasks.protocol import Message
 from modnorm.v1 import common_pb2
@@ -314,16 +314,15 @@ def test_a_scale_map_of_files_that_were_replaced_meanwhile_is_not_kept(
 ):
     models, store = tmp_path / "models", tmp_path / "maps"
     shutil.copytree(checkpoint.directory, models / "mine")
-    build = scale_map_cache._build
 
-    def replaced(*given):
+    def replaced(*given, **named):
         config = models / "mine" / "config.json"
         config.write_text(config.read_text() + "\n")
-        return build(*given)
+        return build_scale_map(*given, **named)
 
-    monkeypatch.setattr(scale_map_cache, "_build", replaced)
-    kept = scale_map_cache.ScaleMaps(ArtifactStore(store), [models])
+    monkeypatch.setattr(servicer, "build_scale_map", replaced)
     model = common_pb2.ModelRef(name=str(models / "mine"))
+    request = pb.BuildScaleMapRequest(model=model, method=RANDOPT)
     with pytest.raises(PreconditionError, match="is model"):
-        kept.find_or_build(pb.BuildScaleMapRequest(model=model, method=RANDOPT))
+        servicer.find_or_build(request, ArtifactStore(store), [models])
     assert not store.exists()
