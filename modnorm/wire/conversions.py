@@ -1,14 +1,12 @@
 """Conversions between types of the library and messages of `proto/modnorm/v1`."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from functools import cache
 from types import MappingProxyType
-from typing import Literal, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 from google.protobuf import json_format
-from google.protobuf.descriptor import Descriptor as MessageDescriptor
-from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message as ProtoMessage
 from google.protobuf.unknown_fields import UnknownFieldSet
 
@@ -109,14 +107,25 @@ def _message(index: int, turn: common_pb2.ChatMessage) -> Message:
     return Message(role, turn.content)
 
 
-@cache
-def _shared_fields(kind: type, message: MessageDescriptor) -> tuple[tuple[str, bool, bool], ...]:
-    """Return names that a dataclass and a message share: whether optional, whether repeated."""
-    return tuple(
-        (each.name, found.has_presence, found.label == FieldDescriptor.LABEL_REPEATED)
-        for each in fields(kind)
-        if (found := message.fields_by_name.get(each.name)) is not None
+class _SharedFields(NamedTuple):
+    """Names that a dataclass and a message share, and which are optional or repeated there."""
+
+    names: tuple[str, ...]
+    optional: tuple[str, ...]
+    repeated: tuple[str, ...]
+
+
+def _compare_fields(kind: type, message: type[ProtoMessage]) -> _SharedFields:
+    named = message.DESCRIPTOR.fields_by_name
+    shared = {each.name: named[each.name] for each in fields(kind) if each.name in named}
+    return _SharedFields(
+        tuple(shared),
+        tuple(name for name, field in shared.items() if field.has_presence),
+        tuple(name for name, field in shared.items() if field.is_repeated),
     )
+
+
+_shared_fields: Callable[[type, type[ProtoMessage]], _SharedFields] = cache(_compare_fields)
 
 
 def from_message(kind: type[T], message: ProtoMessage, **renamed: object) -> T:
@@ -127,21 +136,20 @@ def from_message(kind: type[T], message: ProtoMessage, **renamed: object) -> T:
         message: Holds scalars and lists of them.
         renamed: Values of fields with another name or type in the message.
     """
-    values = dict(renamed)
-    for name, is_optional, is_repeated in _shared_fields(kind, message.DESCRIPTOR):
-        if name not in renamed:
-            value = getattr(message, name)
-            if is_repeated:
-                value = tuple(value)
-            values[name] = None if is_optional and not message.HasField(name) else value
-    return kind(**values)
+    shared = _shared_fields(kind, type(message))
+    values = {name: getattr(message, name) for name in shared.names}
+    for name in shared.optional:
+        if not message.HasField(name):
+            values[name] = None
+    for name in shared.repeated:
+        values[name] = tuple(values[name])
+    return kind(**{**values, **renamed})
 
 
 def to_message(kind: type[MessageT], value: object, **renamed: object) -> MessageT:
     """Return a message with the fields that a dataclass shares with it; see `from_message`."""
-    shared = _shared_fields(type(value), kind.DESCRIPTOR)
-    values = {name: getattr(value, name) for name, _, _ in shared if name not in renamed}
-    return kind(**values, **renamed)
+    names = _shared_fields(type(value), kind).names
+    return kind(**{**{name: getattr(value, name) for name in names}, **renamed})
 
 
 def answer_to_proto(answer: Answer) -> evaluation_pb2.Answer:
