@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from functools import cache
 from types import MappingProxyType
-from typing import Literal, NamedTuple, TypeVar
+from typing import Literal, NamedTuple, TypeVar, cast
 
 from google.protobuf import json_format
 from google.protobuf.message import Message as ProtoMessage
@@ -125,7 +125,9 @@ def _compare_fields(kind: type, message: type[ProtoMessage]) -> _SharedFields:
     )
 
 
-_shared_fields: Callable[[type, type[ProtoMessage]], _SharedFields] = cache(_compare_fields)
+_shared_fields = cast(
+    "Callable[[type, type[ProtoMessage]], _SharedFields]", cache(_compare_fields)
+)
 
 
 def from_message(kind: type[T], message: ProtoMessage, **renamed: object) -> T:
