@@ -17,10 +17,10 @@ from modnorm.checkpoint.reference import find_local_checkpoint
 from modnorm.errors import InvalidInputError
 from modnorm.files import read_fault, read_text
 from modnorm.hints import one_of
-from modnorm.spec import DataSpec, DistillationSpec, ExperimentSpec
+from modnorm.spec import DataSpec, ExperimentSpec
 from modnorm.spec_checks import task_of
 from modnorm.suites.cells import Cell, calibrates
-from modnorm.suites.suite_plan import CellPlan, count_rows, plan_suite
+from modnorm.suites.suite_plan import count_rows, plan_suite
 
 BANDWIDTH = {"H100": 3.35e12, "H200": 4.8e12}
 """Bytes a second that the memory of a known GPU delivers."""
@@ -63,6 +63,16 @@ class Rate:
     """Of the start of an engine."""
     calibration_seconds: float = 0.0
 
+    def phases(self, searched: float, voted: float) -> dict[str, float]:
+        """Return the seconds by phase for numbers of evaluations."""
+        heldout = self.seconds if self.heldout_seconds is None else self.heldout_seconds
+        return {
+            "start": self.start_seconds,
+            "calibrate": self.calibration_seconds,
+            "search": searched * self.seconds,
+            "vote": voted * heldout,
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class CostEstimate:
@@ -98,46 +108,38 @@ def estimate_cost(
     Raises:
         InvalidInputError: the number of rows of a split cannot be known on this machine.
     """
-    if spec.distillation is not None:
-        return _distillation_cost(spec, spec.distillation, rate, gpu)
-    cell = Cell("spec", {}, spec.population.seed, spec)
-    plan = plan_suite([cell]).cells[0]
-    selection, heldout = _known(spec, plan)
-    updates = spec.iterative.updates if spec.iterative else 1
+    rows = {"task.selection": spec.task.selection, "task.heldout": spec.task.heldout}
+    settings = spec.distillation
+    if settings is not None:
+        rows["distillation.rows"] = settings.rows
+        rows["distillation.development"] = settings.development
+    selection, heldout, *more = (_count(data, field) for field, data in rows.items())
+    plan = plan_suite([Cell("spec", {}, spec.population.seed, spec)]).cells[0]
     counts = (plan.search, plan.development, plan.monitoring, plan.final_at_most, plan.base)
     evaluations = sum(count or 0 for count in counts)
-    cap = _cap(spec)
-    rate = rate or _scaled_rate(spec, selection, heldout, gpu)
-    heldout_work = (plan.monitoring or 0) + (plan.final_at_most or 0)
-    searched = (plan.search or 0) + (plan.development or 0) + selection
-    final = (plan.final_at_most or 0) if spec.iterative else _expected_experts(spec) * heldout
-    phases = _phases(rate, searched, final + (plan.monitoring or 0) + heldout)
+    if settings is not None:
+        first = estimate_cost(spec.model_copy(update={"distillation": None}), rate, gpu=gpu)
+        experts = settings.harvest.experts or spec.population.ensemble_sizes[-1]
+        harvest = experts * settings.harvest.samples + settings.harvest.only_wrong
+        jobs = settings.rounds * (first.jobs + harvest) + 2 * (settings.rounds + 1)
+        searched, voted = float(evaluations), 0.0
+    else:
+        answered = (plan.monitoring or 0) + (plan.final_at_most or 0)
+        jobs = (plan.search or 0) // selection + answered // heldout + 2 + _checkpoints(spec)
+        searched = float((plan.search or 0) + (plan.development or 0) + selection)
+        final = (plan.final_at_most or 0) if spec.iterative else _expected_experts(spec) * heldout
+        voted = final + (plan.monitoring or 0) + heldout
+    rate = rate or _scaled_rate(spec, more[0] if more else selection, heldout, gpu)
+    phases = None if rate is None else rate.phases(searched, voted)
     return CostEstimate(
-        candidates=spec.population.size * updates,
-        jobs=(plan.search or 0) // selection + heldout_work // heldout + 2 + _checkpoints(spec),
+        candidates=plan.candidates,
+        jobs=jobs,
         evaluations=evaluations,
-        tokens=evaluations * cap,
+        tokens=evaluations * _cap(spec),
         phases=phases,
-        hours=_hours(phases),
+        hours=None if phases is None else sum(phases.values()) / 3600,
         basis=None if rate is None else rate.basis,
     )
-
-
-def _phases(rate: Rate | None, searched: float, voted: float) -> dict[str, float] | None:
-    """Return the seconds by phase for numbers of evaluations; None without a rate."""
-    if rate is None:
-        return None
-    heldout = rate.seconds if rate.heldout_seconds is None else rate.heldout_seconds
-    return {
-        "start": rate.start_seconds,
-        "calibrate": rate.calibration_seconds,
-        "search": searched * rate.seconds,
-        "vote": voted * heldout,
-    }
-
-
-def _hours(phases: Mapping[str, float] | None) -> float | None:
-    return None if phases is None else sum(phases.values()) / 3600
 
 
 def _cap(spec: ExperimentSpec) -> int:
@@ -151,47 +153,14 @@ def _expected_experts(spec: ExperimentSpec) -> float:
     return spec.population.ensemble_sizes[-1] * (len(prefixes) - kept)
 
 
-def _distillation_cost(
-    spec: ExperimentSpec, settings: DistillationSpec, rate: Rate | None, gpu: str | None
-) -> CostEstimate:
-    """Estimate the evaluations of all rounds, without the trainings."""
-    search = estimate_cost(spec.model_copy(update={"distillation": None}), rate, gpu=gpu)
-    rounds = settings.rounds
-    training = _rows_of(settings.rows, "distillation.rows")
-    development = _rows_of(settings.development, "distillation.development")
-    heldout = _rows_of(spec.task.heldout, "task.heldout")
-    harvest = settings.harvest
-    experts = harvest.experts or spec.population.ensemble_sizes[-1]
-    harvest_jobs = experts * harvest.samples + harvest.only_wrong
-    evaluations = rounds * (search.evaluations + harvest_jobs * training) + (rounds + 1) * (
-        development + heldout
-    )
-    cap = _cap(spec)
-    rate = rate or _scaled_rate(spec, training, heldout, gpu)
-    phases = _phases(rate, evaluations, 0)
-    return CostEstimate(
-        candidates=rounds * search.candidates,
-        jobs=rounds * (search.jobs + harvest_jobs) + 2 * (rounds + 1),
-        evaluations=evaluations,
-        tokens=evaluations * cap,
-        phases=phases,
-        hours=_hours(phases),
-        basis=None if rate is None else rate.basis,
-    )
-
-
-def _rows_of(rows: DataSpec, field: str) -> int:
-    """Return the number of rows of a source.
-
-    Raises:
-        InvalidInputError: it cannot be known on this machine.
-    """
-    count = count_rows(rows)
-    if count is None:
+def _count(data: DataSpec, field: str) -> int:
+    """Return the number of rows of a source; at least one."""
+    count = count_rows(data)
+    if not count:
         raise InvalidInputError(
-            f"the number of rows of {rows.source} cannot be known on this machine",
-            field=field,
-            remedy="set a limit on it",
+            f"the number of rows of {data.source} is not known on this machine",
+            field=f"{field}.limit",
+            remedy="give a limit",
         )
     return count
 
@@ -243,19 +212,6 @@ def _rate_of_search(directory: Path) -> Rate:
 def _whole_scores(candidates: Iterable[dict[str, float]], stopped: set[int]) -> list[float]:
     """Return the seconds of candidates that answered every selection row."""
     return [one["seconds"] for one in candidates if one["seconds"] and one["index"] not in stopped]
-
-
-def _known(spec: ExperimentSpec, plan: CellPlan) -> tuple[int, int]:
-    """Return the rows of selection and held-out set."""
-    for name, rows in (("selection", plan.selection_rows), ("heldout", plan.heldout_rows)):
-        if not rows:
-            source = getattr(spec.task, name).source
-            raise InvalidInputError(
-                f"the number of rows of {source} is not known on this machine",
-                field=f"task.{name}.limit",
-                remedy="give a limit",
-            )
-    return plan.selection_rows or 1, plan.heldout_rows or 1
 
 
 def _checkpoints(spec: ExperimentSpec) -> int:

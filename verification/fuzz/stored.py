@@ -6,7 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import create_engine
+import grpc
+from sqlalchemy import create_engine, text
 
 from modnorm.client.calls import get_experiment
 from modnorm.client.client import Client
@@ -21,17 +22,19 @@ from modnorm.v1 import (
 from modnorm.wire.channel import open_channel
 from modnorm.wire.conversions import spec_to_proto
 from modnorm.wire.tokens import Role
-from verification.fuzz.finished import (
-    answer_until_finished,
-    find_ids,
-)
 from verification.labs.bundled_tasks import bundled_task
 from verification.labs.secured_lab import SecuredLab
-from verification.labs.secured_worker import leased, report_of
+from verification.labs.secured_worker import claimed, leased, report_of, reported
 from verification.labs.waiting import HANG_SECONDS
 
 Contents = Mapping[str, Sequence[str]]
 _JOBS = "SELECT id FROM jobs WHERE experiment_id = :id ORDER BY candidate"
+_PENDING = """
+SELECT j.id FROM jobs j JOIN experiments e ON e.id = j.experiment_id
+WHERE e.id = :id AND j.state = 'pending'
+ORDER BY j.id
+"""
+_SUCCEEDED = "SELECT id FROM experiments WHERE id = :id AND state = 'SUCCEEDED'"
 
 
 def small_spec(**sections: object) -> ExperimentSpec:
@@ -70,7 +73,7 @@ def store(lab: SecuredLab) -> Stored:
     with open_channel(lab.targets["aggregator"], shown, ()) as channel:
         job = leased(channel, jobs[0])
         report = report_of(channel, job)
-        answer_until_finished(lab, channel, finished)
+        _answer_until_finished(lab, channel, finished)
     valid = defaultdict[str, list[Sequence[bytes]]](list)
     for path, request in _valid(live.id, finished, job, report):
         valid[path].append(request)
@@ -85,10 +88,32 @@ def await_jobs(lab: SecuredLab, experiment_id: str) -> Sequence[str]:
     """Wait until an experiment has jobs; return their ids."""
     deadline = time.monotonic() + HANG_SECONDS
     while time.monotonic() < deadline:
-        if jobs := find_ids(lab, _JOBS, experiment_id):
+        if jobs := _find_ids(lab, _JOBS, experiment_id):
             return jobs
         time.sleep(0.05)
     raise TimeoutError(f"experiment {experiment_id} has no jobs")
+
+
+def _answer_until_finished(lab: SecuredLab, channel: grpc.Channel, experiment_id: str) -> None:
+    """Answer all jobs of an experiment, as a worker would."""
+    deadline = time.monotonic() + HANG_SECONDS
+    while time.monotonic() < deadline:
+        if _find_ids(lab, _SUCCEEDED, experiment_id):
+            return
+        for job_id in _find_ids(lab, _PENDING, experiment_id):
+            if (job := claimed(channel, job_id)) is not None:
+                reported(channel, report_of(channel, job, right=True))
+        time.sleep(0.05)
+    raise TimeoutError(f"experiment {experiment_id} does not go on")
+
+
+def _find_ids(lab: SecuredLab, query: str, experiment_id: str) -> Sequence[str]:
+    """Return the ids that a query of the database finds by the id of an experiment."""
+    engine = create_engine(lab.database_url)
+    with engine.connect() as connection:
+        found = [str(row[0]) for row in connection.execute(text(query), {"id": experiment_id})]
+    engine.dispose()
+    return found
 
 
 def contents(lab: SecuredLab) -> Contents:
