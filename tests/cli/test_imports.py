@@ -147,16 +147,3 @@ def test_other_commands_refuse_a_spec_as_run_does(call, specs, tmp_path, command
     check(ended, cases)
     assert not modules & (HEAVY - {"google.protobuf"})
     assert not (tmp_path / "out").exists()
-
-
-def test_submit_refuses_a_malformed_spec_before_it_looks_for_a_lab(call, specs):
-    ended, modules = call(*(["submit", specs[case], "--json"] for case in MALFORMED))
-    check(ended, MALFORMED)
-    assert not modules & HEAVY
-
-
-def test_a_command_of_a_lab_imports_nothing_that_computes(call):
-    ended, modules = call(["list", "--server", "127.0.0.1:1", "--json"])
-    assert ended[0][0] == 1
-    assert json.loads(ended[0][1].splitlines()[-1])["error"] == "UnreachableError"
-    assert not modules & COMPUTING

@@ -101,12 +101,9 @@ def test_the_profile_is_calibrated_as_in_an_experiment_and_kept(
     ("method", "arguments", "field"),
     [
         ({"name": "base", "radius": 0.0}, (), "method.name"),
-        ({"name": "guess"}, (), "method.name"),
         ({"name": "randopt", "profile": "p.json"}, (), "method.profile"),
-        ({"name": "modular_norm", "profile": "no-such.json"}, (), "method.profile"),
         ({"name": "modular_norm", "profile": "0" * 64}, (), "method.profile"),
         ({"name": "randopt"}, ("--radii", "0.1,0.1"), "radii"),
-        ({"name": "randopt"}, ("--radii", "0"), "radii"),
         ({"name": "randopt"}, ("--sigma", "0"), "sigma"),
         ({"name": "randopt"}, ("--prompts", "5000"), "task.selection"),
     ],

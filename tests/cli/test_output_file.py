@@ -4,8 +4,6 @@ import json
 
 import pytest
 
-from modnorm.analysis.run_folders import run_that_owns
-
 ROWS = '{"numbers": [1, 2], "target": 3}\n'
 
 
@@ -86,11 +84,3 @@ def test_no_command_replaces_its_own_input(refusal, run, rows, suite, tmp_path):
                 f"error: {option}: {out} is an input of this command (name another file)\n"
             )
     assert rows.read_text() == ROWS
-
-
-def test_a_run_keeps_its_files_also_behind_links(run, tmp_path):
-    link = tmp_path / "link"
-    link.symlink_to(run)
-    assert run_that_owns(link / "results.json") == run
-    (tmp_path / "notes").symlink_to(run / "spec.json")
-    assert run_that_owns(tmp_path / "notes") == run

@@ -29,7 +29,6 @@ from tests.deploy.kubernetes_manifests import (
 )
 from tests.deploy.serve_command import parsed
 
-SERVICES = ("aggregator", "calibrator", "sampler", "sandbox", "evaluator")
 SETTINGS = {
     f"MODNORM_{name}".upper()
     for kind in (AggregatorSettings, SandboxSettings, SupervisorSettings)
@@ -120,39 +119,6 @@ def test_settings_are_known():
     for generated in kustomization("base")["configMapGenerator"]:
         shown += [line.partition("=")[0] for line in generated["literals"]]
     assert {name for name in shown if name.startswith("MODNORM_")} <= SETTINGS
-
-
-def settings_of(container):
-    """Return the environment of a container."""
-    maps = {one["name"]: one["literals"] for one in kustomization("base")["configMapGenerator"]}
-    lines = [
-        line
-        for source in container.get("envFrom", [])
-        for line in maps[source["configMapRef"]["name"]]
-    ]
-    own = {variable["name"]: variable["value"] for variable in container.get("env", [])}
-    return dict(line.split("=", 1) for line in lines) | own
-
-
-def test_prometheus_is_told_of_the_metrics_of_every_service_and_let_in():
-    (policy,) = (
-        one["spec"]
-        for one in documents("base/network-policies.yaml")
-        if one["metadata"]["name"] == "to-metrics"
-    )
-    (selector,) = policy["podSelector"]["matchExpressions"]
-    (opened,) = policy["ingress"][0]["ports"]
-    ours = {name for name, one in CONTAINERS if one["image"].startswith("modnorm/")}
-    own = ours - {"serve"}
-    assert set(selector["values"]) == own == {*SERVICES}
-    for name in own:
-        annotations = WORKLOADS[name]["spec"]["template"]["metadata"]["annotations"]
-        (container,) = pod(name)["containers"]
-        (shown,) = (one for one in container["ports"] if one.get("name") == "metrics")
-        port = shown["containerPort"]
-        assert settings_of(container)["MODNORM_METRICS_ADDRESS"] == f"0.0.0.0:{port}"
-        assert annotations == {"prometheus.io/scrape": "true", "prometheus.io/port": str(port)}
-        assert opened["port"] == port
 
 
 @pytest.mark.parametrize("name", WORKLOADS)

@@ -82,14 +82,3 @@ def test_a_copied_run_is_not_run_again(copy, modnorm, write_spec):
     refused = modnorm("run", other, "--out", copy, check=False)
     assert refused.returncode == 2
     assert "holds a run of another spec" in refused.stderr
-
-
-def test_a_smaller_number_of_experts_is_counted_from_the_files(read, copy, modnorm):
-    results = json.loads((copy / "results.json").read_text())
-    kept = [each for each in results["ensembles"] if each["ensemble_size"] == 2]
-    before = read("compare")
-    (copy / "results.json").write_text(json.dumps({**results, "ensembles": kept}))
-    assert read("compare", "--experts", "1,2") == before
-    ended = modnorm("compare", copy, "--experts", "3", check=False)
-    assert ended.returncode == 2
-    assert ended.stderr.startswith("error: experts: copy has the answers of 2 experts and no vote")

@@ -170,26 +170,6 @@ def test_a_request_id_is_one_experiment(modnorm, lab, spec_file, write_spec):
     modnorm("cancel", first["id"], "--server", lab.server)
 
 
-def test_a_spec_at_work_is_not_searched_twice(modnorm, lab, client, write_spec):
-    spec_file = write_spec("doubled")
-
-    def submit(*options):
-        ended = modnorm("submit", spec_file, "--quiet", *options, MODNORM_SERVER=lab.server)
-        return ended.stdout.removesuffix("\n"), ended.stderr
-
-    first, _ = submit()
-    assert submit()[0] == first
-    assert "--again" in submit()[1]
-    another, _ = submit("--again")
-    for experiment_id in (first, another):
-        shown = modnorm("show", experiment_id, MODNORM_SERVER=lab.server).stdout
-        assert "failed 0" in shown or "prompts calibrated" in shown
-        assert "held-out" not in shown
-        client.cancel(experiment_id)
-    assert submit()[0] not in {first, another}
-    client.cancel(submit()[0])
-
-
 def test_a_grid_is_submitted_at_once_and_found_again(lab, client, modnorm, write_spec, tmp_path):
     spec_file = write_spec(
         "grid",

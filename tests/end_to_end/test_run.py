@@ -158,28 +158,6 @@ def work(row):
     return worker, seconds
 
 
-def test_a_failed_run_may_be_given_more_patience(modnorm, write_spec, tmp_path):
-    task = {"selection": "bundled:countdown-selection", "heldout": "bundled:countdown-heldout"}
-    changes = {
-        "method": {"name": "randopt", "sigma": 1e9},
-        "population": {"size": 2},
-        "reuse": True,
-        "task": {"name": "countdown", "max_tokens": 8}
-        | {name: {"source": source, "limit": 2} for name, source in task.items()},
-    }
-    spec_file = write_spec("brittle", **changes)
-    ended = modnorm("run", spec_file, "--out", tmp_path, check=False)
-    assert ended.returncode == 1
-    assert "failures.max_failed_candidates" in ended.stderr
-    assert "the same command resumes" in ended.stderr
-    before = done(tmp_path)
-    assert len(before) == 1
-    spec_file = write_spec("brittle", **changes, failures={"max_failed_candidates": 1})
-    again = modnorm("run", spec_file, "--out", tmp_path, check=False)
-    assert "2 candidates failed, 1 may" in again.stderr
-    assert len({work(row) for row in done(tmp_path).values()}) == 1
-
-
 def test_a_finished_run_is_told_again_without_work(modnorm, spec_file, finished, results):
     rows, files = jobs(finished), results(finished)
     again = modnorm("run", spec_file, "--out", finished, "--json")

@@ -2,10 +2,8 @@
 
 import pytest
 
-from modnorm.errors import InvalidInputError
 from modnorm.suites.building import build_tables
 from modnorm.suites.outcomes import load_outcomes
-from tests.faults import error_at
 from verification.labs.bundled_tasks import bundled_task
 
 CHANGES = {
@@ -83,22 +81,3 @@ def test_nothing_is_chosen_while_a_trial_is_missing(build):
 def test_trials_that_all_break_down_choose_nothing(build):
     found = {(rate, seed): [(0.5, 0.5, 0.1)] for rate in "123" for seed in (42, 43)}
     assert build(found, stable_within=5).notes == ("ES: no stable trial; not stable: 1, 2, 3",)
-
-
-def test_cells_that_train_no_model_are_refused(load, tmp_path):
-    loaded = load(tables=[{**TABLE, "rows": ["method", "task"]}])
-    with error_at("tables.0", "trains no model"):
-        build_tables(loaded, load_outcomes(loaded.cells, tmp_path))
-
-
-@pytest.mark.parametrize(
-    ("table", "message"),
-    [
-        ({"rows": ["rate"]}, "must name two axes"),
-        ({"adopted": {"ES": "4"}}, "rate has no option '4'"),
-        ({"adopted": {"MeZO": "1"}}, "method has no option 'MeZO'"),
-    ],
-)
-def test_tables_that_do_not_fit_are_refused(load, table, message):
-    with pytest.raises(InvalidInputError, match=message):
-        load(**CHANGES, tables=[{**TABLE, **table}])

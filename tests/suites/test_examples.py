@@ -90,20 +90,6 @@ def test_cells_of_coder_models_are_the_papers(name, count, tmp_path):
     assert build_tables(loaded, load_outcomes(loaded.cells, tmp_path))
 
 
-def test_suites_of_the_paper_share_equal_cells():
-    by_name = {path.stem: load_suite(path) for path in FILES if path.parent.name == "paper"}
-
-    def digests(name):
-        return {cell.id: cell.spec.digest for cell in by_name[name].cells}
-
-    assert set(digests("large-population").values()) & set(digests("iterative").values()) == {
-        digest for name, digest in digests("iterative").items() if "mn-randopt" in name
-    }
-    rewards = set(digests("candidate-rewards").values())
-    assert rewards <= set(digests("transfer").values())
-    assert len(rewards) == 42
-
-
 def test_a_sweep_of_learning_rates_costs_what_the_paper_says():
     cells = load_suite(EXAMPLES / "paper" / "hyperparameters-two-point.yaml").cells
     mezo = plan_suite([cell for cell in cells if cell.labels["method"] == "MeZO"])

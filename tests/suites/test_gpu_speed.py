@@ -12,7 +12,6 @@ from modnorm.suites.cost_estimate import (
     GpuSpeed,
     answer_tokens,
     estimate_cost,
-    gpu_here,
     rate_of_run,
 )
 
@@ -81,15 +80,3 @@ def test_a_finished_run_tells_the_speed_of_each_phase(tmp_path):
         "search": 5 * 10 * 1.5,
         "vote": 4 * 1_319 * 0.5,
     }
-
-
-@pytest.mark.parametrize(
-    ("models", "gpu"),
-    [([], None), (["NVIDIA H200"], "H200"), (["NVIDIA A100-SXM4-80GB"], "H100")],
-)
-def test_the_gpu_of_this_machine_is_told_by_its_driver(models, gpu, tmp_path, monkeypatch):
-    monkeypatch.setattr("modnorm.suites.cost_estimate._DRIVER", tmp_path)
-    for number, model in enumerate(models):
-        (tmp_path / str(number)).mkdir()
-        (tmp_path / str(number) / "information").write_text(f"Model: \t\t {model}\n")
-    assert gpu_here() == gpu

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from modnorm.suites.outcomes import TidySuite, load_outcomes, select
+from modnorm.suites.outcomes import TidySuite, load_outcomes
 from tests.faults import error_at
 
 REWARDS = (0.2, 0.3, None, 0.5)
@@ -40,12 +40,6 @@ def test_votes_are_those_of_the_picked_ensemble(tidy):
     votes = tidy.at("right_experts", {**PLACE, "N": 4, "K": 2}).dropna()
     assert votes["value"].tolist() == [2, 1, 0]
     assert votes["correct"].tolist() == [True, False, False]
-
-
-def test_rows_have_the_order_of_the_suite_file(tidy):
-    places = tidy.cells.sort_values(["method", "task", "seed"])
-    assert places["cell"].tolist() == tidy.cells["cell"].tolist()
-    assert select(places, {"method": "MN", "seed": 43})["task"].tolist() == ["puzzles", "more"]
 
 
 def test_values_that_a_finished_cell_lacks_are_refused(tidy):

@@ -3,7 +3,7 @@ from dataclasses import replace
 from math import nan
 from typing import Any
 
-from modnorm.suites.rendering import BuiltTable, Figure, to_document, to_markdown, to_text
+from modnorm.suites.rendering import BuiltTable, Figure, to_document, to_text
 
 TABLE = BuiltTable(
     title="Accuracy",
@@ -49,18 +49,6 @@ def test_text_has_the_papers_line_above_ours_and_additional_figures_below():
         ["m", "p, %"],
         ["MN", "0", "25.00"],
     ]
-
-
-def test_markdown_has_the_same_cells():
-    lines = to_markdown(BOTH).splitlines()
-    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines if "|" in line]
-    assert cells[0] == ["model", "method", "", "Countdown"]
-    assert cells[2:4] == [
-        ["1.5B", "MN", "paper", "37.80 ± 0.87"],
-        ["", "", "ours", "37.50 ± 0.71"],
-    ]
-    assert cells[-1] == ["MN", "0", "25.00"]
-    assert {"### Accuracy (Table 9)", "#### Rows by m", "A note."} < set(lines)
 
 
 def test_documents_keep_every_seed_and_additional_figures():

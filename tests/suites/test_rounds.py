@@ -83,31 +83,11 @@ def test_other_tables_read_the_first_search(load, distil, tmp_path):
     assert load_outcomes(loaded.cells, tmp_path / "out").finished[cell.id].profile == "p"
 
 
-def test_times_of_distillations_are_refused(load, distil, tmp_path):
-    clock = {"kind": "wall_clock", "title": "w", "rows": ["method"]}
-    loaded = load(base=DISTILLED, axes=AXES, tables=[clock])
-    distil(loaded.cells[0], 0.2, [0.6, 0.7], [0.5, 0.65])
-    with pytest.raises(InvalidInputError, match="has not measured search"):
-        table_of(loaded, tmp_path / "out")
-
-
 def test_a_table_of_rounds_needs_distillations(load, tmp_path):
     loaded = load(tables=[TABLE | {"rows": ["method", "task"]}])
     with pytest.raises(InvalidInputError, match="no distillation") as refused:
         table_of(loaded, tmp_path / "out")
     assert "section `distillation`" in (refused.value.remedy or "")
-
-
-def test_a_distillation_with_other_settings_is_left_out(loaded, distil, tmp_path):
-    cell = loaded.cells[0]
-    other = {**cell.spec.model_dump(mode="json")["distillation"], "rounds": 3}
-    distil(cell, 0.2, [0.6, 0.7], [0.5, 0.65], distillation=other)
-    outcomes = load_outcomes(loaded.cells, tmp_path / "out")
-    assert outcomes.strangers == {cell.id: "distillation.rounds"}
-
-
-def test_titles_tell_distillations_from_searches(loaded):
-    assert loaded.cells[0].spec.name.endswith("distilled 2 times")
 
 
 def test_a_vote_without_a_gain_leaves_no_share(loaded, distil, tmp_path):
@@ -129,11 +109,10 @@ def training_rows(tmp_path, monkeypatch):
 
 
 @pytest.mark.usefixtures("training_rows")
-def test_a_plan_counts_what_an_estimate_counts(loaded):
+def test_a_plan_counts_every_round(loaded):
     cell = loaded.cells[0]
     plan = plan_suite([cell])
-    counted = (plan.search, plan.development, plan.final_at_most, plan.base)
     # Two rounds of 4 candidates, and 2 experts that answer 12 rows 16 times.
     assert plan.candidates == 8
     assert plan.search == 2 * (4 * 10 + 12 * 2 * 16)
-    assert sum(counted) == estimate_cost(cell.spec).evaluations
+    assert estimate_cost(cell.spec).jobs == 2 * (4 + 2 + 2 + 2 * 16) + 3 * 2
