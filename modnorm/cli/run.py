@@ -244,6 +244,27 @@ def follow_to_end(
     return ended
 
 
+def submit_here(
+    client: "Client", spec: "ExperimentSpec", in_flight: Collection[str] = ()
+) -> "experiments.Experiment":
+    """Submit to a lab on this machine, which reads our paths.
+
+    A finished experiment is found again, an interrupted one resumes. After a failure a new
+    experiment reuses the finished results. A running experiment that it replaces is cancelled,
+    unless it is in flight.
+
+    Raises:
+        ConflictError: a path of the spec now holds other data, another model or another profile
+            than when the experiment started.
+    """
+    from modnorm.client.inputs import check_inputs  # loads torch
+    from modnorm.client.resumption import resume_or_submit
+
+    experiment = resume_or_submit(client, spec, wanted=in_flight)
+    check_inputs(spec, experiment.provenance, folders=settings().split_folders)
+    return experiment
+
+
 def run_experiment(
     client: "Client",
     spec: "ExperimentSpec",
@@ -254,21 +275,10 @@ def run_experiment(
 ) -> "experiments.Experiment":
     """Submit a spec to a lab on this machine, and follow it to its end.
 
-    A finished experiment is found again, an interrupted one resumes. After a failure a new
-    experiment reuses the finished results.
-
     `on_accepted` is called once the lab has accepted the spec. The display shows `title` if the
     spec has no name, else the id.
-
-    Raises:
-        ConflictError: a path of the spec now holds other data, another model or another profile
-            than when the experiment started.
     """
-    from modnorm.client.inputs import check_inputs  # loads torch
-    from modnorm.client.resumption import resume_or_submit
-
-    experiment = resume_or_submit(client, spec)
-    check_inputs(spec, experiment.provenance, folders=settings().split_folders)
+    experiment = submit_here(client, spec)
     on_accepted()
     if not quiet:
         show_remarks(client, experiment.id)

@@ -247,7 +247,7 @@ def _run_cells(
     """
     from modnorm.cli.distil import run_distillation
     from modnorm.cli.results import write_results
-    from modnorm.cli.run import lab_here
+    from modnorm.cli.run import lab_here, submit_here
     from modnorm.suites.journal import CellState, Journal
     from modnorm.suites.runner import SuiteRunner
 
@@ -267,7 +267,7 @@ def _run_cells(
                 profiles=profiles,
                 directory=directory,
                 journal=journal,
-                submit=_submit_here if embedded else _submit_to_lab,
+                submit=submit_here if embedded else _submit_to_lab,
                 finish=partial(write_results, client),
                 in_flight=in_flight or (1 if embedded else _IN_FLIGHT_IN_A_LAB),
                 patience=0.0 if embedded else _PATIENCE_SECONDS,
@@ -306,18 +306,6 @@ def calibrate_origins(
         say(f"{origin.id}: calibrating its profile, which other cells use")
         profiles[origin.id] = calibrate_experiment(origin.spec, settings())
     return profiles
-
-
-def _submit_here(
-    client: "Client", spec: "ExperimentSpec", in_flight: Collection[str]
-) -> "experiments.Experiment":
-    """Submit to a lab on this machine, which reads our paths."""
-    from modnorm.client.inputs import check_inputs
-    from modnorm.client.resumption import resume_or_submit
-
-    experiment = resume_or_submit(client, spec, wanted=in_flight)
-    check_inputs(spec, experiment.provenance, folders=settings().split_folders)
-    return experiment
 
 
 def _submit_to_lab(
