@@ -4,6 +4,7 @@ import json
 from collections import Counter
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -38,10 +39,7 @@ from modnorm.errors import InvalidInputError, UnreachableError
 from modnorm.wire.tokens import DEFAULT_TENANT, Role
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from modnorm.client.client import Client
-    from modnorm.client.doctor import Finding
     from modnorm.v1 import experiment_pb2 as experiments
     from modnorm.wire.tokens import AcceptedToken
 
@@ -451,10 +449,12 @@ TOKEN_COMMANDS = {"create": create_token, "list": list_tokens, "revoke": revoke_
 
 def doctor(*, server: Server = None, as_json: Json = False) -> None:
     """Check this machine, and a lab if one is named. The exit code is 1 if anything is broken."""
-    from modnorm.client.doctor import Verdict
+    from modnorm.client.doctor import Verdict, check_lab, check_machine
 
-    found = []
-    for finding in _findings(server):
+    own, found = settings(), []
+    named = server or (own.server if "server" in own.model_fields_set else None)
+    of_lab = check_lab(named, own.credentials) if named else ()
+    for finding in chain(check_machine(own.cache_dir), of_lab):
         found.append(finding)
         if not as_json:
             echo(f"{finding.verdict:7}  {finding.check}: {finding.detail}")
@@ -466,12 +466,3 @@ def doctor(*, server: Server = None, as_json: Json = False) -> None:
     else:
         echo(f"{counts[Verdict.BROKEN]} broken, {counts[Verdict.WARNING]} warnings")
     raise typer.Exit(1 if counts[Verdict.BROKEN] else 0)
-
-
-def _findings(server: str | None) -> "Iterator[Finding]":
-    from modnorm.client.doctor import check_lab, check_machine
-
-    found = settings()
-    yield from check_machine(found.cache_dir)
-    if server or "server" in found.model_fields_set:
-        yield from check_lab(server or found.server, found.credentials)

@@ -99,14 +99,17 @@ def tune(
             check_spec(specs[0], spec_file)
         home = home_of(spec_file, "tune", out)
         with _held(home):
+            from modnorm.cli.run import lab_here, run_experiment
             from modnorm.client.development import development_prompts
             from modnorm.client.tuning import grid_document
 
-            trials = (
-                _run_here(specs, home, quiet=quiet)
-                if server is None
-                else _run_in_lab(specs, server, quiet=quiet)
-            )
+            if server is None:
+                with interruptible(_RESUMES), lab_here(home, quiet=quiet) as client:
+                    trials = [
+                        _trial_of(one, run_experiment(client, one, quiet=quiet)) for one in specs
+                    ]
+            else:
+                trials = _run_in_lab(specs, server, quiet=quiet)
             digest, folders = trials[0].provenance.heldout_digest, settings().split_folders
             prompts = development_prompts(specs[0], digest, folders=folders)
             document = grid_document(specs[0], trials, prompts)
@@ -161,13 +164,6 @@ def _plan_trials(
         for radius in radii
         for seed in seeds
     ]
-
-
-def _run_here(specs: "Sequence[ExperimentSpec]", out: Path, *, quiet: bool) -> "list[Trial]":
-    from modnorm.cli.run import lab_here, run_experiment
-
-    with interruptible(_RESUMES), lab_here(out, quiet=quiet) as client:
-        return [_trial_of(spec, run_experiment(client, spec, quiet=quiet)) for spec in specs]
 
 
 def _run_in_lab(specs: "Sequence[ExperimentSpec]", server: str, *, quiet: bool) -> "list[Trial]":

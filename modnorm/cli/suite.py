@@ -255,7 +255,7 @@ def _run_cells(
     journal.check(loaded.settings)
     journal.begin(loaded.settings)
     searches = [cell for cell in cells if cell.spec.distillation is None]
-    listen = _ignore if quiet else _progress_lines()
+    listen = _progress_lines(quiet=quiet)
     embedded, finished = server is None, True
     profiles = calibrate_origins(loaded, searches, directory) if embedded else {}
     if searches:
@@ -317,23 +317,19 @@ def _submit_to_lab(
     return resume_or_submit_shared(client, spec, _PREFIX)
 
 
-def _progress_lines() -> "Callable[[Cell, CellRecord], None]":
+def _progress_lines(*, quiet: bool) -> "Callable[[Cell, CellRecord], None]":
     """Return what prints a line when a cell changes its state, its phase or its reason to wait."""
     printed: dict[str, tuple[str, str, str]] = {}
 
     def show(cell: "Cell", record: "CellRecord") -> None:
         now = (str(record.state), record.phase, record.waits_for)
-        if printed.get(cell.id) != now:
+        if not quiet and printed.get(cell.id) != now:
             printed[cell.id] = now
             text = record.error or (record.phase if record.state == "submitted" else "")
             waiting = f", waiting: {record.waits_for}" if record.waits_for else ""
             say(f"{cell.id}: {record.state} {text}".rstrip() + waiting)
 
     return show
-
-
-def _ignore(_cell: "Cell", _record: "CellRecord") -> None:
-    return None
 
 
 def _show_plan(loaded: "LoadedSuite", cells: "Sequence[Cell]", *, as_json: bool) -> None:

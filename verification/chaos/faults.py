@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 
 import psycopg
 import redis
@@ -100,14 +101,9 @@ def _blocked(observer: Observer) -> bool:
     return bool(observer.rows(query))
 
 
-def _kill_calibrator(context: FaultContext) -> str | None:
-    context.lab.kill("calibrator")
-    return f"killed the calibrator while {context.observer.observe().state or 'submitting'}"
-
-
-def _kill_sampler(context: FaultContext) -> str | None:
-    context.lab.kill("sampler")
-    return f"killed the sampler while {context.observer.observe().state or 'submitting'}"
+def _kill_service(name: str, context: FaultContext) -> str | None:
+    context.lab.kill(name)
+    return f"killed the {name} while {context.observer.observe().state or 'submitting'}"
 
 
 def _pause_evaluator(context: FaultContext) -> str | None:
@@ -115,10 +111,6 @@ def _pause_evaluator(context: FaultContext) -> str | None:
     if name is None:
         return None
     return _pause(context, name, _EXPIRY_SECONDS + context.source.uniform(0, 1))
-
-
-def _pause_aggregator(context: FaultContext) -> str | None:
-    return _pause(context, "aggregator", context.source.uniform(0.5, 1.5 * LEASE_SECONDS))
 
 
 def _pause(context: FaultContext, name: str, seconds: float) -> str:
@@ -222,18 +214,6 @@ def _holder(context: FaultContext, workers: Collection[str] = ()) -> str | None:
     return None
 
 
-def _shuffle_messages(context: FaultContext) -> str | None:
-    return faulty_worker.shuffle_messages(context.lab, context.observer, context.source)
-
-
-def _repeat_report(context: FaultContext) -> str | None:
-    return faulty_worker.repeat_report(context.lab, context.observer, context.source)
-
-
-def _late_report(context: FaultContext) -> str | None:
-    return faulty_worker.late_report(context.lab, context.observer)
-
-
 def _leave_client(context: FaultContext) -> str | None:
     """Let the client close its stream, which pauses its prediction."""
     if context.observer.observe().ended:
@@ -246,10 +226,12 @@ INJECT: Mapping[Fault, Callable[[FaultContext], str | None]] = {
     Fault.KILL_EVALUATOR: _kill_evaluator,
     Fault.KILL_ENGINE: _kill_engine,
     Fault.KILL_AGGREGATOR: _kill_aggregator,
-    Fault.KILL_CALIBRATOR: _kill_calibrator,
-    Fault.KILL_SAMPLER: _kill_sampler,
+    Fault.KILL_CALIBRATOR: partial(_kill_service, "calibrator"),
+    Fault.KILL_SAMPLER: partial(_kill_service, "sampler"),
     Fault.PAUSE_EVALUATOR: _pause_evaluator,
-    Fault.PAUSE_AGGREGATOR: _pause_aggregator,
+    Fault.PAUSE_AGGREGATOR: lambda context: _pause(
+        context, "aggregator", context.source.uniform(0.5, 1.5 * LEASE_SECONDS)
+    ),
     Fault.FLUSH_BROKER: _flush_broker,
     Fault.RESTART_BROKER: _restart_broker,
     Fault.RESTART_DATABASE: _restart_database,
@@ -257,9 +239,13 @@ INJECT: Mapping[Fault, Callable[[FaultContext], str | None]] = {
     Fault.CUT_HOST: _cut_host,
     Fault.JUMP_CLOCK: _jump_clock,
     Fault.FILL_DISK: _fill_disk,
-    Fault.SHUFFLE_MESSAGES: _shuffle_messages,
-    Fault.REPEAT_REPORT: _repeat_report,
-    Fault.LATE_REPORT: _late_report,
+    Fault.SHUFFLE_MESSAGES: lambda context: faulty_worker.shuffle_messages(
+        context.lab, context.observer, context.source
+    ),
+    Fault.REPEAT_REPORT: lambda context: faulty_worker.repeat_report(
+        context.lab, context.observer, context.source
+    ),
+    Fault.LATE_REPORT: lambda context: faulty_worker.late_report(context.lab, context.observer),
     Fault.LEAVE_CLIENT: _leave_client,
     Fault.UPDATE_AGGREGATOR: _update_aggregator,
 }
