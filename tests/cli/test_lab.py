@@ -109,6 +109,7 @@ def test_a_good_end_shows_the_ensembles(printed, lab):
     assert "50.0 %" in out
 
 
+@pytest.mark.usefixtures("quick_retries")
 def test_a_lab_that_is_away_for_a_moment_is_followed_on(printed, serve, servicer, spec):
     experiment = experiments.Experiment(id="e1", spec=spec_to_proto(spec), state=SUCCEEDED)
     asked = []

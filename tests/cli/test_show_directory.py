@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from modnorm.spec import parse_spec
 from tests.small_results import small_results
 
@@ -62,6 +64,7 @@ def test_a_path_is_no_id(modnorm, refusal, tmp_path):
     assert f"{tmp_path / 'no'} does not exist" in modnorm("cancel", tmp_path / "no")[2]
 
 
+@pytest.mark.usefixtures("quick_retries")
 def test_a_directory_that_is_not_there_is_named_before_the_lab(modnorm, monkeypatch, free_address):
     monkeypatch.setenv("MODNORM_SERVER", free_address)
     code, _, err = modnorm("show", "first-run")

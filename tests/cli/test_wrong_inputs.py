@@ -119,6 +119,7 @@ def test_a_wrong_spec_is_refused_in_these_words(home, modnorm, name):
     assert not (home / "runs").exists()
 
 
+@pytest.mark.usefixtures("quick_retries")
 @pytest.mark.parametrize("name", ON_THE_LINE)
 def test_a_wrong_command_line_is_refused_in_these_words(home, modnorm, lab, name, monkeypatch):
     monkeypatch.setenv("MODNORM_TOKEN", "modnorm_me_wrong")
