@@ -28,10 +28,3 @@ def test_without_a_terminal_lines_tell_how_far_it_is(prepare):
     assert lines[1].startswith("tiny-thicket: preparing, 2/2, ")
     assert told.endswith(f"  {out}\n")
     assert out.exists()
-
-
-def test_a_seed_that_no_generator_takes_is_refused(prepare):
-    code, _, err, out = prepare("--seed", 2**63)
-    assert code == 2
-    assert "--seed" in err
-    assert not out.exists()

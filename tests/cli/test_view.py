@@ -1,6 +1,7 @@
 """`modnorm view`: a real server, and what it refuses."""
 
 import json
+import socket
 
 import httpx
 import pytest
@@ -38,3 +39,10 @@ def test_the_page_is_served_at_the_printed_address_until_it_is_interrupted(
 def test_an_address_that_stands_for_all_is_refused(refusal, unfinished, host):
     err = refusal("view", unfinished, "--host", host)
     assert "name the address or host name that browsers will use" in err
+
+
+def test_a_port_in_use_is_refused(refusal, unfinished):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        err = refusal("view", unfinished, "--port", port)
+    assert err.startswith(f"error: port: cannot listen at 127.0.0.1, port {port}: Address already")
