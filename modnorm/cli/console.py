@@ -4,7 +4,6 @@ Texts of other people are printed without characters that could send commands to
 """
 
 import json
-import multiprocessing
 import os
 import signal
 import sys
@@ -193,6 +192,8 @@ def _exit(*_: object) -> NoReturn:
 
 
 def _end_process(code: int) -> NoReturn:
+    import multiprocessing
+
     for child in multiprocessing.active_children():
         child.kill()
     sys.stdout.flush()
