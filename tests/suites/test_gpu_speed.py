@@ -8,7 +8,6 @@ import pytest
 from modnorm.spec import parse_spec
 from modnorm.suites import cost_estimate
 from modnorm.suites.cost_estimate import (
-    BANDWIDTH,
     GpuSpeed,
     answer_tokens,
     estimate_cost,
@@ -19,18 +18,20 @@ SMALL, LARGE = 494_032_768, 1_543_714_304
 """Weights of Qwen2.5-Coder-0.5B and 1.5B."""
 
 
-@pytest.mark.parametrize("gpu", BANDWIDTH)
 @pytest.mark.parametrize(
     ("weights", "task", "rows", "measured"),
     [
-        (SMALL, "gsm8k", 200, 1.4),
+        (SMALL, "gsm8k", 200, 1.11),
+        (SMALL, "gsm8k", 500, 2.05),
         (SMALL, "gsm8k", 1_319, 5.0),
-        (LARGE, "countdown", 300, 3.8),
+        (LARGE, "gsm8k", 200, 1.36),
+        (LARGE, "gsm8k", 1_319, 5.29),
+        (LARGE, "countdown", 200, 2.8),
     ],
 )
-def test_candidates_of_real_models_take_the_measured_time(gpu, weights, task, rows, measured):
-    """256 sequences a step, answers of at most 512 tokens."""
-    seconds = GpuSpeed(gpu, weights, 256).candidate_seconds(rows, answer_tokens(task, 512))
+def test_candidates_of_real_models_take_the_measured_time(weights, task, rows, measured):
+    """Answers of at most 1,024 tokens on an H200."""
+    seconds = GpuSpeed("H200", weights).candidate_seconds(rows, answer_tokens(task, 1_024))
     assert seconds == pytest.approx(measured, rel=0.3)
 
 
@@ -40,24 +41,22 @@ def spec_of(rows, **population):
     return parse_spec(
         {
             "model": "tiny-thicket",
-            "task": {"name": "gsm8k", "selection": split, "heldout": heldout, "max_tokens": 512},
+            "task": {"name": "gsm8k", "selection": split, "heldout": heldout, "max_tokens": 1_024},
             "method": {"name": "modular_norm", "radius": 0.16},
             "population": population,
-            "engine": {"max_num_seqs": 256},
         }
     )
 
 
 def test_a_whole_run_of_a_real_model_takes_the_measured_time(monkeypatch):
-    """Coder-0.5B, N = 100, K = 25: start 80 to 90 s, search 139 s, 50 experts in 249 s."""
-    layout = [SimpleNamespace(numel=SMALL)]
+    """Coder-1.5B, N = K = 25 on an H200."""
+    layout = [SimpleNamespace(numel=LARGE)]
     monkeypatch.setattr(cost_estimate, "physical_layout", lambda _config: layout)
-    spec = spec_of(200, size=100, prefixes=[25, 50, 100], ensemble_sizes=[25])
-    phases = estimate_cost(spec, gpu="H200").phases
+    phases = estimate_cost(spec_of(200, size=25, ensemble_sizes=[25]), gpu="H200").phases
     assert phases is not None
-    for name, seconds in {"start": 85, "search": 139, "vote": 255}.items():
+    for name, seconds in {"start": 82.6, "calibrate": 33.4, "search": 35.8, "vote": 137.5}.items():
         assert phases[name] == pytest.approx(seconds, rel=0.3)
-    assert estimate_cost(spec, gpu="H200").hours == pytest.approx(sum(phases.values()) / 3600)
+    assert sum(phases.values()) == pytest.approx(332.7, rel=0.3)
 
 
 def test_a_finished_run_tells_the_speed_of_each_phase(tmp_path):
