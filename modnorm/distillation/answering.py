@@ -20,11 +20,7 @@ from modnorm.tasks.task_errors import render_prompts
 
 @contextmanager
 def judging_task(named: TaskSpec) -> Iterator[Task]:
-    """Yield a task that can judge answers, with a sandbox if it runs programs.
-
-    Raises:
-        UnavailableError: the sandbox does not isolate.
-    """
+    """Yield a task that can judge answers, with a sandbox if it runs programs."""
     if not runs_programs(named.name):
         yield get_stored_task(named.name, scorer=named.scorer, declaration=named.declaration)
         return
@@ -60,11 +56,7 @@ class AnsweringModel:
         self._max_tokens = max_tokens
 
     def ask(self, task: Task, rows: Sequence[Row], name: str) -> AskedRows:
-        """Return rows with their prompts, all of which fit the model.
-
-        Raises:
-            InvalidInputError: a prompt does not fit the model.
-        """
+        """Return rows with their prompts, all of which fit the model."""
         prompts = [self._encoder.encode(each) for each in render_prompts(task, rows, name)]
         check_fit(prompts, self._max_tokens, self._checkpoint)
         return AskedRows(task, name, rows, prompts)
@@ -75,17 +67,7 @@ class AnsweringModel:
         sampling: Sampling | None = None,
         on_answer: Callable[[], object] = lambda: None,
     ) -> tuple[Answer, ...]:
-        """Return judged answers of the weights that the engine holds now, in row order.
-
-        Args:
-            asked: The rows.
-            sampling: How tokens are drawn; None for greedy answers.
-            on_answer: Called after every answer.
-
-        Raises:
-            EvaluationError: the model cannot answer, or the engine failed.
-            IncompatibleError: the task's code raised.
-        """
+        """Return judged answers of the weights that the engine holds now, in row order."""
         limits = GenerationLimits(self._max_tokens, sampling)
         label = f"{asked.name} {{}}".format
         with (
@@ -105,10 +87,6 @@ def answering_model(
     """Load a model into the engine of a spec; the end of the context frees it.
 
     Drafts are off: with them vLLM would use the random numbers of a request in another order.
-
-    Raises:
-        InvalidInputError: there is no such engine.
-        EngineError: the infrastructure failed.
     """
     settings = EngineSettings(
         max_model_len=spec.engine.max_model_len,

@@ -14,12 +14,7 @@ from modnorm.tasks.protocol import Message
 def encode_examples(
     examples: Iterable[ChosenExample], prompt_of: Callable[[int], Sequence[Message]]
 ) -> list[str]:
-    """Return each example as one line of JSON.
-
-    Args:
-        examples: The examples.
-        prompt_of: Returns the prompt of a training row by its index.
-    """
+    """Return each example as one line of JSON."""
     return [_line(example, prompt_of(example.answer.row)) for example in examples]
 
 

@@ -60,13 +60,6 @@ def choose_examples(
     iterative RandOpt (sunrainyg/RandOpt, `rejection.py`).
 
     Memory grows with the examples, and by 8 bytes for each other right completion.
-
-    Args:
-        answers: All answers of the experts, by rank and sample.
-        votes: Winning vote key of each training row.
-        round_number: Round of the harvest, from 1.
-        keep: Most examples of a row.
-        rows: Rows that count; None for all.
     """
     right: dict[int, _RowExamples] = {}
     for answer in answers:

@@ -52,16 +52,7 @@ class Harvest:
         return [rank for rank in ranks if not self._file(rank).exists()]
 
     def answer(self, model: AnsweringModel, on_progress: OnProgress = ignore_progress) -> None:
-        """Write the answers that are missing.
-
-        Args:
-            model: Holds the model that the search perturbed.
-            on_progress: Called with the number of these answers that are given, and of all.
-
-        Raises:
-            InvalidInputError: a training row does not fit the model.
-            EvaluationError: a model cannot answer, or the engine failed.
-        """
+        """Write the answers that are missing."""
         asked, done = model.ask(self.task, self.rows, "training row"), 0
         asking = [rank for rank in self.missing if rank != _BASE]
         total = len(asking) * self.settings.samples * len(self.rows)
@@ -84,11 +75,7 @@ class Harvest:
                 self._write(rank, sheets)
 
     def write_dataset(self, earlier: Path | None) -> int:
-        """Write the dataset and the counts; return the number of examples.
-
-        Args:
-            earlier: Dataset to add to; None for none.
-        """
+        """Write the dataset and the counts; return the number of examples."""
         counts = dict.fromkeys(("answers", "right", "rows", "examples", "dataset_examples"), 0)
         counts["tokens"] = 0
         ballots = []

@@ -81,15 +81,7 @@ class DistillationMeans:
 
 
 class Distillation:
-    """A distillation in a directory that the caller has locked.
-
-    Args:
-        spec: The spec.
-        settings: Its section `distillation`.
-        directory: The directory.
-        splits: Rows of all splits, which share no prompts (`modnorm.spec_checks.load_splits`).
-        means: How this machine works.
-    """
+    """A distillation in a directory that the caller has locked."""
 
     def __init__(
         self,
@@ -111,14 +103,7 @@ class Distillation:
         }
 
     def run(self) -> DistillationDocument:
-        """Take the stages that are not finished, and write the figures of all rounds.
-
-        Raises:
-            PreconditionError: the extra `modnorm[train]` is not installed.
-            ConflictError: the directory holds the work of another spec, model or rows.
-            EvaluationError: no answer of a harvest is right.
-            ModnormError: a stage failed.
-        """
+        """Take the stages that are not finished, and write the figures of all rounds."""
         require_packages()
         RunDirectory(self.directory).check(self.spec)
         self._check_inputs()
@@ -147,11 +132,7 @@ class Distillation:
         }
 
     def _check_inputs(self) -> None:
-        """Refuse a directory that was begun with other files.
-
-        Raises:
-            ConflictError: names the input.
-        """
+        """Refuse a directory that was begun with other files."""
         path = self.directory / INPUTS
         begun = _read(path) if path.exists() else self._inputs
         for name, value in self._inputs.items():

@@ -27,12 +27,7 @@ def harvest_seed(population_seed: int, round_number: int) -> int:
 
 
 def sample_seed(seed: int, index: int) -> int:
-    """Return the seed of one answer of one expert to all rows.
-
-    Args:
-        seed: Seed of the round's answers.
-        index: Number of the answer among those of all experts.
-    """
+    """Return the seed of one answer of one expert to all rows."""
     return _seed(f"sample/{seed}/{index}")
 
 

@@ -26,11 +26,7 @@ def scheme_names() -> tuple[str, ...]:
 
 
 def check_scheme(name: str) -> None:
-    """Check that a scheme of this name exists.
-
-    Raises:
-        InvalidInputError: there is no such scheme.
-    """
+    """Check that a scheme of this name exists."""
     if name not in _CLASSES:
         raise InvalidInputError(
             f"there is no noise scheme {name!r}",
@@ -40,11 +36,7 @@ def check_scheme(name: str) -> None:
 
 
 def get_scheme(name: str) -> NoiseScheme:
-    """Return a scheme by name.
-
-    Raises:
-        InvalidInputError: there is no such scheme.
-    """
+    """Return a scheme by name."""
     check_scheme(name)
     return _make(name)
 

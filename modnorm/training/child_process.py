@@ -32,18 +32,7 @@ STOP_SECONDS = 10.0
 def train_in_child(
     job: TrainingJob, *, on_progress: OnProgress = ignore_progress
 ) -> TrainedStudent:
-    """Train the student of a job as `modnorm.training.fine_tuning.train` does.
-
-    Args:
-        job: Base, dataset, settings and directory.
-        on_progress: Called after every step, in this thread. Its errors end the training, whose
-            checkpoints stay.
-
-    Raises:
-        PreconditionError: the extra `modnorm[train]` is not installed.
-        EngineError: the child died.
-        ModnormError: as `train` raises.
-    """
+    """Train the student of a job as `modnorm.training.fine_tuning.train` does."""
     require_packages()
     with TemporaryDirectory(prefix="modnorm-train-") as folder:
         file = Path(folder, "job.json")

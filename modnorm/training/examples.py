@@ -32,11 +32,7 @@ class _Line(BaseModel):
 
 
 def read_examples(path: Path) -> tuple[TrainingExample, ...]:
-    """Return the examples of a dataset in file order.
-
-    Raises:
-        InvalidInputError: the file cannot be read, has no examples, or a line is malformed.
-    """
+    """Return the examples of a dataset in file order."""
     try:
         # A JSON text may hold U+2028 and U+0085, at which `splitlines` would cut it.
         lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")

@@ -129,16 +129,6 @@ def train(
 
     The outcome of a finished job is returned as it is. On a CPU an interrupted training ends in
     the same bytes as an uninterrupted one. Uses the global random state of torch.
-
-    Args:
-        job: Base, dataset, settings and directory.
-        on_progress: Called after every step.
-
-    Raises:
-        InvalidInputError: the base, the dataset or a setting cannot be used.
-        CandidateError: the training diverged.
-        DoesNotFitError: the GPU's memory is too small for one example.
-        UnavailableError: the student cannot be written.
     """
     return _Training(job, JobCallback(on_progress)).run()
 
@@ -305,19 +295,6 @@ def write_student(
     """Write a student in the dtype of its base, with the base's tokenizer and chat template.
 
     A tied head is stored once, as in the base.
-
-    Args:
-        checkpoint: The base.
-        state: The student's parameters by name.
-        directory: A new directory.
-        notes: Contents of additional text files, by file name.
-
-    Returns:
-        SHA-256 over the student's physical tensors.
-
-    Raises:
-        CandidateError: a weight is not finite.
-        UnavailableError: writing failed; nothing was left behind.
     """
     stored = CheckpointWeights(checkpoint)
     tensors = {}

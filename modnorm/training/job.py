@@ -105,11 +105,7 @@ def missing_packages() -> tuple[str, ...]:
 
 
 def require_packages() -> None:
-    """Refuse to train without the extra `modnorm[train]`.
-
-    Raises:
-        PreconditionError: a package is missing.
-    """
+    """Refuse to train without the extra `modnorm[train]`."""
     if missing := missing_packages():
         raise PreconditionError(
             f"training needs {', '.join(missing)}",

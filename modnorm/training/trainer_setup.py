@@ -64,9 +64,6 @@ def encode_examples(
     """Encode examples; leave out those with more than `longest` tokens.
 
     A truncated answer would teach the student to stop in its middle.
-
-    Raises:
-        InvalidInputError: the chat template refuses a prompt, or all examples are too long.
     """
     kept_ids, kept_labels = [], []
     for example in examples:
@@ -112,14 +109,7 @@ class TrainerSetup:
 def make_trainer(
     setup: TrainerSetup, examples: EncodedExamples, callback: TrainerCallback, micro_batch: int
 ) -> SFTTrainer:
-    """Return a trainer of the base's weights, or of an adapter on them.
-
-    Args:
-        setup: Base, settings and device.
-        examples: What the student learns.
-        callback: Reports progress.
-        micro_batch: Examples in one pass, a divisor of the effective batch.
-    """
+    """Return a trainer of the base's weights, or of an adapter on them."""
     arguments = _arguments(setup, micro_batch)
     model = load_pretrained(setup.checkpoint, dtype=setup.dtype, attention=ATTENTION)
     model.config.use_cache = False
@@ -199,12 +189,7 @@ def _arguments(setup: TrainerSetup, micro_batch: int) -> SFTConfig:
 
 
 def activation_bytes(config: Mapping[str, object], dtype: torch.dtype) -> int:
-    """Return an estimate of the bytes that a token needs between forward and backward pass.
-
-    Args:
-        config: `config.json` of the decoder.
-        dtype: Dtype of the arithmetic.
-    """
+    """Return an estimate of the bytes that a token needs between forward and backward pass."""
     hidden = positive(config, "hidden_size")
     inner = positive(config, "intermediate_size")
     layer = _HIDDEN * hidden + _INNER * inner
@@ -212,17 +197,7 @@ def activation_bytes(config: Mapping[str, object], dtype: torch.dtype) -> int:
 
 
 def micro_batch(batch: int, longest: int, token_bytes: int, device: torch.device) -> int:
-    """Return the largest divisor of the effective batch whose activations fit.
-
-    Args:
-        batch: Effective batch in examples.
-        longest: Tokens of the longest example.
-        token_bytes: As `activation_bytes` returns.
-        device: Where the model is trained.
-
-    Returns:
-        At least 1, also if one example may not fit.
-    """
+    """Return the largest divisor of the effective batch whose activations fit."""
     fits = max(1, _memory(device) // (longest * token_bytes))
     return max(size for size in range(1, min(batch, fits) + 1) if batch % size == 0)
 

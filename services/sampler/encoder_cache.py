@@ -35,11 +35,7 @@ class EncoderCache:
 
     @contextmanager
     def lend(self, checkpoint: Checkpoint) -> Iterator[PromptEncoder]:
-        """Yield the encoder of a checkpoint; other threads wait for it meanwhile.
-
-        Raises:
-            InvalidInputError: the checkpoint has no usable tokenizer.
-        """
+        """Yield the encoder of a checkpoint; other threads wait for it meanwhile."""
         digest = metadata_digest(checkpoint.directory)
         with self._lock:
             entry = self._entries[digest] = self._entries.get(digest) or _Entry()

@@ -63,11 +63,7 @@ class SandboxServer:
         ]
 
     async def start(self) -> None:
-        """Measure the isolation, then listen.
-
-        Raises:
-            UnavailableError: the sandbox does not start.
-        """
+        """Measure the isolation, then listen."""
         isolation = await asyncio.to_thread(self._sandbox.measure)
         logger.info(
             "isolation",
