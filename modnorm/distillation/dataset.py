@@ -35,11 +35,7 @@ def _line(example: ChosenExample, prompt: Sequence[Message]) -> str:
         "agrees": example.agrees,
         "tokens": answer.tokens,
         "round": example.round,
-        "expert": {
-            "candidate": answer.candidate,
-            "rank": answer.rank,
-            "sample": answer.sample,
-        },
+        "expert": {"candidate": answer.candidate, "rank": answer.rank, "sample": answer.sample},
     }
     return json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 

@@ -6,9 +6,4 @@ Needs the extra `modnorm[train]`. The names exported here import neither.
 from modnorm.training.child_process import train_in_child
 from modnorm.training.job import TrainedStudent, TrainingJob, TrainingProgress
 
-__all__ = [
-    "TrainedStudent",
-    "TrainingJob",
-    "TrainingProgress",
-    "train_in_child",
-]
+__all__ = ["TrainedStudent", "TrainingJob", "TrainingProgress", "train_in_child"]

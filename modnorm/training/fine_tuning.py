@@ -120,11 +120,7 @@ def whole_checkpoints(state: Path) -> list[Path]:
     return sorted((mark.parent for mark in marks), key=lambda path: int(path.name.split("-")[1]))
 
 
-def train(
-    job: TrainingJob,
-    *,
-    on_progress: OnProgress = ignore_progress,
-) -> TrainedStudent:
+def train(job: TrainingJob, *, on_progress: OnProgress = ignore_progress) -> TrainedStudent:
     """Train the student of a job, or go on where an earlier call in its directory stopped.
 
     The outcome of a finished job is returned as it is. On a CPU an interrupted training ends in

@@ -117,7 +117,5 @@ def require_packages() -> None:
 def cannot_write(reason: str) -> UnavailableError:
     """Return the error for a directory of a job that cannot be written."""
     return UnavailableError(
-        reason,
-        field="out",
-        remedy="free disk space, or name another directory with --out",
+        reason, field="out", remedy="free disk space, or name another directory with --out"
     )

@@ -13,13 +13,7 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 from modnorm.errors import InvalidInputError
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.search.voting import Answer
-from modnorm.spec import (
-    CalibrationSpec,
-    ExperimentSpec,
-    MethodSpec,
-    parse_section,
-    parse_spec,
-)
+from modnorm.spec import CalibrationSpec, ExperimentSpec, MethodSpec, parse_section, parse_spec
 from modnorm.tasks.protocol import Message
 from modnorm.v1 import common_pb2, evaluation_pb2, experiment_pb2
 

@@ -17,12 +17,7 @@ from modnorm.errors import InvalidInputError
 from modnorm.files import is_digest, json_digest
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
-from modnorm.perturbation.methods import (
-    build_scale_map,
-    check_rank,
-    needs_profile,
-    require_usable,
-)
+from modnorm.perturbation.methods import build_scale_map, check_rank, needs_profile, require_usable
 from modnorm.perturbation.sampling import sample_descriptors
 from modnorm.services.common.artifact_store import ArtifactStore
 from modnorm.services.common.model_resolution import resolve_model
@@ -85,9 +80,7 @@ class SamplingServicer(sampling_pb2_grpc.SamplingServiceServicer):
 
 
 def inspect_model(
-    request: sampling_pb2.InspectModelRequest,
-    roots: Sequence[Path] | None,
-    encoders: EncoderCache,
+    request: sampling_pb2.InspectModelRequest, roots: Sequence[Path] | None, encoders: EncoderCache
 ) -> sampling_pb2.InspectModelResponse:
     """Check weights, family and prompts of a model."""
     if request.max_tokens < 0:
@@ -168,12 +161,7 @@ def draw(request: sampling_pb2.SampleDescriptorsRequest) -> Iterator[Descriptor]
     needs_profile(method.name)
     population = parse_section(
         PopulationSpec,
-        {
-            "size": request.size,
-            "seed": request.seed,
-            "pool": request.pool,
-            "noise": request.noise,
-        },
+        {"size": request.size, "seed": request.seed, "pool": request.pool, "noise": request.noise},
         field="population",
     )
     check_rank(method, population.noise)

@@ -8,11 +8,7 @@ from typing_extensions import override
 from modnorm.sandbox import Sandbox
 from modnorm.services.sandbox.metrics import SandboxMetrics
 from modnorm.v1 import sandbox_pb2, sandbox_pb2_grpc
-from modnorm.wire.remote_sandbox import (
-    isolation_to_proto,
-    outcome_to_proto,
-    program_from_proto,
-)
+from modnorm.wire.remote_sandbox import isolation_to_proto, outcome_to_proto, program_from_proto
 
 SERVICE = "modnorm.v1.SandboxService"
 

@@ -3,11 +3,7 @@ from hypothesis import strategies as st
 
 from modnorm.spec import DataSpec
 from modnorm.tasks import get_task
-from modnorm.tasks.task_errors import (
-    SharedRange,
-    shared_prompts,
-    shared_range,
-)
+from modnorm.tasks.task_errors import SharedRange, shared_prompts, shared_range
 
 TASK = get_task("gsm8k")
 ROWS = st.lists(
