@@ -33,13 +33,7 @@ _REMEDIES: Mapping[str, str] = MappingProxyType(
 
 
 class YamlError(ValueError):
-    """A text is no YAML.
-
-    Args:
-        fault: The fault, without its place.
-        line: Line of the fault, from 1 on; None if it is unknown.
-        column: Column of the fault, from 1 on.
-    """
+    """A text is no YAML; lines and columns count from 1."""
 
     def __init__(self, fault: str, line: int | None = None, column: int | None = None) -> None:
         places = (("line", line), ("column", column))
@@ -50,37 +44,23 @@ class YamlError(ValueError):
 
 
 def read_yaml(text: str) -> object:
-    """Return the data of a text.
-
-    Raises:
-        YamlError: the text is no YAML, or a key appears twice.
-    """
+    """Return the data of a text; a key that appears twice is a `YamlError` too."""
     with _loading(text) as loader:
         content: object = loader.get_single_data()
     return content
 
 
 def compose_yaml(text: str) -> yaml.Node | None:
-    """Return the nodes of a text, with their lines.
-
-    Raises:
-        YamlError: as `read_yaml`.
-    """
+    """Return the nodes of a text, with their lines; see `read_yaml`."""
     with _loading(text) as loader:
         tree: yaml.Node | None = loader.get_single_node()
     return tree
 
 
 def line_of(tree: yaml.Node | None, path: Sequence[int | str]) -> int | None:
-    """Return the line of a field, from 1 on.
+    """Return the line of a field or of its nearest section that is written, from 1 on.
 
-    Args:
-        tree: What `compose_yaml` returned.
-        path: Steps from the root to the field. If the field is not written, its nearest section
-            that is counts.
-
-    Returns:
-        None if not even the first step is written.
+    None if not even the first step of the path is written.
     """
     line, node = None, tree
     for step in path:
@@ -187,16 +167,7 @@ def parse_spec(data: Mapping[str, object]) -> ExperimentSpec:
 
 
 def parse_section(kind: type[SectionT], data: object, *, field: str | None = None) -> SectionT:
-    """Validate one section of a spec.
-
-    Args:
-        kind: The section's class.
-        data: Its content.
-        field: Its path in the spec, `calibration` for instance; None for a whole spec.
-
-    Raises:
-        InvalidInputError: names the first field at fault; the message lists all of them.
-    """
+    """Validate a section of a spec, whose path is `field`, or a whole spec; see `parse_spec`."""
     try:
         return kind.model_validate(data)
     except ValidationError as error:

@@ -2,7 +2,6 @@
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -53,19 +52,6 @@ ENTRY_POINTS = "modnorm.tasks"
 """Entry point group of other packages' tasks: name -> class or function that makes a task."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Scoring:
-    """One way to score a task."""
-
-    scorer: str
-    """Name and version: `mbpp-v1`."""
-    make: "Callable[[Runner | None], Task]"
-
-    def short_name(self, task: str) -> str:
-        """Return the name without task and version: `reference`; "" for a default."""
-        return self.scorer.removeprefix(task).rpartition("-v")[0].removeprefix("-")
-
-
 _CLASSES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "countdown": ("Countdown", "PublishedCountdown", "CountdownExpressions"),
@@ -84,17 +70,17 @@ A module is imported on demand: some load a mathematics library or the sandbox.
 
 
 @cache
-def _scorings(name: str) -> tuple[_Scoring, ...]:
+def _classes(name: str) -> Mapping[str, type[Task]]:
+    """Return the classes of a task by scorer, the default first."""
     module = import_module(f"modnorm.tasks.{name}")
-    kinds = [getattr(module, kind) for kind in _CLASSES[name]]
-    if runs_programs(name):
-        return tuple(_Scoring(kind.scorer, kind) for kind in kinds)
-    return tuple(_pure(kind()) for kind in kinds)
+    kinds: list[type[Task]] = [getattr(module, kind) for kind in _CLASSES[name]]
+    return {str(kind.scorer): kind for kind in kinds}
 
 
-def _pure(task: Task) -> _Scoring:
-    """Return the scoring of a task that needs no sandbox."""
-    return _Scoring(task.scorer, lambda _: task)
+@cache
+def _shared(kind: "Callable[[], Task]") -> Task:
+    """Return the one instance of a task that needs no sandbox."""
+    return kind()
 
 
 def task_names() -> tuple[str, ...]:
@@ -114,7 +100,7 @@ def scorer_names(name: str) -> tuple[str, ...]:
         InvalidInputError: there is no such task.
     """
     if name in _CLASSES:
-        return tuple(scoring.scorer for scoring in _scorings(name))
+        return tuple(_classes(name))
     return (get_task(name).scorer,)
 
 
@@ -154,7 +140,8 @@ def get_task(
     if is_task_file(name):
         return _only(load_task(Path(name)), scorer)
     if name in _CLASSES:
-        return _scoring(name, scorer).make(sandbox)
+        kind: Callable[..., Task] = _classes(name)[_full_name(name, scorer)]
+        return kind(sandbox) if runs_programs(name) else _shared(kind)
     if name in _installed():
         return _only(_make_installed(name), scorer)
     raise InvalidInputError(
@@ -188,15 +175,16 @@ def get_stored_task(
     return get_task(name, scorer=scorer, sandbox=sandbox, declaration=declaration)
 
 
-def _scoring(task: str, scorer: str | None) -> _Scoring:
-    scorings = _scorings(task)
-    if scorer is None:
-        return scorings[0]
-    for scoring in scorings:
-        if scorer == scoring.scorer or (scorer and scorer == scoring.short_name(task)):
-            return scoring
-    short = [name for scoring in scorings if (name := scoring.short_name(task))]
-    raise _no_scorer(scorer, [scoring.scorer for scoring in scorings], short)
+def _full_name(task: str, scorer: str | None) -> str:
+    """Return a scorer's name with task and version; `reference` has neither."""
+    names = list(_classes(task))
+    if scorer is None or scorer in names:
+        return scorer or names[0]
+    # The default's short name is empty.
+    short = {name.removeprefix(task).rpartition("-v")[0].removeprefix("-"): name for name in names}
+    if scorer and scorer in short:
+        return short[scorer]
+    raise _no_scorer(scorer, names, list(filter(None, short)))
 
 
 def _only(task: Task, scorer: str | None) -> Task:

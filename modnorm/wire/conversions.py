@@ -25,11 +25,7 @@ _ROLES: Mapping[str, Literal["system", "user", "assistant"]] = MappingProxyType(
 
 
 def spec_to_proto(spec: ExperimentSpec) -> experiment_pb2.ExperimentSpec:
-    """Encode a spec; unset fields stay unset.
-
-    Raises:
-        InvalidInputError: it is a distillation, which is no single experiment.
-    """
+    """Encode a spec; unset fields stay unset. A distillation is refused."""
     spec.require_search()
     return json_format.ParseDict(
         spec.model_dump(mode="json", exclude_none=True), experiment_pb2.ExperimentSpec()
@@ -127,10 +123,7 @@ _shared_fields = cast(
 def from_message(kind: type[T], message: ProtoMessage, **renamed: object) -> T:
     """Return a dataclass from the fields of equal names; an unset optional field is None.
 
-    Args:
-        kind: The dataclass.
-        message: Holds scalars and lists of them.
-        renamed: Values of fields with another name or type in the message.
+    Fields with another name or type in the message are given as `renamed`.
     """
     shared = _shared_fields(kind, type(message))
     values = {name: getattr(message, name) for name in shared.names}
