@@ -40,34 +40,19 @@ def test_set_up_code_uses_the_program_and_the_published_order_forbids_it(make_ta
     assert not published.judge(published.parse(row), program).correct
 
 
-JUDGED = [
-    "assert isinstance(double(1), int)",
-    "assert type(double(1)) == int",
-    "assert double(1) == double(1)",
-    "assert all(double(x) == y for x, y in [(1, 2), (2, 4)])",
-]
 UNJUDGED = "for x in (1, 2):\n    assert double(x) == 2 * x"
-
-
-@pytest.mark.parametrize("test", JUDGED)
-@pytest.mark.parametrize("scorer", [None, "reference"])
-def test_tests_of_types_and_loops_are_judged(make_task, scorer, test):
-    task = make_task("mbpp", scorer)
-    row = task.parse({**ROW, "test_list": [test, "assert double(2) == 4"]})
-    assert task.judge(row, completion(RIGHT)).correct
-    assert not task.judge(row, completion("def double(n):\n    return str(n)")).correct
 
 
 @pytest.mark.parametrize("scorer", [None, "reference"])
 def test_a_row_whose_tests_cannot_be_judged_is_refused(make_task, scorer, tmp_path):
     path = tmp_path / "rows.jsonl"
-    rows = [ROW, {**ROW, "test_list": [*JUDGED, UNJUDGED]}]
+    rows = [ROW, {**ROW, "test_list": ["assert double(1) == 2", UNJUDGED]}]
     path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     task = make_task("mbpp", scorer)
     with error_at("task.heldout") as caught:
         load_rows(task, DataSpec(source=str(path)), field="task.heldout")
     assert caught.value.message == (
-        f"{path}, line 2, column 'test_list': tests[4]: only the program itself could report "
+        f"{path}, line 2, column 'test_list': tests[1]: only the program itself could report "
         "whether it holds: for x in (1, 2): assert double(x) == 2 * x"
     )
     assert caught.value.remedy is not None

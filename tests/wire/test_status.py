@@ -54,6 +54,7 @@ def test_a_connection_that_was_not_made_is_told_in_our_words(details, words):
 @pytest.mark.parametrize(
     ("kind", "words", "remedy"),
     [
+        ("Failed to connect to remote host: ", "Socket closed", "MODNORM_TLS_CA"),
         (TLS, "CERTIFICATE_VERIFY_FAILED: certificate has expired", "has not expired"),
         (TLS, "WRONG_VERSION_NUMBER: Invalid certificate", "unset MODNORM_TLS_CA"),
         (HOST, "Hostname Verification Check failed.", "names the host"),
@@ -63,12 +64,6 @@ def test_a_failed_handshake_is_told_with_its_cause_and_remedy(kind, words, remed
     error = from_rpc_error(Ended(f"{UNREACHED}{kind}{words}"))
     assert error.message == f"cannot connect to 127.0.0.1:9: {words}"
     assert remedy in (error.remedy or "")
-
-
-def test_a_connection_that_the_server_closes_may_lack_tls():
-    error = from_rpc_error(Ended(REFUSED.replace("Connection refused", "Socket closed")))
-    assert error.message.endswith("Socket closed")
-    assert "MODNORM_TLS_CA" in (error.remedy or "")
 
 
 def test_an_internal_error_of_grpc_is_no_verdict_on_a_candidate():

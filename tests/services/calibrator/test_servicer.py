@@ -167,7 +167,6 @@ async def refused(serve, settings, request):
         ({"model": common_pb2.ModelRef(name="tiny-thicket", revision="main")}, "model.revision"),
         ({"task": ""}, "task"),
         ({"settings": common_pb2.CalibrationSpec(examples=0)}, "calibration.examples"),
-        ({"settings": common_pb2.CalibrationSpec(quantile=1.5)}, "calibration.quantile"),
         ({"examples": 1, "prompts": 1}, "calibration.examples"),
     ],
 )
