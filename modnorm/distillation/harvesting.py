@@ -11,8 +11,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from modnorm.distillation.answering import AnsweringModel, AskedRows
-from modnorm.distillation.dataset import encode_examples, merged_lines
-from modnorm.distillation.examples import HarvestedAnswer, choose_examples, rows_of
+from modnorm.distillation.examples import (
+    HarvestedAnswer,
+    choose_examples,
+    encode_examples,
+    merged_lines,
+    rows_of,
+)
 from modnorm.distillation.sampling_seeds import row_seed, sample_seed
 from modnorm.engines import Sampling
 from modnorm.files import encode_json, replaced_file, write_file

@@ -1,7 +1,7 @@
 """Scales of the paper's ablations and controls (table "Settings for the Countdown ablations")."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -30,7 +30,14 @@ def rmsnorm_doubled_scales(layout: Layout, masses: Masses) -> Scales:
     """Return s_p^base, twice that for the two norms of each layer."""
     rows = uncorrected_scales(layout, masses)
     _require_pre_norm(rows, "rmsnorm_scale_correction")
-    return tuple(_doubled(row) if row.role in BLOCK_NORMS else row for row in rows)
+    return tuple(
+        replace(
+            row, correction=2.0, scale=None if row.base_scale is None else 2.0 * row.base_scale
+        )
+        if row.role in BLOCK_NORMS
+        else row
+        for row in rows
+    )
 
 
 def group_share_scales(layout: Layout, masses: Masses, *, published: bool) -> Scales:
@@ -71,8 +78,10 @@ def masked_scales(
     """Return the scales of one group and deactivate other tensors, without new shares."""
     if published:
         _require_pre_norm(scales, f"{group}_only_published")
-    group_of: Callable[[TensorScale], str] = _published_group if published else _group
-    masked = tuple(row if group_of(row) == group else _inactive(row) for row in scales)
+    groups = [_published_group(row) if published else row.group for row in scales]
+    masked = tuple(
+        row if own == group else _inactive(row) for row, own in zip(scales, groups, strict=True)
+    )
     require_mass([row.scale for row in masked])
     return masked
 
@@ -88,17 +97,8 @@ def matrix_scales(scales: Scales, target_modules: TargetModules) -> Scales:
     return matrices
 
 
-def _group(row: TensorScale) -> str:
-    return row.group
-
-
 def _published_group(row: TensorScale | TensorRole) -> str:
     return "attention" if row.role == "post_attention_norm" else row.group
-
-
-def _doubled(row: TensorScale) -> TensorScale:
-    scale = None if row.base_scale is None else 2.0 * row.base_scale
-    return replace(row, correction=2.0, scale=scale)
 
 
 def _inactive(row: TensorScale) -> TensorScale:

@@ -79,14 +79,11 @@ def _role(tensor: PhysicalTensor, names: frozenset[str]) -> TensorRole:
         )
     group, role, multiplicity = entry
     layer = int(layered["index"]) if layered else None
-    if role == "post_attention_norm" and _norms_outputs(layer, names):
+    # A layer that norms the outputs of its branches, instead of their inputs.
+    norms_outputs = f"model.layers.{layer}.post_feedforward_layernorm.weight" in names
+    if role == "post_attention_norm" and norms_outputs:
         role = "attention_output_norm"
     return TensorRole(group, role, layer, module, multiplicity, _norm(group, tensor.shape))
-
-
-def _norms_outputs(layer: int | None, names: frozenset[str]) -> bool:
-    """Return whether the layer norms the outputs of its branches instead of their inputs."""
-    return f"model.layers.{layer}.post_feedforward_layernorm.weight" in names
 
 
 def _norm(group: str, shape: tuple[int, ...]) -> Norm:

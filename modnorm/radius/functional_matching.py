@@ -213,7 +213,7 @@ def match(
     plan: MatchingPlan,
     journal: Path,
     *,
-    on_step: Callable[[Measurement], None] | None = None,
+    on_step: Callable[[Measurement], object] = lambda _: None,
     device: torch.device | None = None,
 ) -> MatchingDocument:
     """Measure all candidates that the journal lacks, and choose a radius.
@@ -224,19 +224,15 @@ def match(
     plan.check()
     used = device or best_device()
     measurements = MeasurementJournal(journal, plan.inputs(used))
-    _measure(plan, measurements, used, on_step or _ignore)
+    _measure(plan, measurements, used, on_step)
     return _document(plan, measurements, environment(plan.checkpoint, used))
-
-
-def _ignore(_: Measurement) -> None:
-    """Report nothing."""
 
 
 def _measure(
     plan: MatchingPlan,
     measurements: MeasurementJournal,
     device: torch.device,
-    on_step: Callable[[Measurement], None],
+    on_step: Callable[[Measurement], object],
 ) -> None:
     """Measure the missing candidates in order; load the model only if one is missing."""
     wanted = [
@@ -278,7 +274,10 @@ def _document(
             field="sigma",
             remedy="use a larger sigma",
         )
-    radii = tuple(_matched(plan, measurements, radius, reference) for radius in plan.radii)
+    conditions = [_condition(plan, measurements, plan.scale_map, radius) for radius in plan.radii]
+    radii = tuple(
+        MatchedCondition(**dict(one), objective=objective(one, reference)) for one in conditions
+    )
     scores = [(one.radius, math.inf if one.objective is None else one.objective) for one in radii]
     return MatchingDocument(
         model=Subject(
@@ -303,13 +302,6 @@ def _document(
         reference=reference,
         radii=radii,
     )
-
-
-def _matched(
-    plan: MatchingPlan, measurements: MeasurementJournal, radius: float, reference: Reference
-) -> MatchedCondition:
-    condition = _condition(plan, measurements, plan.scale_map, radius)
-    return MatchedCondition(**dict(condition), objective=objective(condition, reference))
 
 
 def _condition(

@@ -153,18 +153,15 @@ def read_declaration(path: Path) -> str:
         with path.open("rb") as file:
             content = file.read(MAX_DECLARATION + 1)
         if len(content) > MAX_DECLARATION:
-            raise _too_large(path)
+            raise InvalidInputError(
+                f"{path} has more than {MAX_DECLARATION} bytes, the limit of task files",
+                field="task.name",
+            )
         return content.decode("utf-8-sig").replace("\r\n", "\n")
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidInputError(
             f"cannot read {path}: {read_fault(error)}", field="task.name"
         ) from error
-
-
-def _too_large(path: Path) -> InvalidInputError:
-    return InvalidInputError(
-        f"{path} has more than {MAX_DECLARATION} bytes, the limit of task files", field="task.name"
-    )
 
 
 def parse_declaration(text: str, *, source: str, field: str) -> Declaration:
@@ -173,7 +170,13 @@ def parse_declaration(text: str, *, source: str, field: str) -> Declaration:
         tree = _tree(text)
         return Declaration.model_validate(read_yaml(text))
     except ValidationError as error:
-        raise InvalidInputError(f"{source}, {_faults(error, tree)}", field=field) from error
+        faults = (
+            f"line {line_of(tree, fault.place) or (tree.start_mark.line + 1 if tree else 1)}: "
+            f"{'.'.join(map(str, fault.place)) or 'the file'}: {fault.text}"
+            + (f" ({fault.hint})" if fault.hint else "")
+            for fault in plain_faults(Declaration, error)
+        )
+        raise InvalidInputError(f"{source}, {'; '.join(faults)}", field=field) from error
     except (ValueError, RecursionError, yaml.YAMLError) as error:
         raise InvalidInputError(f"cannot read {source}: {error}", field=field) from error
 
@@ -190,28 +193,12 @@ def _tree(text: str) -> yaml.Node | None:
     for event in yaml.parse(text, Loader=yaml.SafeLoader):
         depth += isinstance(event, yaml.CollectionStartEvent)
         depth -= isinstance(event, yaml.CollectionEndEvent)
-        if fault := _fault(event, depth):
+        if isinstance(event, yaml.AliasEvent):
+            fault = f"the alias *{event.anchor} is not allowed: write its content again"
             raise yaml.YAMLError(f"{fault}\n{event.start_mark}")
+        if depth > _MAX_DEPTH:
+            raise yaml.YAMLError(f"nested deeper than any field\n{event.start_mark}")
     return compose_yaml(text)
-
-
-def _fault(event: yaml.Event, depth: int) -> str | None:
-    if isinstance(event, yaml.AliasEvent):
-        return f"the alias *{event.anchor} is not allowed: write its content again"
-    return "nested deeper than any field" if depth > _MAX_DEPTH else None
-
-
-def _faults(error: ValidationError, tree: yaml.Node | None) -> str:
-    return "; ".join(
-        f"line {_line(tree, fault.place)}: {'.'.join(map(str, fault.place)) or 'the file'}: "
-        + (f"{fault.text} ({fault.hint})" if fault.hint else fault.text)
-        for fault in plain_faults(Declaration, error)
-    )
-
-
-def _line(tree: yaml.Node | None, place: Sequence[int | str]) -> int:
-    """Return the line of a field, counted from 1; that of the first node if it has none."""
-    return line_of(tree, place) or (1 if tree is None else tree.start_mark.line + 1)
 
 
 SEARCHED = 65_536

@@ -76,8 +76,8 @@ def canonical_program(program: str) -> str | None:
     try:
         tree = _parse(program)
         for node in ast.walk(tree):
-            if isinstance(node, _Scope):
-                _drop_docstring(node)
+            if isinstance(node, _Scope) and ast.get_docstring(node, clean=False) is not None:
+                node.body = node.body[1:] or [ast.Pass()]
         return _unparse(tree, program) or None
     except (SyntaxError, ValueError):
         return None
@@ -97,11 +97,6 @@ def _parse(program: str) -> ast.Module:
     with _FILTERS, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return ast.parse(program)
-
-
-def _drop_docstring(node: _Scope) -> None:
-    if ast.get_docstring(node, clean=False) is not None:
-        node.body = node.body[1:] or [ast.Pass()]
 
 
 def _present(program: str) -> str | None:

@@ -9,7 +9,7 @@ writes rows of the task `countdown` that differ from one another and from all ex
 import argparse
 import json
 import random
-from collections.abc import Collection, Container, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations
@@ -57,18 +57,13 @@ def generate_puzzles(
     puzzles = []
     for _ in range(count):
         size = 3 if generator.random() < THREE_NUMBERS else 4
-        puzzle = _draw_new(generator, size, taken)
+        drawn = (_draw(generator, size) for _ in range(MAX_DRAWS))
+        puzzle = next((each for each in drawn if each and each.key not in taken), None)
+        if puzzle is None:
+            raise InvalidInputError("there are too few puzzles left", field="count")
         taken.add(puzzle.key)
         puzzles.append(puzzle)
     return tuple(puzzles)
-
-
-def _draw_new(generator: random.Random, size: int, taken: Container[_Key]) -> Puzzle:
-    for _ in range(MAX_DRAWS):
-        puzzle = _draw(generator, size)
-        if puzzle is not None and puzzle.key not in taken:
-            return puzzle
-    raise InvalidInputError("there are too few puzzles left", field="count")
 
 
 def solve(numbers: Sequence[int], target: int) -> str | None:
@@ -109,21 +104,14 @@ def _draw(generator: random.Random, size: int) -> Puzzle | None:
     numbers = tuple(generator.randint(*NUMBERS) for _ in range(size))
     value, *others = generator.sample(numbers, size)
     for number in others:
-        value = _apply(generator.choice(_operations(value, number)), value, number)
+        # Sums are three times as likely as products.
+        symbol = generator.choice("+++---*" + ("/" if value % number == 0 else ""))
+        results = {"+": value + number, "-": value - number, "*": value * number}
+        value = results[symbol] if symbol in results else value // number
         if not _within(INTERMEDIATES, value):
             return None
     solution = solve(numbers, value) if _within(TARGETS, value) else None
     return None if solution is None else Puzzle(numbers, value, solution)
-
-
-def _operations(value: int, number: int) -> str:
-    """Return the possible operations; sums are three times as likely as products."""
-    return "+++---*" + ("/" if value % number == 0 else "")
-
-
-def _apply(symbol: str, value: int, number: int) -> int:
-    results = {"+": value + number, "-": value - number, "*": value * number}
-    return results[symbol] if symbol in results else value // number
 
 
 def _within(bounds: tuple[int, int], value: int) -> bool:

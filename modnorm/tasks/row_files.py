@@ -75,12 +75,9 @@ def row_files(source: str, roots: Sequence[Path] | None) -> tuple[str, ...] | No
         if folder is None or not folder.is_dir() or not _lies_under(folder, roots):
             continue
         with suppress(OSError):
-            return tuple(sorted({path.stem for path in folder.iterdir() if _has_rows(path)}))
+            files = (path for path in folder.iterdir() if path.is_file())
+            return tuple(sorted({file.stem for file in files if file.suffix.lower() in SUFFIXES}))
     return None
-
-
-def _has_rows(path: Path) -> bool:
-    return path.suffix.lower() in SUFFIXES and path.is_file()
 
 
 def _lies_under(path: Path, roots: Sequence[Path] | None) -> bool:

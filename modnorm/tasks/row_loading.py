@@ -37,13 +37,12 @@ class ReadableRow:
 
 def readable_rows(task: Task | None, rows: Iterable[str]) -> tuple[ReadableRow, ...]:
     """Return stored rows as people read them, in order."""
-    return tuple(_readable(task, json.loads(row)) for row in rows)
-
-
-def _readable(task: Task | None, row: Row) -> ReadableRow:
     if task is None:
-        return ReadableRow(None, None)
-    return ReadableRow(prompt_text(task.messages(row)), stated_gold(task, row))
+        return tuple(ReadableRow(None, None) for _ in rows)
+    parsed: Iterator[Row] = map(json.loads, rows)
+    return tuple(
+        ReadableRow(prompt_text(task.messages(row)), stated_gold(task, row)) for row in parsed
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +67,12 @@ def load_data(
     """Load and check the rows that a spec names, in file order."""
     opened = open_source(spec, field=field, roots=roots, folders=folders)
     stop = None if spec.limit is None else spec.offset + spec.limit
-    placed = tuple(_parse(task, islice(opened.rows, spec.offset, stop), spec.source, field))
-    _check_count(placed, spec, field)
-    places, rows = zip(*placed, strict=True)
-    return LoadedRows(rows, opened.revision, places)
+    places, rows = [], []
+    for place, raw in islice(opened.rows, spec.offset, stop):
+        places.append(place)
+        rows.append(parse_row(task, raw, f"{spec.source}, {place}", field=field))
+    _check_count(rows, spec, field)
+    return LoadedRows(tuple(rows), opened.revision, tuple(places))
 
 
 def load_rows(
@@ -84,13 +85,6 @@ def load_rows(
 ) -> tuple[Row, ...]:
     """Return the rows of `load_data` only."""
     return load_data(task, spec, field=field, roots=roots, folders=folders).rows
-
-
-def _parse(
-    task: Task, raw: Iterable[RawRow], source: str, field: str
-) -> Iterator[tuple[str, Row]]:
-    for place, columns in raw:
-        yield place, parse_row(task, columns, f"{source}, {place}", field=field)
 
 
 def parse_row(task: Task, columns: Raw, place: str, *, field: str) -> Row:

@@ -10,7 +10,7 @@ from typing import TextIO
 
 from modnorm.errors import ModnormError
 from modnorm.locks import locked
-from modnorm.training.job import LOCK, TrainingJob, TrainingProgress
+from modnorm.training.job import LOCK, TrainingJob
 
 
 def main() -> None:
@@ -32,17 +32,15 @@ def main() -> None:
         job.directory.mkdir(parents=True, exist_ok=True)
         # The child of a killed trainer may not have ended yet.
         with locked(job.directory / LOCK):
-            outcome = train(job, on_progress=lambda progress: _send_progress(pipe, progress))
+            outcome = train(
+                job, on_progress=lambda one: _send(pipe, {"progress": one.model_dump(mode="json")})
+            )
     except Exception as error:
         _send(pipe, {"error": _fault(error)})
         if not isinstance(error, ModnormError):
             raise
         sys.exit(1)
     _send(pipe, {"outcome": outcome.model_dump(mode="json")})
-
-
-def _send_progress(pipe: TextIO, progress: TrainingProgress) -> None:
-    _send(pipe, {"progress": progress.model_dump(mode="json")})
 
 
 def _send(pipe: TextIO, message: Mapping[str, object]) -> None:

@@ -13,8 +13,7 @@ from modnorm.services.common.service_process import read_settings, run_service
 from modnorm.services.common.settings import SandboxSettings
 from modnorm.services.common.status_servicer import SERVICE as STATUS
 from modnorm.services.common.status_servicer import StatusServicer
-from modnorm.services.sandbox.metrics import SandboxMetrics
-from modnorm.services.sandbox.servicer import SERVICE, SandboxServicer
+from modnorm.services.sandbox.servicer import SERVICE, SandboxMetrics, SandboxServicer
 from modnorm.v1 import sandbox_pb2_grpc, status_pb2, status_pb2_grpc
 
 logger = logging.getLogger(__name__)

@@ -21,7 +21,7 @@ from modnorm.services.aggregator.storage.database import Database
 from modnorm.services.aggregator.storage.lab_counts import LabCountStore
 from modnorm.services.common.metrics import CallMetrics
 from modnorm.services.evaluator.metrics import EvaluatorMetrics
-from modnorm.services.sandbox.metrics import SandboxMetrics
+from modnorm.services.sandbox.servicer import SandboxMetrics
 from modnorm.serving.api_errors import ServerMetrics
 from verification.labs.waiting import wait_until
 

@@ -6,8 +6,12 @@ from itertools import count
 from hypothesis import given
 from hypothesis import strategies as st
 
-from modnorm.distillation.dataset import encode_examples, merged_lines
-from modnorm.distillation.examples import HarvestedAnswer, choose_examples
+from modnorm.distillation.examples import (
+    HarvestedAnswer,
+    choose_examples,
+    encode_examples,
+    merged_lines,
+)
 from modnorm.tasks.protocol import Message
 
 ROWS = 4
