@@ -34,7 +34,9 @@ def scales(model, sensitivities, masses=None):
     )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(
+    max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
+)
 @given(gammas=st.lists(st.tuples(GAMMA, GAMMA), min_size=5, max_size=5))
 def test_ratios_are_bounded_and_their_layer_median_is_one(make_model, gammas):
     rows = scales(make_model(), [{"attention_module": a, "mlp_module": f} for a, f in gammas])
