@@ -26,10 +26,6 @@ from modnorm.v1.experiment_pb2_grpc import (
     ExperimentServiceServicer,
     add_ExperimentServiceServicer_to_server,
 )
-from modnorm.v1.prediction_pb2_grpc import (
-    PredictionServiceServicer,
-    add_PredictionServiceServicer_to_server,
-)
 from modnorm.wire.conversions import spec_from_proto, spec_to_proto
 from modnorm.wire.run_messages import (
     base_row,
@@ -44,7 +40,6 @@ from modnorm.wire.run_messages import (
 def _running(servicer, address):
     server = grpc.server(futures.ThreadPoolExecutor(4))
     add_ExperimentServiceServicer_to_server(servicer, server)
-    add_PredictionServiceServicer_to_server(servicer, server)
     port = server.add_insecure_port(address)
     server.start()
     try:
@@ -59,8 +54,7 @@ def servicer():
 
     def make(**methods):
         members = {name: staticmethod(method) for name, method in methods.items()}
-        services = (ExperimentServiceServicer, PredictionServiceServicer)
-        return type("Service", services, members)()
+        return type("Service", (ExperimentServiceServicer,), members)()
 
     return make
 

@@ -15,6 +15,8 @@ SPEC, TIMINGS, RESULTS = "spec.json", "timings.json", "results.json"
 """Names of the first, of the last but one and of the last file of a run directory."""
 DISTILLATION = "distillation.json"
 """Name of the last file of a distillation's directory."""
+PREDICTIONS = "predictions.jsonl"
+"""Name of the last file of an experiment that only votes."""
 REWRITE = (
     "copy the whole directory; where the run was made, the same `modnorm run` or `modnorm show "
     "--out` writes its files again and repeats no work"

@@ -12,7 +12,7 @@ from modnorm.analysis.document import ResultsDocument
 from modnorm.analysis.parquet_files import read_answers, read_votes
 from modnorm.analysis.records import LINEAGE, PROFILE, SCALE_MAP, rows_file
 from modnorm.analysis.run_data import BaseRow, CandidateRow, EnsembleRow
-from modnorm.analysis.run_files import DISTILLATION, RESULTS, SPEC, unreadable
+from modnorm.analysis.run_files import DISTILLATION, PREDICTIONS, RESULTS, SPEC, unreadable
 from modnorm.analysis.votes import ALL as ALL_VOTES
 from modnorm.analysis.votes import VoteFilter, VoteRecord
 from modnorm.analysis.wanted import require_candidate
@@ -52,7 +52,7 @@ class SavedRun:
         """The content of `results.json`.
 
         Raises:
-            PreconditionError: the run has not finished, or is a distillation.
+            PreconditionError: the run has not finished, or is a distillation or votes only.
         """
         if (self.path / DISTILLATION).is_file():
             raise PreconditionError(
@@ -60,6 +60,12 @@ class SavedRun:
                 field=_FIELD,
                 remedy=f"name one of its searches, {self.path / 'rounds' / '1'}; its students are "
                 f"models: {self.path / 'rounds' / '1' / 'training' / 'student'}",
+            )
+        if (self.path / PREDICTIONS).is_file():
+            raise PreconditionError(
+                "the experiment answers questions and has no results of a search",
+                field=_FIELD,
+                remedy=f"its answers are in {self.path / PREDICTIONS}",
             )
         if not (self.path / RESULTS).is_file():
             raise PreconditionError(

@@ -1,6 +1,5 @@
 """`modnorm predict` and `rescore`: new answers of an ensemble, new judgements of a run."""
 
-import json
 import os
 import sys
 from collections.abc import Iterable, Iterator
@@ -199,7 +198,7 @@ def _answered_in_lab(
         )
     with in_lab(choice.source, lab) as (client, experiment):
         task = task_identity(spec_from_proto(experiment.spec), provenance(experiment)).load()
-        predictions = client.predict(
+        yield from client.predict(
             choice.source,
             _checked(task, questions),
             choice.population,
@@ -207,7 +206,6 @@ def _answered_in_lab(
             ask_all=settings.ask_all,
             on_progress=on_progress,
         )
-        yield from _in_order(predictions)
 
 
 def _checked(task: "Task", questions: Path) -> "Iterator[Raw]":
@@ -219,19 +217,9 @@ def _checked(task: "Task", questions: Path) -> "Iterator[Raw]":
         yield raw
 
 
-def _in_order(predictions: "Iterable[Prediction]") -> "Iterator[Prediction]":
-    """Yield predictions by row; they are held until all rows before them have come."""
-    held: dict[int, Prediction] = {}
-    following = 0
-    for prediction in predictions:
-        held[prediction.row] = prediction
-        while following in held:
-            yield held.pop(following)
-            following += 1
-
-
 def _write(predictions: "Iterable[Prediction]", out: Path | None, *, as_json: bool) -> int:
     """Write one line for each prediction, or one array of all; return their number."""
+    from modnorm.prediction.ranked_votes import prediction_line
     from modnorm.process_output import own_stream
 
     if out is None and as_json:
@@ -245,7 +233,7 @@ def _write(predictions: "Iterable[Prediction]", out: Path | None, *, as_json: bo
         else replaced_file(out) as file
     ):
         for prediction in predictions:
-            file.write((json.dumps(asdict(prediction), allow_nan=False) + "\n").encode())
+            file.write(prediction_line(prediction))
             count += 1
     return count
 

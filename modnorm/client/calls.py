@@ -17,17 +17,14 @@ from modnorm.client.settings import ClientSettings
 from modnorm.spec import ExperimentSpec, load_spec
 from modnorm.tasks.declared_task import carry_declaration
 from modnorm.v1 import experiment_pb2 as experiments
-from modnorm.v1 import prediction_pb2
 from modnorm.wire.conversions import spec_to_proto
 from modnorm.wire.status import LATE
 
 SERVICE = experiments.DESCRIPTOR.services_by_name["ExperimentService"].full_name
-_PREDICTION_SERVICE = prediction_pb2.DESCRIPTOR.services_by_name["PredictionService"].full_name
 _SUBMIT_SECONDS = 2_400.0
 """A submission downloads and hashes a model that the lab has not seen yet, for which the lab
 itself allows half an hour; data and an answer come on top."""
 _DOWNLOAD_SECONDS = 3_600.0
-_PREDICTION_SECONDS = 24 * 3600.0
 _PAGE = 500
 
 ResultT = TypeVar("ResultT")
@@ -160,13 +157,12 @@ def get_artifact(experiment_id: str, kind: "experiments.ArtifactKind.ValueType")
     )
 
 
-def predict(request: prediction_pb2.PredictRequest) -> Call[prediction_pb2.PredictResponse]:
-    """Stream progress and predictions; `modnorm.client.predicting` makes the requests."""
+def ask_questions(
+    questions: experiments.Questions, request_id: str
+) -> Call[experiments.Experiment]:
+    """Create an experiment that only votes; the same request id gives the same experiment."""
     return Call(
-        "Predict",
-        request,
-        prediction_pb2.PredictResponse.FromString,
-        service=_PREDICTION_SERVICE,
-        least_seconds=_PREDICTION_SECONDS,
-        late="the same questions again resume the prediction",
+        "CreateExperiment",
+        experiments.CreateExperimentRequest(request_id=request_id, questions=questions),
+        lambda data: experiments.CreateExperimentResponse.FromString(data).experiment,
     )

@@ -99,9 +99,9 @@ class Client(Connection):
     ) -> Iterator[Prediction]:
         """Yield an ensemble's answers to questions; the lab's evaluators give them.
 
-        A prediction comes as soon as no expert can change it, so not in the order of the
-        questions. A lost connection is reopened. The lab pauses its work when the iteration ends
-        early, and the same questions resume it.
+        The lab runs an experiment that only votes, which `list` shows and `cancel` ends. The
+        predictions come in the order of the questions, once all experts have answered. The same
+        questions again are the same experiment.
 
         Args:
             experiment_id: The experiment, which has succeeded.
@@ -113,7 +113,8 @@ class Client(Connection):
 
         Raises:
             NotFoundError: there is no such experiment, or it has no such ensemble.
-            PreconditionError: it has not succeeded, or an expert could not answer.
+            PreconditionError: it has not succeeded, or an expert could not answer, or the
+                experiment was cancelled.
             InvalidInputError: a question breaks the task's schema; the message names its row.
             UnavailableError: the server could not be reached for `patience` seconds.
         """

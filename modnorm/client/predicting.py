@@ -1,10 +1,10 @@
-"""Predictions by the evaluators of a lab, in requests of bounded size."""
+"""Predictions by the evaluators of a lab: an experiment that only votes."""
 
+import hashlib
 import json
-import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import accumulate, chain
 
 from modnorm.arguments import (
     require_flag,
@@ -13,21 +13,16 @@ from modnorm.arguments import (
     require_several,
     require_text,
 )
-from modnorm.client import calls
+from modnorm.client.calls import ask_questions, get_experiment
 from modnorm.client.connection import Connection
-from modnorm.client.watch import Reconnection
-from modnorm.errors import InvalidInputError, ModnormError, UnavailableError
-from modnorm.prediction.ranked_votes import OnProgress, Prediction
-from modnorm.v1 import prediction_pb2 as messages
-from modnorm.wire.prediction_conversions import prediction_from_proto
-
-MAX_QUESTIONS = 1000
-MAX_BYTES = 2**20 - 2**14
-"""Bytes of the questions of one request; the lab accepts requests of 1 MiB."""
-_LENGTH_BYTES = 6
-"""Bytes of a question's tag and length in a message."""
+from modnorm.client.watch import watch_messages
+from modnorm.errors import InvalidInputError, PreconditionError
+from modnorm.prediction.ranked_votes import OnProgress, Prediction, read_predictions
+from modnorm.v1 import experiment_pb2 as experiments
+from modnorm.wire.conversions import state_name
 
 Question = Mapping[str, object]
+_AGAIN = {experiments.EXPERIMENT_STATE_FAILED, experiments.EXPERIMENT_STATE_CANCELLED}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,17 +50,6 @@ class AskedEnsemble:
         require_flag(self.ask_all, "ask_all")
         require_function(self.on_progress, "on_progress")
 
-    def request(self, questions: Sequence[str], received: int) -> messages.PredictRequest:
-        """Return the request for the predictions that follow the received ones."""
-        return messages.PredictRequest(
-            experiment_id=self.experiment_id,
-            population=self.population,
-            ensemble_size=self.ensemble_size,
-            questions=questions,
-            ask_all=self.ask_all,
-            after=received,
-        )
-
 
 def predict_in_lab(
     client: Connection, asked: AskedEnsemble, questions: Iterable[Question]
@@ -76,69 +60,56 @@ def predict_in_lab(
         InvalidInputError: there is no question, or one cannot be sent.
     """
     require_several(questions, "questions", "rows")
-    texts = [_encoded(number, question) for number, question in enumerate(questions)]
-    if not texts:
+    rows = [_encoded(number, question) for number, question in enumerate(questions)]
+    if not rows:
         raise InvalidInputError(
             "there are no questions", field="questions", remedy="give one row at least"
         )
-    batches = list(_batches(texts))
-    starts = accumulate(map(len, batches), initial=0)
-    return chain.from_iterable(
-        _followed(client, asked, batch, first_row, len(texts))
-        for first_row, batch in zip(starts, batches, strict=False)
+    request = experiments.Questions(
+        of=asked.experiment_id,
+        population=asked.population,
+        ensemble_size=asked.ensemble_size,
+        rows=rows,
+        ask_all=asked.ask_all,
     )
+    return _predictions(client, request, asked.on_progress)
 
 
-def _followed(
-    client: Connection, asked: AskedEnsemble, batch: Sequence[str], first_row: int, rows: int
+def _predictions(
+    client: Connection, request: experiments.Questions, on_progress: OnProgress
 ) -> Iterator[Prediction]:
-    """Yield the predictions of one request; open its stream again after it broke."""
-    connection = Reconnection(client.patience)
-    received = 0
-    while True:
-        try:
-            connection.opened()
-            for response in client.stream(calls.predict(asked.request(batch, received))):
-                connection.heard()
-                if response.WhichOneof("result") == "prediction":
-                    received += 1
-                    yield prediction_from_proto(response.prediction, first_row)
-                else:
-                    size = response.progress.answers_total // len(batch)
-                    done = first_row * size + response.progress.answers_done
-                    asked.on_progress(done, rows * size)
-            if received < len(batch):
-                raise UnavailableError("the stream of predictions ended before the last one")
-        except ModnormError as error:
-            pause = connection.pause(error)
-        else:
-            return
-        time.sleep(pause)
+    """Yield the predictions of a request once its experiment has ended.
+
+    An equal request finds the experiment of an earlier one. If that failed or was cancelled,
+    another experiment reuses its finished answers.
+    """
+    from modnorm.analysis.run_files import PREDICTIONS  # noqa: PLC0415 - loads pandas
+    from modnorm.client.export import cached_run  # noqa: PLC0415 - loads pandas
+
+    content = hashlib.sha256(request.SerializeToString(deterministic=True)).hexdigest()
+    experiment = client.call(ask_questions(request, content))
+    if experiment.state in _AGAIN:
+        experiment = client.call(ask_questions(request, str(uuid.uuid4())))
+    rows = len(request.rows)
+    for event in watch_messages(client, experiment.id):
+        progress = event.progress
+        on_progress(progress.jobs_done * rows, progress.jobs_total * rows)
+    ended = client.call(get_experiment(experiment.id))
+    if ended.state in _AGAIN:
+        raise PreconditionError(
+            ended.error or f"the experiment {ended.id} is {state_name(ended.state)}",
+            field="questions",
+            remedy=ended.remedy or "send the request again; finished answers are reused",
+        )
+    yield from read_predictions(cached_run(client, ended.id) / PREDICTIONS)
 
 
 def _encoded(number: int, question: Question) -> str:
     try:
-        text = json.dumps(dict(question), allow_nan=False)
+        return json.dumps(dict(question), allow_nan=False)
     except (TypeError, ValueError) as error:
         raise InvalidInputError(
             f"row {number}: not JSON: {error}",
             field="questions",
             remedy="give each question as a mapping from the task's columns to values",
         ) from error
-    if len(text) > MAX_BYTES:
-        raise InvalidInputError(
-            f"row {number}: a question has at most {MAX_BYTES} bytes", field="questions"
-        )
-    return text
-
-
-def _batches(texts: Iterable[str]) -> Iterator[list[str]]:
-    batch: list[str] = []
-    size = 0
-    for text in texts:
-        if batch and (len(batch) == MAX_QUESTIONS or size + len(text) > MAX_BYTES):
-            yield batch
-            batch, size = [], 0
-        batch.append(text)
-        size += len(text) + _LENGTH_BYTES
-    yield batch

@@ -4,8 +4,12 @@ The vote follows the rules of a search (`modnorm.search.voting`). Once no missin
 the vote on a question, the remaining experts skip it (`modnorm.search.voting`).
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from pydantic import TypeAdapter
 
 from modnorm.search.voting import AnswerCount, Ballot, SettledVotes, count_answers
 
@@ -55,6 +59,20 @@ class Prediction:
     """Experts that left the question out, since its vote was settled."""
     experts: tuple[ExpertAnswer, ...]
     """The answers, best-ranked expert first."""
+
+
+_PREDICTION = TypeAdapter(Prediction)
+
+
+def prediction_line(prediction: Prediction) -> bytes:
+    """Return a prediction as a line of JSON."""
+    return f"{json.dumps(asdict(prediction), allow_nan=False)}\n".encode()
+
+
+def read_predictions(path: Path) -> Iterator[Prediction]:
+    """Yield the predictions of a file of such lines."""
+    with path.open("rb") as lines:
+        yield from map(_PREDICTION.validate_json, lines)
 
 
 class RankedVotes:

@@ -35,7 +35,7 @@ class _SplitEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumType
     SPLIT_DEVELOPMENT: _Split.ValueType  # 3
     """The rows that select among the states of an iterative run."""
     SPLIT_QUESTIONS: _Split.ValueType  # 4
-    """The questions of a prediction, whose right answers are unknown."""
+    """Questions of a user, whose right answers are unknown."""
 
 class Split(_Split, metaclass=_SplitEnumTypeWrapper):
     """The set of rows that a job answers."""
@@ -49,7 +49,7 @@ SPLIT_HELDOUT: Split.ValueType  # 2
 SPLIT_DEVELOPMENT: Split.ValueType  # 3
 """The rows that select among the states of an iterative run."""
 SPLIT_QUESTIONS: Split.ValueType  # 4
-"""The questions of a prediction, whose right answers are unknown."""
+"""Questions of a user, whose right answers are unknown."""
 Global___Split: typing_extensions.TypeAlias = Split
 
 class _FailureKind:
@@ -196,7 +196,7 @@ class Job(google.protobuf.message.Message):
     MAY_STOP_FIELD_NUMBER: builtins.int
     ANSWER_SHEETS_FIELD_NUMBER: builtins.int
     experiment_id: builtins.str
-    """The experiment, or the prediction."""
+    """The experiment."""
     model_digest: builtins.str
     """Digest that the model must have."""
     task: builtins.str

@@ -938,30 +938,83 @@ Global___EnsembleResult: typing_extensions.TypeAlias = EnsembleResult
 
 @typing.final
 class CreateExperimentRequest(google.protobuf.message.Message):
-    """A new experiment."""
+    """A new experiment: a spec, or questions."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     REQUEST_ID_FIELD_NUMBER: builtins.int
     SPEC_FIELD_NUMBER: builtins.int
+    QUESTIONS_FIELD_NUMBER: builtins.int
     request_id: builtins.str
     """The client's id of the request, so that a retry returns the same experiment."""
     @property
     def spec(self) -> Global___ExperimentSpec:
         """The experiment's spec."""
 
+    @property
+    def questions(self) -> Global___Questions:
+        """Questions to the experts of a finished run, in place of a spec."""
+
     def __init__(
         self,
         *,
         request_id: builtins.str = ...,
         spec: Global___ExperimentSpec | None = ...,
+        questions: Global___Questions | None = ...,
     ) -> None: ...
-    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["spec", b"spec"]
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["questions", b"questions", "spec", b"spec"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["request_id", b"request_id", "spec", b"spec"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["questions", b"questions", "request_id", b"request_id", "spec", b"spec"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___CreateExperimentRequest: typing_extensions.TypeAlias = CreateExperimentRequest
+
+@typing.final
+class Questions(google.protobuf.message.Message):
+    """Questions to an ensemble. The experiment only votes; its directory has "predictions.jsonl"."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    OF_FIELD_NUMBER: builtins.int
+    POPULATION_FIELD_NUMBER: builtins.int
+    ENSEMBLE_SIZE_FIELD_NUMBER: builtins.int
+    ROWS_FIELD_NUMBER: builtins.int
+    ASK_ALL_FIELD_NUMBER: builtins.int
+    of: builtins.str
+    """The finished run."""
+    population: builtins.int
+    """N of the ensemble; by default the largest."""
+    ensemble_size: builtins.int
+    """K of the ensemble; by default the largest."""
+    ask_all: builtins.bool
+    """Whether experts also answer questions whose vote is settled."""
+    @property
+    def rows(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Questions as JSON objects with the columns of the task; they need no right answers."""
+
+    def __init__(
+        self,
+        *,
+        of: builtins.str = ...,
+        population: builtins.int | None = ...,
+        ensemble_size: builtins.int | None = ...,
+        rows: collections.abc.Iterable[builtins.str] | None = ...,
+        ask_all: builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_ensemble_size", b"_ensemble_size", "_population", b"_population", "ensemble_size", b"ensemble_size", "population", b"population"]
+    def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_ensemble_size", b"_ensemble_size", "_population", b"_population", "ask_all", b"ask_all", "ensemble_size", b"ensemble_size", "of", b"of", "population", b"population", "rows", b"rows"]
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__ensemble_size: typing_extensions.TypeAlias = typing.Literal["ensemble_size"]
+    _WhichOneofArgType__ensemble_size: typing_extensions.TypeAlias = typing.Literal["_ensemble_size", b"_ensemble_size"]
+    _WhichOneofReturnType__population: typing_extensions.TypeAlias = typing.Literal["population"]
+    _WhichOneofArgType__population: typing_extensions.TypeAlias = typing.Literal["_population", b"_population"]
+    @typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__ensemble_size) -> _WhichOneofReturnType__ensemble_size | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__population) -> _WhichOneofReturnType__population | None: ...
+
+Global___Questions: typing_extensions.TypeAlias = Questions
 
 @typing.final
 class CreateExperimentResponse(google.protobuf.message.Message):

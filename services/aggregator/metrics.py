@@ -72,11 +72,6 @@ class AggregatorMetrics:
             ("state",),
             buckets=EXPERIMENT_BUCKETS,
         )
-        self._predictions = histogram(
-            "modnorm_prediction_seconds",
-            "Seconds from the first request for a prediction to the answers of its last expert.",
-            ("state",),
-        )
         self._begin_at_zero()
         # Stored, since the lookup of a time series by labels costs more than its update.
         self._scored_of = {split: self._scored.labels(split) for split in Split}
@@ -113,12 +108,10 @@ class AggregatorMetrics:
             yield
 
     def _ended(self, change: Change) -> None:
-        experiment, job = change.experiment, change.job
+        experiment = change.experiment
         if change.ended and experiment and experiment.end_time is not None:
             seconds = experiment.end_time - experiment.create_time
-            predicts = job is not None and job.split is Split.QUESTIONS
-            ended = self._predictions if predicts else self._experiments
-            ended.labels(experiment.state).observe(seconds)
+            self._experiments.labels(experiment.state).observe(seconds)
 
     def _begin_at_zero(self) -> None:
         """Create every time series with value 0, since a rate needs a first value."""
@@ -132,8 +125,6 @@ class AggregatorMetrics:
             self._steps.labels(state)
         for state in TERMINAL:
             self._experiments.labels(state)
-        for state in (ExperimentState.SUCCEEDED, ExperimentState.FAILED):
-            self._predictions.labels(state)
 
 
 class LabCollector(Collector):

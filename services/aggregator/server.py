@@ -20,17 +20,14 @@ from modnorm.sandbox import Runner
 from modnorm.services.aggregator.api import (
     experiment_servicer,
     job_servicer,
-    prediction_servicer,
 )
 from modnorm.services.aggregator.api.experiment_servicer import ExperimentServicer
 from modnorm.services.aggregator.api.job_servicer import JobServicer
-from modnorm.services.aggregator.api.prediction_servicer import PredictionServicer
 from modnorm.services.aggregator.experiments.admission import Admissions
 from modnorm.services.aggregator.experiments.change_notifier import Notifier
 from modnorm.services.aggregator.experiments.experiment_setup import Conductor, SetupSteps
 from modnorm.services.aggregator.experiments.experiment_store import ExperimentStore
 from modnorm.services.aggregator.experiments.lifecycle import Change
-from modnorm.services.aggregator.experiments.predictions import PredictionStore
 from modnorm.services.aggregator.experiments.result_store import EventStore, ResultStore
 from modnorm.services.aggregator.experiments.run_directories import RunDirectories
 from modnorm.services.aggregator.experiments.upstream_services import Calibrator, Sampler
@@ -55,7 +52,6 @@ from modnorm.v1 import (
     evaluation_pb2,
     evaluation_pb2_grpc,
     experiment_pb2_grpc,
-    prediction_pb2_grpc,
     status_pb2_grpc,
 )
 from modnorm.wire.remote_sandbox import sandbox_at
@@ -65,8 +61,6 @@ if TYPE_CHECKING:
 
 ANSWER_SECONDS = 30.0
 """A database that does not answer for this long is reported as down."""
-REMOVAL_SECONDS = 600.0
-"""Pause between two removals of old predictions."""
 
 logger = logging.getLogger(__name__)
 
@@ -79,7 +73,6 @@ class Stores:
     jobs: JobStore
     results: ResultStore
     events: EventStore
-    predictions: PredictionStore
 
 
 class Aggregator:
@@ -141,13 +134,6 @@ class Aggregator:
         )
         self._conductor = self._make_conductor(sampler, calibrator)
         self._experiments = self._make_experiment_servicer()
-        self._predictions = PredictionServicer(
-            self._stores.predictions,
-            self._stores.experiments,
-            self._notifier,
-            self._follow_up,
-            self._tasks,
-        )
         self._reaper = Reaper(
             self._stores.jobs, self._follow_up, self._metrics, pause=settings.reap_seconds
         )
@@ -190,7 +176,6 @@ class Aggregator:
                 _repeat(self._reap, settings.reap_seconds),
                 _repeat(self._stay_alone, settings.reap_seconds),
                 _repeat(self._dispatcher.reconcile, settings.reconcile_seconds),
-                _repeat(self._remove_predictions, REMOVAL_SECONDS),
             )
         ]
 
@@ -199,7 +184,6 @@ class Aggregator:
 
         The next reconciliation publishes the pending jobs that are not published yet.
         """
-        self._predictions.end_streams()
         if self._server is not None:
             await self._server.stop(self._settings.stop_grace)
         self._admissions.close()
@@ -250,7 +234,6 @@ class Aggregator:
             JobStore(self._database, lease_seconds=self._settings.lease_seconds),
             ResultStore(self._database),
             EventStore(self._database),
-            PredictionStore(self._database),
         )
 
     def _make_experiment_servicer(self) -> ExperimentServicer:
@@ -280,13 +263,9 @@ class Aggregator:
     def _register(self, server: grpc.aio.Server) -> Sequence[str]:
         experiment_pb2_grpc.add_ExperimentServiceServicer_to_server(self._experiments, server)
         evaluation_pb2_grpc.add_JobServiceServicer_to_server(self._jobs, server)
-        prediction_pb2_grpc.add_PredictionServiceServicer_to_server(self._predictions, server)
         status_pb2_grpc.add_StatusServiceServicer_to_server(self._status(), server)
-        services = (experiment_servicer, job_servicer, prediction_servicer)
+        services = (experiment_servicer, job_servicer)
         return (*(service.SERVICE for service in services), STATUS)
-
-    async def _remove_predictions(self) -> None:
-        await asyncio.to_thread(self._stores.predictions.remove_old)
 
     async def _stay_alone(self) -> None:
         """End this process once another aggregator uses the database."""

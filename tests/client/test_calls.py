@@ -6,11 +6,7 @@ from google.protobuf.descriptor_pool import Default
 
 from modnorm.client import calls
 from modnorm.spec import ExperimentSpec
-from modnorm.v1.prediction_pb2 import PredictRequest
-
-REQUESTS = {"predict": PredictRequest()}
-"""Requests of the calls that take a whole one, by the call's name."""
-
+from modnorm.v1.experiment_pb2 import Questions
 
 OF_WORKERS = {"UploadModelFile", "StoreModel"}
 """Methods that only workers and services call."""
@@ -25,14 +21,14 @@ def described(spec: ExperimentSpec) -> list[calls.Call[object]]:
         "request_id": "mine",
         "digest": "d" * 64,
         "name": "config.json",
+        "questions": Questions(of="e1"),
     }
     made = []
     for name, function in inspect.getmembers(calls, inspect.isfunction):
         if function.__module__ != calls.__name__ or name.startswith("_"):
             continue
         wanted = inspect.signature(function).parameters
-        given = known | {"request": REQUESTS.get(name)}
-        made.append(function(**{each: given.get(each, 1) for each in wanted}))
+        made.append(function(**{each: known.get(each, 1) for each in wanted}))
     return made
 
 

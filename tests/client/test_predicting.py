@@ -1,53 +1,68 @@
-"""Predictions of a lab: batches, progress, connections that break, errors."""
+"""Predictions of a lab: the experiment that is asked for, its file, errors."""
 
 import json
+from hashlib import sha256
 
-import grpc
 import pytest
 
-from modnorm.client import predicting
 from modnorm.errors import PreconditionError, UnavailableError
-from modnorm.v1 import prediction_pb2 as messages
-from modnorm.wire.status import to_status
+from modnorm.prediction.ranked_votes import Prediction, prediction_line
+from modnorm.v1 import experiment_pb2 as messages
 from tests.faults import error_at
 
 QUESTIONS = [{"numbers": [number], "target": number} for number in range(7)]
+SUCCEEDED = messages.EXPERIMENT_STATE_SUCCEEDED
+FAILED, CANCELLED = messages.EXPERIMENT_STATE_FAILED, messages.EXPERIMENT_STATE_CANCELLED
 
 
 class Lab:
-    """Predicts the target of each question, last question first; breaks as told."""
+    """Predicts the target of each question; each new request id is a new experiment."""
 
     def __init__(self):
         self.requests = []
-        self.breaks_after = {}
-        """Number of predictions after which a call ends, and how, by the number of the call."""
+        self.stored = {}
+        self.ends = [SUCCEEDED]
+        """How the experiments end, by their order."""
 
-    def predict(self, request, context):
+    def create(self, request, context):
         self.requests.append(request)
-        count = len(request.questions)
-        limit, end = self.breaks_after.get(len(self.requests), (count, None))
-        yield progress(0, count)
-        rows = list(reversed(range(count)))[request.after :]
-        for sent, row in enumerate(rows):
-            if sent == limit:
-                break
-            target = str(json.loads(request.questions[row])["target"])
-            yield messages.PredictResponse(prediction=messages.Prediction(row=row, answer=target))
-        if end is not None:
-            context.abort(end, "broken")
-        yield progress(2 * count, count)
+        if request.request_id not in self.stored:
+            made = messages.Experiment(id=f"e{len(self.stored)}")
+            made.state = messages.EXPERIMENT_STATE_VOTING
+            self.stored[request.request_id] = made
+        return messages.CreateExperimentResponse(experiment=self.stored[request.request_id])
 
+    def experiment(self, experiment_id):
+        return next(one for one in self.stored.values() if one.id == experiment_id)
 
-def progress(done, rows):
-    told = messages.PredictionProgress(answers_done=done, answers_total=2 * rows)
-    return messages.PredictResponse(progress=told)
+    def get(self, request, context):
+        return messages.GetExperimentResponse(experiment=self.experiment(request.id))
 
+    def watch(self, request, context):
+        made = self.experiment(request.id)
+        made.state = self.ends[int(made.id[1:])]
+        made.error = "expert 3 could not answer" if made.state == FAILED else ""
+        for cursor, done in enumerate((0, 2), 1):
+            progress = messages.Progress(jobs_done=done, jobs_total=2)
+            yield messages.WatchExperimentResponse(
+                cursor=cursor, state=made.state, progress=progress
+            )
 
-@pytest.mark.parametrize("questions", [QUESTIONS[0], [[1, 2]], []])
-def test_what_is_no_list_of_rows_is_refused(connect, questions):
-    with error_at("questions") as raised:
-        list(connect("127.0.0.1:1").predict("e1", questions))
-    assert raised.value.remedy
+    @property
+    def file(self):
+        rows = [json.loads(row) for row in self.requests[0].questions.rows]
+        return b"".join(
+            prediction_line(Prediction(number, str(row["target"]), None, None, (), 2, ()))
+            for number, row in enumerate(rows)
+        )
+
+    def files(self, request, context):
+        digest = sha256(self.file).hexdigest()
+        named = messages.RunFile(name="predictions.jsonl", size=len(self.file), digest=digest)
+        return messages.ListRunFilesResponse(files=[named])
+
+    def chunks(self, request, context):
+        yield messages.GetRunFileResponse(chunk=self.file[request.offset :])
 
 
 @pytest.fixture
@@ -56,65 +71,53 @@ def lab():
 
 
 @pytest.fixture
-def predict(connect, serve, servicer, lab):
-    target = serve(servicer(Predict=lab.predict))
+def predict(connect, serve, servicer, lab, tmp_path, monkeypatch):
+    monkeypatch.setenv("MODNORM_CACHE", str(tmp_path / "cache"))
+    target = serve(
+        servicer(
+            CreateExperiment=lab.create,
+            GetExperiment=lab.get,
+            WatchExperiment=lab.watch,
+            ListRunFiles=lab.files,
+            GetRunFile=lab.chunks,
+        )
+    )
 
     def answers(questions=QUESTIONS, **options):
-        found = list(connect(target).predict("e1", iter(questions), 20, 5, **options))
-        assert all(each.answer == str(each.row) for each in found)
-        return [each.row for each in found]
+        return list(connect(target).predict("e1", iter(questions), 20, 5, **options))
 
     return answers
 
 
-def test_predictions_come_as_the_lab_sends_them(predict, lab):
+def test_predictions_come_in_the_order_of_the_questions(predict, lab):
     told = []
-    assert predict(ask_all=True, on_progress=lambda *one: told.append(one)) == [
-        6,
-        5,
-        4,
-        3,
-        2,
-        1,
-        0,
-    ]
+    found = predict(ask_all=True, on_progress=lambda *one: told.append(one))
+    assert [(each.row, each.answer) for each in found] == [(row, str(row)) for row in range(7)]
     assert told == [(0, 14), (14, 14)]
     (request,) = lab.requests
-    assert (request.experiment_id, request.population, request.ensemble_size) == ("e1", 20, 5)
-    assert request.ask_all
-    assert [json.loads(text) for text in request.questions] == QUESTIONS
+    asked = request.questions
+    assert (asked.of, asked.population, asked.ensemble_size, asked.ask_all) == ("e1", 20, 5, True)
+    assert [json.loads(text) for text in asked.rows] == QUESTIONS
 
 
-def test_long_lists_are_asked_in_batches(predict, lab, monkeypatch):
-    monkeypatch.setattr(predicting, "MAX_QUESTIONS", 3)
-    told = []
-    assert predict(on_progress=lambda *one: told.append(one)) == [2, 1, 0, 5, 4, 3, 6]
-    assert [len(request.questions) for request in lab.requests] == [3, 3, 1]
-    assert told == [(0, 14), (6, 14), (6, 14), (12, 14), (12, 14), (14, 14)]
-    monkeypatch.setattr(predicting, "MAX_BYTES", 2 * len(lab.requests[0].questions[0]) + 6)
-    lab.requests.clear()
-    assert sorted(predict()) == list(range(7))
-    assert [len(request.questions) for request in lab.requests] == [2, 2, 2, 1]
+def test_equal_questions_are_one_experiment_and_others_another(predict, lab):
+    predict()
+    predict()
+    lab.ends.append(SUCCEEDED)
+    predict(ask_all=True)
+    assert [request.request_id for request in lab.requests][0] == lab.requests[1].request_id
+    assert len(lab.stored) == 2
 
 
-@pytest.mark.parametrize("end", [grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED, None])
-def test_a_broken_stream_continues_after_what_was_received(predict, lab, end):
-    lab.breaks_after = {1: (2, end), 2: (0, end), 3: (4, end)}
-    assert predict() == [6, 5, 4, 3, 2, 1, 0]
-    assert [request.after for request in lab.requests] == [0, 2, 2, 6]
-
-
-def test_errors_of_the_lab_are_raised(connect, serve, servicer):
-    def refuse(request, context):
-        error = PreconditionError("expert 3 could not answer", field="questions")
-        status = to_status(error)
-        context.set_trailing_metadata((("grpc-status-details-bin", status.SerializeToString()),))
-        context.abort(grpc.StatusCode.FAILED_PRECONDITION, error.message)
-        yield
-
-    client = connect(serve(servicer(Predict=refuse)))
-    with pytest.raises(PreconditionError, match="expert 3 could not answer"):
-        list(client.predict("e1", QUESTIONS))
+@pytest.mark.parametrize(
+    ("end", "words"), [(FAILED, "expert 3 could not answer"), (CANCELLED, "e0 is cancelled")]
+)
+def test_one_that_did_not_succeed_is_asked_again(predict, lab, end, words):
+    lab.ends = [end, SUCCEEDED]
+    with pytest.raises(PreconditionError, match=words):
+        predict()
+    assert len(predict()) == len(QUESTIONS)
+    assert len(lab.stored) == 2
 
 
 def test_a_lab_that_stays_away_is_given_up(connect, free_address):
@@ -122,13 +125,16 @@ def test_a_lab_that_stays_away_is_given_up(connect, free_address):
         list(connect(free_address, patience=0.2).predict("e1", QUESTIONS))
 
 
-def test_what_is_no_question_is_refused_before_a_call(predict, lab):
-    for questions, words in (
+@pytest.mark.parametrize(
+    ("questions", "words"),
+    [
+        (QUESTIONS[0], "questions"),
+        ([[1, 2]], "questions"),
         ([], "no questions"),
         ([{"numbers": float("nan")}], "row 0: not JSON"),
         ([{"numbers": [1]}, {"numbers": object()}], "row 1: not JSON"),
-        ([{"numbers": "x" * predicting.MAX_BYTES}], "row 0: a question has at most"),
-    ):
-        with error_at("questions", words):
-            predict(questions)
-    assert not lab.requests
+    ],
+)
+def test_what_is_no_question_is_refused_before_a_call(connect, questions, words):
+    with error_at("questions", words):
+        connect("127.0.0.1:1").predict("e1", questions)

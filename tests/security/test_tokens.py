@@ -13,7 +13,6 @@ from modnorm.v1 import (
     calibration_pb2,
     evaluation_pb2,
     experiment_pb2,
-    prediction_pb2,
     sampling_pb2,
     sandbox_pb2,
     status_pb2,
@@ -25,7 +24,6 @@ from verification.labs.waiting import HANG_SECONDS
 
 HOMES = {
     experiment_pb2: "aggregator",
-    prediction_pb2: "aggregator",
     evaluation_pb2: "aggregator",
     status_pb2: "aggregator",
     calibration_pb2: "calibrator",

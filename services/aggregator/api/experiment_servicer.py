@@ -20,6 +20,7 @@ from modnorm.services.aggregator.experiments.change_notifier import Notifier
 from modnorm.services.aggregator.experiments.experiment_setup import Conductor
 from modnorm.services.aggregator.experiments.experiment_store import ExperimentStore
 from modnorm.services.aggregator.experiments.lifecycle import Change
+from modnorm.services.aggregator.experiments.predictions import Questions
 from modnorm.services.aggregator.experiments.records import ExperimentRecord
 from modnorm.services.aggregator.experiments.result_store import EventStore, ResultStore
 from modnorm.services.aggregator.experiments.run_directories import RunDirectories
@@ -27,6 +28,7 @@ from modnorm.services.aggregator.storage.states import TERMINAL, ArtifactKind
 from modnorm.services.aggregator.storage.tables import Experiment
 from modnorm.services.common.access import current_caller
 from modnorm.services.common.shielded_tasks import ShieldedTasks
+from modnorm.tasks.row_files import decode_row
 from modnorm.v1 import evaluation_pb2, experiment_pb2, experiment_pb2_grpc
 from modnorm.wire.conversions import spec_from_proto
 
@@ -72,12 +74,18 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
     ) -> experiment_pb2.CreateExperimentResponse:
         """Validate a whole experiment, then store it; a repeated request returns the same one."""
         _check_request_id(request.request_id)
-        spec = spec_from_proto(request.spec)
-        experiments = self._experiments
-        tenant = current_caller().tenant
-        record = await asyncio.to_thread(experiments.find, request.request_id, spec, tenant)
+        record, tenant = None, current_caller().tenant
+        if request.HasField("questions"):
+            await self._check_visible(request.questions.of)
+            asked = _questions(request.questions)
+            admission = await asyncio.to_thread(self._experiments.admit_questions, asked)
+        else:
+            spec = spec_from_proto(request.spec)
+            find = self._experiments.find
+            record = await asyncio.to_thread(find, request.request_id, spec, tenant)
+            if record is None:
+                admission = await self._admissions.admit(spec)
         if record is None:
-            admission = await self._admissions.admit(spec)
             record = await self._tasks.run(self._create(request.request_id, admission, tenant))
         if self._on_create is not None and record.experiment.state not in TERMINAL:
             coming = evaluation_pb2.Job()
@@ -200,7 +208,11 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         """Store an experiment and start its setup."""
         store = self._experiments.create
         record = await asyncio.to_thread(store, request_id, admission, tenant)
-        self._conductor.drive(record.experiment.id)
+        if admission.of:
+            jobs = self._experiments.new_jobs
+            self._follow_up(await asyncio.to_thread(jobs, record.experiment))
+        else:
+            self._conductor.drive(record.experiment.id)
         return record
 
     async def _cancel(self, experiment_id: str) -> ExperimentRecord:
@@ -224,6 +236,28 @@ def _check_request_id(request_id: str) -> None:
             f"a request id must have 1 to {MAX_REQUEST_ID} characters, no control characters",
             field="request_id",
         )
+
+
+def _questions(message: experiment_pb2.Questions) -> Questions:
+    """Return the questions of a request, decoded.
+
+    Raises:
+        InvalidInputError: there are none, or one is no JSON object.
+    """
+    if not message.rows:
+        raise InvalidInputError(
+            "there are no questions", field="questions", remedy="give one row at least"
+        )
+    return Questions(
+        of=message.of,
+        population=message.population if message.HasField("population") else None,
+        ensemble_size=message.ensemble_size if message.HasField("ensemble_size") else None,
+        rows=[
+            (f"row {number}", decode_row(text, f"row {number}", field="questions"))
+            for number, text in enumerate(message.rows)
+        ],
+        ask_all=message.ask_all,
+    )
 
 
 def _artifact_of(

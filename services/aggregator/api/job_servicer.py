@@ -161,7 +161,9 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
         self, request: evaluation_pb2.FetchRowsRequest, context: object
     ) -> AsyncIterator[evaluation_pb2.FetchRowsResponse]:
         """Stream stored rows in order."""
-        text = await asyncio.to_thread(self._results.rows, request.rows_digest)
+        text = await asyncio.to_thread(
+            self._results.artifact, request.rows_digest, ArtifactKind.ROWS
+        )
         for batch in _batches(text.split("\n")):
             yield evaluation_pb2.FetchRowsResponse(rows_json=batch)
 

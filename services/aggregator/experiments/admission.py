@@ -69,6 +69,10 @@ class Admission:
     """The generator that proposes the amplitudes of a ZO-Finetuner."""
     prompts_digest: str = ""
     """Digest of the prompts of the held-out rows."""
+    of: str = ""
+    """Id of the finished run whose experts answer questions; empty for a search."""
+    experts: str = "[]"
+    """JSON list of these experts, best first."""
 
 
 class Admissions:
@@ -134,17 +138,17 @@ class Admissions:
             model_digest=model.model_digest,
             scorer=data.task.scorer,
             max_tokens=max_tokens,
-            selection=_stored_rows(data.selection.rows),
+            selection=stored_rows(data.selection.rows),
             selection_rows=len(data.selection.rows),
             selection_revision=data.selection.revision,
-            heldout=_stored_rows(data.heldout.rows),
+            heldout=stored_rows(data.heldout.rows),
             heldout_rows=len(data.heldout.rows),
             heldout_revision=data.heldout.revision,
             needs_profile=needs_profile,
             profile=await self._profile(spec, model.model_digest, needed=needs_profile),
             isolation=isolation.summary if isolation else "",
             overlap=await self._threads.run(_count_shared, data, data.selection),
-            development=_stored_rows(data.development.rows) if data.development else None,
+            development=stored_rows(data.development.rows) if data.development else None,
             development_rows=len(data.development.rows) if data.development else 0,
             development_overlap=await self._threads.run(_count_shared, data, data.development),
             generator=await self._generator(spec, model.model_digest),
@@ -248,7 +252,8 @@ def _count_shared(data: Splits, choosing: LoadedRows | None) -> int:
     return count_shared_prompts(data.task, choosing.rows, data.heldout.rows) if choosing else 0
 
 
-def _stored_rows(rows: Sequence[Row]) -> StoredText:
+def stored_rows(rows: Sequence[Row]) -> StoredText:
+    """Return rows as JSON lines with their digest."""
     return _stored("\n".join(encode_rows(rows)))
 
 

@@ -5,6 +5,7 @@ computes them again. Only committed scores enter: claims read them and write onl
 add their scores after their transaction.
 """
 
+from collections.abc import Iterable
 from itertools import takewhile
 from threading import Lock
 
@@ -13,10 +14,10 @@ from sqlmodel import Session, col
 
 from modnorm.analysis.answers import BASE_INDEX
 from modnorm.search.stopping import Threshold, Thresholds
-from modnorm.search.voting import SettledVotes
+from modnorm.search.voting import Ballot, SettledVotes
 from modnorm.services.aggregator.experiments.expert_selection import ballots_of, selection_of
 from modnorm.services.aggregator.storage.states import JobState, Split
-from modnorm.services.aggregator.storage.tables import Experiment, Job, Prediction
+from modnorm.services.aggregator.storage.tables import Experiment, Job
 from modnorm.services.common.bounded_dict import BoundedDict
 
 KEPT = 64
@@ -77,7 +78,7 @@ class EarlyStopCache:
     def skippable(
         self, session: Session, experiment: Experiment, candidate: int
     ) -> tuple[int, ...]:
-        """Return the held-out rows that an expert may skip, in ascending order."""
+        """Return the held-out rows or questions that an expert may skip, in ascending order."""
         if candidate == BASE_INDEX or not _stops_early(experiment):
             return ()
         with self._lock:
@@ -85,33 +86,25 @@ class EarlyStopCache:
                 selection_of(session, experiment), experiment.heldout_rows
             )
             self._votes[experiment.id] = votes
-            for expert, ballot in ballots_of(session, experiment, excluded=votes.counted):
+            ballots = ballots_of(session, experiment, excluded=votes.counted)
+            for expert, ballot in _countable(experiment, votes, ballots):
                 votes.add(expert, ballot)
             return votes.skippable(candidate)
 
-    def settled_questions(
-        self, session: Session, experiment: Experiment, expert: int
-    ) -> tuple[int, ...]:
-        """Return the questions that an expert of a prediction may skip, in ascending order.
 
-        An expert's ballot counts once all better-ranked experts have answered. So no answer is
-        missing that the experts would give one after another (`RankedVotes`).
-        """
-        prediction = session.get_one(Prediction, experiment.id)
-        if prediction.ask_all:
-            return ()
-        with self._lock:
-            votes = self._votes.get(experiment.id) or SettledVotes(
-                {(0, len(prediction.ranking)): prediction.ranking}, experiment.heldout_rows
-            )
-            self._votes[experiment.id] = votes
-            ballots = dict(
-                ballots_of(session, experiment, Split.QUESTIONS, excluded=votes.counted)
-            )
-            uncounted = (each for each in prediction.ranking if each not in votes.counted)
-            for best in takewhile(ballots.__contains__, uncounted):
-                votes.add(best, ballots[best])
-            return votes.skippable(expert)
+def _countable(
+    experiment: Experiment, votes: SettledVotes, ballots: Iterable[tuple[int, Ballot]]
+) -> Iterable[tuple[int, Ballot]]:
+    """Return the ballots that may settle votes now.
+
+    A question's ballot counts once all better-ranked experts have answered. So no answer is
+    missing that the experts would give one after another (`RankedVotes`).
+    """
+    if not experiment.ranking:
+        return ballots
+    known = dict(ballots)
+    uncounted = [each for each in experiment.ranking if each not in votes.counted]
+    return [(each, known[each]) for each in takewhile(known.__contains__, uncounted)]
 
 
 def _stored(session: Session, experiment: Experiment) -> Thresholds:

@@ -22,12 +22,16 @@ from modnorm.services.aggregator.experiments.lifecycle import (
     record,
 )
 from modnorm.services.aggregator.experiments.phases import start_selecting
+from modnorm.services.aggregator.experiments.predictions import (
+    Questions,
+    admit_questions,
+    ask_experts,
+)
 from modnorm.services.aggregator.experiments.records import ExperimentRecord
 from modnorm.services.aggregator.experiments.run_states import RunStates
 from modnorm.services.aggregator.storage.database import Database
 from modnorm.services.aggregator.storage.lookups import (
     find_experiment,
-    is_submitted,
     lock_experiment,
     pending_jobs,
     unknown_experiment,
@@ -94,6 +98,7 @@ class ExperimentStore:
         """Store an experiment; if the same request has stored one, return that experiment.
 
         Raises:
+            NotFoundError: the run whose experts are asked was removed.
             ConflictError: the request id belongs to another spec.
         """
         try:
@@ -103,6 +108,8 @@ class ExperimentStore:
                 session.add(experiment)
                 session.flush()
                 record(session, experiment, _created(admission), experiment.create_time)
+                if admission.of:
+                    ask_experts(session, experiment, admission.of, experiment.create_time)
         except IntegrityError:
             existing = self.find(request_id, admission.spec, tenant)
             if existing is None:
@@ -136,7 +143,6 @@ class ExperimentStore:
                 (col(Event.experiment_id) == col(Experiment.id))
                 & (col(Event.cursor) == col(Experiment.last_cursor)),
             )
-            .where(is_submitted())
             .order_by(col(Experiment.create_time).desc(), col(Experiment.id).desc())
             .limit(limit)
         )
@@ -146,6 +152,24 @@ class ExperimentStore:
             query = query.where(tuple_(Experiment.create_time, Experiment.id) < after)
         with self._database.read() as session:
             return [(experiment, progress) for experiment, progress in session.exec(query)]
+
+    def admit_questions(self, asked: Questions) -> Admission:
+        """Return the inputs of the experiment that answers questions; errors as there."""
+        with self._database.read() as session:
+            return admit_questions(session, asked)
+
+    def new_jobs(self, experiment: Experiment) -> Change:
+        """Return the pending jobs of a new experiment that only votes, best expert first.
+
+        Later experts then skip most.
+        """
+        query = select(Job.candidate, Job.id).where(
+            Job.experiment_id == experiment.id, Job.state == JobState.PENDING
+        )
+        with self._database.read() as session:
+            pending = dict(session.exec(query).all())
+        ranked = (pending[each] for each in experiment.ranking if each in pending)
+        return Change(experiment.id, tuple(ranked))
 
     def cancel(self, experiment_id: str) -> ExperimentRecord:
         """Cancel an experiment unless it has ended.
@@ -306,6 +330,7 @@ def _new_experiment(request_id: str, tenant: str, admission: Admission, now: flo
         development_rows=admission.development_rows,
         generator_digest=admission.generator.digest if admission.generator else "",
         prompts_digest=admission.prompts_digest,
+        experts=admission.experts,
     )
 
 

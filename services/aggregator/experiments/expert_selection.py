@@ -19,13 +19,15 @@ for too long between two statements, as it would with a thousand sheets."""
 
 
 def selection_of(session: Session, experiment: Experiment) -> Selection:
-    """Return the experts of every (N, K) after the selection.
+    """Return the experts of every (N, K) after the selection, or those that are only asked.
 
     Raises:
         PreconditionError: fewer than K candidates of a prefix have a score.
         InvalidInputError: a score is not finite.
     """
     population = experiment.spec.population
+    if ranking := experiment.ranking:
+        return {(population.size, len(ranking)): ranking}
     rewards: list[float | None] = [None] * population.size
     scored = session.exec(
         select(Job.candidate, Job.metric).where(
@@ -65,13 +67,10 @@ def ballot_of(session: Session, experiment: Experiment, candidate: int) -> Ballo
 
 
 def ballots_of(
-    session: Session,
-    experiment: Experiment,
-    split: Split = Split.HELDOUT,
-    *,
-    excluded: Collection[int] = (),
+    session: Session, experiment: Experiment, *, excluded: Collection[int] = ()
 ) -> Iterator[tuple[int, Ballot]]:
-    """Yield candidate and ballot of each expert that has answered the rows of a split."""
+    """Yield candidate and ballot of each expert that has answered."""
+    split = experiment.voted_split
     for candidate, sheet in sheets_of(session, experiment, split, excluded=excluded):
         answers = {one.row: one for one in sheet}
         yield candidate, Ballot.from_partial_answers(answers, experiment.heldout_rows)

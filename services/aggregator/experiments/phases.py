@@ -67,6 +67,13 @@ def start_selecting(
     _begin(session, experiment, ExperimentState.SELECTING, batch, message, now)
 
 
+def start_answering(session: Session, experiment: Experiment, now: float) -> None:
+    """Begin the answers of the experts of a finished run to questions."""
+    batch = {Split.QUESTIONS: experiment.ranking}
+    message = f"{len(experiment.ranking)} experts answer {experiment.heldout_rows} questions"
+    _begin(session, experiment, ExperimentState.VOTING, batch, message, now)
+
+
 def job_ended(  # noqa: PLR0913 - the event and its place
     session: Session,
     experiment: Experiment,
@@ -83,8 +90,6 @@ def job_ended(  # noqa: PLR0913 - the event and its place
     record(session, experiment, message, now, progress)
     if job.state is JobState.FAILED and (reason := _fatal_reason(session, experiment, job)):
         fail(session, experiment, reason, now, remedy=job.remedy)
-    elif not experiment.has_open_jobs and job.split is Split.QUESTIONS:
-        end(session, experiment, ExperimentState.SUCCEEDED, "answered", now)
     elif not experiment.has_open_jobs:
         _finish_phase(session, experiment, now)
 
@@ -134,7 +139,9 @@ def _finish_phase(session: Session, experiment: Experiment, now: float) -> None:
     """Select the experts after the selection, vote after the held-out answers."""
     session.flush()
     try:
-        if experiment.state is ExperimentState.VOTING:
+        if experiment.ranking:  # its files hold the votes
+            end(session, experiment, ExperimentState.SUCCEEDED, "answered", now)
+        elif experiment.state is ExperimentState.VOTING:
             _finish(session, experiment, now)
         elif experiment.is_iterative:
             _continue_updates(session, experiment, now)

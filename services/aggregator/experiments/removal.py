@@ -8,22 +8,21 @@ from sqlmodel import Session, SQLModel, col, select
 
 from modnorm.errors import NotFoundError
 from modnorm.services.aggregator.storage.dialects import lock_table
-from modnorm.services.aggregator.storage.lookups import is_submitted, lock_experiment
+from modnorm.services.aggregator.storage.lookups import lock_experiment
 from modnorm.services.aggregator.storage.result_tables import AnswerSheet
 from modnorm.services.aggregator.storage.states import TERMINAL
 from modnorm.services.aggregator.storage.tables import (
     Artifact,
     Experiment,
     Job,
-    Prediction,
 )
 
 
 def ended_before(session: Session, limit: float) -> Sequence[Experiment]:
-    """Return the experiments that ended before a time, oldest first, without predictions."""
+    """Return the experiments that ended before a time, oldest first."""
     query = (
         select(Experiment)
-        .where(_has_ended(limit), is_submitted())
+        .where(_has_ended(limit))
         .order_by(col(Experiment.end_time), col(Experiment.id))
     )
     return session.exec(query).all()
@@ -43,14 +42,13 @@ def remove_ended(session: Session, experiment_id: str, limit: float) -> bool:
 
 
 def remove_experiment(session: Session, experiment_id: str) -> None:
-    """Remove an experiment or a prediction with all its rows, whatever its state."""
+    """Remove an experiment with all its rows, whatever its state."""
     session.flush()
     jobs = select(Job.id).where(Job.experiment_id == experiment_id)
     session.exec(delete(AnswerSheet).where(col(AnswerSheet.job_id).in_(jobs)))
     for table in reversed(SQLModel.metadata.sorted_tables):
         if "experiment_id" in table.c:
             session.execute(delete(table).where(table.c.experiment_id == experiment_id))
-    session.exec(delete(Prediction).where(col(Prediction.id) == experiment_id))
     session.exec(delete(Experiment).where(col(Experiment.id) == experiment_id))
 
 

@@ -11,13 +11,13 @@ from modnorm.search.voting import Answer
 from modnorm.services.aggregator.experiments.expert_selection import answers_of
 from modnorm.services.aggregator.experiments.iterative_updates import lineage_of, steps_to
 from modnorm.services.aggregator.experiments.records import CandidateJobs
-from modnorm.services.aggregator.storage.codec import unpack_answers, unpack_text
+from modnorm.services.aggregator.storage.codec import unpack_answers
 from modnorm.services.aggregator.storage.database import Database
 from modnorm.services.aggregator.storage.lookups import find_experiment
 from modnorm.services.aggregator.storage.result_tables import AnswerSheet, Ensemble, Vote
 from modnorm.services.aggregator.storage.states import TERMINAL, ArtifactKind, Split
 from modnorm.services.aggregator.storage.stored_artifacts import load_text
-from modnorm.services.aggregator.storage.tables import Candidate, Event, Job, Prediction
+from modnorm.services.aggregator.storage.tables import Candidate, Event, Job
 
 
 class ResultStore:
@@ -131,19 +131,6 @@ class ResultStore:
         if steps is None:
             raise NotFoundError("the experiment has no such state", field="digest")
         return steps
-
-    def rows(self, digest: str) -> str:
-        """Return rows by digest, as JSON lines: those of a prediction or of experiments.
-
-        Raises:
-            NotFoundError: the rows are not stored.
-        """
-        query = select(Prediction.questions).where(Prediction.questions_digest == digest).limit(1)
-        with self._database.read() as session:
-            packed = session.exec(query).first()
-            if packed is not None:
-                return unpack_text(packed)
-            return load_text(session, ArtifactKind.ROWS, digest)
 
     def artifact(self, digest: str, kind: ArtifactKind) -> str:
         """Return an artifact by digest.

@@ -78,7 +78,7 @@ class _Reused(NamedTuple):
 def content_keys(
     session: Session, experiment: Experiment, split: Split, candidates: Collection[int]
 ) -> Mapping[int, str]:
-    """Return the content key of each candidate's job; none for questions or without prompts.
+    """Return the content key of each candidate's job; none without prompts.
 
     A key is the digest of: tenant; model digest; task, scorer and completion cap; digests of rows
     and prompts; split; engine settings; and the candidate. A candidate is its noise
@@ -86,7 +86,7 @@ def content_keys(
     scale map, and its coefficients if they are resolved. The unperturbed model has no noise.
     """
     digest, _ = experiment.rows_of(split)
-    if split is Split.QUESTIONS or not candidates:  # an equal request is the same prediction
+    if not candidates:
         return {}
     try:
         rows = load_rows(session, digest)
@@ -220,7 +220,7 @@ def _usable(
             for one in found
             if one.evaluation.answers == rows or _is_excluded(one, thresholds.of(one.candidate))
         ]
-    return _settled(session, experiment, found) if split is Split.HELDOUT else complete
+    return _settled(session, experiment, found) if split is experiment.voted_split else complete
 
 
 def _is_excluded(one: _Reused, threshold: Threshold | None) -> bool:
@@ -233,21 +233,23 @@ def _settled(
 ) -> Sequence[_Reused]:
     """Return the experts that skipped only rows whose votes the others' answers settle.
 
-    Those with most answers come first: they answered first, when few rows were settled.
+    Those with most answers come first: they answered first, when few rows were settled. The
+    experts that questions are put to come by rank, and only better-ranked ones settle votes.
     """
-    _, rows = experiment.rows_of(Split.HELDOUT)
+    rows, ranking = experiment.heldout_rows, experiment.ranking
     votes = SettledVotes(selection_of(session, experiment), rows)
+    if ranking:
+        ordered = sorted(found, key=lambda one: ranking.index(one.candidate))
+    else:
+        ordered = sorted(found, key=lambda one: (-one.evaluation.answers, one.candidate))
     usable = []
-    for one, sheet in _with_sheets(session, sorted(found, key=_fewest_skipped)):
+    for one, sheet in _with_sheets(session, ordered):
         answers = {answer.row: answer for answer in unpack_answers(sheet)}
         if set(range(rows)) - answers.keys() <= set(votes.skippable(one.candidate)):
-            votes.add(one.candidate, Ballot.from_partial_answers(answers, rows))
+            if not ranking or ranking[len(votes.counted)] == one.candidate:
+                votes.add(one.candidate, Ballot.from_partial_answers(answers, rows))
             usable.append(one)
     return usable
-
-
-def _fewest_skipped(one: _Reused) -> tuple[int, int]:
-    return -one.evaluation.answers, one.candidate
 
 
 def _with_sheets(session: Session, reused: Sequence[_Reused]) -> Iterator[tuple[_Reused, bytes]]:

@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -11,12 +12,25 @@ from sqlmodel import col, select
 
 from modnorm.analysis.answers import BASE_INDEX, SPLITS, AnswerRecord
 from modnorm.analysis.export import write_run
-from modnorm.analysis.records import LINEAGE, PROFILE, SCALE_MAP, RunRecords, write_records
+from modnorm.analysis.records import (
+    LINEAGE,
+    PROFILE,
+    SCALE_MAP,
+    RunRecords,
+    rows_file,
+    write_records,
+)
 from modnorm.analysis.run_data import BaseRow, CandidateRow, RunData, VoteRow
-from modnorm.analysis.run_files import SPEC
+from modnorm.analysis.run_files import PREDICTIONS, SPEC
 from modnorm.errors import InvalidInputError
-from modnorm.files import encode_json, write_file
+from modnorm.files import encode_json, replaced_file, write_file
 from modnorm.perturbation.descriptor import Descriptor
+from modnorm.prediction.ranked_votes import (
+    ExpertAnswer,
+    Prediction,
+    RankedVotes,
+    prediction_line,
+)
 from modnorm.search.stopping import Interval
 from modnorm.services.aggregator.api.to_proto import event_message, experiment_message
 from modnorm.services.aggregator.experiments.lifecycle import with_remedy
@@ -45,12 +59,17 @@ from modnorm.wire.run_messages import (
 _ALL = 2**31 - 1
 _SHEETS = 16
 """Answer sheets in memory at a time."""
+_BLOCK = 512
+"""Questions whose answers are in memory at once while the file is written."""
 
 
 def write_directory(directory: Path, database: Database, record: ExperimentRecord) -> None:
     """Write the files of a finished experiment into an empty directory."""
     started = time.monotonic()
     experiment, results = record.experiment, ResultStore(database)
+    if experiment.ranking:
+        _write_votes(directory, results, experiment)
+        return
     task = _task(experiment)
     rows = {split: _rows(results, experiment, Split(split)) for split in SPLITS}
     questions = {split: readable_rows(task, each) for split, each in rows.items()}
@@ -69,6 +88,39 @@ def write_directory(directory: Path, database: Database, record: ExperimentRecor
     write_file(directory / SPEC, encode_json(run.spec))
     write_records(directory, records, run)
     write_run(directory, run, started=started)
+
+
+def _write_votes(directory: Path, results: ResultStore, experiment: Experiment) -> None:
+    """Write the files of a finished experiment that only votes into an empty directory."""
+    write_file(directory / SPEC, encode_json(experiment.spec.model_dump(mode="json")))
+    rows = directory / rows_file(Split.HELDOUT)
+    rows.parent.mkdir()
+    text = results.artifact(experiment.heldout_digest, ArtifactKind.ROWS)
+    write_file(rows, f"{text}\n".encode())
+    with replaced_file(directory / PREDICTIONS) as file:
+        for prediction in _predictions(results, experiment):
+            file.write(prediction_line(prediction))
+
+
+def _predictions(results: ResultStore, experiment: Experiment) -> Iterator[Prediction]:
+    """Yield the predictions in the order of the questions."""
+    ranking, count = experiment.ranking, experiment.heldout_rows
+    ask_all = experiment.spec.population.statistics == "full"
+    for start in range(0, count, _BLOCK):
+        block = range(start, min(start + _BLOCK, count))
+        votes = RankedVotes(ranking, len(block), ask_all=ask_all)
+        predictions: list[Prediction] = []
+        for expert in ranking:
+            answers = {
+                each.row - start: ExpertAnswer(
+                    expert, each.vote, each.completion, each.tokens, each.truncated
+                )
+                for each in results.answers(experiment.id, expert, Split.QUESTIONS)
+                if each.row in block
+            }
+            predictions += votes.add(answers)
+        for prediction in sorted(predictions, key=lambda each: each.row):
+            yield replace(prediction, row=start + prediction.row)
 
 
 def _rows(results: ResultStore, experiment: Experiment, split: Split) -> tuple[str, ...]:

@@ -78,10 +78,7 @@ def _claim(
     if job.split is Split.SELECTION:
         threshold = early_stop.threshold(session, experiment, job.candidate)
         return Claim(job, candidate, experiment, threshold=threshold, sheets=sheets)
-    if job.split is Split.QUESTIONS:
-        skipped = early_stop.settled_questions(session, experiment, job.candidate)
-    else:
-        skipped = early_stop.skippable(session, experiment, job.candidate)
+    skipped = early_stop.skippable(session, experiment, job.candidate)
     return Claim(job, candidate, experiment, skipped=skipped, sheets=sheets)
 
 

@@ -7,7 +7,6 @@ from sqlalchemy import func
 from sqlmodel import col, select
 
 from modnorm.services.aggregator.storage.database import Database
-from modnorm.services.aggregator.storage.lookups import is_submitted
 from modnorm.services.aggregator.storage.states import OPEN, ExperimentState, JobState, Split
 from modnorm.services.aggregator.storage.tables import Experiment, Job
 
@@ -40,11 +39,7 @@ class LabCountStore:
 
     def count(self) -> LabCounts:
         """Count experiments by state, and open jobs by state and split."""
-        by_state = (
-            select(Experiment.state, func.count())
-            .where(is_submitted())
-            .group_by(col(Experiment.state))
-        )
+        by_state = select(Experiment.state, func.count()).group_by(col(Experiment.state))
         by_split = (
             select(Job.state, Job.split, func.count())
             .where(col(Job.state).in_(OPEN))

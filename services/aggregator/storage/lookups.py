@@ -13,7 +13,6 @@ from modnorm.services.aggregator.storage.tables import (
     Event,
     Experiment,
     Job,
-    Prediction,
 )
 
 
@@ -55,11 +54,6 @@ def lock_job(session: Session, job_id: str) -> tuple[Job, Experiment]:
     experiment = lock_experiment(session, job.experiment_id)
     session.refresh(job, with_for_update=True)
     return job, experiment
-
-
-def is_submitted() -> ColumnElement[bool]:
-    """Return the condition on `experiments` that excludes predictions."""
-    return ~select(Prediction.id).where(Prediction.id == Experiment.id).exists()
 
 
 def is_candidate_of_job() -> ColumnElement[bool]:

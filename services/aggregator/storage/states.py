@@ -48,7 +48,7 @@ class Split(StrEnum):
     HELDOUT = "heldout"
     DEVELOPMENT = "development"
     QUESTIONS = "questions"
-    """The questions of a prediction."""
+    """Questions without right answers."""
 
 
 class FailureKind(StrEnum):

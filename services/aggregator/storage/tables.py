@@ -108,6 +108,8 @@ class Experiment(SQLModel, table=True):
     """Number of steps of an iterative run's lineage."""
     candidates_stopped: int = 0
     """Number of candidates that were stopped early."""
+    experts: str = Field(default="[]", sa_type=Text)
+    """JSON list of the experts of a finished run, if the experiment only votes."""
 
     @property
     def key(self) -> tuple[str, float]:
@@ -118,6 +120,16 @@ class Experiment(SQLModel, table=True):
     def spec(self) -> ExperimentSpec:
         """The parsed spec."""
         return parsed_spec(self.spec_json)
+
+    @property
+    def ranking(self) -> tuple[int, ...]:
+        """Experts of a finished run, best first, whose votes it asks for; empty for a search."""
+        return tuple(json.loads(self.experts))
+
+    @property
+    def voted_split(self) -> Split:
+        """The split that experts answer."""
+        return Split.QUESTIONS if self.ranking else Split.HELDOUT
 
     @property
     def is_iterative(self) -> bool:
@@ -270,35 +282,6 @@ class Job(SQLModel, table=True):
             "candidate": self.candidate,
             "split": str(self.split),
         }
-
-
-class Prediction(SQLModel, table=True):
-    """A finished experiment's ensemble and the questions that it answers.
-
-    The prediction's work is a row of `experiments` with the same id, a copy that only votes: its
-    candidates are the experts, its held-out rows the questions. So claims, leases, reports,
-    retries and events are those of an experiment, and the finished experiment never changes.
-    """
-
-    __tablename__ = "predictions"
-    __table_args__ = (
-        ForeignKeyConstraint(["id"], ["experiments.id"]),
-        Index("ix_predictions_questions", "questions_digest"),
-    )
-
-    id: str = Field(primary_key=True, sa_type=Text)
-    experts: str = Field(sa_type=Text)
-    """JSON list of candidate indices, best first."""
-    ask_all: bool
-    """Whether experts also answer questions whose vote is settled."""
-    questions_digest: str = Field(sa_type=Text)
-    questions: bytes = Field(sa_type=LargeBinary)
-    """JSON lines, packed."""
-
-    @property
-    def ranking(self) -> tuple[int, ...]:
-        """Candidate indices of the experts, best first."""
-        return tuple(json.loads(self.experts))
 
 
 class Event(SQLModel, table=True):

@@ -60,8 +60,9 @@ class CatalogRun(RunFiles):
 
     @property
     def finished(self) -> bool:
-        """Whether it succeeded."""
-        return self._experiment.state is ExperimentState.SUCCEEDED
+        """Whether it succeeded and has results; one that only votes has none."""
+        experiment = self._experiment
+        return experiment.state is ExperimentState.SUCCEEDED and not experiment.ranking
 
     @property
     def live(self) -> bool:

@@ -7,7 +7,6 @@ from sqlmodel import Session, col, select
 
 from modnorm.analysis.answers import BASE_INDEX
 from modnorm.analysis.uncertainty import accuracy_interval
-from modnorm.services.aggregator.storage.lookups import is_submitted
 from modnorm.services.aggregator.storage.result_tables import Ensemble
 from modnorm.services.aggregator.storage.states import JobState, Split
 from modnorm.services.aggregator.storage.tables import Event, Experiment, Job
@@ -18,11 +17,8 @@ def list_experiments(
     session: Session, scope: str | None, start: int, limit: int
 ) -> Sequence[Experiment]:
     """Return experiments, newest first."""
-    query = (
-        select(Experiment)
-        .where(is_submitted())
-        .order_by(col(Experiment.create_time).desc(), col(Experiment.id).desc())
-    )
+    newest = col(Experiment.create_time).desc(), col(Experiment.id).desc()
+    query = select(Experiment).order_by(*newest)
     if scope is not None:
         query = query.where(Experiment.tenant == scope)
     return session.exec(query.offset(start).limit(limit)).all()

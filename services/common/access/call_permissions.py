@@ -34,7 +34,6 @@ _SERVICES: Mapping[str, Mapping[str, AbstractSet[Role]]] = {
         "FetchGenerator": _WORK,
         "FetchAnswerSheet": _WORK,
     },
-    "modnorm.v1.PredictionService": {"Predict": {Role.SUBMIT}},
     "modnorm.v1.CalibrationService": {"Calibrate": _INSIDE, "GetProfile": _INSIDE},
     "modnorm.v1.SamplingService": {
         "InspectModel": _INSIDE,

@@ -34,7 +34,6 @@ from modnorm.v1 import (
     evaluation_pb2_grpc,
     experiment_pb2,
     experiment_pb2_grpc,
-    prediction_pb2_grpc,
     sampling_pb2_grpc,
 )
 from modnorm.wire.conversions import spec_to_proto
@@ -83,7 +82,6 @@ class Lab:
         self.channel = channel
         self.experiments = experiment_pb2_grpc.ExperimentServiceStub(channel)
         self.jobs = evaluation_pb2_grpc.JobServiceStub(channel)
-        self.predictions = prediction_pb2_grpc.PredictionServiceStub(channel)
 
     @asynccontextmanager
     async def without_retries(self):

@@ -13,7 +13,6 @@ from modnorm.search.voting import Answer
 from modnorm.services.aggregator.experiments.admission import Admission
 from modnorm.services.aggregator.experiments.experiment_store import ExperimentStore
 from modnorm.services.aggregator.experiments.lifecycle import Change
-from modnorm.services.aggregator.experiments.predictions import PredictionStore
 from modnorm.services.aggregator.experiments.result_store import EventStore, ResultStore
 from modnorm.services.aggregator.jobs.job_store import JobStore
 from modnorm.services.aggregator.jobs.report_checks import Report
@@ -119,7 +118,6 @@ class World:
             self.jobs,
             ResultStore(self.database),
             EventStore(self.database),
-            PredictionStore(self.database, clock=clock),
         )
 
     def spec(self, **changes: object) -> ExperimentSpec:

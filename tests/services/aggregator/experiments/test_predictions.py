@@ -1,32 +1,31 @@
-"""The store of predictions: creation, resumption, results, removal."""
+"""Experiments that only vote: answers, reuse, failures, refusals."""
 
 import json
 
 import pytest
 from sqlalchemy import text
 
-from modnorm.errors import NotFoundError, PreconditionError
-from modnorm.prediction.ranked_votes import ExpertAnswer, Prediction, RankedVotes
-from modnorm.services.aggregator.experiments import predictions
-from modnorm.services.aggregator.experiments.predictions import KEPT_SECONDS, AskedQuestions
-from modnorm.services.aggregator.experiments.removal import remove_ended, remove_experiment
-from modnorm.services.aggregator.storage.lab_counts import LabCountStore
-from modnorm.services.aggregator.storage.states import (
-    ExperimentState,
-    FailureKind,
-    JobState,
-    Split,
+from modnorm.errors import ConflictError, NotFoundError, PreconditionError
+from modnorm.prediction.ranked_votes import (
+    ExpertAnswer,
+    Prediction,
+    RankedVotes,
+    read_predictions,
 )
-from modnorm.services.aggregator.web.run_queries import list_experiments
+from modnorm.services.aggregator.experiments.predictions import Questions
+from modnorm.services.aggregator.experiments.removal import remove_ended
+from modnorm.services.aggregator.experiments.run_directories import RunDirectories
+from modnorm.services.aggregator.storage.states import FailureKind, Split
 from tests.faults import error_at
-from tests.services.aggregator.world import LEASE_SECONDS, World, synthetic_answers
+from tests.services.aggregator.world import World, synthetic_answers
 
 ROWS = 9
 TABLES = ("experiments", "candidates", "jobs", "answers", "ensembles", "votes", "events")
 
 
 @pytest.fixture
-def experiment_id(world):
+def run_id(world):
+    world.reuse = True
     made = world.select()
     world.work(made)
     assert world.state(made) == "SUCCEEDED"
@@ -34,14 +33,29 @@ def experiment_id(world):
 
 
 @pytest.fixture
-def ask(experiment_id):
-    """Return a request for predictions."""
+def ask(world, run_id):
+    """Store an experiment that asks questions; return its change."""
 
-    def make(rows=ROWS, *, ask_all=False, population=None, size=None, experiment=experiment_id):
+    def make(request="asked", rows=ROWS, *, ask_all=False, population=None, size=None, of=run_id):
         questions = [(f"row {row}", {"question": f"Say {row}."}) for row in range(rows)]
-        return AskedQuestions(experiment, population, size, questions, ask_all)
+        experiments = world.stores.experiments
+        asked = Questions(of, population, size, questions, ask_all)
+        record = experiments.create(request, experiments.admit_questions(asked))
+        return experiments.new_jobs(record.experiment)
 
     return make
+
+
+@pytest.fixture
+def predictions(world, tmp_path):
+    """Return the predictions of an experiment, from its file."""
+
+    def read(experiment_id):
+        place = RunDirectories(tmp_path / "runs", world.database).of(experiment_id)
+        assert len((place / "rows" / "heldout.jsonl").read_text().splitlines()) == ROWS
+        return list(read_predictions(place / "predictions.jsonl"))
+
+    return read
 
 
 def contents(world: World) -> dict[str, list[str]]:
@@ -52,229 +66,137 @@ def contents(world: World) -> dict[str, list[str]]:
         }
 
 
-def jobs_of(world, change):
-    return [world.claim(job_id) for job_id in change.pending]
-
-
-def expected(world, experiment_id, *, ask_all=False):
-    """What the experts of the largest ensemble answer, one after another."""
-    (ensemble,) = world.stores.experiments.get(experiment_id).ensembles[-1:]
-    experts = json.loads(ensemble.experts)
+def expected(world, run_id, *, ask_all=False, size=3):
+    """What the experts of an ensemble answer, one after another."""
+    ensembles = world.stores.experiments.get(run_id).ensembles
+    (experts,) = (json.loads(one.experts) for one in ensembles if one.ensemble_size == size)
     votes = RankedVotes(experts, ROWS, ask_all=ask_all)
-    predictions: list[Prediction] = []
+    found: list[Prediction] = []
     for expert in experts:
-        predictions += votes.add(
+        found += votes.add(
             {
                 each.row: ExpertAnswer(expert, each.vote, each.completion, each.tokens, False)
                 for each in synthetic_answers(expert, ROWS)
             }
         )
-    return predictions
+    return sorted(found, key=lambda each: each.row)
+
+
+def answer_in_order(world, change):
+    """Let each expert answer once the better ones have; return the rows that each skips."""
+    skipped = []
+    for job_id in change.pending:
+        claim = world.claim(job_id)
+        skipped.append(list(claim.skipped))
+        answers = synthetic_answers(claim.candidate.seed, ROWS)
+        given = [each for each in answers if each.row not in claim.skipped]
+        world.jobs.report(world.report_of(claim, given))
+    return skipped
 
 
 @pytest.mark.parametrize("ask_all", [False, True])
-def test_the_experts_answer_in_any_order(world, experiment_id, ask, ask_all):
+@pytest.mark.parametrize("block", [4, 512])
+def test_the_experts_answer_in_any_order(
+    world, run_id, ask, predictions, ask_all, block, monkeypatch
+):
+    from modnorm.services.aggregator.experiments import run_writing  # noqa: PLC0415
+
+    monkeypatch.setattr(run_writing, "_BLOCK", block)
     before = contents(world)
-    change = world.stores.predictions.open(ask(ask_all=ask_all))
-    assert len(change.pending) == 3
-    reader = world.stores.predictions.reader(change.experiment_id)
-    claims = jobs_of(world, change)
+    change = ask(ask_all=ask_all)
+    claims = [world.claim(job_id) for job_id in change.pending]
     assert [claim.job.split for claim in claims] == [Split.QUESTIONS] * 3
-    read = []
     for claim in (claims[2], claims[0], claims[1]):
         world.jobs.report(world.report_of(claim))
-        reading = reader.read()
-        read += reading.predictions
-        assert reading.answers_total == 3 * ROWS
-        assert reading.complete == (claim is claims[1])
-    assert read == expected(world, experiment_id, ask_all=ask_all)
-    assert reading.state is ExperimentState.SUCCEEDED
-    assert reading.answers_done == 3 * ROWS
+    assert world.state(change.experiment_id) == "SUCCEEDED"
+    assert predictions(change.experiment_id) == expected(world, run_id, ask_all=ask_all)
     after = contents(world)
     assert all(set(before[table]) <= set(after[table]) for table in TABLES)
     assert after["votes"] == before["votes"]
 
 
-def test_an_expert_skips_what_better_experts_have_settled(world, experiment_id, ask):
-    change = world.stores.predictions.open(ask())
-    for job_id in change.pending[:2]:
-        claim = world.claim(job_id)
-        assert not claim.skipped
-        world.jobs.report(world.report_of(claim))
-    settled = world.stores.predictions.reader(change.experiment_id).read().predictions
-    claim = world.claim(change.pending[2])
-    assert list(claim.skipped) == sorted(each.row for each in settled)
-    assert 0 < len(settled) < ROWS
-    answers = [
-        each
-        for each in synthetic_answers(claim.candidate.seed, ROWS)
-        if each.row not in claim.skipped
-    ]
-    world.jobs.report(world.report_of(claim, answers))
-    reading = world.stores.predictions.reader(change.experiment_id).read()
-    assert list(reading.predictions) == expected(world, experiment_id)
+def test_an_expert_skips_what_better_experts_have_settled(world, run_id, ask, predictions):
+    change = ask()
+    first, second, third = answer_in_order(world, change)
+    assert not first
+    assert not second
+    assert third == [each.row for each in expected(world, run_id) if each.skipped]
+    assert 0 < len(third) < ROWS
+    assert predictions(change.experiment_id) == expected(world, run_id)
 
 
 def test_votes_are_settled_by_the_best_experts_only(world, ask):
     """A worse expert that answers first lets no better expert skip a question."""
-    change = world.stores.predictions.open(ask())
+    change = ask()
     for place in (2, 1, 0):
         claim = world.claim(change.pending[place])
         assert not claim.skipped
         world.jobs.report(world.report_of(claim))
 
 
-def test_an_equal_request_is_the_same_prediction(world, ask):
-    store = world.stores.predictions
-    first = store.open(ask())
-    assert store.open(ask()).experiment_id == first.experiment_id
-    assert store.open(ask()).pending == ()
-    others = (ask(ROWS - 1), ask(ask_all=True), ask(size=1))
-    assert len({first.experiment_id, *(store.open(other).experiment_id for other in others)}) == 4
-    world.work(first.experiment_id)
-    assert store.open(ask()).pending == ()
-    assert store.reader(first.experiment_id).read().complete
+def test_answers_are_reused_by_content(world, run_id, ask, predictions):
+    change = ask()
+    assert ask().experiment_id == change.experiment_id
+    answer_in_order(world, change)
+    again = ask("again")
+    assert not again.pending
+    assert predictions(again.experiment_id) == expected(world, run_id)
+    single = ask("of the best", size=1)
+    assert not single.pending
+    assert predictions(single.experiment_id) == expected(world, run_id, size=1)
+    all_asked = ask("all", ask_all=True)
+    assert len(all_asked.pending) == 1  # the third expert has skipped questions
+    world.work(all_asked.experiment_id)
+    assert predictions(all_asked.experiment_id) == expected(world, run_id, ask_all=True)
 
 
-def test_a_paused_prediction_resumes_with_what_is_finished(world, experiment_id, ask):
-    store = world.stores.predictions
-    change = store.open(ask())
-    done, leased, _ = change.pending
-    world.jobs.report(world.report_of(world.claim(done)))
-    claim = world.claim(leased)
-    store.pause(change.experiment_id)
+def test_a_cancelled_one_leaves_its_finished_answers(world, run_id, ask, predictions):
+    change = ask()
+    world.jobs.report(world.report_of(world.claim(change.pending[0])))
+    claim = world.claim(change.pending[1])
+    world.stores.experiments.cancel(change.experiment_id)
     assert world.beat(claim).cancel
-    assert world.state(change.experiment_id) == "CANCELLED"
-    resumed = store.open(ask())
-    assert resumed.pending == change.pending[1:]
-    # The worker had finished in the meantime, and nobody has claimed the job since.
-    world.jobs.report(world.report_of(claim))
-    world.work(change.experiment_id)
-    reading = store.reader(change.experiment_id).read()
-    assert list(reading.predictions) == expected(world, experiment_id)
-    store.pause(change.experiment_id)
-    assert world.state(change.experiment_id) == "SUCCEEDED"
+    again = ask("again")
+    assert len(again.pending) == 2
+    world.work(again.experiment_id)
+    assert predictions(again.experiment_id) == expected(world, run_id)
 
 
-def test_a_failed_prediction_says_why_and_is_tried_again(world, experiment_id, ask):
-    store = world.stores.predictions
-    change = store.open(ask())
+def test_a_failed_expert_fails_it_and_says_why(world, run_id, ask):
+    change = ask()
     claim = world.claim(change.pending[1])
     world.jobs.fail(claim.job.id, claim.job.token, FailureKind.CANDIDATE, "not finite", "mend it")
-    reading = store.reader(change.experiment_id).read()
-    assert reading.state is ExperimentState.FAILED
-    assert (
-        reading.error == f"expert {claim.job.candidate} could not answer the questions: not finite"
+    failed = world.stores.experiments.get(change.experiment_id).experiment
+    assert failed.state == "FAILED"
+    assert failed.error == (
+        f"expert {claim.job.candidate} could not answer the questions: not finite"
     )
-    assert reading.remedy == "mend it"
-    assert world.state(experiment_id) == "SUCCEEDED"
-    assert store.open(ask()).pending == change.pending
-    world.work(change.experiment_id)
-    assert store.reader(change.experiment_id).read().complete
+    assert failed.remedy == "mend it"
+    assert world.state(run_id) == "SUCCEEDED"
 
 
-def test_a_silent_worker_costs_an_attempt(world, ask):
-    change = world.stores.predictions.open(ask())
-    world.claim(change.pending[0])
-    world.now += LEASE_SECONDS + 1
-    assert world.jobs.expired() == change.pending[:1]
-    reaped = world.jobs.reap(change.pending[0])
-    assert reaped.job.state is JobState.PENDING
-    assert reaped.pending == change.pending[:1]
-
-
-def test_predictions_are_in_no_list(world, experiment_id, ask):
-    world.stores.predictions.open(ask())
-    counts = LabCountStore(world.database, lease_seconds=LEASE_SECONDS).count()
-    assert sum(counts.experiments.values()) == 1
-    assert counts.open_jobs[JobState.PENDING, Split.QUESTIONS] == 3
-    listed = world.stores.experiments.page(10, None)
-    assert [experiment.id for experiment, _ in listed] == [experiment_id]
-    with world.database.read() as session:
-        shown = list_experiments(session, None, 0, 10)
-    assert [experiment.id for experiment in shown] == [experiment_id]
-
-
-def test_old_predictions_are_removed(world, ask):
-    store, before = world.stores.predictions, contents(world)
-    ended, paused, running = (store.open(ask(rows)) for rows in (3, 4, 5))
-    for claim in jobs_of(world, ended):
-        answers = synthetic_answers(claim.candidate.seed, 3)
-        world.jobs.report(world.report_of(claim, answers))
-    store.pause(paused.experiment_id)
-    world.now += KEPT_SECONDS - 1
-    store.open(ask(3))  # its last request counts
-    world.now += 2
-    store.remove_old()
-    with pytest.raises(NotFoundError):
-        store.reader(paused.experiment_id)
-    assert store.reader(ended.experiment_id).read().complete
-    world.now += KEPT_SECONDS
-    store.remove_old()
-    assert store.reader(running.experiment_id)
-    store.pause(running.experiment_id)
-    world.now += KEPT_SECONDS + 1
-    store.remove_old()
-    assert contents(world) == before
-
-
-def test_a_prediction_that_another_process_removes_stops_no_removal(world, ask, monkeypatch):
-    store = world.stores.predictions
-    opened = [store.open(ask(size)).experiment_id for size in (1, 2)]
-    for one in opened:
-        store.pause(one)
-    world.now += KEPT_SECONDS + 1
-    removed = []
-
-    def remove_both(session, _):
-        """Remove the other one too, as another aggregator could between two transactions."""
-        for one in opened:
-            remove_experiment(session, one)
-            removed.append(one)
-
-    monkeypatch.setattr(predictions, "remove_experiment", remove_both)
-    store.remove_old()
-    assert removed == opened
-
-
-def test_what_cannot_be_predicted_is_refused(world, ask):
-    store = world.stores.predictions
+def test_what_cannot_be_asked_is_refused(world, run_id, ask):
     with pytest.raises(NotFoundError, match="no experiment 'nothing'"):
-        store.open(ask(experiment="nothing"))
+        ask(of="nothing")
     with pytest.raises(NotFoundError, match="no ensemble N=2"):
-        store.open(ask(population=2))
-    live = world.select("live")
+        ask(population=2)
+    live = world.select("live", size=5)
     with pytest.raises(PreconditionError, match="the experiment is selecting"):
-        store.open(ask(experiment=live))
-    wrong = AskedQuestions(ask().experiment_id, None, None, [("row 0", {"target": 1})], False)
+        ask(of=live)
+    wrong = Questions(run_id, None, None, [("row 0", {"target": 1})], False)
     with error_at("questions", "row 0, column 'question'"):
-        store.open(wrong)
+        world.stores.experiments.admit_questions(wrong)
+    ask()
+    with pytest.raises(ConflictError):
+        ask(rows=ROWS - 1)
 
 
-def test_an_experiment_that_is_removed_meanwhile_gets_no_prediction(world, ask, monkeypatch):
-    def remove(*_):
-        """Remove the experiment between its reading and the storing of the prediction."""
-        with world.database.write() as session:
-            assert remove_ended(session, ask().experiment_id, world.now + 1)
-
-    monkeypatch.setattr(predictions, "require_equal_prompts", remove)
-    with pytest.raises(NotFoundError):
-        world.stores.predictions.open(ask())
-    assert not any(contents(world).values())
-
-
-def test_an_experiment_that_was_removed_and_submitted_again_predicts_anew(
-    world, experiment_id, ask
-):
-    change = world.stores.predictions.open(ask())
-    for claim in jobs_of(world, change):
-        world.jobs.report(world.report_of(claim))
-    assert world.state(change.experiment_id) == "SUCCEEDED"
+def test_a_run_that_is_removed_meanwhile_is_not_asked(world, run_id):
+    experiments = world.stores.experiments
+    rows = [("row 0", {"question": "Say 0."})]
+    admission = experiments.admit_questions(Questions(run_id, None, None, rows, False))
     with world.database.write() as session:
-        assert remove_ended(session, experiment_id, world.now + 1)
-    world.now += 1
-    assert world.select() == experiment_id
-    world.work(experiment_id)
-    again = world.stores.predictions.open(ask())
-    assert len(again.pending) == 3
-    assert world.state(again.experiment_id) == "VOTING"
+        assert remove_ended(session, run_id, world.now + 1)
+    with pytest.raises(NotFoundError):
+        experiments.create("asked", admission)
+    assert not any(contents(world).values())
