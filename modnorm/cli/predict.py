@@ -121,7 +121,7 @@ def predict(
     if out is not None:
         check_output_file(out, questions, Path(run))
     with (
-        interruptible("stopped; no file was written"),
+        interruptible("stopped; no file was written" + ((lab and "; the lab answers on") or "")),
         _engine_log(engine, quiet=quiet) if lab is None else nullcontext(),
         counted("answers", quiet=quiet) as on_progress,
     ):

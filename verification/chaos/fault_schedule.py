@@ -26,12 +26,11 @@ class Fault(StrEnum):
     SHUFFLE_MESSAGES = "shuffle_messages"
     REPEAT_REPORT = "repeat_report"
     LATE_REPORT = "late_report"
-    LEAVE_CLIENT = "leave_client"
     UPDATE_AGGREGATOR = "update_aggregator"
 
 
-SEARCH_FAULTS = tuple(fault for fault in Fault if fault is not Fault.LEAVE_CLIENT)
-"""Faults of searches, which go on without their client."""
+SEARCH_FAULTS = tuple(Fault)
+"""Faults of searches."""
 _NOT_IN_PREDICTIONS = {Fault.KILL_CALIBRATOR, Fault.KILL_SAMPLER}
 PREDICTION_FAULTS = tuple(fault for fault in Fault if fault not in _NOT_IN_PREDICTIONS)
 """Faults of predictions, which need neither calibrator nor sampler."""

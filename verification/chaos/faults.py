@@ -5,11 +5,10 @@ A fault without effect, for example after the end of the experiment, returns Non
 
 import random
 import signal
-import threading
 import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 
 import psycopg
@@ -31,16 +30,11 @@ _EXPIRY_SECONDS = LEASE_SECONDS + 2 * REAP_SECONDS + 0.5
 
 @dataclass(frozen=True)
 class FaultContext:
-    """The lab, observer and randomness of a fault.
-
-    Attributes:
-        leaving: Set when the client shall leave; it comes back.
-    """
+    """The lab, observer and randomness of a fault."""
 
     lab: Lab
     observer: Observer
     source: random.Random
-    leaving: threading.Event = field(default_factory=threading.Event)
 
 
 def _kill_evaluator(context: FaultContext) -> str | None:
@@ -214,14 +208,6 @@ def _holder(context: FaultContext, workers: Collection[str] = ()) -> str | None:
     return None
 
 
-def _leave_client(context: FaultContext) -> str | None:
-    """Let the client close its stream, which pauses its prediction."""
-    if context.observer.observe().ended:
-        return None
-    context.leaving.set()
-    return "the client left, and came back"
-
-
 INJECT: Mapping[Fault, Callable[[FaultContext], str | None]] = {
     Fault.KILL_EVALUATOR: _kill_evaluator,
     Fault.KILL_ENGINE: _kill_engine,
@@ -246,6 +232,5 @@ INJECT: Mapping[Fault, Callable[[FaultContext], str | None]] = {
         context.lab, context.observer, context.source
     ),
     Fault.LATE_REPORT: lambda context: faulty_worker.late_report(context.lab, context.observer),
-    Fault.LEAVE_CLIENT: _leave_client,
     Fault.UPDATE_AGGREGATOR: _update_aggregator,
 }

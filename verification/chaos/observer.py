@@ -9,11 +9,8 @@ from verification.labs.servers import Database
 
 BY_REQUEST = "SELECT id, state FROM experiments WHERE request_id = %s"
 """Finds an experiment by its request id."""
-BY_QUESTIONS = """
-SELECT e.id, CASE e.state WHEN 'CANCELLED' THEN 'PAUSED' ELSE e.state END
-FROM experiments e JOIN predictions p ON p.id = e.id WHERE p.questions_digest = %s
-"""
-"""Finds a prediction by the digest of its questions; one whose client left has not ended."""
+BY_QUESTIONS = "SELECT id, state FROM experiments WHERE heldout_digest = %s"
+"""Finds a prediction by the digest of its questions."""
 _JOBS = "SELECT state, worker FROM jobs WHERE experiment_id = %s"
 _DOWN = (psycopg.OperationalError, psycopg.InterfaceError)
 ENDED = frozenset({"SUCCEEDED", "FAILED", "CANCELLED"})

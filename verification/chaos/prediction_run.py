@@ -32,17 +32,12 @@ QUESTIONS = 24
 _LEASES = "SELECT sum(token) FROM jobs WHERE experiment_id = %s"
 
 
-class _LeftError(Exception):
-    """The client shall leave."""
-
-
 class PredictionRun(ScheduleRun):
     """One schedule on a prediction; each schedule asks the questions in another order."""
 
     def __init__(self, lab: Lab, schedule: Schedule) -> None:
         super().__init__(lab, schedule)
-        self._source = random.Random(f"{schedule.seed} {schedule}")
-        self._questions = _questions(self._source)
+        self._questions = _questions(random.Random(f"{schedule.seed} {schedule}"))
         self._ask_all = schedule.experiment == PREDICTIONS[-1]
         self._predictions: list[Prediction] = []
         with Client(lab.server) as client:
@@ -56,31 +51,21 @@ class PredictionRun(ScheduleRun):
 
     @override
     def _follow(self, client: Client) -> None:
-        """Ask until all questions are answered; leave and come back when told so."""
-        while not self._ask(client):
-            time.sleep(self._source.uniform(0, 2))
+        """Ask until all questions are answered."""
+        deadline = time.monotonic() + HANG_SECONDS
+        while True:
+            try:
+                self._predictions = self._ask(client)
+            except UnavailableError:
+                if time.monotonic() > deadline:
+                    raise
+            else:
+                return
+            time.sleep(0.2)
 
-    def _ask(self, client: Client) -> bool:
-        """Return whether all predictions came; False if the client left."""
-        self._predictions = []
-        asked = client.predict(
-            self._ensemble,
-            self._questions,
-            ask_all=self._ask_all,
-            on_progress=lambda _done, _total: self._leave_if_told(),
-        )
-        try:
-            for prediction in asked:
-                self._predictions.append(prediction)
-                self._leave_if_told()
-        except _LeftError:  # the end of the iterator closes the stream
-            return False
-        return True
-
-    def _leave_if_told(self) -> None:
-        if self._leaving.is_set():
-            self._leaving.clear()
-            raise _LeftError
+    def _ask(self, client: Client) -> "list[Prediction]":
+        asked = client.predict(self._ensemble, self._questions, ask_all=self._ask_all)
+        return list(asked)
 
     @override
     def _check_client(self, *, is_waiting: bool) -> None:
@@ -88,10 +73,10 @@ class PredictionRun(ScheduleRun):
         rows = sorted(prediction.row for prediction in self._predictions)
         if rows != list(range(QUESTIONS)) or is_waiting:
             self._complain(f"the client received predictions of the rows {rows}")
-        received, leases = self._predictions, self._leases()
+        leases = self._leases()
         with Client(self._lab.server) as client:
-            self._ask(client)
-        if self._predictions != received:
+            again = self._ask(client)
+        if self._predictions != again:
             self._complain("an equal request has other answers")
         if self._leases() != leases:
             self._complain("an equal request computed again")

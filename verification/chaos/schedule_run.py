@@ -61,7 +61,6 @@ class ScheduleRun:
         self._verdict = Verdict(schedule, [Injection(step) for step in schedule.steps])
         self._cursors: list[int] = []
         self._observed = Observation()
-        self._leaving = threading.Event()
 
     def run(self, expected: RunOutcome | None) -> tuple[Verdict, RunOutcome | None]:
         """Act as the client, inject the faults, and compare the outcome.
@@ -119,7 +118,7 @@ class ScheduleRun:
                     return
                 time.sleep(_LOOK_SECONDS / 2)
             time.sleep(step.delay)
-            context = FaultContext(self._lab, observer, random.Random(step.seed), self._leaving)
+            context = FaultContext(self._lab, observer, random.Random(step.seed))
             injection.did = INJECT[step.fault](context)
         except Exception:  # noqa: BLE001 - any error fails the schedule
             self._complain(f"{step.fault} could not be injected: {traceback.format_exc()}")

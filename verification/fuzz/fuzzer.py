@@ -72,8 +72,8 @@ class Rpc:
 
     @property
     def endless(self) -> bool:
-        """Whether its response stream has no end: nobody answers questions in a fuzzed lab."""
-        return self.method.name.startswith(("Watch", "Predict"))
+        """Whether its response stream has no end."""
+        return self.method.name.startswith("Watch")
 
 
 def every_rpc(targets: Mapping[str, str], shown: Credentials) -> Sequence[Rpc]:

@@ -1,4 +1,4 @@
-"""A prediction in a lab whose parts are killed, and whose client leaves."""
+"""A prediction in a lab whose parts are killed."""
 
 import pytest
 
@@ -26,13 +26,12 @@ def test_schedules_of_predictions_have_all_their_faults_and_kinds():
 
 
 @pytest.mark.integration
-def test_kills_and_a_client_that_leaves_change_no_answer(lab):
+def test_kills_change_no_answer(lab):
     name = PREDICTIONS[0]
     expected = run_undisturbed(lab, [name])
     assert len(expected[name].tables["predictions"]) > 1
     steps = (
         Step(Fault.KILL_EVALUATOR, 0, 0.0, 1),
-        Step(Fault.LEAVE_CLIENT, 1, 0.0, 2),
         Step(Fault.KILL_AGGREGATOR, 2, 0.0, 3),
         Step(Fault.FLUSH_BROKER, 3, 0.0, 4),
     )
