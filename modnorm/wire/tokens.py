@@ -44,19 +44,6 @@ class Role(StrEnum):
     """Calls of the aggregator to calibrator, sampler and sandbox."""
 
 
-__all__ = [
-    "DEFAULT_TENANT",
-    "AcceptedToken",
-    "Role",
-    "TokenTable",
-    "add_token",
-    "make_token",
-    "read_tokens",
-    "revoke_token",
-    "write_tokens",
-]
-
-
 _SECRET_BYTES = 32
 _NAME = r"[a-z0-9](?:[a-z0-9-]{0,38}[a-z0-9])?"
 _TOKEN = re.compile(rf"modnorm_({_NAME})_([A-Za-z0-9_-]{{43}})")

@@ -7,6 +7,7 @@ from safetensors.torch import load_file, save_file
 
 from modnorm.calibration.calibrate import calibrate, load_frozen
 from modnorm.calibration.maps import capture, operator_norm
+from modnorm.calibration.profile import Profile
 from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.errors import CancelledError
 from modnorm.spec import CalibrationSpec
@@ -17,18 +18,29 @@ PROMPTS = [[3, 1, 4, 1, 5, 9, 2, 6], [2, 7, 1, 8], [1, 6, 1, 8, 0], [9, 9]]
 CPU = torch.device("cpu")
 
 
+MADE: dict[str, Profile] = {}
+
+
+def profile_of(checkpoint):
+    """Return the profile of a model by its digest, made once."""
+    if checkpoint.digest not in MADE:
+        made = calibrate(checkpoint, PROMPTS, SETTINGS, task="countdown", device=CPU)
+        MADE[checkpoint.digest] = made
+    return MADE[checkpoint.digest]
+
+
 def content(profile):
     return json.loads(profile.to_json())
 
 
 def test_the_same_inputs_give_the_same_bytes(small_checkpoint):
     first = calibrate(small_checkpoint, PROMPTS, SETTINGS, task="countdown", device=CPU)
-    second = calibrate(small_checkpoint, PROMPTS, SETTINGS, task="countdown", device=CPU)
+    second = profile_of(small_checkpoint)
     assert first.to_json() == second.to_json()
 
 
 def test_the_profile_records_its_origin(small_checkpoint):
-    profile = calibrate(small_checkpoint, PROMPTS, SETTINGS, task="countdown", device=CPU)
+    profile = profile_of(small_checkpoint)
     data = content(profile)
     assert data["schema_version"] == 2
     assert data["dataset"] == "countdown"
@@ -54,7 +66,7 @@ def test_a_cpu_calibrates_in_float32_on_the_rounded_weights(small_model, tmp_pat
 
 
 def test_every_layer_is_measured_as_often_as_scheduled(small_checkpoint):
-    data = content(calibrate(small_checkpoint, PROMPTS, SETTINGS, task="countdown", device=CPU))
+    data = content(profile_of(small_checkpoint))
     counts = {
         index: {metric: entry["summary"]["count"] for metric, entry in layer.items()}
         for index, layer in data["layers"].items()
@@ -65,7 +77,7 @@ def test_every_layer_is_measured_as_often_as_scheduled(small_checkpoint):
 
 
 def test_a_value_is_the_quantile_of_the_norms_at_the_published_seeds(small_checkpoint):
-    profile = calibrate(small_checkpoint, PROMPTS, SETTINGS, task="countdown", device=CPU)
+    profile = profile_of(small_checkpoint)
     model = load_frozen(small_checkpoint, CPU)
     mlp = model.layers[2].get_submodule("mlp")
     logs = []
@@ -80,7 +92,7 @@ def test_a_value_is_the_quantile_of_the_norms_at_the_published_seeds(small_check
 
 
 def test_the_head_is_its_rms_gain(small_checkpoint):
-    profile = calibrate(small_checkpoint, PROMPTS, SETTINGS, task="countdown", device=CPU)
+    profile = profile_of(small_checkpoint)
     head = load_frozen(small_checkpoint, CPU).head
     rows, columns = head.shape
     exact = math.sqrt(columns / rows) * torch.linalg.svdvals(head)[0].item()
