@@ -80,7 +80,7 @@ endif
 
 setup-vllm:  ## Make an environment of its own for vLLM's CPU build (2.3 GB)
 
-demo: setup  ## Search, select and vote with the bundled model: both methods, 2 to 5 minutes
+demo: setup  ## Search, select and vote with the bundled model: both methods, two minutes
 	$(BIN)/modnorm run examples/demo-randopt.yaml --out $(RUNS)/randopt
 	$(BIN)/modnorm run examples/demo-modular-norm.yaml --out $(RUNS)/modular_norm
 	$(BIN)/modnorm compare $(RUNS)/modular_norm $(RUNS)/randopt

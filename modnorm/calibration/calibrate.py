@@ -30,7 +30,12 @@ from modnorm.calibration.profile_schema import (
     scheduled_layers,
 )
 from modnorm.checkpoint.config import positive
-from modnorm.checkpoint.pretrained import arithmetic_dtype, best_device, load_pretrained
+from modnorm.checkpoint.pretrained import (
+    arithmetic_dtype,
+    best_device,
+    load_pretrained,
+    most_threads,
+)
 from modnorm.checkpoint.prompts import check_fit
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.checkpoint.weights import CheckpointWeights, dtype_name
@@ -92,6 +97,8 @@ def load_frozen(checkpoint: Checkpoint, device: torch.device) -> FrozenModel:
     dtype = arithmetic_dtype(CheckpointWeights(checkpoint).dtype, device)
     model = load_pretrained(checkpoint, dtype=dtype, attention="eager")
     cast("nn.Module", model).to(device)
+    # An engine of this process may use fewer, and the rounding depends on it.
+    torch.set_num_threads(most_threads())
     return freeze(model)
 
 

@@ -9,7 +9,12 @@ import transformers
 from transformers import PreTrainedModel
 
 from modnorm.checkpoint.families import Layout, PhysicalTensor
-from modnorm.checkpoint.pretrained import arithmetic_dtype, best_device, load_pretrained
+from modnorm.checkpoint.pretrained import (
+    arithmetic_dtype,
+    best_device,
+    limit_threads,
+    load_pretrained,
+)
 from modnorm.checkpoint.prompts import PromptEncoder, check_fit
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.checkpoint.weights import CheckpointWeights, dtype_name, require_same_architecture
@@ -113,6 +118,7 @@ class TransformersEngine:
         arithmetic = arithmetic_dtype(stored.dtype, device)
         copies = sum(weight_bytes(self._layout, dtype, 1) for dtype in (arithmetic, stored.dtype))
         cache = _cache_bytes(copies, device, gpu_share)
+        limit_threads(weight_bytes(self._layout, arithmetic, 1))
         model = _load(checkpoint, arithmetic, device)
         with engine_failures(f"copying the weights of {checkpoint.name}"):
             self._weights = CandidateWeights(

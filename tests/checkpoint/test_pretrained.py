@@ -6,7 +6,12 @@ import pytest
 import torch
 from transformers import PreTrainedModel
 
-from modnorm.checkpoint.pretrained import arithmetic_dtype, load_pretrained
+from modnorm.checkpoint.pretrained import (
+    BYTES_PER_THREAD,
+    arithmetic_dtype,
+    limit_threads,
+    load_pretrained,
+)
 from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.errors import IncompatibleError
 from tests.faults import error_at
@@ -58,3 +63,13 @@ def test_a_configuration_that_transformers_refuses_is_incompatible(save_model, c
 def test_a_cpu_computes_in_float32_and_a_gpu_in_the_dtype_of_the_weights(weights):
     assert arithmetic_dtype(weights, torch.device("cpu")) == torch.float32
     assert arithmetic_dtype(weights, torch.device("cuda", 1)) == weights
+
+
+def test_a_model_gets_the_threads_that_its_weights_keep_busy(monkeypatch):
+    monkeypatch.setattr("modnorm.checkpoint.pretrained.most_threads", lambda: 3)
+    before, found = torch.get_num_threads(), []
+    for weights in (1, BYTES_PER_THREAD, 2 * BYTES_PER_THREAD, 100 * BYTES_PER_THREAD):
+        limit_threads(weights)
+        found.append(torch.get_num_threads())
+    torch.set_num_threads(before)
+    assert found == [1, 1, 2, 3]
