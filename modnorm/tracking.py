@@ -10,9 +10,9 @@ from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 
-from modnorm.analysis.comparison import load_results
 from modnorm.analysis.distillation import DistillationDocument, load_distillation
 from modnorm.analysis.document import ResultsDocument
+from modnorm.analysis.run import load_run
 from modnorm.analysis.run_files import DISTILLATION, RESULTS
 from modnorm.arguments import require_path
 from modnorm.client.rundir import lock_file, state_directory
@@ -146,7 +146,7 @@ def _read(directory: Path) -> _Logged:
         results, spec = DISTILLATION, distillation["spec"]
         figures = distillation_figures(distillation)
     else:
-        document = load_results(directory).document
+        document = load_run(directory).document
         results, spec, figures = RESULTS, document["spec"], run_figures(document)
     state, lock = state_directory(directory), lock_file(directory)
     files = {

@@ -15,11 +15,11 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from modnorm.analysis.comparison import load_results
 from modnorm.analysis.document import ResultsDocument
-from modnorm.analysis.kept_run import pack_run
-from modnorm.analysis.run_files import RESULTS, read_environments
+from modnorm.analysis.run import load_run
+from modnorm.analysis.run_files import RESULTS
 from modnorm.errors import ModnormError
+from scripts.run_copies import pack_run
 
 CELLS = Path("replication/cells")
 
@@ -64,12 +64,13 @@ def collect(runs: Sequence[Path], to: Path, *, command: str, commit: str) -> lis
     to.mkdir(parents=True, exist_ok=True)
     written = []
     for directory in _finished(runs):
-        archive = to / f"{cell_name(load_results(directory).document)}.zip"
+        run = load_run(directory)
+        archive = to / f"{cell_name(run.document)}.zip"
         if archive.exists():
             continue
-        devices = {str(each.get("device")) for each in read_environments(directory)}
+        devices = {str(each.get("device")) for each in run.environments()}
         origin = {"command": command, "commit": commit, "card": ", ".join(sorted(devices))}
-        pack_run(directory, archive, origin)
+        pack_run(run, archive, origin)
         written.append(archive)
         print(f"{archive}: {archive.stat().st_size:,} bytes")
     return written

@@ -15,9 +15,8 @@ import pandas as pd
 from modnorm.analysis import recorded_answers as recorded
 from modnorm.analysis.analyses import analyze
 from modnorm.analysis.analysis_files import write_figures
-from modnorm.analysis.comparison import load_all_results, load_results
 from modnorm.analysis.document import ResultsDocument
-from modnorm.analysis.kept_run import ORIGIN, kept_answers, unpack_run
+from modnorm.analysis.run import load_run, load_runs
 from modnorm.analysis.run_tables import tabulate_runs
 from modnorm.analysis.seeds import grid_interval
 from modnorm.analysis.uncertainty import ConfidenceInterval, sign_flip
@@ -28,6 +27,7 @@ from modnorm.suites import Cell, LoadedSuite, load_suite
 from modnorm.suites.building import build_tables
 from modnorm.suites.outcomes import SuiteOutcomes, TidySuite, differing_field, load_outcomes
 from modnorm.suites.rendering import BuiltTable, to_markdown
+from scripts.run_copies import ORIGIN, unpack_run
 
 CLAIMS = Path("replication/claims.yaml")
 BEGIN, END = "<!-- tables: begin -->", "<!-- tables: end -->"
@@ -94,7 +94,7 @@ def _unpacked(cells: Path, folder: Path) -> dict[Path, ResultsDocument]:
     """Return the results of all copies by their directories."""
     for archive in sorted(cells.glob("*.zip")):
         unpack_run(archive, folder / archive.stem)
-    return {place: load_results(place).document for place in sorted(folder.glob("*/"))}
+    return {place: load_run(place).document for place in sorted(folder.glob("*/"))}
 
 
 def _known(path: Path, pool: Mapping[Path, ResultsDocument], folder: Path) -> KnownSuite:
@@ -133,11 +133,11 @@ def _has_values(table: BuiltTable) -> bool:
 
 def _draw(suite: KnownSuite, place: Path) -> None:
     """Draw the figures of finished cells; those that differ in other settings have none."""
-    finished = [each.results.directory for each in suite.outcomes.finished.values()]
+    finished = [each.results.path for each in suite.outcomes.finished.values()]
     if not finished:
         return
     try:
-        write_figures(place, analyze(tabulate_runs(load_all_results(finished))))
+        write_figures(place, analyze(tabulate_runs(load_runs(finished))))
     except InvalidInputError as error:
         print(f"{suite.loaded.suite.name}: no figures: {error}")
 
@@ -291,11 +291,18 @@ def _group(document: ResultsDocument) -> tuple[object, ...]:
     return model, spec["task"]["name"], spec["method"]["name"], f"N={size}"
 
 
+_VOTES = (
+    *("population", "ensemble_size", "row", "answer", "correct"),
+    *("valid", "support", "correct_support", "skipped"),
+)
+
+
 class _Recorded:
     """The recorded rewards and votes of one run."""
 
     def __init__(self, place: Path, document: ResultsDocument) -> None:
-        answers = kept_answers(place)
+        run = load_run(place)
+        answers = run.answers_frame(["candidate", "split", "row", "vote", "reward", "correct"])
         selection = answers[(answers["split"] == "selection") & (answers["candidate"] >= 0)]
         rewards = selection.pivot(index="candidate", columns="row", values="reward")
         self.document = document
@@ -305,7 +312,7 @@ class _Recorded:
         base = answers[(answers["split"] == "heldout") & (answers["candidate"] == -1)]
         self.base_valid = np.asarray(base["vote"].notna(), dtype=np.float64)
         self.base_right = np.asarray(base["correct"], dtype=np.float64)
-        lines = pd.read_json(place / "votes.jsonl", lines=True)
+        lines = run.votes_frame(_VOTES)
         self.lines = lines[
             lines["skipped"]
             .groupby([lines["population"], lines["ensemble_size"]])

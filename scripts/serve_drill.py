@@ -7,6 +7,7 @@ from pathlib import Path
 
 from openai import OpenAI
 
+from modnorm.analysis.run import load_run
 from modnorm.client.rundir import RunDirectory
 from modnorm.spec import ExperimentSpec
 from scripts.compose_lab import UNDISTURBED, ComposeLab, free_address, require, say
@@ -18,11 +19,12 @@ ASKED = 6
 def survive_a_killed_server(lab: ComposeLab, expected: Mapping[str, bytes]) -> None:
     """Serve the undisturbed run and kill the server: it votes as the run did, before and after."""
     rows = [json.loads(line) for line in expected["rows/heldout.jsonl"].splitlines()][:ASKED]
-    votes = _votes(expected)[:ASKED]
+    run = _run_directory(lab)
+    votes = [vote.answer for vote in load_run(run).ensembles[-1].votes][:ASKED]
     lab = lab.under(
         {
             "COMPOSE_PROFILES": "serve",
-            "MODNORM_SERVE_RUN": str(_run_directory(lab)),
+            "MODNORM_SERVE_RUN": str(run),
             "MODNORM_SERVE_PUBLISH": free_address(),
         }
     )
@@ -41,17 +43,6 @@ def _run_directory(lab: ComposeLab) -> Path:
     results = json.loads((folder / "results.json").read_text(encoding="utf-8"))
     RunDirectory(folder).claim(ExperimentSpec.model_validate(results["spec"]))
     return folder
-
-
-def _votes(files: Mapping[str, bytes]) -> Sequence[str | None]:
-    """Return the votes of a run's largest ensemble, by row."""
-    votes = [json.loads(line) for line in files["votes.jsonl"].splitlines()]
-    largest = max((vote["population"], vote["ensemble_size"]) for vote in votes)
-    return [
-        vote["answer"]
-        for vote in sorted(votes, key=lambda vote: int(vote["row"]))
-        if (vote["population"], vote["ensemble_size"]) == largest
-    ]
 
 
 def _asked(lab: ComposeLab, rows: Sequence[Mapping[str, object]]) -> Sequence[str | None]:

@@ -6,6 +6,7 @@ code as in a lab of separate processes.
 
 import gc
 import os
+import shutil
 import sys
 import threading
 from collections.abc import Iterator, Sequence
@@ -116,6 +117,8 @@ def start(
         finally:
             services.stop()
             wait(parts)
+            # Clients have fetched them, and a lab that is asked again writes them again.
+            shutil.rmtree(state / RUNS, ignore_errors=True)
             for part in reversed(parts):
                 part.result()  # raises the part's error
 

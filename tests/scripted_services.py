@@ -11,8 +11,7 @@ import pytest
 
 from modnorm import Client
 from modnorm.analysis.answers import SPLITS, AnswerRecord
-from modnorm.analysis.export import write_run
-from modnorm.analysis.records import RunRecords, write_records
+from modnorm.analysis.export import RunRecords, write_run
 from modnorm.analysis.run_data import CandidateRow, RunData, VoteRow
 from modnorm.client.connection import _CHANNEL_OPTIONS, Connection
 from modnorm.files import encode_json, write_file
@@ -163,8 +162,7 @@ def write_stored(directory, experiment, candidates, rows, answers, descriptors=(
     )
     directory.mkdir(parents=True, exist_ok=True)
     write_file(directory / "spec.json", encode_json(run.spec))
-    write_records(directory, records, run)
-    write_run(directory, run)
+    write_run(directory, run, records)
     return directory
 
 

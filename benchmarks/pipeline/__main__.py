@@ -25,8 +25,8 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.pipeline.recording import Event, GpuBusy, first_gpu, quantile, read_events
-from modnorm.analysis.comparison import load_results
 from modnorm.analysis.document import ResultsDocument
+from modnorm.analysis.run import load_run
 from modnorm.analysis.run_files import read_timings
 from modnorm.spec import ExperimentSpec, load_spec
 
@@ -134,7 +134,7 @@ def _ours(_spec: ExperimentSpec, options: argparse.Namespace) -> Side:
     assert isinstance(phases, dict)
     calibrate = datetime.fromisoformat(str(timings["created"])).timestamp() + phases["pending"]
     calibrated = calibrate + phases.get("calibrating", 0.0)
-    document = load_results(place).document
+    document = load_run(place).document
     models = _models(events, int(str(document["data"]["selection"]["rows"])))
     voted = datetime.fromisoformat(str(timings["ended"])).timestamp()
     loads = [event.at for event in events if event.name in {"load", "loaded"}][:2]

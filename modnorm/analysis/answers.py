@@ -5,7 +5,6 @@
 
 from dataclasses import dataclass
 
-from modnorm.arguments import require_flag, require_index, require_name
 from modnorm.search.voting import Answer
 from modnorm.tasks.row_loading import ReadableRow
 
@@ -64,39 +63,3 @@ class AnswerRecord:
             tokens=answer.tokens,
             truncated=answer.truncated,
         )
-
-
-def require_split(split: object) -> None:
-    """Refuse what is no name of a split.
-
-    Raises:
-        InvalidInputError: it is of another type, or unknown.
-    """
-    require_name(split, SPLITS, "split", "split")
-
-
-@dataclass(frozen=True, slots=True)
-class AnswerFilter:
-    """Filter of answers; None accepts every value.
-
-    Raises:
-        InvalidInputError: a value has the wrong type, or there is no such split.
-    """
-
-    candidate: int | None = None
-    split: str | None = None
-    row: int | None = None
-    wrong: bool = False
-    """Whether only wrong answers are wanted."""
-
-    def __post_init__(self) -> None:
-        if self.candidate is not None:
-            require_index(self.candidate, "candidate", least=None)
-        if self.split is not None:
-            require_split(self.split)
-        if self.row is not None:
-            require_index(self.row, "row")
-        require_flag(self.wrong, "wrong")
-
-
-ALL = AnswerFilter()

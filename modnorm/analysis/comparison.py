@@ -1,19 +1,9 @@
 """Runs side by side, with the conditions that make them incomparable."""
 
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Protocol, TypedDict, cast
+from typing import TypedDict, cast
 
-import pandas as pd
-from pydantic import TypeAdapter, ValidationError
-
-from modnorm.analysis.document import (
-    SCHEMA,
-    ResultsDocument,
-    describe_overlap,
-)
+from modnorm.analysis.document import ResultsDocument, describe_overlap
 from modnorm.analysis.environments import (
     Environment,
     describe_differing,
@@ -21,23 +11,16 @@ from modnorm.analysis.environments import (
 )
 from modnorm.analysis.pairing import (
     PairedEnsembles,
-    Verdicts,
     describe_pairs,
     pair_ensembles,
     verdicts_of,
 )
-from modnorm.analysis.run_files import RESULTS, SPEC, read_environments, read_vote_lines
-from modnorm.analysis.run_folders import not_a_run
+from modnorm.analysis.run import Run
 from modnorm.analysis.uncertainty import ConfidenceInterval
-from modnorm.arguments import require_path, require_several
 from modnorm.errors import InvalidInputError
-from modnorm.files import read_fault
-from modnorm.spec.section import plain_words
 from modnorm.tasks.registry import get_stored_task
 
 _PROFILE, _PROMPTS, _HELDOUT = "profile", "prompts", "held-out rows"
-_CHECK = TypeAdapter(ResultsDocument)
-"""Checks the JSON of `results.json`, and ignores fields of newer versions."""
 _UNPAIRED = frozenset({"task", "scorer", _HELDOUT})
 """Conditions under which an answer to one row is right; others may differ between paired runs."""
 
@@ -47,57 +30,6 @@ class Conditioned(TypedDict):
 
     spec: Mapping[str, object]
     provenance: Mapping[str, object]
-
-
-class ComparedRun(Protocol):
-    """A finished run in a comparison."""
-
-    @property
-    def name(self) -> str:
-        """Name in the comparison."""
-
-    @property
-    def document(self) -> ResultsDocument:
-        """The results."""
-
-    def verdicts(self) -> Verdicts:
-        """Return whether each vote is right; read only where rows are paired."""
-
-    def environments(self) -> Sequence[Environment]:
-        """Return the environments in which the answers of the run were given."""
-
-
-@dataclass(frozen=True)
-class Results:
-    """The results of one run directory; implements `ComparedRun`."""
-
-    directory: Path
-    document: ResultsDocument
-    label: str = ""
-    """Name in a comparison, if the name of the directory does not suffice."""
-    added_votes: pd.DataFrame = field(default_factory=pd.DataFrame, repr=False, compare=False)
-    """Vote lines of ensembles that `modnorm.analysis.smaller_ensembles` added."""
-
-    @property
-    def name(self) -> str:
-        """The label, or the name of the directory."""
-        return self.label or self.directory.name
-
-    def vote_lines(self) -> pd.DataFrame:
-        """Read the votes, one line for each (N, K) and held-out row, in this order."""
-        written = read_vote_lines(self.directory)
-        if not len(self.added_votes):
-            return written
-        lines = pd.concat([written, self.added_votes[written.columns]])
-        return lines.sort_values(["population", "ensemble_size", "row"], ignore_index=True)
-
-    def verdicts(self) -> Verdicts:
-        """Read whether each vote is right."""
-        return verdicts_of(self.vote_lines())
-
-    def environments(self) -> Sequence[Environment]:
-        """Read the environments in which the answers were given."""
-        return read_environments(self.directory)
 
 
 class ComparisonRow(TypedDict):
@@ -138,80 +70,7 @@ class ComparisonRow(TypedDict):
     """Whether the data separates the first run from this one, in words; None in the first row."""
 
 
-def load_results(directory: Path | str) -> Results:
-    """Read the results of a run directory.
-
-    Raises:
-        InvalidInputError: there is no `results.json`, or not one of this schema; names the field.
-    """
-    directory = require_path(directory, "directory")
-    path = directory / RESULTS
-    if not path.exists():
-        raise _no_results(directory)
-    try:
-        text = path.read_text(encoding="utf-8")
-        document = json.loads(text)
-    except (OSError, RecursionError, ValueError) as error:
-        raise InvalidInputError(
-            f"cannot read {path}: {read_fault(error)}",
-            field="directory",
-            remedy="name the folder that a finished run was written to; the searches of a "
-            "distillation are in its folder `rounds`",
-        ) from error
-    if not isinstance(document, dict) or document.get("schema") != SCHEMA:
-        raise InvalidInputError(f"{path} does not have the schema {SCHEMA}", field="directory")
-    try:
-        _CHECK.validate_json(text, strict=True)
-    except ValidationError as error:
-        fault = error.errors(include_url=False)[0]
-        place = ".".join(map(str, fault["loc"]))
-        raise InvalidInputError(
-            f"{path} is damaged: {place}: {plain_words(fault)}",
-            field="directory",
-            remedy="copy the directory again; where the run was made, delete this file, and the "
-            "same `modnorm run` writes it again",
-        ) from error
-    return Results(directory, cast("ResultsDocument", document))
-
-
-def _no_results(directory: Path) -> InvalidInputError:
-    """Return the error for a directory without `results.json`."""
-    if (directory / SPEC).is_file():
-        return InvalidInputError(
-            f"the run in {directory} has not finished",
-            field="run",
-            remedy="the command that started it resumes it",
-        )
-    return not_a_run(directory)
-
-
-def load_all_results(directories: Sequence[Path | str]) -> list[Results]:
-    """Read the results of run directories under distinct names.
-
-    Directories of equal names are named with the folders above them, as far as needed.
-
-    Raises:
-        InvalidInputError: a directory is named twice, or as `load_results`.
-    """
-    require_several(directories, "directories", "directories")
-    paths = [require_path(directory, "directories") for directory in directories]
-    places = [path.resolve() for path in paths]
-    for directory, place in zip(paths, places, strict=True):
-        if places.count(place) > 1:
-            raise InvalidInputError(
-                f"{directory} is named twice", field="run", remedy="name each run once"
-            )
-    names, parts = [place.name for place in places], 1
-    while len(set(names)) < len(names):
-        parts += 1
-        names = ["/".join(place.parts[-parts:]) for place in places]
-    return [
-        replace(load_results(directory), label=name)
-        for directory, name in zip(paths, names, strict=True)
-    ]
-
-
-def compare_runs(results: Sequence[ComparedRun]) -> list[ComparisonRow]:
+def compare_runs(results: Sequence[Run]) -> list[ComparisonRow]:
     """Return one row for each run, in order, with its differences from the first run."""
     if not results:
         return []
@@ -223,13 +82,13 @@ def compare_runs(results: Sequence[ComparedRun]) -> list[ComparisonRow]:
     return rows
 
 
-def describe_differences(results: Sequence[Results]) -> list[str]:
+def describe_differences(results: Sequence[Run]) -> list[str]:
     """Describe the differences of runs from the first run of their model name and task.
 
     Returns:
         A sentence for each run under other conditions, and for each in other environments.
     """
-    first: dict[tuple[object, object], Results] = {}
+    first: dict[tuple[object, object], Run] = {}
     found = []
     for result in results:
         spec = result.document["spec"]
@@ -247,14 +106,16 @@ def describe_differences(results: Sequence[Results]) -> list[str]:
     return found
 
 
-def _pair(row: ComparisonRow, result: ComparedRun, first: ComparedRun) -> None:
+def _pair(row: ComparisonRow, result: Run, first: Run) -> None:
     """Add the paired comparison of two runs, if both judged the same rows."""
     name = first.name
     if faults := [fault for fault in row["differs"] if fault in _UNPAIRED]:
         row["verdict"] = f"{name} and {row['run']} are not paired: {', '.join(faults)} differ."
         return
     metrics = [_metrics(each.document) for each in (first, result)]
-    pairs = pair_ensembles(first.verdicts(), result.verdicts(), metrics)
+    pairs = pair_ensembles(
+        verdicts_of(first.vote_counts()), verdicts_of(result.vote_counts()), metrics
+    )
     row["paired"] = pairs
     row["verdict"] = describe_pairs(pairs, name, row["run"])
 
@@ -267,7 +128,7 @@ def _metrics(document: ResultsDocument) -> dict[tuple[int, int], float]:
 
 
 def _row(
-    result: ComparedRun, expected: Mapping[str, object], environments: Sequence[Environment]
+    result: Run, expected: Mapping[str, object], environments: Sequence[Environment]
 ) -> ComparisonRow:
     document = result.document
     spec = document["spec"]

@@ -3,12 +3,10 @@
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal, Protocol, TypedDict, cast
+from typing import Literal, TypedDict, cast
 
-from modnorm.analysis.comparison import conditions_of, differing_conditions, load_results
-from modnorm.analysis.document import ResultsDocument
-from modnorm.analysis.parquet_files import count_answers
-from modnorm.analysis.run_data import BaseRow, CandidateRow, EnsembleRow
+from modnorm.analysis.comparison import conditions_of, differing_conditions
+from modnorm.analysis.run import Run, load_run
 from modnorm.analysis.run_files import DISTILLATION
 from modnorm.analysis.uncertainty import ConfidenceInterval, accuracy_interval
 from modnorm.errors import InvalidInputError
@@ -38,22 +36,6 @@ class SearchEntry(TypedDict):
     """The vote of the experts that answer training rows."""
     population: int
     ensemble_size: int
-
-
-class FinishedSearch(Protocol):
-    """The search of a round."""
-
-    @property
-    def base(self) -> BaseRow:
-        """The unperturbed model."""
-
-    @property
-    def candidates(self) -> Sequence[CandidateRow]:
-        """The population in candidate order."""
-
-    @property
-    def ensembles(self) -> Sequence[EnsembleRow]:
-        """The ensembles, by N, then by K."""
 
 
 class BudgetOfRound(TypedDict):
@@ -115,7 +97,7 @@ class ComparedEntry(TypedDict):
     student: Accuracy | None
     answers: int
     """Answers of all rounds, or of the search, those of the base included."""
-    tokens: int | None
+    tokens: int
     """Tokens generated for them; None without the `answers.parquet` of a search."""
     training_flops: float
     differs: list[str]
@@ -127,7 +109,7 @@ def accuracy_of(metric: float | None, rows: int, correct: int | None = None) -> 
     return Accuracy(metric=metric, interval=accuracy_interval(metric, rows, correct))
 
 
-def search_entry(run: FinishedSearch, model: str, size: int) -> SearchEntry:
+def search_entry(run: Run, model: str, size: int) -> SearchEntry:
     """Return the held-out figures of a round's search.
 
     Args:
@@ -139,7 +121,7 @@ def search_entry(run: FinishedSearch, model: str, size: int) -> SearchEntry:
         (each for each in run.ensembles if each.ensemble_size == size),
         key=lambda each: each.population,
     )
-    best = run.candidates[ensemble.experts[0]]
+    best = tuple(run.candidates)[ensemble.experts[0]]
     return SearchEntry(
         model=model,
         base=accuracy_of(run.base.heldout_metric, ensemble.rows),
@@ -241,22 +223,21 @@ def compared_entries(directories: Sequence[Path]) -> list[ComparedEntry]:
         InvalidInputError: a directory holds neither.
     """
     documents = [
-        load_distillation(each) if is_distillation(each) else load_results(each).document
+        load_distillation(each) if is_distillation(each) else load_run(each).document
         for each in directories
     ]
     conditions = [conditions_of(each) for each in documents]
     return [
-        _entry(directory, document, differing_conditions(found, conditions[0]))
-        for directory, document, found in zip(directories, documents, conditions, strict=True)
+        _searched_entry(load_run(directory), differs)
+        if document["schema"] != SCHEMA
+        else _distilled_entry(directory.name, cast("DistillationDocument", document), differs)
+        for directory, document, differs in zip(
+            directories,
+            documents,
+            [differing_conditions(each, conditions[0]) for each in conditions],
+            strict=True,
+        )
     ]
-
-
-def _entry(
-    directory: Path, document: DistillationDocument | ResultsDocument, differs: list[str]
-) -> ComparedEntry:
-    if document["schema"] != SCHEMA:
-        return _searched_entry(directory, cast("ResultsDocument", document), differs)
-    return _distilled_entry(directory.name, cast("DistillationDocument", document), differs)
 
 
 def _distilled_entry(
@@ -278,25 +259,22 @@ def _distilled_entry(
     )
 
 
-def _searched_entry(directory: Path, found: ResultsDocument, differs: list[str]) -> ComparedEntry:
+def _searched_entry(run: Run, differs: list[str]) -> ComparedEntry:
+    found = run.document
     votes, experts = found["ensembles"], found["experts"]
     vote = max(votes, key=lambda each: (each["population"], each["ensemble_size"]), default=None)
     base, best = found["base"], next(iter(experts), None)  # an iterative run has no experts
-    budget = found["budget"]
-    answers, tokens = count_answers(directory) or (
-        budget["total"] + budget["base"]["selection"] + budget["base"]["heldout"],
-        None,
-    )
+    tokens = run.answers_frame(["tokens"])["tokens"]
     return ComparedEntry(
-        run=directory.name,
+        run=run.name,
         best_round=None,
         base=Accuracy(metric=base["heldout_metric"], interval=base["heldout_interval"]),
         best_expert=best
         and Accuracy(metric=best["heldout_metric"], interval=best["heldout_interval"]),
         vote=vote and Accuracy(metric=vote["metric"], interval=vote["interval"]),
         student=None,
-        answers=answers,
-        tokens=tokens,
+        answers=len(tokens),
+        tokens=int(tokens.sum()),
         training_flops=0.0,
         differs=differs,
     )

@@ -1,44 +1,64 @@
-"""The result files of a run directory, computed from the records of `modnorm.analysis.records`.
+"""The files of a run directory (`modnorm.analysis.run_files`), written from records and figures.
 
-Every file is a function of the run's data and is written whole or not at all:
-
-- `results.json`: everything that depends on the experiment alone; written last
-- `candidates.csv`: one line for each candidate. A stopped candidate has bounds instead of a
-  selection reward. A rank that depends on such bounds is empty.
-- `votes.jsonl`: one line for each (N, K, row); with `skipped` experts the counts are partial
-- `plots/*.png`: the report's plots
-- `report.html`: one page, self-contained
-- `timings.json`: everything that may differ between two runs of one experiment: times, workers,
-  attempts, ids, failure reasons and environments. Base and candidates refer to an environment by
-  its index in `environments`.
+Every file is a function of the run's data and is written whole or not at all.
 """
 
 import csv
 import io
-import json
 import time
-from collections.abc import Iterator
-from dataclasses import asdict, astuple
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import astuple, dataclass
+from itertools import chain
 from pathlib import Path
 
-from modnorm.analysis.candidate_records import COLUMNS, candidate_records
+from modnorm.analysis.answers import AnswerRecord
+from modnorm.analysis.candidates import CANDIDATE_TYPES, ranked_candidates
 from modnorm.analysis.document import ResultsDocument, results_document
 from modnorm.analysis.environments import environments_of, places
 from modnorm.analysis.evaluations import repeated_attempts, timing_scope
+from modnorm.analysis.parquet_files import (
+    read_ballots,
+    write_answers,
+    write_descriptors,
+    write_votes,
+)
 from modnorm.analysis.phase_times import REPORTING
 from modnorm.analysis.plots import draw_plots, plot_data
 from modnorm.analysis.report import render_report
 from modnorm.analysis.run_data import RunData
-from modnorm.analysis.run_files import TIMINGS
+from modnorm.analysis.run_files import CANDIDATES, REPORT, RESULTS, TIMINGS, rows_file
+from modnorm.analysis.votes import vote_records
 from modnorm.files import encode_json, write_file
+from modnorm.perturbation.descriptor import Descriptor
 
 
-def write_run(directory: Path, run: RunData, *, started: float | None = None) -> ResultsDocument:
+@dataclass(frozen=True)
+class RunRecords:
+    """The records of a run; iterators are read once, part by part."""
+
+    rows: Mapping[str, Sequence[str]]
+    """By split, each row as JSON in the task's schema; none of a split without rows."""
+    texts: Mapping[str, str]
+    """Scale map, profile and lineage by file name, those that the run has."""
+    descriptors: Iterable[tuple[int, Descriptor]]
+    """Index and resolved descriptor of each candidate, the base first."""
+    answers: Iterable[AnswerRecord]
+    """By candidate, then split, then row."""
+
+
+def write_run(
+    directory: Path,
+    run: RunData,
+    records: RunRecords | None = None,
+    *,
+    started: float | None = None,
+) -> ResultsDocument:
     """Write a run's files into a directory, made where absent; older ones are replaced.
 
     Args:
         directory: The directory.
         run: The run.
+        records: Its records; without them the votes have no ballots.
         started: When the work on the files began, by `time.monotonic`, for the seconds of the
             report.
 
@@ -48,33 +68,48 @@ def write_run(directory: Path, run: RunData, *, started: float | None = None) ->
     Raises:
         OSError: the directory cannot be written.
     """
+    (directory / "plots").mkdir(parents=True, exist_ok=True)
+    if records is None:
+        ballots, golds = read_ballots(None, max((each.rows for each in run.ensembles), default=0))
+    else:
+        _write_records(directory, records)
+        ballots, golds = read_ballots(directory, len(records.rows["heldout"]))
+    ensembles = sorted(run.ensembles, key=lambda each: (each.population, each.ensemble_size))
+    votes = (
+        vote_records(each, run.votes[each.population, each.ensemble_size], ballots, golds)
+        for each in ensembles
+    )
+    write_votes(directory, chain.from_iterable(votes))
     document = results_document(run)
     plots = draw_plots(plot_data(run, document))
-    (directory / "plots").mkdir(parents=True, exist_ok=True)
     for name, image in plots.items():
         write_file(directory / "plots" / f"{name}.png", image)
-    write_file(directory / "candidates.csv", _candidates_csv(run).encode())
-    write_file(directory / "votes.jsonl", "".join(_vote_lines(run)).encode())
-    write_file(directory / "report.html", render_report(document, plots).encode())
+    write_file(directory / CANDIDATES, _candidates_csv(run).encode())
+    write_file(directory / REPORT, render_report(document, plots).encode())
     timings = _timings(run, None if started is None else time.monotonic() - started)
     write_file(directory / TIMINGS, encode_json(timings))
-    write_file(directory / "results.json", encode_json(document))
+    write_file(directory / RESULTS, encode_json(document))
     return document
+
+
+def _write_records(directory: Path, records: RunRecords) -> None:
+    (directory / "rows").mkdir(exist_ok=True)
+    for split, rows in records.rows.items():
+        if rows:
+            content = "".join(f"{row}\n" for row in rows).encode()
+            write_file(directory / rows_file(split), content)
+    for name, text in records.texts.items():
+        write_file(directory / name, text.encode())
+    write_descriptors(directory, records.descriptors)
+    write_answers(directory, records.answers)
 
 
 def _candidates_csv(run: RunData) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    writer.writerows(map(astuple, candidate_records(run.candidates, run.base)))
+    writer.writerow(CANDIDATE_TYPES)
+    writer.writerows(map(astuple, ranked_candidates(run.candidates, run.base)))
     return text.getvalue()
-
-
-def _vote_lines(run: RunData) -> Iterator[str]:
-    for population, size in sorted(run.votes):
-        for vote in run.votes[population, size]:
-            line = {"population": population, "ensemble_size": size, **asdict(vote)}
-            yield f"{json.dumps(line, sort_keys=True)}\n"
 
 
 def _timings(run: RunData, report_seconds: float | None) -> dict[str, object]:

@@ -1,17 +1,19 @@
-"""Sequences of results that are read page by page, during iteration."""
+"""Results as tables: sequences that are read during iteration, and HTML for notebooks."""
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import Field, dataclass, fields
+from html import escape
 from itertools import islice
 from typing import TYPE_CHECKING, Generic, TypeVar
-
-from modnorm.analysis.notebook_tables import html_table
 
 if TYPE_CHECKING:
     import pandas as pd
     from _typeshed import DataclassInstance
 
 _SHOWN = 20
+_LONGEST = 80
+"""Characters of a text that a notebook shows."""
 
 ItemT = TypeVar("ItemT", bound="DataclassInstance")
 
@@ -46,7 +48,11 @@ class Listing(Generic[ItemT]):
         columns = [column for column in fields(self.kind) if column.repr]
         names = [column.name for column in columns if _is_readable(column, shown)]
         rows = [[getattr(item, name) for name in names] for item in shown]
-        return html_table(names, rows, _note(len(items), [each.name for each in columns], names))
+        hidden = [column.name for column in columns if column.name not in names]
+        notes = [f"The first {_SHOWN} lines."] if len(items) > _SHOWN else []
+        notes += [f"Not shown: {', '.join(hidden)}."] if hidden and items else []
+        notes += ["to_pandas() returns all."] if notes else []
+        return html_table(names, rows, " ".join(notes))
 
 
 def _is_readable(column: "Field[object]", items: Iterable[object]) -> bool:
@@ -56,9 +62,30 @@ def _is_readable(column: "Field[object]", items: Iterable[object]) -> bool:
     return plain and any(value is not None and value != column.default for value in values)
 
 
-def _note(count: int, columns: Sequence[str], shown: Sequence[str]) -> str:
-    """Name the columns that a notebook's table omits; empty if it shows everything."""
-    hidden = [name for name in columns if name not in shown]
-    notes = [f"The first {_SHOWN} lines."] if count > _SHOWN else []
-    notes += [f"Not shown: {', '.join(hidden)}."] if hidden and count else []
-    return " ".join([*notes, "to_pandas() returns all."]) if notes else ""
+def html_table(headings: Sequence[str], rows: Iterable[Sequence[object]], note: str = "") -> str:
+    """Return a table as HTML for notebooks: texts are escaped, colours are the notebook's own.
+
+    Args:
+        headings: Names of the columns.
+        rows: The values of each line; a missing value is shown as a dash.
+        note: Plain text below the table; none if empty.
+    """
+    import pandas as pd  # noqa: PLC0415 - slow to import
+
+    lines = list(rows)
+    texts = [any(isinstance(line[place], str) for line in lines) for place in range(len(headings))]
+    cells = pd.DataFrame([list(map(_text, line)) for line in lines], columns=list(headings))
+    sides = ["left" if is_text else "right" for is_text in texts] if lines else None
+    table = cells.to_markdown(index=False, tablefmt="html", disable_numparse=True, colalign=sides)
+    return f"{table}<p>{escape(note)}</p>" if note else table
+
+
+def _text(value: object) -> str:
+    if value is None or value == "" or (isinstance(value, float) and math.isnan(value)):
+        return "\u2013"
+    if isinstance(value, float):
+        return f"{value:.4f}"
+    if isinstance(value, tuple):
+        return ", ".join(map(_text, value))
+    text = str(value)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}\u2026"

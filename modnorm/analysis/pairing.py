@@ -2,12 +2,10 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TypedDict
 
 import pandas as pd
 
-from modnorm.analysis.run_files import read_vote_lines
 from modnorm.analysis.uncertainty import (
     LEVEL,
     ConfidenceInterval,
@@ -56,17 +54,8 @@ class PairedEnsembles(TypedDict):
     """Whether the adjusted test rejects, at 5 %, that both runs are equally often right."""
 
 
-def read_verdicts(directory: Path) -> Verdicts:
-    """Read from `votes.jsonl` whether each vote of a run is right.
-
-    Raises:
-        InvalidInputError: the file is missing or damaged.
-    """
-    return verdicts_of(read_vote_lines(directory))
-
-
 def verdicts_of(votes: pd.DataFrame) -> Verdicts:
-    """Return whether each vote is right, from the lines of `votes.jsonl`."""
+    """Return whether each vote is right, from `modnorm.analysis.run.Run.vote_counts`."""
     verdicts: dict[tuple[int, int], list[bool]] = {}
     for population, size, correct in zip(
         votes["population"], votes["ensemble_size"], votes["correct"], strict=True

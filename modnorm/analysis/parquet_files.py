@@ -1,30 +1,35 @@
-"""The Parquet files of a run directory: `answers.parquet` and `votes.parquet`."""
+"""The Parquet files of a run directory: written atomically, and read by conditions."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
-from functools import partial
-from itertools import groupby
-from operator import itemgetter
+from dataclasses import fields
+from functools import partial, reduce
+from itertools import groupby, islice
+from operator import and_, itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyarrow import dataset
+from pyarrow import dataset, parquet
 
-from modnorm.analysis.answers import ALL, AnswerFilter, AnswerRecord
-from modnorm.analysis.parquet_lines import equal, read_frame, read_lines, write_lines
-from modnorm.analysis.votes import ALL as ALL_VOTES
-from modnorm.analysis.votes import VoteFilter, VoteRecord
-from modnorm.arguments import require_path, require_type
+from modnorm.analysis.answers import AnswerRecord
+from modnorm.analysis.run_files import ANSWERS, DESCRIPTORS, REWRITE, VOTES, unreadable
+from modnorm.analysis.votes import VoteRecord
+from modnorm.arguments import require_name, require_several
+from modnorm.errors import InvalidInputError
+from modnorm.files import replaced_file
+from modnorm.perturbation.descriptor import Descriptor
 from modnorm.search.voting import AnswerCount, Ballot
 from modnorm.tasks.protocol import Judgement
 
 if TYPE_CHECKING:
     import pandas as pd
 
-ANSWERS, VOTES = "answers.parquet", "votes.parquet"
-"""Names of the files in a run directory."""
+GROUP_LINES = 5_000
+"""Lines of one row group: a reader decodes whole row groups, a writer holds one."""
+
+Wanted = int | str | bool | None
+"""The value that a column must have; None accepts every value."""
 
 ANSWER_SCHEMA = pa.schema(
     [
@@ -72,6 +77,24 @@ VOTE_SCHEMA = pa.schema(
 """Columns of `votes.parquet`; `VoteRecord` explains them."""
 
 
+DESCRIPTOR_SCHEMA = pa.schema(
+    [
+        pa.field("candidate", pa.int32(), nullable=False),
+        pa.field("noise", pa.string(), nullable=False),
+        pa.field("seed", pa.int64(), nullable=False),
+        pa.field("method", pa.string(), nullable=False),
+        pa.field("radius", pa.float64(), nullable=False),
+        pa.field("scale_map", pa.string(), nullable=False),
+        pa.field("coefficients", pa.list_(pa.float32())),
+        pa.field("lineage", pa.string(), nullable=False),
+    ]
+)
+"""`candidate` as in `answers.parquet`; the other columns are fields of `Descriptor`."""
+
+
+_COUNT = tuple(field.name for field in fields(AnswerCount))
+
+
 def write_answers(directory: Path, answers: Iterable[AnswerRecord]) -> None:
     """Write `answers.parquet`, part by part, in bounded memory.
 
@@ -79,7 +102,7 @@ def write_answers(directory: Path, answers: Iterable[AnswerRecord]) -> None:
         OSError: it cannot be written.
     """
     lines = ({name: getattr(answer, name) for name in ANSWER_SCHEMA.names} for answer in answers)
-    write_lines(directory / ANSWERS, ANSWER_SCHEMA, lines)
+    _write(directory / ANSWERS, ANSWER_SCHEMA, lines)
 
 
 def write_votes(directory: Path, votes: Iterable[VoteRecord]) -> None:
@@ -88,45 +111,63 @@ def write_votes(directory: Path, votes: Iterable[VoteRecord]) -> None:
     Raises:
         OSError: it cannot be written.
     """
-    write_lines(directory / VOTES, VOTE_SCHEMA, map(asdict, votes))
+    # `dataclasses.asdict` copies each value deeply, which takes most of the time.
+    lines = (
+        {name: getattr(vote, name) for name in VOTE_SCHEMA.names}
+        | {"counts": [{name: getattr(each, name) for name in _COUNT} for each in vote.counts]}
+        for vote in votes
+    )
+    _write(directory / VOTES, VOTE_SCHEMA, lines)
 
 
-def read_answers(directory: Path | str, wanted: AnswerFilter = ALL) -> Iterator[AnswerRecord]:
+def write_descriptors(directory: Path, descriptors: Iterable[tuple[int, Descriptor]]) -> None:
+    """Write `descriptors.parquet` from index and descriptor of each candidate.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    names = DESCRIPTOR_SCHEMA.names[1:]
+    lines = (
+        {"candidate": index, **{name: getattr(each, name) for name in names}}
+        for index, each in descriptors
+    )
+    _write(directory / DESCRIPTORS, DESCRIPTOR_SCHEMA, lines)
+
+
+def read_answers(directory: Path, **wanted: Wanted) -> Iterator[AnswerRecord]:
     """Return an iterator over the answers of a run directory, in the order of the file.
 
     Raises:
-        InvalidInputError: an argument has the wrong type, or the directory has no
-            `answers.parquet` of this version.
+        InvalidInputError: the directory has no `answers.parquet` of this version.
     """
-    require_type(wanted, AnswerFilter, "wanted")
-    conditions = equal(candidate=wanted.candidate, split=wanted.split, row=wanted.row)
-    if wanted.wrong:
-        conditions.append(~dataset.field("correct"))
-    path = require_path(directory, "directory") / ANSWERS
-    lines = read_lines(path, ANSWER_SCHEMA, conditions=conditions)
+    lines = _read(directory / ANSWERS, ANSWER_SCHEMA, wanted)
     return (AnswerRecord(**line) for line in lines)
 
 
-def read_ballots(directory: Path, rows: int) -> tuple[Mapping[int, Ballot], list[str | None]]:
+def read_ballots(
+    directory: Path | None, rows: int
+) -> tuple[Mapping[int, Ballot], list[str | None]]:
     """Return the votes of each model on the held-out rows, by candidate, and the gold answers.
 
     The ballot of an expert without answers is empty: the votes of all rows may be settled.
 
     Args:
-        directory: The run directory.
+        directory: The run directory; nobody has answered if None.
         rows: Number of held-out rows.
 
     Raises:
         InvalidInputError: the directory has no `answers.parquet` of this version.
     """
-    lines = read_lines(
-        directory / ANSWERS,
-        ANSWER_SCHEMA,
-        columns=["candidate", "row", "gold", "vote", "correct"],
-        conditions=equal(split="heldout"),
-    )
     golds: list[str | None] = [None] * rows
     ballots: defaultdict[int, Ballot] = defaultdict(partial(Ballot.from_partial_answers, {}, rows))
+    if directory is None:
+        return ballots, golds
+    lines = _read(
+        directory / ANSWERS,
+        ANSWER_SCHEMA,
+        {"split": "heldout"},
+        ["candidate", "row", "gold", "vote", "correct"],
+    )
     for candidate, sheet in groupby(lines, key=itemgetter("candidate")):
         said = {}
         for line in sheet:
@@ -136,17 +177,82 @@ def read_ballots(directory: Path, rows: int) -> tuple[Mapping[int, Ballot], list
     return ballots, golds
 
 
-def read_votes(directory: Path | str, wanted: VoteFilter = ALL_VOTES) -> Iterator[VoteRecord]:
+def read_votes(directory: Path, **wanted: Wanted) -> Iterator[VoteRecord]:
     """Return an iterator over the votes of a run directory, in the order of the file.
 
     Raises:
-        InvalidInputError: an argument has the wrong type, or the directory has no
-            `votes.parquet` of this version.
+        InvalidInputError: the directory has no `votes.parquet` of this version.
     """
-    require_type(wanted, VoteFilter, "wanted")
-    conditions = equal(**asdict(wanted))
-    path = require_path(directory, "directory") / VOTES
-    return map(_vote_record, read_lines(path, VOTE_SCHEMA, conditions=conditions))
+    return map(_vote_record, _read(directory / VOTES, VOTE_SCHEMA, wanted))
+
+
+def read_descriptors(
+    directory: Path, candidate: int | None = None
+) -> Iterator[tuple[int, Descriptor]]:
+    """Return an iterator over index and descriptor of the candidates of a run, or of one.
+
+    Raises:
+        InvalidInputError: the directory has no `descriptors.parquet` of this version.
+    """
+    lines = _read(directory / DESCRIPTORS, DESCRIPTOR_SCHEMA, {"candidate": candidate})
+    return map(_descriptor, lines)
+
+
+def read_frame(
+    path: Path, schema: pa.Schema, columns: Sequence[str] | None = None
+) -> "pd.DataFrame":
+    """Return a file as a table of pandas.
+
+    Raises:
+        InvalidInputError: there is no such file, or it has other columns than the schema or than
+            the caller asks for.
+    """
+    _check_columns(path, schema)
+    if columns is not None:
+        require_several(columns, "columns", "columns")
+        columns = list(columns)  # pyarrow takes no other sequence
+        for column in columns:
+            require_name(column, schema.names, "columns", "column")
+    frame: pd.DataFrame = parquet.read_table(path, columns=columns).to_pandas()
+    return frame
+
+
+def _write(path: Path, schema: pa.Schema, lines: Iterable[Mapping[str, object]]) -> None:
+    """Write a file atomically: a reader sees the old file or the new one."""
+    lines = iter(lines)
+    with (
+        replaced_file(path) as file,
+        parquet.ParquetWriter(file, schema, compression="zstd") as writer,
+    ):
+        while group := list(islice(lines, GROUP_LINES)):
+            writer.write_table(pa.Table.from_pylist(group, schema=schema))
+
+
+def _read(
+    path: Path,
+    schema: pa.Schema,
+    wanted: Mapping[str, Wanted],
+    columns: Sequence[str] | None = None,
+) -> Iterator[dict[str, Any]]:
+    """Return the lines with the wanted values; row groups without any are not decoded."""
+    _check_columns(path, schema)
+    conditions = [
+        dataset.field(name) == value for name, value in wanted.items() if value is not None
+    ]
+    chosen = reduce(and_, conditions) if conditions else None
+    batches = dataset.dataset(path).to_batches(columns=columns, filter=chosen)
+    return (line for batch in batches for line in batch.to_pylist())
+
+
+def _check_columns(path: Path, schema: pa.Schema) -> None:
+    try:
+        found = parquet.read_schema(path)
+    except (OSError, pa.ArrowException) as error:
+        raise unreadable(path, error) from error
+    if not found.equals(schema):
+        raise InvalidInputError(
+            f"{path} has other columns than this version writes", field="run", remedy=REWRITE
+        )
 
 
 def _vote_record(line: dict[str, Any]) -> VoteRecord:
@@ -155,43 +261,7 @@ def _vote_record(line: dict[str, Any]) -> VoteRecord:
     return VoteRecord(**{**line, **lists, "counts": counts})
 
 
-def answers_frame(directory: Path | str, columns: Sequence[str] | None = None) -> "pd.DataFrame":
-    """Return `answers.parquet` of a run directory as a table of pandas.
-
-    Args:
-        directory: The run directory.
-        columns: Columns to read; all when absent. Prompts and completions take the most memory.
-
-    Raises:
-        InvalidInputError: the directory has no `answers.parquet` of this version, or the file
-            has no such column.
-    """
-    return read_frame(require_path(directory, "directory") / ANSWERS, ANSWER_SCHEMA, columns)
-
-
-def count_answers(directory: Path) -> tuple[int, int] | None:
-    """Return the number of answers of a run directory and of their tokens, with the base's.
-
-    None without `answers.parquet`.
-
-    Raises:
-        InvalidInputError: the file is not of this version.
-    """
-    if not (directory / ANSWERS).exists():
-        return None
-    tokens = answers_frame(directory, ["tokens"])["tokens"]
-    return len(tokens), int(tokens.sum())
-
-
-def votes_frame(directory: Path | str, columns: Sequence[str] | None = None) -> "pd.DataFrame":
-    """Return `votes.parquet` of a run directory as a table of pandas.
-
-    Args:
-        directory: The run directory.
-        columns: Columns to read; all when absent.
-
-    Raises:
-        InvalidInputError: the directory has no `votes.parquet` of this version, or the file has
-            no such column.
-    """
-    return read_frame(require_path(directory, "directory") / VOTES, VOTE_SCHEMA, columns)
+def _descriptor(line: dict[str, Any]) -> tuple[int, Descriptor]:
+    index, coefficients = line.pop("candidate"), line.pop("coefficients")
+    resolved = None if coefficients is None else tuple(coefficients)
+    return index, Descriptor(**line, coefficients=resolved)

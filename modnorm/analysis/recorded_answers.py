@@ -197,7 +197,7 @@ class HeldoutVotes:
 
     @classmethod
     def of(cls, answers: pd.DataFrame) -> Self:
-        """Return the votes among kept answers (`modnorm.analysis.kept_run.kept_answers`)."""
+        """Return the votes among the answers of a run."""
         heldout = answers[(answers["split"] == "heldout") & (answers["candidate"] >= 0)]
         right = heldout.pivot(index="candidate", columns="row", values="correct").dropna()
         votes = heldout.astype({"vote": object}).pivot(

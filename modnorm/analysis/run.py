@@ -1,31 +1,83 @@
-"""A finished run and its ensembles, for scripts and notebooks."""
+"""A finished run, read from its directory alone, without a lab or a database."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, cast
 
-from modnorm.analysis.answers import SPLITS, AnswerFilter, AnswerRecord
-from modnorm.analysis.listing import Listing
-from modnorm.analysis.notebook_tables import html_table
-from modnorm.analysis.run_data import BaseRow, CandidateRow, EnsembleRow
-from modnorm.analysis.saved_run import SavedRun
-from modnorm.analysis.uncertainty import ConfidenceInterval, accuracy_interval
-from modnorm.analysis.votes import VoteFilter, VoteRecord
-from modnorm.analysis.wanted import require_answered_row, require_candidate, require_voted_row
-from modnorm.arguments import require_index, require_several, require_type
-from modnorm.errors import NotFoundError
-from modnorm.spec import ExperimentSpec
+import pandas as pd
+from pydantic import TypeAdapter, ValidationError
+
+from modnorm.analysis.answers import BASE_INDEX, SPLITS, AnswerRecord
+from modnorm.analysis.candidates import CANDIDATE_TYPES, CandidateRecord, candidate_records
+from modnorm.analysis.document import SCHEMA, ResultsDocument
+from modnorm.analysis.environments import Environment
+from modnorm.analysis.listing import Listing, html_table
+from modnorm.analysis.parquet_files import (
+    ANSWER_SCHEMA,
+    VOTE_SCHEMA,
+    Wanted,
+    read_answers,
+    read_descriptors,
+    read_frame,
+    read_votes,
+)
+from modnorm.analysis.run_data import BaseRow
+from modnorm.analysis.run_files import (
+    ANSWERS,
+    CANDIDATES,
+    DISTILLATION,
+    LINEAGE,
+    PREDICTIONS,
+    PROFILE,
+    RESULTS,
+    SCALE_MAP,
+    SPEC,
+    VOTES,
+    not_a_run,
+    read_seconds,
+    read_timings,
+    rows_file,
+    runs_inside,
+    unreadable,
+)
+from modnorm.analysis.uncertainty import ConfidenceInterval
+from modnorm.analysis.votes import VoteRecord
+from modnorm.arguments import (
+    require_flag,
+    require_index,
+    require_name,
+    require_path,
+    require_several,
+    require_type,
+)
+from modnorm.errors import InvalidInputError, NotFoundError, PreconditionError
+from modnorm.files import read_fault
+from modnorm.geometry.scale_map import ScaleMap
+from modnorm.perturbation.descriptor import Descriptor
+from modnorm.perturbation.lineage import Lineage
+from modnorm.spec import ExperimentSpec, load_spec
+from modnorm.spec.section import plain_words
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from modnorm.prediction.predictor import PredictionSettings
     from modnorm.prediction.ranked_votes import Prediction
 
-
+_FIELD = "run"
 _COLUMNS = ("population", "ensemble_size", "metric", "lower", "upper", "correct", "rows")
 """Columns of the table of a run."""
+_VOTE_COUNTS = MappingProxyType(
+    {
+        **dict.fromkeys(("population", "ensemble_size", "row"), "int64"),
+        "correct": "bool",
+        **dict.fromkeys(("correct_support", "skipped"), "int64"),
+    }
+)
+_CHECK = TypeAdapter(ResultsDocument)
+"""Checks the JSON of `results.json`, and ignores fields of newer versions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +98,13 @@ class Ensemble:
     """Rows with a correct vote."""
     rows: int
     """Rows voted on."""
-    source: SavedRun = field(repr=False, compare=False)
+    run: "Run" = field(repr=False, compare=False)
     """The run that the votes are read from."""
 
     @property
     def votes(self) -> Listing[VoteRecord]:
         """The votes in row order."""
-        return self._votes(None)
+        return self.run.votes(None, self.population, self.ensemble_size)
 
     def vote(self, row: int) -> VoteRecord:
         """Return the vote on one held-out row.
@@ -62,8 +114,7 @@ class Ensemble:
             NotFoundError: there is no such row.
         """
         require_index(row, "row")
-        require_voted_row(row, self.source.ensembles)
-        return next(iter(self._votes(row)))
+        return next(iter(self.run.votes(row, self.population, self.ensemble_size)))
 
     def predict(
         self,
@@ -92,11 +143,11 @@ class Ensemble:
         require_several(questions, "input", "rows")
         settings = PredictionSettings() if settings is None else settings
         require_type(settings, PredictionSettings, "settings")
-        ensemble = define_ensemble(self.source, self.population, self.ensemble_size)
+        ensemble = define_ensemble(self.run, self.population, self.ensemble_size)
         predictor = Predictor(ensemble, settings)
         return tuple(predictor.predict(predictor.encode_rows(questions)))
 
-    def to_pandas(self) -> "pd.DataFrame":
+    def to_pandas(self) -> pd.DataFrame:
         """Return the votes as a table with one line for each row."""
         return self.votes.to_pandas()
 
@@ -105,39 +156,79 @@ class Ensemble:
         names = [column.name for column in fields(self) if column.repr]
         return html_table(names, [[getattr(self, name) for name in names]])
 
-    def _votes(self, row: int | None) -> Listing[VoteRecord]:
-        wanted = VoteFilter(row, self.population, self.ensemble_size)
-        return Listing(VoteRecord, lambda: self.source.votes(wanted))
 
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False)
 class Run:
-    """A finished run; `load_run` reads a directory, `modnorm.Client.run` a lab."""
+    """A finished run; `load_run` reads a directory, `modnorm.Client.run` a lab.
 
+    Files other than `results.json` are read when they are asked for.
+    """
+
+    path: Path
+    """The directory."""
+    document: ResultsDocument = field(repr=False)
+    """The content of `results.json`."""
     name: str
-    """Name of the directory, or id in the lab."""
-    source: SavedRun = field(repr=False, compare=False)
-    """The stored results, with scale map, descriptors and rows."""
+    """Name of the directory, or in a comparison as much of its path as tells runs apart."""
+    added_votes: pd.DataFrame = field(default_factory=pd.DataFrame, repr=False, compare=False)
+    """Lines of `vote_counts` that `modnorm.analysis.smaller_ensembles` added."""
 
-    @property
+    @cached_property
     def spec(self) -> ExperimentSpec:
         """The experiment's spec."""
-        return self.source.spec
+        return stored_spec(self.path)
+
+    @property
+    def provenance(self) -> Mapping[str, object]:
+        """Digests and names of all inputs of the results."""
+        return self.document["provenance"]
 
     @property
     def base(self) -> BaseRow:
-        """The unperturbed model."""
-        return self.source.base
+        """The unperturbed model; without counts, times and environments."""
+        base = self.document["base"]
+        return BaseRow(base["selection_reward"], base["heldout_metric"])
 
     @property
-    def candidates(self) -> Listing[CandidateRow]:
+    def candidates(self) -> Listing[CandidateRecord]:
         """The population in candidate order, without the base."""
-        return Listing(CandidateRow, lambda: iter(self.source.candidates))
+        return Listing(CandidateRecord, lambda: iter(self._candidates))
+
+    @cached_property
+    def _candidates(self) -> tuple[CandidateRecord, ...]:
+        return candidate_records(self.candidates_frame)
+
+    @cached_property
+    def candidates_frame(self) -> pd.DataFrame:
+        """`candidates.csv` as a table of pandas.
+
+        Raises:
+            InvalidInputError: the file is missing or damaged.
+        """
+        path = self.path / CANDIDATES
+        try:
+            # Text is converted exactly; not every version of pandas parses numbers exactly.
+            text = pd.read_csv(path, usecols=list(CANDIDATE_TYPES), dtype=str)
+            return text.astype(dict(CANDIDATE_TYPES))[list(CANDIDATE_TYPES)]
+        except (OSError, ValueError) as error:
+            raise unreadable(path, error) from error
 
     @property
     def ensembles(self) -> tuple[Ensemble, ...]:
         """The ensembles, by N, then by K."""
-        return tuple(_ensemble(row, self.source) for row in self.source.ensembles)
+        return tuple(
+            Ensemble(
+                population=entry["population"],
+                ensemble_size=entry["ensemble_size"],
+                experts=tuple(entry["experts"]),
+                metric=entry["metric"],
+                interval=entry["interval"] and ConfidenceInterval(*entry["interval"]),
+                correct=entry["correct"],
+                rows=entry["rows"],
+                run=self,
+            )
+            for entry in self.document["ensembles"]
+        )
 
     def ensemble(self, population: int, ensemble_size: int) -> Ensemble:
         """Return the ensemble (N, K).
@@ -148,14 +239,14 @@ class Run:
         """
         require_index(population, "population", least=1)
         require_index(ensemble_size, "ensemble_size", least=1)
-        sizes = {(row.population, row.ensemble_size): row for row in self.source.ensembles}
+        sizes = {(each.population, each.ensemble_size): each for each in self.ensembles}
         if (population, ensemble_size) not in sizes:
             raise NotFoundError(
                 f"the run has no ensemble N={population} K={ensemble_size}",
                 field="ensemble_size",
                 remedy="one of " + ", ".join(f"N={n} K={k}" for n, k in sizes),
             )
-        return _ensemble(sizes[population, ensemble_size], self.source)
+        return sizes[population, ensemble_size]
 
     def answers(
         self,
@@ -177,25 +268,109 @@ class Run:
             InvalidInputError: an argument has the wrong type, or there is no such split.
             NotFoundError: the run has no such candidate, split or row.
         """
-        wanted = AnswerFilter(candidate, split, row, wrong)
-        require_candidate(candidate, self.source.candidates, self.spec)
-        if (split, row) != (None, None):
-            lengths = {name: len(self.source.rows(name)) for name in SPLITS}
-            require_answered_row(wanted, lengths)
-        return Listing(AnswerRecord, lambda: self.source.answers(wanted))
+        self._require_candidate(candidate)
+        self._require_place(split, row)
+        require_flag(wrong, "wrong")
+        wanted: dict[str, Wanted] = {"candidate": candidate, "split": split, "row": row}
+        wanted["correct"] = False if wrong else None
+        return Listing(AnswerRecord, lambda: read_answers(self.path, **wanted))
 
-    def votes(self, row: int | None = None) -> Listing[VoteRecord]:
-        """Return the votes of all ensembles by N, then K, then row; or those on one row.
+    def votes(
+        self,
+        row: int | None = None,
+        population: int | None = None,
+        ensemble_size: int | None = None,
+    ) -> Listing[VoteRecord]:
+        """Return the votes by N, then K, then row; of all ensembles and rows, or of some.
 
         Raises:
-            InvalidInputError: the row is no whole number.
+            InvalidInputError: an argument is no whole number.
             NotFoundError: no such row was voted on.
         """
-        wanted = VoteFilter(row)
-        require_voted_row(row, self.source.ensembles)
-        return Listing(VoteRecord, lambda: self.source.votes(wanted))
+        wanted: dict[str, Wanted] = {
+            "row": row, "population": population, "ensemble_size": ensemble_size
+        }  # fmt: skip
+        for name, least in (("row", 0), ("population", 1), ("ensemble_size", 1)):
+            if wanted[name] is not None:
+                require_index(wanted[name], name, least=least)
+        rows = max((each["rows"] for each in self.document["ensembles"]), default=0)
+        if row is not None and row >= rows:
+            raise NotFoundError(
+                f"no row {row} was voted on", field="row", remedy=f"name one of 0 to {rows - 1}"
+            )
+        return Listing(VoteRecord, lambda: read_votes(self.path, **wanted))
 
-    def to_pandas(self) -> "pd.DataFrame":
+    def answers_frame(self, columns: Sequence[str] | None = None) -> pd.DataFrame:
+        """Return `answers.parquet` as a table of pandas.
+
+        Args:
+            columns: Columns to read; all when absent. Prompts and completions take most memory.
+
+        Raises:
+            InvalidInputError: there is no `answers.parquet` of this version, or no such column.
+        """
+        return read_frame(self.path / ANSWERS, ANSWER_SCHEMA, columns)
+
+    def votes_frame(self, columns: Sequence[str] | None = None) -> pd.DataFrame:
+        """Return `votes.parquet` as a table of pandas; arguments and errors as `answers_frame`."""
+        return read_frame(self.path / VOTES, VOTE_SCHEMA, columns)
+
+    def vote_counts(self) -> pd.DataFrame:
+        """Return the outcome of each vote and how many experts were right, by N, K and row."""
+        written = self.votes_frame(list(_VOTE_COUNTS)).astype(dict(_VOTE_COUNTS))
+        if not len(self.added_votes):
+            return written
+        lines = pd.concat([written, self.added_votes[written.columns]])
+        return lines.sort_values(["population", "ensemble_size", "row"], ignore_index=True)
+
+    def rows(self, split: str) -> tuple[str, ...]:
+        """Return the rows of a split, each as JSON; none if the run has no development rows.
+
+        Raises:
+            InvalidInputError: there is no split of this name.
+        """
+        require_name(split, SPLITS, "split", "split")
+        return tuple((self._text(rows_file(split)) or "").splitlines())
+
+    def descriptors(self, candidate: int | None = None) -> Iterator[tuple[int, Descriptor]]:
+        """Yield index and resolved descriptor of each candidate, the base first, or of one.
+
+        Raises:
+            InvalidInputError: the candidate is no whole number.
+            NotFoundError: the run has no such candidate.
+        """
+        self._require_candidate(candidate)
+        return read_descriptors(self.path, candidate)
+
+    def scale_map(self) -> ScaleMap | None:
+        """Return the scale map that the candidates were drawn with."""
+        text = self._text(SCALE_MAP)
+        return None if text is None else ScaleMap.from_json(text)
+
+    def profile(self) -> str | None:
+        """Return the profile as JSON; None if the method uses none."""
+        return self._text(PROFILE)
+
+    def lineage(self) -> Lineage | None:
+        """Return the lineage of the state that is reported; None unless a model was trained."""
+        text = self._text(LINEAGE)
+        return None if text is None else Lineage.from_json(text)
+
+    def timings(self) -> Mapping[str, object]:
+        """Return the content of `timings.json`."""
+        return read_timings(self.path)
+
+    def environments(self) -> Sequence[Environment]:
+        """Return the environments in which the answers were given."""
+        listed = self.timings().get("environments")
+        found = listed if isinstance(listed, list) else []
+        return [each for each in found if isinstance(each, dict)]
+
+    def seconds(self) -> str | None:
+        """Return the seconds of each phase in words; None where unknown."""
+        return read_seconds(self.path)
+
+    def to_pandas(self) -> pd.DataFrame:
         """Return a table with one line for each ensemble.
 
         Columns: `population`, `ensemble_size`, `metric`, `lower`, `upper`, `correct`, `rows`.
@@ -221,27 +396,149 @@ class Run:
         known = "unknown" if base is None else f"{base:.4f}"
         return f"{self.name}: {self.spec.method.name}. Held-out metric of the base: {known}."
 
+    def _require_candidate(self, candidate: int | None) -> None:
+        if candidate is None:
+            return
+        require_index(candidate, "candidate", least=None)
+        count, iterative = self.document["candidates"]["total"], self.spec.iterative
+        last = BASE_INDEX - (iterative.updates if iterative else 0)
+        if not last <= candidate < count:
+            states = f"; {BASE_INDEX - 1} to {last} are the states after updates"
+            raise NotFoundError(
+                f"the run has no candidate {candidate}",
+                field="candidate",
+                remedy=f"name one of 0 to {count - 1}, or {BASE_INDEX} for the base"
+                f"{states if iterative else ''}",
+            )
+
+    def _require_place(self, split: str | None, row: int | None) -> None:
+        """Refuse a split or a row that the run does not have."""
+        if split is not None:
+            require_name(split, SPLITS, "split", "split")
+        if row is not None:
+            require_index(row, "row")
+        if split is None and row is None:
+            return
+        known = {name: count for name in SPLITS if (count := len(self.rows(name)))}
+        if split is not None and split not in known:
+            raise NotFoundError(
+                f"the run has no {split} rows",
+                field="split",
+                remedy=f"name one of {', '.join(known)}",
+            )
+        counts = {name: count for name, count in known.items() if split in {None, name}}
+        if row is not None and row >= max(counts.values(), default=0):
+            ends = ", ".join(f"0 to {count - 1} ({name})" for name, count in counts.items())
+            raise NotFoundError(f"the run has no row {row}", field="row", remedy=f"name {ends}")
+
+    def _text(self, name: str) -> str | None:
+        path = self.path / name
+        try:
+            return path.read_text(encoding="utf-8") if path.is_file() else None
+        except (OSError, ValueError) as error:
+            raise unreadable(path, error) from error
+
 
 def load_run(directory: Path | str) -> Run:
     """Return the finished run in a directory.
 
     Raises:
-        InvalidInputError: it is not the directory of one run.
-        PreconditionError: the run has not finished.
+        InvalidInputError: it is not the directory of one run, or its `results.json` is damaged;
+            names the field.
+        PreconditionError: the run has not finished, or is a distillation or votes only.
     """
-    saved = SavedRun(directory)
-    _ = saved.document  # an unfinished run is refused here, not at the first use of its results
-    return Run(saved.path.resolve().name, saved)
+    path = require_path(directory, "directory")
+    results = path / RESULTS
+    if not results.is_file():
+        raise _no_results(path)
+    try:
+        text = results.read_text(encoding="utf-8")
+        document = json.loads(text)
+    except (OSError, RecursionError, ValueError) as error:
+        raise InvalidInputError(
+            f"cannot read {results}: {read_fault(error)}",
+            field="directory",
+            remedy="name the folder that a finished run was written to",
+        ) from error
+    if not isinstance(document, dict) or document.get("schema") != SCHEMA:
+        raise InvalidInputError(f"{results} does not have the schema {SCHEMA}", field="directory")
+    try:
+        _CHECK.validate_json(text, strict=True)
+    except ValidationError as error:
+        fault = error.errors(include_url=False)[0]
+        place = ".".join(map(str, fault["loc"]))
+        raise InvalidInputError(
+            f"{results} is damaged: {place}: {plain_words(fault)}",
+            field="directory",
+            remedy="copy the directory again; where the run was made, delete this file, and the "
+            "same `modnorm run` writes it again",
+        ) from error
+    return Run(path, cast("ResultsDocument", document), path.resolve().name)
 
 
-def _ensemble(row: EnsembleRow, source: SavedRun) -> Ensemble:
-    return Ensemble(
-        population=row.population,
-        ensemble_size=row.ensemble_size,
-        experts=row.experts,
-        metric=row.metric,
-        interval=accuracy_interval(row.metric, row.rows, row.correct),
-        correct=row.correct,
-        rows=row.rows,
-        source=source,
-    )
+def stored_spec(directory: Path) -> ExperimentSpec:
+    """Return the spec of a run directory, finished or not.
+
+    Raises:
+        InvalidInputError: it is missing or damaged.
+    """
+    path = directory / SPEC
+    if not path.is_file():
+        raise unreadable(path, FileNotFoundError())
+    return load_spec(path)
+
+
+def load_runs(directories: Sequence[Path | str]) -> list[Run]:
+    """Return finished runs under distinct names.
+
+    Directories of equal names are named with the folders above them, as far as needed.
+
+    Raises:
+        InvalidInputError: a directory is named twice, or as `load_run`.
+        PreconditionError: as `load_run`.
+    """
+    require_several(directories, "directories", "directories")
+    paths = [require_path(directory, "directories") for directory in directories]
+    places = [path.resolve() for path in paths]
+    for directory, place in zip(paths, places, strict=True):
+        if places.count(place) > 1:
+            raise InvalidInputError(
+                f"{directory} is named twice", field=_FIELD, remedy="name each run once"
+            )
+    names, parts = [place.name for place in places], 1
+    while len(set(names)) < len(names):
+        parts += 1
+        names = ["/".join(place.parts[-parts:]) for place in places]
+    return [replace(load_run(path), name=name) for path, name in zip(paths, names, strict=True)]
+
+
+def _no_results(path: Path) -> InvalidInputError | PreconditionError:
+    """Return the error for a directory without `results.json`."""
+    if (path / DISTILLATION).is_file():
+        first = path / "rounds" / "1"
+        return PreconditionError(
+            f"{path} is a distillation, not a search",
+            field=_FIELD,
+            remedy=f"name one of its searches, {first}; its students are models: "
+            f"{first / 'training' / 'student'}",
+        )
+    if (path / PREDICTIONS).is_file():
+        return PreconditionError(
+            "the experiment answers questions and has no results of a search",
+            field=_FIELD,
+            remedy=f"its answers are in {path / PREDICTIONS}",
+        )
+    if (path / SPEC).is_file():
+        return PreconditionError(
+            f"only an experiment that succeeded has results, and {path} has none",
+            field=_FIELD,
+            remedy="`modnorm run` resumes an interrupted run; for a run of a lab, name its id and "
+            "the lab with --server or MODNORM_SERVER",
+        )
+    if inside := runs_inside(path):
+        return InvalidInputError(
+            f"{path} holds several runs",
+            field=_FIELD,
+            remedy=f"name one: {', '.join(map(str, inside))}",
+        )
+    return not_a_run(path)

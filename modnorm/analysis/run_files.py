@@ -1,18 +1,32 @@
-"""The data files of a run directory, read back: votes, candidates, timings."""
+"""The files of run directories by name, and run directories by path: a run, or a folder with runs.
+
+- `spec.json`: the first file of a run
+- `rows/SPLIT.jsonl`: the rows, one line each, in the task's schema
+- `scale_map.json`, `profile.json`, `descriptors.parquet`: the inputs of the candidates' weights
+- `lineage.json`: the steps of a model that an iterative method trained
+- `answers.parquet`: the answer of each model to each row
+- `votes.parquet`: each vote with all of its ballots
+- `candidates.csv`: one line for each candidate. A stopped candidate has bounds instead of a
+  selection reward. A rank that depends on such bounds is empty.
+- `plots/*.png`, `report.html`: one page, self-contained, and its plots
+- `timings.json`: everything that may differ between two runs of one experiment: times, workers,
+  attempts, ids, failure reasons and environments. Base and candidates refer to an environment by
+  its index in `environments`.
+- `results.json`: everything that depends on the experiment alone; written last
+"""
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-import pandas as pd
-
-from modnorm.analysis.environments import Environment
 from modnorm.analysis.phase_times import describe_seconds
 from modnorm.errors import InvalidInputError
 
 SPEC, TIMINGS, RESULTS = "spec.json", "timings.json", "results.json"
-"""Names of the first, of the last but one and of the last file of a run directory."""
+ANSWERS, VOTES, DESCRIPTORS = "answers.parquet", "votes.parquet", "descriptors.parquet"
+SCALE_MAP, PROFILE, LINEAGE = "scale_map.json", "profile.json", "lineage.json"
+CANDIDATES, REPORT = "candidates.csv", "report.html"
 DISTILLATION = "distillation.json"
 """Name of the last file of a distillation's directory."""
 PREDICTIONS = "predictions.jsonl"
@@ -22,46 +36,21 @@ REWRITE = (
     "--out` writes its files again and repeats no work"
 )
 """Remedy for missing and damaged files of a run directory."""
-_VOTE_COLUMNS = ["population", "ensemble_size", "row", "correct", "correct_support", "skipped"]
-_CANDIDATE_COLUMNS = {
-    "index": "int64",
-    "state": "str",
-    "selection_reward": "float64",
-    "selection_tokens": "int64",
-    "selection_answers": "int64",
-    "selection_correct": "int64",
-    "heldout_metric": "float64",
-}
+_STATE = "state"
+"""Folder in which `modnorm run` keeps the database of several runs, beside them."""
+_FILES = frozenset(
+    {
+        *(SPEC, RESULTS, DISTILLATION, ANSWERS, VOTES, DESCRIPTORS, SCALE_MAP, PROFILE, LINEAGE),
+        *(CANDIDATES, TIMINGS, REPORT, ".lock", "inputs.json", "distil.log"),
+    }
+)
+_FOLDERS = frozenset({"plots", "rows", "rounds", _STATE})
+"""What a run writes into its directory."""
 
 
-def read_vote_lines(directory: Path) -> pd.DataFrame:
-    """Return the counts of `votes.jsonl`, one row for each (N, K) and held-out row.
-
-    Raises:
-        InvalidInputError: the file is missing or damaged.
-    """
-    path = directory / "votes.jsonl"
-    try:
-        with path.open(encoding="utf-8") as lines:
-            votes = [[vote[name] for name in _VOTE_COLUMNS] for vote in map(json.loads, lines)]
-    except (OSError, KeyError, TypeError, ValueError) as error:
-        raise unreadable(path, error) from error
-    return pd.DataFrame(votes, columns=_VOTE_COLUMNS)
-
-
-def read_candidate_rows(directory: Path) -> pd.DataFrame:
-    """Return the figures of `candidates.csv`, one row for each candidate, in order.
-
-    Raises:
-        InvalidInputError: the file is missing or damaged.
-    """
-    path = directory / "candidates.csv"
-    try:
-        # Text is converted exactly; parsing as numbers is not exact in every version of pandas.
-        text = pd.read_csv(path, usecols=list(_CANDIDATE_COLUMNS), dtype=str)
-        return text.astype(_CANDIDATE_COLUMNS)
-    except (OSError, ValueError) as error:
-        raise unreadable(path, error) from error
+def rows_file(split: str) -> str:
+    """Return the name of the file that holds the rows of a split."""
+    return f"rows/{split}.jsonl"
 
 
 def read_timings(directory: Path) -> Mapping[str, object]:
@@ -89,17 +78,6 @@ def read_seconds(directory: Path) -> str | None:
     return describe_seconds(read_timings(directory)) if (directory / TIMINGS).exists() else None
 
 
-def read_environments(directory: Path) -> Sequence[Environment]:
-    """Return the environments that `timings.json` lists.
-
-    Raises:
-        InvalidInputError: the file is missing or damaged.
-    """
-    listed = read_timings(directory).get("environments")
-    found = listed if isinstance(listed, list) else []
-    return [each for each in found if isinstance(each, dict)]
-
-
 def unreadable(path: Path, error: Exception) -> InvalidInputError:
     """Return the error for a file of a run directory that is missing or damaged."""
     if isinstance(error, FileNotFoundError):
@@ -111,3 +89,77 @@ def unreadable(path: Path, error: Exception) -> InvalidInputError:
     else:
         problem = f"cannot read {path}: {error}"
     return InvalidInputError(problem, field="run", remedy=REWRITE)
+
+
+def runs_inside(path: Path) -> list[Path]:
+    """Return the path if it is a run directory, else the run directories inside it by name.
+
+    The directory of a distillation is followed by those of its searches.
+    """
+    if _is_run(path):
+        return [path, *sorted(each for each in path.glob("rounds/*/") if _is_run(each))]
+    return sorted(child for child in path.glob("*/") if _is_run(child))
+
+
+def finished_runs(paths: Iterable[Path], note: Callable[[str], None]) -> list[Path]:
+    """Return the run directories that paths name, and the finished ones inside folders.
+
+    Args:
+        paths: Run directories, or folders with some. A lab's `state/` among them is left out, so
+            `runs/*` names all runs of a folder.
+        note: Called with a text for each directory that is left out.
+
+    Raises:
+        InvalidInputError: a path is not a run directory and holds none.
+    """
+    found: list[Path] = []
+    for path in paths:
+        inside = runs_inside(path)
+        if not inside and path.name == _STATE and runs_inside(path.parent):
+            note(f"{path} is left out: it is the database of a lab")
+        elif not inside:
+            raise not_a_run(path)
+        elif inside == [path]:
+            found.append(path)
+        else:
+            done = [run for run in inside if (run / RESULTS).is_file()]
+            found += done
+            for run in sorted(set(inside) - set(done)):
+                finished = (run / DISTILLATION).is_file()
+                state = "is a distillation" if finished else "has not finished"
+                note(f"{run} is left out: it {state}")
+            for folder in sorted(set(path.glob("*/")) - set(inside)):
+                if runs_inside(folder):
+                    note(f"{folder} is left out: it is a folder with runs; name it too")
+    return found
+
+
+def run_that_owns(path: Path) -> Path | None:
+    """Return the run directory that keeps a file of its own at a path; None without one.
+
+    The file need not exist: a run that has not finished writes it later. Other files, such as a
+    user's notes, may lie in the directory.
+    """
+    target = path.resolve()
+    for folder in filter(_is_run, target.parents):
+        name = target.relative_to(folder).parts[0]
+        if name in _FOLDERS or (target == folder / name and name in _FILES):
+            return folder
+    return None
+
+
+def _is_run(path: Path) -> bool:
+    return any((path / name).is_file() for name in (SPEC, RESULTS))
+
+
+def not_a_run(path: Path) -> InvalidInputError:
+    """Return the error for a path without a run."""
+    there = "is not a run directory, and holds none" if path.exists() else "does not exist"
+    remedy = folder_remedy(path) or "name a directory that `modnorm run` wrote"
+    return InvalidInputError(f"{path} {there}", field="run", remedy=remedy)
+
+
+def folder_remedy(path: Path) -> str:
+    """Return the remedy for a path whose subfolders hold runs; empty if none of them does."""
+    folders = [str(each) for each in sorted(path.glob("*/")) if runs_inside(each)]
+    return f"name a folder with runs: {', '.join(folders)}" if folders else ""

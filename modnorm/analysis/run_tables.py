@@ -7,9 +7,8 @@ from types import MappingProxyType
 
 import pandas as pd
 
-from modnorm.analysis.comparison import Results
-from modnorm.analysis.parquet_files import ANSWERS, answers_frame
-from modnorm.analysis.run_files import read_candidate_rows, read_timings
+from modnorm.analysis.run import Run
+from modnorm.analysis.run_files import ANSWERS
 from modnorm.errors import InvalidInputError
 
 GROUP = ["model", "task", "method"]
@@ -43,7 +42,7 @@ class RunTables:
     """A row for each run: seconds by phase."""
 
 
-def tabulate_runs(runs: Sequence[Results]) -> RunTables:
+def tabulate_runs(runs: Sequence[Run]) -> RunTables:
     """Return the tables of finished runs.
 
     Args:
@@ -64,7 +63,7 @@ def tabulate_runs(runs: Sequence[Results]) -> RunTables:
     return RunTables(**tables)
 
 
-def _ensembles(run: Results) -> pd.DataFrame:
+def _ensembles(run: Run) -> pd.DataFrame:
     return pd.DataFrame(
         {
             "N": each["population"],
@@ -77,11 +76,11 @@ def _ensembles(run: Results) -> pd.DataFrame:
     )
 
 
-def _candidates(run: Results) -> pd.DataFrame:
+def _candidates(run: Run) -> pd.DataFrame:
     base = run.document["base"]
     if run.document["candidates"]["stopped"] or base["selection_reward"] is None:
         return pd.DataFrame()
-    candidates = read_candidate_rows(run.directory)
+    candidates = run.candidates_frame
     scored = candidates[candidates["selection_reward"].notna()]
     accuracies = scored["selection_correct"] / scored["selection_answers"]
     base_accuracy = base["selection_accuracy"]
@@ -96,17 +95,17 @@ def _candidates(run: Results) -> pd.DataFrame:
     )
 
 
-def _verdicts(run: Results) -> pd.DataFrame:
-    return run.vote_lines().rename(columns=_VOTE_COLUMNS)[["N", "K", "row", "correct"]]
+def _verdicts(run: Run) -> pd.DataFrame:
+    return run.vote_counts().rename(columns=_VOTE_COLUMNS)[["N", "K", "row", "correct"]]
 
 
-def _votes(run: Results) -> pd.DataFrame:
-    votes = run.vote_lines().rename(columns=_VOTE_COLUMNS)
+def _votes(run: Run) -> pd.DataFrame:
+    votes = run.vote_counts().rename(columns=_VOTE_COLUMNS)
     skipped = votes.groupby(["N", "K"])["skipped"].transform("sum")
     return votes[skipped == 0].drop(columns="skipped")
 
 
-def _agreement(run: Results) -> pd.DataFrame:
+def _agreement(run: Run) -> pd.DataFrame:
     return pd.DataFrame(
         {"N": each["population"], "K": each["ensemble_size"], **agreement}
         for each in run.document["ensembles"]
@@ -114,19 +113,19 @@ def _agreement(run: Results) -> pd.DataFrame:
     ).drop(columns="correct_support", errors="ignore")
 
 
-def _costs(run: Results) -> pd.DataFrame:
+def _costs(run: Run) -> pd.DataFrame:
     """Return evaluations, generated tokens and seconds over workers of each (N, K) alone.
 
     Each is split in `search` and `final`. Final tokens need `answers.parquet`.
     """
-    candidates = read_candidate_rows(run.directory)
-    timed = read_timings(run.directory).get("candidates")
+    candidates = run.candidates_frame
+    timed = run.timings().get("candidates")
     seconds = pd.DataFrame(
         timed if isinstance(timed, list) else [], columns=["index", "seconds", "heldout_seconds"]
     )
     heldout = None
-    if (run.directory / ANSWERS).exists():
-        answers = answers_frame(run.directory, ["candidate", "split", "tokens"])
+    if (run.path / ANSWERS).exists():
+        answers = run.answers_frame(["candidate", "split", "tokens"])
         heldout = answers[answers["split"] == "heldout"].groupby("candidate")["tokens"].sum()
     rows = []
     for each in run.document["ensembles"]:
@@ -153,13 +152,13 @@ def _costs(run: Results) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def _times(run: Results) -> pd.DataFrame:
+def _times(run: Run) -> pd.DataFrame:
     """Return the seconds of a run by phase: its scope in `timings.json`, in one row.
 
     `search` and `end_to_end` have the paper's scope; `wall_*` are elapsed times and `device_*`
     sums over the workers.
     """
-    scope = read_timings(run.directory).get("scope")
+    scope = run.timings().get("scope")
     row: dict[str, object] = {}
     for name, value in scope.items() if isinstance(scope, dict) else ():
         if isinstance(value, dict):
@@ -169,7 +168,7 @@ def _times(run: Results) -> pd.DataFrame:
     return pd.DataFrame([row])
 
 
-READERS: Mapping[str, Callable[[Results], pd.DataFrame]] = MappingProxyType(
+READERS: Mapping[str, Callable[[Run], pd.DataFrame]] = MappingProxyType(
     {
         "ensembles": _ensembles,
         "candidates": _candidates,
@@ -183,13 +182,13 @@ READERS: Mapping[str, Callable[[Results], pd.DataFrame]] = MappingProxyType(
 """The function that reads each table of one run, without the columns that name the run."""
 
 
-def _run_columns(runs: Sequence[Results]) -> list[dict[str, object]]:
+def _run_columns(runs: Sequence[Run]) -> list[dict[str, object]]:
     """Return the model, task, method and seed of each run; refuse two equal runs."""
     settings = [(_of(run, "method", "name"), _of(run, "method", "radius")) for run in runs]
     radii = {
         method: {radius for name, radius in settings if name == method} for method, _ in settings
     }
-    names: dict[tuple[object, ...], Results] = {}
+    names: dict[tuple[object, ...], Run] = {}
     for run, (method, radius) in zip(runs, settings, strict=True):
         name = (
             _of(run, "model", "name"),
@@ -199,7 +198,7 @@ def _run_columns(runs: Sequence[Results]) -> list[dict[str, object]]:
         )
         if name in names:
             raise InvalidInputError(
-                f"{names[name].directory} and {run.directory} have the same model, task, method, "
+                f"{names[name].path} and {run.path} have the same model, task, method, "
                 "radius and seed",
                 field="directory",
                 remedy="analyze them separately",
@@ -208,6 +207,6 @@ def _run_columns(runs: Sequence[Results]) -> list[dict[str, object]]:
     return [dict(zip(RUN, name, strict=True)) for name in names]
 
 
-def _of(run: Results, section: str, key: str) -> object:
+def _of(run: Run, section: str, key: str) -> object:
     found = run.document["spec"].get(section)
     return found.get(key) if isinstance(found, dict) else None

@@ -10,11 +10,10 @@ from dataclasses import asdict, replace
 
 import pandas as pd
 
-from modnorm.analysis.comparison import Results
 from modnorm.analysis.document import EnsembleEntry, joint_shares
 from modnorm.analysis.parquet_files import read_ballots
+from modnorm.analysis.run import Run
 from modnorm.analysis.run_data import VoteRow
-from modnorm.analysis.saved_run import SavedRun
 from modnorm.analysis.statistics import vote_agreement
 from modnorm.analysis.uncertainty import accuracy_interval
 from modnorm.errors import InvalidInputError, PreconditionError
@@ -27,7 +26,7 @@ from modnorm.tasks.task_errors import metric
 _FIELD = "experts"
 
 
-def add_ensembles(run: Results, sizes: Sequence[int]) -> Results:
+def add_ensembles(run: Run, sizes: Sequence[int]) -> Run:
     """Return a run that also reports the ensembles of further sizes, at each of its N.
 
     Args:
@@ -47,7 +46,7 @@ def add_ensembles(run: Results, sizes: Sequence[int]) -> Results:
     if not missing:
         return run
     rows = entries[0]["rows"]
-    ballots, _ = read_ballots(run.directory, rows)
+    ballots, _ = read_ballots(run.path, rows)
     added = {
         (population, size): _votes(run, [ballots[each] for each in whole["experts"][:size]])
         for population, whole in largest.items()
@@ -62,7 +61,7 @@ def add_ensembles(run: Results, sizes: Sequence[int]) -> Results:
     return replace(run, document=document, added_votes=_lines(added))
 
 
-def _check(run: Results, sizes: Sequence[int], largest: int) -> None:
+def _check(run: Run, sizes: Sequence[int], largest: int) -> None:
     if run.document["iterative"]:
         raise InvalidInputError(
             f"{run.name} trained one model, so no experts vote",
@@ -78,7 +77,7 @@ def _check(run: Results, sizes: Sequence[int], largest: int) -> None:
             )
 
 
-def _votes(run: Results, ballots: Sequence[Ballot]) -> list[VoteRow]:
+def _votes(run: Run, ballots: Sequence[Ballot]) -> list[VoteRow]:
     votes = count_votes(ballots)
     skipped = sum(vote.skipped > 0 for vote in votes)
     if skipped:
@@ -92,9 +91,7 @@ def _votes(run: Results, ballots: Sequence[Ballot]) -> list[VoteRow]:
     return [VoteRow(row=row, **asdict(vote)) for row, vote in enumerate(votes)]
 
 
-def _entry(
-    run: Results, largest: EnsembleEntry, size: int, votes: Sequence[VoteRow]
-) -> EnsembleEntry:
+def _entry(run: Run, largest: EnsembleEntry, size: int, votes: Sequence[VoteRow]) -> EnsembleEntry:
     right = [vote.correct for vote in votes]
     value = _metric(run, right)
     spent = Budget(largest["budget"]["search"], final=size * len(votes))
@@ -115,12 +112,11 @@ def _entry(
     )
 
 
-def _metric(run: Results, right: Sequence[bool]) -> float:
+def _metric(run: Run, right: Sequence[bool]) -> float:
     """Return the task's metric; it may depend on the rows, as a balanced accuracy does."""
-    saved = SavedRun(run.directory)
-    named = saved.spec.task
+    named = run.spec.task
     task = get_stored_task(named.name, scorer=named.scorer, declaration=named.declaration)
-    rows = [json.loads(row) for row in saved.rows("heldout")]
+    rows = [json.loads(row) for row in run.rows("heldout")]
     return metric(task, rows, right, InvalidInputError)
 
 

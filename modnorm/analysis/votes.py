@@ -4,10 +4,9 @@
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 
 from modnorm.analysis.run_data import EnsembleRow, VoteRow
-from modnorm.arguments import require_index
 from modnorm.search.voting import AnswerCount, Ballot, count_answers
 
 
@@ -58,32 +57,7 @@ class VoteRecord:
     gave a tied answer. Null without a tie."""
 
 
-@dataclass(frozen=True, slots=True)
-class VoteFilter:
-    """Filter of votes; None accepts every value.
-
-    Raises:
-        InvalidInputError: a value is no whole number.
-    """
-
-    row: int | None = None
-    population: int | None = None
-    ensemble_size: int | None = None
-
-    def __post_init__(self) -> None:
-        for name, least in (("row", 0), ("population", 1), ("ensemble_size", 1)):
-            if (value := getattr(self, name)) is not None:
-                require_index(value, name, least=least)
-
-    def wants_ensemble(self, ensemble: EnsembleRow) -> bool:
-        """Return whether the filter may accept votes of an ensemble."""
-        return self.population in {None, ensemble.population} and self.ensemble_size in {
-            None,
-            ensemble.ensemble_size,
-        }
-
-
-ALL = VoteFilter()
+_COUNTS = tuple(field.name for field in fields(VoteRow))
 
 
 def vote_records(
@@ -109,7 +83,7 @@ def vote_records(
         yield VoteRecord(
             population=ensemble.population,
             ensemble_size=ensemble.ensemble_size,
-            **asdict(vote),
+            **{name: getattr(vote, name) for name in _COUNTS},
             gold=golds[vote.row],
             experts=experts,
             votes=tuple(said),

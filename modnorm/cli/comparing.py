@@ -14,8 +14,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from modnorm.analysis.analyses import Analysis
-    from modnorm.analysis.comparison import ComparisonRow, Results
+    from modnorm.analysis.comparison import ComparisonRow
     from modnorm.analysis.pairing import PairedEnsembles
+    from modnorm.analysis.run import Run as FinishedRun
 
 _SIDE_BY_SIDE = 3
 """Runs in one table: as many as a terminal of 100 columns shows."""
@@ -67,13 +68,13 @@ def compare(
         _warn(row, rows[0]["run"])
 
 
-def _load_runs(directories: Sequence[Path], experts: str | None) -> "list[Results]":
+def _load_runs(directories: Sequence[Path], experts: str | None) -> "list[FinishedRun]":
     """Return the finished runs of directories, folders or ids; stderr names those left out."""
-    from modnorm.analysis.comparison import load_all_results
-    from modnorm.analysis.run_folders import finished_runs
+    from modnorm.analysis.run import load_runs
+    from modnorm.analysis.run_files import finished_runs
 
     sizes = () if experts is None else numbers(experts, "experts", int)
-    runs = load_all_results(finished_runs([local_run(str(each)) for each in directories], note))
+    runs = load_runs(finished_runs([local_run(str(each)) for each in directories], note))
     if not sizes:
         return runs
     from modnorm.analysis.smaller_ensembles import add_ensembles

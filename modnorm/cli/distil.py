@@ -203,12 +203,11 @@ def print_side_by_side(entries: "Sequence[ComparedEntry]") -> None:
 
 def _column(entry: "ComparedEntry") -> tuple[str, ...]:
     figures = (entry["base"], entry["best_expert"], entry["vote"], entry["student"])
-    tokens = entry["tokens"]
     return (
         str(entry["best_round"] or ""),
         *(" ".join(_shown(one)).strip() if one else "" for one in figures),
         f"{entry['answers']:,}",
-        "" if tokens is None else f"{tokens:,}",
+        f"{entry['tokens']:,}",
         f"{entry['training_flops']:.3g}",
     )
 

@@ -12,7 +12,7 @@ from modnorm.errors import InvalidInputError, NotFoundError, UnreachableError
 from modnorm.files import check_writable
 
 if TYPE_CHECKING:
-    from modnorm.analysis.saved_run import SavedRun
+    from modnorm.analysis.run import Run as FinishedRun
     from modnorm.client.client import Client
     from modnorm.client.settings import ClientSettings
     from modnorm.spec import ExperimentSpec
@@ -205,7 +205,7 @@ def local_run(run: str, server: str | None = None) -> Path:
         return cached_run(client, experiment.id)
 
 
-def open_run(run: str, server: str | None) -> "SavedRun":
+def open_run(run: str, server: str | None) -> "FinishedRun":
     """Return a finished run: a directory, or an experiment of a lab.
 
     Raises:
@@ -213,9 +213,9 @@ def open_run(run: str, server: str | None) -> "SavedRun":
         NotFoundError: the lab has no such experiment.
         PreconditionError: the experiment of the lab has not succeeded.
     """
-    from modnorm.analysis.saved_run import SavedRun
+    from modnorm.analysis.run import load_run
 
-    return SavedRun(local_run(run, server))
+    return load_run(local_run(run, server))
 
 
 def refuse_given(options: Mapping[str, object], reason: str, remedy: str) -> None:
@@ -261,7 +261,7 @@ def numbers(text: str, field: str, kind: type[NumberT]) -> tuple[NumberT, ...]:
 
 def check_output_file(out: Path, *inputs: Path, field: str = "out") -> None:
     """Refuse an output file that cannot be written, or that would replace a file in use."""
-    from modnorm.analysis.run_folders import run_that_owns
+    from modnorm.analysis.run_files import run_that_owns
 
     if any(out.exists() and each.exists() and out.samefile(each) for each in inputs):
         raise InvalidInputError(

@@ -5,7 +5,7 @@ import io
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, fields
 from functools import partial
 from itertools import chain, islice
 from math import inf
@@ -19,11 +19,11 @@ from modnorm.errors import InvalidInputError, NotFoundError
 from modnorm.hints import one_of
 
 if TYPE_CHECKING:
-    from modnorm.analysis.answers import AnswerFilter, AnswerRecord
-    from modnorm.analysis.candidate_records import CandidateRecord
+    from modnorm.analysis.answers import AnswerRecord
+    from modnorm.analysis.candidates import CandidateRecord
+    from modnorm.analysis.run import Run as FinishedRun
     from modnorm.analysis.run_data import BaseRow
-    from modnorm.analysis.saved_run import SavedRun
-    from modnorm.analysis.votes import VoteFilter, VoteRecord
+    from modnorm.analysis.votes import VoteRecord
 
 RecordT = TypeVar("RecordT", "AnswerRecord", "VoteRecord", "CandidateRecord")
 Csv = Annotated[bool, opt("--csv", "Write CSV to stdout, all lines.")]
@@ -55,7 +55,7 @@ def candidates(
     expert on the held-out rows; it chooses nothing. Candidates that were stopped early show the
     interval that their reward lies in, and have a rank only if it is certain.
     """
-    from modnorm.analysis.candidate_records import CandidateRecord, candidate_records
+    from modnorm.analysis.candidates import CandidateRecord
 
     write = _writer(CandidateRecord, as_json=as_json, as_csv=as_csv)
     if state is not None and state not in STATES:
@@ -63,8 +63,7 @@ def candidates(
             f"there is no state {state!r}", field="state", remedy=one_of(state, STATES)
         )
     opened = open_run(run, server)
-    records = candidate_records(opened.candidates, opened.base)
-    found = [each for each in records if state in {None, each.state}]
+    found = [each for each in opened.candidates if state in {None, each.state}]
     if not found:
         raise NotFoundError(f"no candidate is {state}", field="state", remedy="omit --state")
     found.sort(key=lambda each: (each.rank or inf, each.index))
@@ -128,39 +127,27 @@ def answers(
 
     A single answer is printed whole, with its prompt and its completion.
     """
-    from modnorm.analysis.answers import AnswerFilter, AnswerRecord
+    from modnorm.analysis.answers import AnswerRecord
 
-    wanted = AnswerFilter(candidate=candidate, split=split, row=row, wrong=wrong)
     write = _writer(AnswerRecord, as_json=as_json, as_csv=as_csv)
     found = open_run(run, server)
-    some, records = _peeked(found.answers(wanted))
-    if not some and not _has_answer(found, replace(wanted, wrong=False)):
-        raise _no_answer(found, wanted)
+    some, records = _peeked(found.answers(candidate, split, row, wrong=wrong))
+    if not some and not _peeked(found.answers(candidate, split, row))[0]:
+        raise _no_answer(found)
     if write:
         write(records)
     else:
         _show(records, limit, whole=_show_answer, listed=_list_answers)
 
 
-def _has_answer(run: "SavedRun", wanted: "AnswerFilter") -> bool:
-    return _peeked(run.answers(wanted))[0]
-
-
-def _no_answer(run: "SavedRun", wanted: "AnswerFilter") -> NotFoundError:
-    if wanted.row is not None and _has_answer(run, replace(wanted, row=None, wrong=False)):
-        return NotFoundError(
-            "no stored answer matches",
-            field="row",
-            remedy="rows are counted from 0; the same command without --row lists them",
-        )
+def _no_answer(run: "FinishedRun") -> NotFoundError:
     experts = sorted({index for ensemble in run.ensembles for index in ensemble.experts})
     named = [str(expert) for expert in experts[:_NAMED]]
     more = ["..."] if len(experts) > _NAMED else []
     return NotFoundError(
         "no stored answer matches",
         field="candidate",
-        remedy=f"candidates are 0 to {len(run.candidates) - 1}, the base is -1; only the base and "
-        f"experts ({', '.join([*named, *more])}) answered held-out rows",
+        remedy=f"only the base and experts ({', '.join([*named, *more])}) answered held-out rows",
     )
 
 
@@ -222,14 +209,13 @@ def votes(
     the number of tied answers and the expert that broke the tie: the best-ranked of those that
     gave one of them.
     """
-    from modnorm.analysis.votes import VoteFilter, VoteRecord
+    from modnorm.analysis.votes import VoteRecord
 
-    wanted = VoteFilter(row=row, population=n, ensemble_size=k)
     write = _writer(VoteRecord, as_json=as_json, as_csv=as_csv)
     found = open_run(run, server)
-    some, every = _peeked(found.votes(wanted))
+    some, every = _peeked(found.votes(row, n, k))
     if not some:
-        raise _no_vote(found, wanted)
+        raise _no_vote(found)
     records = (vote for vote in every if not (wrong and vote.correct) and (vote.tied or not tied))
     if write:
         write(records)
@@ -237,14 +223,12 @@ def votes(
         _show(records, limit, whole=partial(_show_vote, found), listed=_list_votes)
 
 
-def _no_vote(run: "SavedRun", wanted: "VoteFilter") -> NotFoundError:
-    no_ensemble = not any(map(wanted.wants_ensemble, run.ensembles))
-    rows = max((ensemble.rows for ensemble in run.ensembles), default=0)
+def _no_vote(run: "FinishedRun") -> NotFoundError:
     names = (f"N={each.population} K={each.ensemble_size}" for each in run.ensembles)
     return NotFoundError(
         "no vote matches",
-        field="n, k" if no_ensemble else "row",
-        remedy=f"held-out rows are 0 to {rows - 1}, ensembles are {', '.join(names)}",
+        field="n, k",
+        remedy=f"ensembles are {', '.join(names)}",
     )
 
 
@@ -268,12 +252,10 @@ def _list_votes(records: "Iterable[VoteRecord]") -> None:
     echo_table(headings, rows, {"gold", "answer", "correct", "tie"})
 
 
-def _show_vote(run: "SavedRun", vote: "VoteRecord") -> None:
+def _show_vote(run: "FinishedRun", vote: "VoteRecord") -> None:
     """Show one vote with its prompt, its counts and each expert's answer."""
-    from modnorm.analysis.answers import AnswerFilter
-
-    asked = AnswerFilter(candidate=vote.experts[0], split="heldout", row=vote.row)
-    prompt = next((answer.prompt for answer in run.answers(asked)), None)
+    asked = run.answers(vote.experts[0], "heldout", vote.row)
+    prompt = next((answer.prompt for answer in asked), None)
     verdict = "right" if vote.correct else "wrong"
     answer = (
         "-, no expert gave a valid answer"
@@ -371,10 +353,11 @@ def _say_rest(rest: int) -> None:
         say(f"{rest} more lines; --limit shows more, --csv and --json all")
 
 
-def _peeked(records: Iterator[RecordT]) -> tuple[bool, Iterator[RecordT]]:
+def _peeked(records: Iterable[RecordT]) -> tuple[bool, Iterator[RecordT]]:
     """Return whether there is a record, and all of them."""
-    first = list(islice(records, 1))
-    return bool(first), chain(first, records)
+    rest = iter(records)
+    first = list(islice(rest, 1))
+    return bool(first), chain(first, rest)
 
 
 def _short(text: str | None, *, end: bool = False) -> str:

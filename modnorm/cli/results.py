@@ -46,9 +46,9 @@ def write_results(
 
 def read_results(directory: RunDirectory) -> "ResultsDocument":
     """Return the results that `write_results` wrote."""
-    from modnorm.analysis.comparison import load_results
+    from modnorm.analysis.run import load_run
 
-    return load_results(directory.path).document
+    return load_run(directory.path).document
 
 
 def print_results(directory: Path, document: "ResultsDocument") -> None:
@@ -141,7 +141,7 @@ def _is_finished(run: Path) -> bool:
 
 
 def _runs_of(directory: Path) -> list[Path]:
-    from modnorm.analysis.run_folders import folder_remedy
+    from modnorm.analysis.run_files import folder_remedy
 
     if spec_file(directory).is_file():
         return [directory]

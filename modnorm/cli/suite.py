@@ -401,10 +401,10 @@ def _draw(outcomes: "SuiteOutcomes", place: Path) -> None:
     """Write the figures of the finished cells into a directory, and their names to stderr."""
     from modnorm.analysis.analyses import analyze
     from modnorm.analysis.analysis_files import write_figures
-    from modnorm.analysis.comparison import load_all_results
+    from modnorm.analysis.run import load_runs
     from modnorm.analysis.run_tables import tabulate_runs
 
-    runs = load_all_results([each.results.directory for each in outcomes.finished.values()])
+    runs = load_runs([each.results.path for each in outcomes.finished.values()])
     try:
         names = write_figures(place, analyze(tabulate_runs(runs))) if runs else ()
     except OSError as error:

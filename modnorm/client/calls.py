@@ -148,15 +148,6 @@ def get_run_file(experiment_id: str, name: str, offset: int = 0) -> Call[bytes]:
     )
 
 
-def get_artifact(experiment_id: str, kind: "experiments.ArtifactKind.ValueType") -> Call[bytes]:
-    """Stream the chunks of rows, profile, scale map or lineage, UTF-8."""
-    return Call(
-        "GetArtifact",
-        experiments.GetArtifactRequest(experiment_id=experiment_id, kind=kind),
-        lambda data: experiments.GetArtifactResponse.FromString(data).chunk,
-    )
-
-
 def ask_questions(
     questions: experiments.Questions, request_id: str
 ) -> Call[experiments.Experiment]:

@@ -2,7 +2,7 @@
 
 import json
 
-from modnorm.analysis.saved_run import SavedRun
+from modnorm.analysis.run import Run
 from modnorm.checkpoint.prompts import differing_prompts
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.client.ranked import Ranked
@@ -15,7 +15,7 @@ _PROMPTS = 100
 """Rows of each split whose prompts are checked."""
 
 
-def check_tokenizer(run: SavedRun, base: Checkpoint) -> TokenizerFinding:
+def check_tokenizer(run: Run, base: Checkpoint) -> TokenizerFinding:
     """Return whether `AutoTokenizer` reproduces the run's prompts.
 
     Args:
@@ -34,13 +34,13 @@ def check_tokenizer(run: SavedRun, base: Checkpoint) -> TokenizerFinding:
 
 
 def candidate_card(
-    run: SavedRun, base: Checkpoint, ranked: Ranked, rank: int, finding: TokenizerFinding
+    run: Run, base: Checkpoint, ranked: Ranked, rank: int, finding: TokenizerFinding
 ) -> str:
     """Return the model card of a candidate."""
     facts = {
         **candidate_facts(ranked.descriptor, ranked.scale_map.rank),
         "task": f"{run.spec.task.name}, scorer {run.provenance['scorer']}",
-        "rank": f"{rank} of {len(run.candidates)} candidates",
+        "rank": f"{rank} of {run.document['candidates']['total']} candidates",
         "mean selection reward": f"{ranked.selection_reward:.4f}",
         "definition": "`candidate.json`",
     }
@@ -49,9 +49,7 @@ def candidate_card(
     )
 
 
-def state_card(
-    run: SavedRun, base: Checkpoint, lineage: Lineage, finding: TokenizerFinding
-) -> str:
+def state_card(run: Run, base: Checkpoint, lineage: Lineage, finding: TokenizerFinding) -> str:
     """Return the model card of a trained state."""
     facts = {
         "method": run.spec.method.name,

@@ -1,16 +1,15 @@
 """The inputs of a finished run's weights: a candidate by rank, or a trained model."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from modnorm.analysis.run_data import CandidateRow
+from modnorm.analysis.candidates import CandidateRecord
+from modnorm.analysis.run import Run
 from modnorm.analysis.run_files import REWRITE
-from modnorm.analysis.saved_run import SavedRun
 from modnorm.errors import InvalidInputError, PreconditionError
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.lineage import Lineage
-from modnorm.search.stopping import certain_ranks
 from modnorm.spec import ExperimentSpec
 
 _FIELD = "rank"
@@ -41,7 +40,7 @@ def check_has_ranks(spec: ExperimentSpec) -> None:
         )
 
 
-def ranked_candidate(run: SavedRun, rank: int) -> Ranked:
+def ranked_candidate(run: Run, rank: int) -> Ranked:
     """Return the candidate of a rank in the whole population, from 1, as `candidates.csv` has it.
 
     Raises:
@@ -49,21 +48,17 @@ def ranked_candidate(run: SavedRun, rank: int) -> Ranked:
         InvalidInputError: it has no ranks, or no candidate has that one for certain.
     """
     check_has_ranks(run.spec)
-    ranks = certain_ranks(
-        [each.selection_reward for each in run.candidates],
-        {each.index: each.stopped for each in run.candidates if each.stopped is not None},
-    )
-    index = next((index for index, place in ranks.items() if place == rank), None)
-    reward = None if index is None else run.candidates[index].selection_reward
-    if index is None or reward is None:
-        raise _no_such_rank(rank, run.candidates, ranks.values())
-    (_, descriptor), scale_map = next(run.descriptors(index)), run.scale_map()
+    candidates = tuple(run.candidates)
+    found = next((each for each in candidates if each.rank == rank), None)
+    if found is None or found.selection_reward is None:
+        raise _no_such_rank(rank, candidates)
+    (_, descriptor), scale_map = next(run.descriptors(found.index)), run.scale_map()
     if scale_map is None:
         raise PreconditionError("the run directory has no scale map", field="run", remedy=REWRITE)
-    return Ranked(index, reward, descriptor, scale_map)
+    return Ranked(found.index, found.selection_reward, descriptor, scale_map)
 
 
-def trained_lineage(run: SavedRun) -> Lineage:
+def trained_lineage(run: Run) -> Lineage:
     """Return the lineage of the state that a run reports.
 
     Raises:
@@ -82,11 +77,10 @@ def trained_lineage(run: SavedRun) -> Lineage:
     return lineage
 
 
-def _no_such_rank(
-    rank: int, candidates: Sequence[CandidateRow], known: Collection[int]
-) -> InvalidInputError:
+def _no_such_rank(rank: int, candidates: Sequence[CandidateRecord]) -> InvalidInputError:
     """Return the error of a rank that nobody has, or that depends on unfinished scores."""
-    stopped = sum(each.stopped is not None for each in candidates)
+    known = {each.rank for each in candidates}
+    stopped = sum(each.reward_lower is not None for each in candidates)
     last = stopped + sum(each.selection_reward is not None for each in candidates)
     if rank > last:
         return InvalidInputError(

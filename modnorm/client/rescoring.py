@@ -9,8 +9,9 @@ from itertools import groupby
 from operator import attrgetter
 
 from modnorm.analysis.answers import BASE_INDEX, AnswerRecord
-from modnorm.analysis.run_data import BaseRow, CandidateRow
-from modnorm.analysis.saved_run import SavedRun
+from modnorm.analysis.candidates import CandidateRecord
+from modnorm.analysis.run import Run
+from modnorm.analysis.run_data import BaseRow
 from modnorm.errors import InvalidInputError, PreconditionError
 from modnorm.search.ranking import mean_reward
 from modnorm.search.rescored_votes import (
@@ -70,7 +71,7 @@ def check_has_votes(spec: ExperimentSpec) -> None:
 
 
 def rescore_run(
-    run: SavedRun,
+    run: Run,
     task: Task,
     *,
     judges: Executor | None = None,
@@ -89,31 +90,32 @@ def rescore_run(
     check_has_votes(run.spec)
     _check_complete(run)
     judging = _Judging(task, {split: _rows(run, split, task) for split in _SPLITS}, judges)
-    total = 1 + len(run.candidates)
+    candidates = tuple(run.candidates)
+    total = 1 + len(candidates)
     for candidate, sheets in groupby(run.answers(), key=attrgetter("candidate")):
         for split, answers in groupby(sheets, key=attrgetter("split")):
             judging.judge(candidate, split, tuple(answers))
         on_progress(len(judging.models), total)
     base = judging.model(BASE_INDEX, run.base)
-    candidates = [judging.model(each.index, each) for each in run.candidates]
+    judged = [judging.model(each.index, each) for each in candidates]
     if len(judging.models) < total:
         on_progress(total, total)  # those whose scoring failed have no answers
-    models = (base, *candidates)
+    models = (base, *judged)
     return Rescored(
         old_scorer=str(run.provenance["scorer"]),
         new_scorer=task.scorer,
         selection=Judged(judging.totals[_SELECTION], sum(m.changed_selection for m in models)),
         heldout=Judged(judging.totals[_HELDOUT], sum(m.changed_heldout for m in models)),
         base=base,
-        candidates=tuple(candidates),
-        rank_1=rescored_rank_one(candidates),
+        candidates=tuple(judged),
+        rank_1=rescored_rank_one(judged),
         ensembles=rescored_ensembles(
-            run.ensembles, candidates, judging.ballots, task, judging.rows[_HELDOUT]
+            run.ensembles, judged, judging.ballots, task, judging.rows[_HELDOUT]
         ),
     )
 
 
-def rescored_document(run: SavedRun, rescored: Rescored) -> dict[str, object]:
+def rescored_document(run: Run, rescored: Rescored) -> dict[str, object]:
     """Return the content of the file: like `results.json` without times and ids.
 
     The scorer in `provenance` is the old one, the experiment's.
@@ -156,7 +158,7 @@ class _Judging:
         else:
             self.ballots[candidate] = Ballot.from_answers(judgements)
 
-    def model(self, candidate: int, old: BaseRow | CandidateRow) -> RescoredModel:
+    def model(self, candidate: int, old: BaseRow | CandidateRecord) -> RescoredModel:
         """Return one model by both scorers."""
         ballot = self.ballots.get(candidate)
         metric = None
@@ -175,7 +177,7 @@ def _old(answer: AnswerRecord) -> Judgement:
     return Judgement(answer.reward, answer.vote, answer.correct)
 
 
-def _rows(run: SavedRun, split: str, task: Task) -> tuple[Row, ...]:
+def _rows(run: Run, split: str, task: Task) -> tuple[Row, ...]:
     """Return stored rows in the schema of the task.
 
     Raises:
@@ -191,10 +193,10 @@ def _rows(run: SavedRun, split: str, task: Task) -> tuple[Row, ...]:
         ) from error
 
 
-def _check_complete(run: SavedRun) -> None:
+def _check_complete(run: Run) -> None:
     """Refuse a run that lacks answers which another scorer may need."""
     experts = {index for ensemble in run.ensembles for index in ensemble.experts}
-    stopped = sum(each.stopped is not None for each in run.candidates)
+    stopped = sum(each.reward_lower is not None for each in run.candidates)
     partial = sum(each.index in experts and each.heldout_metric is None for each in run.candidates)
     if stopped or partial:
         raise PreconditionError(

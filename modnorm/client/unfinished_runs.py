@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
-from modnorm.analysis.saved_run import SavedRun
+from modnorm.analysis.run import stored_spec
 from modnorm.client.embedded import load_service
 from modnorm.client.rundir import is_held, state_directory
 from modnorm.errors import ModnormError
@@ -31,7 +31,7 @@ def read_unfinished(run: Path) -> Unfinished:
         return unknown_progress(run)
     try:
         read = cast("ReadState", load_service(GROUP))
-        found = read(state_directory(home), SavedRun(run).spec.digest)
+        found = read(state_directory(home), stored_spec(run).digest)
     except ModnormError as error:
         return replace(unknown_progress(run), error=f"The progress cannot be read: {error}")
     if found is None or not found.live or is_held(home):

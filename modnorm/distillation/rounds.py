@@ -24,7 +24,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from modnorm.analysis.comparison import load_results
 from modnorm.analysis.distillation import (
     SCHEMA,
     Accuracy,
@@ -36,9 +35,8 @@ from modnorm.analysis.distillation import (
     search_entry,
 )
 from modnorm.analysis.distillation_report import REPORT, render_distillation
-from modnorm.analysis.parquet_files import count_answers
+from modnorm.analysis.run import load_run
 from modnorm.analysis.run_files import DISTILLATION, RESULTS
-from modnorm.analysis.saved_run import SavedRun
 from modnorm.checkpoint.checkpoint_files import file_digest
 from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.client.rundir import RunDirectory
@@ -174,7 +172,7 @@ class Distillation:
         with judging_task(self.spec.task) as task, output_to(self.directory / LOG):
             harvest = Harvest(
                 place=place,
-                ensemble=define_ensemble(SavedRun(place), None, settings.experts),
+                ensemble=define_ensemble(load_run(place), None, settings.experts),
                 task=task,
                 rows=self._rows["training"],
                 settings=settings,
@@ -259,7 +257,7 @@ class Distillation:
 
     def _document(self) -> DistillationDocument:
         rounds = [self._entry(number) for number in range(self._settings.rounds + 1)]
-        made_from = load_results(self._place(1)).document["provenance"]
+        made_from = load_run(self._place(1)).provenance
         correct = [
             _read(self._place(each["round"]) / _EVALUATION)["development"]["correct"]
             for each in rounds
@@ -298,21 +296,22 @@ class Distillation:
             return entry
         counts = _read(place / COUNTS)
         trained = TrainedStudent.model_validate_json((place / _TRAINING / OUTCOME).read_bytes())
-        searched, tokens_searched = count_answers(place) or (0, 0)
+        run = load_run(place)
+        tokens_searched = run.answers_frame(["tokens"])["tokens"]
         around = self._searched(number)
         size = self._settings.harvest.experts or self.spec.population.ensemble_sizes[-1]
         model = f"student of round {around}" if around else self.spec.model.name
         greedy = len(self._rows["training"]) if self._settings.harvest.only_wrong else 0
         return {
             **entry,
-            "search": search_entry(SavedRun(place), model, size),
+            "search": search_entry(run, model, size),
             "harvest": counts,
             "dataset": file_digest(place / DATASET),
             "student": trained.digest,
             "training": trained.model_dump(mode="json"),
             "budget": BudgetOfRound(
-                answers=searched + counts["answers"] + greedy + answers,
-                tokens=tokens_searched + counts["tokens"] + tokens,
+                answers=len(tokens_searched) + counts["answers"] + greedy + answers,
+                tokens=int(tokens_searched.sum()) + counts["tokens"] + tokens,
                 training_tokens=trained.tokens,
                 training_flops=trained.flops,
                 training_seconds=trained.seconds,

@@ -40,7 +40,7 @@ class SelectedEnsemble(ReportedEnsemble, Protocol):
 
 
 class SearchedRun(Protocol):
-    """The parts of `modnorm.analysis.saved_run.SavedRun` that define ensembles."""
+    """The parts of `modnorm.analysis.run.Run` that define ensembles."""
 
     @property
     def spec(self) -> ExperimentSpec:

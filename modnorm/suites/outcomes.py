@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from modnorm.analysis.comparison import Results, load_results
 from modnorm.analysis.distillation import (
     DistillationDocument,
     best_entry,
@@ -20,6 +19,7 @@ from modnorm.analysis.distillation import (
     load_distillation,
     round_directory,
 )
+from modnorm.analysis.run import Run, load_run
 from modnorm.analysis.run_tables import READERS
 from modnorm.errors import InvalidInputError
 from modnorm.spec.reading import differences
@@ -39,7 +39,7 @@ class CellOutcome:
     """
 
     cell: Cell
-    results: Results
+    results: Run
     distillation: DistillationDocument | None = None
 
     @property
@@ -74,7 +74,7 @@ def load_outcomes(cells: Sequence[Cell], directory: Path) -> SuiteOutcomes:
         distillation = load_distillation(place) if is_distillation(place) else None
         if distillation is None and not (place / "results.json").exists():
             continue
-        results = load_results(round_directory(place, 1) if distillation else place)
+        results = load_run(round_directory(place, 1) if distillation else place)
         field = differing_field(cell, (distillation or results.document)["spec"])
         if field is None:
             finished[cell.id] = CellOutcome(cell, results, distillation)

@@ -69,46 +69,6 @@ EXPERIMENT_STATE_CANCELLED: ExperimentState.ValueType  # 8
 """Ended by a request."""
 Global___ExperimentState: typing_extensions.TypeAlias = ExperimentState
 
-class _ArtifactKind:
-    ValueType = typing.NewType("ValueType", builtins.int)
-    V: typing_extensions.TypeAlias = ValueType
-
-class _ArtifactKindEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_ArtifactKind.ValueType], builtins.type):
-    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
-    ARTIFACT_KIND_UNSPECIFIED: _ArtifactKind.ValueType  # 0
-    """Not set."""
-    ARTIFACT_KIND_PROFILE: _ArtifactKind.ValueType  # 1
-    """Profile, JSON."""
-    ARTIFACT_KIND_SCALE_MAP: _ArtifactKind.ValueType  # 2
-    """Scale map, JSON."""
-    ARTIFACT_KIND_SELECTION_ROWS: _ArtifactKind.ValueType  # 3
-    """Selection rows, JSON lines."""
-    ARTIFACT_KIND_HELDOUT_ROWS: _ArtifactKind.ValueType  # 4
-    """Held-out rows, JSON lines."""
-    ARTIFACT_KIND_DEVELOPMENT_ROWS: _ArtifactKind.ValueType  # 5
-    """Development rows, JSON lines."""
-    ARTIFACT_KIND_LINEAGE: _ArtifactKind.ValueType  # 6
-    """Lineage of the reported state, or of the last state so far, JSON."""
-
-class ArtifactKind(_ArtifactKind, metaclass=_ArtifactKindEnumTypeWrapper):
-    """The kind of an artifact."""
-
-ARTIFACT_KIND_UNSPECIFIED: ArtifactKind.ValueType  # 0
-"""Not set."""
-ARTIFACT_KIND_PROFILE: ArtifactKind.ValueType  # 1
-"""Profile, JSON."""
-ARTIFACT_KIND_SCALE_MAP: ArtifactKind.ValueType  # 2
-"""Scale map, JSON."""
-ARTIFACT_KIND_SELECTION_ROWS: ArtifactKind.ValueType  # 3
-"""Selection rows, JSON lines."""
-ARTIFACT_KIND_HELDOUT_ROWS: ArtifactKind.ValueType  # 4
-"""Held-out rows, JSON lines."""
-ARTIFACT_KIND_DEVELOPMENT_ROWS: ArtifactKind.ValueType  # 5
-"""Development rows, JSON lines."""
-ARTIFACT_KIND_LINEAGE: ArtifactKind.ValueType  # 6
-"""Lineage of the reported state, or of the last state so far, JSON."""
-Global___ArtifactKind: typing_extensions.TypeAlias = ArtifactKind
-
 @typing.final
 class DataSpec(google.protobuf.message.Message):
     """Rows of a task."""
@@ -1355,45 +1315,3 @@ class GetRunFileResponse(google.protobuf.message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___GetRunFileResponse: typing_extensions.TypeAlias = GetRunFileResponse
-
-@typing.final
-class GetArtifactRequest(google.protobuf.message.Message):
-    """An artifact of an experiment."""
-
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    EXPERIMENT_ID_FIELD_NUMBER: builtins.int
-    KIND_FIELD_NUMBER: builtins.int
-    experiment_id: builtins.str
-    """The experiment."""
-    kind: Global___ArtifactKind.ValueType
-    """Kind of the artifact."""
-    def __init__(
-        self,
-        *,
-        experiment_id: builtins.str = ...,
-        kind: Global___ArtifactKind.ValueType = ...,
-    ) -> None: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["experiment_id", b"experiment_id", "kind", b"kind"]
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-
-Global___GetArtifactRequest: typing_extensions.TypeAlias = GetArtifactRequest
-
-@typing.final
-class GetArtifactResponse(google.protobuf.message.Message):
-    """A piece of the artifact, in order."""
-
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    CHUNK_FIELD_NUMBER: builtins.int
-    chunk: builtins.bytes
-    """UTF-8 bytes."""
-    def __init__(
-        self,
-        *,
-        chunk: builtins.bytes = ...,
-    ) -> None: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["chunk", b"chunk"]
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-
-Global___GetArtifactResponse: typing_extensions.TypeAlias = GetArtifactResponse

@@ -70,11 +70,6 @@ class ExperimentServiceStub(object):
                 request_serializer=modnorm_dot_v1_dot_experiment__pb2.GetRunFileRequest.SerializeToString,
                 response_deserializer=modnorm_dot_v1_dot_experiment__pb2.GetRunFileResponse.FromString,
                 _registered_method=True)
-        self.GetArtifact = channel.unary_stream(
-                '/modnorm.v1.ExperimentService/GetArtifact',
-                request_serializer=modnorm_dot_v1_dot_experiment__pb2.GetArtifactRequest.SerializeToString,
-                response_deserializer=modnorm_dot_v1_dot_experiment__pb2.GetArtifactResponse.FromString,
-                _registered_method=True)
 
 
 class ExperimentServiceServicer(object):
@@ -130,13 +125,6 @@ class ExperimentServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def GetArtifact(self, request, context):
-        """Streams an artifact that the results depend on: rows, profile, scale map.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
 
 def add_ExperimentServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -174,11 +162,6 @@ def add_ExperimentServiceServicer_to_server(servicer, server):
                     servicer.GetRunFile,
                     request_deserializer=modnorm_dot_v1_dot_experiment__pb2.GetRunFileRequest.FromString,
                     response_serializer=modnorm_dot_v1_dot_experiment__pb2.GetRunFileResponse.SerializeToString,
-            ),
-            'GetArtifact': grpc.unary_stream_rpc_method_handler(
-                    servicer.GetArtifact,
-                    request_deserializer=modnorm_dot_v1_dot_experiment__pb2.GetArtifactRequest.FromString,
-                    response_serializer=modnorm_dot_v1_dot_experiment__pb2.GetArtifactResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -371,33 +354,6 @@ class ExperimentService(object):
             '/modnorm.v1.ExperimentService/GetRunFile',
             modnorm_dot_v1_dot_experiment__pb2.GetRunFileRequest.SerializeToString,
             modnorm_dot_v1_dot_experiment__pb2.GetRunFileResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def GetArtifact(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_stream(
-            request,
-            target,
-            '/modnorm.v1.ExperimentService/GetArtifact',
-            modnorm_dot_v1_dot_experiment__pb2.GetArtifactRequest.SerializeToString,
-            modnorm_dot_v1_dot_experiment__pb2.GetArtifactResponse.FromString,
             options,
             channel_credentials,
             insecure,

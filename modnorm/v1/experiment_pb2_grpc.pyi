@@ -41,8 +41,6 @@ class ExperimentServiceStub:
     """Lists the files of the directory of a finished experiment."""
     GetRunFile: grpc.UnaryStreamMultiCallable[modnorm.v1.experiment_pb2.GetRunFileRequest, modnorm.v1.experiment_pb2.GetRunFileResponse]
     """Streams a file of this directory, or a range of it."""
-    GetArtifact: grpc.UnaryStreamMultiCallable[modnorm.v1.experiment_pb2.GetArtifactRequest, modnorm.v1.experiment_pb2.GetArtifactResponse]
-    """Streams an artifact that the results depend on: rows, profile, scale map."""
 
 @typing.type_check_only
 class ExperimentServiceAsyncStub(ExperimentServiceStub):
@@ -63,8 +61,6 @@ class ExperimentServiceAsyncStub(ExperimentServiceStub):
     """Lists the files of the directory of a finished experiment."""
     GetRunFile: grpc.aio.UnaryStreamMultiCallable[modnorm.v1.experiment_pb2.GetRunFileRequest, modnorm.v1.experiment_pb2.GetRunFileResponse]  # type: ignore[assignment]
     """Streams a file of this directory, or a range of it."""
-    GetArtifact: grpc.aio.UnaryStreamMultiCallable[modnorm.v1.experiment_pb2.GetArtifactRequest, modnorm.v1.experiment_pb2.GetArtifactResponse]  # type: ignore[assignment]
-    """Streams an artifact that the results depend on: rows, profile, scale map."""
 
 class ExperimentServiceServicer(metaclass=abc.ABCMeta):
     """The API of the aggregator for clients, which submit, watch and read experiments."""
@@ -124,13 +120,5 @@ class ExperimentServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[collections.abc.Iterator[modnorm.v1.experiment_pb2.GetRunFileResponse], collections.abc.AsyncIterator[modnorm.v1.experiment_pb2.GetRunFileResponse]]:
         """Streams a file of this directory, or a range of it."""
-
-    @abc.abstractmethod
-    def GetArtifact(
-        self,
-        request: modnorm.v1.experiment_pb2.GetArtifactRequest,
-        context: _ServicerContext,
-    ) -> typing.Union[collections.abc.Iterator[modnorm.v1.experiment_pb2.GetArtifactResponse], collections.abc.AsyncIterator[modnorm.v1.experiment_pb2.GetArtifactResponse]]:
-        """Streams an artifact that the results depend on: rows, profile, scale map."""
 
 def add_ExperimentServiceServicer_to_server(servicer: ExperimentServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

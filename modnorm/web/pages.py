@@ -1,20 +1,20 @@
 """The pages: each reads the data of its address and renders a template."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import islice
 from threading import Lock
 
 from starlette.requests import Request
 
-from modnorm.analysis.answers import BASE_INDEX, AnswerFilter, AnswerRecord
-from modnorm.analysis.document import EnsembleEntry
+from modnorm.analysis.answers import BASE_INDEX, AnswerRecord
 from modnorm.analysis.plots import PlotData, draw_plot, follow_theme, plot_names
 from modnorm.analysis.report import PLOT_CAPTIONS, report_parts
-from modnorm.analysis.votes import VoteFilter, VoteRecord
+from modnorm.analysis.run import Ensemble
+from modnorm.analysis.votes import VoteRecord
 from modnorm.errors import InvalidInputError, ModnormError, NotFoundError
 from modnorm.web import parameters
-from modnorm.web.population import PAGE_LINES, STATES
+from modnorm.web.population import PAGE_LINES, STATES, candidate_page
 from modnorm.web.rendering import render
 from modnorm.web.sources import Catalog, ViewedRun
 
@@ -51,23 +51,25 @@ class Pages:
         run = self._run(request)
         if not run.finished:
             return render(request.scope, "unfinished.html", run=run, progress=run.progress)
-        document = run.document
+        document = run.results.document
         return render(
             request.scope,
             "run.html",
             run=run,
+            seconds=run.results.seconds(),
             figures={name: PLOT_CAPTIONS[name] for name in plot_names(document)},
             **report_parts(document),
         )
 
     def figure(self, request: Request) -> bytes:
         """Draw one figure of a run as SVG."""
-        run, name = self._run(request), request.path_params["figure"]
-        if name not in plot_names(run.document):
+        results, name = self._run(request).results, request.path_params["figure"]
+        if name not in plot_names(results.document):
             raise NotFoundError(f"the run has no figure {name[:80]!r}", field="figure")
-        votes = _largest_votes(run) if name == "vote-support" else ()
+        votes = list(results.ensembles[-1].votes) if name == "vote-support" else ()
+        rewards = results.candidates_frame["selection_reward"].dropna().tolist()
         with self._drawing:
-            image = draw_plot(name, PlotData(run.document, run.rewards(), votes), "svg")
+            image = draw_plot(name, PlotData(results.document, rewards, votes), "svg")
         return follow_theme(image)
 
     def candidates(self, request: Request) -> str:
@@ -80,27 +82,25 @@ class Pages:
             run=run,
             query=query,
             states=STATES,
-            found=run.candidates(query),
-            rows=run.heldout_rows,
+            found=candidate_page(run.results.candidates_frame, query),
+            rows=max((each.rows for each in run.results.ensembles), default=0),
         )
 
     def answers(self, request: Request) -> str:
         """Render the answers of a candidate, one page of them."""
         run, page = self._run(request), parameters.page(request.query_params)
-        candidate = _candidate(request)
-        wanted = AnswerFilter(
-            candidate=candidate,
-            split=parameters.split(request.query_params),
-            wrong=parameters.flag(request.query_params, "wrong"),
-        )
-        start = (page - 1) * PAGE_LINES
-        found = list(islice(run.answers(wanted), start, start + PAGE_LINES + 1))
+        candidate, start = _candidate(request), (page - 1) * PAGE_LINES
+        split = parameters.split(request.query_params)
+        wrong = parameters.flag(request.query_params, "wrong")
+        answers = run.results.answers(candidate, split, wrong=wrong)
+        found = list(islice(answers, start, start + PAGE_LINES + 1))
         return render(
             request.scope,
             "answers.html",
             run=run,
             candidate=candidate,
-            wanted=wanted,
+            split=split,
+            wrong=wrong,
             page=page,
             answers=found[:PAGE_LINES],
             more=len(found) > PAGE_LINES,
@@ -109,12 +109,12 @@ class Pages:
     def answer(self, request: Request) -> str:
         """Render one answer with its prompt and its completion."""
         run = self._run(request)
-        wanted = AnswerFilter(
-            candidate=_candidate(request),
-            split=parameters.split(request.path_params),
-            row=parameters.place(request.path_params, "row"),
+        answers = run.results.answers(
+            _candidate(request),
+            parameters.split(request.path_params),
+            parameters.place(request.path_params, "row"),
         )
-        answer = next(iter(run.answers(wanted)), None)
+        answer = next(iter(answers), None)
         if answer is None:
             raise NotFoundError(
                 "no stored answer matches",
@@ -129,14 +129,14 @@ class Pages:
         chosen = _ensemble(run, request)
         wrong = parameters.flag(query, "wrong")
         start = (parameters.page(query) - 1) * PAGE_LINES
-        votes = (vote for vote in run.votes(_votes_of(chosen)) if not (wrong and vote.correct))
+        votes = (vote for vote in chosen.votes if not (wrong and vote.correct))
         found = list(islice(votes, start, start + PAGE_LINES + 1))
         return render(
             request.scope,
             "questions.html",
             run=run,
             chosen=chosen,
-            ensembles=run.document["ensembles"],
+            ensembles=run.results.ensembles,
             wrong=wrong,
             page=parameters.page(query),
             votes=found[:PAGE_LINES],
@@ -147,15 +147,10 @@ class Pages:
         """Render the votes on one held-out row, with the completions of one ensemble's experts."""
         run, row = self._run(request), parameters.place(request.path_params, "row")
         chosen = _ensemble(run, request)
-        votes = list(run.votes(VoteFilter(row=row)))
-        vote = next((each for each in votes if _is_of(each, chosen)), None)
-        if vote is None:
-            raise NotFoundError(
-                f"there is no vote on row {row}",
-                field="row",
-                remedy=f"held-out rows are 0 to {chosen['rows'] - 1}",
-            )
-        answers = run.answers_of([BASE_INDEX, *vote.experts], vote.row)
+        votes = list(run.results.votes(row))
+        vote = chosen.vote(row)
+        asked = run.results.answers(split="heldout", row=row)
+        answers = {each.candidate: each for each in asked}
         return render(
             request.scope,
             "question.html",
@@ -193,42 +188,24 @@ class Pages:
         return self._catalog.run(request.path_params["name"])
 
 
-def _largest_votes(run: ViewedRun) -> Sequence[VoteRecord]:
-    """Return the votes of the largest N and K."""
-    largest = run.document["ensembles"][-1]
-    return list(run.votes(_votes_of(largest)))
-
-
 def _candidate(request: Request) -> int:
     return parameters.place(request.path_params, "candidate", least=-(2**31))
 
 
-def _ensemble(run: ViewedRun, request: Request) -> EnsembleEntry:
+def _ensemble(run: ViewedRun, request: Request) -> Ensemble:
     """Return the ensemble that an address names; by default the largest."""
-    ensembles = run.document["ensembles"]
     n = parameters.integer(request.query_params, "n", least=1)
     k = parameters.integer(request.query_params, "k", least=1)
     matching = [
         each
-        for each in ensembles
-        if n in {None, each["population"]} and k in {None, each["ensemble_size"]}
+        for each in run.results.ensembles
+        if n in {None, each.population} and k in {None, each.ensemble_size}
     ]
     if not matching:
         raise NotFoundError(
             f"there is no ensemble N={n} K={k}", field="n", remedy="choose an ensemble of the run"
         )
     return matching[-1]
-
-
-def _votes_of(ensemble: EnsembleEntry) -> VoteFilter:
-    return VoteFilter(population=ensemble["population"], ensemble_size=ensemble["ensemble_size"])
-
-
-def _is_of(vote: VoteRecord, ensemble: EnsembleEntry) -> bool:
-    return (vote.population, vote.ensemble_size) == (
-        ensemble["population"],
-        ensemble["ensemble_size"],
-    )
 
 
 def _experts(vote: VoteRecord, answers: Mapping[int, AnswerRecord]) -> list[_Expert]:

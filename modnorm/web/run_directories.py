@@ -1,36 +1,21 @@
 """Run directories as sources of the pages."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import cast
 
-from pyarrow import dataset
-
-from modnorm.analysis.answers import AnswerFilter, AnswerRecord
 from modnorm.analysis.comparison import ComparisonRow, compare_runs
 from modnorm.analysis.distillation import (
     RoundEntry,
     is_distillation,
     load_distillation,
 )
-from modnorm.analysis.document import ResultsDocument
-from modnorm.analysis.environments import Environment
-from modnorm.analysis.pairing import Verdicts, read_verdicts
-from modnorm.analysis.parquet_files import ANSWER_SCHEMA, ANSWERS
-from modnorm.analysis.parquet_lines import equal, read_lines
-from modnorm.analysis.run_files import RESULTS, read_environments, read_seconds
-from modnorm.analysis.run_folders import not_a_run, runs_inside
-from modnorm.analysis.saved_run import SavedRun
-from modnorm.analysis.votes import VoteFilter, VoteRecord
+from modnorm.analysis.run import Run, load_run, stored_spec
+from modnorm.analysis.run_files import RESULTS, not_a_run, runs_inside
 from modnorm.errors import InvalidInputError
-from modnorm.web.population import (
-    PAGE_LINES,
-    CandidatePage,
-    CandidateQuery,
-    candidate_page,
-    read_table,
-)
+from modnorm.spec import ExperimentSpec
+from modnorm.web.population import PAGE_LINES
 from modnorm.web.sources import (
     Headline,
     Progress,
@@ -42,7 +27,6 @@ from modnorm.web.sources import (
 
 ReadUnfinished = Callable[[Path], Unfinished]
 """Returns the state of a run directory that has no results yet."""
-_CANDIDATES = "candidates.csv"
 _SECTIONS = ("model", "task", "method", "population")
 _UNKNOWN = {"name": "-", "size": "-"}
 """A section of a spec that cannot be read."""
@@ -53,69 +37,7 @@ def unknown_progress(_path: Path) -> Unfinished:
     return Unfinished("not finished")
 
 
-class RunFiles:
-    """The results of a finished search on a page, read from its directory."""
-
-    path: Path
-
-    @cached_property
-    def _saved(self) -> SavedRun:
-        return SavedRun(self.path)
-
-    @property
-    def document(self) -> ResultsDocument:
-        """The results."""
-        return self._saved.document
-
-    @property
-    def heldout_rows(self) -> int:
-        """Number of held-out rows."""
-        return max((each["rows"] for each in self.document["ensembles"]), default=0)
-
-    def rewards(self) -> list[float]:
-        """Return all complete selection rewards, in candidate order."""
-        rewards = read_table(self.path / _CANDIDATES)["selection_reward"]
-        return cast("list[float]", rewards.drop_null().to_pylist())
-
-    def candidates(self, query: CandidateQuery) -> CandidatePage:
-        """Return one page of candidates."""
-        _ = self.document  # without results the file may not be whole
-        return candidate_page(read_table(self.path / _CANDIDATES), query)
-
-    def answers(self, wanted: AnswerFilter) -> Iterator[AnswerRecord]:
-        """Yield answers by candidate, then split, then row."""
-        return self._saved.answers(wanted)
-
-    def answers_of(self, candidates: Sequence[int], row: int) -> Mapping[int, AnswerRecord]:
-        """Return the answers of some candidates to one held-out row, by candidate."""
-        lines = read_lines(
-            self.path / ANSWERS,
-            ANSWER_SCHEMA,
-            conditions=[
-                *equal(split="heldout", row=row),
-                dataset.field("candidate").isin(list(candidates)),
-            ],
-        )
-        return {line["candidate"]: AnswerRecord(**line) for line in lines}
-
-    def votes(self, wanted: VoteFilter) -> Iterator[VoteRecord]:
-        """Yield votes by N, then K, then row."""
-        return self._saved.votes(wanted)
-
-    def verdicts(self) -> Verdicts:
-        """Return whether each vote is right, by (N, K)."""
-        return read_verdicts(self.path)
-
-    def seconds(self) -> str | None:
-        """Return the seconds of each phase in words; None where unknown."""
-        return read_seconds(self.path)
-
-    def environments(self) -> Sequence[Environment]:
-        """Return the environments in which its answers were given."""
-        return read_environments(self.path)
-
-
-class DirectoryRun(RunFiles):
+class DirectoryRun:
     """A run directory; implements `modnorm.web.sources.ViewedRun`.
 
     Args:
@@ -156,12 +78,17 @@ class DirectoryRun(RunFiles):
         return self._unfinished.progress if self._unfinished else None
 
     @cached_property
+    def results(self) -> Run:
+        """The results of a finished search."""
+        return load_run(self.path)
+
+    @cached_property
     def _damage(self) -> str:
         """Why spec or results cannot be read, and the remedy; empty if they can."""
         try:
-            _ = self._saved.spec
+            _ = self._spec
             if (self.path / RESULTS).is_file():
-                _ = self._saved.document
+                _ = self.results
         except InvalidInputError as error:
             return str(error)
         return ""
@@ -180,7 +107,11 @@ class DirectoryRun(RunFiles):
         """The spec as JSON values with all defaults; dashes if the run is damaged."""
         if self._damage:
             return {**dict.fromkeys(_SECTIONS, _UNKNOWN), "name": ""}
-        return self._saved.spec.model_dump(mode="json")
+        return self._spec.model_dump(mode="json")
+
+    @cached_property
+    def _spec(self) -> ExperimentSpec:
+        return stored_spec(self.path)
 
     @cached_property
     def rounds(self) -> Sequence[RoundLine]:
@@ -196,8 +127,9 @@ class DirectoryRun(RunFiles):
         """Its figures in the list; None unless it has finished."""
         if not self.finished:
             return None
-        last = self.document["ensembles"][-1] if self.document["ensembles"] else None
-        base = self.document["base"]
+        document = self.results.document
+        last = document["ensembles"][-1] if document["ensembles"] else None
+        base = document["base"]
         return Headline(
             base=base["heldout_metric"],
             base_interval=base["heldout_interval"],
@@ -240,7 +172,7 @@ class DirectoryCatalog:
 
     def compare(self, names: Sequence[str]) -> Sequence[ComparisonRow]:
         """Set finished runs side by side, under their names in addresses."""
-        return compare_runs([self.run(name) for name in names])
+        return compare_runs([replace(self.run(name).results, name=name) for name in names])
 
     def _runs(self) -> Sequence[DirectoryRun]:
         found = dict.fromkeys(run for path in self._paths for run in runs_inside(path))

@@ -1,16 +1,13 @@
 """The interface between pages and stored runs."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from modnorm.analysis.answers import AnswerFilter, AnswerRecord
 from modnorm.analysis.comparison import ComparisonRow
-from modnorm.analysis.document import ResultsDocument
+from modnorm.analysis.run import Run
 from modnorm.analysis.uncertainty import ConfidenceInterval
-from modnorm.analysis.votes import VoteFilter, VoteRecord
 from modnorm.errors import NotFoundError
-from modnorm.web.population import CandidatePage, CandidateQuery
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +92,7 @@ class RoundLine:
 
 
 class ViewedRun(Protocol):
-    """A run on a page, finished or not. What stands below `rounds` needs a finished search."""
+    """A run on a page, finished or not."""
 
     @property
     def name(self) -> str:
@@ -133,31 +130,9 @@ class ViewedRun(Protocol):
     def rounds(self) -> Sequence[RoundLine]:
         """The rounds of a distillation so far; none of a search."""
 
-    def seconds(self) -> str | None:
-        """Return the seconds of each phase in words; None where unknown."""
-
     @property
-    def document(self) -> ResultsDocument:
-        """The results."""
-
-    @property
-    def heldout_rows(self) -> int:
-        """Number of held-out rows."""
-
-    def rewards(self) -> list[float]:
-        """Return all complete selection rewards, in candidate order."""
-
-    def candidates(self, query: CandidateQuery) -> CandidatePage:
-        """Return one page of candidates."""
-
-    def answers(self, wanted: AnswerFilter) -> Iterator[AnswerRecord]:
-        """Yield answers by candidate, then split, then row."""
-
-    def answers_of(self, candidates: Sequence[int], row: int) -> Mapping[int, AnswerRecord]:
-        """Return the answers of some candidates to one held-out row, by candidate."""
-
-    def votes(self, wanted: VoteFilter) -> Iterator[VoteRecord]:
-        """Yield votes by N, then K, then row."""
+    def results(self) -> Run:
+        """The results of a finished search."""
 
 
 @dataclass(frozen=True, slots=True)

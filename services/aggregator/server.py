@@ -239,7 +239,6 @@ class Aggregator:
     def _make_experiment_servicer(self) -> ExperimentServicer:
         return ExperimentServicer(
             experiments=self._stores.experiments,
-            results=self._stores.results,
             runs=self._runs,
             events=self._stores.events,
             admissions=self._admissions,

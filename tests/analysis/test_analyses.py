@@ -6,10 +6,10 @@ import pytest
 
 from modnorm.analysis.analyses import analyze, population_scaling
 from modnorm.analysis.answers import AnswerRecord
-from modnorm.analysis.comparison import load_results
 from modnorm.analysis.export import write_run
 from modnorm.analysis.figures import plan_figures
 from modnorm.analysis.parquet_files import write_answers
+from modnorm.analysis.run import load_run
 from modnorm.analysis.run_tables import tabulate_runs
 from modnorm.analysis.seeds import choose_reference
 from modnorm.analysis.tail import required_population
@@ -44,7 +44,7 @@ def runs(make_run, tmp_path_factory):
         for seed in (3, 5):
             run = _worse(make_run(method=method, prefixes=prefixes, sizes=(1, 5, 10)), seed)
             write_run(folder / f"{method}-{seed}", run)
-            written[method, seed] = load_results(folder / f"{method}-{seed}"), run
+            written[method, seed] = load_run(folder / f"{method}-{seed}"), run
     return written
 
 
@@ -197,11 +197,11 @@ def test_costs_and_times_are_those_of_the_files(runs, tables):
 
 def test_tokens_of_held_out_answers_are_counted_by_expert(runs, tables, tmp_path):
     assert tables["costs"][["final_tokens", "tokens"]].isna().all(axis=None)
-    copy = shutil.copytree(runs["randopt", 5][0].directory, tmp_path / "copy")
-    results = load_results(copy)
+    copy = shutil.copytree(runs["randopt", 5][0].path, tmp_path / "copy")
+    results = load_run(copy)
     answer = AnswerRecord(0, "heldout", 0, None, None, "", None, 0.0, False, 1, False)
     write_answers(
-        results.directory,
+        results.path,
         [
             replace(answer, candidate=candidate, split=split, row=row, tokens=10 + candidate)
             for candidate in range(-1, 48)
@@ -221,7 +221,7 @@ def test_tokens_of_held_out_answers_are_counted_by_expert(runs, tables, tmp_path
 
 def test_a_shortened_run_has_no_tails_and_no_partial_support(shortened, tmp_path):
     write_run(tmp_path / "short", shortened)
-    tables = analyze(tabulate_runs([load_results(tmp_path / "short")])).tables
+    tables = analyze(tabulate_runs([load_run(tmp_path / "short")])).tables
     assert tables.keys().isdisjoint({"reward-survival", "required-populations"})
     places = set(zip(tables["support-bins"]["N"], tables["support-bins"]["K"], strict=True))
     assert (48, 5) in places
@@ -238,7 +238,7 @@ def test_a_method_at_several_scales_is_named_with_its_scale(runs, make_run, tmp_
     run = make_run(prefixes=(24,))
     spec = {**run.spec, "method": {"name": "modular_norm", "radius": 0.64}}
     write_run(tmp_path / "wide", replace(run, spec=spec))
-    found = tabulate_runs([runs["modular_norm", 3][0], load_results(tmp_path / "wide")])
+    found = tabulate_runs([runs["modular_norm", 3][0], load_run(tmp_path / "wide")])
     assert set(found.ensembles["method"]) == {"modular_norm 0.32", "modular_norm 0.64"}
 
 

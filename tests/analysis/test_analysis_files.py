@@ -3,8 +3,8 @@ import pytest
 
 from modnorm.analysis.analyses import analyze
 from modnorm.analysis.analysis_files import FORMATS, write_analysis, write_table
-from modnorm.analysis.comparison import load_results
 from modnorm.analysis.export import write_run
+from modnorm.analysis.run import load_run
 from modnorm.analysis.run_tables import tabulate_runs
 
 pytestmark = pytest.mark.usefixtures("without_plots")
@@ -16,7 +16,7 @@ def analysis(make_run, tmp_path_factory):
     for method in ("modular_norm", "randopt"):
         directory = tmp_path_factory.mktemp("runs") / method
         write_run(directory, make_run(method=method))
-        runs.append(load_results(directory))
+        runs.append(load_run(directory))
     return analyze(tabulate_runs(runs))
 
 

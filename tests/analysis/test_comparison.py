@@ -2,8 +2,9 @@ from dataclasses import replace
 
 import pytest
 
-from modnorm.analysis.comparison import compare_runs, load_results
+from modnorm.analysis.comparison import compare_runs
 from modnorm.analysis.export import write_run
+from modnorm.analysis.run import load_run
 from modnorm.errors import InvalidInputError
 
 pytestmark = pytest.mark.usefixtures("without_plots")
@@ -13,7 +14,7 @@ pytestmark = pytest.mark.usefixtures("without_plots")
 def written(tmp_path):
     def write(name, run):
         write_run(tmp_path / name, run)
-        return load_results(tmp_path / name)
+        return load_run(tmp_path / name)
 
     return write
 
@@ -23,7 +24,7 @@ def unchanged(make_run, tmp_path_factory):
     """Results of the run that others differ from."""
     directory = tmp_path_factory.mktemp("runs") / "a"
     write_run(directory, make_run())
-    return load_results(directory)
+    return load_run(directory)
 
 
 def test_runs_stand_side_by_side(make_run, written):
@@ -107,14 +108,4 @@ def test_a_cap_that_is_the_tasks_own_is_the_same_as_none(run, written, name, cap
 def test_damaged_results_are_refused(tmp_path, content):
     (tmp_path / "results.json").write_text(content)
     with pytest.raises(InvalidInputError, match=r"results\.json"):
-        load_results(tmp_path)
-
-
-def test_a_directory_without_results_is_refused(tmp_path):
-    with pytest.raises(InvalidInputError, match="is not a run directory"):
-        load_results(tmp_path)
-    with pytest.raises(InvalidInputError, match="does not exist"):
-        load_results(tmp_path / "absent")
-    (tmp_path / "spec.json").write_text("{}")
-    with pytest.raises(InvalidInputError, match="has not finished"):
-        load_results(tmp_path)
+        load_run(tmp_path)

@@ -9,14 +9,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from modnorm.analysis.analyses import analyze
-from modnorm.analysis.comparison import compare_runs, load_results
+from modnorm.analysis.comparison import compare_runs
 from modnorm.analysis.distillation import compared_entries
 from modnorm.analysis.export import write_run
+from modnorm.analysis.parquet_files import write_answers
 from modnorm.analysis.plots import plot_names
 from modnorm.analysis.report import render_report
+from modnorm.analysis.run import load_run
 from modnorm.analysis.run_data import StateRow
 from modnorm.analysis.run_tables import tabulate_runs
-from modnorm.analysis.saved_run import SavedRun
 from modnorm.cli.results import print_table
 from modnorm.errors import InvalidInputError
 
@@ -35,6 +36,7 @@ def whole(request, make_run, tmp_path_factory):
         run = replace(run, ensembles=[trained], states=states)
     directory = tmp_path_factory.mktemp("runs") / request.param
     write_run(directory, run)
+    write_answers(directory, ())
     (directory / "spec.json").write_text("{}")
     return directory, json.loads((directory / "results.json").read_text())
 
@@ -64,16 +66,15 @@ def refusal_of(directory):
 
 
 def read_all(directory):
-    results = load_results(directory)
+    results = load_run(directory)
     compare_runs([results, results])
     compared_entries([directory])
     analyze(tabulate_runs([results]))
     print_table(results.document)
     render_report(results.document, {})
     plot_names(results.document)
-    saved = SavedRun(directory)
-    assert saved.base
-    assert len(saved.ensembles) == len(results.document["ensembles"])
+    assert results.base
+    assert len(results.ensembles) == len(results.document["ensembles"])
 
 
 def write(directory, document):
@@ -110,5 +111,5 @@ def test_fields_of_a_newer_version_are_kept(whole):
         if isinstance(found, dict) and path[-1] not in {"ledger", "mixed_environments"}:
             found["newer"] = 0
     write(directory, newer)
-    assert load_results(directory).document == newer
+    assert load_run(directory).document == newer
     assert refusal_of(directory) is None

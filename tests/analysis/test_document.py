@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from modnorm.analysis.comparison import compare_runs, load_results
+from modnorm.analysis.comparison import compare_runs
 from modnorm.analysis.document import (
     SCHEMA,
     describe_lost_search,
@@ -12,6 +12,7 @@ from modnorm.analysis.document import (
 )
 from modnorm.analysis.export import write_run
 from modnorm.analysis.report import report_parts
+from modnorm.analysis.run import load_run
 from modnorm.analysis.run_data import StateRow
 from modnorm.analysis.uncertainty import accuracy_interval
 
@@ -52,7 +53,7 @@ def test_failed_candidates_are_told(make_run):
 def test_held_out_rows_that_select_are_told_wherever_the_run_is_shown(make_run, tmp_path):
     for name, count in (("sound", 0), ("leaky", 2)):
         write_run(tmp_path / name, replace(make_run(), overlap=count))
-    runs = [load_results(tmp_path / name) for name in ("sound", "leaky")]
+    runs = [load_run(tmp_path / name) for name in ("sound", "leaky")]
     told = [describe_overlap(run.document) for run in runs]
     rows = runs[0].document["data"]["heldout"]["rows"]
     sentence = (

@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import pytest
 
-from modnorm.analysis.comparison import compare_runs, load_results
+from modnorm.analysis.comparison import compare_runs
 from modnorm.analysis.environments import (
     describe_mixed,
     differing_settings,
@@ -11,6 +11,7 @@ from modnorm.analysis.environments import (
     mixed_settings,
 )
 from modnorm.analysis.export import write_run
+from modnorm.analysis.run import load_run
 from modnorm.analysis.run_data import BaseRow
 
 CPU = {"engine": "transformers", "torch": "2.13.0", "device": "cpu", "threads": "1"}
@@ -41,7 +42,7 @@ def test_one_environment_leaves_no_remark(answered):
 def test_results_do_not_tell_equal_machines_apart(answered, tmp_path):
     for name, environment in (("cpu", CPU), ("gpu", GPU)):
         write_run(tmp_path / name, answered(environment, environment))
-    for file in ("results.json", "report.html", "candidates.csv", "votes.jsonl"):
+    for file in ("results.json", "report.html", "candidates.csv", "votes.parquet"):
         assert (tmp_path / "cpu" / file).read_bytes() == (tmp_path / "gpu" / file).read_bytes()
 
 
@@ -84,7 +85,7 @@ def test_a_mixed_run_says_so_wherever_it_is_shown(answered, tmp_path):
     told = "one environment (device H200, cpu; threads 1, unknown; torch 2.11.0, 2.13.0)"
     assert told in (tmp_path / "mixed" / "report.html").read_text()
     assert "one environment" not in (tmp_path / "alike" / "report.html").read_text()
-    rows = compare_runs([load_results(tmp_path / name) for name in ("alike", "mixed")])
+    rows = compare_runs([load_run(tmp_path / name) for name in ("alike", "mixed")])
     assert rows[0]["mixed_environments"] == {}
     assert told in (describe_mixed(rows[1]["mixed_environments"]) or "")
 

@@ -2,10 +2,11 @@ import csv
 import json
 from dataclasses import replace
 
-from modnorm.analysis.candidate_records import COLUMNS
+from modnorm.analysis.candidates import CANDIDATE_TYPES as COLUMNS
 from modnorm.analysis.export import write_run
+from modnorm.analysis.parquet_files import read_votes
 
-DETERMINISTIC = ["results.json", "candidates.csv", "votes.jsonl", "report.html"]
+DETERMINISTIC = ["results.json", "candidates.csv", "votes.parquet", "report.html"]
 
 
 def content(directory):
@@ -63,10 +64,10 @@ def test_candidates_are_in_order_with_rank_and_gain(make_run, directory):
 
 def test_votes_are_one_line_for_each_ensemble_and_row(run, directory):
     write_run(directory, run)
-    votes = [json.loads(line) for line in (directory / "votes.jsonl").read_text().splitlines()]
-    places = [(v["population"], v["ensemble_size"], v["row"]) for v in votes]
+    votes = list(read_votes(directory))
+    places = [(v.population, v.ensemble_size, v.row) for v in votes]
     assert places == [(n, k, r) for n in (12, 24, 48) for k in (1, 5, 10) for r in range(60)]
-    correct = sum(v["correct"] for v in votes if (v["population"], v["ensemble_size"]) == (48, 10))
+    correct = sum(v.correct for v in votes if (v.population, v.ensemble_size) == (48, 10))
     assert correct == next(
         e.correct for e in run.ensembles if (e.population, e.ensemble_size) == (48, 10)
     )

@@ -1,7 +1,6 @@
 import pytest
 
-from modnorm.analysis.pairing import describe_pairs, pair_ensembles, read_verdicts
-from modnorm.errors import InvalidInputError
+from modnorm.analysis.pairing import describe_pairs, pair_ensembles
 
 
 def _verdicts(both, only_first, only_other, neither):
@@ -77,11 +76,3 @@ def test_a_metric_that_is_no_row_accuracy_is_named_beside_the_test():
     text = describe_pairs([pair], "a", "b")
     assert "+25.0 points of row accuracy" in text
     assert "33.3 % of a and 50.0 % of b" in text
-
-
-@pytest.mark.parametrize("content", [None, "{", '{"population": 4}\n'])
-def test_a_directory_without_readable_votes_is_refused(tmp_path, content):
-    if content is not None:
-        (tmp_path / "votes.jsonl").write_text(content)
-    with pytest.raises(InvalidInputError, match=r"votes\.jsonl"):
-        read_verdicts(tmp_path)

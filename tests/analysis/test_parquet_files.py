@@ -2,20 +2,19 @@ from dataclasses import fields, replace
 
 import pytest
 
-from modnorm.analysis.answers import AnswerFilter, AnswerRecord
+from modnorm.analysis.answers import AnswerRecord
 from modnorm.analysis.parquet_files import (
     ANSWER_SCHEMA,
+    GROUP_LINES,
     VOTE_SCHEMA,
-    answers_frame,
     read_answers,
     read_ballots,
+    read_frame,
     read_votes,
-    votes_frame,
     write_answers,
     write_votes,
 )
-from modnorm.analysis.parquet_lines import GROUP_LINES
-from modnorm.analysis.votes import VoteFilter, VoteRecord
+from modnorm.analysis.votes import VoteRecord
 from modnorm.errors import InvalidInputError
 from modnorm.search.voting import AnswerCount, Ballot
 
@@ -53,12 +52,7 @@ VOTE = VoteRecord(
 
 
 def accepts(wanted, answer):
-    return (
-        wanted.candidate in {None, answer.candidate}
-        and wanted.split in {None, answer.split}
-        and wanted.row in {None, answer.row}
-        and not (wanted.wrong and answer.correct)
-    )
+    return all(getattr(answer, name) == value for name, value in wanted.items())
 
 
 @pytest.fixture
@@ -96,24 +90,24 @@ def test_answers_of_several_row_groups_keep_their_order(tmp_path):
     ]
     write_answers(tmp_path, many)
     assert list(read_answers(tmp_path)) == many
-    wanted = AnswerFilter(candidate=GROUP_LINES // 7)
-    assert list(read_answers(tmp_path, wanted)) == [one for one in many if accepts(wanted, one)]
+    wanted = {"candidate": GROUP_LINES // 7}
+    assert list(read_answers(tmp_path, **wanted)) == [one for one in many if accepts(wanted, one)]
 
 
 @pytest.mark.parametrize(
     ("wanted", "count"),
     [
-        (AnswerFilter(candidate=-1), 8),
-        (AnswerFilter(split="heldout"), 12),
-        (AnswerFilter(row=3), 6),
-        (AnswerFilter(candidate=1, split="heldout", row=2), 1),
-        (AnswerFilter(wrong=True), 12),
-        (AnswerFilter(row=0, wrong=True), 0),
+        ({"candidate": -1}, 8),
+        ({"split": "heldout"}, 12),
+        ({"row": 3}, 6),
+        ({"candidate": 1, "split": "heldout", "row": 2}, 1),
+        ({"correct": False}, 12),
+        ({"row": 0, "correct": False}, 0),
     ],
 )
 def test_only_wanted_answers_are_read(answers, tmp_path, wanted, count):
     write_answers(tmp_path, answers)
-    found = list(read_answers(tmp_path, wanted))
+    found = list(read_answers(tmp_path, **wanted))
     assert found == [one for one in answers if accepts(wanted, one)]
     assert len(found) == count
 
@@ -130,17 +124,17 @@ def test_votes_are_read_as_they_were_written(tmp_path):
     votes = [replace(VOTE, row=row, ensemble_size=size) for size in (1, 3) for row in range(3)]
     write_votes(tmp_path, votes)
     assert list(read_votes(tmp_path)) == votes
-    assert list(read_votes(tmp_path, VoteFilter(row=1, ensemble_size=3))) == [votes[4]]
-    assert list(read_votes(tmp_path, VoteFilter(population=5))) == []
+    assert list(read_votes(tmp_path, row=1, ensemble_size=3)) == [votes[4]]
+    assert list(read_votes(tmp_path, population=5)) == []
 
 
 def test_frames_have_the_columns_asked_for(answers, tmp_path):
     write_answers(tmp_path, answers)
     write_votes(tmp_path, [VOTE])
-    frame = answers_frame(tmp_path, ("candidate", "correct"))
+    frame = read_frame(tmp_path / "answers.parquet", ANSWER_SCHEMA, ("candidate", "correct"))
     assert list(frame.columns) == ["candidate", "correct"]
     assert frame.groupby("candidate")["correct"].mean().to_dict() == {-1: 0.5, 0: 0.5, 1: 0.5}
-    assert list(votes_frame(tmp_path)["experts"][0]) == [2, 0, 1]
+    assert list(read_frame(tmp_path / "votes.parquet", VOTE_SCHEMA)["experts"][0]) == [2, 0, 1]
 
 
 def test_a_directory_without_the_file_is_refused_with_the_remedy(tmp_path):
@@ -153,7 +147,7 @@ def test_a_file_with_other_columns_is_refused(tmp_path):
     write_votes(tmp_path, [VOTE])
     (tmp_path / "votes.parquet").rename(tmp_path / "answers.parquet")
     with pytest.raises(InvalidInputError, match="other columns"):
-        answers_frame(tmp_path)
+        next(read_answers(tmp_path))
 
 
 def test_a_broken_write_leaves_the_old_file(answers, tmp_path):

@@ -1,12 +1,13 @@
 """A run in which work was left out says so, and takes no interval for a score."""
 
 import csv
-import json
 from dataclasses import asdict
 
-from modnorm.analysis.comparison import compare_runs, load_results
+from modnorm.analysis.comparison import compare_runs
 from modnorm.analysis.document import describe_shortcuts, results_document
 from modnorm.analysis.export import write_run
+from modnorm.analysis.parquet_files import read_votes
+from modnorm.analysis.run import load_run
 from tests.analysis.run_plots import draw_run
 
 
@@ -63,8 +64,7 @@ def test_files_hold_bounds_where_there_is_no_score(shortened, directory):
         assert (row["reward_lower"], row["reward_upper"]) == bounds
         assert bool(row["selection_reward"]) is (interval is None)
         assert interval is None or (row["rank"], row["gain"]) == ("", "")
-    votes = [json.loads(line) for line in (directory / "votes.jsonl").read_text().splitlines()]
-    assert sum(vote["skipped"] for vote in votes) == 1
+    assert sum(vote.skipped for vote in read_votes(directory)) == 1
     report = (directory / "report.html").read_text()
     stopped = len(shortened.stopped)
     assert f"{48 - stopped} of 48 candidates scored, {stopped} stopped early" in report
@@ -82,6 +82,6 @@ def test_plots_need_no_score_that_is_not_there(run, shortened):
 def test_a_shortened_run_compares_as_the_whole_one(run, shortened, tmp_path):
     for name, one in (("whole", run), ("short", shortened)):
         write_run(tmp_path / name, one)
-    rows = compare_runs([load_results(tmp_path / name) for name in ("whole", "short")])
+    rows = compare_runs([load_run(tmp_path / name) for name in ("whole", "short")])
     assert rows[0]["rank_1"] == rows[1]["rank_1"]
     assert rows[1]["differs"] == []

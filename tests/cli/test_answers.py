@@ -90,12 +90,12 @@ def test_a_single_answer_is_shown_whole(printed, source):
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        (("--candidate", 3), "candidates are 0 to 3"),  # it failed
-        (("--candidate", 9), "candidates are 0 to 3"),
+        (("--candidate", 3), "no stored answer matches"),  # it failed
+        (("--candidate", 9), "name one of 0 to 3"),
         (("--candidate", 2, "--split", "heldout"), "experts (0, 1) answered held-out rows"),
         (("--candidate", 2, "--split", "heldout", "--wrong"), "answered held-out rows"),
-        (("--row", 2), "error: row: no stored answer matches"),
-        (("--candidate", 9, "--row", 2), "error: candidate: no stored answer matches"),
+        (("--row", 2), "error: row: the run has no row 2"),
+        (("--candidate", 9, "--row", 2), "error: candidate: the run has no candidate 9"),
         (("--split", "test"), "one of selection, heldout, development"),
         (("--json", "--csv"), '"field": "csv"'),
     ],
@@ -151,8 +151,8 @@ def test_a_single_vote_is_shown_with_every_expert(printed, source):
 def test_what_no_vote_matches_is_refused(refusal, source):
     err = refusal("votes", *source, "--n", 3)
     assert err.startswith("error: n, k: no vote matches")
-    assert "held-out rows are 0 to 1, ensembles are N=2 K=1, N=2 K=2, N=4 K=1, N=4 K=2" in err
-    assert refusal("votes", *source, "--row", 9).startswith("error: row: no vote matches")
+    assert "ensembles are N=2 K=1, N=2 K=2, N=4 K=1, N=4 K=2" in err
+    assert refusal("votes", *source, "--row", 9).startswith("error: row: no row 9 was voted on")
 
 
 def test_completions_do_not_command_the_terminal(

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from modnorm.analysis.records import SCALE_MAP
 from modnorm.analysis.run_data import CandidateRow
+from modnorm.analysis.run_files import SCALE_MAP
 from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.perturbation.adapters import adapter_tensors, export_candidate
 from modnorm.perturbation.descriptor import Descriptor

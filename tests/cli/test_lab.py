@@ -204,7 +204,7 @@ def test_files_that_were_broken_off_are_written_by_the_same_command(
     modnorm, lab, tmp_path, monkeypatch
 ):
     def break_off(client, experiment, directory):
-        (directory.path / "votes.jsonl").touch()
+        (directory.path / "votes.parquet").touch()
         raise UnavailableError("the lab is away")
 
     command = ("show", "e1", *lab(SUCCEEDED), "--out", tmp_path / "run")

@@ -10,11 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from modnorm import Client, Ensemble, Run, load_run
-from modnorm.analysis.answers import AnswerFilter
-from modnorm.analysis.comparison import load_all_results, load_results
-from modnorm.analysis.parquet_files import answers_frame, read_answers, read_votes, votes_frame
-from modnorm.analysis.saved_run import SavedRun
-from modnorm.analysis.votes import VoteFilter
+from modnorm.analysis.run import load_runs
 from modnorm.errors import InvalidInputError
 from modnorm.prediction.predictor import PredictionSettings
 from modnorm.spec import load_spec
@@ -39,16 +35,8 @@ PLAIN = {"str": st.text(), "bool": st.booleans(), "float": st.floats(), "int": s
 FUNCTIONS = (
     load_run,
     load_spec,
-    load_results,
-    load_all_results,
-    read_answers,
-    read_votes,
-    answers_frame,
-    votes_frame,
-    AnswerFilter,
-    VoteFilter,
+    load_runs,
     PredictionSettings,
-    SavedRun,
     Client,
 )
 
@@ -118,7 +106,6 @@ def test_clients_refuse_wrong_types_at_the_call(connect, gsm8k_lab, name, data):
 PARTS = {
     Run: lambda run: run,
     Ensemble: lambda run: run.ensembles[0],
-    SavedRun: lambda run: run.source,
 }
 
 

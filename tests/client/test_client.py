@@ -16,7 +16,6 @@ from modnorm import Client, Ensemble, Run, errors
 from modnorm.analysis.listing import Listing
 from modnorm.client import calls
 from modnorm.client import watch as watching
-from modnorm.client.calls import get_artifact
 from modnorm.client.experiments import Event, Experiment, ExperimentState, ExperimentSummary
 from modnorm.services.aggregator.experiments.upstream_services import MODEL_SECONDS
 from modnorm.v1 import experiment_pb2 as experiments
@@ -261,15 +260,6 @@ def test_a_run_is_written_to_a_directory(connect, gsm8k_lab, tmp_path):
     connected = connect(gsm8k_lab)
     saved = connected.download("e1", tmp_path / "run")
     assert list(saved.votes()) == list(connected.run("e1").votes())
-
-
-def test_an_artifact_is_the_chunks_together(client):
-    def answer(request, context):
-        yield experiments.GetArtifactResponse(chunk=b"{}")
-        yield experiments.GetArtifactResponse(chunk=b"\n")
-
-    call = get_artifact("e1", experiments.ARTIFACT_KIND_SCALE_MAP)
-    assert client(GetArtifact=answer).read(call) == b"{}\n"
 
 
 def event(cursor, state=experiments.EXPERIMENT_STATE_SELECTING):

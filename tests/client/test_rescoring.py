@@ -3,7 +3,7 @@ import json
 
 import pytest
 
-from modnorm.analysis.saved_run import SavedRun
+from modnorm.analysis.run import load_run
 from modnorm.client.rescoring import Judged, rescore_run, rescored_document
 from modnorm.errors import PreconditionError
 from modnorm.search.rescored_votes import OldAndNew, Reselection
@@ -13,7 +13,7 @@ from tests.faults import error_at
 
 @pytest.fixture
 def run(gsm8k_stored):
-    return SavedRun(gsm8k_stored)
+    return load_run(gsm8k_stored)
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def test_what_was_left_out_cannot_be_scored_again(gsm8k_stored, left_out):
         writer.writeheader()
         writer.writerows(lines)
     with pytest.raises(PreconditionError) as raised:
-        rescore_run(SavedRun(gsm8k_stored), get_task("gsm8k"))
+        rescore_run(load_run(gsm8k_stored), get_task("gsm8k"))
     assert raised.value.field == "population.statistics"
 
 

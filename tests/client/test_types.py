@@ -6,8 +6,8 @@ from typing import assert_type
 
 from modnorm import Client, Ensemble, Run
 from modnorm.analysis.answers import AnswerRecord
+from modnorm.analysis.candidates import CandidateRecord
 from modnorm.analysis.listing import Listing
-from modnorm.analysis.run_data import CandidateRow
 from modnorm.analysis.votes import VoteRecord
 from modnorm.client.experiments import Event, Experiment, ExperimentState, ExperimentSummary
 
@@ -20,7 +20,7 @@ def described(target: str) -> list[str]:
         assert_type(client.list(), Listing[ExperimentSummary])
         states = [assert_type(event, Event).state for event in client.watch("e1")]
         run = assert_type(client.run("e1"), Run)
-        assert_type(run.candidates, Listing[CandidateRow])
+        assert_type(run.candidates, Listing[CandidateRecord])
         ensemble = assert_type(run.ensembles[-1], Ensemble)
         vote = assert_type(ensemble.vote(1), VoteRecord)
         answers = [assert_type(each, AnswerRecord).completion for each in run.answers(0)]

@@ -14,7 +14,6 @@ from tests.end_to_end.lab_processes import Lab
 RESULT_FILES = (
     "results.json",
     "candidates.csv",
-    "votes.jsonl",
     "answers.parquet",
     "votes.parquet",
     "descriptors.parquet",

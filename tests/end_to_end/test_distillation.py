@@ -8,7 +8,7 @@ import pytest
 import yaml
 from filelock import FileLock
 
-from modnorm.analysis.run_folders import run_that_owns
+from modnorm.analysis.run_files import run_that_owns
 from modnorm.checkpoint.reference import resolve_checkpoint
 from verification.labs.waiting import wait_until
 

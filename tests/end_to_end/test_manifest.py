@@ -24,9 +24,9 @@ def test_a_manifest_is_small_and_round_trips(manifest, finished):
     assert encode_manifest(read) == manifest.read_bytes()
     run = load_run(finished)
     assert read.ensemble.indices == run.ensemble(6, 2).experts
-    assert read.ensemble.scale_map == run.source.scale_map()
+    assert read.ensemble.scale_map == run.scale_map()
     for expert in read.ensemble.experts:
-        ((_, descriptor),) = run.source.descriptors(expert.index)
+        ((_, descriptor),) = run.descriptors(expert.index)
         assert expert.descriptor == descriptor
     assert "question" in read.prompt.question
 

@@ -6,6 +6,7 @@ import subprocess
 
 import pytest
 
+from modnorm.analysis.run import load_run
 from modnorm.radius.artifact import RadiusArtifact
 from modnorm.services.aggregator.experiments.experiment_store import ExperimentStore
 from modnorm.services.aggregator.storage.database import Database
@@ -70,7 +71,8 @@ def test_a_run_leaves_results_tables_plots_and_a_report(finished):
     sizes = [(found["population"], found["ensemble_size"]) for found in document["ensembles"]]
     assert sizes == [(3, 1), (3, 2), (6, 1), (6, 2)]
     assert len((finished / "candidates.csv").read_text().splitlines()) == 1 + 6
-    assert len((finished / "votes.jsonl").read_text().splitlines()) == 4 * 8
+    assert not (finished / "state" / "runs").exists()  # its files are nowhere twice
+    assert len(load_run(finished).vote_counts()) == 4 * 8
     assert (finished / "report.html").stat().st_size > 0
     assert list((finished / "plots").glob("*.png"))
     assert document["provenance"]["scorer"] == "gsm8k-v3"

@@ -5,7 +5,7 @@ import pytest
 from google.protobuf.message_factory import GetMessageClass
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from modnorm.client.calls import get_artifact, get_run_file, list_run_files
+from modnorm.client.calls import get_run_file, list_run_files
 from modnorm.errors import NotFoundError
 from modnorm.services.common.access.call_permissions import ALLOWED, OPEN
 from modnorm.services.common.healthcheck import check
@@ -140,7 +140,6 @@ def test_tenants_do_not_see_each_other(lab, client, channel, spec, stored, refus
         lambda: theirs.call(list_run_files(made.id)),
         lambda: theirs.read(get_run_file(made.id, "results.json")),
         lambda: next(iter(theirs.predict(made.id, [{"question": "How many?"}]))),
-        lambda: theirs.read(get_artifact(made.id, experiment_pb2.ARTIFACT_KIND_SELECTION_ROWS)),
     ]
     for read in reads:
         with pytest.raises(NotFoundError) as hidden:

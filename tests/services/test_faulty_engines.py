@@ -130,7 +130,7 @@ def rewards(found):
 
 def attempts(found):
     """The candidates in `timings.json`."""
-    return read_timings(found.source.path)["candidates"]
+    return read_timings(found.path)["candidates"]
 
 
 @pytest.fixture(scope="module")

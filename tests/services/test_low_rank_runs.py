@@ -39,7 +39,7 @@ def client(tmp_path_factory):
 def test_ranks_are_candidates_of_their_own_and_can_be_exported(client, tmp_path):
     spec = make_spec(name="modular_norm", radius=1.28, rank=2)
     ended = run_experiment(client, spec, quiet=True)
-    run = client.run(ended.id).source
+    run = client.run(ended.id)
     assert run.spec == spec
 
     best = ranked_candidate(run, 1)
@@ -54,7 +54,7 @@ def test_ranks_are_candidates_of_their_own_and_can_be_exported(client, tmp_path)
 
     other = make_spec(name="modular_norm", radius=1.28, rank=3)
     ended = run_experiment(client, other, quiet=True)
-    second = ranked_candidate(client.run(ended.id).source, 1)
+    second = ranked_candidate(client.run(ended.id), 1)
     assert second.scale_map.digest != best.scale_map.digest
     assert second.descriptor.coefficients != best.descriptor.coefficients
 

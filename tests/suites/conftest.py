@@ -137,11 +137,7 @@ def finish(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Pat
                 EnsembleRow(n, k, chosen[n, k], metrics.get((n, k), 0.0), 0, heldout)
                 for n, k in keys
             ],
-            votes={
-                (n, k): _votes(cell, [min(count, k) for count in right], k)
-                for n, k in chosen
-                if right
-            },
+            votes={(n, k): _votes(cell, [min(count, k) for count in right], k) for n, k in chosen},
             states=_states(states),
             timings={"phases": {"sampling": seconds, "selecting": 4 * seconds, "voting": seconds}},
         )

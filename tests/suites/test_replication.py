@@ -1,13 +1,12 @@
 """The tables of the replication are built from small copies of runs, digit by digit."""
 
-import json
 from pathlib import Path
 
 import pytest
 
-from modnorm.analysis.kept_run import unpack_run
 from scripts.replication import CELLS, collect
 from scripts.replication_tables import BEGIN, END, write_tables
+from scripts.run_copies import unpack_run
 
 ROOT = Path(__file__).parents[2]
 COPIES = sorted((ROOT / CELLS).glob("*.zip"))
@@ -41,18 +40,9 @@ def test_a_table_is_rebuilt_from_the_copies_digit_by_digit(tmp_path, monkeypatch
     monkeypatch.chdir(ROOT)
     told = Path("replication/tables.md").read_text()
     for copy in COPIES:
-        place = tmp_path / copy.stem
-        unpack_run(copy, place)
-        results = json.loads((place / "results.json").read_text())
-        votes = [json.loads(line) for line in (place / "votes.jsonl").read_text().splitlines()]
-        for entry in results["ensembles"]:
-            key = entry["population"], entry["ensemble_size"]
-            right = [
-                vote["correct"]
-                for vote in votes
-                if (vote["population"], vote["ensemble_size"]) == key
-            ]
-            assert sum(right) == entry["correct"]
+        run = unpack_run(copy, tmp_path / copy.stem)
+        for each in run.ensembles:
+            assert sum(vote.correct for vote in each.votes) == each.correct
     folder = tmp_path / "folder"
     folder.mkdir()
     page = tmp_path / "page.md"

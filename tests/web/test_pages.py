@@ -6,9 +6,8 @@ from html.parser import HTMLParser
 
 import pytest
 
-from modnorm.analysis.answers import AnswerFilter
-from modnorm.analysis.parquet_files import ANSWERS, read_answers, read_votes, write_answers
-from modnorm.analysis.votes import VoteFilter
+from modnorm.analysis.parquet_files import read_answers, read_votes, write_answers
+from modnorm.analysis.run_files import ANSWERS
 
 
 class Page(HTMLParser):
@@ -78,12 +77,11 @@ def test_question_17_is_three_clicks_away(read, runs):
     address = "/runs/first/questions/17?n=4&k=2"
     assert address in read("/runs/first/questions").links
     page = read(address)
-    (vote,) = read_votes(runs / "first", VoteFilter(row=17, population=4, ensemble_size=2))
+    (vote,) = read_votes(runs / "first", row=17, population=4, ensemble_size=2)
     assert ("no expert gave a valid answer" in page.words) is (vote.answer is None)
     cut = 0
     for candidate in (-1, *vote.experts):
-        wanted = AnswerFilter(candidate=candidate, split="heldout", row=17)
-        (answer,) = read_answers(runs / "first", wanted)
+        (answer,) = read_answers(runs / "first", candidate=candidate, split="heldout", row=17)
         assert " ".join(answer.completion.split()) in page.words
         cut += answer.truncated
     assert page.words.count("cut off by the cap") == cut
@@ -94,8 +92,7 @@ def test_question_17_is_three_clicks_away(read, runs):
 def test_all_answers_of_a_candidate_are_shown(read, runs):
     page = read("/runs/first/candidates/-1")
     assert "/runs/first/candidates/-1/heldout/17" in page.links
-    wanted = AnswerFilter(candidate=-1, split="heldout", row=17)
-    (answer,) = read_answers(runs / "first", wanted)
+    (answer,) = read_answers(runs / "first", candidate=-1, split="heldout", row=17)
     single = read("/runs/first/candidates/-1/heldout/17")
     assert " ".join((answer.prompt or "").split()) in single.words
     assert " ".join(answer.completion.split()) in single.words
@@ -157,7 +154,7 @@ def test_runs_are_compared_and_flagged_where_they_differ(read, runs):
         ("/runs/none", 404, "there is no run"),
         ("/runs/second/candidates", 409, "only an experiment that succeeded"),
         ("/runs/second/questions", 409, "only an experiment that succeeded"),
-        ("/runs/first/questions/18", 404, "held-out rows are 0 to 17"),
+        ("/runs/first/questions/18", 404, "no row 18 was voted on"),
         ("/runs/first/questions/x", 400, "Field: row"),
         ("/runs/first/questions?n=3", 404, "there is no ensemble N=3"),
         ("/runs/first/candidates?sort=completion", 400, "Field: sort"),
@@ -165,7 +162,7 @@ def test_runs_are_compared_and_flagged_where_they_differ(read, runs):
         ("/runs/first/candidates?least=nan", 400, "Field: least"),
         ("/runs/first/candidates/99999999999", 400, "Field: candidate"),
         ("/runs/first/candidates/3/other/0", 400, "Field: split"),
-        ("/runs/first/candidates/3/selection/9", 404, "no stored answer matches"),
+        ("/runs/first/candidates/3/selection/9", 404, "the run has no row 9"),
         ("/compare?run=first", 400, "1 runs are chosen"),
         ("/compare?run=first&run=second", 409, "only an experiment that succeeded"),
     ],
@@ -191,7 +188,7 @@ DAMAGES = [
     ("spec.json", '{"model": "tiny-thicket"}', "population: must be given"),
     ("spec.json", "[]", "spec.json"),
     ("spec.json", "{", "spec.json"),
-    ("spec.json", None, "not a run directory"),
+    ("spec.json", None, "has no spec.json"),
     ("results.json", "{", "results.json"),
 ]
 

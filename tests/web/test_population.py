@@ -2,18 +2,22 @@
 
 import csv
 import random
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from modnorm.analysis.candidate_records import COLUMNS
+from modnorm.analysis.candidates import CANDIDATE_TYPES
+from modnorm.analysis.run import Run
 from modnorm.errors import InvalidInputError
 from modnorm.web.population import (
     PAGE_LINES,
     SORT_COLUMNS,
     CandidateQuery,
     candidate_page,
-    read_table,
 )
+
+if TYPE_CHECKING:
+    from modnorm.analysis.document import ResultsDocument
 
 COUNT = 230
 
@@ -25,6 +29,7 @@ def write_candidates(path, count):
     ranks = {index: rank for rank, (_, index) in enumerate(sorted(known), 1)}
     lines = [
         {
+            **{name: 0 for name, kind in CANDIDATE_TYPES.items() if kind == "int64"},
             "index": i,
             "seed": 2**64 - 1 - i,
             "state": "failed" if reward is None else "scored",
@@ -37,7 +42,7 @@ def write_candidates(path, count):
         for i, reward in enumerate(rewards)
     ]
     with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+        writer = csv.DictWriter(file, CANDIDATE_TYPES, lineterminator="\n")
         writer.writeheader()
         writer.writerows(lines)
     return lines
@@ -54,7 +59,9 @@ def lines(path):
 
 
 def read_page(path, query):
-    return candidate_page(read_table(path), query)
+    return candidate_page(
+        Run(path.parent, cast("ResultsDocument", {}), "run").candidates_frame, query
+    )
 
 
 def indices(path, **query):

@@ -89,7 +89,7 @@ class RunOutcome:
 def read_outcome(database: Database, server: str, experiment: str) -> RunOutcome:
     """Read the outcome of a succeeded experiment from database and client."""
     with Client(server) as client:
-        document = client.run(experiment).source.document
+        document = client.run(experiment).document
     with database.connect() as connection:
         tables = {name: _rows(connection, query, experiment) for name, query in _TABLES.items()}
     return RunOutcome(json.dumps(document, sort_keys=True), tables)

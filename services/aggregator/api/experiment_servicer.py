@@ -2,12 +2,12 @@
 
 import asyncio
 import unicodedata
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import asdict
 
 from typing_extensions import override
 
-from modnorm.errors import InvalidInputError, NotFoundError
+from modnorm.errors import InvalidInputError
 from modnorm.services.aggregator.api.paging import decode_token, encode_token, page_size
 from modnorm.services.aggregator.api.to_proto import (
     event_message,
@@ -22,10 +22,9 @@ from modnorm.services.aggregator.experiments.experiment_store import ExperimentS
 from modnorm.services.aggregator.experiments.lifecycle import Change
 from modnorm.services.aggregator.experiments.predictions import Questions
 from modnorm.services.aggregator.experiments.records import ExperimentRecord
-from modnorm.services.aggregator.experiments.result_store import EventStore, ResultStore
+from modnorm.services.aggregator.experiments.result_store import EventStore
 from modnorm.services.aggregator.experiments.run_directories import RunDirectories
-from modnorm.services.aggregator.storage.states import TERMINAL, ArtifactKind
-from modnorm.services.aggregator.storage.tables import Experiment
+from modnorm.services.aggregator.storage.states import TERMINAL
 from modnorm.services.common.access import current_caller
 from modnorm.services.common.shielded_tasks import ShieldedTasks
 from modnorm.tasks.row_files import decode_row
@@ -47,7 +46,6 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         self,
         *,
         experiments: ExperimentStore,
-        results: ResultStore,
         runs: RunDirectories,
         events: EventStore,
         admissions: Admissions,
@@ -58,7 +56,6 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         on_create: Callable[[evaluation_pb2.Job], None] | None,
     ) -> None:
         self._experiments = experiments
-        self._results = results
         self._runs = runs
         self._events = events
         self._admissions = admissions
@@ -181,27 +178,6 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
                 yield experiment_pb2.GetRunFileResponse(chunk=chunk)
                 left -= len(chunk)
 
-    @override
-    async def GetArtifact(
-        self, request: experiment_pb2.GetArtifactRequest, context: object
-    ) -> AsyncIterator[experiment_pb2.GetArtifactResponse]:
-        """Stream an artifact that the results of an experiment depend on."""
-        await self._check_visible(request.experiment_id)
-        record = await asyncio.to_thread(self._experiments.get, request.experiment_id)
-        if request.kind == experiment_pb2.ARTIFACT_KIND_LINEAGE:
-            text = await asyncio.to_thread(self._lineage, record)
-        else:
-            kind, digest = _artifact_of(record.experiment, request.kind)
-            text = await asyncio.to_thread(self._results.artifact, digest, kind)
-        for chunk in _chunks(text.encode()):
-            yield experiment_pb2.GetArtifactResponse(chunk=chunk)
-
-    def _lineage(self, record: ExperimentRecord) -> str:
-        """Return the lineage of the reported state, or of the last state so far."""
-        reported = [state.digest for state in record.states if state.reported]
-        lineage = self._results.lineage(record.experiment.id, *reported)
-        return lineage.to_json()
-
     async def _create(
         self, request_id: str, admission: Admission, tenant: str
     ) -> ExperimentRecord:
@@ -258,36 +234,3 @@ def _questions(message: experiment_pb2.Questions) -> Questions:
         ],
         ask_all=message.ask_all,
     )
-
-
-def _artifact_of(
-    experiment: Experiment, kind: experiment_pb2.ArtifactKind.ValueType
-) -> tuple[ArtifactKind, str]:
-    """Return the kind and digest under which an artifact of an experiment is stored."""
-    places = {
-        experiment_pb2.ARTIFACT_KIND_PROFILE: (ArtifactKind.PROFILE, experiment.profile_digest),
-        experiment_pb2.ARTIFACT_KIND_SCALE_MAP: (
-            ArtifactKind.SCALE_MAP,
-            experiment.scale_map_digest,
-        ),
-        experiment_pb2.ARTIFACT_KIND_SELECTION_ROWS: (
-            ArtifactKind.ROWS,
-            experiment.selection_digest,
-        ),
-        experiment_pb2.ARTIFACT_KIND_HELDOUT_ROWS: (ArtifactKind.ROWS, experiment.heldout_digest),
-        experiment_pb2.ARTIFACT_KIND_DEVELOPMENT_ROWS: (
-            ArtifactKind.ROWS,
-            experiment.development_digest or None,
-        ),
-    }
-    if kind not in places:
-        raise InvalidInputError("no kind of artifact is named", field="kind")
-    stored_kind, digest = places[kind]
-    if digest is None:
-        raise NotFoundError(f"the experiment has no {stored_kind} (yet)", field="kind")
-    return stored_kind, digest
-
-
-def _chunks(content: bytes) -> Iterator[bytes]:
-    for start in range(0, len(content), CHUNK_BYTES):
-        yield content[start : start + CHUNK_BYTES]

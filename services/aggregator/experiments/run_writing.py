@@ -11,17 +11,16 @@ from sqlalchemy import case
 from sqlmodel import col, select
 
 from modnorm.analysis.answers import BASE_INDEX, SPLITS, AnswerRecord
-from modnorm.analysis.export import write_run
-from modnorm.analysis.records import (
+from modnorm.analysis.export import RunRecords, write_run
+from modnorm.analysis.run_data import BaseRow, CandidateRow, RunData, VoteRow
+from modnorm.analysis.run_files import (
     LINEAGE,
+    PREDICTIONS,
     PROFILE,
     SCALE_MAP,
-    RunRecords,
+    SPEC,
     rows_file,
-    write_records,
 )
-from modnorm.analysis.run_data import BaseRow, CandidateRow, RunData, VoteRow
-from modnorm.analysis.run_files import PREDICTIONS, SPEC
 from modnorm.errors import InvalidInputError
 from modnorm.files import encode_json, replaced_file, write_file
 from modnorm.perturbation.descriptor import Descriptor
@@ -86,8 +85,7 @@ def write_directory(directory: Path, database: Database, record: ExperimentRecor
         answers=_answers(database, experiment.id, questions),
     )
     write_file(directory / SPEC, encode_json(run.spec))
-    write_records(directory, records, run)
-    write_run(directory, run, started=started)
+    write_run(directory, run, records, started=started)
 
 
 def _write_votes(directory: Path, results: ResultStore, experiment: Experiment) -> None:

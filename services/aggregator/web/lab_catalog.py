@@ -2,10 +2,11 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
-from pathlib import Path
 
 from modnorm.analysis.comparison import ComparisonRow, compare_runs
+from modnorm.analysis.run import Run, load_run
 from modnorm.services.aggregator.api.to_proto import event_message
 from modnorm.services.aggregator.experiments.lifecycle import with_remedy
 from modnorm.services.aggregator.experiments.run_directories import RunDirectories
@@ -16,7 +17,6 @@ from modnorm.services.aggregator.web import run_queries
 from modnorm.services.common.access import current_caller
 from modnorm.v1 import experiment_pb2
 from modnorm.web.population import PAGE_LINES
-from modnorm.web.run_directories import RunFiles
 from modnorm.web.sources import Headline, Progress, RoundLine, RunPage, unknown_run
 from modnorm.wire.run_messages import extent
 
@@ -25,7 +25,7 @@ _PACE_EVENTS = 200
 _STATE_WORDS = {ExperimentState.SUCCEEDED: "finished"}
 
 
-class CatalogRun(RunFiles):
+class CatalogRun:
     """An experiment; implements `modnorm.web.sources.ViewedRun`."""
 
     def __init__(
@@ -43,9 +43,10 @@ class CatalogRun(RunFiles):
         self.headline = headline if self.finished else None
 
     @cached_property
-    def path(self) -> Path:  # type: ignore[override]  # written when first needed
-        """The directory of its results."""
-        return self._runs.of(self._experiment.id)
+    def results(self) -> Run:
+        """Its results, under the name that people gave it; written when first needed."""
+        run, given = load_run(self._runs.of(self.name)), self._experiment.spec.name
+        return replace(run, name=f"{given} ({self.name[:8]})" if given else self.name[:8])
 
     @property
     def name(self) -> str:
@@ -113,17 +114,6 @@ class CatalogRun(RunFiles):
         return ()
 
 
-class _Compared:
-    """A run under the name that people gave it; implements `ComparedRun`."""
-
-    def __init__(self, run: CatalogRun) -> None:
-        given = run.spec.get("name")
-        self.name = f"{given} ({run.name[:8]})" if given else run.name[:8]
-        self.document = run.document
-        self.verdicts = run.verdicts
-        self.environments = run.environments
-
-
 class LabCatalog:
     """The experiments that the present caller may see, newest first; implements `Catalog`."""
 
@@ -151,7 +141,7 @@ class LabCatalog:
 
     def compare(self, names: Sequence[str]) -> Sequence[ComparisonRow]:
         """Set finished experiments side by side."""
-        return compare_runs([_Compared(self.run(name)) for name in names])
+        return compare_runs([self.run(name).results for name in names])
 
     def _run(self, experiment: Experiment, headline: Headline | None) -> CatalogRun:
         return CatalogRun(self._database, self._runs, experiment, headline)

@@ -21,7 +21,6 @@ _SERVICES: Mapping[str, Mapping[str, AbstractSet[Role]]] = {
         "WatchExperiment": _SEE,
         "ListRunFiles": _SEE,
         "GetRunFile": _SEE,
-        "GetArtifact": _SEE,
     },
     "modnorm.v1.JobService": {
         "ClaimJob": _WORK,

@@ -14,7 +14,6 @@ import pytest
 from modnorm.analysis.run_data import CandidateRow
 from modnorm.errors import ModnormError, StaleLeaseError
 from modnorm.geometry.scale_map import ScaleMap
-from modnorm.perturbation.lineage import Lineage
 from modnorm.search.ranking import select_experts
 from modnorm.search.voting import plurality
 from modnorm.services.aggregator.experiments.run_writing import candidate_row, stored_descriptor
@@ -146,14 +145,17 @@ class Lab:
     def worker(self, app=None, **named):
         return SyntheticWorker(app or self.app, self.channel, **named)
 
-    async def artifact(self, experiment_id, kind):
-        request = experiment_pb2.GetArtifactRequest(experiment_id=experiment_id, kind=kind)
-        stream = self.experiments.GetArtifact(request, timeout=HANG_SECONDS)
+    async def file(self, experiment_id, name):
+        request = experiment_pb2.GetRunFileRequest(experiment_id=experiment_id, name=name)
+        stream = self.experiments.GetRunFile(request, timeout=HANG_SECONDS)
         return b"".join([response.chunk async for response in stream])
 
     async def lineage(self, experiment_id):
-        text = await self.artifact(experiment_id, experiment_pb2.ARTIFACT_KIND_LINEAGE)
-        return Lineage.from_json(text.decode())
+        """The lineage of the reported state, or of the last state so far."""
+        stores = self.aggregator._stores
+        record = await asyncio.to_thread(stores.experiments.get, experiment_id)
+        reported = [state.digest for state in record.states if state.reported]
+        return await asyncio.to_thread(stores.results.lineage, experiment_id, *reported)
 
     async def cancel(self, experiment_id):
         request = experiment_pb2.CancelExperimentRequest(id=experiment_id)

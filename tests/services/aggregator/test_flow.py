@@ -21,7 +21,6 @@ SUCCEEDED = experiment_pb2.EXPERIMENT_STATE_SUCCEEDED
 CANCELLED = experiment_pb2.EXPERIMENT_STATE_CANCELLED
 CALIBRATING = experiment_pb2.EXPERIMENT_STATE_CALIBRATING
 SELECTING = experiment_pb2.EXPERIMENT_STATE_SELECTING
-PROFILE = experiment_pb2.ARTIFACT_KIND_PROFILE
 NAMED = {"name": "modular_norm", "radius": 0.2}
 
 
@@ -52,19 +51,20 @@ async def check_resuming(lab, experiment_id, events):
 
 
 async def check_reading(lab, experiment):
-    """Read artifacts, lists and missing entries."""
+    """Read files, lists and missing entries."""
     provenance = experiment.provenance
-    for kind, digest in {
-        experiment_pb2.ARTIFACT_KIND_SELECTION_ROWS: provenance.selection_digest,
-        experiment_pb2.ARTIFACT_KIND_HELDOUT_ROWS: provenance.heldout_digest,
-        experiment_pb2.ARTIFACT_KIND_SCALE_MAP: provenance.scale_map_digest,
+    for name, digest in {
+        "rows/selection.jsonl": provenance.selection_digest,
+        "rows/heldout.jsonl": provenance.heldout_digest,
+        "scale_map.json": provenance.scale_map_digest,
     }.items():
-        assert hashlib.sha256(await lab.artifact(experiment.id, kind)).hexdigest() == digest
-    heldout = await lab.artifact(experiment.id, experiment_pb2.ARTIFACT_KIND_HELDOUT_ROWS)
+        content = await lab.file(experiment.id, name)
+        assert hashlib.sha256(content.removesuffix(b"\n")).hexdigest() == digest
+    heldout = await lab.file(experiment.id, "rows/heldout.jsonl")
     prompts = [get_task("gsm8k").messages(json.loads(row)) for row in heldout.splitlines()]
     assert provenance.prompts_digest == prompts_digest(prompts)
-    async with lab.raises(NotFoundError, "kind"):
-        await lab.artifact(experiment.id, PROFILE)
+    async with lab.raises(NotFoundError, "name"):
+        await lab.file(experiment.id, "profile.json")
     listed = await lab.list(page_size=1)
     assert [one.id for one in listed.experiments] == [experiment.id]
     assert listed.next_page_token == ""
@@ -168,7 +168,7 @@ async def test_a_method_with_a_profile_is_calibrated_first(start_lab, spec, tmp_
         assert experiment.progress.examples_done == experiment.progress.examples_total == 2
         assert CALIBRATING in {one.state for one in events}
         await check_named_profiles(lab, spec, experiment.provenance.profile_digest)
-        profile = await lab.artifact(created.id, PROFILE)
+        profile = await lab.file(created.id, "profile.json")
         await check_profile_files(lab, spec, tmp_path, profile)
 
 

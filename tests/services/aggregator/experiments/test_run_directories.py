@@ -5,9 +5,8 @@ import json
 
 import pytest
 
-from modnorm.analysis.answers import AnswerFilter
+from modnorm.analysis.run import load_run
 from modnorm.analysis.run_files import read_timings
-from modnorm.analysis.saved_run import SavedRun
 from modnorm.errors import NotFoundError, PreconditionError
 from modnorm.services.aggregator.experiments.removal import remove_ended
 from modnorm.services.aggregator.experiments.run_directories import RunDirectories
@@ -29,7 +28,7 @@ def finished(world):
 
 
 def test_a_directory_holds_what_the_database_does(world, directories, finished):
-    run, record = SavedRun(directories.of(finished)), world.stores.experiments.get(finished)
+    run, record = load_run(directories.of(finished)), world.stores.experiments.get(finished)
     assert run.spec == record.experiment.spec
     assert run.provenance["scorer"] == record.experiment.scorer
     jobs = world.stores.results.candidates(finished, -2, 100)
@@ -42,7 +41,7 @@ def test_a_directory_holds_what_the_database_does(world, directories, finished):
         (each.metric, each.correct) for each in record.ensembles
     ]
     stored = world.stores.results.answers(finished, -1, Split.HELDOUT)
-    answers = list(run.answers(AnswerFilter(candidate=-1, split="heldout")))
+    answers = list(run.answers(-1, "heldout"))
     assert [each.completion for each in answers] == [each.completion for each in stored]
     splits = [(each.candidate, each.split) for each in run.answers()]
     assert splits == sorted(splits, key=lambda each: (each[0], each[1] != "selection"))
@@ -86,7 +85,7 @@ def test_the_directory_of_a_removed_experiment_is_removed(world, directories, fi
     world.now += 1
     assert world.select(size=5) == finished
     world.work(finished)
-    assert len(SavedRun(directories.of(finished)).candidates) == 5
+    assert len(load_run(directories.of(finished)).candidates_frame) == 5
 
 
 @pytest.mark.parametrize(

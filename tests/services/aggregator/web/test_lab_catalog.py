@@ -5,8 +5,6 @@ import dataclasses
 import pytest
 from sqlmodel import select
 
-from modnorm.analysis.answers import AnswerFilter
-from modnorm.analysis.votes import VoteFilter
 from modnorm.errors import ModnormError, NotFoundError, PreconditionError
 from modnorm.services.aggregator.experiments.removal import remove_ended
 from modnorm.services.aggregator.experiments.run_directories import RunDirectories
@@ -17,7 +15,7 @@ from modnorm.services.aggregator.web.lab_catalog import LabCatalog, remaining_se
 from modnorm.services.common.access import callers
 from modnorm.services.common.access.callers import ANYONE, Caller, set_caller
 from modnorm.v1 import experiment_pb2 as experiments
-from modnorm.web.population import PAGE_LINES, CandidateQuery
+from modnorm.web.population import PAGE_LINES, CandidateQuery, candidate_page
 from modnorm.wire.tokens import Role
 
 
@@ -45,15 +43,16 @@ def finished(world):
 def test_a_finished_experiment_has_its_results(world, catalog, finished):
     run = catalog.run(finished)
     assert (run.state, run.finished, run.live, run.progress) == ("finished", True, False, None)
-    document, record = run.document, world.stores.experiments.get(finished)
+    document, record = run.results.document, world.stores.experiments.get(finished)
     assert [each["metric"] for each in document["ensembles"]] == [
         each.metric for each in record.ensembles
     ]
     assert document["candidates"]["total"] == 4
-    assert len(run.rewards()) == document["candidates"]["scored"]
-    page = run.candidates(CandidateQuery(sort="selection_reward", descending=True))
+    frame = run.results.candidates_frame
+    page = candidate_page(frame, CandidateQuery(sort="selection_reward", descending=True))
     rewards = [line.selection_reward for line in page.lines if line.selection_reward is not None]
-    assert rewards == sorted(run.rewards(), reverse=True)
+    assert rewards == sorted(frame["selection_reward"].dropna(), reverse=True)
+    assert len(rewards) == document["candidates"]["scored"]
     best = page.lines[0]
     assert best.rank == 1
     base = document["base"]["selection_reward"]
@@ -63,13 +62,13 @@ def test_a_finished_experiment_has_its_results(world, catalog, finished):
 def test_an_experiment_that_was_removed_and_submitted_again_has_its_own_results(
     world, catalog, finished
 ):
-    assert catalog.run(finished).document["candidates"]["total"] == 4
+    assert catalog.run(finished).results.document["candidates"]["total"] == 4
     with world.database.write() as session:
         assert remove_ended(session, finished, world.now + 1)
     world.now += 1
     assert world.select(size=5) == finished
     world.work(finished)
-    assert catalog.run(finished).document["candidates"]["total"] == 5
+    assert catalog.run(finished).results.document["candidates"]["total"] == 5
 
 
 @pytest.mark.parametrize(("bounds", "known"), [((-9.0, -8.0), 3), ((-9.0, 9.0), 0)])
@@ -80,30 +79,30 @@ def test_a_stopped_candidate_has_bounds_and_others_only_certain_ranks(
         query = select(Job).where(Job.experiment_id == finished, Job.split == Split.SELECTION)
         job = session.exec(query.where(Job.candidate == 0)).one()
         job.metric, (job.reward_lower, job.reward_upper) = None, bounds
-    lines = catalog.run(finished).candidates(CandidateQuery(sort="index")).lines
+    lines = list(catalog.run(finished).results.candidates)
     assert (lines[0].state, lines[0].reward_lower, lines[0].reward_upper) == ("stopped", *bounds)
     assert lines[0].selection_reward is lines[0].rank is lines[0].gain is None
     assert sum(line.rank is not None for line in lines[1:]) == known
 
 
 def test_answers_and_votes_are_those_that_are_stored(world, catalog, finished):
-    run = catalog.run(finished)
+    run = catalog.run(finished).results
     stored = world.stores.results.answers(finished, -1, Split.HELDOUT)
-    answers = list(run.answers(AnswerFilter(candidate=-1, split="heldout")))
+    answers = list(run.answers(-1, "heldout"))
     assert [each.completion for each in answers] == [each.completion for each in stored]
     assert [each.gold for each in answers] == [str(row) for row in range(9)]
     assert "Say 3." in (answers[3].prompt or "")
-    splits = {each.split for each in run.answers(AnswerFilter(candidate=-1))}
+    splits = {each.split for each in run.answers(-1)}
     assert splits == {"selection", "heldout"}
-    wrong = list(run.answers(AnswerFilter(candidate=-1, wrong=True)))
+    wrong = list(run.answers(-1, wrong=True))
     assert wrong
     assert not any(each.correct for each in wrong)
-    for vote in run.votes(VoteFilter(row=5)):
+    for vote in run.votes(5):
         (counted,) = world.stores.results.votes(
             finished, vote.population, vote.ensemble_size, 4, 1
         )
         assert (vote.answer, vote.support) == (counted.answer, counted.support)
-        said = run.answers_of([-1, *vote.experts], 5)
+        said = {each.candidate: each for each in run.answers(split="heldout", row=5)}
         assert tuple(said[each].vote for each in vote.experts) == vote.votes
 
 
@@ -121,7 +120,7 @@ def test_a_live_experiment_shows_its_progress_and_workers(world, catalog):
     assert (progress.unit, progress.done, progress.total) == ("jobs", 2, 5)
     assert [(each.name, each.jobs) for each in progress.workers] == [("w", 1)]
     with pytest.raises(PreconditionError, match="selecting"):
-        run.candidates(CandidateQuery())
+        _ = run.results
 
 
 def test_a_failed_experiment_tells_why(world, catalog):
@@ -139,10 +138,10 @@ def test_the_list_shows_the_newest_first_with_figures_of_finished_runs(world, ca
     assert [run.name for run in found.runs] == [other, finished]
     assert found.runs[0].headline is None
     headline = found.runs[1].headline
-    ensembles = catalog.run(finished).document["ensembles"]
+    ensembles = catalog.run(finished).results.document["ensembles"]
     assert headline.vote == ensembles[-1]["metric"]
     assert list(headline.interval) == ensembles[-1]["interval"]
-    assert headline.base == catalog.run(finished).document["base"]["heldout_metric"]
+    assert headline.base == catalog.run(finished).results.document["base"]["heldout_metric"]
 
 
 def test_a_metric_that_is_not_the_share_of_right_rows_has_no_interval(world, catalog, finished):

@@ -2,14 +2,17 @@
 
 import json
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from modnorm.analysis.answers import AnswerRecord
-from modnorm.analysis.kept_run import VOTES, kept_answers, pack_run, unpack_run
-from modnorm.analysis.parquet_files import write_answers
+from modnorm.analysis.parquet_files import read_votes, write_answers, write_votes
+from modnorm.analysis.run import load_run
+from modnorm.analysis.votes import VoteRecord
 from modnorm.errors import InvalidInputError
+from scripts.run_copies import pack_run, unpack_run
 from tests.small_results import small_results
 
 # The gold answer is b. Experts 1 and 0 answered rows 0 to 3; expert 0 skipped row 3.
@@ -34,17 +37,24 @@ def _answer(candidate, split, row, vote):
 
 
 def _vote(row, answer, valid, support, right, skipped):
-    return {
-        "population": 4,
-        "ensemble_size": 2,
-        "row": row,
-        "answer": answer,
-        "correct": answer == "b",
-        "valid": valid,
-        "support": support,
-        "correct_support": right,
-        "skipped": skipped,
-    }
+    return VoteRecord(
+        population=4,
+        ensemble_size=2,
+        row=row,
+        gold=SECRET,
+        answer=answer,
+        correct=answer == "b",
+        valid=valid,
+        support=support,
+        correct_support=right,
+        skipped=skipped,
+        experts=(1, 0),
+        votes=(None, None),
+        expert_correct=(None, None),
+        counts=(),
+        tied=(),
+        tie_broken_by=None,
+    )
 
 
 @pytest.fixture
@@ -67,8 +77,7 @@ def directory(tmp_path: Path) -> Path:
         _vote(2, None, 0, 0, 0, 0),
         _vote(3, "b", 1, 1, 1, 1),
     ]
-    lines = "".join(f"{json.dumps(vote, sort_keys=True)}\n" for vote in votes)
-    (place / VOTES).write_text(lines)
+    write_votes(place, votes)
     answers = [
         *(_answer(0, "selection", row, "b") for row in range(2)),
         *(_answer(0, "heldout", row, vote) for row, vote in enumerate(SAID[0])),
@@ -81,22 +90,24 @@ def directory(tmp_path: Path) -> Path:
 
 def test_a_copy_has_the_figures_the_rewards_and_the_votes(directory, tmp_path):
     archive, place = tmp_path / "cell.zip", tmp_path / "unpacked"
-    pack_run(directory, archive, {"command": "modnorm run", "commit": "abc"})
-    unpack_run(archive, place)
-    for name in ("results.json", "spec.json", "candidates.csv", VOTES):
+    whole = load_run(directory)
+    pack_run(whole, archive, {"command": "modnorm run", "commit": "abc"})
+    run = unpack_run(archive, place)
+    for name in ("results.json", "spec.json", "candidates.csv"):
         assert (place / name).read_bytes() == (directory / name).read_bytes()
-    answers = kept_answers(place)
-    heldout = answers[(answers["split"] == "heldout") & (answers["candidate"] == 1)]
-    assert heldout["vote"].astype(object).where(heldout["vote"].notna(), None).tolist() == SAID[1]
-    selection = answers[answers["split"] == "selection"]
+    assert run.vote_counts().equals(whole.vote_counts())
+    assert [vote.votes for vote in read_votes(place)] == list(
+        zip(SAID[1], [*SAID[0], None], strict=True)
+    )
+    answers = run.answers_frame()
+    selection = answers[answers["split"] == "selection"].sort_values(["row", "candidate"])
     assert selection["reward"].tolist() == [1.1, 0.1, 1.1, 0.1]
-    assert selection["candidate"].tolist() == [0, 1, 0, 1]
     assert json.loads((place / "origin.json").read_text())["commit"] == "abc"
 
 
 def test_a_copy_has_no_texts_and_no_machines(directory, tmp_path):
     archive = tmp_path / "cell.zip"
-    pack_run(directory, archive, {})
+    pack_run(load_run(directory), archive, {})
     with zipfile.ZipFile(archive) as file:
         content = b"".join(file.read(name) for name in file.namelist())
     assert SECRET.encode() not in content
@@ -105,20 +116,20 @@ def test_a_copy_has_no_texts_and_no_machines(directory, tmp_path):
 
 def test_equal_runs_have_equal_copies(directory, tmp_path):
     for name in ("a.zip", "b.zip"):
-        pack_run(directory, tmp_path / name, {"commit": "abc"})
+        pack_run(load_run(directory), tmp_path / name, {"commit": "abc"})
     assert (tmp_path / "a.zip").read_bytes() == (tmp_path / "b.zip").read_bytes()
 
 
 def test_votes_that_do_not_follow_from_the_answers_are_refused(directory, tmp_path):
-    lines = (directory / VOTES).read_text().replace('"answer": "a"', '"answer": "b"')
-    (directory / VOTES).write_text(lines)
-    with pytest.raises(InvalidInputError, match="does not follow from its answers"):
-        pack_run(directory, tmp_path / "cell.zip", {})
+    votes = [replace(vote, correct_support=2) for vote in read_votes(directory)]
+    write_votes(directory, votes)
+    with pytest.raises(InvalidInputError, match="do not follow from answers"):
+        pack_run(load_run(directory), tmp_path / "cell.zip", {})
 
 
 def test_a_damaged_copy_is_refused(directory, tmp_path):
     archive, changed = tmp_path / "cell.zip", tmp_path / "changed.zip"
-    pack_run(directory, archive, {})
+    pack_run(load_run(directory), archive, {})
     with zipfile.ZipFile(archive) as file, zipfile.ZipFile(changed, "w") as other:
         for name in file.namelist():
             content = file.read(name)

@@ -2,6 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from types import MappingProxyType
+
+import pandas as pd
 
 from modnorm.analysis.run_data import BaseRow, CandidateRow
 from modnorm.search.stopping import certain_ranks
@@ -48,11 +51,26 @@ class CandidateRecord:
     """Largest possible mean selection reward of a candidate that was stopped early."""
 
 
-COLUMNS = tuple(field.name for field in fields(CandidateRecord))
-"""Columns of `candidates.csv`, in order."""
+_FLOATS = ("selection_reward", "gain", "heldout_metric", "reward_lower", "reward_upper")
+CANDIDATE_TYPES = MappingProxyType(
+    {
+        **{each.name: "int64" for each in fields(CandidateRecord)},
+        **dict.fromkeys(_FLOATS, "float64"),
+        "seed": "uint64",
+        "rank": "Int64",
+        "state": "str",
+    }
+)
+"""Columns of `candidates.csv` in order, with their types in a table of pandas."""
 
 
-def candidate_records(
+def candidate_records(frame: pd.DataFrame) -> tuple[CandidateRecord, ...]:
+    """Return the lines of a table with the columns of `CANDIDATE_TYPES`."""
+    values = frame.astype(object).where(frame.notna(), None)
+    return tuple(CandidateRecord(*line) for line in values.itertuples(index=False))
+
+
+def ranked_candidates(
     candidates: Sequence[CandidateRow], base: BaseRow
 ) -> tuple[CandidateRecord, ...]:
     """Return a record of each candidate of a whole population, in candidate order."""

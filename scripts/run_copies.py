@@ -1,0 +1,132 @@
+"""Small copies of finished runs: figures, and the reward and vote of each answer, without texts.
+
+A copy is one ZIP file of about a hundred kilobytes. Unpacked, it is a run directory without rows
+and coefficients. Its votes are counted again from its answers.
+"""
+
+import hashlib
+import io
+import json
+import zipfile
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from pathlib import Path
+
+import pandas as pd
+import pyarrow as pa
+from pyarrow import parquet
+
+from modnorm.analysis.answers import SPLITS
+from modnorm.analysis.parquet_files import ANSWER_SCHEMA, read_ballots, write_votes
+from modnorm.analysis.run import Run, load_run
+from modnorm.analysis.run_data import EnsembleRow, VoteRow
+from modnorm.analysis.run_files import ANSWERS, CANDIDATES, RESULTS, SPEC, TIMINGS, unreadable
+from modnorm.analysis.votes import VoteRecord, vote_records
+from modnorm.errors import InvalidInputError
+from modnorm.files import encode_json, write_file
+from modnorm.search.voting import count_votes
+
+ORIGIN = "origin.json"
+"""Name of the file that only copies have: what made the run."""
+_KEPT = "kept-answers.parquet"
+"""Member of an archive: answers without texts and tokens, in the order that compresses best."""
+_TEXTS = (SPEC, RESULTS, CANDIDATES)
+_COLUMNS = ("split", "row", "candidate", "vote", "reward", "correct", "truncated")
+_TYPES = {"split": "category", "vote": "category", "row": "int16", "candidate": "int16"}
+_DATE = (1980, 1, 1, 0, 0, 0)
+"""Of all members, so that equal runs have equal copies."""
+
+
+def pack_run(run: Run, archive: Path, origin: Mapping[str, str]) -> None:
+    """Write a small copy of a finished run.
+
+    Args:
+        run: The run.
+        archive: The ZIP file.
+        origin: What made the run: command, commit and the like. Digests of files are added.
+
+    Raises:
+        InvalidInputError: the votes of the run do not follow from its answers.
+        OSError: the file cannot be written.
+    """
+    # Equal values beside each other compress best, and selection votes decide nothing.
+    answers = run.answers_frame(_COLUMNS).sort_values(["split", "row", "candidate"])
+    kept = answers.assign(vote=answers["vote"].where(answers["split"] == "heldout"))[[*_COLUMNS]]
+    counts = run.vote_counts()
+    counted = pd.DataFrame(map(asdict, _votes(run)))[counts.columns]
+    if not counts.astype(counted.dtypes).equals(counted):
+        raise InvalidInputError(f"votes of {run.path} do not follow from answers", field="run")
+    texts = {name: (run.path / name).read_bytes() for name in _TEXTS}
+    digests = {name: hashlib.sha256(content).hexdigest() for name, content in texts.items()}
+    members = {
+        ORIGIN: encode_json({**origin, "digests": digests}),
+        **texts,
+        TIMINGS: encode_json(_nameless(run.timings())),
+        _KEPT: _encode(pa.Table.from_pandas(kept.astype(_TYPES), preserve_index=False)),
+    }
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as file:
+        for name, content in members.items():
+            # Parquet is compressed already.
+            how = zipfile.ZIP_STORED if name == _KEPT else zipfile.ZIP_DEFLATED
+            file.writestr(zipfile.ZipInfo(name, _DATE), content, how, 9)
+    write_file(archive, buffer.getvalue())
+
+
+def unpack_run(archive: Path, directory: Path) -> Run:
+    """Write the directory of a copy and return the run in it.
+
+    Raises:
+        InvalidInputError: the copy is damaged.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    try:
+        with zipfile.ZipFile(archive) as file:
+            members = {name: file.read(name) for name in (ORIGIN, *_TEXTS, TIMINGS, _KEPT)}
+        digests = json.loads(members[ORIGIN])["digests"]
+        frame = parquet.read_table(io.BytesIO(members.pop(_KEPT))).to_pandas()
+    except (OSError, KeyError, ValueError, pa.ArrowException, zipfile.BadZipFile) as error:
+        raise unreadable(archive, error) from error
+    wrong = [name for name in _TEXTS if hashlib.sha256(members[name]).hexdigest() != digests[name]]
+    if wrong:
+        raise InvalidInputError(f"{archive} is damaged: {', '.join(wrong)}", field="cell")
+    order = frame["split"].astype("str").map(SPLITS.index)
+    sheets = frame.assign(order=order).sort_values(["candidate", "order", "row"])
+    whole = sheets.assign(prompt=None, gold=None, completion="", tokens=0)
+    answers = pa.Table.from_pandas(whole, ANSWER_SCHEMA, preserve_index=False)
+    for name, content in {**members, ANSWERS: _encode(answers)}.items():
+        (directory / name).write_bytes(content)
+    run = load_run(directory)
+    write_votes(directory, _votes(run))
+    return run
+
+
+def _votes(run: Run) -> Iterator[VoteRecord]:
+    """Count the votes of all ensembles from the answers of their experts."""
+    rows = max((each.rows for each in run.ensembles), default=0)
+    ballots, golds = read_ballots(run.path, rows)
+    for each in run.ensembles:
+        votes = count_votes([ballots[expert] for expert in each.experts])
+        ensemble = EnsembleRow(
+            each.population, each.ensemble_size, each.experts, each.metric, each.correct, each.rows
+        )
+        lines = [
+            VoteRow(row=row, **{name: getattr(vote, name) for name in vote.__slots__})
+            for row, vote in enumerate(votes)
+        ]
+        yield from vote_records(ensemble, lines, ballots, golds)
+
+
+def _nameless(timings: Mapping[str, object]) -> dict[str, object]:
+    """Return timings without the names of machines."""
+    candidates = timings["candidates"]
+    assert isinstance(candidates, list)
+    return {**timings, "candidates": [{**each, "worker": ""} for each in candidates]}
+
+
+def _encode(table: pa.Table) -> bytes:
+    sink = io.BytesIO()
+    parquet.write_table(
+        table.replace_schema_metadata(None), sink, compression="zstd", compression_level=19
+    )
+    return sink.getvalue()
