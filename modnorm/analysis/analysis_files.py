@@ -38,12 +38,9 @@ def write_table(directory: Path, name: str, table: pd.DataFrame) -> list[Path]:
     table.to_parquet(parquet, index=False)
     write_file(paths["parquet"], parquet.getvalue())
     shown = table.astype(object).where(table.notna(), None)
-    markdown = shown.to_markdown(index=False, floatfmt=_SIGNIFICANT, missingval="-")
-    write_file(paths["md"], f"{markdown}\n".encode())
-    latex = table.to_latex(
-        index=False, escape=True, na_rep="-", float_format=lambda value: f"{value:{_SIGNIFICANT}}"
-    )
-    write_file(paths["tex"], latex.encode())
+    for kind, form in (("md", "pipe"), ("tex", "latex_booktabs")):
+        text = shown.to_markdown(index=False, tablefmt=form, floatfmt=_SIGNIFICANT, missingval="-")
+        write_file(paths[kind], f"{text}\n".encode())
     return list(paths.values())
 
 
