@@ -71,7 +71,14 @@ class Decoder:
         self._max_tokens = max_tokens
         self._stop_ids = stop_ids
         order = sorted(range(len(prompts)), key=lambda index: (len(prompts[index]), index))
-        self._waiting = deque(_sequence(index, prompts[index], sampling) for index in order)
+        self._waiting = deque(
+            DecodedSequence(
+                index,
+                prompts[index],
+                numbers=random.Random(sampling.seeds[index]) if sampling else None,
+            )
+            for index in order
+        )
         self._live: list[DecodedSequence] = []
         self._shared = _shared_tokens(prompts)
         self._shared_is_unread = self._shared > 0
@@ -82,7 +89,14 @@ class Decoder:
         self._rows = max(1, min(len(prompts), max_rows, max_cache_tokens // columns))
         self.cache_tokens = self._rows * columns
         """Tokens that its cache can hold."""
-        self._cache = _allocate_cache(model, self._rows, columns)
+        with engine_failures("allocating the key-value cache"):
+            self._cache = SlotCache(
+                model.config,
+                rows=self._rows,
+                columns=columns,
+                dtype=model.dtype,
+                device=model.device,
+            )
 
     def run(
         self, poll: Callable[[], None], on_tokens: OnTokens | None = None
@@ -190,18 +204,6 @@ class Decoder:
             self._live[gap] = self._live[mover]
         del self._live[live:]
         return finished
-
-
-def _sequence(index: int, prompt: Sequence[int], sampling: Sampling | None) -> DecodedSequence:
-    numbers = random.Random(sampling.seeds[index]) if sampling else None
-    return DecodedSequence(index, prompt, numbers=numbers)
-
-
-def _allocate_cache(model: CausalModel, rows: int, columns: int) -> SlotCache:
-    with engine_failures("allocating the key-value cache"):
-        return SlotCache(
-            model.config, rows=rows, columns=columns, dtype=model.dtype, device=model.device
-        )
 
 
 def _shared_tokens(prompts: Sequence[Sequence[int]]) -> int:

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future, wait
-from contextlib import AbstractContextManager, ExitStack, closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol, Self
@@ -123,68 +123,52 @@ class ExcludedError(Exception):
     """Raised when a candidate can no longer become an expert."""
 
 
-class CandidateParking:
-    """Parks a candidate when its policy says so, and measures the time."""
-
-    def __init__(
-        self,
-        engine_parked: Callable[[], AbstractContextManager[None]],
-        has_room: Callable[[], bool],
-        answers: AnswerJudge,
-        policy: ParkingPolicy | None,
-    ) -> None:
-        self._engine_parked = engine_parked
-        self._has_room = has_room
-        self._answers = answers
-        self._policy = policy
-        self.seconds = 0.0
-        """Seconds for which the candidate was parked, switching included."""
-        self.switching = 0.0
-        """Seconds of these that releasing and acquiring the engine took."""
-
-    def park_if_due(self, is_excluded: Callable[[], bool], check: Callable[[], None]) -> None:
-        """Park the candidate if its policy says so and the engine has room for another."""
-        answers, policy = self._answers, self._policy
-        if policy is None or not policy.is_due(answers.count, answers.total):
-            return
-        if not self._has_room():
-            return
-        began, others = time.perf_counter(), 0.0
-        try:
-            with self._engine_parked():
-                parked = time.perf_counter()
-                try:
-                    reward = mean_reward(answers.rewards) if answers.rewards else 0.0
-                    policy.park(reward, is_excluded)
-                    check()
-                finally:
-                    others = time.perf_counter() - parked
-        finally:
-            self.seconds = time.perf_counter() - began
-            self.switching = self.seconds - others
-
-
 class CandidatePoll:
     """Reports progress, stops an excluded candidate and parks a due one, between decode steps."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - its only caller
         self,
+        engine: Engine,
+        has_room: Callable[[], bool],
         answers: AnswerJudge,
         stop: EarlyStop | None,
         on_progress: Callable[[int], None],
-        parking: CandidateParking,
+        policy: ParkingPolicy | None,
     ) -> None:
+        self._engine = engine
+        self._has_room = has_room
         self._answers = answers
         self._stop = stop
         self._on_progress = on_progress
-        self._parking = parking
+        self._policy = policy
         self._last_state: tuple[int, Threshold | None] | None = None
         self._excluded = False
+        self.parked_seconds = 0.0
+        """Seconds for which the candidate was parked, switching included."""
+        self.switch_seconds = 0.0
+        """Seconds of these that releasing and acquiring the engine took."""
 
     def __call__(self) -> None:
-        """Run the checks."""
+        """Run the checks; park the candidate if it is due and the engine has room for another."""
         self._check()
-        self._parking.park_if_due(self._is_excluded, self._check)
+        answers, policy = self._answers, self._policy
+        if policy and policy.is_due(answers.count, answers.total) and self._has_room():
+            self._park(policy)
+
+    def _park(self, policy: ParkingPolicy) -> None:
+        began, others = time.perf_counter(), 0.0
+        try:
+            with self._engine.parked():
+                parked = time.perf_counter()
+                try:
+                    rewards = self._answers.rewards
+                    policy.park(mean_reward(rewards) if rewards else 0.0, self._is_excluded)
+                    self._check()
+                finally:
+                    others = time.perf_counter() - parked
+        finally:
+            self.parked_seconds = time.perf_counter() - began
+            self.switch_seconds = self.parked_seconds - others
 
     def _check(self) -> None:
         self._on_progress(self._answers.count)
@@ -256,8 +240,7 @@ def answer_candidate(  # noqa: PLR0913 - everything that a score depends on
             AnswerJudge(judges, prompted.task, prompted.rows, prompted.label)
         )
         has_room = partial(engine.has_room, prompted.prompts, prompted.limits)
-        parked = CandidateParking(engine.parked, has_room, answers, parking)
-        poll = CandidatePoll(answers, stop, on_progress, parked)
+        poll = CandidatePoll(engine, has_room, answers, stop, on_progress, parking)
         with engine.candidate(descriptor, scale_map) as resolved:
             ready = time.perf_counter()
             complete = _generate(engine, prompted, answers, poll)
@@ -270,8 +253,8 @@ def answer_candidate(  # noqa: PLR0913 - everything that a score depends on
         CandidateResult(
             descriptor=resolved,
             answers=partial_answers or (),
-            switch_seconds=(ready - started) + (restored - generated) + parked.switching,
-            generate_seconds=generated - ready - parked.seconds,
+            switch_seconds=(ready - started) + (restored - generated) + poll.switch_seconds,
+            generate_seconds=generated - ready - poll.parked_seconds,
             score_seconds=0.0,
             stopped=_interval(partial_answers, len(prompted.rows), stop),
         ),
