@@ -198,8 +198,8 @@ def _adaptable(
     """Return the ensemble, its base, and whether `AutoTokenizer` can be used."""
     from modnorm.client.export_card import check_tokenizer
     from modnorm.perturbation.adapters import require_adapters
-    from modnorm.prediction.expert_cards import check_example
     from modnorm.prediction.manifest import read_ensemble_manifest
+    from modnorm.prediction.rebuilding import check_example
 
     ensemble = choice.find()
     require_adapters(ensemble.scale_map)
@@ -225,8 +225,8 @@ def rebuild(
     states.
     """
     from modnorm.prediction.base_model import BasePlace
-    from modnorm.prediction.expert_cards import check_example
     from modnorm.prediction.manifest import read_ensemble_manifest
+    from modnorm.prediction.rebuilding import check_example
     from modnorm.prediction.rebuilding import rebuild as rebuild_checkpoints
 
     read = read_ensemble_manifest(manifest)

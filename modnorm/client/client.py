@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from modnorm.analysis.listing import Listing
-from modnorm.arguments import require_path
+from modnorm.arguments import require_function, require_path
 from modnorm.client.calls import (
     cancel_experiment,
     create_experiment,
@@ -22,7 +22,7 @@ from modnorm.client.experiments import (
     experiment_from_message,
     summary_from_message,
 )
-from modnorm.client.predicting import AskedEnsemble, predict_in_lab
+from modnorm.client.predicting import predict_in_lab, questions_of
 from modnorm.client.rundir import RunDirectory, hold
 from modnorm.client.watch import watch_messages
 from modnorm.prediction.ranked_votes import OnProgress, Prediction, ignore_progress
@@ -118,8 +118,9 @@ class Client(Connection):
             InvalidInputError: a question breaks the task's schema; the message names its row.
             UnavailableError: the server could not be reached for `patience` seconds.
         """
-        asked = AskedEnsemble(experiment_id, population, ensemble_size, ask_all, on_progress)
-        return predict_in_lab(self, asked, questions)
+        require_function(on_progress, "on_progress")
+        asked = questions_of(experiment_id, population, ensemble_size, questions, ask_all)
+        return predict_in_lab(self, asked, on_progress)
 
     def download(self, experiment_id: str, directory: Path | str) -> "Run":
         """Write the directory of a finished experiment and return the run in it.

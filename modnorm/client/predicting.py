@@ -4,11 +4,9 @@ import hashlib
 import json
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 
 from modnorm.arguments import (
     require_flag,
-    require_function,
     require_index,
     require_several,
     require_text,
@@ -21,61 +19,42 @@ from modnorm.prediction.ranked_votes import OnProgress, Prediction, read_predict
 from modnorm.v1 import experiment_pb2 as experiments
 from modnorm.wire.conversions import state_name
 
-Question = Mapping[str, object]
 _AGAIN = {experiments.EXPERIMENT_STATE_FAILED, experiments.EXPERIMENT_STATE_CANCELLED}
 
 
-@dataclass(frozen=True, slots=True)
-class AskedEnsemble:
-    """The ensemble of a lab's experiment that is asked, and how.
+def questions_of(
+    experiment_id: str,
+    population: int | None,
+    ensemble_size: int | None,
+    questions: Iterable[Mapping[str, object]],
+    ask_all: bool,  # noqa: FBT001
+) -> experiments.Questions:
+    """Return the request of `Client.predict`.
 
     Raises:
-        InvalidInputError: a value has the wrong type.
+        InvalidInputError: a value has the wrong type, there is no question, or one is not JSON.
     """
-
-    experiment_id: str
-    population: int | None
-    """N; the largest when None."""
-    ensemble_size: int | None
-    """K; the largest when None."""
-    ask_all: bool
-    """Whether experts also answer questions whose vote is settled."""
-    on_progress: OnProgress
-
-    def __post_init__(self) -> None:
-        require_text(self.experiment_id, "experiment_id")
-        for name in ("population", "ensemble_size"):
-            if (value := getattr(self, name)) is not None:
-                require_index(value, name, least=1)
-        require_flag(self.ask_all, "ask_all")
-        require_function(self.on_progress, "on_progress")
-
-
-def predict_in_lab(
-    client: Connection, asked: AskedEnsemble, questions: Iterable[Question]
-) -> Iterator[Prediction]:
-    """Return the predictions of `Client.predict`; the questions are checked at once.
-
-    Raises:
-        InvalidInputError: there is no question, or one cannot be sent.
-    """
+    require_text(experiment_id, "experiment_id")
+    for name, value in (("population", population), ("ensemble_size", ensemble_size)):
+        if value is not None:
+            require_index(value, name, least=1)
+    require_flag(ask_all, "ask_all")
     require_several(questions, "questions", "rows")
     rows = [_encoded(number, question) for number, question in enumerate(questions)]
     if not rows:
         raise InvalidInputError(
             "there are no questions", field="questions", remedy="give one row at least"
         )
-    request = experiments.Questions(
-        of=asked.experiment_id,
-        population=asked.population,
-        ensemble_size=asked.ensemble_size,
+    return experiments.Questions(
+        of=experiment_id,
+        population=population,
+        ensemble_size=ensemble_size,
         rows=rows,
-        ask_all=asked.ask_all,
+        ask_all=ask_all,
     )
-    return _predictions(client, request, asked.on_progress)
 
 
-def _predictions(
+def predict_in_lab(
     client: Connection, request: experiments.Questions, on_progress: OnProgress
 ) -> Iterator[Prediction]:
     """Yield the predictions of a request once its experiment has ended.
@@ -104,7 +83,7 @@ def _predictions(
     yield from read_predictions(cached_run(client, ended.id) / PREDICTIONS)
 
 
-def _encoded(number: int, question: Question) -> str:
+def _encoded(number: int, question: Mapping[str, object]) -> str:
     try:
         return json.dumps(dict(question), allow_nan=False)
     except (TypeError, ValueError) as error:

@@ -10,7 +10,7 @@ from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.adapters import require_adapters, write_adapter
 from modnorm.perturbation.model_card import CARD, TokenizerFinding, adapter_card
 from modnorm.prediction.ensemble_definition import EnsembleDefinition
-from modnorm.prediction.expert_cards import expert_facts
+from modnorm.prediction.rebuilding import expert_facts
 
 _VLLM_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """The values that vLLM takes for `--max-lora-rank`."""

@@ -10,9 +10,10 @@ from base64 import b64decode, b64encode
 from binascii import Error as Base64Error
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Annotated, Literal
 
 import numpy as np
-from pydantic import ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from modnorm.checkpoint.prompts import PromptEncoder
 from modnorm.checkpoint.reference import Checkpoint
@@ -22,11 +23,6 @@ from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.adapters import candidate_digests
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.prediction.ensemble_definition import EnsembleDefinition, Expert, TaskIdentity
-from modnorm.prediction.manifest_schema import (
-    SCHEMA,
-    ExpertPart,
-    ManifestContent,
-)
 from modnorm.spec import ModelSpec
 from modnorm.spec.section import plain_words
 from modnorm.tasks.row_files import Raw
@@ -34,6 +30,72 @@ from modnorm.tasks.row_loading import parse_question
 
 _MOST_BYTES = 2**24
 _FIELD = "manifest"
+SCHEMA: Literal["modnorm-ensemble-1"] = "modnorm-ensemble-1"
+
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ModelPart(_Part):
+    """The base model."""
+
+    name: str = Field(min_length=1)
+    revision: str | None
+    sha256: Sha256
+
+
+class TaskPart(_Part):
+    """The task that prompts and votes belong to."""
+
+    name: str
+    scorer: str
+    declaration: str | None
+    max_tokens: int = Field(ge=1, le=131_072)
+
+
+class PromptPart(_Part):
+    """An example question and the digest of its prompt's tokens."""
+
+    question: dict[str, object]
+    tokens_sha256: Sha256
+
+
+class ExpertPart(_Part):
+    """One expert, best first."""
+
+    candidate: int = Field(ge=0)
+    noise: str
+    seed: int
+    method: str
+    radius: float
+    coefficients: str
+    """Base64 of the coefficients as little-endian float32."""
+    weights_sha256: Sha256
+
+
+class ScaleMapPart(_Part):
+    """The scale map's JSON; each tensor is a list of values in the order of `columns`."""
+
+    sha256: Sha256
+    columns: tuple[str, ...]
+    tensors: tuple[list[object], ...]
+    rest: dict[str, object]
+    """All fields but the tensors."""
+
+
+class ManifestContent(_Part):
+    """The content of a manifest."""
+
+    format: Literal["modnorm-ensemble-1"]
+    model: ModelPart
+    task: TaskPart
+    prompt: PromptPart
+    population: int = Field(ge=1)
+    experts: tuple[ExpertPart, ...] = Field(min_length=1)
+    scale_map: ScaleMapPart
 
 
 @dataclass(frozen=True, slots=True)

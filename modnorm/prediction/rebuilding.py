@@ -1,14 +1,39 @@
-"""The checkpoints of an ensemble, made again from its manifest and verified."""
+"""The checkpoints of an ensemble, made again from its manifest and verified, and their cards."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
+from modnorm.checkpoint.prompts import differing_prompts
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.checkpoint.writing import atomic_directory, require_new
 from modnorm.errors import ConflictError
 from modnorm.perturbation.adapters import export_candidate
-from modnorm.perturbation.model_card import TokenizerFinding, model_card
-from modnorm.prediction.expert_cards import expert_facts
+from modnorm.perturbation.model_card import TokenizerFinding, candidate_facts, model_card
+from modnorm.prediction.ensemble_definition import EnsembleDefinition
 from modnorm.prediction.manifest import EnsembleManifest
+
+
+def check_example(manifest: EnsembleManifest, base: Checkpoint) -> TokenizerFinding:
+    """Return whether `AutoTokenizer` reproduces the prompt of a manifest's question."""
+    messages = manifest.ensemble.task.load().messages(manifest.prompt.question)
+    return TokenizerFinding(1, len(differing_prompts(base, [messages])))
+
+
+def expert_facts(ensemble: EnsembleDefinition, rank: int) -> Mapping[str, str]:
+    """Return the facts of an expert's model card.
+
+    Args:
+        ensemble: The ensemble.
+        rank: Rank of the expert in it, from 1.
+    """
+    expert, task = ensemble.experts[rank - 1], ensemble.task
+    return {
+        **candidate_facts(expert.descriptor, ensemble.scale_map.rank),
+        "task": f"{task.name}, scorer {task.scorer}",
+        "expert": f"{rank} of {ensemble.ensemble_size}, candidate {expert.index} of "
+        f"{ensemble.population}",
+        "definition": "`candidate.json`",
+    }
 
 
 def rebuild(

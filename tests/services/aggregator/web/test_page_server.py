@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from modnorm.errors import InvalidInputError, PreconditionError, UnavailableError
+from modnorm.services.aggregator.experiments.predictions import Questions
 from modnorm.services.aggregator.experiments.run_directories import RunDirectories
 from modnorm.services.aggregator.web.lab_catalog import LabCatalog
 from modnorm.services.aggregator.web.page_server import PageServer
@@ -46,6 +47,20 @@ def test_it_serves_the_experiments_on_loopback(serve, world):
     assert httpx.get(f"{url}/runs/{experiment}/candidates").status_code == 200
     assert httpx.get(f"{url}/runs/{experiment}/questions/3").status_code == 200
     assert httpx.get(f"{url}/runs/other").status_code == 404
+
+
+def test_it_serves_an_experiment_that_only_votes(serve, world):
+    run, experiments = world.select(), world.stores.experiments
+    world.work(run)
+    rows = [(f"row {row}", {"question": f"Say {row}."}) for row in range(9)]
+    asked = experiments.admit_questions(Questions(run, None, None, rows, False))
+    made = experiments.create("asked", asked).experiment.id
+    url = serve(page_address="127.0.0.1:0")
+    assert "experts answer 9 questions" in httpx.get(f"{url}/runs/{made}").text
+    world.work(made)
+    assert made in httpx.get(url).text
+    assert httpx.get(f"{url}/runs/{made}").status_code == 200
+    assert httpx.get(f"{url}/runs/{made}/candidates").status_code == 409
 
 
 def test_without_tokens_foreign_host_names_are_refused(serve):
