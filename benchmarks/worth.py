@@ -82,7 +82,7 @@ VARIANTS: Mapping[str, Variant] = {
     "early_stop_and_short_circuit": Variant(spec={"population": {"statistics": "full"}}),
     "claims_ahead": Variant(
         patches={
-            "modnorm.services.evaluator.candidate_lease.TAIL": float("inf"),
+            "modnorm.services.evaluator.lease.TAIL": float("inf"),
             "modnorm.services.evaluator.job_scoring.PARKED_TAIL": float("inf"),
         }
     ),

@@ -50,7 +50,6 @@ SETTINGS = {
     "MODNORM_LEASE_SECONDS": "10",
     "MODNORM_HEARTBEAT_SECONDS": "2",
     "MODNORM_REAP_SECONDS": "2",
-    "MODNORM_RECONCILE_SECONDS": "10",
 }
 SPEC = ExperimentSpec.model_validate(
     {
@@ -230,7 +229,6 @@ def _survive_with_rabbitmq(lab: ComposeLab, expected: Mapping[str, bytes]) -> No
     experiment_id = lab.submit(SPEC, "rabbitmq")
     _wait_for_workers(lab, experiment_id, 1)
     _kill(lab, "rabbitmq", experiment_id)
-    require(lab.state(experiment_id) not in ENDED, "the run was over before its queue came back")
     lab.finish(experiment_id, "rabbitmq")
     require_equal(expected, lab.results(experiment_id, "rabbitmq"), "rabbitmq")
     lab.compose("down", "--volumes")

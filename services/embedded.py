@@ -37,8 +37,8 @@ from modnorm.services.common.settings import (
     SamplerSettings,
 )
 from modnorm.services.embedded_state import DATABASE, RUNS
-from modnorm.services.evaluator.celery_worker import Worker
 from modnorm.services.evaluator.model_cache import LoadEngine
+from modnorm.services.evaluator.worker import Worker
 from modnorm.services.sampler.server import build as build_sampler
 from modnorm.v1 import evaluation_pb2 as messages
 from modnorm.wire.connection import Credentials

@@ -129,7 +129,7 @@ def _wait_for_selection(stub: ExperimentServiceStub, experiment_id: str) -> None
 def _evaluate(lab: Lab, experiment_id: str, options: argparse.Namespace) -> Measured:
     command = [
         *(sys.executable, "-m", "benchmarks.control_plane.evaluators"),
-        *("--target", lab.target, "--broker", lab.broker_url, "--experiment", experiment_id),
+        *("--target", lab.target, "--experiment", experiment_id),
         *("--evaluators", str(options.evaluators)),
         *("--work-seconds", str(options.work_seconds)),
     ]

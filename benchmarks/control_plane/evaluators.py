@@ -1,30 +1,27 @@
-"""Simulated evaluators: many in one process, over gRPC, with job ids from the real broker.
+"""Simulated evaluators: many in one process, over gRPC.
 
-    python -m benchmarks.control_plane.evaluators --target HOST:PORT --broker URL ...
+    python -m benchmarks.control_plane.evaluators --target HOST:PORT ...
 
 Each has a connection, like a real evaluator. It claims a job, waits for
 the time of the work, and reports invented answers. The fleet ends with the experiment
-and prints its measurements as JSON. Job ids are popped from the broker's list without Celery or
-acknowledgements, which costs less than in real evaluators, with the same work for the aggregator.
+and prints its measurements as JSON. Idle evaluators ask for a job again after a moment, without
+the messages of the broker.
 """
 
 import argparse
 import asyncio
-import base64
 import json
 import random
 import time
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar
 
 import grpc.aio
-import redis.asyncio
 
 from modnorm.errors import ModnormError, StaleLeaseError
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.services.common.channels import CHANNEL_OPTIONS
-from modnorm.services.common.queue import QUEUE
 from modnorm.v1 import evaluation_pb2 as messages
 from modnorm.v1 import experiment_pb2
 from modnorm.v1.evaluation_pb2_grpc import JobServiceStub
@@ -38,11 +35,7 @@ if TYPE_CHECKING:
 ResponseT = TypeVar("ResponseT")
 
 SECONDS = 60.0
-PREFETCH = 256
-"""Job ids that are queued in this process for the next free evaluator."""
-TAKEN = 128
-"""Messages popped from the broker at once."""
-IDLE_SECONDS = 0.02
+IDLE_SECONDS = 1.0
 HEARTBEAT_SECONDS = 5.0
 CHARACTERS = 40
 """Characters of a completion."""
@@ -77,16 +70,14 @@ class Measured:
 
 
 class Fleet:
-    """Evaluators that share job ids and cached facts about rows."""
+    """Evaluators that share cached facts about rows."""
 
     def __init__(self, options: argparse.Namespace, measured: Measured) -> None:
         self._options = options
         self._measured = measured
         self._random = random.Random(1)
-        self._job_ids: asyncio.Queue[str] = asyncio.Queue(PREFETCH)
         self._active: dict[str, asyncio.Future[int]] = {}
         self._reports: dict[str, messages.ReportJobRequest] = {}
-        self._over = False
         self._stub: JobServiceAsyncStub
 
     async def run(self) -> None:
@@ -94,14 +85,13 @@ class Fleet:
         target = self._options.target
         async with grpc.aio.insecure_channel(target, options=CHANNEL_OPTIONS) as channel:
             self._stub = JobServiceStub(channel)
-            work = [asyncio.create_task(self._take())]
+            work = list[asyncio.Task[None]]()
             for index in range(self._options.evaluators):
                 work.append(asyncio.create_task(self._evaluate(index)))
                 await asyncio.sleep(0.001)
             try:
                 await self._wait_for_the_end(ExperimentServiceStub(channel))
             finally:
-                self._over = True
                 for task in work:
                     task.cancel()
                 await asyncio.gather(*work, return_exceptions=True)
@@ -114,25 +104,13 @@ class Fleet:
                 return
             await asyncio.sleep(0.5)
 
-    async def _take(self) -> None:
-        """Pop job ids from the broker as fast as they are needed."""
-        async with redis.asyncio.Redis.from_url(self._options.broker) as client:
-            # A command that has just been answered may swallow the cancellation.
-            while not self._over:
-                popped = cast("list[bytes] | None", await client.rpop(QUEUE, TAKEN))
-                if not popped:
-                    await asyncio.sleep(IDLE_SECONDS)
-                for message in popped or ():
-                    await self._job_ids.put(_job_id(message))
-
     async def _evaluate(self, index: int) -> None:
         options = (*CHANNEL_OPTIONS, ("grpc.use_local_subchannel_pool", 1))
         async with grpc.aio.insecure_channel(self._options.target, options) as channel:
             stub: JobServiceAsyncStub = JobServiceStub(channel)
             while True:
-                job_id = await self._job_ids.get()
                 try:
-                    await self._work(stub, job_id, f"evaluator-{index:04}")
+                    await self._work(stub, f"evaluator-{index:04}")
                 except grpc.RpcError as error:
                     self._note(from_rpc_error(error))
 
@@ -142,12 +120,13 @@ class Fleet:
         else:
             self._measured.errors.append(f"{type(error).__name__}: {error}")
 
-    async def _work(self, stub: "JobServiceAsyncStub", job_id: str, worker: str) -> None:
-        """Do a job unless another worker has it."""
-        asked = messages.ClaimJobRequest(job_id=job_id, worker=worker, version="0.1.0")
+    async def _work(self, stub: "JobServiceAsyncStub", worker: str) -> None:
+        """Do the next job, or wait a moment if there is none."""
+        asked = messages.ClaimJobRequest(worker=worker, version="0.1.0")
         claim = await self._timed(stub.ClaimJob(asked, timeout=SECONDS), "claim")
         if not claim.HasField("job"):
             self._measured.unclaimed += 1
+            await asyncio.sleep(IDLE_SECONDS)
             return
         await self._think(stub, claim.job.lease)
         report = await self._report(claim.job, worker)
@@ -226,17 +205,10 @@ class Fleet:
         return await self._active[digest]
 
 
-def _job_id(message: bytes) -> str:
-    """Return the job id in one of Celery's messages, which begins with its body."""
-    body = json.loads(base64.b64decode(message.split(b'"', 4)[3]))
-    return str(body[0][0])
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the fleet, then print its measurements as JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--target", required=True, help="HOST:PORT of the aggregator")
-    parser.add_argument("--broker", required=True, help="URL of the broker")
     parser.add_argument("--experiment", required=True, help="id of the experiment")
     parser.add_argument("--evaluators", type=int, required=True)
     parser.add_argument("--work-seconds", type=float, required=True, help="mean of a job's work")

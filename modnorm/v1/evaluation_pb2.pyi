@@ -113,40 +113,40 @@ Global___Lease: typing_extensions.TypeAlias = Lease
 
 @typing.final
 class ClaimJobRequest(google.protobuf.message.Message):
-    """A worker's request for a job by id."""
+    """A worker's request for its next job."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    JOB_ID_FIELD_NUMBER: builtins.int
     WORKER_FIELD_NUMBER: builtins.int
     VERSION_FIELD_NUMBER: builtins.int
     MODEL_DIGEST_FIELD_NUMBER: builtins.int
-    job_id: builtins.str
-    """Id of the job."""
+    UNFIT_EXPERIMENTS_FIELD_NUMBER: builtins.int
     worker: builtins.str
     """Name of the worker."""
     version: builtins.str
     """Version of modnorm that the worker runs."""
     model_digest: builtins.str
-    """Digest of the model that the worker has loaded; empty if it has none. If the job needs another
-    model, the worker gets a pending job of this one, and the named job is published again.
-    """
+    """Digest of the model that the worker has loaded; empty if it has none."""
+    @property
+    def unfit_experiments(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Experiments whose jobs it was recently unfit for, at most 1,000; they are left to others."""
+
     def __init__(
         self,
         *,
-        job_id: builtins.str = ...,
         worker: builtins.str = ...,
         version: builtins.str = ...,
         model_digest: builtins.str = ...,
+        unfit_experiments: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["job_id", b"job_id", "model_digest", b"model_digest", "version", b"version", "worker", b"worker"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["model_digest", b"model_digest", "unfit_experiments", b"unfit_experiments", "version", b"version", "worker", b"worker"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___ClaimJobRequest: typing_extensions.TypeAlias = ClaimJobRequest
 
 @typing.final
 class ClaimJobResponse(google.protobuf.message.Message):
-    """The claimed job; empty if it is not pending."""
+    """The claimed job; empty if there is none for this worker."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 

@@ -87,7 +87,7 @@ class JobServiceServicer(object):
     """
 
     def ClaimJob(self, request, context):
-        """Leases a pending job: one of the worker's loaded model before the named one.
+        """Leases the next pending job for a worker: one of its loaded model first.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -28,7 +28,7 @@ class JobServiceStub:
     @typing.overload
     def __new__(cls, channel: grpc.aio.Channel) -> JobServiceAsyncStub: ...
     ClaimJob: grpc.UnaryUnaryMultiCallable[modnorm.v1.evaluation_pb2.ClaimJobRequest, modnorm.v1.evaluation_pb2.ClaimJobResponse]
-    """Leases a pending job: one of the worker's loaded model before the named one."""
+    """Leases the next pending job for a worker: one of its loaded model first."""
     Heartbeat: grpc.UnaryUnaryMultiCallable[modnorm.v1.evaluation_pb2.HeartbeatRequest, modnorm.v1.evaluation_pb2.HeartbeatResponse]
     """Extends leases of one worker and reports their progress."""
     ReportJob: grpc.UnaryUnaryMultiCallable[modnorm.v1.evaluation_pb2.ReportJobRequest, modnorm.v1.evaluation_pb2.ReportJobResponse]
@@ -52,7 +52,7 @@ class JobServiceAsyncStub(JobServiceStub):
 
     def __init__(self, channel: grpc.aio.Channel) -> None: ...
     ClaimJob: grpc.aio.UnaryUnaryMultiCallable[modnorm.v1.evaluation_pb2.ClaimJobRequest, modnorm.v1.evaluation_pb2.ClaimJobResponse]  # type: ignore[assignment]
-    """Leases a pending job: one of the worker's loaded model before the named one."""
+    """Leases the next pending job for a worker: one of its loaded model first."""
     Heartbeat: grpc.aio.UnaryUnaryMultiCallable[modnorm.v1.evaluation_pb2.HeartbeatRequest, modnorm.v1.evaluation_pb2.HeartbeatResponse]  # type: ignore[assignment]
     """Extends leases of one worker and reports their progress."""
     ReportJob: grpc.aio.UnaryUnaryMultiCallable[modnorm.v1.evaluation_pb2.ReportJobRequest, modnorm.v1.evaluation_pb2.ReportJobResponse]  # type: ignore[assignment]
@@ -79,7 +79,7 @@ class JobServiceServicer(metaclass=abc.ABCMeta):
         request: modnorm.v1.evaluation_pb2.ClaimJobRequest,
         context: _ServicerContext,
     ) -> typing.Union[modnorm.v1.evaluation_pb2.ClaimJobResponse, collections.abc.Awaitable[modnorm.v1.evaluation_pb2.ClaimJobResponse]]:
-        """Leases a pending job: one of the worker's loaded model before the named one."""
+        """Leases the next pending job for a worker: one of its loaded model first."""
 
     @abc.abstractmethod
     def Heartbeat(

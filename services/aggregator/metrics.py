@@ -36,15 +36,6 @@ class AggregatorMetrics:
         self.lease_expiries = counter(
             "modnorm_lease_expiries", "Leases that expired because their worker sent no heartbeat."
         )
-        self.published = counter("modnorm_jobs_published", "Job ids given to the broker.")
-        self.unpublished = counter(
-            "modnorm_jobs_unpublished",
-            "Job ids that the broker did not take; they are published again.",
-        )
-        self.reconciled = counter(
-            "modnorm_jobs_reconciled",
-            "Pending jobs published again because the broker held too few messages.",
-        )
         self.broker_up = gauge("modnorm_broker_up", "1 when the last use of the broker succeeded.")
         self.deviating_workers = gauge(
             "modnorm_workers_deviating",

@@ -31,7 +31,7 @@ from modnorm.services.aggregator.experiments.lifecycle import Change
 from modnorm.services.aggregator.experiments.result_store import EventStore, ResultStore
 from modnorm.services.aggregator.experiments.run_directories import RunDirectories
 from modnorm.services.aggregator.experiments.upstream_services import Calibrator, Sampler
-from modnorm.services.aggregator.jobs.dispatcher import Dispatcher
+from modnorm.services.aggregator.jobs.announcer import Announcer
 from modnorm.services.aggregator.jobs.job_store import JobStore
 from modnorm.services.aggregator.jobs.reaper import Reaper
 from modnorm.services.aggregator.lab_status import LabStatusServicer, Workers
@@ -80,7 +80,7 @@ class Aggregator:
 
     Args:
         settings: Addresses, folders and times.
-        app: The Celery application that publishes jobs; by default for `settings.broker_url`.
+        app: The Celery application that announces jobs; by default for `settings.broker_url`.
         sandbox: Runs programs that models wrote; by default the service of the settings.
         registry: The registry of metrics; by default a new one.
         engines: All engines of its evaluators; by default any engine is accepted.
@@ -120,7 +120,7 @@ class Aggregator:
         self._workers = Workers()
         self._tasks = ShieldedTasks()
         self._notifier = Notifier()
-        self._dispatcher = Dispatcher(self._app, self._stores.jobs, self._metrics)
+        self._announcer = Announcer(self._app, self._metrics)
         self._channels = _open_channels(settings)
         sampler = Sampler(self._channels["sampler"], settings.credentials)
         calibrator = Calibrator(self._channels["calibrator"], settings.credentials)
@@ -171,19 +171,15 @@ class Aggregator:
         self._background = [
             asyncio.create_task(work)
             for work in (
-                _repeat(self._dispatcher.run, settings.reconcile_seconds),
+                _repeat(self._announcer.run, settings.reap_seconds),
                 _repeat(self._conductor.drive_all, settings.conduct_seconds),
                 _repeat(self._reap, settings.reap_seconds),
                 _repeat(self._stay_alone, settings.reap_seconds),
-                _repeat(self._dispatcher.reconcile, settings.reconcile_seconds),
             )
         ]
 
     async def stop(self) -> None:
-        """Refuse new calls, finish those in progress, and close all parts.
-
-        The next reconciliation publishes the pending jobs that are not published yet.
-        """
+        """Refuse new calls, finish those in progress, and close all parts."""
         if self._server is not None:
             await self._server.stop(self._settings.stop_grace)
         self._admissions.close()
@@ -200,8 +196,9 @@ class Aggregator:
         await asyncio.to_thread(self._sole.release)
 
     def _follow_up(self, change: Change) -> None:
-        """Publish the jobs of a change and wake its watchers; called in the event loop."""
-        self._dispatcher.send(change.pending)
+        """Announce the jobs of a change and wake its watchers; called in the event loop."""
+        if change.pending:
+            self._announcer.announce()
         self._notifier.notify(change.experiment_id)
 
     def _make_page(self) -> "PageServer | None":

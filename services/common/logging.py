@@ -38,6 +38,7 @@ _CHATTY = ("celery.app.trace", "celery.worker.strategy")
 """Loggers that log each message at INFO by Celery's names; the service's own lines name the
 experiment."""
 BLANK = "[secret]"
+_LONGEST = 20_000
 _KEYS = frozenset({"authorization", "password", "secret", "token", "api_key"})
 """Fields whose texts are secrets; numbers under these names, such as fencing tokens, are not."""
 _PATTERNS = (
@@ -55,10 +56,10 @@ def blank_secrets(_logger: WrappedLogger, _method: str, event: EventDict) -> Eve
 
 
 def blanked(text: str) -> str:
-    """Return a text with its secrets blanked."""
+    """Return a text with its secrets blanked, and cut: broken messages may be long."""
     for pattern in _PATTERNS:
         text = pattern.sub(rf"\1{BLANK}", text)
-    return text
+    return text[:_LONGEST]
 
 
 def _field(key: object, value: object) -> object:

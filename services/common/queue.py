@@ -1,28 +1,32 @@
-"""The queue: Celery messages that carry only a job id.
+"""The queue: Celery messages that tell every worker that there is work.
 
-A message is a hint. Lost, repeated or reordered messages change no result. If the broker is down,
-jobs wait until the aggregator publishes them again.
+A message is a hint without content: a worker that hears it asks the aggregator for a job. Idle
+workers also ask at each heartbeat interval, so a lost message costs at most this time.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
 from urllib.parse import parse_qsl, urlsplit
 
 from celery import Celery
-from celery.utils import uuid
+from celery.exceptions import WorkerShutdown
+from kombu.common import Broadcast
 from kombu.connection import Connection
 from kombu.exceptions import KombuError
 
 from modnorm.errors import InvalidInputError, UnavailableError
 
-TASK = "modnorm.evaluate"
-QUEUE = "evaluation"
-_TASKS = {QUEUE: TASK}
-VISIBILITY_SECONDS = 12 * 3600
-"""Longer than any job. A redelivered message is dropped by the claim but costs a round trip."""
+if TYPE_CHECKING:
+    from celery.worker import WorkController
+
+TASK = "modnorm.work"
+QUEUE = "modnorm.work"
 CONNECT_SECONDS = 2.0
+RESTART_SECONDS = 5.0
 SOCKET_SECONDS = 10.0
 """Timeout after which a broker that accepts connections but does not answer counts as down."""
 _REDIS = frozenset({"redis", "rediss", "redis+socket"})
@@ -80,92 +84,108 @@ def make_celery(given_url: str) -> Celery:
         ) from None  # the cause may contain the password
     app = Celery("modnorm", broker=broker_url, set_as_current=False)
     app.conf.update(
+        task_queues=[Broadcast(QUEUE)],  # type: ignore[no-untyped-call]
         task_default_queue=QUEUE,
-        task_default_queue_type="quorum" if _is_rabbitmq(broker_url) else "classic",
-        task_create_missing_queue_type="quorum" if _is_rabbitmq(broker_url) else "classic",
-        # Celery declares 28 queues for delayed messages beside a quorum queue; none is ever used.
-        broker_native_delayed_delivery_queue_type="classic",
-        # A worker answers nothing while it works: TCP notices connections that are gone.
-        broker_heartbeat=0,
-        task_acks_late=True,
-        task_reject_on_worker_lost=True,
         task_ignore_result=True,
         task_store_errors_even_if_ignored=False,
         result_backend=None,
-        worker_prefetch_multiplier=1,
         task_serializer="json",
         accept_content=["json"],
         event_serializer="json",
+        worker_enable_remote_control=False,
+        worker_cancel_long_running_tasks_on_connection_loss=True,  # Celery warns if it is unset
         broker_connection_retry_on_startup=True,
+        broker_connection_max_retries=None,
         broker_connection_timeout=CONNECT_SECONDS,
         broker_transport_options=_transport_options(broker_url),
     )
-    if broker_url.startswith("memory:"):
-        _declare(app)
+    if broker_url.startswith("memory:"):  # its first use creates the exchange without a lock
+        with app.connection_for_write() as connection:
+            app.amqp.queues[QUEUE].exchange(connection.default_channel).declare()
     return app
 
 
-def _declare(app: Celery) -> None:
-    """Create the queues of an in-memory broker.
-
-    Otherwise the first use creates it without a lock. Two threads could each create a queue, and
-    messages in one of them would be lost.
-    """
-    with app.connection_for_write() as connection:
-        for queue in _TASKS:
-            app.amqp.queues[queue](connection.default_channel).queue_declare()
-
-
-def publish(app: Celery, job_id: str, queue: str = QUEUE) -> None:
-    """Put one job id on a queue.
+def announce_work(app: Celery) -> None:
+    """Tell every connected worker that jobs are pending.
 
     Raises:
-        UnavailableError: the broker cannot be reached now; publish again later.
+        UnavailableError: the broker cannot be reached.
     """
-    publish_all(app, [job_id], queue)
+    exchange = app.amqp.queues[QUEUE].exchange
+    with _outages(app):
+        # A channel that has not declared the exchange does not know that it is a fanout.
+        app.send_task(TASK, declare=[exchange], retry=True, retry_policy={"max_retries": 1})
 
 
-def publish_all(app: Celery, job_ids: Sequence[str], queue: str = QUEUE) -> None:
-    """Put job ids on a queue in order, in one batch if the broker supports it.
+def check_broker(app: Celery) -> None:
+    """Connect to the broker.
 
     Raises:
-        UnavailableError: the broker cannot be reached; some ids may be on the queue. Publish all
-            again later.
+        UnavailableError: the broker cannot be reached.
     """
-    try:
-        _send(app, job_ids, queue)
-    except UnavailableError:
-        _send(app, job_ids, queue)  # an old connection may be broken
+    with _outages(app), app.connection_for_write() as connection:
+        connection.ensure_connection(max_retries=1, timeout=CONNECT_SECONDS)
 
 
-def _send(app: Celery, job_ids: Sequence[str], name: str) -> None:
-    """Send tasks like `Celery.send_task`, which would take three times as long for its options."""
-    amqp, queue, task = app.amqp, app.amqp.queues[name], _TASKS[name]
-    with _outages(app), app.producer_or_acquire() as producer, producer.batch():
-        for position, job_id in enumerate(job_ids):
-            message = amqp.create_task_message(
-                uuid(), task, args=[job_id], argsrepr=job_id, kwargsrepr="", ignore_result=None
+class WorkListener:
+    """A Celery worker in a thread; it calls a function for each message.
+
+    Args:
+        broker_url: The broker.
+        on_work: Called in the thread; it must return at once.
+        name: Name of the worker at the broker.
+    """
+
+    def __init__(self, broker_url: str, on_work: Callable[[], None], name: str) -> None:
+        self._app = make_celery(broker_url)
+        # Not shared: this process may hold other Celery applications with their own workers.
+        self._app.task(_task(on_work), name=TASK, shared=False)
+        self._name = f"{name}-{id(self):x}"
+        self._controller: WorkController | None = None
+        self._closed = threading.Event()
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether the thread is connected to the broker."""
+        consumer = getattr(self._controller, "consumer", None)
+        connection = consumer and consumer.connection
+        return bool(connection and connection.connected)
+
+    def start(self) -> None:
+        """Start the thread, which waits for a broker that is down."""
+        threading.Thread(target=self._run, name="work-listener", daemon=True).start()
+
+    def close(self) -> None:
+        """Make the thread end within seconds; return at once."""
+        self._closed.set()
+        if self._controller is not None:
+            self._controller.consumer.call_soon(_shut_down)
+
+    def _run(self) -> None:
+        self._app.set_current()  # Celery finds tasks through the thread's current application
+        while not self._closed.is_set():
+            self._controller = self._app.WorkController(
+                hostname=self._name,
+                pool="solo",
+                concurrency=1,
+                use_eventloop=False,
+                without_gossip=True,
+                without_mingle=True,
+                without_heartbeat=True,
             )
-            amqp.send_task_message(
-                producer,
-                task,
-                message,
-                queue=queue,
-                retry=False,
-                # Declare only once per batch: a repeated declaration takes a third of the time.
-                declare=() if position else None,
-            )
+            self._controller.start()  # returns at the end, and after a message that breaks Celery
+            self._closed.wait(RESTART_SECONDS)
 
 
-def queued(app: Celery, queue: str = QUEUE) -> int:
-    """Return the number of messages in a queue.
+def _task(on_work: Callable[[], None]) -> Callable[[], None]:
+    def announced() -> None:
+        on_work()
 
-    Raises:
-        UnavailableError: the broker cannot be reached now.
-    """
-    with _outages(app), app.pool.acquire(block=True, timeout=CONNECT_SECONDS) as connection:
-        bound = app.amqp.queues[queue](connection.default_channel)
-        return int(bound.queue_declare(passive=False).message_count)
+    return announced
+
+
+def _shut_down() -> NoReturn:
+    raise WorkerShutdown(0)
 
 
 @contextmanager
@@ -176,7 +196,7 @@ def _outages(app: Celery) -> Iterator[None]:
     except (KombuError, OSError, *broker.connection_errors, *broker.channel_errors) as error:
         raise UnavailableError(
             f"the broker cannot be reached: {error}",
-            remedy="pending jobs are published again once it is back",
+            remedy="idle workers ask for jobs without it; start it, or fix MODNORM_BROKER_URL",
         ) from error
 
 
@@ -185,14 +205,9 @@ def _transport_options(broker_url: str) -> dict[str, object]:
         return {"polling_interval": 0.05}
     if broker_url.partition(":")[0] in _REDIS:
         return {
-            "visibility_timeout": VISIBILITY_SECONDS,
             "socket_connect_timeout": CONNECT_SECONDS,
             "socket_timeout": SOCKET_SECONDS,
             "socket_keepalive": True,
             "health_check_interval": 25,
         }
-    return {"confirm_publish": True} if _is_rabbitmq(broker_url) else {}
-
-
-def _is_rabbitmq(broker_url: str) -> bool:
-    return broker_url.partition(":")[0] in _RABBITMQ
+    return {}

@@ -212,8 +212,6 @@ class AggregatorSettings(DatabaseSettings, QueueSettings):
     """Seconds between two searches for experiments in setup."""
     reap_seconds: float = Field(default=5.0, gt=0)
     """Seconds between two searches for expired leases."""
-    reconcile_seconds: float = Field(default=60.0, gt=0)
-    """Seconds between two comparisons of the broker with the pending jobs."""
     retry_seconds: float = Field(default=30.0, gt=0)
     """Longest pause before a retry of a step whose service is down."""
     outage_seconds: float = Field(default=math.inf, gt=0, allow_inf_nan=True)

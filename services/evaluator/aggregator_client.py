@@ -1,35 +1,113 @@
-"""The evaluator's calls to the aggregator."""
+"""The evaluator's calls to the aggregator, with deadlines, retries and this project's errors."""
 
-from collections.abc import Sequence
+import logging
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
+from importlib.metadata import version
+from typing import TypeVar
 
-from modnorm.services.common.worker.aggregator_calls import (
-    BULK_SECONDS,
-    CALL_SECONDS,
-    REPORT_PATIENCE,
-    AggregatorCalls,
+import grpc
+from tenacity import (
+    RetryCallState,
+    Retrying,
+    retry_if_exception_type,
+    sleep_using_event,
+    stop_after_delay,
+    stop_when_event_set,
+    wait_random_exponential,
 )
-from modnorm.v1 import evaluation_pb2 as messages
+from tenacity.stop import StopBaseT
 
+from modnorm.errors import (
+    CancelledError,
+    CandidateError,
+    ForbiddenError,
+    IncompatibleError,
+    InvalidInputError,
+    ModnormError,
+    NotFoundError,
+    TooLargeError,
+    UnauthenticatedError,
+    UnavailableError,
+)
+from modnorm.services.evaluator.shutdown import Shutdown
+from modnorm.v1 import evaluation_pb2 as messages
+from modnorm.v1.evaluation_pb2_grpc import JobServiceStub
+from modnorm.wire.status import from_rpc_error
+
+CALL_SECONDS = 30.0
+HEARTBEAT_SECONDS = 10.0
+BULK_SECONDS = 300.0
+"""Deadline of calls that stream rows, examples or answers."""
+REPORT_PATIENCE = 600.0
+"""Seconds that a finished result waits for an aggregator that is down."""
+FAILURE_PATIENCE = 30.0
+"""Seconds for which a failure is sent again; afterwards the lease expires."""
 BYTES_PER_SECOND = 2**18
 """Slowest connection for which the deadline of a report suffices."""
+LAST_SECONDS = 5.0
+"""Deadline of a call after the grace period."""
+_LOGGED_CLAIM = 5
+"""A claim that waits logs each fifth failure: the first within 3 s, then about every 12 s."""
+_CREDENTIALS_FIELD = "MODNORM_TOKEN_FILE"
+
+ResultT = TypeVar("ResultT")
+
+logger = logging.getLogger(__name__)
 
 
-class AggregatorClient(AggregatorCalls):
-    """Calls the aggregator; each call raises the error that the service returned."""
+class AggregatorClient:
+    """Calls the aggregator; each call raises the error that the service returned.
 
-    def claim(self, job_id: str, model_digest: str = "") -> messages.Job | None:
-        """Lease a job, or one of the loaded model instead; None if it needs no work.
+    Args:
+        stub: A synchronous stub.
+        worker: Name of the worker in leases.
+        shutdown: After its request only reports and failures are retried, in the grace period.
+    """
 
-        Waits for an aggregator that is down.
+    def __init__(self, stub: JobServiceStub, *, worker: str, shutdown: Shutdown) -> None:
+        self.worker = worker
+        self._version = version("modnorm")
+        self._stub = stub
+        self._shutdown = shutdown
 
+    def claim(
+        self, model_digest: str = "", unfit_experiments: Collection[str] = ()
+    ) -> messages.Job | None:
+        """Lease the next job; None if there is none for this worker.
+
+        Waits for an aggregator that is down and for a token that it accepts.
         If the response to a claim is lost, the job stays leased until the lease expires.
 
+        Args:
+            model_digest: The loaded model, whose jobs go first.
+            unfit_experiments: Experiments whose jobs this worker cannot do.
+
         Raises:
-            UnavailableError: the worker is stopping.
+            UnavailableError, UnauthenticatedError, ForbiddenError: the worker is stopping.
         """
-        response = self._claim(job_id, model_digest)
+        request = messages.ClaimJobRequest(
+            worker=self.worker,
+            version=self._version,
+            model_digest=model_digest,
+            unfit_experiments=unfit_experiments,
+        )
+        response = self._retry(
+            lambda: self._stub.ClaimJob(request, timeout=CALL_SECONDS),
+            stop_when_event_set(self._shutdown.requested),
+            sleep_using_event(self._shutdown.requested),
+            passing=(UnavailableError, UnauthenticatedError, ForbiddenError),
+            before_sleep=_log_waiting_claim,
+        )
         return response.job if response.HasField("job") else None
+
+    def heartbeat(self, leases: Sequence[messages.LeaseProgress]) -> Sequence[messages.LeaseState]:
+        """Extend leases by one call, without a retry; return the state of each in order."""
+        request = messages.HeartbeatRequest(leases=leases)
+        with call_errors():
+            return self._stub.Heartbeat(request, timeout=HEARTBEAT_SECONDS).leases
 
     def report(self, report: messages.ReportJobRequest) -> None:
         """Store a result.
@@ -76,3 +154,167 @@ class AggregatorClient(AggregatorCalls):
             return origin, [step for part in parts for step in part.steps_json]
 
         return self._fetch(fetch)
+
+    def fail(
+        self,
+        lease: messages.Lease,
+        kind: messages.FailureKind.ValueType,
+        reason: str,
+        remedy: str = "",
+        *,
+        unfit: bool = False,
+    ) -> None:
+        """Report that an attempt failed, or ended because the worker is unfit for the job.
+
+        Raises:
+            StaleLeaseError: the lease is lost.
+            UnavailableError: the aggregator stayed down.
+        """
+        request = messages.FailJobRequest(
+            lease=lease, kind=kind, reason=reason, remedy=remedy, unfit=unfit
+        )
+        self._send_outcome(lambda: self._stub.FailJob(request, timeout=self._deadline))
+
+    def release(self, leases: Iterable[messages.Lease], reason: str) -> None:
+        """Release jobs, with one wait for an aggregator that is down.
+
+        Raises:
+            UnavailableError: the aggregator stayed down; the leases expire.
+        """
+        left = deque(leases)
+
+        def release() -> None:
+            while left:
+                kind = messages.FAILURE_KIND_RELEASED
+                request = messages.FailJobRequest(lease=left[0], kind=kind, reason=reason)
+                try:
+                    with call_errors():
+                        self._stub.FailJob(request, timeout=self._deadline)
+                except UnavailableError:
+                    raise
+                except ModnormError as error:
+                    logger.warning("not released: %s", error, extra={"job": left[0].job_id})
+                left.popleft()
+
+        self._send_outcome(release)
+
+    @property
+    def _deadline(self) -> float:
+        """Deadline of a call in seconds, shorter while the worker stops."""
+        if not self._shutdown.requested.is_set():
+            return CALL_SECONDS
+        return min(CALL_SECONDS, max(LAST_SECONDS, -self._shutdown.overrun))
+
+    def _fetch(self, call: Callable[[], ResultT]) -> ResultT:
+        """Fetch an artifact of a job, with retries until the worker stops."""
+        stop = stop_after_delay(FAILURE_PATIENCE) | stop_when_event_set(self._shutdown.requested)
+        return self._retry(call, stop, sleep_using_event(self._shutdown.requested))
+
+    def _send_outcome(
+        self, call: Callable[[], object], patience: float = FAILURE_PATIENCE
+    ) -> None:
+        """Send the outcome of a job, with retries until the end of the grace period.
+
+        A refused token is no reason to lose an outcome: its file may hold a new one soon.
+        """
+        limit = stop_after_delay(patience)
+        self._retry(
+            call,
+            lambda state: limit(state) or self._shutdown.is_overdue,
+            self._shutdown.sleep,
+            passing=(UnavailableError, UnauthenticatedError),
+        )
+
+    @staticmethod
+    def _retry(
+        call: Callable[[], ResultT],
+        stop: StopBaseT,
+        sleep: Callable[[float], None],
+        *,
+        passing: tuple[type[ModnormError], ...] = (UnavailableError,),
+        before_sleep: Callable[[RetryCallState], None] | None = None,
+    ) -> ResultT:
+        """Repeat a call while it fails with an error that passes; it may take effect twice."""
+
+        def attempt() -> ResultT:
+            with call_errors():
+                return call()
+
+        retrying = Retrying(
+            retry=retry_if_exception_type(passing),
+            wait=wait_random_exponential(multiplier=0.2, max=5),
+            stop=stop,
+            sleep=sleep,
+            before_sleep=before_sleep,
+            reraise=True,
+        )
+        return retrying(attempt)
+
+
+def _log_waiting_claim(state: RetryCallState) -> None:
+    """Say why a claim waits, since an idle worker sends no heartbeat that would."""
+    if state.outcome is not None and state.attempt_number % _LOGGED_CLAIM == 0:
+        logger.warning("not claimed: %s; trying again", state.outcome.exception())
+
+
+@contextmanager
+def call_errors() -> Iterator[None]:
+    """Convert the errors of calls; a fault that passes is an `UnavailableError`."""
+    try:
+        yield
+    except (grpc.RpcError, CancelledError) as error:
+        converted = from_rpc_error(error) if isinstance(error, grpc.RpcError) else error
+        if isinstance(converted, CancelledError):
+            # A stopping server cancels its calls. Cancelled jobs are reported in heartbeats.
+            raise UnavailableError(converted.message) from error
+        raise converted from error
+    except InvalidInputError as error:
+        if error.field != _CREDENTIALS_FIELD:
+            raise
+        # The file may be replaced just now, which must not fail the experiment.
+        raise UnavailableError(error.message) from error
+
+
+def failure_kind(error: Exception, *, at_engine: bool) -> messages.FailureKind.ValueType:
+    """Return the kind of a failed attempt, which decides whether the job is tried again.
+
+    An invalid job fails in every attempt, as do all jobs of its experiment: `FATAL`. A refused
+    report may succeed from another worker. Any other failure is of the worker, its machine or a
+    service, and the job is tried again: `INFRASTRUCTURE`.
+
+    `at_engine` is False while the result is scored and reported.
+    """
+    if isinstance(error, CandidateError) or (isinstance(error, TooLargeError) and not at_engine):
+        return messages.FAILURE_KIND_CANDIDATE
+    if isinstance(error, IncompatibleError):
+        return messages.FAILURE_KIND_FATAL
+    if isinstance(error, InvalidInputError | NotFoundError) and at_engine:
+        return messages.FAILURE_KIND_FATAL
+    return messages.FAILURE_KIND_INFRASTRUCTURE
+
+
+def report_error(
+    client: AggregatorClient, lease: messages.Lease, error: Exception, *, at_engine: bool = True
+) -> messages.FailureKind.ValueType:
+    """Report that an error ended an attempt; return the kind of the failure."""
+    kind = failure_kind(error, at_engine=at_engine)
+    known = error if isinstance(error, ModnormError) else None
+    reason = f"{type(error).__name__}: {known.reason if known else error}"
+    report_failure(client, lease, kind, reason, (known and known.remedy) or "")
+    return kind
+
+
+def report_failure(  # noqa: PLR0913 - the failure and its job
+    client: AggregatorClient,
+    lease: messages.Lease,
+    kind: messages.FailureKind.ValueType,
+    reason: str,
+    remedy: str = "",
+    *,
+    unfit: bool = False,
+) -> None:
+    """Report that an attempt failed; if that is impossible, log it: the lease expires."""
+    try:
+        client.fail(lease, kind, reason, remedy, unfit=unfit)
+    except ModnormError as error:
+        logger.warning("failure not reported: %s", error)

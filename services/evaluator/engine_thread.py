@@ -2,17 +2,20 @@
 
 import logging
 import threading
-from collections.abc import Callable
 from concurrent.futures import Future
 from contextvars import Context, copy_context
 from functools import partial
 from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING
 
 import torch
 
-from modnorm.services.common.worker.shutdown import Shutdown
 from modnorm.services.evaluator.job_runner import ClaimedJob, JobRunner
+from modnorm.services.evaluator.shutdown import Shutdown
 from modnorm.v1 import evaluation_pb2 as messages
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 IDLE_SECONDS = 0.1
 """Seconds without a new job after which a parked job continues."""
@@ -33,20 +36,12 @@ class EngineThread:
         runner: Begins, continues and releases jobs.
         shutdown: The request to stop.
         torch_threads: Threads of CPU kernels; 0 for torch's own number.
-        after_each: Called after each job, in this thread.
     """
 
-    def __init__(
-        self,
-        runner: JobRunner,
-        shutdown: Shutdown,
-        torch_threads: int = 0,
-        after_each: Callable[[], None] | None = None,
-    ) -> None:
+    def __init__(self, runner: JobRunner, shutdown: Shutdown, torch_threads: int = 0) -> None:
         self._runner = runner
         self._shutdown = shutdown
         self._torch_threads = torch_threads
-        self._after_each = after_each
         self._jobs: SimpleQueue[_Submitted | Callable[[], None] | None] = SimpleQueue()
         self._is_idle = False
         self._is_warming = False
@@ -115,8 +110,6 @@ class EngineThread:
             return True
         try:
             context.run(self._runner.begin, job)
-            if self._after_each is not None:
-                self._after_each()
         except BaseException as error:
             if not wants_next.done():
                 wants_next.set_exception(error)

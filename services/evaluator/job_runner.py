@@ -1,8 +1,11 @@
 """One job from claim to report."""
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
 
@@ -10,22 +13,92 @@ from modnorm.engines.settings import STAGE
 from modnorm.errors import CancelledError, ModnormError, StaleLeaseError, UnavailableError
 from modnorm.search.scheduling import Turn
 from modnorm.services.common.logging import naming
-from modnorm.services.common.worker.aggregator_calls import claim_or_log
-from modnorm.services.common.worker.backoff import JobBackoff
-from modnorm.services.common.worker.failures import report_error, report_failure
-from modnorm.services.common.worker.lease import MIN_SILENCE_SECONDS, Heartbeats, ReleasedError
-from modnorm.services.common.worker.shutdown import Shutdown
-from modnorm.services.evaluator.aggregator_client import AggregatorClient
-from modnorm.services.evaluator.background_report import BackgroundReport
-from modnorm.services.evaluator.candidate_lease import AbandonedError, CandidateLease
-from modnorm.services.evaluator.candidate_threshold import CandidateThreshold
+from modnorm.services.evaluator.aggregator_client import (
+    AggregatorClient,
+    report_error,
+    report_failure,
+)
 from modnorm.services.evaluator.job_scoring import JobScorer, Work, split_name
+from modnorm.services.evaluator.lease import (
+    MIN_SILENCE_SECONDS,
+    AbandonedError,
+    CandidateLease,
+    CandidateThreshold,
+    Heartbeats,
+    ReleasedError,
+)
 from modnorm.services.evaluator.metrics import JobOutcome
 from modnorm.services.evaluator.parked_jobs import ParkedJobs
+from modnorm.services.evaluator.shutdown import Shutdown
 from modnorm.services.evaluator.task_cache import UnfitError
 from modnorm.v1 import evaluation_pb2 as messages
 
+LONGEST_PAUSE = 60.0
+"""Seconds; after consecutive failures."""
+UNFIT_SECONDS = 10.0
+"""Seconds for which a worker claims no job of an experiment that it was unfit for."""
+MAX_UNFIT = 1_000
+"""Most experiments in a claim that the worker is unfit for."""
+
 logger = logging.getLogger(__name__)
+
+
+class JobBackoff:
+    """The pause before the next job.
+
+    Each failure costs its job an attempt. Consecutive failures double the pause, so that one
+    broken worker does not use up the attempts of every job.
+    """
+
+    def __init__(self) -> None:
+        self._failures = 0
+        self._report_failures = 0
+
+    @property
+    def seconds(self) -> float:
+        """Length of the pause now."""
+        failures = self._failures + self._report_failures
+        # Bounded, since a worker may fail for days.
+        return min(2.0 ** min(failures, 10), LONGEST_PAUSE) if failures else 0.0
+
+    def answered(self) -> None:
+        """Record that the engine answered a job."""
+        self._failures = 0
+
+    def reported(self) -> None:
+        """Record that an answered job was scored and reported; called by the background thread."""
+        self._report_failures = 0
+
+    def failed(self, *, at_engine: bool) -> None:
+        """Record an infrastructure failure, at the engine or in the background."""
+        if at_engine:
+            self._failures += 1
+        else:
+            self._report_failures += 1
+
+
+class BackgroundReport:
+    """Scores and reports one job at a time while the engine works on the next."""
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1, "background-report")
+        self._last: Future[None] | None = None
+
+    def submit(self, work: Callable[[], None]) -> None:
+        """Start work in the caller's context, after the work before it has finished."""
+        self.wait()
+        self._last = self._thread.submit(copy_context().run, work)
+
+    def wait(self) -> None:
+        """Wait for the last submitted work; raise its error."""
+        last, self._last = self._last, None
+        if last is not None:
+            last.result()
+
+    def close(self) -> None:
+        """Wait for the last work and end the thread."""
+        self.wait()
+        self._thread.shutdown()
 
 
 @dataclass(eq=False)
@@ -72,6 +145,8 @@ class JobRunner:
         STAGE.observe(self._heartbeats.send_soon)
         self._background = BackgroundReport()
         self._backoff = JobBackoff()
+        self._unfit: dict[str, float] = {}
+        """When the worker tries an experiment again that it was unfit for, by id."""
         self._waiting: ClaimedJob | None = None
         """The claimed job that waits for the engine."""
         self._begun: list[messages.Job] = []
@@ -116,19 +191,30 @@ class JobRunner:
         if self._shutdown.requested.is_set():
             raise ReleasedError
 
-    def claim(self, job_id: str) -> ClaimedJob | None:
-        """Lease a job for `begin`; None if it is done, leased elsewhere or deleted."""
-        pause = self.pause
-        job = claim_or_log(self._claim, job_id)
+    def claim(self) -> ClaimedJob | None:
+        """Lease the next job for `begin`; None, with any reason in the log, if there is none."""
+        pause, loaded, now = self.pause, self.scorer.models.key, time.monotonic()
+        unfit = [one for one, until in self._unfit.copy().items() if until > now]
+        try:
+            job = self._client.claim(loaded.model_digest if loaded else "", unfit[-MAX_UNFIT:])
+        except ModnormError as error:
+            logger.warning("not claimed: %s", error)
+            return None
         if job is None:
             return None
-        claimed = self._hold(job, pause)
-        self._waiting = claimed
-        return claimed
-
-    def _claim(self, job_id: str) -> messages.Job | None:
-        loaded = self.scorer.models.key
-        return self._client.claim(job_id, loaded.model_digest if loaded else "")
+        threshold = CandidateThreshold(job)
+        with naming(**_names(job)):
+            lease = CandidateLease(
+                self._heartbeats,
+                job.lease,
+                self._shutdown,
+                threshold=threshold,
+                silence_seconds=self._silence_seconds,
+            )
+        lease.waits()
+        lease.__enter__()
+        self._waiting = ClaimedJob(job, lease, threshold, pause)
+        return self._waiting
 
     def begin(self, claimed: ClaimedJob) -> None:
         """Answer the rows of a job, and report the result or the failure.
@@ -141,8 +227,13 @@ class JobRunner:
         if self.pause > claimed.pause:
             self.pass_on(claimed, "the worker pauses after a failure")
             return
-        self._backoff.begin()
-        self._begin_claimed(claimed)
+        job = claimed.job
+        if self._parked.fits(job):
+            with naming(**_names(job)), self._metrics.busy.track_inprogress():
+                self._parked.begin(job, partial(self._work, claimed))
+        else:
+            self.pass_on(claimed, "parked jobs of another kind go first")
+            self.finish_parked()
         while self._parked.is_full and not self._shutdown.requested.is_set():
             self.continue_parked()
 
@@ -192,41 +283,6 @@ class JobRunner:
         self._abandon_parked(AbandonedError())
         self._background.close()
         self.scorer.close()
-
-    def _hold(self, job: messages.Job, pause: float) -> ClaimedJob:
-        """Extend the lease of a job from now on."""
-        threshold = CandidateThreshold(job)
-        with naming(**_names(job)):
-            lease = CandidateLease(
-                self._heartbeats,
-                job.lease,
-                self._shutdown,
-                threshold=threshold,
-                silence_seconds=self._silence_seconds,
-            )
-        lease.waits()
-        lease.__enter__()
-        return ClaimedJob(job, lease, threshold, pause)
-
-    def _instead(self, claimed: ClaimedJob, job: messages.Job) -> ClaimedJob:
-        """Hold a job in the place of one that was passed on."""
-        held = self._hold(job, claimed.pause)
-        held.lease.on_tail = claimed.lease.on_tail
-        return held
-
-    def _begin_claimed(self, claimed: ClaimedJob) -> None:
-        """Begin a job; if it needs another engine state than parked jobs, finish those first."""
-        job = claimed.job
-        if self._parked.fits(job):
-            with naming(**_names(job)), self._metrics.busy.track_inprogress():
-                self._parked.begin(job, partial(self._work, claimed))
-            return
-        self.pass_on(claimed, "parked jobs of another kind go first")
-        self.finish_parked()
-        # From the queue the job could return when other jobs are parked, and be passed on forever.
-        again = None if self.has_parked else claim_or_log(self._claim, job.lease.job_id)
-        if again is not None:
-            self._begin_claimed(self._instead(claimed, again))
 
     def _work(self, claimed: ClaimedJob, turn: Turn) -> None:
         """Answer the rows of a job, then score and report them in the background."""
@@ -295,7 +351,7 @@ class JobRunner:
             outcome = JobOutcome.RELEASED
         except UnfitError as error:
             logger.warning("released: %s", error)
-            self._backoff.unfit(job.lease.job_id)
+            self._unfit[job.experiment_id] = time.monotonic() + UNFIT_SECONDS
             kind = messages.FAILURE_KIND_RELEASED
             report_failure(self._client, job.lease, kind, str(error), unfit=True)
             outcome = JobOutcome.UNFIT

@@ -28,11 +28,10 @@ from modnorm.search.scoring import (
     answer_candidate,
 )
 from modnorm.search.stopping import EarlyStop
-from modnorm.services.common.worker.software import SOFTWARE
+from modnorm.services.common.software import SOFTWARE
 from modnorm.services.evaluator.aggregator_client import AggregatorClient
 from modnorm.services.evaluator.artifact_cache import ArtifactCache
-from modnorm.services.evaluator.candidate_lease import CandidateLease
-from modnorm.services.evaluator.candidate_threshold import CandidateThreshold, early_stop
+from modnorm.services.evaluator.lease import CandidateLease, CandidateThreshold, early_stop
 from modnorm.services.evaluator.metrics import EvaluatorMetrics
 from modnorm.services.evaluator.model_cache import LoadedModel, LoadEngine, Loading, ModelCache
 from modnorm.services.evaluator.parked_jobs import ParkingTurn

@@ -5,7 +5,7 @@ from functools import partial
 
 from modnorm.search.scheduling import Scheduler, Turn
 from modnorm.search.scoring import ParkingPolicy
-from modnorm.services.evaluator.candidate_lease import CandidateLease
+from modnorm.services.evaluator.lease import CandidateLease
 from modnorm.services.evaluator.watchdog import Watchdog
 from modnorm.v1 import evaluation_pb2 as messages
 

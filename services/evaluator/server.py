@@ -10,27 +10,31 @@ import time
 from contextlib import suppress
 
 from prometheus_client import CollectorRegistry
-from typing_extensions import override
 
 from modnorm.engines import load_engine
 from modnorm.errors import UnavailableError
+from modnorm.services.common.server import RunningServer, no_services, port_of, start_server
 from modnorm.services.common.service_process import read_settings, run_service
 from modnorm.services.common.settings import EvaluatorSettings
-from modnorm.services.common.worker.worker_service import CHECK_INTERVAL, WorkerService
-from modnorm.services.evaluator.celery_worker import Worker
 from modnorm.services.evaluator.model_cache import LoadEngine
+from modnorm.services.evaluator.worker import Worker
 from modnorm.services.evaluator.worker_process import MAKES_ROOM
 
 ABANDON_SECONDS = 10.0
 """Deadline for reporting to the aggregator that the engine hangs."""
+CHECK_INTERVAL = 1.0
+"""Seconds between two checks of the worker."""
 HANGS = 70
 """Exit code of a process whose engine hangs."""
 
 logger = logging.getLogger(__name__)
 
 
-class EvaluatorService(WorkerService):
-    """An evaluator, which also ends if its engine hangs."""
+class EvaluatorService:
+    """A worker in a thread, and a server that answers health checks; for `run_service`.
+
+    It serves while its worker is connected to the broker.
+    """
 
     def __init__(
         self,
@@ -38,30 +42,62 @@ class EvaluatorService(WorkerService):
         registry: CollectorRegistry | None = None,
         load: LoadEngine = load_engine,
     ) -> None:
-        registry = registry or CollectorRegistry()
-        self._worker = Worker(settings, registry=registry, load=load)
-        super().__init__(settings, self._worker, registry)
+        self._settings = settings
+        self._registry = registry or CollectorRegistry()
+        self._worker = Worker(settings, registry=self._registry, load=load)
+        self._thread = threading.Thread(target=self._worker.run, name="worker", daemon=True)
+        self._server: RunningServer | None = None
+        self._health: asyncio.Task[None] | None = None
+        self._ended_unasked = False
 
-    @override
+    @property
+    def port(self) -> int:
+        """The port that it listens on, once started."""
+        return port_of(self._server)
+
+    async def start(self) -> None:
+        """Start the server and the worker."""
+        self._server = await start_server(
+            self._settings.bind_address, no_services, self._registry, self._settings
+        )
+        await self._server.set_serving(serving=False)
+        self._thread.start()
+        self._health = asyncio.create_task(self._report_health(self._server))
+
     async def stop(self) -> None:
-        """Stop as every worker does.
+        """Finish or release the current job, then close.
 
         Raises:
             UnavailableError: the worker had ended without a request and must be restarted.
             SystemExit: it had ended because its model needs more of the GPU's memory.
         """
-        try:
-            await super().stop()
-        except UnavailableError as error:
-            if self._worker.makes_room:
-                raise SystemExit(MAKES_ROOM) from error
-            raise
+        if self._health:
+            self._health.cancel()
+        if self._server:
+            await self._server.set_serving(serving=False)
+            await asyncio.to_thread(self._worker.stop)
+            await self._server.stop(self._settings.stop_grace)
+        if self._ended_unasked and self._worker.makes_room:
+            raise SystemExit(MAKES_ROOM)
+        if self._ended_unasked:
+            raise UnavailableError("the worker ended without a request to stop")
 
-    @override
-    async def _check(self) -> None:
-        """End this process if the engine hangs: a thread that hangs in a kernel cannot stop."""
-        if not self._worker.hangs:
-            return
+    def stop_now(self) -> None:
+        """Release the current job now."""
+        self._worker.stop_now()
+
+    async def _report_health(self, server: RunningServer) -> None:
+        while self._thread.is_alive():
+            await server.set_serving(serving=self._worker.serving)
+            if self._worker.hangs:
+                await self._end_process()
+            await asyncio.sleep(CHECK_INTERVAL)
+        logger.critical("the worker ended without a request to stop")
+        self._ended_unasked = True
+        signal.raise_signal(signal.SIGTERM)
+
+    async def _end_process(self) -> None:
+        """End this process, whose engine hangs: a thread that hangs in a kernel cannot stop."""
         logger.critical("the engine hangs, this process ends")
         with suppress(TimeoutError):
             await asyncio.wait_for(asyncio.to_thread(self._worker.abandon), ABANDON_SECONDS)

@@ -1,4 +1,4 @@
-"""Scaling of evaluators by KEDA: the queue and the leases that it reads."""
+"""Scaling of evaluators by KEDA: the jobs that it reads."""
 
 import re
 from contextlib import closing
@@ -7,9 +7,8 @@ import psycopg
 import pytest
 
 from modnorm.services.aggregator.storage.database import Database
-from modnorm.services.aggregator.storage.states import JobState, Split
+from modnorm.services.aggregator.storage.states import OPEN, JobState, Split
 from modnorm.services.aggregator.storage.tables import Job
-from modnorm.services.common.queue import QUEUE
 from tests.deploy.kubernetes_manifests import (
     ROOT,
     SCALED,
@@ -19,8 +18,7 @@ from tests.deploy.kubernetes_manifests import (
 )
 
 
-def test_keda_looks_at_the_queue_that_celery_fills():
-    assert TRIGGERS["redis"]["listName"] == QUEUE
+def test_keda_scales_a_workload_with_secrets_that_exist():
     assert SCALED["scaleTargetRef"]["name"] in WORKLOADS
     assert {one["authenticationRef"]["name"] for one in SCALED["triggers"]} == set(SHOWN_BY_KEDA)
 
@@ -42,10 +40,11 @@ def leases(postgres_url):
         connection.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
 
 
-def test_keda_counts_the_workers_that_hold_leases_and_reads_nothing_else(leases):
+def test_keda_counts_lease_holders_and_pending_jobs_and_reads_nothing_else(leases):
     held = [
         *[(JobState.LEASED, worker, Split.SELECTION) for worker in ("a", "a", "b")],
-        *[(state, "c", Split.HELDOUT) for state in JobState if state is not JobState.LEASED],
+        *[(JobState.PENDING, "c", Split.HELDOUT)] * 17,
+        *[(state, "c", Split.HELDOUT) for state in JobState if state not in OPEN],
     ]
     for number, (state, worker, split) in enumerate(held):
         job = Job(
@@ -59,6 +58,6 @@ def test_keda_counts_the_workers_that_hold_leases_and_reads_nothing_else(leases)
         names, places = ", ".join(job), ", ".join(["%s"] * len(job))
         leases.execute(f"INSERT INTO jobs ({names}) VALUES ({places})", [*job.values()])
     leases.execute(f"SET ROLE {TRIGGERS['postgresql']['userName']}")
-    assert leases.execute(TRIGGERS["postgresql"]["query"]).fetchone() == (2,)
+    assert leases.execute(TRIGGERS["postgresql"]["query"]).fetchone() == (3,)
     with pytest.raises(psycopg.errors.InsufficientPrivilege):
         leases.execute("SELECT environment FROM jobs")

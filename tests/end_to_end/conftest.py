@@ -135,7 +135,6 @@ def lab(forks, environment, tmp_path_factory, database_url, broker_url):
             "MODNORM_LEASE_SECONDS": "10",
             "MODNORM_HEARTBEAT_SECONDS": "1",
             "MODNORM_REAP_SECONDS": "1",
-            "MODNORM_RECONCILE_SECONDS": "2",
         },
         folder=tmp_path_factory.mktemp("lab"),
     )

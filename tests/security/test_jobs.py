@@ -67,8 +67,8 @@ def test_a_replayed_report_is_counted_once(worker, jobs, stored, refused, client
         report.lease.token = token
         with refused(grpc.StatusCode.ABORTED):
             reported(worker, report)
-    assert claimed(worker, jobs[0]) is None
     assert stored() == after_one
+    assert claimed(worker, jobs[0]) is None
     assert client("team-a").get(experiment.id).progress.jobs_done == 1
 
 

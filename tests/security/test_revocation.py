@@ -12,9 +12,8 @@ from modnorm.errors import (
     UnauthenticatedError,
     UnavailableError,
 )
-from modnorm.services.common.worker.aggregator_calls import claim_or_log
-from modnorm.services.common.worker.shutdown import Shutdown
 from modnorm.services.evaluator.aggregator_client import AggregatorClient
+from modnorm.services.evaluator.shutdown import Shutdown
 from modnorm.services.evaluator.task_cache import TaskCache, UnfitError
 from modnorm.v1 import evaluation_pb2, evaluation_pb2_grpc
 from modnorm.wire.connection import Credentials
@@ -45,7 +44,6 @@ def test_a_token_in_a_file_may_be_replaced(lab, client, tmp_path, write_token):
 def test_a_claim_waits_for_a_token_that_is_accepted(
     lab, channel, tmp_path, write_token, fault, caplog
 ):
-    """A worker that passed over refused jobs would empty the queue of all workers."""
     file, name = tmp_path / "token", f"claimer-{fault}"
     write_token(file, name, Role.READ if fault == "forbidden" else Role.WORKER)
     if fault == "revoked":
@@ -53,7 +51,7 @@ def test_a_claim_waits_for_a_token_that_is_accepted(
     shutdown = Shutdown(0.0)
     stub = evaluation_pb2_grpc.JobServiceStub(channel(Credentials(token_file=file)))
     client = AggregatorClient(stub, worker="claimer", shutdown=shutdown)
-    claim = threading.Thread(target=claim_or_log, args=(client.claim, "nobody"))
+    claim = threading.Thread(target=client.claim)
     claim.start()
     try:
         wait_until(lambda: f"not claimed: the token '{name}'" in caplog.text, "it is refused")

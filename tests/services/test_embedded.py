@@ -24,7 +24,7 @@ from modnorm.services.aggregator.storage import dialects
 from modnorm.services.calibrator import servicer as calibration
 from modnorm.services.common.healthcheck import check
 from modnorm.services.embedded import start
-from modnorm.services.evaluator.celery_worker import Worker
+from modnorm.services.evaluator.worker import Worker
 from modnorm.spec import parse_spec
 from modnorm.tasks import catalogue
 from modnorm.tasks.catalogue import Dataset, Part, Split

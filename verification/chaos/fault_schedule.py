@@ -23,7 +23,7 @@ class Fault(StrEnum):
     CUT_HOST = "cut_host"
     JUMP_CLOCK = "jump_clock"
     FILL_DISK = "fill_disk"
-    SHUFFLE_MESSAGES = "shuffle_messages"
+    REPEAT_MESSAGES = "repeat_messages"
     REPEAT_REPORT = "repeat_report"
     LATE_REPORT = "late_report"
     UPDATE_AGGREGATOR = "update_aggregator"

@@ -225,8 +225,8 @@ INJECT: Mapping[Fault, Callable[[FaultContext], str | None]] = {
     Fault.CUT_HOST: _cut_host,
     Fault.JUMP_CLOCK: _jump_clock,
     Fault.FILL_DISK: _fill_disk,
-    Fault.SHUFFLE_MESSAGES: lambda context: faulty_worker.shuffle_messages(
-        context.lab, context.observer, context.source
+    Fault.REPEAT_MESSAGES: lambda context: faulty_worker.repeat_messages(
+        context.lab, context.source
     ),
     Fault.REPEAT_REPORT: lambda context: faulty_worker.repeat_report(
         context.lab, context.observer, context.source

@@ -1,4 +1,4 @@
-"""Faulty workers and brokers: late, repeated and forged reports, shuffled messages.
+"""Faulty workers and brokers: late, repeated and forged reports, repeated messages.
 
 Reports bypass the proxies. Reports that must have no effect carry answers that would show in the
 results if they were accepted.
@@ -10,13 +10,12 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 import grpc
-import redis
 
 from modnorm.errors import ModnormError, StaleLeaseError, UnavailableError
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.services.aggregator.storage.codec import unpack_coefficients
 from modnorm.services.common.channels import CHANNEL_OPTIONS
-from modnorm.services.common.queue import QUEUE, make_celery, publish
+from modnorm.services.common.queue import QUEUE, announce_work, make_celery
 from modnorm.v1 import evaluation_pb2 as messages
 from modnorm.v1.common_pb2 import Descriptor
 from modnorm.v1.evaluation_pb2_grpc import JobServiceStub
@@ -40,35 +39,18 @@ WHERE j.experiment_id = %s AND j.state = 'done' ORDER BY j.id
 """
 
 
-def shuffle_messages(lab: Lab, observer: Observer, source: random.Random) -> str | None:
-    """Publish every job two or three times, and unknown jobs, then shuffle the queue."""
-    experiment = observer.observe().experiment
-    ids = observer.rows("SELECT id FROM jobs WHERE experiment_id = %s", experiment)
-    if not ids:
-        return None
-    jobs = sorted(str(job) for (job,) in ids)
-    sent = [job for job in jobs for _ in range(source.randint(2, 3))] + ["no-such-job"]
-    source.shuffle(sent)
-    app = make_celery(lab.broker.url)
+def repeat_messages(lab: Lab, source: random.Random) -> str | None:
+    """Tell the workers many times that there is work, and send them foreign messages."""
+    app, count = make_celery(lab.broker.url), source.randint(2, 50)
     try:
-        for job in sent:
-            publish(app, job)
-        _shuffle_queue(lab, source)
-    except (UnavailableError, redis.RedisError):
+        for _ in range(count):
+            announce_work(app)
+            app.send_task("of.another", declare=[app.amqp.queues[QUEUE].exchange], retry=False)
+    except (UnavailableError, *app.connection_for_write().connection_errors):
         return "the broker was down"
     finally:
         app.close()
-    return f"published {len(sent)} messages for {len(jobs)} jobs and shuffled the queue"
-
-
-def _shuffle_queue(lab: Lab, source: random.Random) -> None:
-    with lab.broker.connect() as client, client.pipeline() as pipeline:
-        waiting = list(client.lrange(QUEUE, 0, -1))
-        source.shuffle(waiting)
-        pipeline.delete(QUEUE)
-        if waiting:
-            pipeline.rpush(QUEUE, *waiting)
-        pipeline.execute()
+    return f"sent {count} messages without work, and as many of another task"
 
 
 def repeat_report(lab: Lab, observer: Observer, source: random.Random) -> str | None:
@@ -116,13 +98,11 @@ def _channel(lab: Lab) -> grpc.Channel:
 def _claim(lab: Lab, observer: Observer) -> messages.Job | None:
     """Lease any pending job."""
     deadline = time.monotonic() + PATIENCE
-    while time.monotonic() < deadline and not (observation := observer.observe()).ended:
-        query = "SELECT id FROM jobs WHERE experiment_id = %s AND state = 'pending' ORDER BY id"
-        for (job,) in observer.rows(query, observation.experiment):
-            with suppress(grpc.RpcError, ModnormError), _channel(lab) as channel:
-                leased = claimed(channel, str(job), NAME, seconds=CALL_SECONDS)
-                if leased is not None:
-                    return leased
+    while time.monotonic() < deadline and not observer.observe().ended:
+        with suppress(grpc.RpcError, ModnormError), _channel(lab) as channel:
+            leased = claimed(channel, "", NAME, seconds=CALL_SECONDS)
+            if leased is not None:
+                return leased
         time.sleep(0.1)
     return None
 

@@ -1,5 +1,7 @@
 """Calls of a worker without a model, for tests of invalid calls."""
 
+from collections.abc import Sequence
+
 import grpc
 
 from modnorm.geometry.scale_map import ScaleMap
@@ -9,12 +11,29 @@ from verification.labs.waiting import HANG_SECONDS
 
 
 def claimed(
-    channel: grpc.Channel, job_id: str, worker: str = "by-hand", *, seconds: float = HANG_SECONDS
+    channel: grpc.Channel,
+    job_id: str,
+    worker: str = "by-hand",
+    *,
+    seconds: float = HANG_SECONDS,
+    unfit: Sequence[str] = (),
 ) -> messages.Job | None:
-    """Lease a job; None if it is not pending."""
-    request = messages.ClaimJobRequest(job_id=job_id, worker=worker)
-    claim = JobServiceStub(channel).ClaimJob(request, timeout=seconds)
-    return claim.job if claim.HasField("job") else None
+    """Lease a job, or any if the id is empty; None if it is not pending."""
+    stub, others = JobServiceStub(channel), list[messages.Lease]()
+    job = None
+    while job is None:
+        request = messages.ClaimJobRequest(worker=worker, unfit_experiments=unfit)
+        claim = stub.ClaimJob(request, timeout=seconds)
+        if not claim.HasField("job"):
+            break
+        if job_id in {claim.job.lease.job_id, ""}:
+            job = claim.job
+        else:
+            others.append(claim.job.lease)
+    for lease in others:
+        released = messages.FailJobRequest(lease=lease, kind=messages.FAILURE_KIND_RELEASED)
+        stub.FailJob(released, timeout=seconds)
+    return job
 
 
 def leased(channel: grpc.Channel, job_id: str, worker: str = "by-hand") -> messages.Job:

@@ -185,8 +185,7 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         store = self._experiments.create
         record = await asyncio.to_thread(store, request_id, admission, tenant)
         if admission.of:
-            jobs = self._experiments.new_jobs
-            self._follow_up(await asyncio.to_thread(jobs, record.experiment))
+            self._follow_up(Change(record.experiment.id, pending=True))
         else:
             self._conductor.drive(record.experiment.id)
         return record

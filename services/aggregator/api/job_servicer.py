@@ -18,7 +18,12 @@ from modnorm.services.aggregator.jobs.report_checks import Report
 from modnorm.services.aggregator.jobs.worker_requests import Heartbeat
 from modnorm.services.aggregator.lab_status import Workers
 from modnorm.services.aggregator.metrics import AggregatorMetrics
-from modnorm.services.aggregator.storage.states import TERMINAL, ArtifactKind, FailureKind
+from modnorm.services.aggregator.storage.states import (
+    TERMINAL,
+    ArtifactKind,
+    FailureKind,
+    JobState,
+)
 from modnorm.services.common.logging import naming
 from modnorm.services.common.shielded_tasks import ShieldedTasks
 from modnorm.v1 import evaluation_pb2, evaluation_pb2_grpc
@@ -39,6 +44,8 @@ SERVICE = "modnorm.v1.JobService"
 MAX_LEASES = 128
 """Most leases in a heartbeat: about twice the number that a worker can hold."""
 MAX_ANSWERS = 1_000_000
+MAX_UNFIT = 1_000
+"""Most experiments that a claim leaves to other workers."""
 MAX_NAME = 200
 """Characters of a worker's name or version, which are stored and displayed."""
 MAX_ENVIRONMENT = 16 * 2**10
@@ -55,6 +62,8 @@ _KINDS = {
     evaluation_pb2.FAILURE_KIND_FATAL: FailureKind.FATAL,
     evaluation_pb2.FAILURE_KIND_RELEASED: FailureKind.RELEASED,
 }
+
+_ENDED = (JobState.DONE, JobState.FAILED)
 
 ItemT = TypeVar("ItemT")
 
@@ -85,10 +94,10 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
 
     @override
     async def ClaimJob(self, request: ClaimJobRequest, context: object) -> ClaimJobResponse:
-        """Lease the named job, or one of the loaded model; nothing if it is not pending.
+        """Lease the next job for a worker; nothing if none is pending that it can do.
 
         Raises:
-            InvalidInputError: the worker has no name, or name or version is too long.
+            InvalidInputError: the worker has no name, or a field is too long.
         """
         if not request.worker:
             raise InvalidInputError(
@@ -96,6 +105,10 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
             )
         _check_length(request.worker, "worker")
         _check_length(request.version, "version")
+        if len(request.unfit_experiments) > MAX_UNFIT:
+            raise InvalidInputError(
+                f"a claim names at most {MAX_UNFIT} experiments", field="unfit_experiments"
+            )
         return await self._tasks.run(self._claim(request), self._release)
 
     @override
@@ -218,14 +231,12 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
 
     async def _claim(self, request: ClaimJobRequest) -> ClaimJobResponse:
         self._workers.record_claim(request.worker, request.version)
-        asked = (request.job_id, request.worker, request.model_digest)
+        asked = (request.worker, request.model_digest, tuple(request.unfit_experiments))
         claim, response = await asyncio.to_thread(self._jobs.claim, *asked), ClaimJobResponse()
         if claim is not None:
             with naming(**claim.job.log_fields):
                 logger.debug("leased")
             fill_job(response.job, claim, self._jobs.lease_seconds)
-            if claim.job.id != request.job_id:  # the message of the named job is used up
-                self._changed(Change(claim.experiment.id, pending=(request.job_id,)))
         return response
 
     def _release(self, response: ClaimJobResponse) -> None:
@@ -284,7 +295,7 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
             return
         with naming(**job.log_fields):
             logger.log(level, message)
-            if experiment.state in TERMINAL or len(change.pending) > 1:
+            if experiment.state in TERMINAL or (change.pending and job.state in _ENDED):
                 logger.info("experiment is %s", experiment.state)
             self._changed(change)
 

@@ -33,7 +33,6 @@ from modnorm.services.aggregator.storage.database import Database
 from modnorm.services.aggregator.storage.lookups import (
     find_experiment,
     lock_experiment,
-    pending_jobs,
     unknown_experiment,
 )
 from modnorm.services.aggregator.storage.result_tables import Ensemble
@@ -158,19 +157,6 @@ class ExperimentStore:
         with self._database.read() as session:
             return admit_questions(session, asked)
 
-    def new_jobs(self, experiment: Experiment) -> Change:
-        """Return the pending jobs of a new experiment that only votes, best expert first.
-
-        Later experts then skip most.
-        """
-        query = select(Job.candidate, Job.id).where(
-            Job.experiment_id == experiment.id, Job.state == JobState.PENDING
-        )
-        with self._database.read() as session:
-            pending = dict(session.exec(query).all())
-        ranked = (pending[each] for each in experiment.ranking if each in pending)
-        return Change(experiment.id, tuple(ranked))
-
     def cancel(self, experiment_id: str) -> ExperimentRecord:
         """Cancel an experiment unless it has ended.
 
@@ -255,7 +241,7 @@ class ExperimentStore:
         `scale_maps` are those of the method and of the base.
 
         Returns:
-            The change with the new pending jobs; None if the experiment has ended.
+            The change; None if the experiment has ended.
         """
         with self._database.write() as session:
             experiment = lock_experiment(session, experiment_id)
@@ -268,7 +254,7 @@ class ExperimentStore:
             descriptors = {BASE_INDEX: base, **dict(enumerate(population))}
             add_candidates(session, experiment_id, descriptors)
             start_selecting(session, experiment, descriptors, self._clock())
-            return Change(experiment_id, pending_jobs(session, experiment_id))
+            return Change(experiment_id, pending=True)
 
     def _record_of(self, session: Session, experiment: Experiment) -> ExperimentRecord:
         base = session.exec(

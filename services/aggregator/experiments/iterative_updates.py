@@ -70,7 +70,7 @@ def next_batch(session: Session, experiment: Experiment) -> tuple[Batch, str] | 
 
 
 def may_open_batch(experiment: Experiment, job: Job) -> bool:
-    """Return whether the end of a job may have opened a batch with jobs to publish."""
+    """Return whether the end of a job may have opened a batch of jobs."""
     if experiment.state is ExperimentState.VOTING or experiment.generator_digest:
         return True
     size = experiment.spec.population.size

@@ -7,6 +7,7 @@ import uuid
 from bisect import insort
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Self
 
 from sqlalchemy import update
@@ -39,8 +40,8 @@ class Change:
     """A committed change of an experiment, for watchers, dispatcher and metrics."""
 
     experiment_id: str
-    pending: tuple[str, ...] = ()
-    """Ids of jobs that became pending and have to be published."""
+    pending: bool = False
+    """Whether jobs became pending, of which idle workers must be told."""
     job: Job | None = None
     """The job whose attempt ended, in its new state; None if no job changed."""
     experiment: Experiment | None = None
@@ -195,6 +196,7 @@ def add_jobs(session: Session, experiment: Experiment, batch: Batch) -> int:
     """
     experiment.jobs_total, experiment.jobs_done = sum(map(len, batch.values())), 0
     experiment.jobs_failed = 0
+    places = count()
     for split, candidates in batch.items():
         keys = content_keys(session, experiment, split, candidates)
         rows = [
@@ -203,6 +205,7 @@ def add_jobs(session: Session, experiment: Experiment, batch: Batch) -> int:
                 "experiment_id": experiment.id,
                 "candidate": candidate,
                 "split": split,
+                "place": next(places),
                 "content_key": keys.get(candidate, ""),
             }
             for candidate in candidates

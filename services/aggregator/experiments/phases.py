@@ -35,7 +35,6 @@ from modnorm.services.aggregator.experiments.lifecycle import (
     move,
     record,
 )
-from modnorm.services.aggregator.storage.lookups import pending_jobs
 from modnorm.services.aggregator.storage.result_tables import Ensemble, Vote
 from modnorm.services.aggregator.storage.states import (
     TERMINAL,
@@ -94,17 +93,16 @@ def job_ended(  # noqa: PLR0913 - the event and its place
         _finish_phase(session, experiment, now)
 
 
-def change_of(session: Session, experiment: Experiment, job: Job) -> Change:
-    """Return the change made by the end of an attempt, with the jobs that became pending."""
+def change_of(experiment: Experiment, job: Job) -> Change:
+    """Return the change made by the end of an attempt."""
     if job.state is JobState.PENDING:
-        return Change(experiment.id, (job.id,), job, experiment)
-    if experiment.is_iterative:
+        opened = True
+    elif experiment.is_iterative:
         opened = may_open_batch(experiment, job)
     else:
         opened = job.split is Split.SELECTION and experiment.state is ExperimentState.VOTING
-    pending = pending_jobs(session, experiment.id) if opened else ()
     ended = experiment.state in TERMINAL
-    return Change(experiment.id, pending, job, experiment, ended=ended)
+    return Change(experiment.id, opened, job, experiment, ended=ended)
 
 
 def _fatal_reason(session: Session, experiment: Experiment, job: Job) -> str | None:

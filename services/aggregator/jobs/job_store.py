@@ -1,11 +1,11 @@
 """Store of jobs: claims, heartbeats, reports and failures."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
-from sqlalchemy import func, or_, update
-from sqlmodel import Session, col, select
+from sqlalchemy import Exists, SQLColumnExpression, or_, update
+from sqlmodel import Session, col, exists, select
 
 from modnorm.errors import UnavailableError
 from modnorm.services.aggregator.experiments.early_stop import EarlyStopCache
@@ -18,15 +18,9 @@ from modnorm.services.aggregator.experiments.lifecycle import (
 )
 from modnorm.services.aggregator.experiments.phases import change_of, job_ended
 from modnorm.services.aggregator.experiments.reuse import evaluations_of
-from modnorm.services.aggregator.jobs.leases import extend_leases, free_job, lease
+from modnorm.services.aggregator.jobs.leases import extend_leases, lease, next_job
 from modnorm.services.aggregator.jobs.report_checks import Report, ReportChecks
 from modnorm.services.aggregator.jobs.reporting import PackedReport, Reporting
-from modnorm.services.aggregator.jobs.unfit_workers import (
-    end_wait,
-    record_start,
-    record_unfit,
-    waits_that_ended,
-)
 from modnorm.services.aggregator.jobs.worker_requests import (
     Claim,
     Heartbeat,
@@ -38,10 +32,12 @@ from modnorm.services.aggregator.storage.dialects import database_time
 from modnorm.services.aggregator.storage.lookups import (
     lock_experiment,
     lock_job,
-    pending_jobs,
 )
 from modnorm.services.aggregator.storage.states import TERMINAL, FailureKind, JobState
-from modnorm.services.aggregator.storage.tables import Experiment, Job
+from modnorm.services.aggregator.storage.tables import Event, Experiment, Job
+
+UNFIT_SECONDS = 10.0
+"""Seconds without an event after which an experiment waits. A fit evaluator claims at once."""
 
 
 class JobStore:
@@ -70,13 +66,18 @@ class JobStore:
         self._checks = ReportChecks(self._early_stop)
         self.lease_seconds = lease_seconds
 
-    def claim(self, job_id: str, worker: str, model_digest: str = "") -> Claim | None:
-        """Lease a job under a new fencing token; None if it is not pending.
+    def claim(
+        self, worker: str, model_digest: str = "", unfit: Collection[str] = ()
+    ) -> Claim | None:
+        """Lease the next job for a worker under a new fencing token; None if there is none.
 
-        A pending job of the model with `model_digest`, which the worker has loaded, goes first.
+        Args:
+            worker: Name of the worker.
+            model_digest: The model that the worker has loaded, whose jobs go first.
+            unfit: Experiments whose jobs the worker cannot do.
         """
         with self._database.write() as session:
-            claim = free_job(session, job_id, model_digest, self._early_stop)
+            claim = next_job(session, model_digest, unfit, self._early_stop)
             if claim is not None:
                 lease(claim, worker, self._deadline(session))
             return claim
@@ -149,7 +150,7 @@ class JobStore:
             now = self._clock()
             change = _end_attempt(session, experiment, job, kind, reason, now, remedy=remedy)
             if unfit:
-                record_unfit(session, experiment, reason, now)
+                _record_unfit(session, experiment, reason, now)
             return change
 
     def record_start(self, job_id: str, token: int, stage: str) -> Change:
@@ -165,17 +166,35 @@ class JobStore:
         """
         with self._database.write() as session:
             job, experiment = lock_job(session, job_id)
-            if job.state is JobState.LEASED and job.token == token:
-                record_start(session, experiment, stage, self._clock())
-        return Change(experiment.id)
+            change = Change(experiment.id)
+            if job.state is not JobState.LEASED or job.token != token:
+                return change
+            if stage and session.exec(select(_is_answered(experiment.id))).one():
+                return change
+            message = f"the engine starts: {stage}" if stage else "the engine is ready"
+            waits_for = message if stage else ""
+            now = self._clock()
+            record(session, experiment, message, now, waits_for=waits_for, engine_stage=stage)
+        return change
 
     def end_waits(self) -> tuple[Change, ...]:
-        """Record which experiments no longer wait, since a fit evaluator answers their rows."""
+        """Record which experiments no longer wait, since a leased job of them has answers.
+
+        A lease alone proves nothing: an evaluator claims a job before it sees what it lacks.
+        """
+        waiting = (
+            col(Experiment.state).not_in(TERMINAL),
+            Experiment.waits_for != "",
+        )
+        query = select(Experiment.id).where(*waiting, _is_answered(col(Experiment.id)))
         with self._database.read() as session:
-            ended = waits_that_ended(session)
+            ended = session.exec(query).all()
         for experiment_id in ended:
             with self._database.write() as session:
-                end_wait(session, lock_experiment(session, experiment_id), self._clock())
+                experiment = lock_experiment(session, experiment_id)
+                if experiment.state not in TERMINAL and experiment.waits_for:
+                    message = "no longer waiting: an evaluator answers its rows"
+                    record(session, experiment, message, self._clock())
         return tuple(map(Change, ended))
 
     def lease_time(self) -> float:
@@ -240,19 +259,6 @@ class JobStore:
         with self._database.write() as session:
             session.exec(release)
 
-    def pending(
-        self, experiment_id: str | None = None, limit: int | None = None
-    ) -> tuple[str, ...]:
-        """Return the ids of pending jobs, oldest experiment first, in candidate order."""
-        with self._database.read() as session:
-            return pending_jobs(session, experiment_id, limit=limit)
-
-    def count_pending(self) -> int:
-        """Count the pending jobs of all experiments."""
-        query = select(func.count()).where(Job.state == JobState.PENDING)
-        with self._database.read() as session:
-            return session.exec(query).one()
-
     def _latest(self, now: float) -> float:
         """Return the latest plausible deadline, even of an aggregator with a longer lease."""
         return now + 2 * self.lease_seconds
@@ -275,7 +281,7 @@ def _end_attempt(  # noqa: PLR0913, PLR0917 - the failure and its place
     job.lease_deadline = None
     if kind is FailureKind.RELEASED:
         job.state = JobState.PENDING
-        return change_of(session, experiment, job)
+        return change_of(experiment, job)
     job.attempts += 1
     job.error, job.remedy = reason, remedy
     limit = experiment.spec.failures.max_attempts
@@ -284,10 +290,37 @@ def _end_attempt(  # noqa: PLR0913, PLR0917 - the failure and its place
     if kind is FailureKind.INFRASTRUCTURE and job.attempts < limit:
         job.state = JobState.PENDING
         record(session, experiment, message, now, waits_for=f"another attempt; {message}")
-        return change_of(session, experiment, job)
+        return change_of(experiment, job)
     close_job(experiment, job, done=False)
     if kind is FailureKind.FATAL:
         fail(session, experiment, reason, now, remedy=remedy)
     else:
         job_ended(session, experiment, job, message, now)
-    return change_of(session, experiment, job)
+    return change_of(experiment, job)
+
+
+def _record_unfit(session: Session, experiment: Experiment, reason: str, now: float) -> None:
+    """Record why an evaluator released a job, unless another evaluates the experiment.
+
+    The pause between two events limits their number when evaluators differ in their reasons.
+    """
+    reason = f"an evaluator released its jobs: {reason}"
+    if experiment.state in TERMINAL or reason == experiment.waits_for:
+        return
+    last = session.get_one(Event, (experiment.id, experiment.last_cursor))
+    if abs(now - last.time) < UNFIT_SECONDS:  # a later event is not recent: the clock was put back
+        return
+    leased = exists().where(
+        col(Job.experiment_id) == experiment.id, col(Job.state) == JobState.LEASED
+    )
+    if not session.exec(select(leased)).one():
+        record(session, experiment, f"waiting: {reason}", now, waits_for=reason)
+
+
+def _is_answered(experiment_id: SQLColumnExpression[str] | str) -> Exists:
+    """Return the condition that a leased job of an experiment has answers."""
+    return exists().where(
+        col(Job.experiment_id) == experiment_id,
+        col(Job.state) == JobState.LEASED,
+        col(Job.answers_done) > 0,
+    )

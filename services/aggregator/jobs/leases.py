@@ -5,10 +5,10 @@ has locked: a wait could deadlock.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from sqlalchemy import func
-from sqlmodel import Session, col, select
+from sqlmodel import Session, col, exists, select
 
 from modnorm.analysis.answers import BASE_INDEX
 from modnorm.services.aggregator.experiments.early_stop import EarlyStopCache
@@ -21,30 +21,52 @@ from modnorm.services.aggregator.jobs.worker_requests import (
 from modnorm.services.aggregator.storage.codec import pack_rows
 from modnorm.services.aggregator.storage.lookups import (
     is_candidate_of_job,
-    pending_jobs,
     unknown_job,
 )
-from modnorm.services.aggregator.storage.states import JobState, Split
+from modnorm.services.aggregator.storage.states import ExperimentState, JobState, Split
 from modnorm.services.aggregator.storage.tables import Candidate, Experiment, Job
 
 SHEETS = 8
 """Most finished jobs whose answers a claim names."""
 
 
-def free_job(
-    session: Session, job_id: str, model_digest: str, early_stop: EarlyStopCache
+def next_job(
+    session: Session, model_digest: str, unfit: Collection[str], early_stop: EarlyStopCache
 ) -> Claim | None:
-    """Lock a job to lease; None if it is not pending or is locked.
+    """Lock the next job to lease; None if no pending job is free.
 
-    If it needs another model than `model_digest`, a pending job of that one goes first.
+    Experiments of the model with `model_digest` go first, then older ones. Those in `unfit` are
+    left to other workers. Within an experiment, jobs that have failed go last.
     """
-    found = _free(session, job_id)
-    if found is None:
-        return None
-    if model_digest not in {"", found[2].model_digest}:
-        others = pending_jobs(session, model_digest=model_digest, limit=1)
-        found = (_free(session, others[0]) if others else None) or found
-    return _claim(session, *found, early_stop)
+    has_pending = exists().where(
+        col(Job.state) == JobState.PENDING, col(Job.experiment_id) == Experiment.id
+    )
+    experiments = (
+        select(Experiment.id)
+        .where(
+            col(Experiment.state).in_((ExperimentState.SELECTING, ExperimentState.VOTING)),
+            col(Experiment.id).not_in(unfit),
+            has_pending,
+        )
+        .order_by(
+            col(Experiment.model_digest) != model_digest,
+            col(Experiment.create_time),
+            col(Experiment.id),
+        )
+    )
+    for experiment_id in session.exec(experiments).all():
+        query = (
+            select(Job, Candidate, Experiment)
+            .join(Candidate, is_candidate_of_job())
+            .join(Experiment, col(Experiment.id) == col(Job.experiment_id))
+            .where(Job.state == JobState.PENDING, Job.experiment_id == experiment_id)
+            .order_by(col(Job.attempts), col(Job.place))
+            .limit(1)
+            .with_for_update(of=Job, skip_locked=True)
+        )
+        if found := session.exec(query).one_or_none():
+            return claim_of(session, *found, early_stop)
+    return None
 
 
 def lease(claim: Claim, worker: str, deadline: float) -> None:
@@ -55,25 +77,14 @@ def lease(claim: Claim, worker: str, deadline: float) -> None:
     job.skipped = pack_rows(claim.skipped) if claim.skipped else None
 
 
-def _free(session: Session, job_id: str) -> tuple[Job, Candidate, Experiment] | None:
-    """Lock a job with what belongs to it; None if it is not pending or is locked."""
-    query = (
-        select(Job, Candidate, Experiment)
-        .join(Candidate, is_candidate_of_job())
-        .join(Experiment, col(Experiment.id) == col(Job.experiment_id))
-        .where(Job.id == job_id, Job.state == JobState.PENDING)
-        .with_for_update(of=Job, skip_locked=True)
-    )
-    return session.exec(query).one_or_none()
-
-
-def _claim(
+def claim_of(
     session: Session,
     job: Job,
     candidate: Candidate,
     experiment: Experiment,
     early_stop: EarlyStopCache,
 ) -> Claim:
+    """Return what a worker needs for a locked job."""
     sheets = _answer_sheets(session, experiment, job)
     if job.split is Split.SELECTION:
         threshold = early_stop.threshold(session, experiment, job.candidate)

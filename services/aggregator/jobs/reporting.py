@@ -124,7 +124,7 @@ class Reporting:
             job_ended(self._session, experiment, job, message, self._now, progress=progress)
         if experiment.state is not state:
             del self._progress[experiment.id]
-        return change_of(self._session, experiment, job)
+        return change_of(experiment, job)
 
     def _insert(self) -> None:
         """Insert the collected rows, many at a time."""

@@ -11,7 +11,7 @@ from threading import Lock
 from typing import NamedTuple, cast
 
 from modnorm.files import json_digest
-from modnorm.services.common.worker.software import SOFTWARE
+from modnorm.services.common.software import SOFTWARE
 
 RESULT = (
     "attempts",

@@ -4,13 +4,11 @@ Experiments are locked before their jobs, so that transactions never deadlock.
 """
 
 from sqlalchemy import ColumnElement
-from sqlmodel import Session, col, select
+from sqlmodel import Session, col
 
 from modnorm.errors import NotFoundError
-from modnorm.services.aggregator.storage.states import JobState
 from modnorm.services.aggregator.storage.tables import (
     Candidate,
-    Event,
     Experiment,
     Job,
 )
@@ -63,15 +61,6 @@ def is_candidate_of_job() -> ColumnElement[bool]:
     )
 
 
-def has_recent_event(session: Session, experiment: Experiment, now: float, seconds: float) -> bool:
-    """Return whether the last event of an experiment is younger than some seconds.
-
-    An event of a later time is not recent: the clock was put back since.
-    """
-    last = session.get_one(Event, (experiment.id, experiment.last_cursor))
-    return abs(now - last.time) < seconds
-
-
 def unknown_experiment(experiment_id: str) -> NotFoundError:
     """Return the error for an unknown experiment id."""
     return NotFoundError(
@@ -84,25 +73,3 @@ def unknown_experiment(experiment_id: str) -> NotFoundError:
 def unknown_job(job_id: str) -> NotFoundError:
     """Return the error for an unknown job id."""
     return NotFoundError(f"there is no job {job_id!r}", field="lease.job_id")
-
-
-def pending_jobs(
-    session: Session,
-    experiment_id: str | None = None,
-    *,
-    model_digest: str | None = None,
-    limit: int | None = None,
-) -> tuple[str, ...]:
-    """Return the ids of pending jobs, oldest experiment first, in candidate order."""
-    query = (
-        select(Job.id)
-        .join(Experiment, col(Experiment.id) == col(Job.experiment_id))
-        .where(Job.state == JobState.PENDING)
-        .order_by(col(Experiment.create_time), col(Job.experiment_id), col(Job.candidate))
-        .limit(limit)
-    )
-    if experiment_id is not None:
-        query = query.where(Job.experiment_id == experiment_id)
-    if model_digest is not None:
-        query = query.where(Experiment.model_digest == model_digest)
-    return tuple(session.exec(query).all())

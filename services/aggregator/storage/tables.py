@@ -223,7 +223,7 @@ class Job(SQLModel, table=True):
         ),
         UniqueConstraint("experiment_id", "split", "candidate", name="uq_jobs_candidate_split"),
         Index("ix_jobs_ranking", "experiment_id", "split", "state", "metric", "candidate"),
-        Index("ix_jobs_lease", "state", "lease_deadline"),
+        Index("ix_jobs_next", "state", "experiment_id", "attempts", "place"),
         Index("ix_jobs_content", "content_key"),
     )
 
@@ -231,6 +231,8 @@ class Job(SQLModel, table=True):
     experiment_id: str = Field(sa_type=Text)
     candidate: int
     split: Split = Field(sa_type=_SplitText)
+    place: int = 0
+    """Its place among the jobs of its batch: they are leased in this order."""
     state: JobState = Field(default=JobState.PENDING, sa_type=_JobStateText)
     attempts: int = 0
     """Number of ended attempts, without released ones."""

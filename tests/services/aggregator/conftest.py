@@ -21,7 +21,6 @@ from modnorm.services.aggregator.server import Aggregator
 from modnorm.services.aggregator.storage.states import Split
 from modnorm.services.calibrator.servicer import CalibrationServicer
 from modnorm.services.common.channels import open_service_channel
-from modnorm.services.common.queue import QUEUE, make_celery
 from modnorm.services.common.settings import AggregatorSettings, ServiceSettings
 from modnorm.services.sampler.servicer import SamplingServicer
 from modnorm.spec import parse_spec
@@ -74,10 +73,9 @@ def make_spec(**changes: object) -> experiment_pb2.ExperimentSpec:
 class Lab:
     """Stubs of one aggregator, and its settings."""
 
-    def __init__(self, aggregator, settings, app, channel):
+    def __init__(self, aggregator, settings, channel):
         self.aggregator = aggregator
         self.settings = settings
-        self.app = app
         self.channel = channel
         self.experiments = experiment_pb2_grpc.ExperimentServiceStub(channel)
         self.jobs = evaluation_pb2_grpc.JobServiceStub(channel)
@@ -86,7 +84,7 @@ class Lab:
     async def without_retries(self):
         """The lab for calls that fail: each would repeat all retries of the aggregator's own."""
         async with grpc.aio.insecure_channel(f"127.0.0.1:{self.aggregator.port}") as channel:
-            yield Lab(self.aggregator, self.settings, self.app, channel)
+            yield Lab(self.aggregator, self.settings, channel)
 
     async def die(self):
         """Leave the database as a killed process does; calls are still answered."""
@@ -142,8 +140,8 @@ class Lab:
             for row in [candidate_row(one)]
         ]
 
-    def worker(self, app=None, **named):
-        return SyntheticWorker(app or self.app, self.channel, **named)
+    def worker(self, **named):
+        return SyntheticWorker(self.channel, **named)
 
     async def file(self, experiment_id, name):
         request = experiment_pb2.GetRunFileRequest(experiment_id=experiment_id, name=name)
@@ -226,10 +224,9 @@ class Lab:
 
 
 class SyntheticWorker:
-    """Takes jobs from the queue and answers them from the candidate's seed, without a model."""
+    """Claims jobs and answers them from the candidate's seed, without a model."""
 
-    def __init__(self, app, channel, name="worker"):
-        self.app = app
+    def __init__(self, channel, name="worker"):
         self.jobs = evaluation_pb2_grpc.JobServiceStub(channel)
         self.name = name
         self.reports = []
@@ -238,20 +235,14 @@ class SyntheticWorker:
         while True:
             await self.report(await self.claim_next())
 
-    def take(self):
-        with self.app.connection_for_read() as connection:
-            message = self.app.amqp.queues[QUEUE](connection.default_channel).get(no_ack=True)
-        return message and message.payload[0][0]
-
     async def claim_next(self):
         async with asyncio.timeout(HANG_SECONDS):
-            while True:
-                job_id = await asyncio.to_thread(self.take)
-                if job_id and (job := await self.claim(job_id)):
-                    return job
+            while (job := await self.claim()) is None:  # noqa: ASYNC110 - as workers do
+                await asyncio.sleep(0.02)
+            return job
 
-    async def claim(self, job_id):
-        request = evaluation_pb2.ClaimJobRequest(job_id=job_id, worker=self.name)
+    async def claim(self, **changes):
+        request = evaluation_pb2.ClaimJobRequest(worker=self.name, **changes)
         claim = await self.jobs.ClaimJob(request, timeout=HANG_SECONDS)
         return claim.job if claim.HasField("job") else None
 
@@ -332,23 +323,15 @@ async def upstream(tmp_path):
 
 
 @asynccontextmanager
-async def running(settings, app=None):
+async def running(settings):
     """Run an aggregator."""
-    app = app or make_celery(settings.broker_url)
-    aggregator = Aggregator(settings, app)
+    aggregator = Aggregator(settings)
     await aggregator.start()
     try:
         async with open_service_channel(f"127.0.0.1:{aggregator.port}") as channel:
-            yield Lab(aggregator, settings, app, channel)
+            yield Lab(aggregator, settings, channel)
     finally:
         await aggregator.stop()
-
-
-@pytest.fixture(autouse=True)
-def empty_queue():
-    """Empty the queue: equal request ids give equal job ids in all tests."""
-    with make_celery("memory://").connection_for_write() as connection:
-        connection.default_channel.queue_purge(QUEUE)
 
 
 @pytest.fixture
@@ -358,7 +341,7 @@ def spec():
 
 @pytest.fixture
 def another_aggregator():
-    """Start an aggregator after the lab's: a function of settings and Celery application."""
+    """Start an aggregator after the lab's: a function of settings."""
     return running
 
 

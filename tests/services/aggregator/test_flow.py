@@ -248,7 +248,7 @@ async def test_reports_out_of_shape_are_refused(start_lab, spec):
             async with lab.raises(InvalidInputError, "leases.answers_done"):
                 await lab.heartbeat(evaluation_pb2.Lease(), answers_done=done)
         async with lab.raises(InvalidInputError, "worker"):
-            await lab.worker(name="").claim("x")
+            await lab.worker(name="").claim()
         async with lab.raises(InvalidInputError, "kind"):
             await lab.fail(evaluation_pb2.Lease(), "UNSPECIFIED")
 
@@ -305,18 +305,17 @@ async def test_an_engine_too_short_for_the_rows_is_refused_before_anything_is_st
         await lab.create(spec(engine={"max_model_len": 20}))
 
 
-async def test_a_job_behind_one_of_the_loaded_model_is_published_again(start_lab, spec):
+async def test_a_worker_gets_jobs_of_its_model_and_none_that_it_is_unfit_for(start_lab, spec):
     async with start_lab() as lab:
-        named, other = await lab.create(spec()), await lab.create(spec(name="other"), "another")
-        for one in (named, other):
+        older, newer = await lab.create(spec()), await lab.create(spec(name="other"), "another")
+        for one in (older, newer):
             await lab.reach(one.id, SELECTING)
-        jobs, worker = lab.aggregator._stores.jobs, lab.worker()
-        with jobs._database.write() as session:
-            lock_experiment(session, other.id).model_digest = "loaded"
-        (job_id, *_) = await asyncio.to_thread(jobs.pending, named.id)
-        request = evaluation_pb2.ClaimJobRequest(job_id=job_id, worker="w", model_digest="loaded")
-        assert (await lab.jobs.ClaimJob(request)).job.experiment_id == other.id
-        seen = 0
-        async with asyncio.timeout(HANG_SECONDS):
-            while seen < 2:
-                seen += await asyncio.to_thread(worker.take) == job_id
+        with lab.aggregator._database.write() as session:
+            lock_experiment(session, newer.id).model_digest = "loaded"
+        worker = lab.worker()
+        assert (await worker.claim(model_digest="loaded")).experiment_id == newer.id
+        assert (await worker.claim(model_digest="unknown")).experiment_id == older.id
+        assert (await worker.claim(unfit_experiments=[older.id])).experiment_id == newer.id
+        assert await worker.claim(unfit_experiments=[older.id, newer.id]) is None
+        async with lab.raises(InvalidInputError, "unfit_experiments"):
+            await worker.claim(unfit_experiments=["x"] * 1001)

@@ -47,11 +47,6 @@ async def test_an_experiment_is_counted_from_its_creation_to_its_end(
         assert value(lab, "modnorm_open_jobs", state="leased", split="selection") == 1
         assert value(lab, "modnorm_experiments", state="SELECTING") == 1
         lab.aggregator._stores.jobs.release_all()
-        while value(lab, "modnorm_jobs_published_total") < 7:  # noqa: ASYNC110 - a counter
-            await asyncio.sleep(0.01)
-        dispatcher = lab.aggregator._dispatcher
-        await asyncio.to_thread(dispatcher._app.control.purge)
-        await dispatcher.reconcile()
         async with lab.working(worker):
             await lab.finish(created.id)
         experts = len(worker.reports) - 7
@@ -61,17 +56,8 @@ async def test_an_experiment_is_counted_from_its_creation_to_its_end(
         assert phase == len(worker.reports)
         assert value(lab, "modnorm_experiment_seconds_count", state="SUCCEEDED") == 1
         assert value(lab, "modnorm_step_seconds_count", state="SAMPLING") == 1
-        assert value(lab, "modnorm_jobs_published_total") >= 7 + experts
-        assert value(lab, "modnorm_jobs_reconciled_total") >= 7
         assert value(lab, "modnorm_broker_up") == 1
         assert value(lab, "modnorm_open_jobs", state="pending", split="heldout") == 0
-
-
-@pytest.mark.parametrize(("broker", "up"), [({}, 1), ({"broker_url": "redis://127.0.0.1:1/0"}, 0)])
-async def test_the_broker_is_checked_in_an_idle_lab(start_lab, broker, up):
-    async with start_lab(**broker) as lab:
-        await lab.aggregator._dispatcher.reconcile()
-        assert value(lab, "modnorm_broker_up") == up
 
 
 async def test_a_repeated_report_is_counted_once(start_lab, spec):

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import pytest
+from sqlmodel import col, select
 
 from modnorm.geometry.scale_map import Norm, ScaleMap, TensorScale
 from modnorm.perturbation.descriptor import Descriptor
@@ -15,15 +16,16 @@ from modnorm.services.aggregator.experiments.experiment_store import ExperimentS
 from modnorm.services.aggregator.experiments.lifecycle import Change
 from modnorm.services.aggregator.experiments.result_store import EventStore, ResultStore
 from modnorm.services.aggregator.jobs.job_store import JobStore
+from modnorm.services.aggregator.jobs.leases import claim_of, lease
 from modnorm.services.aggregator.jobs.report_checks import Report
 from modnorm.services.aggregator.jobs.worker_requests import Claim, Heartbeat, LeaseState
 from modnorm.services.aggregator.server import Stores
 from modnorm.services.aggregator.storage.codec import unpack_coefficients
 from modnorm.services.aggregator.storage.database import Database
-from modnorm.services.aggregator.storage.lookups import find_experiment
-from modnorm.services.aggregator.storage.states import Split
+from modnorm.services.aggregator.storage.lookups import find_experiment, is_candidate_of_job
+from modnorm.services.aggregator.storage.states import JobState, Split
 from modnorm.services.aggregator.storage.stored_artifacts import StoredText
-from modnorm.services.aggregator.storage.tables import Job
+from modnorm.services.aggregator.storage.tables import Candidate, Experiment, Job
 from modnorm.spec import ExperimentSpec, parse_spec
 from modnorm.tasks import get_task
 
@@ -90,6 +92,35 @@ class SingleCalls(JobStore):
         if isinstance(answer, Exception):
             raise answer
         return answer
+
+    def pending(self, experiment_id: str | None = None) -> list[str]:
+        """Return the ids of pending jobs: oldest experiment first, in the order of leases."""
+        query = (
+            select(Job.id)
+            .join(Experiment, col(Experiment.id) == col(Job.experiment_id))
+            .where(Job.state == JobState.PENDING)
+            .order_by(col(Experiment.create_time), col(Job.attempts), col(Job.place))
+        )
+        if experiment_id is not None:
+            query = query.where(Job.experiment_id == experiment_id)
+        with self._database.read() as session:
+            return list(session.exec(query))
+
+    def claim_job(self, job_id: str, worker: str = "w") -> Claim | None:
+        """Lease a job that a test names; None if it is not pending."""
+        query = (
+            select(Job, Candidate, Experiment)
+            .join(Candidate, is_candidate_of_job())
+            .join(Experiment, col(Experiment.id) == col(Job.experiment_id))
+            .where(Job.id == job_id, Job.state == JobState.PENDING)
+            .with_for_update(of=Job)
+        )
+        with self._database.write() as session:
+            found = session.exec(query).one_or_none()
+            claim = found and claim_of(session, *found, self._early_stop)
+            if claim:
+                lease(claim, worker, self._deadline(session))
+            return claim
 
 
 @dataclass
@@ -169,9 +200,12 @@ class World:
         return experiment_id
 
     def claim(self, job_id: str, worker: str = "w") -> Claim:
-        claim = self.jobs.claim(job_id, worker)
+        claim = self.jobs.claim_job(job_id, worker)
         assert claim is not None
         return claim
+
+    def pending(self, experiment_id: str) -> list[str]:
+        return self.jobs.pending(experiment_id)
 
     def beat(self, claim: Claim, answers_done: int = 3, *, parked: bool = False) -> LeaseState:
         """Send a heartbeat of a claimed job; return the state of its lease."""
@@ -180,7 +214,7 @@ class World:
         return state
 
     def claim_next(self, experiment_id: str) -> Claim:
-        return self.claim(self.stores.jobs.pending(experiment_id)[0])
+        return self.claim(self.pending(experiment_id)[0])
 
     def job_of(self, experiment_id: str, index: int) -> Job:
         """Return the selection job of a candidate."""
@@ -217,7 +251,7 @@ class World:
     def work(self, experiment_id: str) -> Change | None:
         """Claim, answer and report all pending jobs until none is left."""
         change = None
-        while pending := self.stores.jobs.pending(experiment_id):
+        while pending := self.pending(experiment_id):
             change = self.jobs.report(self.report_of(self.claim(pending[0])))
         return change
 

@@ -1,23 +1,24 @@
 import socket
-import uuid
-from contextlib import closing
+import threading
+from contextlib import ExitStack, closing
+from functools import partial
 
 import pytest
 import redis
 from amqp.exceptions import AccessRefused, NotAllowed, PreconditionFailed
-from kombu.transport.memory import Channel
 from kombu.transport.pyamqp import Transport
 
 from modnorm.errors import UnavailableError
 from modnorm.services.common.queue import (
     QUEUE,
     TASK,
+    WorkListener,
+    announce_work,
+    check_broker,
     make_celery,
-    publish,
-    publish_all,
-    queued,
 )
 from tests.faults import error_at
+from verification.labs.waiting import wait_until
 
 
 def free_port():
@@ -26,38 +27,50 @@ def free_port():
         return probe.getsockname()[1]
 
 
-def test_a_message_carries_an_id_and_nothing_else(redis_url):
-    app = make_celery(redis_url)
-    publish(app, "job-1")
-    with app.connection_for_read() as connection:
-        message = app.amqp.queues[QUEUE](connection.default_channel).get()
-    args, kwargs, _ = message.payload
-    assert (args, kwargs) == (["job-1"], {})
-    assert message.headers["task"] == TASK
-    assert message.content_type == "application/json"
-
-
 @pytest.mark.parametrize("broker", ["redis", "memory"])
-def test_waiting_messages_are_counted(broker, request):
+def test_every_worker_is_told_that_there_is_work(broker, request):
     url = request.getfixturevalue("redis_url") if broker == "redis" else "memory://"
-    app = make_celery(url)
-    before = queued(app)
-    for _ in range(3):
-        publish(app, str(uuid.uuid4()))
-    assert queued(app) == before + 3
+    heard = [threading.Event() for _ in range(3)]
+    with ExitStack() as stack:
+        for number, event in enumerate(heard):
+            listener = stack.enter_context(closing(WorkListener(url, event.set, f"w{number}")))
+            listener.start()
+            wait_until(partial(getattr, listener, "is_connected"), "the connection")
+        app = make_celery(url)
+        for _ in range(2):  # a subscription may take effect after the connection
+            announce_work(app)
+            [event.wait(1.0) for event in heard]
+    assert all(event.is_set() for event in heard)
 
 
-def test_a_flushed_broker_holds_nothing(redis_url):
-    app = make_celery(redis_url)
-    publish(app, "job-1")
-    with closing(redis.Redis.from_url(redis_url)) as client:
-        client.flushall()
-    assert queued(app) == 0
-    publish(app, "job-1")
-    assert queued(app) == 1
+def test_a_listener_hears_again_after_a_flush_and_foreign_messages(redis_url):
+    heard = threading.Event()
+    with closing(WorkListener(redis_url, heard.set, "w")) as listener:
+        listener.start()
+        wait_until(lambda: listener.is_connected, "the connection")
+        app = make_celery(redis_url)
+        exchange = app.amqp.queues[QUEUE].exchange
+        with closing(redis.Redis.from_url(redis_url)) as client:
+            client.flushall()
+        app.send_task("of.another", declare=[exchange])
+        app.send_task(TASK, args=["too", "many"], declare=[exchange])
+        with app.producer_or_acquire() as producer:
+            producer.publish("no task", exchange=exchange, declare=[exchange])
+
+        def is_heard():
+            announce_work(app)
+            return heard.wait(0.2)
+
+        wait_until(is_heard, "a message")
 
 
-@pytest.mark.parametrize("call", [queued, lambda app: publish(app, "job-1")])
+def test_a_listener_ends_while_its_broker_is_down():
+    with closing(WorkListener("redis://127.0.0.1:1/0", print, "w")) as listener:
+        listener.start()
+        assert not listener.is_connected
+
+
+@pytest.mark.parametrize("call", [check_broker, announce_work])
 def test_a_broker_that_is_down_is_unavailable(call):
     app = make_celery(f"redis://127.0.0.1:{free_port()}/0")
     with pytest.raises(UnavailableError, match="broker"):
@@ -72,10 +85,10 @@ def test_a_broker_that_does_not_answer_is_unavailable(monkeypatch):
         silent.listen()
         app = make_celery(f"redis://127.0.0.1:{silent.getsockname()[1]}/0")
         with pytest.raises(UnavailableError):
-            publish(app, "job-1")
+            announce_work(app)
 
 
-@pytest.mark.parametrize("call", [queued, lambda app: publish(app, "job-1")])
+@pytest.mark.parametrize("call", [check_broker, announce_work])
 @pytest.mark.parametrize("refusal", [AccessRefused, NotAllowed, PreconditionFailed])
 def test_a_broker_that_refuses_a_login_or_a_queue_is_unavailable(monkeypatch, refusal, call):
     def refuse(_transport):
@@ -86,47 +99,12 @@ def test_a_broker_that_refuses_a_login_or_a_queue_is_unavailable(monkeypatch, re
         call(make_celery("amqp://user:password@127.0.0.1//"))
 
 
-def test_jobs_of_a_dead_worker_are_redone_and_no_lease_remains():
-    conf = make_celery("redis://127.0.0.1/0").conf
-    assert conf.task_acks_late
-    assert conf.task_reject_on_worker_lost
-    assert conf.worker_prefetch_multiplier == 1
-    assert conf.task_ignore_result
-    assert conf.result_backend is None
-    assert conf.accept_content == ["json"]
-
-
-@pytest.mark.parametrize(
-    ("url", "arguments"),
-    [("amqp://h//", {"x-queue-type": "quorum"}), ("redis://h/0", None), ("memory://", None)],
-)
-def test_rabbitmq_keeps_the_queue_on_a_quorum(url, arguments):
-    assert make_celery(url).amqp.queues[QUEUE].queue_arguments == arguments
-
-
-@pytest.mark.parametrize("broker", ["redis", "memory"])
-def test_many_messages_are_taken_in_the_order_of_their_publication(broker, request):
-    url = request.getfixturevalue("redis_url") if broker == "redis" else "memory://"
-    app, ids = make_celery(url), [f"job-{index}" for index in range(450)]
-    with app.connection_for_read() as connection:
-        queue = app.amqp.queues[QUEUE](connection.default_channel)
-        queue.declare()
-        queue.purge()
-        publish_all(app, ids)
-        messages = [queue.get(no_ack=True) for _ in ids]
-        assert queue.get() is None
-    assert [message.payload[0][0] for message in messages] == ids
-    tags = {message.properties["delivery_tag"] for message in messages}
-    assert len(tags) == len({message.headers["id"] for message in messages}) == len(ids)
-
-
 def test_a_lost_connection_is_replaced_without_delay(redis_url):
     app = make_celery(redis_url)
-    publish(app, "job-1")
+    announce_work(app)
     with closing(redis.Redis.from_url(redis_url)) as client:
         client.client_kill_filter(_type="normal", skipme=True)
-    publish(app, "job-2")
-    assert queued(app) == 2
+    announce_work(app)
 
 
 @pytest.mark.parametrize("url", ["redsi://:hunter2@127.0.0.1/0", "127.0.0.1:6379", ""])
@@ -134,12 +112,6 @@ def test_a_broker_of_another_kind_is_refused_at_the_start(url):
     with error_at("MODNORM_BROKER_URL") as raised:
         make_celery(url)
     assert "hunter2" not in str(raised.value)
-
-
-def test_threads_of_one_process_find_a_queue_that_is_there(monkeypatch):
-    monkeypatch.setattr(Channel, "queues", {})
-    make_celery("memory://")
-    assert list(Channel.queues) == [QUEUE]
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ def test_embedded_runs_may_read_any_file():
     assert AggregatorSettings(data_roots=None).data_roots is None
 
 
-@pytest.mark.parametrize("name", ["LEASE_SECONDS", "REAP_SECONDS", "RECONCILE_SECONDS"])
+@pytest.mark.parametrize("name", ["LEASE_SECONDS", "REAP_SECONDS"])
 def test_intervals_are_positive(monkeypatch, name):
     monkeypatch.setenv(f"MODNORM_{name}", "0")
     with pytest.raises(ValidationError):

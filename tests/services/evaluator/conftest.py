@@ -19,12 +19,12 @@ from modnorm.perturbation.lineage import Lineage
 from modnorm.perturbation.methods import build_scale_map
 from modnorm.sandbox import Runner
 from modnorm.services.common.channels import CHANNEL_OPTIONS
-from modnorm.services.common.worker.shutdown import Shutdown
 from modnorm.services.evaluator.aggregator_client import AggregatorClient
 from modnorm.services.evaluator.job_runner import JobRunner
 from modnorm.services.evaluator.job_scoring import JobScorer
 from modnorm.services.evaluator.metrics import EvaluatorMetrics
 from modnorm.services.evaluator.model_cache import Loading
+from modnorm.services.evaluator.shutdown import Shutdown
 from modnorm.services.evaluator.watchdog import Watchdog
 from modnorm.spec import DataSpec
 from modnorm.tasks import get_task
@@ -58,6 +58,8 @@ class Aggregator(evaluation_pb2_grpc.JobServiceServicer):
     cancel: bool = False
     threshold: messages.Threshold | None = None
     """Sent in responses to heartbeats."""
+    unfit: list[Sequence[str]] = field(default_factory=list)
+    """Experiments that each claim leaves to others."""
     calls: Counter[str] = field(default_factory=Counter)
     heartbeats: list[messages.LeaseProgress] = field(default_factory=list)
     said: list[Sequence[str]] = field(default_factory=list)
@@ -68,9 +70,17 @@ class Aggregator(evaluation_pb2_grpc.JobServiceServicer):
     def ClaimJob(  # noqa: N802 - the rpc's name
         self, request: messages.ClaimJobRequest, context: grpc.ServicerContext
     ) -> messages.ClaimJobResponse:
+        """Lease the job with the name of the worker, else the first that it is not unfit for."""
         with _aborting(context):
             self._enter("ClaimJob")
-        return messages.ClaimJobResponse(job=self.jobs.pop(request.job_id, None))
+        self.unfit.append(tuple(request.unfit_experiments))
+        fit = [
+            name
+            for name, job in tuple(self.jobs.items())
+            if job.experiment_id not in request.unfit_experiments
+        ]
+        job_id = request.worker if request.worker in self.jobs else (fit or [""])[0]
+        return messages.ClaimJobResponse(job=self.jobs.pop(job_id, None))
 
     def Heartbeat(  # noqa: N802 - the rpc's name
         self, request: messages.HeartbeatRequest, context: grpc.ServicerContext

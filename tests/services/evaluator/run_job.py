@@ -5,7 +5,11 @@ from modnorm.services.evaluator.job_runner import JobRunner
 
 def begin_job(runner: JobRunner, job_id: str) -> None:
     """Claim and begin a job as the worker does; nothing if none can be leased."""
-    if (job := runner.claim(job_id)) is not None:
+    client = runner._client
+    name, client.worker = client.worker, job_id  # the scripted aggregator leases the job of it
+    job = runner.claim()
+    client.worker = name
+    if job is not None:
         runner.begin(job)
 
 

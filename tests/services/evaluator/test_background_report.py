@@ -10,10 +10,9 @@ import pytest
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.engines import Engine, EngineSettings, load_engine
 from modnorm.errors import CandidateError
-from modnorm.services.common.worker.shutdown import Shutdown
-from modnorm.services.evaluator.background_report import BackgroundReport
-from modnorm.services.evaluator.job_runner import JobRunner
+from modnorm.services.evaluator.job_runner import BackgroundReport, JobRunner
 from modnorm.services.evaluator.model_cache import Loading
+from modnorm.services.evaluator.shutdown import Shutdown
 from modnorm.tasks import Task
 from modnorm.tasks.protocol import Judgement, Row
 from modnorm.v1 import evaluation_pb2 as messages

@@ -6,8 +6,8 @@ import pytest
 
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.search.stopping import Threshold
-from modnorm.services.evaluator.candidate_threshold import CandidateThreshold, early_stop
 from modnorm.services.evaluator.job_runner import JobRunner
+from modnorm.services.evaluator.lease import CandidateThreshold, early_stop
 from modnorm.tasks.countdown import Countdown
 from modnorm.v1 import evaluation_pb2 as messages
 from modnorm.wire.conversions import descriptor_from_proto, descriptor_to_proto

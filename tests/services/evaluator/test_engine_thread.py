@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from modnorm.services.common.worker.shutdown import Shutdown
-from modnorm.services.evaluator.candidate_threshold import CandidateThreshold
 from modnorm.services.evaluator.engine_thread import EngineThread
 from modnorm.services.evaluator.job_runner import ClaimedJob
+from modnorm.services.evaluator.lease import CandidateThreshold
+from modnorm.services.evaluator.shutdown import Shutdown
 from modnorm.v1 import evaluation_pb2 as messages
 
 if TYPE_CHECKING:
-    from modnorm.services.evaluator.candidate_lease import CandidateLease
     from modnorm.services.evaluator.job_runner import JobRunner
+    from modnorm.services.evaluator.lease import CandidateLease
 
 SECONDS = 60.0
 NAME = contextvars.ContextVar("NAME", default="")

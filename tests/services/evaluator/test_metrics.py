@@ -13,11 +13,10 @@ from prometheus_client import CollectorRegistry
 from modnorm.engines import load_engine
 from modnorm.errors import EngineError, StaleLeaseError
 from modnorm.services.common.logging import json_handler
-from modnorm.services.common.queue import make_celery, publish
 from modnorm.services.common.settings import EvaluatorSettings
-from modnorm.services.evaluator.celery_worker import Worker
 from modnorm.services.evaluator.job_runner import JobRunner
 from modnorm.services.evaluator.metrics import EvaluatorMetrics, GpuCollector
+from modnorm.services.evaluator.worker import Worker
 from modnorm.v1 import evaluation_pb2 as messages
 from tests.services.evaluator.run_job import run_job
 from verification.labs.waiting import HANG_SECONDS
@@ -120,7 +119,7 @@ def test_every_log_line_of_a_job_names_it(
 def test_jobs_of_a_worker_that_does_not_stop_are_released(
     target: str, aggregator, add_job: AddJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("modnorm.services.evaluator.celery_worker.JOIN_SECONDS", 0.1)
+    monkeypatch.setattr("modnorm.services.evaluator.worker.JOIN_SECONDS", 0.1)
     loading, loaded = threading.Event(), threading.Event()
 
     def load(engine, checkpoint, settings):
@@ -133,9 +132,8 @@ def test_jobs_of_a_worker_that_does_not_stop_are_released(
     )
     worker = Worker(settings, load=load)
     thread = threading.Thread(target=worker.run)
-    thread.start()
     add_job()
-    publish(make_celery(settings.broker_url), "a")
+    thread.start()
     assert loading.wait(HANG_SECONDS)
     worker.stop()
     assert aggregator.failures["a"].kind == messages.FAILURE_KIND_RELEASED

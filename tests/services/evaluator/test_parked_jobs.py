@@ -10,10 +10,10 @@ from modnorm.checkpoint.reference import Checkpoint
 from modnorm.engines import Completion, Engine, EngineSettings, GenerationLimits, load_engine
 from modnorm.errors import EngineError, StaleLeaseError, UnavailableError
 from modnorm.search.scoring import AnswerJudge
-from modnorm.services.common.worker.shutdown import Shutdown
 from modnorm.services.evaluator.job_runner import JobRunner
 from modnorm.services.evaluator.model_cache import Loading
 from modnorm.services.evaluator.replay_canary import PROMPTS
+from modnorm.services.evaluator.shutdown import Shutdown
 from modnorm.services.evaluator.watchdog import Watchdog
 from modnorm.v1 import evaluation_pb2 as messages
 from tests.services.evaluator.run_job import begin_job, run_job

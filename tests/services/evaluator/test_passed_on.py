@@ -3,13 +3,13 @@ from collections.abc import Callable, Iterator
 import pytest
 from typing_extensions import override
 
-from modnorm.services.common.worker.shutdown import Shutdown
 from modnorm.services.evaluator.aggregator_client import AggregatorClient
 from modnorm.services.evaluator.job_runner import JobRunner
 from modnorm.services.evaluator.job_scoring import JobScorer
 from modnorm.services.evaluator.model_cache import Loading
+from modnorm.services.evaluator.shutdown import Shutdown
 from modnorm.v1 import evaluation_pb2 as messages
-from tests.services.evaluator.run_job import begin_job
+from tests.services.evaluator.run_job import begin_job, run_job
 
 AddJob = Callable[..., messages.Job]
 
@@ -40,6 +40,6 @@ def test_a_job_of_another_state_is_passed_on_once_and_done_after_parked_jobs(
     assert parking_runner.has_parked
     begin_job(parking_runner, "b")
     assert aggregator.failures["b"].kind == messages.FAILURE_KIND_RELEASED
-    parking_runner.finish_parked()
-    parking_runner.close()
+    assert not parking_runner.has_parked
+    run_job(parking_runner, "b")
     assert list(aggregator.reports) == ["a", "b"]

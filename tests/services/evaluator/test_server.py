@@ -7,7 +7,6 @@ from collections.abc import Callable
 import pytest
 
 from modnorm.services.common.healthcheck import check
-from modnorm.services.common.queue import make_celery, publish
 from modnorm.services.common.settings import EvaluatorSettings
 from modnorm.services.evaluator.server import EvaluatorService
 from modnorm.services.evaluator.worker_process import MAKES_ROOM
@@ -40,7 +39,6 @@ def test_a_worker_serves_once_it_consumes_until_it_is_stopped(
         stop_grace=0.0,
     )
     add_job("a")
-    publish(make_celery(settings.broker_url), "a")
     asyncio.run(_serve(settings, aggregator))
     assert set(aggregator.reports) == {"a"}
 

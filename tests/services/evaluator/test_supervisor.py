@@ -15,8 +15,7 @@ import pytest
 from modnorm.errors import ModnormError
 from modnorm.services.common.healthcheck import check
 from modnorm.services.common.settings import SupervisorSettings
-from modnorm.services.common.worker import aggregator_calls
-from modnorm.services.evaluator import celery_worker, supervisor
+from modnorm.services.evaluator import aggregator_client, supervisor, worker
 from modnorm.services.evaluator.mps import CONTROL
 from modnorm.services.evaluator.supervisor import COMMAND, Supervisor
 from modnorm.services.evaluator.worker_process import MAKES_ROOM
@@ -285,7 +284,7 @@ def test_a_supervisor_that_does_not_start_leaves_no_daemon_behind(fault, tmp_pat
 
 
 def test_a_worker_is_not_killed_while_it_releases_its_job():
-    assert celery_worker.JOIN_SECONDS + aggregator_calls.LAST_SECONDS < supervisor.STOP_SECONDS
+    assert worker.JOIN_SECONDS + aggregator_client.LAST_SECONDS < supervisor.STOP_SECONDS
 
 
 def test_invalid_devices_end_the_supervisor_with_a_log_line(forks):

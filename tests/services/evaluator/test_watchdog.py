@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable
 from contextlib import asynccontextmanager
 
-from modnorm.services.common.queue import make_celery, publish
 from modnorm.services.common.settings import SupervisorSettings
 from modnorm.services.evaluator import worker_process
 from modnorm.services.evaluator.job_runner import JobRunner
@@ -83,13 +82,12 @@ def test_a_candidate_of_a_killed_stopped_or_hanging_worker_is_redone_equally(
     add_job("undisturbed", max_tokens=300)
     run_job(runner, "undisturbed")
     expected = aggregator.reports["undisturbed"]
-    app, hang = make_celery(redis_url), tmp_path / "hang"
+    hang = tmp_path / "hang"
     command = (*python_code, HANGING, str(hang))
 
     def offer(token):
         """Offer the job as an aggregator does when its lease expired or was released."""
         add_job("a", max_tokens=300).lease.token = token
-        publish(app, "a")
 
     def is_in_the_middle(token):
         """Whether heartbeats use the lease of an offer; those of older leases may come late."""

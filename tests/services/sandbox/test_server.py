@@ -10,7 +10,7 @@ import pytest
 from modnorm.errors import UnavailableError
 from modnorm.sandbox import Limits, Program, Runner, Verdict
 from modnorm.services.common.healthcheck import check
-from modnorm.services.common.worker.failures import failure_kind
+from modnorm.services.evaluator.aggregator_client import failure_kind
 from modnorm.services.sandbox.servicer import SERVICE
 from modnorm.v1 import evaluation_pb2 as messages
 from modnorm.wire.connection import Credentials

@@ -82,7 +82,7 @@ class Crew:
             self.jobs = restarted(self.world)
 
     def take(self, job_id: str) -> None:
-        claim = self.jobs.claim(job_id, "w")
+        claim = self.jobs.claim_job(job_id)
         assert claim is not None
         if claim.job.split is Split.SELECTION and claim.candidate.index in self.failing:
             self.jobs.fail(claim.job.id, claim.job.token, FailureKind.CANDIDATE, "not finite")
@@ -164,7 +164,7 @@ def test_any_interleaving_gives_the_result_without_early_stop(world, seed):
 def scored_to_the_bar(world, **changes):
     """Store an experiment whose first candidates set a threshold; return it and the next claim."""
     created = world.select(size=8, ensemble_sizes=[1, 2], **changes)
-    pending = world.stores.jobs.pending(created)
+    pending = world.pending(created)
     for job_id in pending[:4]:  # the base and three candidates
         report = world.report_of(world.claim(job_id))
         right = [replace(answer, reward=1.0) for answer in report.answers]
@@ -189,7 +189,7 @@ def test_claims_and_heartbeats_carry_the_threshold_and_reports_are_checked(world
 
 def test_a_candidate_that_can_still_be_an_expert_is_not_stopped(world):
     created = world.select(size=8, ensemble_sizes=[1, 2])
-    claims = [world.claim(job_id) for job_id in world.stores.jobs.pending(created)[:3]]
+    claims = [world.claim(job_id) for job_id in world.pending(created)[:3]]
     assert [claim.threshold for claim in claims] == [None] * 3
     for claim in claims:
         with error_at("stopped", "and be an expert"):
@@ -213,7 +213,7 @@ def test_full_statistics_skip_nothing(world):
     with pytest.raises(InvalidInputError):
         world.stores.jobs.report(stopped(world.report_of(claim)))
     world.stores.jobs.report(world.report_of(claim))
-    while pending := world.stores.jobs.pending(created):
+    while pending := world.pending(created):
         claim = world.claim(pending[0])
         assert not claim.skipped
         world.stores.jobs.report(world.report_of(claim))
@@ -225,7 +225,7 @@ def test_open_rows_are_required_and_settled_rows_are_optional(world):
     while world.state(created) == "SELECTING":
         world.stores.jobs.report(world.report_of(world.claim_next(created)))
     last, told = None, []
-    while pending := world.stores.jobs.pending(created):
+    while pending := world.pending(created):
         last = world.claim(pending[0])
         told.append(last.skipped)
         report = world.report_of(last)
@@ -240,8 +240,8 @@ def test_open_rows_are_required_and_settled_rows_are_optional(world):
 def test_equal_scores_are_read_in_candidate_order(world):
     """A new aggregator computes the same threshold."""
     created, claim = scored_to_the_bar(world, prefixes=[4, 8])
-    pending = world.stores.jobs.pending(created)
-    again = restarted(world).claim(pending[0], "w")
+    pending = world.pending(created)
+    again = restarted(world).claim_job(pending[0])
     assert again is not None
     assert (claim.threshold, again.threshold) == (Threshold(1.0, 1), Threshold(1.0, 1))
 
@@ -344,9 +344,9 @@ def test_skipped_rows_are_answered_if_the_experts_differ(world):
 def test_an_ended_experiment_is_removed_from_the_cache(world):
     created = world.select(**SIZES)
     shortcuts = world.stores.jobs._early_stop
-    for job_id in world.stores.jobs.pending(created):
+    for job_id in world.pending(created):
         world.stores.jobs.report(world.report_of(world.claim(job_id)))
-    expert = world.stores.jobs.pending(created)[-1]
+    expert = world.pending(created)[-1]
     world.stores.jobs.report(world.report_of(world.claim(expert)))
     assert (list(shortcuts._thresholds), list(shortcuts._votes)) == ([created], [created])
     world.work(created)
@@ -378,6 +378,6 @@ def test_cached_votes_are_dropped_at_every_end_of_an_experiment(world, end):
         restarted(world).report(world.report_of(claim))
         elsewhere = restarted(world)
         while pending := elsewhere.pending(other):
-            elsewhere.report(world.report_of(elsewhere.claim(pending[0], "w")))
+            elsewhere.report(world.report_of(elsewhere.claim_job(pending[0])))
     jobs.forget_ended()
     assert jobs._early_stop.cached_experiments() == {voting}

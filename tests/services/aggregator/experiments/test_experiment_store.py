@@ -85,9 +85,9 @@ def test_an_experiment_without_a_profile_is_calibrated_first(world):
 
 def test_sampling_twice_stores_candidates_once(world):
     created = world.select("a")
-    before = world.stores.jobs.pending(created)
+    before = world.pending(created)
     assert not world.stores.experiments.sampled(created, (), None, ())
-    assert world.stores.jobs.pending(created) == before
+    assert world.pending(created) == before
     assert len(before) == 5
     candidates = world.stores.results.candidates(created, -2, 10)
     assert [one.candidate.index for one in candidates] == [-1, 0, 1, 2, 3]
@@ -105,7 +105,7 @@ def test_a_cancelled_experiment_stays_cancelled(world, selecting):
     world.stores.experiments.leave_pending(created, 4)
     again = world.stores.experiments.cancel(created).experiment
     assert again == cancelled
-    assert world.stores.jobs.pending(created) == ()
+    assert world.pending(created) == []
     assert world.stores.experiments.driven() == ()
 
 

@@ -1,6 +1,7 @@
 """Experiments that only vote: answers, reuse, failures, refusals."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 from sqlalchemy import text
@@ -34,14 +35,15 @@ def run_id(world):
 
 @pytest.fixture
 def ask(world, run_id):
-    """Store an experiment that asks questions; return its change."""
+    """Store an experiment that asks questions; return its id and its pending jobs."""
 
     def make(request="asked", rows=ROWS, *, ask_all=False, population=None, size=None, of=run_id):
         questions = [(f"row {row}", {"question": f"Say {row}."}) for row in range(rows)]
         experiments = world.stores.experiments
         asked = Questions(of, population, size, questions, ask_all)
         record = experiments.create(request, experiments.admit_questions(asked))
-        return experiments.new_jobs(record.experiment)
+        created = record.experiment.id
+        return SimpleNamespace(experiment_id=created, pending=world.pending(created))
 
     return make
 

@@ -24,7 +24,7 @@ def world(world):
 
 
 def some_done(world, experiment_id, count):
-    for job_id in world.stores.jobs.pending(experiment_id)[:count]:
+    for job_id in world.pending(experiment_id)[:count]:
         world.stores.jobs.report(world.report_of(world.claim(job_id)))
 
 
@@ -106,7 +106,7 @@ def test_held_out_answers_are_reused_too(world):
 def test_failed_steps_are_retried(world):
     created = world.select("first", failures={"max_attempts": 2})
     some_done(world, created, 3)
-    job_id = world.stores.jobs.pending(created)[0]
+    job_id = world.pending(created)[0]
     token = world.claim(job_id).job.token
     world.stores.jobs.fail(job_id, token, FailureKind.CANDIDATE, "nan")
     assert world.state(created) == "FAILED"
@@ -148,7 +148,7 @@ def admitted(world, monkeypatch, **changes):
 
 
 def pending(world, experiment_id):
-    return len(world.stores.jobs.pending(experiment_id))
+    return len(world.pending(experiment_id))
 
 
 @pytest.mark.parametrize(

@@ -25,23 +25,20 @@ def progress(world, experiment_id):
 
 def test_a_job_is_claimed_once(world):
     created = world.select()
-    job_id = world.stores.jobs.pending(created)[0]
     claims, start = [], threading.Barrier(6)
 
     def claim():
         start.wait()
-        claims.append(world.stores.jobs.claim(job_id, "w"))
+        claims.append(world.stores.jobs.claim("w"))
 
     threads = [threading.Thread(target=claim) for _ in range(6)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    (lease,) = [one for one in claims if one]
-    assert lease.job.token == 1
-    assert lease.candidate.is_base
-    assert progress(world, created).jobs_running == 1
-    assert world.stores.jobs.claim("unknown", "w") is None
+    assert sorted(one.candidate.index for one in claims if one) == [-1, 0, 1, 2, 3]
+    assert progress(world, created).jobs_running == 5
+    assert world.stores.jobs.claim("w") is None
 
 
 def test_expired_leases_cost_attempts_until_the_candidate_fails(world):
@@ -49,14 +46,14 @@ def test_expired_leases_cost_attempts_until_the_candidate_fails(world):
     job = world.job_of(created, 0)
     first = world.claim(job.id)
     world.now += 61
-    assert world.stores.jobs.reap(job.id).pending == (job.id,)
+    assert world.stores.jobs.reap(job.id).pending
     assert world.beat(first).lost
     second = world.claim(job.id)
     assert second.job.token == 2
     with pytest.raises(StaleLeaseError):
         world.stores.jobs.report(world.report_of(first))
     world.now += 61
-    assert world.stores.jobs.reap(job.id).pending == ()
+    assert world.stores.jobs.reap(job.id).pending is False
     job = world.job_of(created, 0)
     assert (job.state, job.attempts) == (JobState.FAILED, 2)
     assert "silent" in job.error
@@ -72,7 +69,7 @@ def test_a_late_report_is_accepted_until_another_claim(world):
     world.stores.jobs.reap(claim.job.id)
     world.stores.jobs.report(world.report_of(claim))
     assert progress(world, created).jobs_done == 1
-    assert world.stores.jobs.claim(claim.job.id, "w") is None
+    assert claim.job.id not in world.pending(created)
 
 
 def test_a_repeated_report_changes_nothing(world):
@@ -81,22 +78,22 @@ def test_a_repeated_report_changes_nothing(world):
     world.stores.jobs.report(world.report_of(claim))
     before = world.stores.experiments.get(created)
     change = world.stores.jobs.report(world.report_of(claim))
-    assert change.pending == ()
+    assert change.pending is False
     assert world.stores.experiments.get(created) == before
     assert before.progress.jobs_done == 1
 
 
 def test_a_released_job_costs_no_attempt(world):
     created = world.select()
-    job_id = world.stores.jobs.pending(created)[0]
+    job_id = world.pending(created)[0]
     for _ in range(5):
         token = world.claim(job_id).job.token
         change = world.stores.jobs.fail(job_id, token, FailureKind.RELEASED, "stopping")
-        assert change.pending == (job_id,)
+        assert change.pending
     assert world.job_of(created, -1).attempts == 0
     world.claim(job_id)
     world.stores.jobs.release_all()
-    assert job_id in world.stores.jobs.pending(created)
+    assert job_id in world.pending(created)
 
 
 def test_a_repeated_failure_is_counted_once(world):
@@ -131,7 +128,7 @@ def test_past_the_budget_the_experiment_fails(world):
     record = world.stores.experiments.get(created)
     assert record.experiment.state == "FAILED"
     assert "candidate 2" in record.experiment.error
-    assert world.stores.jobs.pending(created) == ()
+    assert world.pending(created) == []
 
 
 def test_too_few_scored_candidates_fail_the_experiment(world):
@@ -164,10 +161,10 @@ def test_failures_that_end_the_experiment(world, index, kind):
 
 def test_a_failed_expert_fails_the_experiment(world):
     created = world.select(failures={"max_failed_candidates": 4})
-    for job_id in world.stores.jobs.pending(created):
+    for job_id in world.pending(created):
         world.stores.jobs.report(world.report_of(world.claim(job_id)))
     assert world.state(created) == "VOTING"
-    claim = world.claim(world.stores.jobs.pending(created)[-1])
+    claim = world.claim(world.pending(created)[-1])
     world.stores.jobs.fail(claim.job.id, claim.job.token, FailureKind.CANDIDATE, "nan")
     assert "expert" in world.stores.experiments.get(created).experiment.error
 
@@ -213,9 +210,9 @@ def test_reports_that_do_not_fit_are_refused_and_nothing_is_stored(world):
 
 def test_heldout_answers_come_from_the_stored_coefficients(world):
     created = world.select()
-    for job_id in world.stores.jobs.pending(created):
+    for job_id in world.pending(created):
         world.stores.jobs.report(world.report_of(world.claim(job_id)))
-    claim = world.claim(world.stores.jobs.pending(created)[-1])
+    claim = world.claim(world.pending(created)[-1])
     good = world.report_of(claim)
     assert good.descriptor.coefficients == (0.5, float(claim.candidate.index))
     other = dataclasses.replace(good, descriptor=good.descriptor.resolved((0.5, 9.0)))
@@ -226,11 +223,12 @@ def test_heldout_answers_come_from_the_stored_coefficients(world):
 
 def test_the_last_report_of_a_phase_begins_the_next(world):
     created = world.select(size=6, prefixes=[3, 6], ensemble_sizes=[1, 3])
-    pending = world.stores.jobs.pending(created)
+    pending = world.pending(created)
     for job_id in pending[:-1]:
-        assert world.stores.jobs.report(world.report_of(world.claim(job_id))).pending == ()
+        assert world.stores.jobs.report(world.report_of(world.claim(job_id))).pending is False
     change = world.stores.jobs.report(world.report_of(world.claim(pending[-1])))
-    assert change.pending == world.stores.jobs.pending(created)
+    assert change.pending
+    opened = world.pending(created)
     assert world.state(created) == "VOTING"
 
     world.work(created)
@@ -245,7 +243,7 @@ def test_the_last_report_of_a_phase_begins_the_next(world):
         check_votes(world, created, ensemble, expected)
     assert record.experiment.end_time == world.now
     assert len(record.base) == 2
-    assert record.progress.jobs_done == record.progress.jobs_total == len(change.pending)
+    assert record.progress.jobs_done == record.progress.jobs_total == len(opened)
 
 
 def check_votes(world, experiment_id, ensemble, selection):
@@ -269,7 +267,7 @@ def check_votes(world, experiment_id, ensemble, selection):
 
 def test_concurrent_last_reports_advance_the_experiment_once(world):
     created = world.select(size=7, ensemble_sizes=[1])
-    reports = [world.report_of(world.claim(one)) for one in world.stores.jobs.pending(created)]
+    reports = [world.report_of(world.claim(one)) for one in world.pending(created)]
     changes, start = [], threading.Barrier(len(reports))
 
     def send(report):
@@ -294,10 +292,9 @@ def test_pending_jobs_are_oldest_first_in_candidate_order(world):
     late = world.select("late")
     world.now = 1000.0
     early = world.select("early")
-    pending = world.stores.jobs.pending
-    assert pending() == (*pending(early), *pending(late))
-    indices = [world.claim(job_id).candidate.index for job_id in pending(early)]
-    assert indices == [-1, 0, 1, 2, 3]
+    claims = [world.jobs.claim("w") for _ in range(6)]
+    assert [one.candidate.index for one in claims] == [-1, 0, 1, 2, 3, -1]
+    assert [one.experiment.id for one in claims] == [early] * 5 + [late]
 
 
 def test_progress_counts_and_ranks(world):
@@ -339,22 +336,35 @@ def test_jobs_of_the_loaded_model_go_first(world):
     older, newer = world.select("older"), world.select("newer", name="newer")
     with world.database.write() as session:
         lock_experiment(session, newer).model_digest = "n" * 64
-    named, ids = world.stores.jobs.pending(older)[0], world.stores.jobs.pending(newer)
-    leased = [world.jobs.claim(named, "w", "n" * 64).job.id for _ in range(len(ids) + 1)]
+    named, ids = world.pending(older)[0], world.pending(newer)
+    leased = [world.jobs.claim("w", "n" * 64).job.id for _ in range(len(ids) + 1)]
     assert leased == [*ids, named]
-    assert world.jobs.claim(named, "w", "n" * 64) is None
+
+
+def test_a_worker_gets_no_job_of_experiments_that_it_is_unfit_for(world):
+    older, newer = world.select("older"), world.select("newer", name="newer")
+    assert world.jobs.claim("w", unfit=[older]).experiment.id == newer
+    assert world.jobs.claim("w", unfit=[older, newer]) is None
+
+
+def test_a_job_that_failed_goes_last(world):
+    created = world.select()
+    first = world.jobs.claim("w")
+    world.jobs.fail(first.job.id, first.job.token, FailureKind.INFRASTRUCTURE, "a fault")
+    leased = [world.jobs.claim("w").job.id for _ in range(len(world.pending(created)))]
+    assert leased[-1] == first.job.id
 
 
 def test_concurrent_claims_lease_a_job_once(world):
     created = world.select("many", size=40, ensemble_sizes=[1])
-    ids = world.stores.jobs.pending(created)
+    ids = world.pending(created)
     start = threading.Barrier(4)
 
     def claim(worker):
         start.wait(HANG_SECONDS)
         granted = []
         for _ in range(2):
-            claims = [world.stores.jobs.claim(one, worker) for one in ids]
+            claims = [world.stores.jobs.claim(worker) for _ in ids]
             leased = [one for one in claims if one is not None]
             granted += leased
             for one in leased[:5]:

@@ -61,7 +61,7 @@ class Leases(RuleBasedStateMachine):
     def claim(self, pick):
         jobs = list(self.jobs().values())
         job = jobs[pick % len(jobs)]
-        claim = self.world.stores.jobs.claim(job.id, "w")
+        claim = self.world.jobs.claim_job(job.id)
         assert (claim is not None) == (job.state is JobState.PENDING)
         if claim:
             assert claim.job.token == job.token + 1

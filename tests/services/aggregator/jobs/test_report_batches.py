@@ -20,9 +20,7 @@ def plain(world, tmp_path):
 
 def claimed(world, count):
     created = world.select(size=count, ensemble_sizes=[1])
-    return created, [
-        world.report_of(world.claim(one)) for one in world.stores.jobs.pending(created)
-    ]
+    return created, [world.report_of(world.claim(one)) for one in world.pending(created)]
 
 
 def test_a_report_that_the_database_refuses_fails_alone(world):
@@ -55,7 +53,7 @@ def test_a_defect_within_a_batch_stores_nothing_of_its_report(world, monkeypatch
 def test_a_job_that_was_never_leased_takes_no_report(world):
     _, (report, *_) = claimed(world, 3)
     other = world.select("other", size=3, ensemble_sizes=[1])
-    job_id = world.stores.jobs.pending(other)[0]
+    job_id = world.pending(other)[0]
     with pytest.raises(StaleLeaseError):
         world.stores.jobs.report(dataclasses.replace(report, job_id=job_id, token=0))
     assert world.stores.experiments.get(other).progress.jobs_done == 0
@@ -63,7 +61,7 @@ def test_a_job_that_was_never_leased_takes_no_report(world):
 
 def test_two_experiments_in_one_batch(world):
     ids = [world.select(f"of {name}", size=2, ensemble_sizes=[1]) for name in "ab"]
-    pending = [one for created in ids for one in world.stores.jobs.pending(created)]
+    pending = [one for created in ids for one in world.pending(created)]
     claims = [world.claim(one) for one in pending]
     changes = world.stores.jobs.report_all([world.report_of(claim) for claim in claims])
     assert [world.state(created) for created in ids] == ["VOTING", "VOTING"]
@@ -76,7 +74,7 @@ def test_two_experiments_in_one_batch(world):
 def test_only_the_last_report_of_a_batch_ends_its_experiment(world):
     created = world.select(size=3, ensemble_sizes=[2])
     batches = []
-    while pending := world.stores.jobs.pending(created):
+    while pending := world.pending(created):
         claims = [world.claim(one) for one in pending]
         batches.append(world.stores.jobs.report_all([world.report_of(one) for one in claims]))
     assert world.state(created) == "SUCCEEDED"
@@ -94,7 +92,7 @@ def test_the_end_of_a_phase_does_not_affect_other_experiments(world, plain):
             one.select(name, size=size, ensemble_sizes=[1], name=name)
             for name, size in sizes.items()
         ]
-        ends, goes_on = (one.stores.jobs.pending(created) for created in ids)
+        ends, goes_on = (one.pending(created) for created in ids)
         order = [goes_on[0], ends[0], goes_on[1], ends[1], ends[2], goes_on[2]]
         claims = [one.claim(job_id) for job_id in order]
         reports = [one.report_of(claim) for claim in claims]
@@ -113,7 +111,7 @@ def test_the_end_of_a_phase_does_not_affect_other_experiments(world, plain):
 
 def test_the_same_job_twice_in_a_batch(world):
     created = world.select(size=3, ensemble_sizes=[1])
-    job_id = world.stores.jobs.pending(created)[0]
+    job_id = world.pending(created)[0]
     report = world.report_of(world.claim(job_id))
     bad = dataclasses.replace(report, answers=report.answers[1:])
     outcomes = world.stores.jobs.report_all([bad, report, report])

@@ -43,15 +43,15 @@ def steps_of(world, work):
 def costs(world, size):
     created = half_scored(world, size)
     jobs, experiments = world.stores.jobs, world.stores.experiments
-    scored, failed = jobs.pending(created)[:2]
-    claims = list[Claim]()
-    claiming = steps_of(world, lambda: claims.extend(map(world.claim, (scored, failed))))
-    report, token = world.report_of(claims[0]), claims[1].job.token
+    claims = list[Claim | None]()
+    claiming = steps_of(world, lambda: claims.extend([jobs.claim("w"), jobs.claim("w")]))
+    scored, failed = (one for one in claims if one)
+    report = world.report_of(scored)
     kind = FailureKind.CANDIDATE
     return {
         "claim": claiming,
         "report": steps_of(world, lambda: jobs.report(report)),
-        "fail": steps_of(world, lambda: jobs.fail(failed, token, kind, "nan")),
+        "fail": steps_of(world, lambda: jobs.fail(failed.job.id, failed.job.token, kind, "nan")),
         "get": steps_of(world, lambda: experiments.get(created)),
     }
 

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from modnorm.services.aggregator.jobs import unfit_workers
-from modnorm.services.aggregator.jobs.unfit_workers import UNFIT_SECONDS
+from modnorm.services.aggregator.jobs import job_store
+from modnorm.services.aggregator.jobs.job_store import UNFIT_SECONDS
 from modnorm.services.aggregator.storage.states import FailureKind
 from modnorm.v1 import evaluation_pb2
 from tests.services.aggregator.world import LEASE_SECONDS
@@ -84,7 +84,7 @@ def test_an_experiment_with_recent_events_does_not_wait(world):
 
 
 def test_an_experiment_that_another_evaluator_works_on_does_not_wait(world, selecting):
-    busy, unfit = world.stores.jobs.pending(selecting)[:2]
+    busy, unfit = world.pending(selecting)[:2]
     world.claim(busy, "busy")
     release(world, world.claim(unfit))
     assert waits_for(world, selecting) == ""
@@ -104,7 +104,7 @@ def test_an_ended_experiment_does_not_wait(world, selecting):
 
 
 def test_watchers_and_lists_are_told(start_lab, spec, monkeypatch):
-    monkeypatch.setattr(unfit_workers, "UNFIT_SECONDS", 0.0)
+    monkeypatch.setattr(job_store, "UNFIT_SECONDS", 0.0)
 
     async def scenario():
         async with start_lab() as lab:

@@ -49,7 +49,7 @@ def test_rows_are_stored_even_if_the_table_cannot_be_analysed(world, engine, cap
         created = world.select(size=MANY, ensemble_sizes=[1])
         assert world.state(created) == "SELECTING"
     assert [record.args[0] for record in caplog.records] == ["candidates"]
-    assert len(world.stores.jobs.pending(created)) > 0
+    assert len(world.pending(created)) > 0
 
 
 def test_rolled_back_scores_are_not_used(world, engine):

@@ -1,7 +1,7 @@
 import pytest
 
 from modnorm import errors
-from modnorm.services.common.worker.failures import failure_kind
+from modnorm.services.evaluator.aggregator_client import failure_kind
 from modnorm.v1 import evaluation_pb2 as messages
 
 INFRASTRUCTURE = messages.FAILURE_KIND_INFRASTRUCTURE

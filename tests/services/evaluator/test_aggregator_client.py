@@ -1,12 +1,13 @@
 """A worker's calls to an aggregator that cannot be reached."""
 
 import threading
+from contextlib import suppress
 
 import grpc
 
-from modnorm.services.common.worker.aggregator_calls import claim_or_log
-from modnorm.services.common.worker.shutdown import Shutdown
+from modnorm.errors import UnavailableError
 from modnorm.services.evaluator.aggregator_client import AggregatorClient
+from modnorm.services.evaluator.shutdown import Shutdown
 from modnorm.v1.evaluation_pb2_grpc import JobServiceStub
 from verification.labs.servers import free_port
 from verification.labs.waiting import HANG_SECONDS, wait_until
@@ -17,7 +18,12 @@ def test_a_claim_that_waits_for_an_aggregator_logs_why(caplog):
     target = f"127.0.0.1:{free_port()}"
     with grpc.insecure_channel(target) as channel:
         client = AggregatorClient(JobServiceStub(channel), worker="far", shutdown=shutdown)
-        claim = threading.Thread(target=claim_or_log, args=(client.claim, "job"))
+
+        def claim_until_stop():
+            with suppress(UnavailableError):
+                client.claim()
+
+        claim = threading.Thread(target=claim_until_stop)
         claim.start()
         try:
             expected = f"not claimed: cannot connect to {target}"

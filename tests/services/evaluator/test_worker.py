@@ -1,19 +1,20 @@
-"""The Celery worker with the in-memory broker in a thread, as in embedded runs."""
+"""The worker with the in-memory broker in a thread, as in embedded runs."""
 
 import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
 
-from modnorm.services.common.queue import make_celery, publish, queued
+from modnorm.services.common.queue import announce_work, make_celery
 from modnorm.services.common.settings import EvaluatorSettings
-from modnorm.services.evaluator.candidate_lease import CandidateLease
-from modnorm.services.evaluator.celery_worker import Worker
+from modnorm.services.evaluator.lease import CandidateLease
+from modnorm.services.evaluator.worker import Worker
 from modnorm.v1 import evaluation_pb2 as messages
 from tests.services.evaluator.run_job import run_job
-from verification.labs.waiting import HANG_SECONDS
+from verification.labs.waiting import HANG_SECONDS, wait_until
 
 AddJob = Callable[..., messages.Job]
 
@@ -43,14 +44,9 @@ def worker(settings: EvaluatorSettings) -> Iterator[Worker]:
     assert not worker.serving
 
 
-def test_published_jobs_are_reported(
-    worker: Worker, settings: EvaluatorSettings, aggregator, add_job: AddJob
-) -> None:
-    app = make_celery(settings.broker_url)
+def test_jobs_are_claimed_until_none_is_left(worker: Worker, aggregator, add_job: AddJob) -> None:
     for job_id in "ab":
         add_job(job_id)
-        publish(app, job_id)
-    publish(app, "a")
     for job_id in "ab":
         aggregator.wait_for(job_id)
     assert worker.serving
@@ -83,19 +79,32 @@ def test_a_lease_is_kept_while_a_model_may_still_load(
     assert all(kept)
 
 
-def test_a_bad_job_does_not_end_the_worker(
-    worker: Worker, settings: EvaluatorSettings, aggregator, add_job: AddJob
-) -> None:
-    app = make_celery(settings.broker_url)
+def test_a_bad_job_does_not_end_the_worker(worker: Worker, aggregator, add_job: AddJob) -> None:
     add_job("bad", task="chess")
-    publish(app, "bad")
     aggregator.wait_for("bad")
-    app.send_task("modnorm.evaluate", args=["too", "many"], queue="evaluation")
     add_job("good")
-    publish(app, "good")
     aggregator.wait_for("good")
     assert set(aggregator.reports) == {"good"}
     assert worker.serving
+
+
+def test_an_idle_worker_asks_at_once_when_told_and_else_at_each_heartbeat_interval(
+    settings: EvaluatorSettings, aggregator, add_job: AddJob
+) -> None:
+    for seconds, told in ((HANG_SECONDS, True), (0.1, False)):
+        worker = Worker(settings.model_copy(update={"heartbeat_seconds": seconds}))
+        thread = threading.Thread(target=worker.run)
+        thread.start()
+        wait_until(partial(getattr, worker, "serving"), "the worker is connected")
+        job_id = f"told {told}"
+        add_job(job_id)
+        while told and job_id in aggregator.jobs:
+            announce_work(make_celery(settings.broker_url))
+            threading.Event().wait(0.02)
+        aggregator.wait_for(job_id)
+        worker.stop()
+        thread.join(HANG_SECONDS)
+        assert not thread.is_alive()
 
 
 def test_a_stop_releases_the_current_job(
@@ -105,7 +114,6 @@ def test_a_stop_releases_the_current_job(
     thread = threading.Thread(target=worker.run)
     thread.start()
     add_job("long", max_tokens=1500, radius=0.1)
-    publish(make_celery(settings.broker_url), "long")
     while not aggregator.calls["FetchRows"]:
         assert thread.is_alive()
         threading.Event().wait(0.02)
@@ -113,27 +121,6 @@ def test_a_stop_releases_the_current_job(
     thread.join(HANG_SECONDS)
     assert not thread.is_alive()
     assert aggregator.failures["long"].kind == messages.FAILURE_KIND_RELEASED
-
-
-def test_a_pausing_worker_that_stops_requeues_its_message(
-    settings: EvaluatorSettings, aggregator, add_job: AddJob
-) -> None:
-    app = make_celery(settings.broker_url)
-    worker = Worker(settings)
-    thread = threading.Thread(target=worker.run)
-    thread.start()
-    add_job("bad", task="chess")
-    publish(app, "bad")
-    aggregator.wait_for("bad")  # an infrastructure failure: the next job waits
-    publish(app, "next")
-    while queued(app):
-        assert thread.is_alive()
-        threading.Event().wait(0.02)
-    worker.stop()
-    thread.join(HANG_SECONDS)
-    assert not thread.is_alive()
-    assert queued(app) == 1
-    assert aggregator.calls["ClaimJob"] == 1
 
 
 def test_a_worker_that_never_ran_can_be_stopped(settings: EvaluatorSettings) -> None:

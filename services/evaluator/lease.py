@@ -3,19 +3,34 @@
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from contextvars import copy_context
 from typing import Self
 
+from modnorm.engines.settings import STAGE
 from modnorm.errors import CancelledError, ModnormError, StaleLeaseError
-from modnorm.services.common.worker.aggregator_calls import AggregatorCalls
-from modnorm.services.common.worker.shutdown import Shutdown
+from modnorm.search.stopping import EarlyStop, Threshold
+from modnorm.services.evaluator.aggregator_client import AggregatorClient
+from modnorm.services.evaluator.shutdown import Shutdown
+from modnorm.services.evaluator.watchdog import LOAD_FACTOR
+from modnorm.tasks import Task, stated_bounds
 from modnorm.v1 import evaluation_pb2 as messages
 
 MIN_SILENCE_SECONDS = 1_800.0
 """Seconds for which every lease is kept without progress: loading a large model takes minutes."""
+TAIL = 0.9
+"""Share of a job's rows after whose answers the worker claims the next job."""
+_MARGIN = 60.0
+"""Seconds before the longest silence in which the watchdog can end a hanging worker and fail its
+job."""
 
 logger = logging.getLogger(__name__)
+
+
+def longest_silence(stall_seconds: float) -> float:
+    """Return for how many seconds a lease is kept without progress, while a model may load."""
+    return max(MIN_SILENCE_SECONDS, LOAD_FACTOR * stall_seconds + _MARGIN)
 
 
 class ReleasedError(Exception):
@@ -23,6 +38,38 @@ class ReleasedError(Exception):
 
     def __init__(self, reason: str = "the worker is stopping") -> None:
         super().__init__(reason)
+
+
+class AbandonedError(ReleasedError):
+    """Raised in all parked jobs at once; the raiser releases their leases in one call."""
+
+
+class CandidateThreshold:
+    """The threshold of a candidate, first from its job, then from responses to heartbeats."""
+
+    def __init__(self, job: messages.Job) -> None:
+        self.is_followed = job.split == messages.SPLIT_SELECTION and job.candidate >= 0
+        self._threshold: Threshold | None = None
+        if self.is_followed and job.HasField("threshold"):
+            self.raise_to(job.threshold)
+
+    def get(self) -> Threshold | None:
+        """Return the threshold, or None while there is none."""
+        return self._threshold
+
+    def raise_to(self, threshold: messages.Threshold) -> None:
+        """Replace the threshold unless the new one is lower."""
+        new, old = Threshold(threshold.reward, threshold.index), self._threshold
+        if old is None or new.excludes(old.reward, old.index):
+            self._threshold = new
+
+
+def early_stop(job: messages.Job, task: Task, threshold: CandidateThreshold) -> EarlyStop | None:
+    """Return the rule that stops a job early; None if the job always runs to its end."""
+    bounds = stated_bounds(task)
+    if bounds is None or not threshold.is_followed:
+        return None
+    return EarlyStop(job.candidate, bounds, threshold.get)
 
 
 class Heartbeats:
@@ -36,16 +83,16 @@ class Heartbeats:
         seconds: Longest pause between heartbeats; a third of the shortest lease if that is less.
     """
 
-    def __init__(self, client: AggregatorCalls, seconds: float) -> None:
+    def __init__(self, client: AggregatorClient, seconds: float) -> None:
         self._client = client
         self._seconds = seconds
-        self._leases: list[HeldLease] = []
+        self._leases: list[CandidateLease] = []
         self._changed = threading.Condition()
         self._runs = False
         self._is_urgent = False
         self._sending = threading.Lock()
 
-    def add(self, lease: "HeldLease") -> None:
+    def add(self, lease: "CandidateLease") -> None:
         """Extend a lease from now on."""
         with self._changed:
             self._leases.append(lease)
@@ -54,7 +101,7 @@ class Heartbeats:
                 self._runs = True
                 threading.Thread(target=self._run, name="heartbeat", daemon=True).start()
 
-    def remove(self, lease: "HeldLease") -> None:
+    def remove(self, lease: "CandidateLease") -> None:
         """Stop to extend a lease. The aggregator's fencing refuses a heartbeat in flight."""
         with self._changed:
             if lease in self._leases:
@@ -67,7 +114,7 @@ class Heartbeats:
             self._is_urgent = True
             self._changed.notify()
 
-    def send(self, leases: Sequence["HeldLease"]) -> None:
+    def send(self, leases: Sequence["CandidateLease"]) -> None:
         """Extend leases now, after any heartbeat in flight; pass each state to its lease."""
         with self._sending:
             try:
@@ -88,7 +135,7 @@ class Heartbeats:
                 # Without this thread every lease would expire.
                 logger.exception("no heartbeat could be sent")
 
-    def _due(self) -> Sequence["HeldLease"]:
+    def _due(self) -> Sequence["CandidateLease"]:
         """Wait until heartbeats are due; return none once no lease is left."""
         with self._changed:
             before = time.monotonic()
@@ -108,15 +155,14 @@ class Heartbeats:
         return min(self._seconds, *(lease.lease.seconds / 3 for lease in self._leases))
 
 
-class HeldLease:
-    """Context in which heartbeats extend a lease; their responses may end the work.
-
-    Subclasses add the progress of their kind of job to the heartbeats.
+class CandidateLease:
+    """Context in which heartbeats extend a job's lease; their responses may end the work.
 
     Args:
         heartbeats: Sends the heartbeats.
         lease: The lease.
         shutdown: The job is released at the end of its grace period.
+        threshold: Raised by the responses to heartbeats.
         silence_seconds: How long the lease is kept without progress.
     """
 
@@ -126,14 +172,24 @@ class HeldLease:
         lease: messages.Lease,
         shutdown: Shutdown,
         *,
+        threshold: CandidateThreshold | None = None,
         silence_seconds: float = MIN_SILENCE_SECONDS,
     ) -> None:
         self.lease = lease
+        self.total = 0
+        """Number of rows to answer, for the progress in heartbeats."""
+        self.tail = TAIL
+        """Share of the rows whose answers begin the tail."""
+        self.on_tail: Callable[[], object] | None = None
+        """Called once when the tail begins, to claim the next job."""
         self._context = copy_context()
         self._heartbeats = heartbeats
         self._shutdown = shutdown
+        self._threshold = threshold
         self._silence_seconds = silence_seconds
         self._last_progress = time.monotonic()
+        self._done = 0
+        self._is_parked = False
         self._end: ModnormError | None = None
         """Why the aggregator ended the lease."""
 
@@ -144,28 +200,57 @@ class HeldLease:
     def __exit__(self, *_: object) -> None:
         self._heartbeats.remove(self)
 
-    def check(self) -> None:
-        """Record a sign of progress; raise if the work has to stop, as `require_wanted` does."""
-        self._last_progress = time.monotonic()
-        self.require_wanted()
-
-    def require_wanted(self) -> None:
-        """Raise if the work has to stop.
+    def progress(self, done: int) -> None:
+        """Record answered rows, a sign of progress; raise if the work has to stop.
 
         Raises:
             CancelledError: the experiment no longer needs the job.
             StaleLeaseError: the lease is lost.
             ReleasedError: the grace period has ended.
         """
+        self._done = done
+        on_tail = self.on_tail
+        if on_tail and self.total and done >= self.tail * self.total:
+            self.on_tail = None
+            on_tail()
+        self._last_progress = time.monotonic()
         if self._end is not None:
             raise self._end
         if self._shutdown.is_overdue:
             raise ReleasedError
 
+    def waits(self) -> None:
+        """Mark a job that waits for the engine, where no progress is expected, until `begins`."""
+        self._last_progress, self._is_parked = float("inf"), True
+
+    def begins(self) -> None:
+        """Mark the job as at the engine from now on."""
+        self._last_progress, self._is_parked = time.monotonic(), False
+        self._heartbeats.send_soon()
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether the worker is stopping and parks no job any more."""
+        return self._shutdown.requested.is_set()
+
     @property
     def is_ended(self) -> bool:
         """Whether the aggregator ended the lease; `progress` raises the reason."""
         return self._end is not None
+
+    @contextmanager
+    def parked(self) -> Iterator[None]:
+        """Mark the job as parked inside the context.
+
+        Heartbeats report the beginning and the end: if the worker dies, only the job at the engine
+        loses an attempt.
+        """
+        self.waits()
+        self._heartbeats.send_soon()
+        try:
+            yield
+        finally:
+            self.begins()
 
     def is_wanted(self) -> bool:
         """Return whether to extend the lease: the aggregator keeps it and the job progresses."""
@@ -178,7 +263,12 @@ class HeldLease:
 
     def progress_now(self) -> messages.LeaseProgress:
         """Return the lease with the present progress of its job."""
-        return messages.LeaseProgress(lease=self.lease)
+        return messages.LeaseProgress(
+            lease=self.lease,
+            answers_done=self._done,
+            parked=self._is_parked,
+            engine_stage=STAGE.text,
+        )
 
     def handle(self, state: messages.LeaseState) -> None:
         """Apply the state that the aggregator returned for this lease."""
@@ -186,6 +276,8 @@ class HeldLease:
             self._end = StaleLeaseError(state.lost)
         elif state.cancel:
             self._end = CancelledError("the experiment no longer needs the job")
+        if self._threshold and state.HasField("threshold"):
+            self._threshold.raise_to(state.threshold)
 
     def log(self, level: int, message: str, *values: object) -> None:
         """Log in the context of the job, which the heartbeat thread lacks."""

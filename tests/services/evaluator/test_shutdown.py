@@ -1,6 +1,6 @@
 import threading
 
-from modnorm.services.common.worker.shutdown import Shutdown
+from modnorm.services.evaluator.shutdown import Shutdown
 from verification.labs.waiting import HANG_SECONDS
 
 HOURS = 10_000.0

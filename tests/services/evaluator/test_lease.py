@@ -17,8 +17,7 @@ from modnorm.errors import (
     UnavailableError,
 )
 from modnorm.services.common.logging import naming
-from modnorm.services.common.worker.lease import Heartbeats
-from modnorm.services.evaluator.candidate_lease import CandidateLease, longest_silence
+from modnorm.services.evaluator.lease import CandidateLease, Heartbeats, longest_silence
 from modnorm.services.evaluator.watchdog import LOAD_FACTOR
 from modnorm.v1 import evaluation_pb2 as messages
 from verification.labs.waiting import HANG_SECONDS, wait_until
@@ -191,7 +190,7 @@ def test_a_failed_heartbeat_is_logged_in_the_context_of_its_job(
 
     monkeypatch.setattr(client, "heartbeat", away)
     monkeypatch.setattr(
-        logging.getLogger("modnorm.services.common.worker.lease"), "handlers", [Noted()]
+        logging.getLogger("modnorm.services.evaluator.lease"), "handlers", [Noted()]
     )
     heartbeats = Heartbeats(client, 0.02)
     with ExitStack() as held:

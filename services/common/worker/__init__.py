@@ -1,1 +1,0 @@
-"""The parts of every worker: service, queue, leases with heartbeats, calls, failures, stop."""

@@ -1,0 +1,152 @@
+"""The evaluator's worker: claims jobs and passes each to the engine thread."""
+
+import logging
+import os
+import platform
+import threading
+from contextlib import closing
+
+from prometheus_client import CollectorRegistry
+
+from modnorm.engines import load_engine
+from modnorm.sandbox import Runner
+from modnorm.services.common.channels import CHANNEL_OPTIONS
+from modnorm.services.common.queue import WorkListener
+from modnorm.services.common.settings import EvaluatorSettings
+from modnorm.services.evaluator.aggregator_client import AggregatorClient
+from modnorm.services.evaluator.engine_thread import EngineThread
+from modnorm.services.evaluator.job_runner import JobRunner
+from modnorm.services.evaluator.job_scoring import JobScorer
+from modnorm.services.evaluator.lease import longest_silence
+from modnorm.services.evaluator.metrics import EvaluatorMetrics
+from modnorm.services.evaluator.model_cache import LoadEngine, Loading
+from modnorm.services.evaluator.shutdown import Shutdown
+from modnorm.services.evaluator.watchdog import Watchdog
+from modnorm.v1 import evaluation_pb2 as messages
+from modnorm.v1.evaluation_pb2_grpc import JobServiceStub
+from modnorm.wire.channel import open_channel
+from modnorm.wire.remote_sandbox import sandbox_at
+
+JOIN_SECONDS = 16.0
+"""Longest stop beyond the grace period: a decode step, a call, and up to ten seconds to close an
+engine."""
+_POLL_SECONDS = 0.2
+"""Seconds between two checks whether a stop has become immediate."""
+
+logger = logging.getLogger(__name__)
+
+
+class Worker:
+    """A worker without a server: `run` blocks until `stop` is called from another thread.
+
+    It installs no signal handlers, so it runs in any thread.
+    """
+
+    def __init__(
+        self,
+        settings: EvaluatorSettings,
+        *,
+        sandbox: Runner | None = None,
+        load: LoadEngine = load_engine,
+        registry: CollectorRegistry | None = None,
+    ) -> None:
+        self.name = settings.worker_name or f"{platform.node()}-{os.getpid()}"
+        self._shutdown = Shutdown(settings.stop_grace)
+        self._running = threading.Lock()
+        self._idle_seconds = settings.heartbeat_seconds
+        self._woken = threading.Event()
+        self._listener = WorkListener(settings.broker_url, self._woken.set, self.name)
+        self._watchdog = Watchdog(settings.stall_seconds)
+        self._channel = open_channel(
+            settings.aggregator_target, settings.credentials, CHANNEL_OPTIONS
+        )
+        client = AggregatorClient(
+            JobServiceStub(self._channel), worker=self.name, shutdown=self._shutdown
+        )
+        loading = Loading(
+            roots=settings.model_roots,
+            share=settings.gpu_memory_utilization,
+            lock=settings.load_lock,
+            may_make_room=settings.may_make_room,
+            load=load,
+        )
+        self._scorer = JobScorer(
+            client,
+            loading,
+            watchdog=self._watchdog,
+            sandbox=sandbox or sandbox_at(settings.sandbox_target, settings.credentials),
+            metrics=EvaluatorMetrics(registry or CollectorRegistry()),
+        )
+        self._runner = JobRunner(
+            client,
+            self._shutdown,
+            self._scorer,
+            heartbeat_seconds=settings.heartbeat_seconds,
+            parked_limit=settings.parked_candidates,
+            silence_seconds=longest_silence(settings.stall_seconds),
+        )
+        self._engine = EngineThread(self._runner, self._shutdown, settings.torch_threads)
+
+    @property
+    def serving(self) -> bool:
+        """Whether the worker is connected to the broker and not stopping."""
+        return self._listener.is_connected and not self._shutdown.requested.is_set()
+
+    @property
+    def hangs(self) -> bool:
+        """Whether the engine shows no sign of life within the watchdog's limit."""
+        return self._watchdog.is_overdue
+
+    @property
+    def makes_room(self) -> bool:
+        """Whether the worker ended because a model needs a larger share of the GPU."""
+        return self._scorer.makes_room
+
+    def warm(self, job: messages.Job) -> None:
+        """Load the model of a job that will come; return at once, from any thread."""
+        self._engine.warm(job)
+
+    def abandon(self) -> None:
+        """Fail the current job, for a process that is about to end; from any thread."""
+        self._runner.abandon()
+
+    def run(self) -> None:
+        """Work until `stop` is called or a model needs a new process.
+
+        An idle worker asks for a job at each message and each heartbeat interval. So it also works
+        while the broker is down.
+        """
+        with self._running, closing(self._channel), closing(self._listener):
+            self._engine.start()
+            with closing(self._engine):
+                self._listener.start()
+                while not self._shutdown.requested.wait(self._runner.pause):
+                    self._woken.clear()
+                    job = self._runner.claim()
+                    if job is None:
+                        self._woken.wait(self._idle_seconds)
+                    elif not self._engine.begin(job):
+                        return
+                    if self._scorer.needs_new_process:
+                        logger.error("this process ends: the model needs a new one")
+                        return
+
+    def stop(self) -> None:
+        """Take no more jobs; finish the current job, or release it after the grace period.
+
+        Returns when `run` has ended. What cannot be interrupted, such as the load of a model,
+        may take some seconds longer; then the job is released or its lease expires.
+        """
+        self._shutdown.request()
+        self._woken.set()
+        while not self._running.acquire(timeout=_POLL_SECONDS):
+            if self._shutdown.overrun > JOIN_SECONDS:
+                logger.warning("the worker did not stop in time")
+                self._runner.release()
+                return
+        self._running.release()
+
+    def stop_now(self) -> None:
+        """End the grace period of the present or next stop; from any thread."""
+        self._shutdown.stop_now()
+        self._woken.set()
