@@ -26,7 +26,7 @@ A second thread would load untied weights and leave both changed.
 
 BYTES_PER_THREAD = 32 * 2**20
 """Weights that keep one thread of a CPU busy. With less, threads wait for each other at every
-operation: two for 24 MiB take 1.3 times the processor time of one, and eight times on busy cores.
+operation: two for 24 MiB take 1.3 times the processor time of one, and more on busy cores.
 """
 
 
