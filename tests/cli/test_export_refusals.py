@@ -1,25 +1,24 @@
-"""Exports of a run directory that are refused before any work."""
+"""Exports of a finished run that are refused before any work."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
+from modnorm.analysis.export import write_run
 from modnorm.spec import parse_spec
 
 
 @pytest.fixture
-def run_of(spec, tmp_path):
-    """Make the directory of a run, with the state of its lab or without."""
+def run_of(spec, make_run, tmp_path):
+    """Make the directory of a finished run of another method."""
 
-    def make(method, *, state=True):
+    def make(method):
         content = spec.model_dump(mode="json", exclude={"method", "population"})
-        named = parse_spec({**content, **method})
-        path = tmp_path / "run"
-        (path / "state" if state else path).mkdir(parents=True)
-        (path / "spec.json").write_text(json.dumps(named.model_dump(mode="json")))
-        if state:
-            (path / "state" / "modnorm.db").touch()
-        return path
+        named = parse_spec({**content, **method}).model_dump(mode="json")
+        write_run(tmp_path / "run", replace(make_run(), spec=named))
+        (tmp_path / "run" / "spec.json").write_text(json.dumps(named))
+        return tmp_path / "run"
 
     return make
 

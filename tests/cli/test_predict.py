@@ -1,22 +1,25 @@
 """What `predict`, `serve` and the manifest commands refuse before a model is loaded."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
+from modnorm.analysis.export import write_run
+from modnorm.spec import parse_spec
+
 
 @pytest.fixture
-def trained(tmp_path):
-    """The directory of a run that trains one model."""
+def trained(make_run, tmp_path):
+    """The directory of a finished run that trains one model."""
     rows = {"source": "bundled:countdown-selection", "limit": 8}
     heldout = {"source": "bundled:countdown-heldout", "limit": 8}
     task = {"name": "countdown", "selection": rows, "heldout": heldout}
-    path = tmp_path / "run"
-    path.mkdir()
-    (path / "spec.json").write_text(
-        json.dumps({"model": "tiny-thicket", "task": task, "method": "es"})
-    )
-    return path
+    named = {"model": "tiny-thicket", "task": task, "method": "es"}
+    spec = parse_spec(named).model_dump(mode="json")
+    write_run(tmp_path / "run", replace(make_run(), spec=spec))
+    (tmp_path / "run" / "spec.json").write_text(json.dumps(spec))
+    return tmp_path / "run"
 
 
 def test_a_trained_model_has_no_ensemble(refusal, trained, tmp_path):

@@ -77,23 +77,11 @@ def test_the_file_and_json_are_one_document(modnorm_json, gsm8k_lab, tmp_path):
     assert list(out.parent.iterdir()) == [out]
 
 
-@pytest.mark.parametrize("source", ["lab", "directory"])
-def test_an_unknown_scorer_is_refused_with_the_choices(refusal, gsm8k_lab, run_directory, source):
-    run = ("e1", "--server", gsm8k_lab) if source == "lab" else (run_directory,)
-    err = refusal("rescore", *run, "--scorer", "strict")
+def test_an_unknown_scorer_is_refused_with_the_choices(refusal, gsm8k_lab):
+    err = refusal("rescore", "e1", "--server", gsm8k_lab, "--scorer", "strict")
     assert err.startswith("error: task.scorer: ")
     assert "-v1" in err
     assert "-reference-v1" in err
-
-
-@pytest.fixture
-def run_directory(tmp_path, spec):
-    """A directory that looks like that of a run."""
-    path = tmp_path / "run"
-    (path / "state").mkdir(parents=True)
-    (path / "state" / "modnorm.db").touch()
-    (path / "spec.json").write_text(json.dumps(spec.model_dump(mode="json")))
-    return path
 
 
 def test_programs_run_in_a_sandbox_of_this_process(modnorm_json, mbpp_lab):

@@ -39,7 +39,7 @@ SUFFIXES = {
 SERVICES = ("aggregator", "calibrator", "sampler", "sandbox", "evaluator")
 SERVED = {"route", "status"}
 """Labels of `modnorm serve`: addresses and HTTP statuses."""
-LAST = {"aggregator": "modnorm_database_up"}
+LAST = {"aggregator": "modnorm_database_up", "evaluator": "modnorm_evaluator_busy"}
 """What a service shows last, once it is up, where that is not its calls."""
 
 
