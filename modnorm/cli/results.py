@@ -93,7 +93,7 @@ def show_directory(directory: Path, *, as_json: bool) -> None:
     from modnorm.analysis.distillation import is_distillation, load_distillation
     from modnorm.analysis.document import describe_overlap, describe_truncated
     from modnorm.analysis.environments import describe_mixed
-    from modnorm.cli.distil import print_distillation
+    from modnorm.cli.distillation_output import print_distillation
 
     if is_distillation(directory):
         document = load_distillation(directory)

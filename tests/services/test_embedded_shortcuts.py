@@ -72,9 +72,9 @@ def test_complete_scores_are_equal_and_the_others_lie_in_their_intervals(client,
     stopped = 0
     for each in client.run(short.id).candidates:
         reward = whole[each.index].selection_reward
-        if each.stopped is not None:
+        if each.state == "stopped":
             stopped += 1
-            assert each.stopped.lower <= reward <= each.stopped.upper
+            assert each.reward_lower <= reward <= each.reward_upper
             assert each.selection_answers < 10
             assert each.selection_reward is None
         else:
