@@ -59,6 +59,14 @@ def _readable() -> Sequence[str]:
     return tuple(dict.fromkeys((*system, *library, "/usr/share/zoneinfo")))
 
 
+def _socket_pair(kind: socket.SocketKind) -> tuple[socket.socket, socket.socket]:
+    """Return two sockets that wait; Celery sets a timeout for all new sockets while it stops."""
+    pair = socket.socketpair(socket.AF_UNIX, kind)
+    for end in pair:
+        end.settimeout(None)
+    return pair
+
+
 class ZygoteClient:
     """A running jail."""
 
@@ -70,7 +78,7 @@ class ZygoteClient:
         self._directory.chmod(0o711)
         empty = self._directory / "empty"
         empty.mkdir(mode=0o755)
-        self._requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._requests, theirs = _socket_pair(socket.SOCK_SEQPACKET)
         with theirs:
             self._process = _start(theirs)
         policy = JailPolicy(sorted(mechanisms), _readable(), str(empty))
@@ -99,8 +107,8 @@ class ZygoteClient:
         Returns:
             The channel to the untrusted program, and the control socket of its trusted warden.
         """
-        channel, program = socket.socketpair()
-        control, warden = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        channel, program = _socket_pair(socket.SOCK_STREAM)
+        control, warden = _socket_pair(socket.SOCK_SEQPACKET)
         with program, warden:
             try:
                 files = [program.fileno(), warden.fileno()]

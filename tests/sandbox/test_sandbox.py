@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import signal
+import socket
 import threading
 import time
 from pathlib import Path
@@ -82,6 +83,18 @@ def test_an_interpreter_of_root_alone_needs_namespaces_or_the_uid_of_root(
         pytest.raises(UnavailableError, match=f"does not isolate .*{tmp_path}"),
     ):
         bare.execute(PROGRAM)
+
+
+def test_the_process_default_timeout_of_sockets_changes_nothing():
+    """Celery sets one while a worker stops, for all threads."""
+    before = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(0.01)
+    try:
+        with Sandbox() as own:
+            time.sleep(0.1)
+            assert own.execute(PROGRAM).passed
+    finally:
+        socket.setdefaulttimeout(before)
 
 
 def test_a_dead_sandbox_is_restarted():
