@@ -65,7 +65,7 @@ async def many(lab, downloads, message):
 @pytest.mark.parametrize("gone", [False, True], ids=["they wait", "they have gone"])
 async def test_slow_submissions_delay_no_other_call(start_lab, spec, downloads, gone):
     async with start_lab(lease_seconds=0.5) as lab:
-        created = await lab.create(spec())
+        created = await lab.create(spec(failures__max_attempts=100))
         worker = lab.worker()
         lost = await worker.claim_next()
         async with many(lab, downloads, spec(task__selection=SLOW)) as calls:
