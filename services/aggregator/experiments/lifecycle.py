@@ -37,7 +37,7 @@ Batch = Mapping[Split, Collection[int]]
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A committed change of an experiment, for watchers, dispatcher and metrics."""
+    """A committed change of an experiment, for watchers, idle workers and metrics."""
 
     experiment_id: str
     pending: bool = False
