@@ -18,8 +18,9 @@ def test_no_request_leads_to_a_defect(tmp_path, postgres_url, monkeypatch):
 
 
 def test_unexplained_changes_are_detected():
-    before = {"experiments": ["a"], "answers": [], "jobs": ["j"]}
-    after = {"experiments": ["a", "b"], "answers": ["x"], "jobs": ["k"]}
+    before = {"experiments": ["a"], "reports": [], "jobs": ["j"]}
+    after = {"experiments": ["a", "b"], "reports": ["x"], "jobs": ["k"]}
     assert len(list(unasked(before, after, {}))) == 5
     assert not list(unasked(before, after, {"CreateExperiment": 1, "ReportJob": 1}))
+    assert list(unasked(before, after, {"CreateExperiment": 1})) == ["1 reports were stored"]
     assert not list(unasked(before, before, {}))

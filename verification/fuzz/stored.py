@@ -28,6 +28,8 @@ from verification.labs.waiting import HANG_SECONDS
 
 Contents = Mapping[str, Sequence[str]]
 _JOBS = "SELECT id FROM jobs WHERE experiment_id = :id ORDER BY candidate"
+_REPORTED = "SELECT id FROM jobs WHERE state = 'DONE' AND token > 0"
+"""A job that ends with another's answers was never leased, so its token is 0."""
 _SUCCEEDED = "SELECT id FROM experiments WHERE id = :id AND state = 'SUCCEEDED'"
 
 
@@ -113,13 +115,14 @@ def _find_ids(lab: SecuredLab, query: str, experiment_id: str) -> Sequence[str]:
 
 
 def contents(lab: SecuredLab) -> Contents:
-    """Return the contents of the lab's database by table."""
+    """Return the contents of the lab's database by table, and the ids of reported jobs."""
     engine = create_engine(lab.database_url)
     with engine.connect() as connection:
         content = {
             table.name: sorted(map(repr, connection.execute(table.select())))
             for table in tables.Experiment.metadata.sorted_tables
         }
+        content["reports"] = sorted(map(repr, connection.execute(text(_REPORTED))))
     engine.dispose()
     return content
 
@@ -129,9 +132,8 @@ def unasked(before: Contents, after: Contents, accepted: Mapping[str, int]) -> I
     created = len(after["experiments"]) - len(before["experiments"])
     if created > accepted.get("CreateExperiment", 0):
         yield f"{created} experiments were created"
-    answered = len(after["answers"]) - len(before["answers"])
-    # A created experiment may reuse evaluations.
-    if answered > accepted.get("ReportJob", 0) and not accepted.get("CreateExperiment"):
+    answered = len(after["reports"]) - len(before["reports"])
+    if answered > accepted.get("ReportJob", 0):
         yield f"{answered} reports were stored"
     changing = (
         "CreateExperiment",
