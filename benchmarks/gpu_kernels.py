@@ -91,13 +91,7 @@ def ranked(rank: int) -> Cut:
     return held
 
 
-def hold(
-    layout: Layout,
-    tensors: Tensors,
-    cut: Cut,
-    *,
-    kernels: bool = True,
-) -> CandidateWeights:
+def hold(layout: Layout, tensors: Tensors, cut: Cut, *, kernels: bool = True) -> CandidateWeights:
     """Return candidate weights over existing memory, cut into views."""
     views = {
         tensor.name: [WeightView(block.of(tensors[tensor.name]), block) for block in cut(tensor)]

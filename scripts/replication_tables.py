@@ -405,10 +405,7 @@ def _unselected_rows(runs: Sequence[_Recorded]) -> Iterator[tuple[str, ...]]:
         return 100 * (few - base) / (many - base) if many != base else float("nan")
 
     value, interval = recorded.resampled(share, *grids[0].shape)
-    yield (
-        *(_resampled(100 * grid, 1) for grid in grids),
-        f"{value:.0f} {_interval(interval)}",
-    )
+    yield (*(_resampled(100 * grid, 1) for grid in grids), f"{value:.0f} {_interval(interval)}")
 
 
 def _term_rows(runs: Sequence[_Recorded]) -> Iterator[tuple[str, ...]]:

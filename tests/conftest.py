@@ -31,11 +31,7 @@ exempt_loopback()
 settings.register_profile("modnorm", deadline=None)
 settings.load_profile("modnorm")
 
-pytest_plugins = [
-    "tests.forked_commands",
-    "tests.garbage",
-    "tests.scripted_services",
-]
+pytest_plugins = ["tests.forked_commands", "tests.garbage", "tests.scripted_services"]
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -26,13 +26,7 @@ from modnorm.v1.experiment_pb2_grpc import (
     add_ExperimentServiceServicer_to_server,
 )
 from modnorm.wire.conversions import spec_from_proto, spec_to_proto
-from modnorm.wire.run_messages import (
-    base_row,
-    data_records,
-    ensemble_row,
-    provenance,
-    state_row,
-)
+from modnorm.wire.run_messages import base_row, data_records, ensemble_row, provenance, state_row
 
 
 @contextmanager

@@ -248,10 +248,7 @@ DEVELOPED = {"development": "bundled:c"}
             },
             "iterative",
         ),
-        (
-            {"method": "mezo", "population": {"size": 3}, "iterative": DEVELOPED},
-            "population.size",
-        ),
+        ({"method": "mezo", "population": {"size": 3}, "iterative": DEVELOPED}, "population.size"),
         (
             {"method": "mezo", "population": {"seed": 2**62}, "iterative": DEVELOPED},
             "population.seed",
@@ -288,11 +285,7 @@ def test_iterative_settings_that_do_not_fit_are_refused(sections, field):
             "iterative.development.lim",
             "limit",
         ),
-        (
-            {"method": {"name": "x", "radius": {"file": "x"}}},
-            "method.radius.file",
-            "artifact",
-        ),
+        ({"method": {"name": "x", "radius": {"file": "x"}}}, "method.radius.file", "artifact"),
         ({"population": {"size": 4, "full": True}}, "population.full", "statistics"),
     ],
 )

@@ -99,8 +99,7 @@ def _measure(lab: Lab, size: int, options: argparse.Namespace) -> None:
     with grpc.insecure_channel(lab.target, options=CHANNEL_OPTIONS) as channel:
         stub = ExperimentServiceStub(channel)
         request = experiment_pb2.CreateExperimentRequest(
-            request_id=f"{size}-{time.time_ns()}",
-            spec=spec_to_proto(_spec(size)),
+            request_id=f"{size}-{time.time_ns()}", spec=spec_to_proto(_spec(size))
         )
         start = time.monotonic()
         created = stub.CreateExperiment(request, timeout=60).experiment.id

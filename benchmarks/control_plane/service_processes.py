@@ -47,8 +47,7 @@ def service(
         )
         try:
             wait_until(
-                lambda: process.poll() is not None or check(target) == "SERVING",
-                f"{name} serves",
+                lambda: process.poll() is not None or check(target) == "SERVING", f"{name} serves"
             )
             if process.poll() is not None:
                 raise SystemExit(f"the {name} does not start:\n{Path(log.name).read_text()}")

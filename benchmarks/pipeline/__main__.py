@@ -167,10 +167,7 @@ def _published(spec: ExperimentSpec, options: argparse.Namespace) -> Side:
     events, found = read_events(out)
     scored, voted = int(str(found["candidates"])), int(str(found["experts"]))
     size, most = spec.population.size, max(spec.population.ensemble_sizes)
-    figures = {
-        **found,
-        "factors": {"search": size / scored, "vote": most / voted},
-    }
+    figures = {**found, "factors": {"search": size / scored, "vote": most / voted}}
     begins = {event.name: event.at for event in events if event.name in PHASES}
     return Side({"start": began, **begins}, ended, figures)
 

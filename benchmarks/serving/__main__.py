@@ -31,10 +31,7 @@ from benchmarks.serving.measured_server import MODELS, ServingPlan, run_server
 from benchmarks.serving.random_model import make_model
 from benchmarks.shapes import SHAPES
 
-_LABELS = {
-    "ensemble": "vote of {experts} experts, in turns",
-    "expert-1": "one of those experts",
-}
+_LABELS = {"ensemble": "vote of {experts} experts, in turns", "expert-1": "one of those experts"}
 _HEAD = (
     "answered by", "requests/s", "tokens/s", "median s", "95 % s", "skipped", "GPU GiB", "start s",
 )  # fmt: skip

@@ -4,17 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import TypedDict, cast
 
 from modnorm.analysis.document import ResultsDocument, describe_overlap
-from modnorm.analysis.environments import (
-    Environment,
-    describe_differing,
-    differing_settings,
-)
-from modnorm.analysis.pairing import (
-    PairedEnsembles,
-    describe_pairs,
-    pair_ensembles,
-    verdicts_of,
-)
+from modnorm.analysis.environments import Environment, describe_differing, differing_settings
+from modnorm.analysis.pairing import PairedEnsembles, describe_pairs, pair_ensembles, verdicts_of
 from modnorm.analysis.run import Run
 from modnorm.analysis.uncertainty import ConfidenceInterval
 from modnorm.errors import InvalidInputError

@@ -132,13 +132,8 @@ class Ensemble:
             ConflictError: the model of the base's name is another one.
             EvaluationError: an expert cannot answer, or the engine failed.
         """
-        from modnorm.prediction.ensemble_definition import (  # noqa: PLC0415 - loads torch
-            define_ensemble,
-        )
-        from modnorm.prediction.predictor import (  # noqa: PLC0415 - loads torch
-            PredictionSettings,
-            Predictor,
-        )
+        from modnorm.prediction.ensemble_definition import define_ensemble  # noqa: PLC0415 - loads torch
+        from modnorm.prediction.predictor import PredictionSettings, Predictor  # noqa: PLC0415 - loads torch
 
         require_several(questions, "input", "rows")
         settings = PredictionSettings() if settings is None else settings

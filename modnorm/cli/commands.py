@@ -85,10 +85,7 @@ _BY_HEADING: Mapping[str, Mapping[str, tuple[str, str]]] = {
                 "checkpoint."
             ),
         ),
-        "rebuild": (
-            "export:rebuild",
-            "Write and verify the checkpoints of an exported ensemble.",
-        ),
+        "rebuild": ("export:rebuild", "Write and verify the checkpoints of an exported ensemble."),
     },
     "Choose a radius, measure a model": {
         "tune": (
@@ -128,10 +125,7 @@ _BY_HEADING: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "Data and this machine": {
         "data": ("data:COMMANDS", "List, fetch and check the rows of the paper's benchmarks."),
         "cast": ("models:cast", "Write a model with its weights in another dtype."),
-        "doctor": (
-            "lab:doctor",
-            "Check this machine, and a lab if one is named.",
-        ),
+        "doctor": ("lab:doctor", "Check this machine, and a lab if one is named."),
         "version": ("app:version", "Print the version."),
     },
 }

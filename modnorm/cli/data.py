@@ -133,9 +133,7 @@ def _named(tasks: Sequence[str] | None, *, every: bool) -> list[str]:
 
     if bool(tasks) == every:
         raise InvalidInputError(
-            "name tasks, or give --all",
-            field="task",
-            remedy=f"any of {', '.join(DATASETS)}",
+            "name tasks, or give --all", field="task", remedy=f"any of {', '.join(DATASETS)}"
         )
     return [find_task(task).task for task in dict.fromkeys(tasks or DATASETS)]
 

@@ -129,12 +129,7 @@ def run_distillation(
 
 
 def _search(
-    home: Path,
-    server: str | None,
-    spec: "ExperimentSpec",
-    place: "RunDirectory",
-    *,
-    quiet: bool,
+    home: Path, server: str | None, spec: "ExperimentSpec", place: "RunDirectory", *, quiet: bool
 ) -> None:
     """Run the search of a round to its end, and write its directory."""
     from modnorm.cli.results import write_results

@@ -62,8 +62,7 @@ def submit(
         str | None, typer.Option(help="Name of the submission; the same id finds it again.")
     ] = None,
     again: Annotated[
-        bool,
-        typer.Option("--again", help="Start a new experiment even if one of this spec runs."),
+        bool, typer.Option("--again", help="Start a new experiment even if one of this spec runs.")
     ] = False,
     seed: Seed = None,
     wait: Annotated[

@@ -108,9 +108,7 @@ def display(console: Console, title: str, ensemble_size: int, *, quiet: bool) ->
 
 
 def follow(
-    events: Iterable[Event],
-    screen: Display,
-    base_reward: Callable[[], float | None],
+    events: Iterable[Event], screen: Display, base_reward: Callable[[], float | None]
 ) -> None:
     """Show events until there are no more.
 

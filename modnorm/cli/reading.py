@@ -226,9 +226,7 @@ def votes(
 def _no_vote(run: "FinishedRun") -> NotFoundError:
     names = (f"N={each.population} K={each.ensemble_size}" for each in run.ensembles)
     return NotFoundError(
-        "no vote matches",
-        field="n, k",
-        remedy=f"ensembles are {', '.join(names)}",
+        "no vote matches", field="n, k", remedy=f"ensembles are {', '.join(names)}"
     )
 
 

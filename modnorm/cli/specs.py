@@ -143,11 +143,7 @@ def plan(
     spec_file: SpecFile,
     *,
     like: Annotated[
-        Path | None,
-        opt(
-            "--like RUN",
-            "Finished run of the same model; its speed is used.",
-        ),
+        Path | None, opt("--like RUN", "Finished run of the same model; its speed is used.")
     ] = None,
     gpu: Annotated[
         str | None, opt("--gpu NAME", "H100 or H200 [default: that of this machine].")

@@ -83,11 +83,7 @@ def load_service(group: str) -> object:
 
 @contextmanager
 def embedded_client(
-    home: Path,
-    settings: ClientSettings,
-    *,
-    evaluate: bool = True,
-    log_output: bool = False,
+    home: Path, settings: ClientSettings, *, evaluate: bool = True, log_output: bool = False
 ) -> Iterator[Client]:
     """Start a lab that works in a directory and connect to it.
 

@@ -5,12 +5,7 @@ import json
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 
-from modnorm.arguments import (
-    require_flag,
-    require_index,
-    require_several,
-    require_text,
-)
+from modnorm.arguments import require_flag, require_index, require_several, require_text
 from modnorm.client.calls import ask_questions, get_experiment
 from modnorm.client.connection import Connection
 from modnorm.client.watch import watch_messages

@@ -65,12 +65,7 @@ def development_rows(text: str) -> DataSpec:
 
 
 def trial_spec(
-    spec: ExperimentSpec,
-    *,
-    radius: float,
-    seed: int,
-    heldout: DataSpec,
-    ensemble_size: int,
+    spec: ExperimentSpec, *, radius: float, seed: int, heldout: DataSpec, ensemble_size: int
 ) -> ExperimentSpec:
     """Return the experiment of one trial: N alone, K alone, voted on the development rows.
 
@@ -119,9 +114,7 @@ def grid_document(
     radii = tuple(_grid_radius(radius, trials) for radius in sorted({t.radius for t in trials}))
     return GridDocument(
         model=Subject(
-            name=example.model.name,
-            revision=example.model.revision,
-            digest=found.model_digest,
+            name=example.model.name, revision=example.model.revision, digest=found.model_digest
         ),
         task=example.task.name,
         method=MethodSubject(

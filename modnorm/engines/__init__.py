@@ -78,9 +78,7 @@ def load_engine(
 
         return VllmEngine(checkpoint, settings)
     _require_default_features(settings)
-    from modnorm.engines.transformers_engine import (  # noqa: PLC0415 - loads transformers
-        TransformersEngine,
-    )
+    from modnorm.engines.transformers_engine import TransformersEngine  # noqa: PLC0415 - loads transformers
 
     return TransformersEngine(checkpoint, gpu_share=settings.gpu_memory_utilization)
 

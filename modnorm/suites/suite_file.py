@@ -8,14 +8,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Annotated, Literal, Self
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    model_validator,
-)
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from modnorm.spec.section import Name, field_fault
 

@@ -6,24 +6,13 @@ from functools import cached_property
 from pathlib import Path
 
 from modnorm.analysis.comparison import ComparisonRow, compare_runs
-from modnorm.analysis.distillation import (
-    RoundEntry,
-    is_distillation,
-    load_distillation,
-)
+from modnorm.analysis.distillation import RoundEntry, is_distillation, load_distillation
 from modnorm.analysis.run import Run, load_run, stored_spec
 from modnorm.analysis.run_files import RESULTS, not_a_run, runs_inside
 from modnorm.errors import InvalidInputError
 from modnorm.spec import ExperimentSpec
 from modnorm.web.population import PAGE_LINES
-from modnorm.web.sources import (
-    Headline,
-    Progress,
-    RoundLine,
-    RunPage,
-    Unfinished,
-    unknown_run,
-)
+from modnorm.web.sources import Headline, Progress, RoundLine, RunPage, Unfinished, unknown_run
 
 ReadUnfinished = Callable[[Path], Unfinished]
 """Returns the state of a run directory that has no results yet."""

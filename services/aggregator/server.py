@@ -17,10 +17,7 @@ from prometheus_client import CollectorRegistry
 
 from modnorm.errors import ConflictError, UnavailableError
 from modnorm.sandbox import Runner
-from modnorm.services.aggregator.api import (
-    experiment_servicer,
-    job_servicer,
-)
+from modnorm.services.aggregator.api import experiment_servicer, job_servicer
 from modnorm.services.aggregator.api.experiment_servicer import ExperimentServicer
 from modnorm.services.aggregator.api.job_servicer import JobServicer
 from modnorm.services.aggregator.experiments.admission import Admissions
@@ -48,12 +45,7 @@ from modnorm.services.common.service_process import read_settings, run_service
 from modnorm.services.common.settings import AggregatorSettings
 from modnorm.services.common.shielded_tasks import ShieldedTasks
 from modnorm.services.common.status_servicer import SERVICE as STATUS
-from modnorm.v1 import (
-    evaluation_pb2,
-    evaluation_pb2_grpc,
-    experiment_pb2_grpc,
-    status_pb2_grpc,
-)
+from modnorm.v1 import evaluation_pb2, evaluation_pb2_grpc, experiment_pb2_grpc, status_pb2_grpc
 from modnorm.wire.remote_sandbox import sandbox_at
 
 if TYPE_CHECKING:
@@ -301,11 +293,7 @@ class Aggregator:
 
 def _split_folders(settings: AggregatorSettings) -> tuple[Path, ...]:
     """Return the folders of named splits: those of fetched data first."""
-    return (
-        settings.cache / "data",
-        *(settings.data_roots or ()),
-        *(settings.split_folders or ()),
-    )
+    return (settings.cache / "data", *(settings.data_roots or ()), *(settings.split_folders or ()))
 
 
 def _open_channels(settings: AggregatorSettings) -> dict[str, grpc.aio.Channel]:

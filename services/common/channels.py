@@ -30,9 +30,7 @@ _IDEMPOTENT: Sequence[dict[str, str]] = (
 
 CHANNEL_OPTIONS: Options = (
     *channel_options(
-        _IDEMPOTENT,
-        most_bytes=MESSAGE_BYTES,
-        throttling={"maxTokens": 10, "tokenRatio": 0.5},
+        _IDEMPOTENT, most_bytes=MESSAGE_BYTES, throttling={"maxTokens": 10, "tokenRatio": 0.5}
     ),
     ("grpc.max_send_message_length", MESSAGE_BYTES),
     ("grpc.keepalive_permit_without_calls", 1),

@@ -13,11 +13,7 @@ from modnorm.wire.connection import ConnectionSettings, Credentials
 
 
 def check(
-    target: str,
-    service: str = "",
-    *,
-    timeout: float = 5.0,
-    credentials: Credentials | None = None,
+    target: str, service: str = "", *, timeout: float = 5.0, credentials: Credentials | None = None
 ) -> str:
     """Return the name of a service's health status, or of the call's status code.
 

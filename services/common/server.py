@@ -46,11 +46,7 @@ class RunningServer:
     """A started server."""
 
     def __init__(
-        self,
-        server: grpc.aio.Server,
-        port: int,
-        health_servicer: _Health,
-        services: Sequence[str],
+        self, server: grpc.aio.Server, port: int, health_servicer: _Health, services: Sequence[str]
     ) -> None:
         self.port = port
         self._server = server

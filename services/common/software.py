@@ -4,8 +4,5 @@ import platform
 from collections.abc import Mapping
 from importlib.metadata import version
 
-SOFTWARE: Mapping[str, str] = {
-    "modnorm": version("modnorm"),
-    "python": platform.python_version(),
-}
+SOFTWARE: Mapping[str, str] = {"modnorm": version("modnorm"), "python": platform.python_version()}
 """Versions by name. That of modnorm is recorded only: no comparison of environments reads it."""

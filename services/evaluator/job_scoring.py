@@ -40,11 +40,7 @@ from modnorm.services.evaluator.trained_states import TrainedStates
 from modnorm.services.evaluator.watchdog import Watchdog
 from modnorm.tasks import Task
 from modnorm.v1 import evaluation_pb2 as messages
-from modnorm.wire.conversions import (
-    answer_to_proto,
-    descriptor_from_proto,
-    descriptor_to_proto,
-)
+from modnorm.wire.conversions import answer_to_proto, descriptor_from_proto, descriptor_to_proto
 
 PARKED_TAIL = 0.8 * SHARE
 """Share of a job's rows after whose answers the next job is claimed, if the job may be parked."""

@@ -8,14 +8,7 @@ from pathlib import Path
 
 from modnorm.checkpoint.prompts import PromptEncoder
 from modnorm.checkpoint.reference import Checkpoint, resolve_checkpoint
-from modnorm.engines import (
-    Drafts,
-    Engine,
-    EngineSettings,
-    Numerics,
-    import_engine,
-    load_engine,
-)
+from modnorm.engines import Drafts, Engine, EngineSettings, Numerics, import_engine, load_engine
 from modnorm.engines.settings import STAGE
 from modnorm.errors import IncompatibleError, ModnormError
 from modnorm.locks import locked

@@ -32,13 +32,7 @@ SOUND = {
 STRANGE = st.builds(object) | st.binary() | st.complex_numbers()
 """Values that no argument takes."""
 PLAIN = {"str": st.text(), "bool": st.booleans(), "float": st.floats(), "int": st.integers()}
-FUNCTIONS = (
-    load_run,
-    load_spec,
-    load_runs,
-    PredictionSettings,
-    Client,
-)
+FUNCTIONS = (load_run, load_spec, load_runs, PredictionSettings, Client)
 
 
 def wrong_values(parameter):
@@ -103,10 +97,7 @@ def test_clients_refuse_wrong_types_at_the_call(connect, gsm8k_lab, name, data):
     check(getattr(connect(gsm8k_lab), name), parameters_of(getattr(Client, name)), data)
 
 
-PARTS = {
-    Run: lambda run: run,
-    Ensemble: lambda run: run.ensembles[0],
-}
+PARTS = {Run: lambda run: run, Ensemble: lambda run: run.ensembles[0]}
 
 
 @pytest.mark.parametrize(

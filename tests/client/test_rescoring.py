@@ -82,11 +82,7 @@ def test_experts_vote_as_selected_and_as_selected_anew(reference):
 
 def test_progress_counts_models(run):
     told = []
-    rescore_run(
-        run,
-        get_task("gsm8k"),
-        on_progress=lambda done, total: told.append((done, total)),
-    )
+    rescore_run(run, get_task("gsm8k"), on_progress=lambda done, total: told.append((done, total)))
     assert told == [(done, 5) for done in range(1, 6)]
 
 

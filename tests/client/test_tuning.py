@@ -1,11 +1,6 @@
 import pytest
 
-from modnorm.client.tuning import (
-    Trial,
-    development_rows,
-    grid_document,
-    trial_spec,
-)
+from modnorm.client.tuning import Trial, development_rows, grid_document, trial_spec
 from modnorm.errors import ConflictError, InvalidInputError
 from modnorm.spec import DataSpec, parse_spec
 from modnorm.v1.experiment_pb2 import Provenance

@@ -39,10 +39,7 @@ sys.meta_path.insert(0, Absent())
 for module in sorted(wanted):
     importlib.import_module(module)
 """
-TARGETS = (
-    *("aggregator", "calibrator", "sampler", "evaluator", "sandbox"),
-    "evaluator-gpu",
-)
+TARGETS = (*("aggregator", "calibrator", "sampler", "evaluator", "sandbox"), "evaluator-gpu")
 EVERY = ("modnorm.services.common.healthcheck",)
 MODULES = {
     "aggregator": (

@@ -9,13 +9,7 @@ import pytest
 from modnorm.services.aggregator.storage.database import Database
 from modnorm.services.aggregator.storage.states import OPEN, JobState, Split
 from modnorm.services.aggregator.storage.tables import Job
-from tests.deploy.kubernetes_manifests import (
-    ROOT,
-    SCALED,
-    SHOWN_BY_KEDA,
-    TRIGGERS,
-    WORKLOADS,
-)
+from tests.deploy.kubernetes_manifests import ROOT, SCALED, SHOWN_BY_KEDA, TRIGGERS, WORKLOADS
 
 
 def test_keda_scales_a_workload_with_secrets_that_exist():

@@ -31,11 +31,7 @@ RULES = yaml.safe_load((ROOT / "deploy/prometheus/rules.yml").read_text())
 PROMETHEUS = yaml.safe_load((ROOT / "deploy/prometheus/prometheus.yml").read_text())
 COMPOSE = yaml.safe_load((ROOT / "compose.observability.yaml").read_text())
 UNIT_TESTS = "tests/deploy/rules_test.yml"
-SUFFIXES = {
-    "counter": ("_total",),
-    "histogram": ("_bucket", "_sum", "_count"),
-    "gauge": ("",),
-}
+SUFFIXES = {"counter": ("_total",), "histogram": ("_bucket", "_sum", "_count"), "gauge": ("",)}
 SERVICES = ("aggregator", "calibrator", "sampler", "sandbox", "evaluator")
 SERVED = {"route", "status"}
 """Labels of `modnorm serve`: addresses and HTTP statuses."""

@@ -73,10 +73,7 @@ def plain_vllm() -> Iterator[bool]:
 
 def _switch_off(patch: pytest.MonkeyPatch) -> None:
     from modnorm.engines.vllm import start  # noqa: PLC0415 - loads vLLM
-    from modnorm.engines.vllm.internals.register import (  # noqa: PLC0415 - as above
-        OPTIMISATIONS,
-        check_stage,
-    )
+    from modnorm.engines.vllm.internals.register import OPTIMISATIONS, check_stage  # noqa: PLC0415 - as above
 
     def admit_plain(stage: Any, subject: Any = None, without: Any = ()) -> frozenset[str]:
         return check_stage(stage, subject, OPTIMISATIONS)

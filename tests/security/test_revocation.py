@@ -7,11 +7,7 @@ import pytest
 
 from modnorm.client.client import Client
 from modnorm.client.experiments import ExperimentState
-from modnorm.errors import (
-    NotFoundError,
-    UnauthenticatedError,
-    UnavailableError,
-)
+from modnorm.errors import NotFoundError, UnauthenticatedError, UnavailableError
 from modnorm.services.evaluator.aggregator_client import AggregatorClient
 from modnorm.services.evaluator.shutdown import Shutdown
 from modnorm.services.evaluator.task_cache import TaskCache, UnfitError

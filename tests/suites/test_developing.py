@@ -14,10 +14,7 @@ CHANGES = {
             for rate in (1, 2, 3)
         },
     },
-    "base": {
-        "model": "tiny-thicket",
-        "task": bundled_task("countdown", selection=10, heldout=10),
-    },
+    "base": {"model": "tiny-thicket", "task": bundled_task("countdown", selection=10, heldout=10)},
 }
 TABLE = {"kind": "development", "title": "t", "rows": ["method", "rate"], "by": "last"}
 

@@ -7,12 +7,7 @@ import pytest
 
 from modnorm.spec import parse_spec
 from modnorm.suites import cost_estimate
-from modnorm.suites.cost_estimate import (
-    GpuSpeed,
-    answer_tokens,
-    estimate_cost,
-    rate_of_run,
-)
+from modnorm.suites.cost_estimate import GpuSpeed, answer_tokens, estimate_cost, rate_of_run
 
 SMALL, LARGE = 494_032_768, 1_543_714_304
 """Weights of Qwen2.5-Coder-0.5B and 1.5B."""

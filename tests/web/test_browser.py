@@ -17,13 +17,7 @@ from modnorm.services.embedded import start
 from modnorm.spec import parse_spec
 from modnorm.wire.tokens import Role, TokenTable, make_token, write_tokens
 from tests.web.conftest import SPEC
-from verification.labs.browser import (
-    NARROW,
-    WIDE,
-    console_errors,
-    open_browser,
-    set_size,
-)
+from verification.labs.browser import NARROW, WIDE, console_errors, open_browser, set_size
 from verification.labs.servers import MissingServerError
 from verification.labs.waiting import wait_until
 

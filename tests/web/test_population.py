@@ -9,12 +9,7 @@ import pytest
 from modnorm.analysis.candidates import CANDIDATE_TYPES
 from modnorm.analysis.run import Run
 from modnorm.errors import InvalidInputError
-from modnorm.web.population import (
-    PAGE_LINES,
-    SORT_COLUMNS,
-    CandidateQuery,
-    candidate_page,
-)
+from modnorm.web.population import PAGE_LINES, SORT_COLUMNS, CandidateQuery, candidate_page
 
 if TYPE_CHECKING:
     from modnorm.analysis.document import ResultsDocument

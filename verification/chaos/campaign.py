@@ -115,11 +115,7 @@ class Campaign:
             self._served, self._served_failed = campaign.summary(), campaign.failed
 
     def _run_all(
-        self,
-        waiting: list[Schedule],
-        names: Sequence[str],
-        *,
-        supervised: bool = True,
+        self, waiting: list[Schedule], names: Sequence[str], *, supervised: bool = True
     ) -> None:
         """Run schedules of experiments by name on one lab, or on several after failures."""
         while waiting:

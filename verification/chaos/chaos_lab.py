@@ -113,12 +113,7 @@ def _serves(address: str) -> bool:
 
 
 @contextmanager
-def open_lab(
-    forks: ForkServer,
-    folder: Path,
-    *,
-    supervised: bool = True,
-) -> Iterator[Lab]:
+def open_lab(forks: ForkServer, folder: Path, *, supervised: bool = True) -> Iterator[Lab]:
     """Run a lab until the context ends.
 
     Args:
@@ -174,12 +169,7 @@ class _Plan:
     """Addresses, links and environments of the services of a lab."""
 
     def __init__(
-        self,
-        folder: Path,
-        database: Database,
-        broker: Broker,
-        proxy: Proxy,
-        far: Namespace | None,
+        self, folder: Path, database: Database, broker: Broker, proxy: Proxy, far: Namespace | None
     ) -> None:
         self._folder = folder
         self._database = database

@@ -75,11 +75,7 @@ class RestartPolicy:
     """A restart policy: restarts ended processes after a pause until `stop`."""
 
     def __init__(
-        self,
-        forks: ForkServer,
-        logs: Path,
-        services: Sequence[Service],
-        servers: Sequence[Server],
+        self, forks: ForkServer, logs: Path, services: Sequence[Service], servers: Sequence[Server]
     ) -> None:
         self._forks = forks
         self._logs = logs

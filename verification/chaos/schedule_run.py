@@ -15,11 +15,7 @@ from verification.chaos.chaos_lab import Lab
 from verification.chaos.fault_schedule import Schedule, Step
 from verification.chaos.faults import INJECT, FaultContext
 from verification.chaos.observer import Observation, Observer
-from verification.chaos.run_outcome import (
-    RunOutcome,
-    broken_invariants,
-    read_outcome,
-)
+from verification.chaos.run_outcome import RunOutcome, broken_invariants, read_outcome
 from verification.chaos.small_experiments import make_experiment
 from verification.labs.waiting import HANG_SECONDS
 

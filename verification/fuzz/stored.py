@@ -13,11 +13,7 @@ from modnorm.client.calls import get_experiment
 from modnorm.client.client import Client
 from modnorm.services.aggregator.storage import tables
 from modnorm.spec import ExperimentSpec, parse_spec
-from modnorm.v1 import (
-    evaluation_pb2,
-    experiment_pb2,
-    sampling_pb2,
-)
+from modnorm.v1 import evaluation_pb2, experiment_pb2, sampling_pb2
 from modnorm.wire.channel import open_channel
 from modnorm.wire.conversions import spec_to_proto
 from modnorm.wire.tokens import Role

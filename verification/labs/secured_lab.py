@@ -89,10 +89,7 @@ class SecuredLab:
 
 @contextmanager
 def secured_lab(
-    folder: Path,
-    *,
-    database_url: str = "",
-    broker_url: str = "memory://secured",
+    folder: Path, *, database_url: str = "", broker_url: str = "memory://secured"
 ) -> Iterator[SecuredLab]:
     """Run a lab without an evaluator inside the context.
 

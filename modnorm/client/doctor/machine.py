@@ -16,7 +16,7 @@ from modnorm.client.doctor.findings import Finding, broken, examine, ok, warning
 from modnorm.host import default_cache
 
 MODEL_DIGESTS = {
-    "tiny-thicket": "c404745383921b34e9ef889eb08cadddf4c202966526a7286bb9c4eb28613be9",
+    "tiny-thicket": "c404745383921b34e9ef889eb08cadddf4c202966526a7286bb9c4eb28613be9"
 }
 """Digests of the bundled models, as released."""
 FREE_BYTES = 2**30

@@ -41,9 +41,7 @@ class PopulationSpeculator:
     draft_logits = None
 
     def __init__(self, config: "VllmConfig", device: torch.device) -> None:
-        from modnorm.engines.drafts.match_kernels import (  # noqa: PLC0415 - only with Triton
-            MatchKernels,
-        )
+        from modnorm.engines.drafts.match_kernels import MatchKernels  # noqa: PLC0415 - only with Triton
 
         self.model = torch.nn.Module()
         """vLLM prepares the drafting model's communication; there is none."""

@@ -275,13 +275,7 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
         remedy = request.remedy[:MAX_REASON]
         self._stages.pop(lease.job_id, None)
         change = await asyncio.to_thread(
-            self._jobs.fail,
-            lease.job_id,
-            lease.token,
-            kind,
-            reason,
-            remedy,
-            unfit=request.unfit,
+            self._jobs.fail, lease.job_id, lease.token, kind, reason, remedy, unfit=request.unfit
         )
         self._metrics.failed(change, kind)
         level = logging.INFO if kind is FailureKind.RELEASED else logging.WARNING

@@ -90,9 +90,7 @@ def final_candidates(session: Session, experiment: Experiment) -> tuple[int, ...
 
 
 def reported_updates(
-    session: Session,
-    experiment: Experiment,
-    results: Sequence[DevelopmentResult] | None = None,
+    session: Session, experiment: Experiment, results: Sequence[DevelopmentResult] | None = None
 ) -> int:
     """Return the number of updates of the state that the run reports.
 

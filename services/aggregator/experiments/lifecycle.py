@@ -255,9 +255,7 @@ def _running_jobs(session: Session, experiment: Experiment) -> int:
     The experiment has no counter of leased jobs, because every claim would have to lock it.
     """
     query = select(func.count()).where(
-        Job.experiment_id == experiment.id,
-        col(Job.split).in_(Split),
-        Job.state == JobState.LEASED,
+        Job.experiment_id == experiment.id, col(Job.split).in_(Split), Job.state == JobState.LEASED
     )
     return session.exec(query).one()
 

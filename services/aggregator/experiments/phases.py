@@ -48,10 +48,7 @@ from modnorm.services.aggregator.storage.table_statistics import insert_rows
 from modnorm.services.aggregator.storage.tables import Experiment, Job
 from modnorm.tasks import task_errors
 
-_ASKED = {
-    Split.HELDOUT: "held-out rows",
-    Split.QUESTIONS: "questions",
-}
+_ASKED = {Split.HELDOUT: "held-out rows", Split.QUESTIONS: "questions"}
 
 
 def start_selecting(

@@ -11,11 +11,7 @@ from modnorm.services.aggregator.storage.dialects import lock_table
 from modnorm.services.aggregator.storage.lookups import lock_experiment
 from modnorm.services.aggregator.storage.result_tables import AnswerSheet
 from modnorm.services.aggregator.storage.states import TERMINAL
-from modnorm.services.aggregator.storage.tables import (
-    Artifact,
-    Experiment,
-    Job,
-)
+from modnorm.services.aggregator.storage.tables import Artifact, Experiment, Job
 
 
 def ended_before(session: Session, limit: float) -> Sequence[Experiment]:

@@ -13,23 +13,11 @@ from sqlmodel import col, select
 from modnorm.analysis.answers import BASE_INDEX, SPLITS, AnswerRecord
 from modnorm.analysis.export import RunRecords, write_run
 from modnorm.analysis.run_data import BaseRow, CandidateRow, RunData, VoteRow
-from modnorm.analysis.run_files import (
-    LINEAGE,
-    PREDICTIONS,
-    PROFILE,
-    SCALE_MAP,
-    SPEC,
-    rows_file,
-)
+from modnorm.analysis.run_files import LINEAGE, PREDICTIONS, PROFILE, SCALE_MAP, SPEC, rows_file
 from modnorm.errors import InvalidInputError
 from modnorm.files import encode_json, replaced_file, write_file
 from modnorm.perturbation.descriptor import Descriptor
-from modnorm.prediction.ranked_votes import (
-    ExpertAnswer,
-    Prediction,
-    RankedVotes,
-    prediction_line,
-)
+from modnorm.prediction.ranked_votes import ExpertAnswer, Prediction, RankedVotes, prediction_line
 from modnorm.search.stopping import Interval
 from modnorm.services.aggregator.api.to_proto import event_message, experiment_message
 from modnorm.services.aggregator.experiments.lifecycle import with_remedy
@@ -38,11 +26,7 @@ from modnorm.services.aggregator.experiments.result_store import EventStore, Res
 from modnorm.services.aggregator.storage.codec import unpack_answers, unpack_coefficients
 from modnorm.services.aggregator.storage.database import Database
 from modnorm.services.aggregator.storage.result_tables import AnswerSheet
-from modnorm.services.aggregator.storage.states import (
-    ArtifactKind,
-    JobState,
-    Split,
-)
+from modnorm.services.aggregator.storage.states import ArtifactKind, JobState, Split
 from modnorm.services.aggregator.storage.tables import Candidate, Experiment, Job
 from modnorm.tasks import Task, get_stored_task
 from modnorm.tasks.row_loading import ReadableRow, readable_rows

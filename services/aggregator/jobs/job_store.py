@@ -21,18 +21,10 @@ from modnorm.services.aggregator.experiments.reuse import evaluations_of
 from modnorm.services.aggregator.jobs.leases import extend_leases, lease, next_job
 from modnorm.services.aggregator.jobs.report_checks import Report, ReportChecks
 from modnorm.services.aggregator.jobs.reporting import PackedReport, Reporting
-from modnorm.services.aggregator.jobs.worker_requests import (
-    Claim,
-    Heartbeat,
-    LeaseState,
-    stale,
-)
+from modnorm.services.aggregator.jobs.worker_requests import Claim, Heartbeat, LeaseState, stale
 from modnorm.services.aggregator.storage.database import Database
 from modnorm.services.aggregator.storage.dialects import database_time
-from modnorm.services.aggregator.storage.lookups import (
-    lock_experiment,
-    lock_job,
-)
+from modnorm.services.aggregator.storage.lookups import lock_experiment, lock_job
 from modnorm.services.aggregator.storage.states import TERMINAL, FailureKind, JobState
 from modnorm.services.aggregator.storage.tables import Event, Experiment, Job
 
@@ -182,10 +174,7 @@ class JobStore:
 
         A lease alone proves nothing: an evaluator claims a job before it sees what it lacks.
         """
-        waiting = (
-            col(Experiment.state).not_in(TERMINAL),
-            Experiment.waits_for != "",
-        )
+        waiting = (col(Experiment.state).not_in(TERMINAL), Experiment.waits_for != "")
         query = select(Experiment.id).where(*waiting, _is_answered(col(Experiment.id)))
         with self._database.read() as session:
             ended = session.exec(query).all()

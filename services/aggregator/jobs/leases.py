@@ -12,17 +12,9 @@ from sqlmodel import Session, col, exists, select
 
 from modnorm.analysis.answers import BASE_INDEX
 from modnorm.services.aggregator.experiments.early_stop import EarlyStopCache
-from modnorm.services.aggregator.jobs.worker_requests import (
-    Claim,
-    Heartbeat,
-    LeaseState,
-    stale,
-)
+from modnorm.services.aggregator.jobs.worker_requests import Claim, Heartbeat, LeaseState, stale
 from modnorm.services.aggregator.storage.codec import pack_rows
-from modnorm.services.aggregator.storage.lookups import (
-    is_candidate_of_job,
-    unknown_job,
-)
+from modnorm.services.aggregator.storage.lookups import is_candidate_of_job, unknown_job
 from modnorm.services.aggregator.storage.states import ExperimentState, JobState, Split
 from modnorm.services.aggregator.storage.tables import Candidate, Experiment, Job
 
@@ -100,9 +92,7 @@ def _answer_sheets(session: Session, experiment: Experiment, job: Job) -> Sequen
     query = (
         select(Job.id)
         .where(
-            Job.experiment_id == experiment.id,
-            Job.split == job.split,
-            Job.state == JobState.DONE,
+            Job.experiment_id == experiment.id, Job.split == job.split, Job.state == JobState.DONE
         )
         .order_by(
             col(Job.candidate) != BASE_INDEX,

@@ -25,11 +25,7 @@ class Reachability:
     """
 
     def __init__(
-        self,
-        lease_seconds: float,
-        pause: float,
-        *,
-        clock: Callable[[], float] = time.monotonic,
+        self, lease_seconds: float, pause: float, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._lease_seconds = lease_seconds
         self._longest = pause + lease_seconds / 2

@@ -13,12 +13,7 @@ from modnorm.errors import ModnormError, PreconditionError, UnavailableError
 OnFault = Callable[[ModnormError], object]
 
 _DISK_FAULTS = frozenset(
-    {
-        sqlite3.SQLITE_FULL,
-        sqlite3.SQLITE_IOERR,
-        sqlite3.SQLITE_READONLY,
-        sqlite3.SQLITE_CANTOPEN,
-    }
+    {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN}
 )
 """Error codes of SQLite for a disk that is full, broken or read-only."""
 _KIND = 0xFF

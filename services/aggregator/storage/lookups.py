@@ -7,11 +7,7 @@ from sqlalchemy import ColumnElement
 from sqlmodel import Session, col
 
 from modnorm.errors import NotFoundError
-from modnorm.services.aggregator.storage.tables import (
-    Candidate,
-    Experiment,
-    Job,
-)
+from modnorm.services.aggregator.storage.tables import Candidate, Experiment, Job
 
 
 def find_experiment(session: Session, experiment_id: str) -> Experiment:

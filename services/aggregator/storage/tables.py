@@ -4,13 +4,7 @@ import json
 from collections.abc import Mapping
 from functools import lru_cache
 
-from sqlalchemy import (
-    BigInteger,
-    ForeignKeyConstraint,
-    Index,
-    LargeBinary,
-    UniqueConstraint,
-)
+from sqlalchemy import BigInteger, ForeignKeyConstraint, Index, LargeBinary, UniqueConstraint
 from sqlmodel import Field, SQLModel
 
 from modnorm.analysis.answers import BASE_INDEX

@@ -118,10 +118,7 @@ async def test_every_log_line_about_a_job_identifies_it(start_lab, spec, logged)
     for event, job in {"scored": first, "attempt candidate: NaN": second}.items():
         (line,) = logged(event)
         assert names(line) == (created.id, job.lease.job_id, job.candidate, "selection")
-    assert {line["job"] for line in logged("leased")} == {
-        first.lease.job_id,
-        second.lease.job_id,
-    }
+    assert {line["job"] for line in logged("leased")} == {first.lease.job_id, second.lease.job_id}
     steps = logged("step taken")
     assert {line["experiment"] for line in steps} == {created.id}
     assert [line["state"] for line in steps] == ["PENDING", "SAMPLING"]

@@ -5,12 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from modnorm.errors import (
-    ConflictError,
-    ForbiddenError,
-    NotFoundError,
-    UnauthenticatedError,
-)
+from modnorm.errors import ConflictError, ForbiddenError, NotFoundError, UnauthenticatedError
 from modnorm.services.common.access.callers import Caller, current_caller
 from modnorm.services.common.access.token_gate import CHECK_SECONDS, TokenFile
 from modnorm.wire.connection import is_loopback

@@ -58,11 +58,7 @@ def test_an_address_to_call_is_one_of_grpc(value):
 @pytest.mark.parametrize(
     ("name", "value", "said"),
     [
-        (
-            "BIND_ADDRESS",
-            "127.0.0.1:99999",
-            "MODNORM_BIND_ADDRESS: '127.0.0.1:99999' is not",
-        ),
+        ("BIND_ADDRESS", "127.0.0.1:99999", "MODNORM_BIND_ADDRESS: '127.0.0.1:99999' is not"),
         ("LOG_LEVEL", "loud", "MODNORM_LOG_LEVEL: Input should be "),
         ("CACHE_DIR", "", "MODNORM_CACHE_DIR: is empty: name a path, or leave it unset"),
         ("ACCEPTED_TOKENS", "", "MODNORM_ACCEPTED_TOKENS: is empty: "),

@@ -234,13 +234,7 @@ def make_runner(client: AggregatorClient, shutdown: Shutdown) -> Iterator[MakeRu
     ) -> JobRunner:
         scorer = JobScorer(client, loading, watchdog=watchdog, sandbox=sandbox, metrics=metrics)
         made.append(
-            JobRunner(
-                client,
-                shutdown,
-                scorer,
-                heartbeat_seconds=0.05,
-                parked_limit=parked_limit,
-            )
+            JobRunner(client, shutdown, scorer, heartbeat_seconds=0.05, parked_limit=parked_limit)
         )
         return made[-1]
 

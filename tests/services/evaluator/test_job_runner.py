@@ -8,11 +8,7 @@ import pytest
 from modnorm.checkpoint.prompts import PromptEncoder
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.engines import Engine, EngineSettings, GenerationLimits, load_engine
-from modnorm.errors import (
-    CancelledError,
-    StaleLeaseError,
-    UnavailableError,
-)
+from modnorm.errors import CancelledError, StaleLeaseError, UnavailableError
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.search.scoring import PromptedRows, answer_candidate
 from modnorm.services.evaluator.job_runner import LONGEST_PAUSE, JobRunner

@@ -10,12 +10,7 @@ import pytest
 from structlog.contextvars import get_contextvars
 
 from modnorm.engines.settings import STAGE
-from modnorm.errors import (
-    CancelledError,
-    ModnormError,
-    StaleLeaseError,
-    UnavailableError,
-)
+from modnorm.errors import CancelledError, ModnormError, StaleLeaseError, UnavailableError
 from modnorm.services.common.logging import naming
 from modnorm.services.evaluator.lease import CandidateLease, Heartbeats, longest_silence
 from modnorm.services.evaluator.watchdog import LOAD_FACTOR

@@ -156,8 +156,7 @@ def wait_for_cancel(runner: JobRunner) -> None:
 
 
 @pytest.mark.parametrize(
-    "changes",
-    [{"experiment_id": "another"}, {"split": messages.SPLIT_HELDOUT}],
+    "changes", [{"experiment_id": "another"}, {"split": messages.SPLIT_HELDOUT}]
 )
 def test_a_job_of_another_state_is_passed_on_and_parked_jobs_are_finished(
     parking_runner: JobRunner, aggregator, add: AddJob, changes: dict[str, str | int]

@@ -20,11 +20,7 @@ from modnorm.v1 import evaluation_pb2, experiment_pb2
 from modnorm.wire.status import from_rpc_error
 from verification.labs.waiting import HANG_SECONDS
 
-ALLOWED = {
-    grpc.StatusCode.INVALID_ARGUMENT,
-    grpc.StatusCode.NOT_FOUND,
-    grpc.StatusCode.ABORTED,
-}
+ALLOWED = {grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND, grpc.StatusCode.ABORTED}
 BAD_SPECS: dict[str, dict[str, object]] = {
     "task.name": {"task__name": "chess"},
     "task.scorer": {"task__scorer": "generous"},

@@ -3,12 +3,7 @@
 import json
 
 from modnorm.errors import InvalidInputError, NotFoundError, PreconditionError
-from modnorm.prediction.ranked_votes import (
-    ExpertAnswer,
-    Prediction,
-    RankedVotes,
-    prediction_line,
-)
+from modnorm.prediction.ranked_votes import ExpertAnswer, Prediction, RankedVotes, prediction_line
 from modnorm.v1 import experiment_pb2
 from tests.services.aggregator.conftest import answers_of
 from verification.labs.waiting import HANG_SECONDS

@@ -7,12 +7,7 @@ import pytest
 from sqlalchemy import text
 
 from modnorm.errors import ConflictError, NotFoundError, PreconditionError
-from modnorm.prediction.ranked_votes import (
-    ExpertAnswer,
-    Prediction,
-    RankedVotes,
-    read_predictions,
-)
+from modnorm.prediction.ranked_votes import ExpertAnswer, Prediction, RankedVotes, read_predictions
 from modnorm.services.aggregator.experiments.predictions import Questions
 from modnorm.services.aggregator.experiments.removal import remove_ended
 from modnorm.services.aggregator.experiments.run_directories import RunDirectories

@@ -10,12 +10,7 @@ from sqlalchemy import NullPool, create_engine, make_url
 from sqlmodel import SQLModel, func, select
 
 import modnorm.services.aggregator.storage.tables
-from modnorm.errors import (
-    InvalidInputError,
-    ModnormError,
-    PreconditionError,
-    UnavailableError,
-)
+from modnorm.errors import InvalidInputError, ModnormError, PreconditionError, UnavailableError
 from modnorm.services.aggregator.storage.database import Database
 from modnorm.services.aggregator.storage.states import ArtifactKind
 from modnorm.services.aggregator.storage.stored_artifacts import (
