@@ -158,6 +158,7 @@ def _run(
     caches = options.out.absolute() / f"compiled-{gpu}"
     environment = {
         "CUDA_VISIBLE_DEVICES": gpu,
+        "MODNORM_DEVICES": "",  # an engine in the command's own process, which the patches reach
         "MODNORM_CACHE_DIR": str(options.out.absolute() / "cache"),
         "VLLM_CACHE_ROOT": str(caches / "vllm"),
         "TRITON_CACHE_DIR": str(caches / "triton"),

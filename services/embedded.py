@@ -1,10 +1,13 @@
-"""A whole lab in one process: all services on loopback ports, and one evaluator.
+"""A whole lab in one process: all services on loopback ports.
 
-The database is an SQLite file, and the queue is Celery's in-memory transport. All else is the same
-code as in a lab of separate processes.
+The database is an SQLite file, and the queue is Celery's in-memory transport. The evaluator is a
+thread of this process; on a host with GPUs, evaluators are processes under a supervisor. All else
+is the same code as in a lab of separate processes.
 """
 
+import asyncio
 import gc
+import logging
 import os
 import shutil
 import sys
@@ -21,7 +24,7 @@ from sqlalchemy import URL
 from typing_extensions import override
 
 from modnorm.engines import engine_names, is_vllm, load_engine
-from modnorm.errors import EngineError
+from modnorm.errors import EngineError, ModnormError
 from modnorm.process_output import LAB_LOG
 from modnorm.sandbox import Runner, Sandbox
 from modnorm.services.aggregator.server import Aggregator
@@ -35,11 +38,15 @@ from modnorm.services.common.settings import (
     CalibratorSettings,
     EvaluatorSettings,
     SamplerSettings,
+    SandboxSettings,
+    SupervisorSettings,
 )
+from modnorm.services.embedded_gpus import embedded_devices, make_supervisor
 from modnorm.services.embedded_state import DATABASE, RUNS
 from modnorm.services.evaluator.model_cache import LoadEngine
 from modnorm.services.evaluator.worker import Worker
 from modnorm.services.sampler.server import build as build_sampler
+from modnorm.services.sandbox.server import SandboxServer
 from modnorm.v1 import evaluation_pb2 as messages
 from modnorm.wire.connection import Credentials
 from modnorm.wire.tokens import Role, TokenTable, make_token, write_tokens
@@ -47,12 +54,17 @@ from modnorm.wire.tokens import Role, TokenTable, make_token, write_tokens
 _BROKER = "memory://localhost/"
 _TOKENS = "tokens.yaml"
 _LOAD_LOCK = "engine-load.lock"
+_HEARTBEAT_SECONDS = 1.0
+"""Idle evaluators in other processes, which the queue does not reach, ask for jobs as often."""
 _GRACE_SECONDS = 1.0
 """Short, since a user waits in the foreground: the current job is released unfinished."""
 
 _OUTAGE_SECONDS = 10.0
 """No operator can repair the calibrator or the sampler, for example after a full disk. The
 experiment fails with the reason, and the same command resumes it."""
+
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -103,8 +115,12 @@ def start(
         parts = [threads.submit(services.run)]
         try:
             lab = EmbeddedLab(services.started.result(), Credentials(token=common["token"]))
-            evaluator = _make_evaluator(lab, common, sandbox, load) if evaluate else None
-            services.evaluator = evaluator
+            devices = embedded_devices() if evaluate and load is load_engine else ()
+            evaluator = None
+            if devices:
+                services.supervise(lab, devices)
+            elif evaluate:
+                evaluator = services.evaluator = _make_evaluator(lab, common, sandbox, load)
             if evaluator is not None:
                 parts.append(threads.submit(_work, evaluator, leaving, log))
                 parts[-1].add_done_callback(lambda _: services.stop())
@@ -204,13 +220,53 @@ class _Services(ServiceThread[str]):
         self._sandbox = sandbox
         self.evaluator: Worker | None = None
         """It loads vLLM, which takes a minute, as soon as an experiment will need it."""
+        self._gpus: tuple[SupervisorSettings, Sequence[str]] | None = None
+        self._supervising: asyncio.Task[None] | None = None
+
+    def supervise(self, lab: EmbeddedLab, devices: Sequence[str]) -> None:
+        """Start evaluators on GPUs, at the first experiment."""
+        settings = SupervisorSettings(
+            aggregator_target=lab.target,
+            bind_address=ANY_PORT,
+            broker_url=_BROKER,
+            heartbeat_seconds=_HEARTBEAT_SECONDS,
+            **self._common,
+        )
+        self._gpus = settings, devices
 
     def _warm(self, job: messages.Job) -> None:
+        """Prepare evaluators for an experiment; called in the event loop."""
         if self.evaluator is not None and is_vllm(job.engine.name):
             self.evaluator.warm(job)
+        if self._gpus is not None and self._supervising is None:
+            self._supervising = asyncio.create_task(self._supervise(*self._gpus, job))
+
+    async def _supervise(
+        self, settings: SupervisorSettings, devices: Sequence[str], job: messages.Job
+    ) -> None:
+        try:
+            sandbox = SandboxServer(SandboxSettings(bind_address=ANY_PORT, **self._common))
+            target = await start_service(sandbox, self._stack)
+            settings = settings.model_copy(update={"sandbox_target": target})
+            supervisor = await asyncio.to_thread(
+                make_supervisor, settings, devices, job, self._state
+            )
+            await start_service(supervisor, self._stack)
+            await supervisor.wait()
+        except ModnormError as error:
+            self._break_down(error)
+        except Exception as error:
+            logger.exception("the evaluators do not start")
+            self._break_down(EngineError(f"the evaluators do not start: {error}"))
+
+    async def _forget_evaluators(self) -> None:
+        """Cancel the start of evaluators that is not over."""
+        if self._supervising is not None:
+            self._supervising.cancel()
 
     @override
     async def _start(self, stack: AsyncExitStack) -> str:
+        self._stack = stack
         common = self._common
         calibrator = build_calibrator(CalibratorSettings(bind_address=ANY_PORT, **common))
         database = URL.create("sqlite", database=str((self._state / DATABASE).resolve()))
@@ -235,4 +291,6 @@ class _Services(ServiceThread[str]):
             on_create=self._warm,
             evaluations=EvaluationCache(common["cache_dir"]),
         )
-        return await start_service(aggregator, stack)
+        target = await start_service(aggregator, stack)
+        stack.push_async_callback(self._forget_evaluators)
+        return target

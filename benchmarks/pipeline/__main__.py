@@ -2,8 +2,9 @@
 
     python -m benchmarks.pipeline SPEC --out FOLDER [--candidates N] [--experts K] [--seconds S]
 
-Both run one after the other on one GPU, with the same rows, prompts and caps, each in a process of
-its own with an empty cache of profiles. `--candidates`, `--experts` and `--seconds` stop the
+Both run one after the other on one GPU, with the same rows, prompts and caps, each with an empty
+cache of profiles. `--only "one engine"` runs ours with an engine in the command's own process, which
+also gives the gaps between models. `--candidates`, `--experts` and `--seconds` stop the
 published way after a part of its search and of its votes; the whole is then extrapolated from the
 mean candidate and the mean expert, and marked so. The published way does not evaluate the base.
 
@@ -32,6 +33,8 @@ from modnorm.spec import ExperimentSpec, load_spec
 
 PHASES = ("start", "calibrate", "load", "search", "vote", "report")
 SIDES = ("published", "ours")
+ONE_ENGINE = "one engine"
+"""Ours, with an engine in the command's own process whose calls are noted."""
 _LIMITS = ("candidates", "experts", "seconds")
 
 
@@ -60,8 +63,8 @@ def main() -> int:
     with GpuBusy(first_gpu(os.environ.get("CUDA_VISIBLE_DEVICES", "0"))) as busy:  # noqa: TID251
         content |= {"spec": spec.model_dump(mode="json"), "device": busy.device}
         for side in options.only or SIDES:
-            measure = _published if side == "published" else _ours
-            measured = measure(spec, options)
+            published = side == "published"
+            measured = _published(spec, options) if published else _ours(options, side)
             content[side] = _summary(measured, busy)
             path.write_text(json.dumps(content, indent=1) + "\n")
     table = render(content)
@@ -72,7 +75,8 @@ def main() -> int:
 
 def render(content: Mapping[str, object]) -> str:
     """Return the table of both sides in Markdown, with the ratios where both are there."""
-    sides = {name: side for name in SIDES if isinstance(side := content.get(name), dict)}
+    names = (*SIDES, ONE_ENGINE)
+    sides = {name: side for name in names if isinstance(side := content.get(name), dict)}
     lines = [
         f"Device: {content['device']}. Seconds; GPU busy in percent by NVML's utilisation.",
         "",
@@ -89,7 +93,7 @@ def render(content: Mapping[str, object]) -> str:
         lines += ["", f"{name}: {json.dumps(side['figures'])}"]
         if side["extrapolated"]:
             lines.append(f"{name}: search and vote are extrapolated from a part of the work.")
-    if len(sides) == len(SIDES):
+    if sides.keys() >= set(SIDES):
         theirs, ours = (sides[name]["seconds"] for name in SIDES)
         ratios = [
             f"{phase} {theirs[phase] / ours[phase]:.1f}" for phase in ("search", "vote", "total")
@@ -123,37 +127,43 @@ def _summary(side: Side, busy: GpuBusy) -> dict[str, object]:
     }
 
 
-def _ours(_spec: ExperimentSpec, options: argparse.Namespace) -> Side:
-    place, out = options.out / "ours", options.out / "ours-events.json"
+def _ours(options: argparse.Namespace, side: str) -> Side:
+    name = side.replace(" ", "-")
+    place, out = options.out / name, options.out / f"{name}-events.json"
     shutil.rmtree(place, ignore_errors=True)
-    arguments = [str(out), "run", str(options.spec), "--out", str(place)]
-    began, ended = _run("benchmarks.pipeline.watched_run", arguments, options.out, "ours")
-    events, _ = read_events(out)
+    arguments = ["run", str(options.spec), "--out", str(place)]
+    if side == ONE_ENGINE:
+        noted = [str(out), *arguments]
+        began, ended = _run(
+            "benchmarks.pipeline.watched_run", noted, options.out, name, MODNORM_DEVICES=""
+        )
+    else:
+        began, ended = _run("modnorm", arguments, options.out, name)
     timings = read_timings(place)
     phases = timings["phases"]
     assert isinstance(phases, dict)
     calibrate = datetime.fromisoformat(str(timings["created"])).timestamp() + phases["pending"]
-    calibrated = calibrate + phases.get("calibrating", 0.0)
     document = load_run(place).document
-    models = _models(events, int(str(document["data"]["selection"]["rows"])))
     voted = datetime.fromisoformat(str(timings["ended"])).timestamp()
-    loads = [event.at for event in events if event.name in {"load", "loaded"}][:2]
-    figures = {
-        "metric": _largest_metric(document),
-        "engine start": round(loads[1] - loads[0], 2),
-        "gap between candidates, ms": _gaps(models["selection"]),
-        "gap between experts, ms": _gaps(models["heldout"]),
-        **{f"{split} models": len(found) for split, found in models.items()},
-    }
-    search = models["selection"][0].began
+    vote = voted - phases["voting"]
     begins = {
         "start": began,
         "calibrate": calibrate,
-        "load": max(calibrated, calibrate),
-        "search": search,
-        "vote": voted - phases["voting"],
+        "load": calibrate + phases.get("calibrating", 0.0),
+        "search": vote - phases["selecting"],
+        "vote": vote,
         "report": voted,
     }
+    figures: dict[str, object] = {"metric": _largest_metric(document)}
+    if side == ONE_ENGINE:
+        events, _ = read_events(out)
+        models = _models(events, int(str(document["data"]["selection"]["rows"])))
+        figures |= {
+            "gap between candidates, ms": _gaps(models["selection"]),
+            "gap between experts, ms": _gaps(models["heldout"]),
+            **{f"{split} models": len(found) for split, found in models.items()},
+        }
+        begins["search"] = models["selection"][0].began
     return Side(begins, ended, figures)
 
 
@@ -172,7 +182,9 @@ def _published(spec: ExperimentSpec, options: argparse.Namespace) -> Side:
     return Side({"start": began, **begins}, ended, figures)
 
 
-def _run(module: str, arguments: Sequence[str], out: Path, name: str) -> tuple[float, float]:
+def _run(
+    module: str, arguments: Sequence[str], out: Path, name: str, **environment: str
+) -> tuple[float, float]:
     """Run a module in a process; return the times of its start and its end.
 
     Raises:
@@ -184,6 +196,7 @@ def _run(module: str, arguments: Sequence[str], out: Path, name: str) -> tuple[f
         **os.environ,  # noqa: TID251 - the process gets it whole
         "MODNORM_CACHE_DIR": str(cache),
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+        **environment,
     }
     began = time.time()
     with (out / f"{name}.log").open("w") as log:
@@ -251,7 +264,7 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("spec", type=Path)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--only", nargs="+", choices=SIDES)
+    parser.add_argument("--only", nargs="+", choices=(*SIDES, ONE_ENGINE))
     parser.add_argument("--candidates", type=int, help="of the published way that are timed")
     parser.add_argument("--experts", type=int, help="of the published way that are timed")
     parser.add_argument("--seconds", type=float, help="limit of each of its two loops")

@@ -151,7 +151,9 @@ class EvaluatorSettings(WorkerSettings):
     """Seconds without a decode step or a step of a lineage after which an engine hangs: its
     process ends, and the supervisor restarts it. A load may take three times as long."""
     load_lock: GivenPath | None = None
-    """File that the workers of one GPU lock while they load: engines measure free memory."""
+    """File that is locked while a model loads: vLLM does not guard its folder of kernels."""
+    first_job: GivenPath | None = None
+    """File with a job that will come; its model is loaded at the start."""
     may_make_room: bool = False
     """Whether to end if a model does not fit its share, so that fewer workers use the GPU."""
     supervised: bool = False
@@ -169,7 +171,8 @@ class SupervisorSettings(EvaluatorSettings):
     """Workers that share a GPU and its memory. `auto` is one without NVIDIA's MPS. With it `auto`
     is as many as fit the memory, up to a measured number (docs/gpu-sharing.md)."""
     mps: Literal["auto", "on", "off"] = "auto"
-    """Whether workers share GPUs by NVIDIA's MPS: `auto` if it runs, `on` also starts it."""
+    """Whether workers share GPUs by NVIDIA's MPS, which is started unless it runs: `auto` if it
+    can be."""
     gpus_per_worker: int = Field(default=1, ge=1)
     """Neighbouring GPUs of one worker, for models spread over several."""
     engine_ports: int = Field(default=23_000, ge=1024, le=60_000)

@@ -15,20 +15,23 @@ FOLDERS = ("/usr/local/nvidia/bin", "/usr/bin", "/usr/lib/wsl/lib", "/opt/nvidia
 CALL_SECONDS = 20.0
 PIPES, LOGS, VISIBLE = "CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY", "CUDA_VISIBLE_DEVICES"
 
+_QUITS = ("sh", "-c", f"read -r _; echo quit | {CONTROL}")
+"""Ends a daemon when its standard input ends, so also after a kill of this process."""
+
 logger = logging.getLogger(__name__)
 
 
 class Mps:
-    """A control daemon of MPS.
+    """A control daemon of MPS; `environment` has its pipe directory.
 
-    Args:
-        environment: Environment variables with its pipe directory.
-        is_ours: Whether this process started it, and `close` ends it.
+    One that this process started ends with it, through the program `quits`.
     """
 
-    def __init__(self, environment: Mapping[str, str], *, is_ours: bool) -> None:
+    def __init__(
+        self, environment: Mapping[str, str], quits: subprocess.Popen[bytes] | None = None
+    ) -> None:
         self._environment = dict(environment)
-        self._is_ours = is_ours
+        self._quits = quits
 
     @property
     def changes(self) -> dict[str, str]:
@@ -47,7 +50,13 @@ class Mps:
 
     def close(self) -> None:
         """End a daemon that this process started; its clients must have ended."""
-        if self._is_ours and not self.accepts("quit"):
+        if self._quits is None:
+            return
+        try:
+            self._quits.communicate(timeout=CALL_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._quits.kill()
+        if self._quits.wait():
             logger.warning("the MPS daemon did not quit")
 
 
@@ -55,7 +64,7 @@ def chosen_mps(mode: str, inherited: Mapping[str, str], folder: Path) -> Mps | N
     """Return the daemon for the workers, if any.
 
     Args:
-        mode: `auto` uses a running daemon, `on` also starts one if none runs, `off` uses none.
+        mode: `on` uses a daemon, started unless one runs; `auto` if that works; `off` uses none.
         inherited: This process's environment.
         folder: Folder for the pipes and logs of a new daemon.
 
@@ -64,14 +73,21 @@ def chosen_mps(mode: str, inherited: Mapping[str, str], folder: Path) -> Mps | N
     """
     if mode == "off":
         return None
-    running = running_mps(inherited)
-    return start_mps(inherited, folder) if running is None and mode == "on" else running
+    if running := running_mps(inherited):
+        return running
+    try:
+        return start_mps(inherited, folder)
+    except UnavailableError as error:
+        if mode == "on":
+            raise
+        logger.info("one engine a GPU: %s", error)
+        return None
 
 
 def running_mps(inherited: Mapping[str, str]) -> Mps | None:
     """Return the running daemon of the environment's or the default pipe directory, if any."""
     environment = _with_driver(inherited)
-    daemon = Mps(environment, is_ours=False)
+    daemon = Mps(environment)
     if not daemon.accepts("get_server_list"):
         return None
     logger.info("an MPS daemon runs", extra={"pipes": environment.get(PIPES, "the default")})
@@ -97,7 +113,15 @@ def start_mps(inherited: Mapping[str, str], folder: Path) -> Mps:
         _run([CONTROL, "-d"], environment)
     except (OSError, subprocess.SubprocessError) as error:
         raise _unusable(f"NVIDIA's MPS does not start: {error}") from error
-    daemon = Mps(environment, is_ours=True)
+    quits = subprocess.Popen(
+        _QUITS,
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    daemon = Mps(environment, quits)
     if not daemon.accepts("get_server_list"):
         daemon.close()
         raise _unusable("NVIDIA's MPS was started but does not answer")

@@ -12,11 +12,19 @@ if TYPE_CHECKING:
     from modnorm.services.common.settings import SupervisorSettings
 
 _ALL = "all"
-_QUERY = ("nvidia-smi", "--query-gpu=index", "--format=csv,noheader")
+_QUERY = (
+    "nvidia-smi",
+    "--query-gpu=index,memory.total,memory.used",
+    "--format=csv,noheader,nounits",
+)
 ENGINES_UNDER_MPS = 3
 """Engines that share a GPU by default if NVIDIA's MPS lets them overlap."""
 PORTS_EACH = 100
 """Ports of each worker's engine; the first worker's begin at `engine_ports`."""
+_FREE = 0.9
+"""Part of its memory that a GPU has free if no other program uses it."""
+_COPIES, _BESIDE = 3, 8 * 2**30
+"""Memory that an engine needs to be fast: copies of the weights, and bytes for all else."""
 COMPILE_CACHES = ("VLLM_CACHE_ROOT", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR")
 """Variables that name a folder of compiled kernels, which two processes must not share."""
 
@@ -48,7 +56,7 @@ def chosen_devices(devices: str, visible: str | None) -> tuple[str, ...]:
     """
     if devices != _ALL:
         return _distinct(_split(devices))
-    present = _query() if visible is None else _split(visible)
+    present = [gpu.device for gpu in query_gpus()] if visible is None else _split(visible)
     if not present:
         raise UnavailableError(
             "there is no GPU",
@@ -56,6 +64,32 @@ def chosen_devices(devices: str, visible: str | None) -> tuple[str, ...]:
             remedy="give the container GPUs, or leave MODNORM_DEVICES empty for CPUs",
         )
     return _distinct(present)
+
+
+def free_devices(visible: str | None) -> tuple[str, ...]:
+    """Return the devices for a run on a host that others may use; none without a GPU.
+
+    These are the visible ones if the user has chosen, else the GPUs that no other program uses, or
+    the first if all are used.
+    """
+    if visible is not None:
+        return _distinct(_split(visible))
+    try:
+        gpus = query_gpus()
+    except UnavailableError:
+        return ()
+    free = tuple(gpu.device for gpu in gpus if gpu.used <= (1 - _FREE) * gpu.total)
+    return free or tuple(gpu.device for gpu in gpus[:1])
+
+
+def fitting_engines(memory: int, weights: int) -> int:
+    """Return how many engines share a GPU of `memory` bytes well, if their model is known.
+
+    Args:
+        memory: Bytes that the engines may take together.
+        weights: Bytes of the model's weights.
+    """
+    return max(1, min(ENGINES_UNDER_MPS, memory // (_COPIES * weights + _BESIDE)))
 
 
 def _split(text: str) -> tuple[str, ...]:
@@ -72,7 +106,23 @@ def _distinct(devices: Sequence[str]) -> tuple[str, ...]:
     return tuple(devices)
 
 
-def _query() -> tuple[str, ...]:
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """A GPU of this host."""
+
+    device: str
+    total: int
+    """Bytes of memory."""
+    used: int
+    """Bytes that are taken now."""
+
+
+def query_gpus() -> Sequence[Gpu]:
+    """Return the GPUs of this host.
+
+    Raises:
+        UnavailableError: the driver's tools are missing or fail.
+    """
     try:
         query = subprocess.run(_QUERY, check=True, capture_output=True, text=True, timeout=60)
     except (OSError, subprocess.SubprocessError) as error:
@@ -81,18 +131,19 @@ def _query() -> tuple[str, ...]:
             field="devices",
             remedy="give the container the driver's tools, or list GPUs in MODNORM_DEVICES",
         ) from error
-    return tuple(query.stdout.split())
+    rows = [line.split(", ") for line in query.stdout.splitlines()]
+    return [Gpu(device, int(total) * 2**20, int(used) * 2**20) for device, total, used in rows]
 
 
-def engines_per_gpu(settings: "SupervisorSettings", *, has_mps: bool) -> int:
-    """Return how many engines share a GPU.
+def engines_per_gpu(settings: "SupervisorSettings", most: int = ENGINES_UNDER_MPS) -> int:
+    """Return how many engines share a GPU where MPS runs; `most` if the settings leave it open.
 
     Raises:
         InvalidInputError: several engines are requested with several GPUs for each.
     """
     requested, spread = settings.engines_per_gpu, settings.gpus_per_worker > 1
     if requested == "auto":
-        return ENGINES_UNDER_MPS if has_mps and not spread else 1
+        return most if settings.mps != "off" and not spread else 1
     if spread and int(requested) > 1:
         raise InvalidInputError(
             "a worker with several GPUs cannot share them",
@@ -130,10 +181,7 @@ def environment_of(
     if place.device:
         changes |= _on_gpu(place, settings, inherited)
     if place.engines > 1:
-        changes |= {
-            "MODNORM_LOAD_LOCK": str(folder / f"{place.number - place.slot}.lock"),
-            "MODNORM_MAY_MAKE_ROOM": str(settings.engines_per_gpu == "auto"),
-        }
+        changes["MODNORM_MAY_MAKE_ROOM"] = str(settings.engines_per_gpu == "auto")
     return {**inherited, **changes}
 
 
@@ -150,8 +198,10 @@ def _on_gpu(
         name: str(Path(inherited.get(name) or settings.cache / name.lower()) / number)
         for name in COMPILE_CACHES
     }
+    lock = settings.cache / f"engine-load-{number}.lock"
     changes = {
         **caches,
+        "MODNORM_LOAD_LOCK": str(lock),
         "CUDA_VISIBLE_DEVICES": place.device,
         "VLLM_PORT": str(settings.engine_ports + PORTS_EACH * place.number),
         "MODNORM_GPU_MEMORY_UTILIZATION": repr(settings.gpu_memory_utilization / place.engines),

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -20,6 +20,7 @@ from modnorm.services.common.service_process import read_settings, run_service
 from modnorm.services.common.settings import SupervisorSettings, inherited_environment
 from modnorm.services.evaluator.mps import chosen_mps
 from modnorm.services.evaluator.placement import (
+    ENGINES_UNDER_MPS,
     Place,
     address_of,
     chosen_devices,
@@ -41,27 +42,46 @@ logger = logging.getLogger(__name__)
 class Supervisor:
     """Keeps workers running and answers health checks: SERVING while all workers are.
 
+    Args:
+        settings: What the workers get too.
+        devices: Their GPUs; none for a single worker on the CPU.
+        command: Starts a worker.
+        most_engines: Most workers that share a GPU.
+        most_failures: Ends of a worker in a row after which `wait` raises an error; None restarts
+            it forever.
+        stop_seconds: Seconds beyond the grace period after which a stopping worker is killed.
+        environment: What workers inherit; by default the environment of this process.
+
     Raises:
         InvalidInputError: the settings contradict each other.
         UnavailableError: MPS is requested and does not start.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - limits are keyword-only
         self,
         settings: SupervisorSettings,
         devices: Sequence[str],
         command: Sequence[str] = COMMAND,
+        *,
+        most_engines: int = ENGINES_UNDER_MPS,
+        most_failures: int | None = None,
+        stop_seconds: float = STOP_SECONDS,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         self._settings = settings
         self._command = tuple(command)
+        self._most_failures = most_failures
+        self._grace = settings.stop_grace + stop_seconds
         with ExitStack() as stack:
             home = stack.enter_context(tempfile.TemporaryDirectory(prefix="modnorm-"))
-            self._folder, inherited = Path(home), inherited_environment()
-            self._mps = chosen_mps(settings.mps, inherited, self._folder) if devices else None
+            self._folder, inherited = Path(home), environment or inherited_environment()
+            engines = engines_per_gpu(settings, most_engines) if devices else 1
+            self._mps = chosen_mps(settings.mps, inherited, self._folder) if engines > 1 else None
             if self._mps is not None:
                 stack.callback(self._mps.close)
-            self._inherited = inherited | (self._mps.changes if self._mps else {})
-            engines = engines_per_gpu(settings, has_mps=self._mps is not None) if devices else 1
+            self._inherited = {**inherited} | (self._mps.changes if self._mps else {})
+            if self._mps is None and settings.engines_per_gpu == "auto":
+                engines = 1
             self._groups = [
                 WorkerGroup(
                     device or "cpu", engines, partial(self._make_workers, index * engines, device)
@@ -92,13 +112,23 @@ class Supervisor:
         extra = {"count": len(self._workers), "mps": self._mps is not None}
         logger.info("workers", extra=extra)
 
+    async def wait(self) -> None:
+        """Wait until the workers of all GPUs have ended.
+
+        Raises:
+            EngineError: some ended again and again.
+        """
+        for error in await asyncio.gather(*self._runs, return_exceptions=True):
+            if error is not None:
+                raise error
+
     async def stop(self) -> None:
         """Stop all workers, which finish or release their jobs, then close."""
         if self._health is not None:
             self._health.cancel()
         for group in self._groups:
             group.stop()
-        await asyncio.gather(*self._runs)
+        await asyncio.gather(*self._runs, return_exceptions=True)
         if self._server is not None:
             await self._server.stop(self._settings.stop_grace)
         await asyncio.to_thread(self._resources.close)
@@ -123,7 +153,8 @@ class Supervisor:
             self._command,
             environment_of(place, self._settings, self._inherited, self._folder),
             address=address_of(place, self._folder),
-            grace=self._settings.stop_grace + STOP_SECONDS,
+            grace=self._grace,
+            most_failures=self._most_failures,
         )
 
     async def _report_health(self, server: RunningServer) -> None:

@@ -54,6 +54,7 @@ class Worker:
         self._shutdown = Shutdown(settings.stop_grace)
         self._running = threading.Lock()
         self._idle_seconds = settings.heartbeat_seconds
+        self._first_job = settings.first_job
         self._woken = threading.Event()
         self._listener = WorkListener(settings.broker_url, self._woken.set, self.name)
         self._watchdog = Watchdog(settings.stall_seconds)
@@ -118,6 +119,8 @@ class Worker:
         """
         with self._running, closing(self._channel), closing(self._listener):
             self._engine.start()
+            if self._first_job is not None:
+                self.warm(messages.Job.FromString(self._first_job.read_bytes()))
             with closing(self._engine):
                 self._listener.start()
                 while not self._shutdown.requested.wait(self._runner.pause):

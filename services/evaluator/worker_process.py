@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
+from modnorm.errors import EngineError
 from modnorm.services.common.healthcheck import check
 
 logger = logging.getLogger(__name__)
@@ -34,7 +35,7 @@ MAKES_ROOM = 76
 class WorkerProcess:
     """One worker process."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - limits are keyword-only
         self,
         name: str,
         command: Sequence[str],
@@ -42,12 +43,14 @@ class WorkerProcess:
         *,
         address: str,
         grace: float,
+        most_failures: int | None = None,
     ) -> None:
         self.address = address
         self._name = name
         self._command = tuple(command)
         self._environment = dict(environment)
         self._grace = grace
+        self._most_failures = most_failures
         self._stopping = asyncio.Event()
         self._process: asyncio.subprocess.Process | None = None
         self._listens = False
@@ -86,8 +89,11 @@ class WorkerProcess:
 
         Returns:
             MAKES_ROOM if the process ended with this code, else None.
+
+        Raises:
+            EngineError: it ended `most_failures` times in a row.
         """
-        pause = FIRST_PAUSE
+        pause, failures = FIRST_PAUSE, 0
         while not self._stopping.is_set():
             began = time.monotonic()
             self._listens, self._last_answer = False, began
@@ -95,7 +101,10 @@ class WorkerProcess:
             if self._stopping.is_set() or code == MAKES_ROOM:
                 return code if code == MAKES_ROOM else None
             if time.monotonic() - began > LONGEST_PAUSE:
-                pause = FIRST_PAUSE
+                pause, failures = FIRST_PAUSE, 0
+            failures += 1
+            if failures == self._most_failures:
+                raise EngineError(f"an evaluator ended {failures} times in a row: {reason}")
             fields = {"worker": self._name, "reason": reason, "pause": pause}
             logger.error("a worker ended and is restarted", extra=fields)
             with suppress(TimeoutError):

@@ -266,6 +266,26 @@ def test_vllm_starts_before_its_first_job(tmp_path, small_spec, monkeypatch):
         assert list(client.watch(experiment.id))[-1].state is ExperimentState.SUCCEEDED
 
 
+def test_gpus_have_evaluators_of_their_own_with_the_same_results(
+    tmp_path, small_spec, monkeypatch
+):
+    def answers(name):
+        with (
+            start(tmp_path / name, cache=tmp_path / f"{name}-cache") as lab,
+            Client(lab.target, credentials=lab.credentials) as client,
+        ):
+            experiment = client.submit(small_spec)
+            assert list(client.watch(experiment.id))[-1].state is ExperimentState.SUCCEEDED
+            found = client.get(experiment.id)
+            return found.base, found.ensembles
+
+    here = answers("here")
+    monkeypatch.setenv("MODNORM_DEVICES", "0,1")  # names: torch for the CPU sees no GPU
+    monkeypatch.setenv("MODNORM_TOKEN_FILE", str(tmp_path / "another lab's"))
+    assert answers("there") == here
+    assert list(tmp_path.glob("there/first-job*")), "their model is loaded at once"
+
+
 def test_an_invalid_database_is_an_error_at_the_start(tmp_path):
     state = tmp_path / "state"
     state.mkdir()

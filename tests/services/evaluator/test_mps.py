@@ -44,8 +44,7 @@ def inherited(tmp_path):
 
 def test_an_own_daemon_is_started_detected_and_ended(inherited, tmp_path):
     assert running_mps(inherited) is None
-    assert chosen_mps("auto", inherited, tmp_path) is None
-    mine = chosen_mps("on", inherited, tmp_path)
+    mine = chosen_mps("auto", inherited, tmp_path)
     assert mine is not None
     assert set(mine.changes) == {PIPES, LOGS}
     client = inherited | mine.changes
@@ -73,7 +72,8 @@ def test_a_daemon_that_does_not_start_is_an_error(script, inherited, tmp_path):
         tool.chmod(stat.S_IRWXU)
     inherited["PATH"] = f"{tmp_path / 'bin'}{os.pathsep}/bin"
     with error_at("mps", kind=UnavailableError):
-        start_mps(inherited, tmp_path)
+        chosen_mps("on", inherited, tmp_path)
+    assert chosen_mps("auto", inherited, tmp_path) is None
 
 
 def test_a_daemon_that_starts_but_does_not_answer_is_ended(inherited, tmp_path):

@@ -13,9 +13,14 @@ from modnorm.services.evaluator.placement import (
     chosen_devices,
     engines_per_gpu,
     environment_of,
+    fitting_engines,
+    free_devices,
     grouped,
 )
 from tests.faults import error_at
+
+GPUS = 'printf "0, 81559, 3\\n1, 81559, 70000\\n2, 81559, 3\\n"'
+"""What the driver says of three GPUs: index, memory, used memory."""
 
 
 @pytest.fixture
@@ -46,8 +51,19 @@ def test_named_devices_are_used(devices, visible, chosen):
 
 
 def test_all_means_the_devices_of_the_driver(nvidia_smi):
-    nvidia_smi('test "$1" = --query-gpu=index && printf "0\\n1\\n2\\n"')
+    nvidia_smi(GPUS)
     assert chosen_devices("all", None) == ("0", "1", "2")
+
+
+def test_a_run_takes_the_gpus_that_nobody_uses_or_that_its_user_chose(nvidia_smi):
+    nvidia_smi(GPUS)
+    assert free_devices(None) == ("0", "2")
+    assert free_devices("1,GPU-8a") == ("1", "GPU-8a")
+    assert free_devices("") == ()
+    nvidia_smi(GPUS.replace(" 3\\n", " 70000\\n"))
+    assert free_devices(None) == ("0",), "all are used"
+    nvidia_smi("exit 9")
+    assert free_devices(None) == ()
 
 
 def test_a_host_without_gpus_does_not_silently_use_its_cpu(nvidia_smi):
@@ -64,23 +80,31 @@ def test_a_device_gets_one_worker():
 
 
 @pytest.mark.parametrize(
-    ("changes", "has_mps", "engines"),
+    ("changes", "engines"),
     [
-        ({}, False, 1),
-        ({}, True, ENGINES_UNDER_MPS),
-        ({"engines_per_gpu": "2"}, False, 2),
-        ({"engines_per_gpu": "1"}, True, 1),
-        ({"gpus_per_worker": 2}, True, 1),
+        ({}, ENGINES_UNDER_MPS),
+        ({"mps": "off"}, 1),
+        ({"engines_per_gpu": "2", "mps": "off"}, 2),
+        ({"engines_per_gpu": "1"}, 1),
+        ({"gpus_per_worker": 2}, 1),
     ],
 )
-def test_engines_share_a_gpu_with_mps_or_on_request(changes, has_mps, engines):
-    assert engines_per_gpu(SupervisorSettings(**changes), has_mps=has_mps) == engines
+def test_engines_share_a_gpu_with_mps_or_on_request(changes, engines):
+    assert engines_per_gpu(SupervisorSettings(**changes)) == engines
+
+
+@pytest.mark.parametrize(
+    ("memory", "parameters", "engines"),
+    [(141, 0.5e9, 3), (141, 1.5e9, 3), (80, 1.5e9, 3), (24, 1.5e9, 1), (80, 7e9, 1)],
+)
+def test_engines_share_a_gpu_only_if_each_has_room_to_be_fast(memory, parameters, engines):
+    assert fitting_engines(int(0.9 * memory * 2**30), int(2 * parameters)) == engines
 
 
 def test_a_worker_with_several_gpus_shares_none():
     settings = SupervisorSettings(engines_per_gpu="2", gpus_per_worker=2)
     with error_at("engines_per_gpu"):
-        engines_per_gpu(settings, has_mps=True)
+        engines_per_gpu(settings)
 
 
 def test_gpus_are_grouped_for_models_that_are_spread():
@@ -97,24 +121,22 @@ def test_workers_of_a_gpu_share_its_memory_and_nothing_else():
     places = [Place(3 + slot, "GPU-7", slot, 3) for slot in range(3)]
     given = {"TRITON_CACHE_DIR": "/triton", "HOME": "/root"}
     found = [environment_of(place, settings, given, Path("/run")) for place in places]
-    for name in (*COMPILE_CACHES, "VLLM_PORT", "MODNORM_BIND_ADDRESS", "MODNORM_WORKER_NAME"):
+    own = ("VLLM_PORT", "MODNORM_BIND_ADDRESS", "MODNORM_WORKER_NAME", "MODNORM_LOAD_LOCK")
+    for name in (*COMPILE_CACHES, *own):
         assert len({environment[name] for environment in found}) == 3, name
     assert [environment["MODNORM_METRICS_ADDRESS"] for environment in found] == [
         f"127.0.0.1:910{number}" for number in (3, 4, 5)
     ]
     assert found[1]["TRITON_CACHE_DIR"] == "/triton/4"
     assert sum(float(one["MODNORM_GPU_MEMORY_UTILIZATION"]) for one in found) == pytest.approx(0.9)
-    for name in ("CUDA_VISIBLE_DEVICES", "MODNORM_LOAD_LOCK", "HOME"):
+    for name in ("CUDA_VISIBLE_DEVICES", "HOME"):
         assert len({environment[name] for environment in found}) == 1, name
-    neighbour = environment_of(Place(6, "GPU-8", 0, 3), settings, given, Path("/run"))
-    assert neighbour["MODNORM_LOAD_LOCK"] != found[0]["MODNORM_LOAD_LOCK"]
 
 
-def test_a_worker_with_a_whole_gpu_has_no_lock_and_keeps_its_name():
+def test_a_worker_with_a_whole_gpu_keeps_its_name():
     settings = SupervisorSettings(worker_name="host")
     alone = environment_of(Place(1, "1", 0, 1), settings, {}, Path("/run"))
     assert alone["MODNORM_WORKER_NAME"] == "host-1"
-    assert "MODNORM_LOAD_LOCK" not in alone
     assert "CUDA_VISIBLE_DEVICES" not in environment_of(
         Place(0, "", 0, 1), settings, {}, Path("/run")
     )
