@@ -3,10 +3,10 @@
     python -m benchmarks.pipeline SPEC --out FOLDER [--candidates N] [--experts K] [--seconds S]
 
 Both run one after the other on one GPU, with the same rows, prompts and caps, each with an empty
-cache of profiles. `--only "one engine"` runs ours with an engine in the command's own process, which
-also gives the gaps between models. `--candidates`, `--experts` and `--seconds` stop the
-published way after a part of its search and of its votes; the whole is then extrapolated from the
-mean candidate and the mean expert, and marked so. The published way does not evaluate the base.
+cache of profiles. `--candidates`, `--experts` and `--seconds` stop the published way after a part
+of its search and of its votes; the whole is then extrapolated from the mean candidate and the mean
+expert, and marked so. The published way does not evaluate the base. `--only "one engine"` runs
+ours with an engine inside the command, which also gives the gaps between models.
 
 FOLDER gets `pipeline.json`, the table `pipeline.md`, the logs and the run directory.
 """
