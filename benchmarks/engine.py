@@ -5,7 +5,7 @@
 Prints medians in milliseconds after a warm-up, for candidates with unknown and with known
 coefficients, and tokens a second of the base by number of sequences. Then it prints SHA-256 of the
 base before and after many candidates, and of a candidate. Exits with 1 if the first two differ or
-the last does not. `benchmarks.gpu_kernels` measures the switch without an engine.
+the last does not.
 """
 
 import argparse

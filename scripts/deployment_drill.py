@@ -8,11 +8,13 @@ violation ends it with exit code 1. It takes about 15 minutes on two cores.
 """
 
 import argparse
+import json
 import os
+import shutil
 import signal
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from google.protobuf import json_format, message_factory
@@ -20,7 +22,10 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
     ProtoReflectionDescriptorDatabase,
 )
+from openai import OpenAI
 
+from modnorm.analysis.run import load_run
+from modnorm.client.rundir import RunDirectory
 from modnorm.spec import ExperimentSpec
 from modnorm.v1 import experiment_pb2 as experiments
 from modnorm.wire.channel import open_channel
@@ -31,6 +36,7 @@ from scripts.compose_lab import (
     UNDISTURBED,
     ComposeLab,
     compose_lab,
+    free_address,
     inspect,
     joined_host,
     read_results,
@@ -40,7 +46,6 @@ from scripts.compose_lab import (
     say,
     timed,
 )
-from scripts.serve_drill import survive_a_killed_server
 
 SERVICES = ("calibrator", "sampler", "evaluator", "aggregator", "redis", "postgres", "sandbox")
 """In the order of the kills, each as soon as the service has work."""
@@ -74,6 +79,8 @@ SPEC = ExperimentSpec.model_validate(
 )
 ARTIFACTS = ("run", "--rm", "--no-deps", "-T", "--entrypoint", "tar", "calibrator")
 CACHE = "/var/cache/modnorm"
+ASKED = 6
+"""Held-out rows that a server is asked."""
 Backup = tuple[bytes, bytes]
 """The database and the artifacts."""
 
@@ -270,12 +277,53 @@ def _create_by_reflection(lab: ComposeLab) -> str:
     return str(response["experiment"]["id"])
 
 
+def _survive_a_killed_server(lab: ComposeLab, expected: Mapping[str, bytes]) -> None:
+    """Serve the undisturbed run and kill the server: it votes as the run did, before and after."""
+    rows = [json.loads(line) for line in expected["rows/heldout.jsonl"].splitlines()][:ASKED]
+    run = _run_directory(lab)
+    votes = [vote.answer for vote in load_run(run).ensembles[-1].votes][:ASKED]
+    lab = lab.under(
+        {
+            "COMPOSE_PROFILES": "serve",
+            "MODNORM_SERVE_RUN": str(run),
+            "MODNORM_SERVE_PUBLISH": free_address(),
+        }
+    )
+    lab.start("up --wait serve, alone", "serve")
+    require(_asked(lab, rows) == votes, "the server votes otherwise than the run")
+    lab.kill("serve", "between requests")
+    require(_asked(lab, rows) == votes, "the server votes otherwise after it was killed")
+    say(f"serve: {len(votes)} votes of the run, before and after kill -9")
+    lab.compose("down", "--volumes")
+
+
+def _run_directory(lab: ComposeLab) -> Path:
+    """Return the undisturbed run as a run directory, which names its spec."""
+    folder = lab.folder / "served"
+    shutil.copytree(lab.runs / UNDISTURBED, folder)
+    results = json.loads((folder / "results.json").read_text(encoding="utf-8"))
+    RunDirectory(folder).claim(ExperimentSpec.model_validate(results["spec"]))
+    return folder
+
+
+def _asked(lab: ComposeLab, rows: Sequence[Mapping[str, object]]) -> Sequence[str | None]:
+    """Return the server's votes on rows, from outside, by the official client."""
+    address = f"http://{lab.settings['MODNORM_SERVE_PUBLISH']}/v1"
+    key = (lab.folder / "secrets/serve_keys").read_text(encoding="utf-8").strip()
+    client = OpenAI(base_url=address, api_key=key, max_retries=5)
+    answers = (
+        client.chat.completions.create(model="ensemble", messages=[], extra_body={"row": row})
+        for row in rows
+    )
+    return [(answer.model_extra or {})["modnorm"]["answer"] for answer in answers]
+
+
 PARTS: Mapping[str, Callable[[ComposeLab, Mapping[str, bytes]], None]] = {
     "kills": _survive_kills,
     "scale": _survive_scale_down_up_and_loss,
     "hosts": _survive_a_host_that_comes_and_goes,
     "rabbitmq": _survive_with_rabbitmq,
-    "serve": survive_a_killed_server,
+    "serve": _survive_a_killed_server,
 }
 
 

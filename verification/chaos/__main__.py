@@ -10,42 +10,30 @@ import json
 import secrets
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from verification.chaos.campaign import Campaign
-from verification.chaos.chaos_lab import inherited, working_folder
-from verification.chaos.fault_schedule import SEARCH_FAULTS, Fault
-from verification.chaos.planted import find_planted_bug
+from verification.chaos.campaign import Campaign, find_planted_bug
+from verification.chaos.lab import inherited, working_folder
+from verification.chaos.schedules import SEARCH_FAULTS, Fault
 from verification.labs.forked import running_fork_server
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run schedules; return 1 if one failed, a fault had no effect, or the bug was not found."""
-    asked = _parser().parse_args(arguments)
-    seed = secrets.randbelow(10**6) if asked.seed is None else asked.seed
-    faults = (
-        tuple(Fault(name) for name in asked.faults.split(",")) if asked.faults else SEARCH_FAULTS
-    )
+    options = _parser().parse_args(arguments)
+    seed = secrets.randbelow(10**6) if options.seed is None else options.seed
+    faults = tuple(map(Fault, options.faults.split(","))) if options.faults else SEARCH_FAULTS
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    with working_folder(asked.logs) as folder, running_fork_server(inherited()) as forks:
+    with working_folder(options.logs) as folder, running_fork_server(inherited()) as forks:
         campaign = Campaign(forks, folder, faults)
         try:
-            campaign.search(range(seed, seed + asked.schedules))
-            campaign.predict(range(seed, seed + asked.predictions))
-            campaign.draft(range(seed, seed + asked.drafts))
-            campaign.serve(range(seed, seed + asked.served))
+            campaign.search(range(seed, seed + options.schedules))
+            campaign.predict(range(seed, seed + options.predictions))
         finally:
-            _show(campaign.summary(), asked.json)
-        detected = find_planted_bug(forks, folder / "planted") if asked.planted else True
+            print(json.dumps(campaign.summary(), indent=2), flush=True)
+        detected = find_planted_bug(forks, folder / "planted") if options.planted else True
     return 0 if detected and not campaign.failed and not campaign.idle else 1
-
-
-def _show(summary: Mapping[str, object], file: Path | None) -> None:
-    text = json.dumps(summary, indent=2)
-    print(text, flush=True)
-    if file is not None:
-        file.write_text(f"{text}\n")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -54,10 +42,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--schedules", type=int, default=20, help="number of schedules (20)")
     parser.add_argument("--predictions", type=int, default=5, help="schedules of predictions (5)")
-    parser.add_argument("--served", type=int, default=2, help="schedules of a served ensemble (2)")
-    parser.add_argument(
-        "--drafts", type=int, default=0, help="schedules with drafts, which need vLLM (0)"
-    )
     parser.add_argument(
         "--seed", type=int, help="seed of the first schedule; each next one adds 1"
     )
@@ -67,7 +51,6 @@ def _parser() -> argparse.ArgumentParser:
         help=f"use only these faults in searches, of {', '.join(SEARCH_FAULTS)}",
     )
     parser.add_argument("--logs", type=Path, help="folder for the logs of the services")
-    parser.add_argument("--json", type=Path, help="also write the summary to this file")
     parser.add_argument(
         "--no-planted", dest="planted", action="store_false", help="skip the planted bug"
     )

@@ -1,48 +1,49 @@
-"""Schedules run one after the other on a lab, which is replaced after a failure."""
+"""Schedules run one after the other on a lab, which is replaced after a failure.
+
+At the end a planted bug must be detected: fencing tokens that never grow. A trigger in a lab's
+database keeps every token at 1, so that an old lease looks like the present one, whatever the
+aggregator checks. The services are unchanged.
+"""
 
 import contextlib
 import statistics
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from verification.chaos.chaos_lab import Lab, open_lab
-from verification.chaos.fault_schedule import (
-    DRAFTS,
+from verification.chaos.lab import Lab, open_lab
+from verification.chaos.outcome import RunOutcome
+from verification.chaos.runs import PredictionRun, ScheduleRun, Verdict
+from verification.chaos.schedules import (
     EXPERIMENTS,
     PREDICTIONS,
     SEARCH_FAULTS,
     Fault,
     Schedule,
+    Step,
     draw,
-    draw_drafts,
     draw_prediction,
 )
-from verification.chaos.prediction_run import PredictionRun
-from verification.chaos.run_outcome import RunOutcome
-from verification.chaos.schedule_run import ScheduleRun, Verdict
-from verification.chaos.serving import run_served
-from verification.chaos.small_experiments import JOBS, PREDICTION_JOBS
 from verification.labs.forked import ForkServer
 
-KINDS = ("schedules", "predictions", "drafts", "served")
-"""The kinds of schedules, as the options of the command name them."""
 CHANCES = 5
 """A kind of fault that had no effect in this many injections, and never any, counts as idle."""
+_PLANT = """
+CREATE FUNCTION keep_token() RETURNS trigger LANGUAGE plpgsql AS
+$$ BEGIN NEW.token := LEAST(NEW.token, 1); RETURN NEW; END $$;
+CREATE TRIGGER keep_token BEFORE UPDATE ON jobs FOR EACH ROW EXECUTE FUNCTION keep_token();
+"""
+_REMOVE = "DROP TRIGGER keep_token ON jobs; DROP FUNCTION keep_token"
+TRIES = 3
+"""Attempts: a late report detects nothing if the other worker was faster."""
 
 
 def run_undisturbed(lab: Lab, names: Sequence[str] = EXPERIMENTS) -> dict[str, RunOutcome]:
-    """Run experiments without faults; return their outcomes by name.
-
-    Raises:
-        RuntimeError: an experiment fails without faults.
-    """
+    """Run experiments without faults; return their outcomes by name."""
     outcomes = {}
     for name in names:
-        alone = Schedule(0, name, ())
-        verdict, outcome = _run_of(lab, alone).run(None)
+        verdict, outcome = _run_of(lab, Schedule(0, name, ())).run(None)
         if outcome is None or verdict.complaints:
             raise RuntimeError(f"{name} fails undisturbed: {verdict.complaints}")
         outcomes[name] = outcome
@@ -78,14 +79,11 @@ class Campaign:
         self._missed: Counter[str] = Counter()
         self._verdicts: list[Verdict] = []
         self._labs = 0
-        self._served: Mapping[str, object] | None = None
-        self._served_failed: list[int] = []
 
     @property
     def failed(self) -> list[int]:
         """The seeds of the schedules that failed."""
-        failed = [verdict.schedule.seed for verdict in self._verdicts if verdict.complaints]
-        return failed + self._served_failed
+        return [verdict.schedule.seed for verdict in self._verdicts if verdict.complaints]
 
     @property
     def idle(self) -> list[str]:
@@ -98,37 +96,21 @@ class Campaign:
 
     def search(self, seeds: Iterable[int]) -> None:
         """Run the schedules of some seeds on searches."""
-        self._run_all([draw(seed, JOBS, self._faults) for seed in seeds], EXPERIMENTS)
+        self._run_all([draw(seed, self._faults) for seed in seeds], EXPERIMENTS)
 
     def predict(self, seeds: Iterable[int]) -> None:
         """Run the schedules of some seeds on predictions."""
-        self._run_all([draw_prediction(seed, PREDICTION_JOBS) for seed in seeds], PREDICTIONS)
+        self._run_all([draw_prediction(seed) for seed in seeds], PREDICTIONS)
 
-    def draft(self, seeds: Iterable[int]) -> None:
-        """Run the schedules of some seeds on searches with drafts."""
-        self._run_all([draw_drafts(seed, JOBS) for seed in seeds], (DRAFTS,), supervised=False)
-
-    def serve(self, seeds: Sequence[int]) -> None:
-        """Run the schedules of some seeds on a served ensemble."""
-        if seeds:
-            campaign = run_served(self._forks, self._folder / "served", seeds)
-            self._served, self._served_failed = campaign.summary(), campaign.failed
-
-    def _run_all(
-        self, waiting: list[Schedule], names: Sequence[str], *, supervised: bool = True
-    ) -> None:
+    def _run_all(self, waiting: list[Schedule], names: Sequence[str]) -> None:
         """Run schedules of experiments by name on one lab, or on several after failures."""
         while waiting:
-            with self._new_lab(supervised=supervised) as lab:
+            self._labs += 1
+            with open_lab(self._forks, self._folder / f"lab-{self._labs}") as lab:
                 if not self._expected.keys() >= set(names):
                     self._expected |= run_undisturbed(lab, names)
                 while waiting and self._passes(lab, waiting.pop(0)):
                     pass
-
-    def _new_lab(self, *, supervised: bool = True) -> AbstractContextManager[Lab]:
-        self._labs += 1
-        folder = self._folder / f"lab-{self._labs}"
-        return open_lab(self._forks, folder, supervised=supervised)
 
     def summary(self) -> dict[str, object]:
         """Return counts of schedules and faults, and times of recovery."""
@@ -141,7 +123,6 @@ class Campaign:
             "never_anything_to_break": self.idle,
             "seconds_a_schedule": _quantiles([one.seconds for one in self._verdicts]),
             "seconds_from_last_fault_to_end": _quantiles(recoveries),
-            **({} if self._served is None else {"served": self._served}),
         }
 
     def _passes(self, lab: Lab, schedule: Schedule) -> bool:
@@ -151,42 +132,19 @@ class Campaign:
             counted = self._injected if injection.did else self._missed
             counted[str(injection.step.fault)] += 1
         _print_verdict(verdict)
-        if verdict.complaints:
-            command = repeat_command(_kind(schedule), schedule.seed, self._faults)
-            print(f"    repeat: {command}", flush=True)
         return not verdict.complaints
 
 
-def repeat_command(kind: str, seed: int, faults: Sequence[Fault]) -> str:
-    """Return the command that runs one schedule of a kind and nothing else."""
-    counts = " ".join(f"--{name} {int(name == kind)}" for name in KINDS)
-    chosen = kind == "schedules" and set(faults) != set(SEARCH_FAULTS)
-    only = f" --faults {','.join(faults)}" if chosen else ""
-    return f"python -m verification.chaos {counts} --seed {seed}{only} --no-planted"
-
-
-def _kind(schedule: Schedule) -> str:
-    """Return the kind of a schedule, one of `KINDS`."""
-    if schedule.experiment in PREDICTIONS:
-        return "predictions"
-    return "drafts" if schedule.experiment == DRAFTS else "schedules"
-
-
 def _print_verdict(verdict: Verdict) -> None:
-    """Print the result of a schedule."""
     schedule = verdict.schedule
     state = "FAILED" if verdict.complaints else "ok"
-    now = time.strftime("%H:%M:%S")
-    print(
-        f"{now} seed {schedule.seed} {state}: {verdict.seconds:.1f} s, "
-        f"{verdict.recovery:.1f} s after the last fault",
-        flush=True,
-    )
-    print(f"    {schedule}", flush=True)
-    for injection in verdict.injections:
-        print(f"    - {injection.did or f'{injection.step.fault}: too late'}", flush=True)
-    for complaint in verdict.complaints:
-        print(f"    ! {complaint}", flush=True)
+    lines = [
+        f"{time.strftime('%H:%M:%S')} seed {schedule.seed} {state}: {verdict.seconds:.1f} s",
+        f"    {verdict.recovery:.1f} s after the last fault of {schedule}",
+        *(f"    - {one.did or f'{one.step.fault}: too late'}" for one in verdict.injections),
+        *(f"    ! {complaint}" for complaint in verdict.complaints),
+    ]
+    print("\n".join(lines), flush=True)
 
 
 def _quantiles(values: Sequence[float]) -> dict[str, float]:
@@ -194,3 +152,30 @@ def _quantiles(values: Sequence[float]) -> dict[str, float]:
         middle = statistics.median(values)
         return {"median": round(middle, 1), "worst": round(max(values), 1)}
     return {}
+
+
+@contextlib.contextmanager
+def fencing_removed(lab: Lab) -> Iterator[None]:
+    """Plant the bug inside the context."""
+    with lab.database.connect() as connection:
+        connection.execute(_PLANT)
+    try:
+        yield
+    finally:
+        with lab.database.connect() as connection:
+            connection.execute(_REMOVE)
+
+
+def find_planted_bug(forks: ForkServer, folder: Path) -> bool:
+    """Remove fencing from a lab and send late reports; return whether the bug is detected."""
+    with open_lab(forks, folder, supervised=False) as lab:
+        expected = run_undisturbed(lab, EXPERIMENTS[:1])
+        for seed in range(TRIES):
+            step = Step(Fault.LATE_REPORT, 1, 0.0, seed)
+            with fencing_removed(lab):
+                verdict = run_schedule(lab, Schedule(seed, EXPERIMENTS[0], (step,)), expected)
+            if verdict.complaints:
+                print(f"fencing removed: found ({'; '.join(verdict.complaints)[:300]})")
+                return True
+    print("fencing removed: NOT FOUND")
+    return False

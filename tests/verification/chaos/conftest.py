@@ -3,10 +3,8 @@
 import pytest
 
 from verification.chaos.campaign import run_undisturbed
-from verification.chaos.chaos_lab import open_lab, working_folder
-from verification.chaos.fault_schedule import EXPERIMENTS
-
-CALIBRATED = EXPERIMENTS[-1]
+from verification.chaos.lab import open_lab, working_folder
+from verification.chaos.schedules import EXPERIMENTS
 
 
 @pytest.fixture(scope="package")
@@ -17,4 +15,4 @@ def lab(forks):
 
 @pytest.fixture(scope="package")
 def expected(lab):
-    return run_undisturbed(lab, [CALIBRATED])
+    return run_undisturbed(lab, EXPERIMENTS[-1:])

@@ -1,46 +1,48 @@
-"""Two short schedules against real processes; `make chaos` runs as many as are asked for."""
+"""Short schedules against real processes; `make chaos` runs as many as are asked for."""
 
 import pytest
 
-from verification.chaos.campaign import run_schedule
-from verification.chaos.fault_schedule import (
+from verification.chaos.campaign import fencing_removed, run_schedule, run_undisturbed
+from verification.chaos.schedules import (
     EXPERIMENTS,
+    JOBS,
+    PREDICTION_FAULTS,
+    PREDICTION_JOBS,
+    PREDICTIONS,
     SEARCH_FAULTS,
     Fault,
     Schedule,
     Step,
     draw,
+    draw_prediction,
 )
-from verification.chaos.planted import fencing_removed
-from verification.chaos.small_experiments import JOBS
 
 CALIBRATED = EXPERIMENTS[-1]
-SEEDS = range(200)
 
 
-def test_a_schedule_follows_from_its_seed():
-    assert draw(7, JOBS) == draw(7, JOBS)
-    assert draw(7, JOBS) != draw(8, JOBS)
-
-
-def test_every_fault_comes_while_there_is_something_to_break():
-    steps = [step for seed in SEEDS for step in draw(seed, JOBS).steps]
-    assert {step.fault for step in steps} == set(SEARCH_FAULTS)
-    assert max(step.after for step in steps) < JOBS
-
-
-@pytest.mark.integration
-def test_a_fault_could_change_votes_and_scores(expected):
-    tables = expected[CALIBRATED].tables
-    answers = [row[3] for row in tables["votes"]]
-    assert all(answers)
-    assert len(set(answers)) > 1
-    assert {row[4] for row in tables["votes"]} == {True, False}
-    assert len({row[4] for row in tables["jobs"]}) > 2
+@pytest.mark.parametrize(
+    ("drawn", "faults", "jobs", "names"),
+    [
+        (draw, SEARCH_FAULTS, JOBS, EXPERIMENTS),
+        (draw_prediction, PREDICTION_FAULTS, PREDICTION_JOBS, PREDICTIONS),
+    ],
+)
+def test_every_fault_comes_while_there_is_something_to_break(drawn, faults, jobs, names):
+    schedules = [drawn(seed) for seed in range(200)]
+    assert schedules == [drawn(seed) for seed in range(200)]
+    steps = [step for schedule in schedules for step in schedule.steps]
+    assert {step.fault for step in steps} == set(faults)
+    assert {schedule.experiment for schedule in schedules} == set(names)
+    assert max(step.after for step in steps) < jobs
 
 
 @pytest.mark.integration
 def test_kills_and_a_flushed_broker_change_nothing(lab, expected):
+    tables = expected[CALIBRATED].tables
+    # A fault could change votes and scores.
+    assert len({row[3] for row in tables["votes"]}) > 1
+    assert {row[4] for row in tables["votes"]} == {True, False}
+    assert len({row[4] for row in tables["jobs"]}) > 2
     steps = (
         Step(Fault.KILL_CALIBRATOR, 0, 0.3, 1),
         Step(Fault.KILL_AGGREGATOR, 2, 0.0, 2),
@@ -60,3 +62,19 @@ def test_fencing_is_what_keeps_a_late_report_out(lab, expected):
     with fencing_removed(lab):
         verdict = run_schedule(lab, late, expected)
     assert any("late report" in each for each in verdict.complaints)
+
+
+@pytest.mark.integration
+def test_kills_change_no_answer_of_a_prediction(lab):
+    name = PREDICTIONS[0]
+    expected = run_undisturbed(lab, [name])
+    assert len(expected[name].tables["predictions"]) > 1
+    steps = (
+        Step(Fault.KILL_EVALUATOR, 0, 0.0, 1),
+        Step(Fault.KILL_AGGREGATOR, 2, 0.0, 3),
+        Step(Fault.FLUSH_BROKER, 3, 0.0, 4),
+    )
+    before = lab.services["aggregator"].starts
+    verdict = run_schedule(lab, Schedule(1, name, steps), expected)
+    assert verdict.complaints == []
+    assert lab.services["aggregator"].starts > before

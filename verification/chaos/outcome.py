@@ -1,15 +1,89 @@
-"""The outcome of an experiment, without times, ids and names of workers."""
+"""Experiments as the database shows them: while they run, and their outcome at the end."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+import psycopg
 
 from modnorm.client.client import Client
 from verification.labs.servers import Database
 
-if TYPE_CHECKING:
-    import psycopg
+BY_REQUEST = "SELECT id, state FROM experiments WHERE request_id = %s"
+"""Finds an experiment by its request id."""
+BY_QUESTIONS = "SELECT id, state FROM experiments WHERE heldout_digest = %s"
+"""Finds a prediction by the digest of its questions."""
+_JOBS = "SELECT state, worker FROM jobs WHERE experiment_id = %s"
+_DOWN = (psycopg.OperationalError, psycopg.InterfaceError)
+ENDED = frozenset({"SUCCEEDED", "FAILED", "CANCELLED"})
+
+
+@dataclass(frozen=True)
+class Observation:
+    """The state of an experiment."""
+
+    experiment: str = ""
+    """Its id; empty before it is stored."""
+    state: str = ""
+    done: int = 0
+    """Number of finished jobs of all phases."""
+    holders: tuple[str, ...] = ()
+    """Names of the workers that hold a lease."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether the experiment has ended."""
+        return self.state in ENDED
+
+
+class Observer:
+    """Reads one experiment over a connection without proxies, reopened after a failure."""
+
+    def __init__(self, database: Database, name: str, query: str = BY_REQUEST) -> None:
+        self._database = database
+        self._name = name
+        self._query = query
+        self._connection: psycopg.Connection[tuple[object, ...]] | None = None
+        self._latest = Observation()
+
+    def observe(self) -> Observation:
+        """Return the state of the experiment; while the database is down, the last one read."""
+        with suppress(*_DOWN):
+            self._latest = self._read()
+            return self._latest
+        self.close()
+        return self._latest
+
+    def rows(self, query: str, *values: object) -> list[tuple[object, ...]]:
+        """Return the rows of a query; empty while the database is down."""
+        with suppress(*_DOWN):
+            return self._ask(query, *values)
+        self.close()
+        return []
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _read(self) -> Observation:
+        rows = self._ask(self._query, self._name)
+        if not rows:
+            return Observation()
+        experiment, state = (str(value) for value in rows[0])
+        jobs = self._ask(_JOBS, experiment)
+        done = sum(state == "done" for state, _ in jobs)
+        holders = tuple(str(worker) for state, worker in jobs if state == "leased")
+        return Observation(experiment, state, done, holders)
+
+    def _ask(self, query: str, *values: object) -> list[tuple[object, ...]]:
+        if self._connection is None:
+            self._connection = self._database.connect()
+        # Queries are literals of this package.
+        return self._connection.execute(query.encode(), values).fetchall()
+
 
 _TABLES: Mapping[str, str] = {
     "experiment": """
@@ -32,7 +106,7 @@ _TABLES: Mapping[str, str] = {
         SELECT population, ensemble_size, row, answer, correct, valid, support, correct_support
         FROM votes WHERE experiment_id = %s ORDER BY population, ensemble_size, row""",
 }
-_INVARIANTS: Mapping[str, str] = {
+INVARIANTS: Mapping[str, str] = {
     "a job is not done": """
         SELECT id, state FROM jobs WHERE experiment_id = %s AND state <> 'done'""",
     "a lease is left": """
@@ -56,7 +130,7 @@ _INVARIANTS: Mapping[str, str] = {
         WHERE e.id = %s GROUP BY e.id
         HAVING e.last_cursor <> count(v.cursor) OR e.last_cursor <> max(v.cursor)""",
 }
-_INVARIANTS_OF_PREDICTIONS = (
+INVARIANTS_OF_PREDICTIONS = (
     "a job is not done",
     "a lease is left",
     "events are not numbered without a gap",
@@ -95,27 +169,15 @@ def read_outcome(database: Database, server: str, experiment: str) -> RunOutcome
     return RunOutcome(json.dumps(document, sort_keys=True), tables)
 
 
-def broken_invariants(database: Database, experiment: str) -> Iterator[str]:
+def broken_invariants(
+    database: Database, experiment: str, names: Iterable[str] = tuple(INVARIANTS)
+) -> Iterator[str]:
     """Yield the violated invariants of an ended experiment."""
     with database.connect() as connection:
-        yield from _broken(connection, experiment, _INVARIANTS)
+        for name in names:
+            for row in _rows(connection, INVARIANTS[name], experiment):
+                yield f"{name}: {row}"
 
 
-def broken_prediction(database: Database, prediction: str) -> Iterator[str]:
-    """Yield the violated invariants of an ended prediction."""
-    with database.connect() as connection:
-        yield from _broken(connection, prediction, _INVARIANTS_OF_PREDICTIONS)
-
-
-def _broken(
-    connection: "psycopg.Connection[tuple[object, ...]]", experiment: str, names: Iterable[str]
-) -> Iterator[str]:
-    for name in names:
-        for row in _rows(connection, _INVARIANTS[name], experiment):
-            yield f"{name}: {row}"
-
-
-def _rows(
-    connection: "psycopg.Connection[tuple[object, ...]]", query: str, experiment: str
-) -> Rows:
+def _rows(connection: psycopg.Connection[tuple[object, ...]], query: str, experiment: str) -> Rows:
     return connection.execute(query.encode(), [experiment]).fetchall()

@@ -1,40 +1,57 @@
 """Execution of one schedule on a running lab, and its verdict."""
 
+import json
 import random
 import threading
 import time
 import traceback
 import uuid
-from collections.abc import Iterator
-from contextlib import suppress
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing, suppress
+from dataclasses import asdict, dataclass, field
+from itertools import islice
+from typing import TYPE_CHECKING, TypeVar
+
+from typing_extensions import override
 
 from modnorm.client.client import Client
 from modnorm.errors import ModnormError, UnavailableError
-from verification.chaos.chaos_lab import Lab
-from verification.chaos.fault_schedule import Schedule, Step
+from modnorm.tasks import get_task
+from modnorm.tasks.columns import rows_digest
+from modnorm.tasks.row_loading import parse_question, read_raw_questions
+from modnorm.tasks.sources import BUNDLED
 from verification.chaos.faults import INJECT, FaultContext
-from verification.chaos.observer import Observation, Observer
-from verification.chaos.run_outcome import RunOutcome, broken_invariants, read_outcome
-from verification.chaos.small_experiments import make_experiment
+from verification.chaos.lab import Lab
+from verification.chaos.outcome import (
+    BY_QUESTIONS,
+    INVARIANTS,
+    INVARIANTS_OF_PREDICTIONS,
+    Observation,
+    Observer,
+    RunOutcome,
+    broken_invariants,
+    read_outcome,
+)
+from verification.chaos.schedules import PREDICTED, PREDICTIONS, Schedule, Step, make_experiment
 from verification.labs.waiting import HANG_SECONDS
+
+if TYPE_CHECKING:
+    from modnorm.prediction.ranked_votes import Prediction
+
+ResultT = TypeVar("ResultT")
 
 _LOOK_SECONDS = 0.1
 
 
 @dataclass
 class Injection:
-    """The result of one step.
-
-    Attributes:
-        step: The step.
-        did: Description of the fault; None if it had no effect.
-        over: Time of its end, on the monotonic clock.
-    """
+    """The result of one step."""
 
     step: Step
     did: str | None = None
+    """Description of the fault; None if it had no effect."""
     over: float = 0.0
+    """Time of its end, on the monotonic clock."""
 
 
 @dataclass
@@ -51,6 +68,8 @@ class Verdict:
 class ScheduleRun:
     """One schedule on a lab."""
 
+    invariants: Iterable[str] = tuple(INVARIANTS)
+
     def __init__(self, lab: Lab, schedule: Schedule) -> None:
         self._lab = lab
         self._request = uuid.uuid4().hex
@@ -59,11 +78,7 @@ class ScheduleRun:
         self._observed = Observation()
 
     def run(self, expected: RunOutcome | None) -> tuple[Verdict, RunOutcome | None]:
-        """Act as the client, inject the faults, and compare the outcome.
-
-        Args:
-            expected: The outcome of the undisturbed run; None during that run.
-        """
+        """Act as the client, inject the faults, compare with the undisturbed outcome, if any."""
         began = time.monotonic()
         threads = [threading.Thread(target=self._act_as_client, daemon=True)]
         threads += [
@@ -92,7 +107,9 @@ class ScheduleRun:
                 if quiet_since is None and not any(thread.is_alive() for thread in faults):
                     quiet_since = now
                 if quiet_since is not None and ended_at is not None:
-                    self._note_recovery(ended_at)
+                    injections = self._verdict.injections
+                    last = max((one.over for one in injections if one.did), default=ended_at)
+                    self._verdict.recovery = max(0.0, ended_at - last)
                     return True
                 if quiet_since is not None and now > quiet_since + HANG_SECONDS:
                     self._complain(f"stuck for {HANG_SECONDS:g} s: {self._observed}")
@@ -100,10 +117,6 @@ class ScheduleRun:
                 time.sleep(_LOOK_SECONDS)
         finally:
             observer.close()
-
-    def _note_recovery(self, ended_at: float) -> None:
-        last = max((one.over for one in self._verdict.injections if one.did), default=ended_at)
-        self._verdict.recovery = max(0.0, ended_at - last)
 
     def _inject(self, injection: Injection) -> None:
         step = injection.step
@@ -135,19 +148,10 @@ class ScheduleRun:
 
     def _follow(self, client: Client) -> None:
         """Submit until the experiment is stored, then follow its events to the end."""
-        for event in client.watch(self._submit(client)):
-            self._cursors.append(event.cursor)
-
-    def _submit(self, client: Client) -> str:
         spec = make_experiment(self._verdict.schedule.experiment)
-        deadline = time.monotonic() + HANG_SECONDS
-        while True:
-            try:
-                return client.submit(spec, self._request).id
-            except UnavailableError:
-                if time.monotonic() > deadline:
-                    raise
-            time.sleep(0.2)
+        submitted = _patiently(lambda: client.submit(spec, self._request))
+        for event in client.watch(submitted.id):
+            self._cursors.append(event.cursor)
 
     def _judge(self, expected: RunOutcome | None, watcher: threading.Thread) -> RunOutcome | None:
         self._lab.wait()
@@ -158,13 +162,12 @@ class ScheduleRun:
         self._check_client(is_waiting=watcher.is_alive())
         outcome = self._read()
         if expected is not None:
-            self._verdict.complaints += self._differences(expected, outcome)
-        self._verdict.complaints += self._broken()
+            differences = expected.differences(outcome)
+            self._verdict.complaints += (one[:400] for one in differences)
+        experiment = self._observed.experiment
+        broken = broken_invariants(self._lab.database, experiment, self.invariants)
+        self._verdict.complaints += broken
         return outcome
-
-    def _broken(self) -> list[str]:
-        """Return the violated invariants."""
-        return list(broken_invariants(self._lab.database, self._observed.experiment))
 
     def _check_client(self, *, is_waiting: bool) -> None:
         """Complain if the client has not received every event once."""
@@ -178,11 +181,6 @@ class ScheduleRun:
         time.sleep(1)
         return read_outcome(self._lab.database, self._lab.server, self._observed.experiment)
 
-    @staticmethod
-    def _differences(expected: RunOutcome, outcome: RunOutcome) -> Iterator[str]:
-        for difference in expected.differences(outcome):
-            yield difference if len(difference) < 400 else f"{difference[:400]} ..."
-
     def _why(self) -> str:
         observer = self._observer()
         query = "SELECT error FROM experiments WHERE id = %s"
@@ -192,3 +190,97 @@ class ScheduleRun:
 
     def _complain(self, what: str) -> None:
         self._verdict.complaints.append(what)
+
+
+QUESTIONS = 24
+_LEASES = "SELECT sum(token) FROM jobs WHERE experiment_id = %s"
+
+
+class PredictionRun(ScheduleRun):
+    """One schedule on a prediction; each schedule asks the questions in another order."""
+
+    invariants = INVARIANTS_OF_PREDICTIONS
+
+    def __init__(self, lab: Lab, schedule: Schedule) -> None:
+        super().__init__(lab, schedule)
+        self._questions = _questions(random.Random(f"{schedule.seed} {schedule}"))
+        self._ask_all = schedule.experiment == PREDICTIONS[-1]
+        self._predictions: list[Prediction] = []
+        with Client(lab.server) as client:
+            self._ensemble = _search(client)
+
+    @override
+    def _observer(self) -> Observer:
+        task = get_task(make_experiment(PREDICTED).task.name)
+        rows = [parse_question(task, each, "question") for each in self._questions]
+        return Observer(self._lab.database, rows_digest(rows), BY_QUESTIONS)
+
+    @override
+    def _follow(self, client: Client) -> None:
+        """Ask until all questions are answered."""
+        self._predictions = _patiently(lambda: self._ask(client))
+
+    def _ask(self, client: Client) -> "list[Prediction]":
+        asked = client.predict(self._ensemble, self._questions, ask_all=self._ask_all)
+        return list(asked)
+
+    @override
+    def _check_client(self, *, is_waiting: bool) -> None:
+        """Complain unless one prediction came for each question, and an equal request is free."""
+        rows = sorted(prediction.row for prediction in self._predictions)
+        if rows != list(range(QUESTIONS)) or is_waiting:
+            self._complain(f"the client received predictions of the rows {rows}")
+        leases = self._leases()
+        with Client(self._lab.server) as client:
+            again = self._ask(client)
+        if self._predictions != again:
+            self._complain("an equal request has other answers")
+        if self._leases() != leases:
+            self._complain("an equal request computed again")
+
+    def _leases(self) -> object:
+        with closing(self._observer()) as observer:
+            return observer.rows(_LEASES, self._observed.experiment)
+
+    @override
+    def _read(self) -> RunOutcome:
+        """Return each question with its answers."""
+        answered = [
+            (json.dumps(self._questions[each.row]), json.dumps(asdict(each) | {"row": None}))
+            for each in self._predictions
+        ]
+        return RunOutcome("", {"predictions": sorted(answered)})
+
+
+def _questions(source: random.Random) -> list[Mapping[str, object]]:
+    """Return the questions in a random order."""
+    rows = read_raw_questions(BUNDLED / "word-problems-heldout.jsonl")
+    questions = [{"question": row["question"]} for _, row in islice(rows, QUESTIONS)]
+    return source.sample(questions, k=QUESTIONS)
+
+
+def _search(client: Client) -> str:
+    """Return the id of the experiment whose ensemble answers, once it has ended.
+
+    Its request id is constant, so a lab runs it once.
+    """
+
+    def finish() -> str:
+        experiment = client.submit(make_experiment(PREDICTED), PREDICTED).id
+        for _ in client.watch(experiment):
+            pass
+        return experiment
+
+    return _patiently(finish)
+
+
+def _patiently(call: Callable[[], ResultT]) -> ResultT:
+    """Repeat a call while the lab is down."""
+    deadline = time.monotonic() + HANG_SECONDS
+    while True:
+        try:
+            return call()
+        except UnavailableError:
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(0.2)
