@@ -12,11 +12,7 @@ from modnorm.hints import one_of
 
 
 def require_index(value: object, field: str, *, least: int | None = 0) -> None:
-    """Refuse anything but a whole number from `least` on; None has no bound.
-
-    Raises:
-        InvalidInputError: it is of another type, or too small.
-    """
+    """Refuse anything but a whole number from `least` on; None has no bound."""
     is_bool = isinstance(value, bool)  # Python counts it among the integers
     if isinstance(value, Integral) and not is_bool and (least is None or int(value) >= least):
         return
@@ -25,11 +21,7 @@ def require_index(value: object, field: str, *, least: int | None = 0) -> None:
 
 
 def require_seconds(value: object, field: str, *, endless: bool = False) -> None:
-    """Refuse anything but a number from 0 on; infinity is one if the time may be endless.
-
-    Raises:
-        InvalidInputError: it is of another type, negative or infinite.
-    """
+    """Refuse anything but a number from 0 on; infinity is one if the time may be endless."""
     seconds = float(value) if isinstance(value, Real) and not isinstance(value, bool) else -1.0
     if seconds >= 0 and (endless or seconds < math.inf):
         return
@@ -38,31 +30,19 @@ def require_seconds(value: object, field: str, *, endless: bool = False) -> None
 
 
 def require_flag(value: object, field: str) -> None:
-    """Refuse anything but True and False: most texts, `"no"` too, would count as True.
-
-    Raises:
-        InvalidInputError: it is neither.
-    """
+    """Refuse anything but True and False: most texts, `"no"` too, would count as True."""
     if not isinstance(value, bool):
         raise _refused(value, "truth value", field, "give True or False")
 
 
 def require_text(value: object, field: str) -> None:
-    """Refuse anything but a string.
-
-    Raises:
-        InvalidInputError: it is of another type.
-    """
+    """Refuse anything but a string."""
     if not isinstance(value, str):
         raise _refused(value, "text", field, "give a string")
 
 
 def require_name(value: object, names: Collection[str], field: str, kind: str) -> None:
-    """Refuse anything but one of the known names.
-
-    Raises:
-        InvalidInputError: it is no string, or unknown.
-    """
+    """Refuse anything but one of the known names."""
     require_text(value, field)
     if value not in names:
         raise InvalidInputError(
@@ -71,11 +51,7 @@ def require_name(value: object, names: Collection[str], field: str, kind: str) -
 
 
 def require_path(value: object, field: str) -> Path:
-    """Return a path given as a string or a path.
-
-    Raises:
-        InvalidInputError: it is neither.
-    """
+    """Return a path given as a string or a path."""
     if isinstance(value, str | os.PathLike):
         path = os.fspath(value)
         if isinstance(path, str) and "\0" not in path:
@@ -84,31 +60,19 @@ def require_path(value: object, field: str) -> Path:
 
 
 def require_several(value: object, field: str, kind: str) -> None:
-    """Refuse a single value: iterating over a row yields columns, over a string characters.
-
-    Raises:
-        InvalidInputError: it is a mapping, a string or bytes, or no iterable.
-    """
+    """Refuse a single value: iterating over a row yields columns, over a string characters."""
     if isinstance(value, Mapping | str | bytes) or not isinstance(value, Iterable):
         raise _refused(value, f"list of {kind}", field, f"give a list of {kind}")
 
 
 def require_function(value: object, field: str) -> None:
-    """Refuse what cannot be called.
-
-    Raises:
-        InvalidInputError: it cannot be called.
-    """
+    """Refuse what cannot be called."""
     if not callable(value):
         raise _refused(value, "function", field, "give a function")
 
 
 def require_type(value: object, kind: type, field: str) -> None:
-    """Refuse what is no instance of a class.
-
-    Raises:
-        InvalidInputError: it is of another class.
-    """
+    """Refuse what is no instance of a class."""
     if not isinstance(value, kind):
         name = kind.__name__
         raise _refused(value, name, field, f"give an instance of {kind.__module__}.{name}")

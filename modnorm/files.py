@@ -27,11 +27,7 @@ _WRITE_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 
 
 def write_file(path: Path, content: bytes) -> None:
-    """Replace a file, as `replaced_file` does.
-
-    Raises:
-        OSError: the file cannot be written.
-    """
+    """Replace a file, as `replaced_file` does."""
     with replaced_file(path) as file:
         file.write(content)
 
@@ -43,14 +39,6 @@ def replaced_file(path: Path, *, draft: Path | None = None) -> Iterator[BinaryIO
     A reader sees the old content or the new one, never a part, also after a power failure. The
     target of a link is replaced, not the link. A special file such as `/dev/null` is written in
     place.
-
-    Args:
-        path: The file.
-        draft: Path of the draft on the same file system, which concurrent writers must not share;
-            beside the file if it is None.
-
-    Raises:
-        OSError: the file cannot be written; the error names it.
     """
     if path.exists() and not path.is_file():
         with path.open("wb") as special:
@@ -75,16 +63,7 @@ def replaced_file(path: Path, *, draft: Path | None = None) -> Iterator[BinaryIO
 
 
 def read_text(path: Path, *, most: int) -> str:
-    """Return the UTF-8 text of a regular file.
-
-    Args:
-        path: The file; devices and pipes are refused, since they may not end.
-        most: Largest number of bytes.
-
-    Raises:
-        OSError: the file cannot be read.
-        ValueError: the file is not regular, larger, or not UTF-8.
-    """
+    """Return the UTF-8 text of a regular file."""
     kind = path.stat().st_mode
     if stat.S_ISDIR(kind):
         raise ValueError("it is a directory, not a file; name a file inside it")
@@ -113,11 +92,7 @@ def partial_path(path: Path) -> Path:
 
 
 def canonical_json(content: object) -> str:
-    """Return content as JSON with sorted keys, no blanks and ASCII only.
-
-    Raises:
-        ValueError: a number is not finite.
-    """
+    """Return content as JSON with sorted keys, no blanks and ASCII only."""
     return json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
@@ -138,12 +113,7 @@ def encode_json(document: Mapping[str, object]) -> bytes:
 
 
 def check_writable(out: Path, field: str = "out") -> None:
-    """Refuse an output file that cannot be written, before minutes of work.
-
-    Raises:
-        InvalidInputError: it cannot be written.
-        UnavailableError: the disk is full or broken.
-    """
+    """Refuse an output file that cannot be written, before minutes of work."""
     existed = out.exists()
     try:
         out.parent.mkdir(parents=True, exist_ok=True)

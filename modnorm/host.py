@@ -38,11 +38,7 @@ def is_utf8(text: str) -> bool:
 
 
 def default_cache() -> Path:
-    """Return the cache directory of a user who sets none.
-
-    Raises:
-        InvalidInputError: the user has no home, as in some containers.
-    """
+    """Return the cache directory of a user who sets none."""
     try:
         return Path.home() / ".cache" / "modnorm"
     except RuntimeError as error:
@@ -54,11 +50,7 @@ def default_cache() -> Path:
 
 
 def expand_home(path: Path, field: str) -> Path:
-    """Return a path with `~` or `~user` at its start replaced by the home directory.
-
-    Raises:
-        InvalidInputError: there is no such home.
-    """
+    """Return a path with `~` or `~user` at its start replaced by the home directory."""
     try:
         return path.expanduser()
     except RuntimeError as error:

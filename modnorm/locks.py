@@ -25,13 +25,6 @@ def locked(path: Path, poll: Callable[[], object] = lambda: None) -> Iterator[No
     """Hold the lock of a file, created if absent, inside the context.
 
     Without locks in its file system it excludes nobody.
-
-    Args:
-        path: The file.
-        poll: Called repeatedly during the wait; its errors end the wait.
-
-    Raises:
-        OSError: the file cannot be created.
     """
     while (descriptor := _try_lock(path)) is None:
         poll()
@@ -81,12 +74,7 @@ def is_locked(path: Path) -> bool:
 
 
 def require_locks(directory: Path, field: str) -> None:
-    """Refuse a directory whose file system lacks the locks of this module or of SQLite.
-
-    Raises:
-        InvalidInputError: it has none.
-        OSError: the directory cannot be written.
-    """
+    """Refuse a directory whose file system lacks the locks of this module or of SQLite."""
     with tempfile.TemporaryFile(dir=directory) as probe:
         try:
             for lock in (fcntl.flock, fcntl.lockf):

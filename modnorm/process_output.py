@@ -29,9 +29,6 @@ def output_to(file: Path) -> Iterator[None]:
     """Append all output but that of `own_stream` to a file, inside the context.
 
     The file's directory is made where absent.
-
-    Raises:
-        OSError: the file cannot be written.
     """
     file.parent.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:

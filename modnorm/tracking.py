@@ -43,17 +43,7 @@ class _Logged:
 
 
 def log_run(directory: Path | str, tracker: str) -> None:
-    """Log spec, held-out figures and files of a finished run.
-
-    Args:
-        directory: A run directory, or that of a distillation.
-        tracker: `mlflow` or `wandb`; each needs the extra of its name.
-
-    Raises:
-        InvalidInputError: there is no such tracker, or no finished run.
-        PreconditionError: the extra is not installed, or wandb has no credentials.
-        UnavailableError: the tracker failed.
-    """
+    """Log spec, held-out figures and files of a finished run."""
     if tracker not in TRACKERS:
         raise InvalidInputError(
             f"there is no tracker {tracker!r}", field="to", remedy=one_of(tracker, TRACKERS)
@@ -136,11 +126,7 @@ TRACKERS: Mapping[str, Callable[[_Logged], None]] = MappingProxyType(
 
 
 def _read(directory: Path) -> _Logged:
-    """Read what is logged.
-
-    Raises:
-        InvalidInputError: the directory holds no finished run.
-    """
+    """Read what is logged."""
     if (directory / DISTILLATION).is_file():
         distillation = load_distillation(directory)
         results, spec = DISTILLATION, distillation["spec"]

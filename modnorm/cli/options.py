@@ -190,12 +190,7 @@ def lab_of(run: str, server: str | None) -> str | None:
 
 
 def local_run(run: str, server: str | None = None) -> Path:
-    """Return the directory of a run; that of an experiment is fetched into the cache.
-
-    Raises:
-        NotFoundError: the lab has no such experiment.
-        PreconditionError: the experiment of the lab has not succeeded.
-    """
+    """Return the directory of a run; that of an experiment is fetched into the cache."""
     lab = lab_of(run, server)
     if lab is None:
         return Path(run)
@@ -206,13 +201,7 @@ def local_run(run: str, server: str | None = None) -> Path:
 
 
 def open_run(run: str, server: str | None) -> "FinishedRun":
-    """Return a finished run: a directory, or an experiment of a lab.
-
-    Raises:
-        InvalidInputError: the directory holds no run.
-        NotFoundError: the lab has no such experiment.
-        PreconditionError: the experiment of the lab has not succeeded.
-    """
+    """Return a finished run: a directory, or an experiment of a lab."""
     from modnorm.analysis.run import load_run
 
     return load_run(local_run(run, server))

@@ -85,11 +85,7 @@ def print_table(document: "ResultsDocument") -> None:
 
 
 def show_directory(directory: Path, *, as_json: bool) -> None:
-    """Print the results of a run directory, or of each run directory inside it.
-
-    Raises:
-        InvalidInputError: it is not a run directory, and holds none.
-    """
+    """Print the results of a run directory, or of each run directory inside it."""
     from modnorm.analysis.distillation import is_distillation, load_distillation
     from modnorm.analysis.document import describe_overlap, describe_truncated
     from modnorm.analysis.environments import describe_mixed

@@ -225,10 +225,6 @@ def follow_to_end(
 
     The display shows `title` if the spec has no name, else the id. `go_on` states how to continue
     a failed experiment once its cause is fixed.
-
-    Raises:
-        EvaluationError: it failed; the message is its reason.
-        CancelledError: it was cancelled.
     """
     from modnorm.cli.progress import catch_up, display, follow
     from modnorm.client.calls import get_experiment
@@ -252,10 +248,6 @@ def submit_here(
     A finished experiment is found again, an interrupted one resumes. After a failure a new
     experiment reuses the finished results. A running experiment that it replaces is cancelled,
     unless it is in flight.
-
-    Raises:
-        ConflictError: a path of the spec now holds other data, another model or another profile
-            than when the experiment started.
     """
     from modnorm.client.inputs import check_inputs  # loads torch
     from modnorm.client.resumption import resume_or_submit
@@ -311,10 +303,6 @@ def check_end(experiment: "experiments.Experiment", go_on: str = SUBMIT_AGAIN) -
     """Raise the error of an experiment that failed or was cancelled.
 
     `go_on` states how to continue a failed experiment once its cause is fixed.
-
-    Raises:
-        EvaluationError: the experiment failed; the message is its reason.
-        CancelledError: it was cancelled.
     """
     from modnorm.v1 import experiment_pb2 as experiments
 

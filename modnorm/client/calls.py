@@ -60,13 +60,6 @@ def create_experiment(
 
     Where the spec names a task file, it is read here and its text goes with the spec; a radius
     that is named by an artifact becomes a number.
-
-    Args:
-        spec: What to run, or the file of it.
-        request_id: Name of the request; a fresh one when absent.
-
-    Raises:
-        InvalidInputError: the spec, its task file or its artifact is not sound.
     """
     if request_id is not None:
         require_text(request_id, "request_id")

@@ -20,9 +20,6 @@ def check_development_rows(
 
     Rows are the same where their prompts are. Rows that cannot be loaded here are compared by
     name, offset and limit.
-
-    Raises:
-        InvalidInputError: says how many they are, and which is the first.
     """
     loaded = _load(task_of(spec), spec, rows, folders)
     shared = _by_name(rows, spec.task.heldout) if loaded is None else loaded.shared()
@@ -37,16 +34,7 @@ def check_development_rows(
 def development_prompts(
     spec: ExperimentSpec, digest: str, *, folders: Sequence[Path] | None = None
 ) -> tuple[str, ...]:
-    """Return the digests of the prompts of a trial's held-out rows, which are development rows.
-
-    Args:
-        spec: The spec of the trial.
-        digest: Digest of the rows on which it was voted.
-        folders: Directories that are searched for named splits before the hub.
-
-    Returns:
-        One digest for each row; none if this machine does not have these rows.
-    """
+    """Return the digests of the prompts of a trial's held-out rows, which are development rows."""
     try:
         task = task_of(spec)
         rows = load_data(task, spec.task.heldout, field="heldout", folders=folders).rows

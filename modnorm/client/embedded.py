@@ -40,35 +40,17 @@ class StartLab(Protocol):
     def __call__(
         self, state: Path, *, cache: Path, data: Sequence[Path] = (), evaluate: bool = True
     ) -> AbstractContextManager[EmbeddedLab]:
-        """Start a lab; leaving the context stops it.
-
-        Args:
-            state: Directory of the database and the logs; experiments in it resume.
-            cache: Directory that labs share: calibrated profiles, fetched data.
-            data: Directories where named splits are looked for too.
-            evaluate: Whether to evaluate stored jobs; otherwise they wait.
-
-        Raises:
-            ModnormError: on leaving the context, if a part of the lab failed.
-        """
+        """Start a lab; leaving the context stops it."""
 
 
 def find_embedded() -> StartLab:
-    """Return the installed lab.
-
-    Raises:
-        PreconditionError: none is installed, or it lacks a dependency.
-    """
+    """Return the installed lab."""
     calm_threads()
     return cast("StartLab", load_service(GROUP))
 
 
 def load_service(group: str) -> object:
-    """Return the entry point of a group that the installed services offer.
-
-    Raises:
-        PreconditionError: the services are not installed, or lack a dependency.
-    """
+    """Return the entry point of a group that the installed services offer."""
     remedy = "pip install 'modnorm[services]'"
     points = entry_points(group=group)
     if not points:
@@ -91,10 +73,6 @@ def embedded_client(
 
     The caller has locked `home`. Without `evaluate` stored jobs wait. With `log_output` all output
     of this process and its engine goes to the lab's log, but that of `modnorm.process_output`.
-
-    Raises:
-        InvalidInputError: the cache directory cannot be written.
-        PreconditionError: no lab is installed, or it lacks a dependency.
     """
     settings.check_cache()
     start = find_embedded()

@@ -24,23 +24,12 @@ def save_run(client: Connection, experiment_id: str, directory: Path) -> None:
 
     Files that differ are replaced, except `spec.json`. `results.json` is written last: where it
     is, the others are whole.
-
-    Raises:
-        PreconditionError: it has not succeeded.
-        UnavailableError: the lab could not be reached, or a file was damaged on its way.
-        OSError: the directory cannot be written.
     """
     _fetch(client, experiment_id, client.call(list_run_files(experiment_id)), directory)
 
 
 def cached_run(client: Connection, experiment_id: str) -> Path:
-    """Return the directory of a finished experiment in the cache; what it lacks is fetched.
-
-    Raises:
-        PreconditionError: it has not succeeded.
-        InvalidInputError: the cache cannot be written.
-        UnavailableError: as for `save_run`.
-    """
+    """Return the directory of a finished experiment in the cache; what it lacks is fetched."""
     settings = ClientSettings()
     settings.check_cache()
     files = client.call(list_run_files(experiment_id))

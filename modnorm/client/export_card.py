@@ -16,14 +16,7 @@ _PROMPTS = 100
 
 
 def check_tokenizer(run: Run, base: Checkpoint) -> TokenizerFinding:
-    """Return whether `AutoTokenizer` reproduces the run's prompts.
-
-    Args:
-        run: The run; the first rows of its splits are checked.
-        base: Its base; an export has the same tokenizer.
-
-    Nothing is checked if this installation lacks the run's task.
-    """
+    """Return whether `AutoTokenizer` reproduces the run's prompts."""
     try:
         task = task_of(run.spec)
     except InvalidInputError:

@@ -26,10 +26,6 @@ def check_inputs(
     experiment. Inputs on the Hugging Face Hub are not checked.
 
     The paths of the spec are paths of this machine.
-
-    Raises:
-        ConflictError: an input has changed; names its field.
-        InvalidInputError: an input is missing or invalid.
     """
     for field, digest, expected in _digests(spec, provenance, folders):
         if digest != expected:

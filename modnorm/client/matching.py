@@ -45,9 +45,6 @@ def make_plan(  # noqa: PLR0913 - all but the spec by keyword; they are the comm
 
     The radius of the spec does not matter. `on_calibration` gets the prompts calibrated and in
     all.
-
-    Raises:
-        InvalidInputError: names the field of the spec that is at fault.
     """
     checkpoint = resolve_checkpoint(spec.model.name, spec.model.revision)
     encoded = _prompts(spec, checkpoint, max(settings.prompts, spec.calibration.examples), client)
@@ -82,9 +79,6 @@ def calibrate_experiment(spec: ExperimentSpec, client: ClientSettings) -> str:
     """Return the digest of the profile that an experiment would calibrate.
 
     It is calibrated in this process, once, and kept where experiments find profiles by digest.
-
-    Raises:
-        InvalidInputError: names the field of the spec that is at fault.
     """
     checkpoint = resolve_checkpoint(spec.model.name, spec.model.revision)
     folder = client.cache / "profiles"

@@ -24,11 +24,7 @@ def questions_of(
     questions: Iterable[Mapping[str, object]],
     ask_all: bool,  # noqa: FBT001
 ) -> experiments.Questions:
-    """Return the request of `Client.predict`.
-
-    Raises:
-        InvalidInputError: a value has the wrong type, there is no question, or one is not JSON.
-    """
+    """Return the request of `Client.predict`."""
     require_text(experiment_id, "experiment_id")
     for name, value in (("population", population), ("ensemble_size", ensemble_size)):
         if value is not None:

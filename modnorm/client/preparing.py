@@ -42,9 +42,6 @@ def prepare_generator(  # noqa: PLR0913 - the last two are keyword-only
 
     The data are rows of Countdown with a column `solution`. `on_batch` gets finished and all
     batches.
-
-    Raises:
-        InvalidInputError: no row has a right solution, or the model is not supported.
     """
     checkpoint = resolve_checkpoint(model, revision)
     examples = list(_examples(checkpoint, data, folders))

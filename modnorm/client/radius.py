@@ -20,9 +20,6 @@ def carry_radius(spec: ExperimentSpec, cache: Path | None = None) -> ExperimentS
     """Return a spec whose radius is a number, read from the artifact that it names, if any.
 
     Digests are looked up in the cache directory of the client, if one is given.
-
-    Raises:
-        InvalidInputError: there is no such artifact, or it is of another task or method.
     """
     source = spec.method.radius_source
     if source is None or spec.method.is_resolved:
@@ -31,11 +28,7 @@ def carry_radius(spec: ExperimentSpec, cache: Path | None = None) -> ExperimentS
 
 
 def keep_artifact(artifact: RadiusArtifact, cache: Path) -> None:
-    """Keep an artifact where specs can name it by its digest.
-
-    Raises:
-        InvalidInputError: the cache directory cannot be written.
-    """
+    """Keep an artifact where specs can name it by its digest."""
     path = radius_folder(cache) / f"{artifact.digest}.json"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

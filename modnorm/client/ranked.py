@@ -27,11 +27,7 @@ class Ranked:
 
 
 def check_has_ranks(spec: ExperimentSpec) -> None:
-    """Check that an experiment draws candidates, which have ranks.
-
-    Raises:
-        InvalidInputError: it trains one model.
-    """
+    """Check that an experiment draws candidates, which have ranks."""
     if spec.iterative is not None:
         raise InvalidInputError(
             f"{spec.method.name} trained one model, which has no rank",
@@ -41,12 +37,7 @@ def check_has_ranks(spec: ExperimentSpec) -> None:
 
 
 def ranked_candidate(run: Run, rank: int) -> Ranked:
-    """Return the candidate of a rank in the whole population, from 1, as `candidates.csv` has it.
-
-    Raises:
-        PreconditionError: the run has not finished, or its scale map is not there.
-        InvalidInputError: it has no ranks, or no candidate has that one for certain.
-    """
+    """Return the candidate of a rank in the whole population, from 1."""
     check_has_ranks(run.spec)
     candidates = tuple(run.candidates)
     found = next((each for each in candidates if each.rank == rank), None)
@@ -59,12 +50,7 @@ def ranked_candidate(run: Run, rank: int) -> Ranked:
 
 
 def trained_lineage(run: Run) -> Lineage:
-    """Return the lineage of the state that a run reports.
-
-    Raises:
-        InvalidInputError: its method trained no model.
-        PreconditionError: the run has not finished, or its lineage is not there.
-    """
+    """Return the lineage of the state that a run reports."""
     if run.spec.iterative is None:
         raise InvalidInputError(
             f"{run.spec.method.name} drew candidates and trained no model",

@@ -57,11 +57,7 @@ class Rescored:
 
 
 def check_has_votes(spec: ExperimentSpec) -> None:
-    """Make sure that candidates are ranked and vote in the experiment of a spec.
-
-    Raises:
-        InvalidInputError: it trains one model.
-    """
+    """Make sure that candidates are ranked and vote in the experiment of a spec."""
     if spec.iterative is not None:
         raise InvalidInputError(
             f"{spec.method.name} trained its model by the old scorer, and no ensemble votes",
@@ -80,12 +76,6 @@ def rescore_run(
     """Judge all completions of a finished run anew, rank and vote.
 
     The task has the new scorer. `on_progress` gets the number of models judged and of all models.
-
-    Raises:
-        PreconditionError: the run has not finished, or it skipped answers.
-        InvalidInputError: it trained one model, or its rows do not fit the task.
-        EngineError: the task runs programs, and its sandbox fails.
-        UnavailableError: the lab, or the sandbox, cannot be reached.
     """
     check_has_votes(run.spec)
     _check_complete(run)
@@ -178,11 +168,7 @@ def _old(answer: AnswerRecord) -> Judgement:
 
 
 def _rows(run: Run, split: str, task: Task) -> tuple[Row, ...]:
-    """Return stored rows in the schema of the task.
-
-    Raises:
-        InvalidInputError: they do not fit it.
-    """
+    """Return stored rows in the schema of the task."""
     try:
         return tuple(task.parse(json.loads(row)) for row in run.rows(split))
     except InvalidInputError as error:

@@ -53,9 +53,6 @@ class RunDirectory:
 
         The name, the limits of failures, N, the prefixes, the K list and the statistics may
         change: finished evaluations are reused.
-
-        Raises:
-            ConflictError: it is a file, holds a run of another spec, or something that is no run.
         """
         if self._spec.exists():
             there, here = _read(self._spec), spec.fixed.model_dump(mode="json")
@@ -96,11 +93,7 @@ class RunDirectory:
         write_file(self._spec, encode_json(spec.model_dump(mode="json")))
 
     def check_holds_no_run(self) -> None:
-        """Make sure that directories of runs can lie inside this one.
-
-        Raises:
-            ConflictError: it holds a run itself.
-        """
+        """Make sure that directories of runs can lie inside this one."""
         if self._spec.exists():
             raise ConflictError(
                 f"{self.path} holds the run of a single spec",
@@ -121,13 +114,7 @@ class RunDirectory:
 
 @contextmanager
 def hold(path: Path) -> Iterator[None]:
-    """Make a directory and keep it for this process; remove it if it was new and stays empty.
-
-    Raises:
-        InvalidInputError: it cannot be written or locked.
-        UnavailableError: the disk is full or broken.
-        PreconditionError: another process works there.
-    """
+    """Make a directory and keep it for this process; remove it if it was new and stays empty."""
     if not is_utf8(str(path.absolute())):
         raise InvalidInputError(
             f"the path is not UTF-8: {str(path.absolute())!a}",

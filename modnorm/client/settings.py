@@ -29,11 +29,7 @@ class ClientSettings(ConnectionSettings):
 
     @property
     def cache(self) -> Path:
-        """Cache directory, given or the default.
-
-        Raises:
-            InvalidInputError: none is given, and there is no home.
-        """
+        """Cache directory, given or the default."""
         return self.cache_dir or default_cache()
 
     @property
@@ -42,11 +38,7 @@ class ClientSettings(ConnectionSettings):
         return self.cache / "data"
 
     def check_cache(self) -> None:
-        """Refuse a cache directory that cannot be written; this check writes nothing.
-
-        Raises:
-            InvalidInputError: it or its nearest existing parent is no directory, or is protected.
-        """
+        """Refuse a cache directory that cannot be written; this check writes nothing."""
         cache = self.cache
         there = next(each for each in (cache, *cache.absolute().parents) if os.path.lexists(each))
         is_folder = there.is_dir()

@@ -42,15 +42,7 @@ class Trial:
 
 
 def development_rows(text: str) -> DataSpec:
-    """Read rows as they stand under `task.heldout` in a spec.
-
-    Args:
-        text: A source, whose rows are all taken, or a mapping in YAML's braces:
-            `{source: dev.jsonl, offset: 200, limit: 100}`.
-
-    Raises:
-        InvalidInputError: this is neither.
-    """
+    """Read rows as they stand under `task.heldout` in a spec."""
     if not text.startswith("{"):
         return parse_section(DataSpec, {"source": text}, field="heldout")
     try:
@@ -67,12 +59,7 @@ def development_rows(text: str) -> DataSpec:
 def trial_spec(
     spec: ExperimentSpec, *, radius: float, seed: int, heldout: DataSpec, ensemble_size: int
 ) -> ExperimentSpec:
-    """Return the experiment of one trial: N alone, K alone, voted on the development rows.
-
-    Raises:
-        InvalidInputError: the trial is no valid experiment (K greater than N, say), or trains
-            one model instead of drawing candidates.
-    """
+    """Return the experiment of one trial: N alone, K alone, voted on the development rows."""
     if spec.iterative is not None:
         raise InvalidInputError(
             f"{spec.method.name} has no ensembles to compare",
@@ -100,16 +87,7 @@ def trial_spec(
 def grid_document(
     example: ExperimentSpec, trials: Sequence[Trial], prompts: Sequence[str] = ()
 ) -> GridDocument:
-    """Return the content of a grid's artifact: the best mean metric, ties to the smaller radius.
-
-    Args:
-        example: The spec of one of the trials.
-        trials: All of them: every radius under the same seeds, in the same order.
-        prompts: Digests of the development prompts; none if they are unknown.
-
-    Raises:
-        ConflictError: they were not made from the same model, rows and profile.
-    """
+    """Return the content of a grid's artifact: best mean metric, ties to the smaller radius."""
     found = _common(trials)
     radii = tuple(_grid_radius(radius, trials) for radius in sorted({t.radius for t in trials}))
     return GridDocument(

@@ -20,12 +20,7 @@ has no such experiment."""
 
 
 def read_unfinished(run: Path) -> Unfinished:
-    """Return the state of a run directory that has no results yet.
-
-    Args:
-        run: The directory. The lab that works on it is in the same directory, or in its parent if
-            one command runs several specs.
-    """
+    """Return the state of a run directory that has no results yet."""
     home = next((each for each in (run, run.parent) if state_directory(each).is_dir()), None)
     if home is None:
         return unknown_progress(run)

@@ -29,11 +29,7 @@ _Event = experiments.WatchExperimentResponse
 
 
 class Reconnection:
-    """Decides whether to open a stream again after it broke.
-
-    Args:
-        patience: Seconds without any connection after which to give up.
-    """
+    """Decides whether to open a stream again after it broke."""
 
     def __init__(self, patience: float) -> None:
         self._patience = patience
@@ -52,11 +48,7 @@ class Reconnection:
         self._alive, self._lost, self._failures = time.monotonic(), None, 0
 
     def pause(self, error: ModnormError) -> float:
-        """Return the seconds to wait before the stream is opened again.
-
-        Raises:
-            ModnormError: the given error, if another attempt cannot help or patience is over.
-        """
+        """Return the seconds to wait before the stream is opened again."""
         now = time.monotonic()
         if self._lost is None or now - self._alive > CONNECT_SECONDS:
             self._lost = now

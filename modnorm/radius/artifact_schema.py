@@ -25,11 +25,7 @@ _DECIMALS = 12
 
 
 def matching_objective(kl: float, hidden: float, *, iso_kl: float, iso_hidden: float) -> float:
-    """Return J(R) = ln(KL / KL_iso)^2 + ln(h / h_iso)^2; 0 at a match.
-
-    Returns:
-        J; infinite if the radius moves nothing.
-    """
+    """Return J(R) = ln(KL / KL_iso)^2 + ln(h / h_iso)^2; 0 at a match."""
     if kl <= 0 or hidden <= 0:
         return math.inf
     return math.log(kl / iso_kl) ** 2 + math.log(hidden / iso_hidden) ** 2
