@@ -53,18 +53,7 @@ class KnownSuite:
 
 
 def write_tables(cells: Path, suites: Path, out: Path, page: Path, folder: Path) -> None:
-    """Write tables and figures into a directory and the claims into a page.
-
-    Args:
-        cells: Directory of copies.
-        suites: Directory of suite files.
-        out: Gets `tables.md` and `figures/`.
-        page: Its part between the marks is replaced.
-        folder: An empty directory for unpacked copies.
-
-    Raises:
-        InvalidInputError: a copy is damaged, or a suite or the claims are invalid.
-    """
+    """Write tables and figures into a directory and the claims into a page."""
     pool = _unpacked(cells, folder / "pool")
     known = [
         _known(path, pool, folder) for path in sorted(suites.glob("*.yaml")) if _is_suite(path)

@@ -38,17 +38,7 @@ _DATE = (1980, 1, 1, 0, 0, 0)
 
 
 def pack_run(run: Run, archive: Path, origin: Mapping[str, str]) -> None:
-    """Write a small copy of a finished run.
-
-    Args:
-        run: The run.
-        archive: The ZIP file.
-        origin: What made the run: command, commit and the like. Digests of files are added.
-
-    Raises:
-        InvalidInputError: the votes of the run do not follow from its answers.
-        OSError: the file cannot be written.
-    """
+    """Write a small copy of a finished run."""
     # Equal values beside each other compress best, and selection votes decide nothing.
     answers = run.answers_frame(_COLUMNS).sort_values(["split", "row", "candidate"])
     kept = answers.assign(vote=answers["vote"].where(answers["split"] == "heldout"))[[*_COLUMNS]]
@@ -74,11 +64,7 @@ def pack_run(run: Run, archive: Path, origin: Mapping[str, str]) -> None:
 
 
 def unpack_run(archive: Path, directory: Path) -> Run:
-    """Write the directory of a copy and return the run in it.
-
-    Raises:
-        InvalidInputError: the copy is damaged.
-    """
+    """Write the directory of a copy and return the run in it."""
     directory.mkdir(parents=True, exist_ok=True)
     try:
         with zipfile.ZipFile(archive) as file:

@@ -43,17 +43,7 @@ _NO_ROWS = pd.DataFrame()
 
 
 def population_scaling(ensembles: pd.DataFrame, verdicts: pd.DataFrame = _NO_ROWS) -> pd.DataFrame:
-    """Return the accuracy of each method at each (N, K), in percent.
-
-    Args:
-        ensembles: `RunTables.ensembles`.
-        verdicts: `RunTables.verdicts`, if known.
-
-    Returns:
-        Mean and sample SD over seeds, with the bounds `lower` and `upper` of an interval. One seed
-        has the Wilson interval over its rows. Several seeds have the bootstrap interval of the
-        mean, over seeds and rows; without verdicts over seeds alone.
-    """
+    """Return the accuracy of each method at each (N, K), in percent."""
     rows = values_by_row(verdicts, "correct")
 
     def bounds(lines: pd.DataFrame) -> ConfidenceInterval | None:
@@ -77,15 +67,6 @@ def budget_differences(
 
     Each N of the method is compared with each N of the reference (paper, app. "Population and
     Ensemble-Size Scaling").
-
-    Args:
-        ensembles: `RunTables.ensembles`.
-        reference: Method of the reference.
-        verdicts: `RunTables.verdicts`, if known.
-
-    Returns:
-        Mean and sample SD of the differences over paired seeds, with their bootstrap interval
-        over seeds and rows; over seeds alone without verdicts.
     """
     pairs = paired(ensembles, reference, on=["K"])
     if not len(pairs):
@@ -113,16 +94,7 @@ def _of(rows: Rows, place: tuple[object, ...]) -> Array | None:
 
 
 def observed_reduction(scaling: pd.DataFrame, reference: str | None) -> pd.DataFrame:
-    """Return how many times fewer candidates a method needs to exceed the reference.
-
-    Args:
-        scaling: What `population_scaling` returned.
-        reference: Method of the reference.
-
-    Returns:
-        For each model, task, method and K: the least `N` whose mean accuracy exceeds that of the
-        largest `reference_N`, and `reduction`, their ratio. Methods that never do are absent.
-    """
+    """Return how many times fewer candidates a method needs to exceed the reference."""
     pairs = paired(scaling.assign(seed=0), reference, on=["K"])
     if not len(pairs):
         return pairs
@@ -152,17 +124,7 @@ def analyze(
     reference: str | None = None,
     survival_thresholds: Thresholds = MappingProxyType({}),
 ) -> Analysis:
-    """Return every analysis that the tables of some runs have data for.
-
-    Args:
-        runs: What `tabulate_runs` or `read_inputs` returned.
-        reference: Method that others are compared with; chosen by `choose_reference` when None.
-        survival_thresholds: Thresholds of the survival curves by task, in percentage points; a
-            grid over all gains for other tasks.
-
-    Raises:
-        InvalidInputError: no run is of the method `reference`.
-    """
+    """Return every analysis that the tables of some runs have data for."""
     named = runs.ensembles if len(runs.ensembles) else runs.candidates
     chosen = choose_reference(named, reference)
     tables = {

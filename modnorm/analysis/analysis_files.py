@@ -18,19 +18,7 @@ _SIGNIFICANT = ".4g"
 
 
 def write_table(directory: Path, name: str, table: pd.DataFrame) -> list[Path]:
-    """Write a table in every format, each file whole or not at all.
-
-    Args:
-        directory: Directory of the files; created if needed.
-        name: Name of the files, without an extension.
-        table: The table.
-
-    Returns:
-        The files.
-
-    Raises:
-        OSError: a file cannot be written.
-    """
+    """Write a table in every format, each file whole or not at all."""
     directory.mkdir(parents=True, exist_ok=True)
     paths = {kind: directory / f"{name}.{kind}" for kind in FORMATS}
     write_file(paths["csv"], table.to_csv(index=False).encode())
@@ -55,22 +43,14 @@ class WrittenAnalysis:
 
 
 def write_analysis(directory: Path, analysis: Analysis) -> WrittenAnalysis:
-    """Write the tables and the figures of an analysis; older ones are replaced.
-
-    Raises:
-        OSError: the directory cannot be written.
-    """
+    """Write the tables and the figures of an analysis; older ones are replaced."""
     for name, table in analysis.tables.items():
         write_table(directory / "tables", name, table)
     return WrittenAnalysis(tuple(analysis.tables), write_figures(directory / "figures", analysis))
 
 
 def write_figures(directory: Path, analysis: Analysis) -> tuple[str, ...]:
-    """Write the figures of an analysis as `NAME.png` and `NAME.svg`; return their names.
-
-    Raises:
-        OSError: the directory cannot be written.
-    """
+    """Write the figures of an analysis as `NAME.png` and `NAME.svg`; return their names."""
     figures = plan_figures(analysis)
     for name, panels in figures.items():
         directory.mkdir(parents=True, exist_ok=True)

@@ -110,13 +110,7 @@ def accuracy_of(metric: float | None, rows: int, correct: int | None = None) -> 
 
 
 def search_entry(run: Run, model: str, size: int) -> SearchEntry:
-    """Return the held-out figures of a round's search.
-
-    Args:
-        run: The search.
-        model: Model that was searched around.
-        size: K of the experts that answer training rows.
-    """
+    """Return the held-out figures of a round's search."""
     ensemble = max(
         (each for each in run.ensembles if each.ensemble_size == size),
         key=lambda each: each.population,
@@ -143,11 +137,7 @@ def round_directory(directory: Path, round_number: int) -> Path:
 
 
 def load_distillation(directory: Path) -> DistillationDocument:
-    """Read the document of a distillation's directory.
-
-    Raises:
-        InvalidInputError: there is none, or not one of this schema.
-    """
+    """Read the document of a distillation's directory."""
     path = directory / DISTILLATION
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
@@ -217,11 +207,7 @@ def total_budget(rounds: Sequence[RoundEntry]) -> BudgetOfRound:
 
 
 def compared_entries(directories: Sequence[Path]) -> list[ComparedEntry]:
-    """Return the figures of finished distillations and searches, in order.
-
-    Raises:
-        InvalidInputError: a directory holds neither.
-    """
+    """Return the figures of finished distillations and searches, in order."""
     documents = [
         load_distillation(each) if is_distillation(each) else load_run(each).document
         for each in directories

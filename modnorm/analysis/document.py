@@ -247,24 +247,6 @@ def _ensemble(run: RunData, ensemble: EnsembleRow) -> EnsembleEntry:
     )
 
 
-def joint_shares(parts: Sequence[AnswerShares]) -> AnswerShares:
-    """Return the shares of all answers of some models; unknown if those of one model are."""
-    answers = sum(each["answers"] for each in parts)
-
-    def joint(shares: Sequence[float | None]) -> float | None:
-        known = [share for share in shares if share is not None]
-        if len(known) < len(parts):
-            return None
-        counts = (round(share * each["answers"]) for share, each in zip(known, parts, strict=True))
-        return _share(sum(counts), answers)
-
-    return AnswerShares(
-        answers=answers,
-        valid=joint([each["valid"] for each in parts]),
-        truncated=joint([each["truncated"] for each in parts]),
-    )
-
-
 def describe_shortcuts(document: ResultsDocument) -> str | None:
     """Describe the skipped work, which changes no expert and no vote; None if none was skipped."""
     candidates, remarks = document["candidates"], []

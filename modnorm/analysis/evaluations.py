@@ -74,15 +74,6 @@ def timing_scope(run: RunData, phases: Mapping[str, float]) -> dict[str, object]
     Search is the scale map, and writing, answering, scoring and restoring each candidate. End to
     end adds setup, the engine's start included, and the vote. Calibration and the unperturbed
     model are outside.
-
-    Args:
-        run: The run.
-        phases: Seconds in each state of the experiment: `sampling`, `selecting` and so on.
-
-    Returns:
-        `device` is the time of jobs, summed over workers; `wall` is the elapsed time. With one
-        worker, `search` and `end_to_end` are the paper's times, if it loaded the model for this
-        run. With several workers, `search` is a sum over workers and `end_to_end` elapsed time.
     """
     base = run.base.seconds + run.base.heldout_seconds
     device = {

@@ -53,21 +53,7 @@ def write_run(
     *,
     started: float | None = None,
 ) -> ResultsDocument:
-    """Write a run's files into a directory, made where absent; older ones are replaced.
-
-    Args:
-        directory: The directory.
-        run: The run.
-        records: Its records; without them the votes have no ballots.
-        started: When the work on the files began, by `time.monotonic`, for the seconds of the
-            report.
-
-    Returns:
-        The content of `results.json`.
-
-    Raises:
-        OSError: the directory cannot be written.
-    """
+    """Write a run's files into a directory, made where absent; older ones are replaced."""
     (directory / "plots").mkdir(parents=True, exist_ok=True)
     if records is None:
         ballots, golds = read_ballots(None, max((each.rows for each in run.ensembles), default=0))

@@ -67,13 +67,7 @@ def verdicts_of(votes: pd.DataFrame) -> Verdicts:
 def pair_ensembles(
     first: Verdicts, other: Verdicts, metrics: Sequence[Metrics] = ({}, {})
 ) -> list[PairedEnsembles]:
-    """Compare two runs at every (N, K) that both have, by N, then K.
-
-    Args:
-        first: Votes of one run.
-        other: Votes of another run on the same rows in the same order.
-        metrics: The task's metric of both runs; the row accuracy where it is missing.
-    """
+    """Compare two runs at every (N, K) that both have, by N, then K."""
     places = sorted(first.keys() & other.keys())
     gaps = [_gaps(first[place], other[place]) for place in places]
     p_values = [mcnemar(each.count(1), each.count(-1)) for each in gaps]
@@ -96,13 +90,7 @@ def compares_metric(pair: PairedEnsembles) -> bool:
 
 
 def describe_pairs(pairs: Sequence[PairedEnsembles], first: str, other: str) -> str:
-    """State whether the data separates two runs at their largest (N, K), and at how many (N, K).
-
-    Args:
-        pairs: What `pair_ensembles` returned.
-        first: Name of the first run.
-        other: Name of the other run.
-    """
+    """State whether the data separates two runs at their largest (N, K), and at how many."""
     if not pairs:
         return f"{first} and {other} share no (N, K), so no rows are paired."
     last = pairs[-1]

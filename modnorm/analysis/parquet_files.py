@@ -96,21 +96,13 @@ _COUNT = tuple(field.name for field in fields(AnswerCount))
 
 
 def write_answers(directory: Path, answers: Iterable[AnswerRecord]) -> None:
-    """Write `answers.parquet`, part by part, in bounded memory.
-
-    Raises:
-        OSError: it cannot be written.
-    """
+    """Write `answers.parquet`, part by part, in bounded memory."""
     lines = ({name: getattr(answer, name) for name in ANSWER_SCHEMA.names} for answer in answers)
     _write(directory / ANSWERS, ANSWER_SCHEMA, lines)
 
 
 def write_votes(directory: Path, votes: Iterable[VoteRecord]) -> None:
-    """Write `votes.parquet`.
-
-    Raises:
-        OSError: it cannot be written.
-    """
+    """Write `votes.parquet`."""
     # `dataclasses.asdict` copies each value deeply, which takes most of the time.
     lines = (
         {name: getattr(vote, name) for name in VOTE_SCHEMA.names}
@@ -121,11 +113,7 @@ def write_votes(directory: Path, votes: Iterable[VoteRecord]) -> None:
 
 
 def write_descriptors(directory: Path, descriptors: Iterable[tuple[int, Descriptor]]) -> None:
-    """Write `descriptors.parquet` from index and descriptor of each candidate.
-
-    Raises:
-        OSError: it cannot be written.
-    """
+    """Write `descriptors.parquet` from index and descriptor of each candidate."""
     names = DESCRIPTOR_SCHEMA.names[1:]
     lines = (
         {"candidate": index, **{name: getattr(each, name) for name in names}}
@@ -135,11 +123,7 @@ def write_descriptors(directory: Path, descriptors: Iterable[tuple[int, Descript
 
 
 def read_answers(directory: Path, **wanted: Wanted) -> Iterator[AnswerRecord]:
-    """Return an iterator over the answers of a run directory, in the order of the file.
-
-    Raises:
-        InvalidInputError: the directory has no `answers.parquet` of this version.
-    """
+    """Return an iterator over the answers of a run directory, in the order of the file."""
     lines = _read(directory / ANSWERS, ANSWER_SCHEMA, wanted)
     return (AnswerRecord(**line) for line in lines)
 
@@ -150,13 +134,6 @@ def read_ballots(
     """Return the votes of each model on the held-out rows, by candidate, and the gold answers.
 
     The ballot of an expert without answers is empty: the votes of all rows may be settled.
-
-    Args:
-        directory: The run directory; nobody has answered if None.
-        rows: Number of held-out rows.
-
-    Raises:
-        InvalidInputError: the directory has no `answers.parquet` of this version.
     """
     golds: list[str | None] = [None] * rows
     ballots: defaultdict[int, Ballot] = defaultdict(partial(Ballot.from_partial_answers, {}, rows))
@@ -178,22 +155,14 @@ def read_ballots(
 
 
 def read_votes(directory: Path, **wanted: Wanted) -> Iterator[VoteRecord]:
-    """Return an iterator over the votes of a run directory, in the order of the file.
-
-    Raises:
-        InvalidInputError: the directory has no `votes.parquet` of this version.
-    """
+    """Return an iterator over the votes of a run directory, in the order of the file."""
     return map(_vote_record, _read(directory / VOTES, VOTE_SCHEMA, wanted))
 
 
 def read_descriptors(
     directory: Path, candidate: int | None = None
 ) -> Iterator[tuple[int, Descriptor]]:
-    """Return an iterator over index and descriptor of the candidates of a run, or of one.
-
-    Raises:
-        InvalidInputError: the directory has no `descriptors.parquet` of this version.
-    """
+    """Return an iterator over index and descriptor of the candidates of a run, or of one."""
     lines = _read(directory / DESCRIPTORS, DESCRIPTOR_SCHEMA, {"candidate": candidate})
     return map(_descriptor, lines)
 
@@ -201,12 +170,7 @@ def read_descriptors(
 def read_frame(
     path: Path, schema: pa.Schema, columns: Sequence[str] | None = None
 ) -> "pd.DataFrame":
-    """Return a file as a table of pandas.
-
-    Raises:
-        InvalidInputError: there is no such file, or it has other columns than the schema or than
-            the caller asks for.
-    """
+    """Return a file as a table of pandas."""
     _check_columns(path, schema)
     if columns is not None:
         require_several(columns, "columns", "columns")

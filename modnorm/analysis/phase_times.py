@@ -24,11 +24,7 @@ def phase_name(phase: str) -> str:
 
 
 def describe_seconds(timings: Mapping[str, object]) -> str | None:
-    """Describe the seconds of each phase, in order; None if they are not known.
-
-    Args:
-        timings: Content of `timings.json`.
-    """
+    """Describe the seconds of each phase, in order; None if they are not known."""
     phases = timings.get("phases")
     seconds: dict[str, float] = {}
     for phase, name in _NAMES.items():

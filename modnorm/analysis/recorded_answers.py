@@ -49,15 +49,7 @@ def by_fewer_rows(rewards: Floats, count: int, rows: Indices) -> Selection:
 def by_race(
     rewards: Floats, count: int, rows: Indices, stages: Sequence[tuple[float, int]] = STAGES
 ) -> Selection:
-    """Select by a race: each stage scores further rows of the best candidates of the last one.
-
-    Args:
-        rewards: Of all candidates.
-        count: Number to select.
-        rows: Order in which rows are scored.
-        stages: Share of the candidates and number of rows of each stage. At least `count`
-            candidates are kept.
-    """
+    """Select by a race: each stage scores further rows of the best candidates of the last one."""
     alive, scored, cost = np.arange(len(rewards)), 0, 0
     for share, upto in stages:
         kept = max(count, round(share * len(rewards)))
@@ -76,13 +68,6 @@ def by_bounds(
     """Select by Wilson bounds: after each step, drop candidates surely not among the best.
 
     A candidate is dropped when its upper bound is below the `count`-th highest lower bound.
-
-    Args:
-        rewards: Of all candidates.
-        count: Number to select.
-        rows: Order in which rows are scored.
-        step: Rows between two decisions.
-        most: Largest possible reward.
     """
     alive, cost, total = np.arange(len(rewards)), 0, rewards.shape[1]
     for scored in range(step, total + step, step):
@@ -123,14 +108,7 @@ class GainTerms:
 
 
 def gain_terms(base_valid: Floats, base_right: Floats, valid: Floats, right: Floats) -> GainTerms:
-    """Split the gain of a vote, an accuracy being the share of answered rows times theirs.
-
-    Args:
-        base_valid: 1 for each row to which the base gave a valid answer, else 0.
-        base_right: 1 for each row that the base answered right.
-        valid: 1 for each row to which some expert gave a valid answer.
-        right: 1 for each row whose vote is right.
-    """
+    """Split the gain of a vote, an accuracy being the share of answered rows times theirs."""
     c, c_base = float(valid.mean()), float(base_valid.mean())
     a = float(right.mean()) / c if c else None
     a_base = float(base_right.mean()) / c_base if c_base else None
@@ -146,11 +124,6 @@ def confident_accuracy(support: Floats, right: Floats, unanswered: float) -> flo
     """Return the accuracy of the rows that remain when those of least agreement are not answered.
 
     Rows of equal support are left out in equal parts.
-
-    Args:
-        support: Experts that gave the winning answer, by row.
-        right: 1 for each row whose vote is right.
-        unanswered: Share of the rows that are not answered.
     """
     answered = (1 - unanswered) * len(right)
     rows, found = 0.0, 0.0
@@ -166,13 +139,7 @@ def confident_accuracy(support: Floats, right: Floats, unanswered: float) -> flo
 def resampled(
     figure: Callable[[int, Indices], float], seeds: int, rows: int
 ) -> tuple[float, ConfidenceInterval]:
-    """Return the mean of a figure over seeds, and its bootstrap interval over seeds and rows.
-
-    Args:
-        figure: Returns the figure of a seed, by index, on rows, by index.
-        seeds: Number of seeds.
-        rows: Number of rows, which all seeds share.
-    """
+    """Return the mean of a figure over seeds, and its bootstrap interval over seeds and rows."""
     generator = np.random.default_rng(SEED)
     means = []
     for _ in range(RESAMPLES):

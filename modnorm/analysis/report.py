@@ -37,12 +37,7 @@ class _Plot:
 
 
 def render_report(document: ResultsDocument, plots: Mapping[str, bytes]) -> str:
-    """Return the report as HTML.
-
-    Args:
-        document: The run's results.
-        plots: PNG bytes by name, as `draw_plots` returns them.
-    """
+    """Return the report as HTML."""
     return (
         page_environment()
         .get_template("report.html")

@@ -165,8 +165,6 @@ class Run:
     """The content of `results.json`."""
     name: str
     """Name of the directory, or in a comparison as much of its path as tells runs apart."""
-    added_votes: pd.DataFrame = field(default_factory=pd.DataFrame, repr=False, compare=False)
-    """Lines of `vote_counts` that `modnorm.analysis.smaller_ensembles` added."""
 
     @cached_property
     def spec(self) -> ExperimentSpec:
@@ -312,11 +310,7 @@ class Run:
 
     def vote_counts(self) -> pd.DataFrame:
         """Return the outcome of each vote and how many experts were right, by N, K and row."""
-        written = self.votes_frame(list(_VOTE_COUNTS)).astype(dict(_VOTE_COUNTS))
-        if not len(self.added_votes):
-            return written
-        lines = pd.concat([written, self.added_votes[written.columns]])
-        return lines.sort_values(["population", "ensemble_size", "row"], ignore_index=True)
+        return self.votes_frame(list(_VOTE_COUNTS)).astype(dict(_VOTE_COUNTS))
 
     def rows(self, split: str) -> tuple[str, ...]:
         """Return the rows of a split, each as JSON; none if the run has no development rows.

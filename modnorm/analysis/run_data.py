@@ -155,9 +155,6 @@ class RunData:
 
     Most fields depend on the experiment alone. These may differ between two runs of it:
     `attempts`, `worker`, `seconds`, `error`, the environments and `timings`.
-
-    Raises:
-        ValueError: the candidates are not numbered 0, 1, 2, ... in order.
     """
 
     spec: Mapping[str, object]

@@ -54,11 +54,7 @@ def rows_file(split: str) -> str:
 
 
 def read_timings(directory: Path) -> Mapping[str, object]:
-    """Return the content of `timings.json`.
-
-    Raises:
-        InvalidInputError: the file is missing or damaged.
-    """
+    """Return the content of `timings.json`."""
     path = directory / TIMINGS
     try:
         timings = json.loads(path.read_text(encoding="utf-8"))
@@ -70,11 +66,7 @@ def read_timings(directory: Path) -> Mapping[str, object]:
 
 
 def read_seconds(directory: Path) -> str | None:
-    """Return the seconds of each phase in words; None where `timings.json` is missing.
-
-    Raises:
-        InvalidInputError: the file is damaged.
-    """
+    """Return the seconds of each phase in words; None where `timings.json` is missing."""
     return describe_seconds(read_timings(directory)) if (directory / TIMINGS).exists() else None
 
 
@@ -102,16 +94,7 @@ def runs_inside(path: Path) -> list[Path]:
 
 
 def finished_runs(paths: Iterable[Path], note: Callable[[str], None]) -> list[Path]:
-    """Return the run directories that paths name, and the finished ones inside folders.
-
-    Args:
-        paths: Run directories, or folders with some. A lab's `state/` among them is left out, so
-            `runs/*` names all runs of a folder.
-        note: Called with a text for each directory that is left out.
-
-    Raises:
-        InvalidInputError: a path is not a run directory and holds none.
-    """
+    """Return the run directories that paths name, and the finished ones inside folders."""
     found: list[Path] = []
     for path in paths:
         inside = runs_inside(path)

@@ -43,14 +43,7 @@ class RunTables:
 
 
 def tabulate_runs(runs: Sequence[Run]) -> RunTables:
-    """Return the tables of finished runs.
-
-    Args:
-        runs: The runs. A method with several radii is named with its radius.
-
-    Raises:
-        InvalidInputError: two runs have equal columns of `RUN`, or a file cannot be read.
-    """
+    """Return the tables of finished runs."""
     names = _run_columns(runs)
     tables = {}
     for table, read in READERS.items():

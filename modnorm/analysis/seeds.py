@@ -21,28 +21,13 @@ REFERENCE = "reference_"
 
 
 def over_seeds(table: pd.DataFrame, keys: Sequence[str], value: str) -> pd.DataFrame:
-    """Return mean, sample SD, minimum and maximum of a column over the seeds.
-
-    Args:
-        table: A table with a column `seed`.
-        keys: Columns that name a row of the result.
-        value: The column.
-
-    Returns:
-        The keys, `seeds`, and `mean`, `sd`, `min` and `max`; the SD of one seed is missing.
-    """
+    """Return mean, sample SD, minimum and maximum of a column over the seeds."""
     found = table.groupby(list(keys), sort=False, dropna=False)[value]
     return found.agg(seeds="count", mean="mean", sd="std", min="min", max="max").reset_index()
 
 
 def with_intervals(summary: pd.DataFrame, table: pd.DataFrame, value: str) -> pd.DataFrame:
-    """Add `lower` and `upper`, the bootstrap interval of each mean over seeds.
-
-    Args:
-        summary: What `over_seeds` returned.
-        table: The table that it summarised.
-        value: The column that it summarised.
-    """
+    """Add `lower` and `upper`, the bootstrap interval of each mean over seeds."""
     return with_bounds(summary, table, lambda lines: mean_interval(lines[value].tolist()))
 
 
@@ -51,13 +36,7 @@ def with_bounds(
     table: pd.DataFrame,
     bounds: Callable[[pd.DataFrame], ConfidenceInterval | None],
 ) -> pd.DataFrame:
-    """Add `lower` and `upper` to a summary.
-
-    Args:
-        summary: What `over_seeds` returned.
-        table: The table that it summarised.
-        bounds: Returns the interval of a row from the lines that it summarises.
-    """
+    """Add `lower` and `upper` to a summary."""
     keys = list(summary.columns[: summary.columns.get_loc("seeds")])
     groups = table.groupby(keys, sort=False, dropna=False)
     found = [bounds(lines) or (math.nan, math.nan) for _, lines in groups]
@@ -73,19 +52,7 @@ def places(lines: pd.DataFrame, prefix: str = "") -> Iterator[tuple[object, ...]
 
 
 def choose_reference(table: pd.DataFrame, named: str | None) -> str | None:
-    """Return the method that others are compared with.
-
-    Args:
-        table: A table with a column `method`.
-        named: The method that the caller chose, if any.
-
-    Returns:
-        Its name: the caller's choice, RandOpt, or else the first method. None with a single
-        method.
-
-    Raises:
-        InvalidInputError: no run is of the method that is named.
-    """
+    """Return the method that others are compared with."""
     methods = list(dict.fromkeys(table["method"])) if len(table) else []
     if named is not None and named not in methods:
         raise InvalidInputError(
@@ -100,16 +67,7 @@ def choose_reference(table: pd.DataFrame, named: str | None) -> str | None:
 
 
 def paired(table: pd.DataFrame, reference: str | None, on: Sequence[str] = ()) -> pd.DataFrame:
-    """Pair the rows of each method with those of the reference on one model, task and seed.
-
-    Args:
-        table: A table that begins with the columns of `RUN`.
-        reference: Method of the reference; without one there are no pairs.
-        on: Further columns that have to be equal.
-
-    Returns:
-        A row for each pair. Columns of the reference begin with `reference_`.
-    """
+    """Pair the rows of each method with those of the reference on one model, task and seed."""
     if reference is None or not len(table):
         return pd.DataFrame()
     keys = [name for name in GROUP if name != "method"] + ["seed", *on]
@@ -143,14 +101,7 @@ def values_by_row(table: pd.DataFrame, value: str) -> Rows:
 
 
 def grid_interval(grid: Array) -> ConfidenceInterval | None:
-    """Return the percentile bootstrap interval of a mean over seeds and rows.
-
-    Args:
-        grid: A line of values for each seed, a column for each row.
-
-    Returns:
-        None with a single value.
-    """
+    """Return the percentile bootstrap interval of a mean over seeds and rows."""
     seeds, rows = grid.shape
     if seeds == 1:
         return mean_interval(grid[0])  # as `modnorm compare` of the same two runs
@@ -161,13 +112,7 @@ def grid_interval(grid: Array) -> ConfidenceInterval | None:
 def mean_bounds(
     values: Sequence[float], rows: Sequence[Array | None]
 ) -> ConfidenceInterval | None:
-    """Return the interval of a mean over seeds: over rows too if they are known.
-
-    Args:
-        values: The value of each seed.
-        rows: The same by row; a seed whose rows are unknown or have another mean, as those of a
-            balanced accuracy, leaves only the bootstrap over seeds.
-    """
+    """Return the interval of a mean over seeds: over rows too if they are known."""
     known = [of_seed for of_seed in rows if of_seed is not None]
     agree = len(known) == len(values) and all(
         len(of_seed) == len(known[0]) and abs(of_seed.mean() - value) < _EQUAL
@@ -177,11 +122,7 @@ def mean_bounds(
 
 
 def term_intervals(pairs: Sequence[tuple[Votes, Votes]]) -> Mapping[str, ConfidenceInterval]:
-    """Return the intervals of the mean support and voting terms, and of their sum, in fractions.
-
-    Args:
-        pairs: For each seed the votes of two ensembles of one K on the same rows.
-    """
+    """Return the intervals of the mean terms and of their sum, in fractions."""
     by_seed, by_row = _weights(len(pairs), len(pairs[0][0].right_experts))
     terms = np.array([_terms(one, other, by_row) for one, other in pairs])
     support, voting = np.einsum("ts,snt->nt", by_seed, terms)

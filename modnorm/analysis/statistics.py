@@ -64,18 +64,7 @@ def prefix_statistics(
     base: float | None,
     stopped: Mapping[int, Interval] = MappingProxyType({}),
 ) -> PrefixStatistics:
-    """Summarise the first `population` candidates; failed ones are excluded.
-
-    Args:
-        rewards: Complete selection reward of each candidate, in candidate order; None if
-            there is none.
-        population: N, the prefix.
-        base: Selection reward of the base.
-        stopped: Interval of the reward of each candidate that was stopped early, by index.
-
-    Raises:
-        InvalidInputError: no candidate of the prefix is scored.
-    """
+    """Summarise the first `population` candidates; failed ones are excluded."""
     scored = [reward for reward in rewards[:population] if reward is not None]
     if not scored:
         raise InvalidInputError(f"none of the first {population} candidates is scored")

@@ -116,12 +116,7 @@ def _both(q: float | None, other: float | None) -> tuple[float, float]:
 
 
 def supports(votes: pd.DataFrame, keys: Sequence[str]) -> Mapping[tuple[object, ...], Support]:
-    """Return the support of each ensemble.
-
-    Args:
-        votes: `RunTables.votes`.
-        keys: Columns that name an ensemble; K is the last.
-    """
+    """Return the support of each ensemble."""
     counts = votes.groupby([*keys, "right_experts"])["correct"].agg(["size", "sum"])
     found = {}
     for place, group in counts.groupby(level=list(keys), sort=False):
@@ -131,16 +126,7 @@ def supports(votes: pd.DataFrame, keys: Sequence[str]) -> Mapping[tuple[object, 
 
 
 def support_distribution(votes: pd.DataFrame) -> pd.DataFrame:
-    """Return p(m) and q(m) over seeds, in percent.
-
-    Args:
-        votes: `RunTables.votes`.
-
-    Returns:
-        By (N, K) and m: mean and sample SD of p(m) and q(m). p(m) is the share of held-out rows
-        with m right experts. q(m) is the accuracy of the vote on these rows. A seed without such
-        rows has no q(m).
-    """
+    """Return p(m) and q(m) over seeds, in percent."""
     rows = [
         (*place, m, 100 * share, None if (q := found.conditional(m)) is None else 100 * q)
         for place, found in supports(votes, _OF_RUN).items()
@@ -167,26 +153,13 @@ def support_by_bin(votes: pd.DataFrame) -> pd.DataFrame:
 
 
 def support_bin_means(by_seed: pd.DataFrame) -> pd.DataFrame:
-    """Return mean, sample SD and bootstrap interval over seeds of each bin, in percent.
-
-    Args:
-        by_seed: What `support_by_bin` returned.
-    """
+    """Return mean, sample SD and bootstrap interval over seeds of each bin, in percent."""
     keys = [*_PLACE, "bin"]
     return with_intervals(over_seeds(by_seed, keys, "percent"), by_seed, "percent")
 
 
 def decompositions(votes: pd.DataFrame, reference: str | None) -> pd.DataFrame:
-    """Split accuracy differences to the reference in support and voting, by seed.
-
-    Args:
-        votes: `RunTables.votes`.
-        reference: Method of the reference.
-
-    Returns:
-        At equal K, for each N against each `reference_N`: `accuracy`, `reference_accuracy` and
-        the terms, in percentage points; `residual` is the difference less the sum of the terms.
-    """
+    """Split accuracy differences to the reference in support and voting, by seed."""
     found = supports(votes, _OF_RUN)
     table = pd.DataFrame(list(found), columns=[*RUN, "N", "K"]).assign(
         accuracy=[100 * one.accuracy for one in found.values()],
@@ -207,16 +180,7 @@ def decompositions(votes: pd.DataFrame, reference: str | None) -> pd.DataFrame:
 
 
 def decomposition_means(by_seed: pd.DataFrame, votes: pd.DataFrame = _NO_VOTES) -> pd.DataFrame:
-    """Return mean and sample SD of the terms over seeds, and their share of the mean difference.
-
-    Args:
-        by_seed: What `decompositions` returned.
-        votes: `RunTables.votes`, if known.
-
-    Returns:
-        `lower` and `upper` bound each mean by the bootstrap over seeds and rows; without votes
-        they are missing.
-    """
+    """Return mean and sample SD of the terms over seeds, and their share of the whole."""
     if not len(by_seed):
         return by_seed
     keys = [*GROUP, "N", "reference_method", "reference_N", "K"]

@@ -24,13 +24,6 @@ def survival(points: Sequence[float], thresholds: Sequence[float]) -> tuple[floa
 
     With accuracies this is the solution density delta(t) (eq. "solution_density"), with selection
     rewards p(tau) (app. "Tail-Implied Population Efficiency").
-
-    Args:
-        points: Gain of each candidate, at least one.
-        thresholds: In percentage points.
-
-    Raises:
-        InvalidInputError: there are no candidates.
     """
     if not points:
         raise InvalidInputError(
@@ -45,11 +38,7 @@ def survival(points: Sequence[float], thresholds: Sequence[float]) -> tuple[floa
 
 
 def cutoff(points: Sequence[float], selected: int) -> float:
-    """Return the gain of the last of the `selected` best candidates.
-
-    Raises:
-        InvalidInputError: there are fewer candidates.
-    """
+    """Return the gain of the last of the `selected` best candidates."""
     if not 1 <= selected <= len(points):
         raise InvalidInputError(
             f"the {selected} best candidates were requested, but {len(points)} have a score",
@@ -65,14 +54,6 @@ def required_population(
     """Return N_req: the least N with P[Bin(N, p) >= hits] >= probability.
 
     (App. "Tail-Implied Population Efficiency", eq. "tail_required_population".)
-
-    Args:
-        hit_rate: p, the fraction of candidates above the threshold.
-        hits: Number of candidates required above it.
-        probability: Least probability of that.
-
-    Returns:
-        N; None when no candidate is above the threshold, so that no N is enough.
     """
     if hit_rate <= 0:
         return None
@@ -99,16 +80,7 @@ def survival_grid(candidates: pd.DataFrame) -> list[float]:
 def survival_by_seed(
     candidates: pd.DataFrame, gain: str, thresholds: Sequence[float]
 ) -> pd.DataFrame:
-    """Return the share of candidates that gain at least each threshold, by seed.
-
-    Args:
-        candidates: `RunTables.candidates`.
-        gain: `reward_gain` or `accuracy_gain`.
-        thresholds: In percentage points.
-
-    Returns:
-        The columns of `RUN`, `N`, `threshold` and `percent`.
-    """
+    """Return the share of candidates that gain at least each threshold, by seed."""
 
     def shares(points: Sequence[float]) -> Iterable[tuple[float, float]]:
         percents = (100 * share for share in survival(points, thresholds))
@@ -151,15 +123,7 @@ def solution_density(candidates: pd.DataFrame) -> pd.DataFrame:
 
 
 def required_populations(candidates: pd.DataFrame) -> pd.DataFrame:
-    """Return p(threshold) and the tail-implied population of each seed's largest population.
-
-    Args:
-        candidates: `RunTables.candidates`.
-
-    Returns:
-        The columns of `RUN`, `N`, `threshold`, `percent`, and `required`: the least N with
-        P[Bin(N, p) >= 10] >= 0.9, missing if no candidate is above the threshold.
-    """
+    """Return p(threshold) and the tail-implied population of each seed's largest population."""
     largest = candidates.groupby(GROUP)["N"].transform("max")
     return with_required(
         survival_by_seed(candidates[candidates["N"] == largest], "reward_gain", THRESHOLDS)
@@ -173,16 +137,7 @@ def with_required(shares: pd.DataFrame) -> pd.DataFrame:
 
 
 def population_ratios(required: pd.DataFrame, reference: str | None) -> pd.DataFrame:
-    """Return the required population of the reference over that of each method.
-
-    Args:
-        required: What `required_populations` returned.
-        reference: Method of the reference.
-
-    Returns:
-        Mean, sample SD and bootstrap interval over paired seeds of the seeds' ratios, by
-        threshold.
-    """
+    """Return the required population of the reference over that of each method."""
     pairs = paired(required, reference, on=["threshold"])
     if not len(pairs):
         return pairs
@@ -194,15 +149,7 @@ def population_ratios(required: pd.DataFrame, reference: str | None) -> pd.DataF
 
 
 def selection_cutoffs(candidates: pd.DataFrame, populations: Sequence[int]) -> pd.DataFrame:
-    """Return the least reward gain among the best `HITS` of the first N candidates.
-
-    Args:
-        candidates: `RunTables.candidates`.
-        populations: Each N.
-
-    Returns:
-        Mean, sample SD, extremes and bootstrap interval over seeds, in percentage points, by N.
-    """
+    """Return the least reward gain among the best `HITS` of the first N candidates."""
     largest = candidates.groupby(GROUP)["N"].transform("max")
     pools = candidates[candidates["N"] == largest].drop(columns="N")
     parts = []

@@ -30,18 +30,7 @@ class ConfidenceInterval(NamedTuple):
 def accuracy_interval(
     accuracy: float | None, rows: int, correct: int | None = None
 ) -> ConfidenceInterval | None:
-    """Return the Wilson interval of an accuracy.
-
-    Args:
-        accuracy: Fraction of right rows; None if it was not measured.
-        rows: Number of rows.
-        correct: Right rows, where they were counted. A balanced accuracy may be a multiple of
-            1 / rows by chance; then it is not the share of these rows.
-
-    Returns:
-        None if there is no accuracy, or if the metric is not a fraction of the rows, such as a
-        balanced accuracy.
-    """
+    """Return the Wilson interval of an accuracy."""
     if accuracy is None or rows < 1:
         return None
     right = round(accuracy * rows)
@@ -79,12 +68,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def mcnemar(only_first: int, only_second: int) -> float:
-    """Return the p-value of McNemar's exact test: do two runs differ on the same rows?
-
-    Args:
-        only_first: Rows that only the first run answers right.
-        only_second: Rows that only the second run answers right.
-    """
+    """Return the p-value of McNemar's exact test: do two runs differ on the same rows?"""
     discordant = only_first + only_second
     return float(stats.binomtest(only_first, discordant).pvalue) if discordant else 1.0
 
@@ -93,10 +77,6 @@ def sign_flip(differences: Sequence[int]) -> float:
     """Return the p-value of the exact test that paired differences are symmetric around zero.
 
     With differences of -1, 0 and 1 it is McNemar's exact test.
-
-    Args:
-        differences: Of each row, for instance the seeds in which only the first method is right
-            less those in which only the second is.
     """
     sizes = np.abs(np.asarray(differences, dtype=int))
     chances = np.ones(1)

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from modnorm.cli.console import amount, echo, echo_table, emit_json, interval, note, percent, say
-from modnorm.cli.options import Experts, Json, arg, local_run, numbers, opt, refuse_given
-from modnorm.errors import InvalidInputError
+from modnorm.cli.options import Json, arg, local_run, opt
 from modnorm.files import write_fault
 
 if TYPE_CHECKING:
@@ -30,7 +29,6 @@ _INTERVALS = (
 def compare(
     directories: Annotated[list[Path], arg("DIR...", "Run directories, or folders with some.")],
     *,
-    experts: Experts = None,
     as_json: Json = False,
 ) -> None:
     """Show finished runs side by side, with the differences that prevent a comparison.
@@ -43,20 +41,14 @@ def compare(
     Brackets are 95 % Wilson intervals over the held-out rows. A line `K=5` is the vote of 5 at the
     largest N of a run. Of distillations, the base, the best expert, the vote and the student of
     the best round by development rows are shown.
-
-    --experts adds sizes that the runs do not report: the experts of a smaller K are the best of
-    those whose answers are stored. Each adds a test.
     """
     from modnorm.analysis.comparison import compare_runs
     from modnorm.analysis.distillation import is_distillation
 
     if any(is_distillation(directory) for directory in directories):
-        refuse_given(
-            {"experts": experts}, "distillations are compared by one vote", "remove --experts"
-        )
         _compare_students(directories, as_json=as_json)
         return
-    rows = compare_runs(_load_runs(directories, experts))
+    rows = compare_runs(_load_runs(directories))
     if as_json:
         emit_json(rows)
         return
@@ -68,18 +60,12 @@ def compare(
         _warn(row, rows[0]["run"])
 
 
-def _load_runs(directories: Sequence[Path], experts: str | None) -> "list[FinishedRun]":
+def _load_runs(directories: Sequence[Path]) -> "list[FinishedRun]":
     """Return the finished runs of directories, folders or ids; stderr names those left out."""
     from modnorm.analysis.run import load_runs
     from modnorm.analysis.run_files import finished_runs
 
-    sizes = () if experts is None else numbers(experts, "experts", int)
-    runs = load_runs(finished_runs([local_run(str(each)) for each in directories], note))
-    if not sizes:
-        return runs
-    from modnorm.analysis.smaller_ensembles import add_ensembles
-
-    return [add_ensembles(run, sizes) for run in runs]
+    return load_runs(finished_runs([local_run(str(each)) for each in directories], note))
 
 
 def _compare_students(directories: Sequence[Path], *, as_json: bool) -> None:
@@ -175,10 +161,7 @@ def _warn_of_conditions(run: str, differs: Sequence[str], first: str) -> None:
 
 
 def analyze(
-    runs: Annotated[
-        list[Path],
-        arg("RUN...", "Run directories, folders with some, or one copy of the paper's results/."),
-    ],
+    runs: Annotated[list[Path], arg("RUN...", "Run directories, or folders with some.")],
     *,
     out: Annotated[Path, opt("--out DIR", "Where the files go.")] = Path("analysis"),
     reference: Annotated[
@@ -188,35 +171,18 @@ def analyze(
             "Method that others are compared with [default: randopt, else the first].",
         ),
     ] = None,
-    experts: Experts = None,
     as_json: Json = False,
 ) -> None:
     """Write tables and figures of finished runs: scaling, tails, support, agreement, costs.
 
     Runs of one model, task and method that differ in their seed are averaged. Tables are CSV,
-    Parquet, Markdown and LaTeX, figures PNG and SVG. RUN may be a copy of `results/` of the
-    paper's public code: then its figures are drawn again and its summaries are checked.
+    Parquet, Markdown and LaTeX, figures PNG and SVG.
     """
-    import pandas as pd
+    from modnorm.analysis.analysis_files import write_analysis
 
-    from modnorm.analysis.analysis_files import write_analysis, write_table
-    from modnorm.analysis.published import analyze_published, is_published
-
-    check = pd.DataFrame()
-    published = [directory for directory in runs if is_published(directory)]
-    if not published:
-        analysis = _analyze_runs(runs, reference, experts)
-    elif len(runs) == 1:
-        refuse_given({"experts": experts}, "published results hold no answers", "leave it out")
-        analysis, check = analyze_published(runs[0])
-    else:
-        raise InvalidInputError(
-            f"{published[0]} holds published results", field="run", remedy="analyze it alone"
-        )
+    analysis = _analyze_runs(runs, reference)
     try:
         written = write_analysis(out, analysis)
-        if len(check):
-            write_table(out, "published-check", check)
     except OSError as error:
         raise write_fault(out, error) from error
     if as_json:
@@ -225,7 +191,6 @@ def analyze(
                 "reference": analysis.reference,
                 "tables": list(written.tables),
                 "figures": list(written.figures),
-                "published_check": check.to_dict("records"),
             }
         )
         return
@@ -233,24 +198,18 @@ def analyze(
     if scaling is not None:
         columns = ["model", "task", "method", "N", "K", "seeds", "mean", "sd", "lower", "upper"]
         _print_frame(scaling, columns)
-        if not len(check):  # few of the published results have rows
-            say(_INTERVALS)
-    if len(check):
-        echo("")
-        _print_frame(check, list(check.columns))
+        say(_INTERVALS)
     counts = f"{amount(len(written.tables), 'table')} and {amount(len(written.figures), 'figure')}"
     say(f"{counts} written to {out}")
 
 
-def _analyze_runs(
-    directories: Sequence[Path], reference: str | None, experts: str | None
-) -> "Analysis":
+def _analyze_runs(directories: Sequence[Path], reference: str | None) -> "Analysis":
     from modnorm.analysis import analyses
     from modnorm.analysis.comparison import describe_differences
     from modnorm.analysis.document import describe_overlap
     from modnorm.analysis.run_tables import tabulate_runs
 
-    runs = _load_runs(directories, experts)
+    runs = _load_runs(directories)
     for run in runs:
         if overlap := describe_overlap(run.document):
             note(f"{run.name}: {overlap}")

@@ -63,9 +63,6 @@ Population = Annotated[
     int | None, opt("--n N", "Candidates searched [default: the largest N].", min=1)
 ]
 Size = Annotated[int | None, opt("--k K", "Experts that vote [default: the largest K].", min=1)]
-Experts = Annotated[
-    str | None, opt("--experts K,K,...", "Also count the votes of the K best experts, at every N.")
-]
 BaseModel = Annotated[
     str | None,
     opt("--model NAME|DIR", "The base on this machine [default: the model in the spec of RUN]."),

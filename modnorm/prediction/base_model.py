@@ -18,17 +18,7 @@ class BasePlace:
     revision: str | None = None
 
     def find(self, model: ModelSpec, digest: str) -> Checkpoint:
-        """Return the base of an experiment.
-
-        Args:
-            model: As the experiment's spec names it; a path is one of the lab's machines.
-            digest: Its digest in the lab.
-
-        Raises:
-            InvalidInputError: this machine has no such model.
-            UnavailableError: it cannot be fetched.
-            ConflictError: the model of this name has another digest.
-        """
+        """Return the base of an experiment."""
         found = self._resolve(model)
         if found.digest != digest:
             raise ConflictError(

@@ -19,23 +19,7 @@ _VLLM_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 def export_adapters(
     ensemble: EnsembleDefinition, base: Checkpoint, directory: Path, finding: TokenizerFinding
 ) -> tuple[str, ...]:
-    """Write an adapter for each expert, and a page that names the command that serves them.
-
-    Args:
-        ensemble: The ensemble.
-        base: Its base.
-        directory: New or empty; it gets the folders `expert-1`, `expert-2`, ..., best first.
-        finding: Whether `AutoTokenizer` can be used.
-
-    Returns:
-        The names of the folders.
-
-    Raises:
-        InvalidInputError: the experts cannot be adapters, or the directory cannot be written.
-        ConflictError: the directory is not empty.
-        IncompatibleError: the experts belong to another model.
-        UnavailableError: writing failed; nothing was left behind.
-    """
+    """Write an adapter for each expert, and a page that names the command that serves them."""
     require_new(directory)
     names = tuple(f"expert-{rank}" for rank in range(1, ensemble.ensemble_size + 1))
     with atomic_directory(directory) as draft:
@@ -50,17 +34,7 @@ def export_adapters(
 def serving_command(
     base: Checkpoint, scale_map: ScaleMap, folder: Path, names: Sequence[str]
 ) -> tuple[str, ...]:
-    """Return the words of the command by which vLLM serves adapters of a base in one batch.
-
-    Args:
-        base: The base.
-        scale_map: The scale map of the candidates.
-        folder: The folder of the adapters.
-        names: Their folders in it, which become the names of models.
-
-    Raises:
-        InvalidInputError: the candidates cannot be adapters.
-    """
+    """Return the words of the command by which vLLM serves adapters of a base in one batch."""
     rank = require_adapters(scale_map)
     largest = next(each for each in _VLLM_RANKS if each >= rank)
     revision = () if base.revision is None else ("--revision", base.revision)

@@ -87,11 +87,7 @@ class TaskIdentity:
     """Completion cap."""
 
     def load(self) -> Task:
-        """Return the task. It needs no sandbox: votes run no programs.
-
-        Raises:
-            InvalidInputError: this installation has no such task, or no such scorer.
-        """
+        """Return the task. It needs no sandbox: votes run no programs."""
         return get_stored_task(self.name, scorer=self.scorer, declaration=self.declaration)
 
 
@@ -123,19 +119,7 @@ class EnsembleDefinition:
 def define_ensemble(
     run: SearchedRun, population: int | None = None, ensemble_size: int | None = None
 ) -> EnsembleDefinition:
-    """Return the definition of an ensemble of a finished run.
-
-    Args:
-        run: The run.
-        population: N; the largest when None.
-        ensemble_size: K; the largest when None.
-
-    Raises:
-        InvalidInputError: the run trained one model, so nothing votes.
-        NotFoundError: the run reports no such ensemble.
-        PreconditionError: the run has not finished, or its scale map or a descriptor is missing.
-        ConflictError: the task makes other prompts here than in the run.
-    """
+    """Return the definition of an ensemble of a finished run."""
     check_votes(run.spec)
     ensemble = select_ensemble(run.ensembles, population, ensemble_size)
     scale_map = run.scale_map()
@@ -161,17 +145,7 @@ def define_ensemble(
 
 
 def require_equal_prompts(task: Task, rows: Sequence[Row], recorded: str) -> None:
-    """Refuse a task that makes other prompts than the run, whose experts were chosen by them.
-
-    Args:
-        task: The task here.
-        rows: Held-out rows of the run; without any nothing is checked.
-        recorded: Digest of their prompts in the run; empty if the run recorded none.
-
-    Raises:
-        ConflictError: the prompts have another digest here.
-        InvalidInputError: the task's code raised.
-    """
+    """Refuse a task that makes other prompts than the run, whose experts were chosen by them."""
     if not rows or not recorded:
         return
     if prompts_digest(render_prompts(task, rows, "held-out row")) != recorded:
@@ -183,11 +157,7 @@ def require_equal_prompts(task: Task, rows: Sequence[Row], recorded: str) -> Non
 
 
 def check_votes(spec: ExperimentSpec) -> None:
-    """Refuse a run that trained one model.
-
-    Raises:
-        InvalidInputError: the method is iterative.
-    """
+    """Refuse a run that trained one model."""
     if spec.iterative is not None:
         raise InvalidInputError(
             f"{spec.method.name} trained one model, which has no ensemble",
@@ -199,11 +169,7 @@ def check_votes(spec: ExperimentSpec) -> None:
 def select_ensemble(
     ensembles: Sequence[EnsembleT], population: int | None, size: int | None
 ) -> EnsembleT:
-    """Return the ensemble of a run with this N and K; None stands for the largest.
-
-    Raises:
-        NotFoundError: the run reports no such ensemble.
-    """
+    """Return the ensemble of a run with this N and K; None stands for the largest."""
     wanted = [
         each
         for each in ensembles
@@ -232,15 +198,7 @@ def _expert(index: int, descriptors: dict[int, Descriptor]) -> Expert:
 
 
 def task_identity(spec: ExperimentSpec, provenance: Mapping[str, object]) -> TaskIdentity:
-    """Return the task of a run with the scorer that judged its answers and its completion cap.
-
-    Args:
-        spec: The run's spec.
-        provenance: The run's; its scorer has a version, which a later default need not have.
-
-    Raises:
-        InvalidInputError: this installation has no such task, or no such scorer.
-    """
+    """Return the task of a run with the scorer that judged its answers and its completion cap."""
     named = spec.task
     recorded = provenance.get("scorer")
     scorer = str(recorded) if recorded else named.scorer

@@ -107,20 +107,12 @@ class ExamplePrompt:
 
     @classmethod
     def of(cls, ensemble: EnsembleDefinition, base: Checkpoint, raw: Raw) -> "ExamplePrompt":
-        """Return the example of a raw row, without its right answer.
-
-        Raises:
-            InvalidInputError: the row breaks the task's schema.
-        """
+        """Return the example of a raw row, without its right answer."""
         question = parse_question(ensemble.task.load(), raw, "the example")
         return cls(question, _tokens_sha256(ensemble, base, question))
 
     def check(self, ensemble: EnsembleDefinition, base: Checkpoint) -> None:
-        """Refuse a task or template that makes another prompt.
-
-        Raises:
-            ConflictError: the prompt of the question has other tokens here.
-        """
+        """Refuse a task or template that makes another prompt."""
         if _tokens_sha256(ensemble, base, self.question) != self.tokens_sha256:
             raise ConflictError(
                 f"task {ensemble.task.name} makes another prompt here than where the manifest "
@@ -140,11 +132,7 @@ class EnsembleManifest:
     """Digest of each expert's weights, best-ranked expert first."""
 
     def narrowed(self, population: int | None, size: int | None) -> EnsembleDefinition:
-        """Return the ensemble of the first K experts.
-
-        Raises:
-            NotFoundError: the manifest is of another N, or has fewer experts.
-        """
+        """Return the ensemble of the first K experts."""
         most = self.ensemble.ensemble_size
         is_of_population = population in {None, self.ensemble.population}
         if not is_of_population or (size is not None and not 1 <= size <= most):
@@ -184,17 +172,7 @@ def encode_manifest(manifest: EnsembleManifest) -> bytes:
 def make_manifest(
     ensemble: EnsembleDefinition, base: Checkpoint, example: Raw
 ) -> EnsembleManifest:
-    """Return the manifest of an ensemble; each expert's weights are made once, to digest them.
-
-    Args:
-        ensemble: The ensemble.
-        base: Its base.
-        example: A raw row of its task.
-
-    Raises:
-        InvalidInputError: the row breaks the task's schema.
-        IncompatibleError: the experts belong to another model.
-    """
+    """Return the manifest of an ensemble; each expert's weights are made once, to digest them."""
     prompt = ExamplePrompt.of(ensemble, base, example)
     descriptors = [expert.descriptor for expert in ensemble.experts]
     return EnsembleManifest(
@@ -203,11 +181,7 @@ def make_manifest(
 
 
 def read_ensemble_manifest(path: Path) -> EnsembleManifest:
-    """Read a manifest.
-
-    Raises:
-        InvalidInputError: the file cannot be read, is no manifest, or is damaged.
-    """
+    """Read a manifest."""
     try:
         content = ManifestContent.model_validate_json(read_text(path, most=_MOST_BYTES))
     except ValidationError as error:

@@ -20,12 +20,7 @@ def check_example(manifest: EnsembleManifest, base: Checkpoint) -> TokenizerFind
 
 
 def expert_facts(ensemble: EnsembleDefinition, rank: int) -> Mapping[str, str]:
-    """Return the facts of an expert's model card.
-
-    Args:
-        ensemble: The ensemble.
-        rank: Rank of the expert in it, from 1.
-    """
+    """Return the facts of an expert's model card."""
     expert, task = ensemble.experts[rank - 1], ensemble.task
     return {
         **candidate_facts(expert.descriptor, ensemble.scale_map.rank),
@@ -42,21 +37,6 @@ def rebuild(
     """Write a checkpoint with a model card for each expert, and verify its weights.
 
     The directory appears once all are verified.
-
-    Args:
-        manifest: The ensemble.
-        base: Its base.
-        directory: New or empty; it gets the folders `expert-1`, `expert-2`, ..., best first.
-        finding: Whether `AutoTokenizer` can be used.
-
-    Returns:
-        The names of the folders.
-
-    Raises:
-        ConflictError: the directory is not empty, the weights have another digest than the
-            manifest states, or the task makes another prompt here.
-        InvalidInputError: the directory cannot be written.
-        UnavailableError: writing failed; nothing was left behind.
     """
     require_new(directory)
     manifest.prompt.check(manifest.ensemble, base)

@@ -24,14 +24,7 @@ class Questions:
 
 
 class VotingExperts:
-    """An ensemble whose experts take turns in one engine.
-
-    Args:
-        engine: Holds the base of the ensemble before and after each call.
-        ensemble: The ensemble.
-        task: Its task, which extracts vote keys.
-        ask_all: Whether experts also answer questions whose vote is settled.
-    """
+    """An ensemble whose experts take turns in one engine."""
 
     def __init__(
         self, engine: Engine, ensemble: EnsembleDefinition, task: Task, *, ask_all: bool = False
@@ -47,18 +40,7 @@ class VotingExperts:
         on_progress: Callable[[int], None] = lambda _done: None,
         on_tokens: OnTokens | None = None,
     ) -> tuple[Prediction, ...]:
-        """Return the vote on each question, in order.
-
-        Args:
-            questions: The questions.
-            on_progress: Called with the number of answers that are given or skipped.
-            on_tokens: Called with the position of a question and new tokens of the first expert,
-                which skips no question.
-
-        Raises:
-            InvalidInputError: a prompt does not fit the model, or the task's code raised.
-            EvaluationError: an expert cannot answer, or the engine failed.
-        """
+        """Return the vote on each question, in order."""
         rows = len(questions.rows)
         votes = RankedVotes(self._ensemble.indices, rows, ask_all=self._ask_all)
         predictions: list[Prediction] = []
@@ -113,17 +95,7 @@ def text_before(text: str, stops: Sequence[str]) -> str:
 def expert_answer(
     expert: Expert, task: Task, row: Row | None, completion: Completion
 ) -> ExpertAnswer:
-    """Return an expert's completion with its vote.
-
-    Args:
-        expert: The expert.
-        task: Extracts the vote.
-        row: The question; None where no vote is wanted.
-        completion: The expert's completion.
-
-    Raises:
-        InvalidInputError: the task's code raised.
-    """
+    """Return an expert's completion with its vote."""
     return ExpertAnswer(
         expert=expert.index,
         vote=None if row is None else vote_key(task, row, completion.text),

@@ -47,12 +47,7 @@ _BASE_SECTIONS = frozenset({"model", "task", "engine"})
 
 
 def build_tables(loaded: LoadedSuite, outcomes: SuiteOutcomes) -> tuple[BuiltTable, ...]:
-    """Build the tables of a suite from its finished cells.
-
-    Raises:
-        InvalidInputError: a table does not separate cells, names none, or needs values that a run
-            did not measure; names the table or the run.
-    """
+    """Build the tables of a suite from its finished cells."""
     notes = _suite_notes(loaded, outcomes)
     tables = [
         _build(spec, TidySuite(loaded, outcomes, f"tables.{index}"))

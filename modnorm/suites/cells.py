@@ -50,10 +50,6 @@ def make_cells(suite: Suite, settings: Sequence[Fragment] = ()) -> tuple[Cell, .
     """Return the cells in the order of the axes as declared, the seed last.
 
     The fragments of `settings` are laid over every cell last.
-
-    Raises:
-        InvalidInputError: a cell's spec is invalid, or two cells have one name; names the cell
-            and the field.
     """
     cells = []
     for options, seed in product(product(*suite.axes.values()), suite.seeds):

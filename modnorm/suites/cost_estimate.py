@@ -103,14 +103,6 @@ def estimate_cost(
     """Estimate the cost of a spec; no weights are read.
 
     A task file of the spec has been read.
-
-    Args:
-        spec: The spec.
-        rate: The speed; without one it follows from the size of the model.
-        gpu: A known GPU; None for the machine of this process.
-
-    Raises:
-        InvalidInputError: the number of rows of a split cannot be known on this machine.
     """
     rows = {"task.selection": spec.task.selection, "task.heldout": spec.task.heldout}
     settings = spec.distillation
@@ -170,11 +162,7 @@ def _count(data: DataSpec, field: str) -> int:
 
 
 def rate_of_run(directory: Path) -> Rate:
-    """Return the mean time of an evaluation in a finished run.
-
-    Raises:
-        InvalidInputError: it is no directory of a finished run, or no candidate was scored.
-    """
+    """Return the mean time of an evaluation in a finished run."""
     try:
         return _rate_of_search(directory)
     except (OSError, ValueError, KeyError, TypeError, ZeroDivisionError) as error:
@@ -261,12 +249,7 @@ class GpuSpeed:
     """Most sequences of a step."""
 
     def candidate_seconds(self, rows: int, tokens: int) -> float:
-        """Return the seconds of one candidate.
-
-        Args:
-            rows: Number of prompts.
-            tokens: Tokens of an answer, on average.
-        """
+        """Return the seconds of one candidate."""
         batch = min(rows, self.sequences)
         weights = _PASSES * self.weights * _BYTES / BANDWIDTH[self.gpu]
         sequence = max(_SEQUENCE_SECONDS, _TOKEN_SECONDS * self.weights)
@@ -280,11 +263,7 @@ def answer_tokens(task: str, cap: int) -> int:
 
 
 def require_known(gpu: str | None) -> None:
-    """Refuse the name of an unknown GPU.
-
-    Raises:
-        InvalidInputError: it was never measured.
-    """
+    """Refuse the name of an unknown GPU."""
     if gpu is not None and gpu not in BANDWIDTH:
         raise InvalidInputError(
             f"the speed of {gpu!r} is not known", field="gpu", remedy=one_of(gpu, BANDWIDTH)

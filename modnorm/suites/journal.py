@@ -57,9 +57,6 @@ class Journal:
     """The records of a suite's cells, written whole at every change.
 
     Only the process that holds the directory writes it.
-
-    Raises:
-        ConflictError: the directory belongs to another suite, or its journal cannot be read.
     """
 
     def __init__(self, directory: Path, suite: str) -> None:
@@ -74,11 +71,7 @@ class Journal:
         return tuple(settings) if isinstance(settings, list) else ()
 
     def check(self, settings: Sequence[Fragment]) -> None:
-        """Check that the directory has no run with other settings.
-
-        Raises:
-            ConflictError: it has one.
-        """
+        """Check that the directory has no run with other settings."""
         if self._file.exists() and list(self.settings) != list(settings):
             begun = [f"--set {path}" for part in self.settings for path in _assignments(part)]
             raise ConflictError(

@@ -31,12 +31,7 @@ class LoadedSuite:
 
 
 def load_suite(path: str | PathLike[str], settings: Sequence[Fragment] = ()) -> LoadedSuite:
-    """Read a suite file and make its cells, over each of which `settings` are laid last.
-
-    Raises:
-        InvalidInputError: the file or its parts file is missing, is not YAML or breaks the schema,
-            or a cell's spec is invalid; names the field, or the cell and its field.
-    """
+    """Read a suite file and make its cells, over each of which `settings` are laid last."""
     file = Path(path)
     content = _with_parts(_with_extended(_read(file, "suite"), file))
     if {"task", "method"} <= content.keys():
@@ -53,15 +48,7 @@ def load_suite(path: str | PathLike[str], settings: Sequence[Fragment] = ()) -> 
 
 
 def inline_files(loaded: LoadedSuite, cache: Path) -> LoadedSuite:
-    """Replace file names in cells by content, as labs need it: task files and radius artifacts.
-
-    Args:
-        loaded: The suite.
-        cache: Cache directory of the client, which resolves digests of artifacts.
-
-    Raises:
-        InvalidInputError: a file is missing or does not fit; names the cell and the field.
-    """
+    """Replace file names in cells by content, as labs need it: task files and radius artifacts."""
     cells = []
     for cell in loaded.cells:
         with naming_cell(cell.labels):
@@ -71,11 +58,7 @@ def inline_files(loaded: LoadedSuite, cache: Path) -> LoadedSuite:
 
 
 def setting(text: str) -> Fragment:
-    """Read `population.noise=randopt-reseed-v1` as a fragment; values are YAML.
-
-    Raises:
-        InvalidInputError: the text has another form.
-    """
+    """Read `population.noise=randopt-reseed-v1` as a fragment; values are YAML."""
     path, equals, value = text.partition("=")
     steps = path.split(".")
     if not equals or not all(steps):

@@ -63,11 +63,7 @@ class SuiteOutcomes:
 
 
 def load_outcomes(cells: Sequence[Cell], directory: Path) -> SuiteOutcomes:
-    """Read the results of the finished cells.
-
-    Raises:
-        InvalidInputError: a result cannot be read.
-    """
+    """Read the results of the finished cells."""
     finished, strangers = {}, {}
     for cell in cells:
         place = directory / cell.id
@@ -223,13 +219,6 @@ class TidySuite:
         """Return the rows of a measure.
 
         `measure` is one of `MEASURES`. The default places are all rows.
-
-        Returns:
-            The columns of the places, the keys of the measure, and `value`. A place without values
-            has one row whose value is missing.
-
-        Raises:
-            InvalidInputError: a finished cell did not measure it.
         """
         table, column, keys, may_lack = MEASURES[measure]
         if places is None:
@@ -259,21 +248,13 @@ class TidySuite:
     def by_row(
         self, measure: str, rows: Sequence[str]
     ) -> "pd.api.typing.SeriesGroupBy[float, tuple[Hashable, ...]]":
-        """Group the values of a measure of cells by the options of rows, and the seed.
-
-        Raises:
-            InvalidInputError: several cells of a seed are in one row.
-        """
+        """Group the values of a measure of cells by the options of rows, and the seed."""
         labels = list(dict.fromkeys([*rows, "seed"]))
         self.check_distinct(self.cells, labels)
         return self.values(measure).groupby(labels, observed=True)["value"]
 
     def at(self, measure: str, pick: Pick) -> pd.DataFrame:
-        """Return the rows of a measure in a place: those of one cell or ensemble for each seed.
-
-        Raises:
-            InvalidInputError: no cell is in the place, or several of one seed.
-        """
+        """Return the rows of a measure in a place: those of one cell or ensemble for each seed."""
         of_ensembles = "N" in MEASURES[measure].keys
         places = select(self.ensembles if of_ensembles else self.cells, pick)
         if places.empty:
@@ -292,11 +273,7 @@ class TidySuite:
         return self.at(measure, pick).set_index("seed")["value"]
 
     def check_distinct(self, places: pd.DataFrame, labels: Sequence[str]) -> None:
-        """Refuse places of which two have the same labels.
-
-        Raises:
-            InvalidInputError: names one of them.
-        """
+        """Refuse places of which two have the same labels."""
         repeated = places[places.duplicated(list(labels))]
         if not repeated.empty:
             raise InvalidInputError(

@@ -78,19 +78,7 @@ def fill(  # noqa: PLR0913 - the parts of a table; most are optional
     headings: Sequence[str] | None = None,
     printed_at: Callable[[Labels], Labels] = lambda labels: labels,
 ) -> BuiltTable:
-    """Arrange values in rows and columns.
-
-    Args:
-        spec: The declared table.
-        values: A row for each figure and seed: the labels, `seed`, and `value`, which is missing
-            until the cell is finished. Rows of the table keep the order of these rows.
-        rows: The columns of `values` that label the rows.
-        field: Place of the table in the suite file, for errors.
-        axes: The columns of `values` that label the columns.
-        columns: Headings by the labels of a column; when None, the labels in their order.
-        headings: Headings of the row labels; the names in `rows` when None.
-        printed_at: Returns the place of a figure in the paper's values from its labels.
-    """
+    """Arrange values in rows and columns."""
     found: dict[Labels, dict[Labels, dict[int, float]]] = {}
     labels = values[[*rows, *axes]].astype(str).itertuples(index=False, name=None)
     for label, seed, value in zip(labels, values["seed"], values["value"], strict=True):
@@ -127,11 +115,7 @@ def fill(  # noqa: PLR0913 - the parts of a table; most are optional
 
 
 def _printed(spec: Table, field: str, labels: Labels) -> tuple[float, float]:
-    """Return the paper's mean and SD in a place, whose empty labels do not count.
-
-    Raises:
-        InvalidInputError: it is neither a number, nor a mean and a sample SD.
-    """
+    """Return the paper's mean and SD in a place, whose empty labels do not count."""
     here = spec.paper.values if spec.paper else None
     for label in filter(None, labels):
         if not isinstance(here, Mapping):

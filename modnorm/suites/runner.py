@@ -43,12 +43,7 @@ Finish = Callable[[experiments.Experiment, RunDirectory], object]
 
 
 class LabAvailability:
-    """Separates a lab that is away from a lab that fails for one cell alone.
-
-    Args:
-        client: Connection to the lab.
-        patience: Seconds that a lab may be away after it answered once.
-    """
+    """Separates a lab that is away from a lab that fails for one cell alone."""
 
     def __init__(self, client: Client, patience: float) -> None:
         self._client = client
@@ -68,20 +63,12 @@ class LabAvailability:
         self._has_answered, self._away_since = True, None
 
     def check(self) -> None:
-        """Call the lab.
-
-        Raises:
-            UnavailableError: the lab does not answer.
-        """
+        """Call the lab."""
         next(iter(self._client.list()), None)
         self.note_answer()
 
     def tolerate(self, error: UnavailableError) -> None:
-        """Accept that the lab does not answer, unless it never did or is away for too long.
-
-        Raises:
-            UnavailableError: the error passed in.
-        """
+        """Accept that the lab does not answer, unless it never did or is away for too long."""
         now = time.monotonic()
         self._away_since = now if self._away_since is None else self._away_since
         if not self._has_answered or now - self._away_since >= self._patience:
@@ -131,12 +118,7 @@ class SuiteRunner:
         self._lab = LabAvailability(self.client, self.patience)
 
     def run(self) -> bool:
-        """Run all unfinished cells; return whether every cell is finished.
-
-        Raises:
-            ConflictError: a directory holds a run of other settings.
-            UnavailableError: the lab does not answer.
-        """
+        """Run all unfinished cells; return whether every cell is finished."""
         self._find_waiting()
         pause = FIRST_PAUSE
         while self._waiting or self._running:
@@ -191,14 +173,7 @@ class SuiteRunner:
         return has_moved
 
     def _start(self, cell: Cell) -> bool:
-        """Submit one cell; a fault of this cell does not stop the others.
-
-        Returns:
-            False if the cell should be submitted again.
-
-        Raises:
-            UnavailableError: the lab does not answer.
-        """
+        """Submit one cell; a fault of this cell does not stop the others."""
 
         def submit() -> None:
             spec = self._with_profile(cell)
@@ -253,11 +228,7 @@ class SuiteRunner:
         return has_ended
 
     def _follow(self, cell: Cell) -> bool:
-        """Read the experiment of a cell; return whether the cell has ended.
-
-        Raises:
-            UnavailableError: the lab does not answer.
-        """
+        """Read the experiment of a cell; return whether the cell has ended."""
         experiment = self.client.call(get_experiment(self._running[cell.id]))
         self._lab.note_answer()
         if experiment.provenance.profile_digest:

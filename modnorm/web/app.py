@@ -36,13 +36,7 @@ def build_app(
     hosts: frozenset[str] | None = LOOPBACK,
     admit: Callable[[ASGIApp], ASGIApp] = lambda app: app,
 ) -> ASGIApp:
-    """Return the application, which reads and never writes.
-
-    Args:
-        catalog: The runs.
-        hosts: Accepted host names, without a port; None accepts any.
-        admit: Wraps the pages in a check of who asks.
-    """
+    """Return the application, which reads and never writes."""
     pages = Pages(catalog)
 
     run = "/runs/{name:str}"

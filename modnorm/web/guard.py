@@ -24,13 +24,7 @@ _REFUSAL = PlainTextResponse("this page does not answer to that host name\n", 42
 
 
 class Guard:
-    """Middleware: refuses foreign Host headers (DNS rebinding), sets the security headers.
-
-    Args:
-        app: The application.
-        hosts: Accepted host names, without a port; None accepts any.
-        refusal: Response to a request for another host.
-    """
+    """Middleware: refuses foreign Host headers (DNS rebinding), sets the security headers."""
 
     def __init__(
         self, app: ASGIApp, hosts: frozenset[str] | None, refusal: Response = _REFUSAL

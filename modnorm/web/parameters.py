@@ -14,11 +14,7 @@ Parameters = Mapping[str, str]
 
 
 def integer(parameters: Parameters, name: str, *, least: int = 0) -> int | None:
-    """Return a whole number; None if it is absent or empty.
-
-    Raises:
-        InvalidInputError: it is not a number, or is out of range.
-    """
+    """Return a whole number; None if it is absent or empty."""
     text = parameters.get(name, "").strip()
     if not text:
         return None
@@ -32,11 +28,7 @@ def integer(parameters: Parameters, name: str, *, least: int = 0) -> int | None:
 
 
 def place(address: Mapping[str, str], name: str, *, least: int = 0) -> int:
-    """Return a whole number of an address, which must not be blank.
-
-    Raises:
-        InvalidInputError: it is not a number, or is out of range.
-    """
+    """Return a whole number of an address, which must not be blank."""
     value = integer(address, name, least=least)
     if value is None:
         raise _invalid(name, address.get(name, ""), "a whole number")
@@ -49,11 +41,7 @@ def page(parameters: Parameters) -> int:
 
 
 def choice(parameters: Parameters, name: str, choices: tuple[str, ...]) -> str | None:
-    """Return one of some words; None if it is absent or empty.
-
-    Raises:
-        InvalidInputError: it is another word.
-    """
+    """Return one of some words; None if it is absent or empty."""
     text = parameters.get(name, "")
     if text and text not in choices:
         raise _invalid(name, text, f"one of {', '.join(choices)}")

@@ -41,12 +41,7 @@ class CandidatePage:
 
 
 def candidate_page(candidates: pd.DataFrame, query: CandidateQuery) -> CandidatePage:
-    """Return one page of candidates; a page past the last one is the last.
-
-    Args:
-        candidates: All of them, as `modnorm.analysis.run.Run.candidates_frame`.
-        query: Which are wanted, and in which order.
-    """
+    """Return one page of candidates; a page past the last one is the last."""
     found = candidates
     if query.state is not None:
         found = found[found["state"] == query.state]

@@ -16,13 +16,7 @@ _templates = page_environment(FOLDER / "templates")
 
 
 def render(scope: Scope, template: str, **values: object) -> str:
-    """Render a template for a request.
-
-    Args:
-        scope: The request.
-        template: Name of the template.
-        values: What it shows; escaped.
-    """
+    """Render a template for a request."""
     return _templates.get_template(template).render(
         root=scope.get("root_path", ""), caller=scope.get(CALLER, ""), **values
     )

@@ -27,13 +27,7 @@ def unknown_progress(_path: Path) -> Unfinished:
 
 
 class DirectoryRun:
-    """A run directory; implements `modnorm.web.sources.ViewedRun`.
-
-    Args:
-        path: The directory.
-        name: Its name in addresses.
-        read_unfinished: Reads its state before it has finished.
-    """
+    """A run directory; implements `modnorm.web.sources.ViewedRun`."""
 
     def __init__(
         self, path: Path, name: str, read_unfinished: ReadUnfinished = unknown_progress
@@ -128,15 +122,7 @@ class DirectoryRun:
 
 
 class DirectoryCatalog:
-    """The runs in some directories; implements `modnorm.web.sources.Catalog`.
-
-    Args:
-        paths: Run directories, or directories that contain run directories.
-        read_unfinished: Reads the state of a run that has not finished.
-
-    Raises:
-        InvalidInputError: a path is not a run directory and holds none.
-    """
+    """The runs in some directories; implements `modnorm.web.sources.Catalog`."""
 
     def __init__(
         self, paths: Sequence[Path], read_unfinished: ReadUnfinished = unknown_progress

@@ -152,19 +152,10 @@ class Catalog(Protocol):
         """Return one page of the list, from 1."""
 
     def run(self, name: str) -> ViewedRun:
-        """Return a run.
-
-        Raises:
-            NotFoundError: there is no such run.
-        """
+        """Return a run."""
 
     def compare(self, names: Sequence[str]) -> Sequence[ComparisonRow]:
-        """Set finished runs side by side; see `modnorm.analysis.comparison.compare_runs`.
-
-        Raises:
-            NotFoundError: there is no such run.
-            PreconditionError: a run has not finished.
-        """
+        """Set finished runs side by side; see `modnorm.analysis.comparison.compare_runs`."""
 
 
 def unknown_run(name: str) -> NotFoundError:

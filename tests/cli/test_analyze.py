@@ -1,6 +1,4 @@
-import shutil
 from dataclasses import replace
-from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -8,7 +6,6 @@ import pytest
 from modnorm.analysis.export import write_run
 
 pytestmark = pytest.mark.usefixtures("without_plots")
-EXCERPTS = Path(__file__).parent.parent / "analysis" / "published"
 
 
 @pytest.fixture(scope="module")
@@ -47,13 +44,3 @@ def test_the_reference_can_be_named(modnorm_json, refusal, runs, tmp_path):
     assert modnorm_json(*command, "modular_norm")["reference"] == "modular_norm"
     err = refusal(*command, "es")
     assert "name one of modular_norm, randopt" in err
-
-
-def test_published_results_are_checked(printed, tmp_path):
-    results = tmp_path / "results"
-    shutil.copytree(EXCERPTS, results)
-    out = printed("analyze", results, "--out", tmp_path / "out")
-    lines = [line.split()[:4] for line in out.splitlines()]
-    assert ["population-scaling", "mean", "18", "18"] in lines
-    check = pd.read_csv(tmp_path / "out" / "published-check.csv")
-    assert (check["values"] == check["reproduced"]).all()
