@@ -145,11 +145,7 @@ class LabStatusServicer(status_pb2_grpc.StatusServiceServicer):
 
 
 async def _in_time(check: Callable[[], ResultT]) -> ResultT:
-    """Return the result of a function, run in a thread.
-
-    Raises:
-        UnavailableError: the function takes too long; its thread is abandoned.
-    """
+    """Return the result of a function, run in a thread."""
     try:
         return await asyncio.wait_for(asyncio.to_thread(check), CHECK_SECONDS)
     except TimeoutError:

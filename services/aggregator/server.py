@@ -68,22 +68,7 @@ class Stores:
 
 
 class Aggregator:
-    """The aggregator, the only service that uses the database; made inside its event loop.
-
-    Args:
-        settings: Addresses, folders and times.
-        app: The Celery application that announces jobs; by default for `settings.broker_url`.
-        sandbox: Runs programs that models wrote; by default the service of the settings.
-        registry: The registry of metrics; by default a new one.
-        engines: All engines of its evaluators; by default any engine is accepted.
-        on_fault: Called in any thread with a fault of an SQLite file that no retry fixes.
-        on_create: Called in the event loop with what the jobs of an experiment share, when it is
-            created or goes on.
-        evaluations: Finished evaluations that it shares with aggregators of other databases.
-
-    Raises:
-        InvalidInputError: the database URL names neither SQLite nor Postgres.
-    """
+    """The aggregator, the only service that uses the database; made inside its event loop."""
 
     def __init__(  # noqa: PLR0913 - its parts
         self,
@@ -140,13 +125,7 @@ class Aggregator:
         return port_of(self._server)
 
     async def start(self) -> None:
-        """Lock the database, migrate or check its schema, start the server, resume the work.
-
-        Raises:
-            ConflictError: another aggregator uses the database.
-            UnavailableError: the database cannot be reached, or an address is in use.
-            PreconditionError: the schema has another version, and migration at start is off.
-        """
+        """Lock the database, migrate or check its schema, start the server, resume the work."""
         await asyncio.to_thread(self._sole.take)
         database = self._database
         migrates = self._settings.migrate_on_start

@@ -49,11 +49,7 @@ class ArtifactStore:
         return self._read(content.decode()) if _KEY_CONTENT.fullmatch(content) else None
 
     def put(self, key: str, text: str) -> str:
-        """Store an artifact under its digest and a key; return the digest.
-
-        Raises:
-            UnavailableError: the disk is full, for example; try again later.
-        """
+        """Store an artifact under its digest and a key; return the digest."""
         digest = hashlib.sha256(text.encode()).hexdigest()
         with self._outages():
             _write(self._root / f"{digest}.json", text)
@@ -65,9 +61,6 @@ class ArtifactStore:
         """Lock the computation of a key's artifact against all other processes.
 
         `check` is called repeatedly during the wait; its errors end the wait.
-
-        Raises:
-            UnavailableError: the disk is full, for example.
         """
         path = self._root / "locks" / key
         with ExitStack() as stack:

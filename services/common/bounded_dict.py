@@ -11,9 +11,6 @@ class BoundedDict(OrderedDict[KeyT, ValueT]):
     """A dictionary that drops the item stored longest ago when it has too many.
 
     An item that is stored at each use stays as long as it is used.
-
-    Args:
-        size: Most items.
     """
 
     def __init__(self, size: int) -> None:

@@ -98,12 +98,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # 
         return grpc.unary_unary_rpc_method_handler(call.answer, response_serializer=serializer)
 
     def admit(self, method: str, metadata: Metadata) -> None:
-        """Check the token of a call and set its caller.
-
-        Raises:
-            UnauthenticatedError: the token is missing, unknown, revoked or expired.
-            ForbiddenError: it has no sufficient role.
-        """
+        """Check the token of a call and set its caller."""
         if method.startswith(OPEN):
             return
         token = "" if self._gate.open else _bearer(metadata)
@@ -211,11 +206,7 @@ class _Call:
 
 
 def _bearer(metadata: Metadata) -> str:
-    """Return the token of a call.
-
-    Raises:
-        UnauthenticatedError: there is no token or more than one.
-    """
+    """Return the token of a call."""
     values = [value for key, value in metadata if key == AUTHORIZATION]
     if len(values) != 1:
         raise UnauthenticatedError("a token is needed", remedy=_REMEDY)

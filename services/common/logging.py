@@ -110,10 +110,6 @@ def json_handler(stream: TextIO, *, file: str = "") -> logging.Handler:
     """Return a handler that writes one JSON object per line to a stream.
 
     Lines that cannot be written, for example to a full disk, are lost.
-
-    Args:
-        stream: The stream.
-        file: Path of the stream's file, if callers of this process can read it.
     """
     handler = _LossyHandler(stream)
     handler.set_name(file)
@@ -142,12 +138,7 @@ class _LossyHandler(logging.StreamHandler[TextIO]):
 
 @contextmanager
 def logging_to(path: Path, *, named: bool) -> Iterator[None]:
-    """Append the log of this process to a file inside the context, instead of the terminal.
-
-    Args:
-        path: The file.
-        named: Whether errors name the file, since callers of this process can read it.
-    """
+    """Append the log of this process to a file inside the context, instead of the terminal."""
     root = logging.getLogger()
     level = root.level
     stream = path.open("a", encoding="utf-8")

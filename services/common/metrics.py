@@ -29,15 +29,7 @@ _REMEDY = "set MODNORM_METRICS_ADDRESS to a free HOST:PORT, or leave it empty"
 
 @contextmanager
 def exposed(address: str, registry: CollectorRegistry) -> Iterator[int]:
-    """Answer `GET /metrics` inside the context; yield the port, or 0 if metrics are off.
-
-    Args:
-        address: HOST:PORT, port 0 takes a free one; empty switches metrics off.
-        registry: The metrics.
-
-    Raises:
-        UnavailableError: the address is not available.
-    """
+    """Answer `GET /metrics` inside the context; yield the port, or 0 if metrics are off."""
     if not address:
         yield 0
         return

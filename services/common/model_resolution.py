@@ -14,11 +14,6 @@ def resolve_model(
     """Return the checkpoint of a request's model.
 
     Local models must lie under the roots, unless these are None. An empty digest allows any model.
-
-    Raises:
-        InvalidInputError: the model is unknown or not supported.
-        PreconditionError: the model has another digest.
-        UnavailableError: the Hugging Face Hub cannot be reached.
     """
     revision = model.revision if model.HasField("revision") else None
     checkpoint = resolve_checkpoint(model.name, revision, roots=roots)

@@ -35,11 +35,7 @@ _RABBITMQ = frozenset({"amqp", "amqps", "pyamqp"})
 
 
 def _broker_address(given: str) -> str:
-    """Return the URL of a broker in Celery's form; Redis's own is `unix://PATH?db=1`.
-
-    Raises:
-        ValueError: Celery could not use the URL, or would not verify the broker's certificate.
-    """
+    """Return the URL of a broker in Celery's form; Redis's own is `unix://PATH?db=1`."""
     url = re.sub(r"^unix://", "redis+socket://", given)
     scheme, options = url.partition(":")[0], dict(parse_qsl(urlsplit(url).query))
     if scheme not in _REDIS | _RABBITMQ | {"memory"}:
@@ -69,11 +65,7 @@ def _broker_address(given: str) -> str:
 
 
 def make_celery(given_url: str) -> Celery:
-    """Return the Celery application of both sides of the queue.
-
-    Raises:
-        InvalidInputError: the URL of the broker cannot be used.
-    """
+    """Return the Celery application of both sides of the queue."""
     try:
         broker_url = _broker_address(given_url)
     except ValueError as error:
@@ -106,11 +98,7 @@ def make_celery(given_url: str) -> Celery:
 
 
 def announce_work(app: Celery) -> None:
-    """Tell every connected worker that jobs are pending.
-
-    Raises:
-        UnavailableError: the broker cannot be reached.
-    """
+    """Tell every connected worker that jobs are pending."""
     exchange = app.amqp.queues[QUEUE].exchange
     with _outages(app):
         # A channel that has not declared the exchange does not know that it is a fanout.
@@ -118,23 +106,13 @@ def announce_work(app: Celery) -> None:
 
 
 def check_broker(app: Celery) -> None:
-    """Connect to the broker.
-
-    Raises:
-        UnavailableError: the broker cannot be reached.
-    """
+    """Connect to the broker."""
     with _outages(app), app.connection_for_write() as connection:
         connection.ensure_connection(max_retries=1, timeout=CONNECT_SECONDS)
 
 
 class WorkListener:
-    """A Celery worker in a thread; it calls a function for each message.
-
-    Args:
-        broker_url: The broker.
-        on_work: Called in the thread; it must return at once.
-        name: Name of the worker at the broker.
-    """
+    """A Celery worker in a thread; it calls a function for each message."""
 
     def __init__(self, broker_url: str, on_work: Callable[[], None], name: str) -> None:
         self._app = make_celery(broker_url)

@@ -72,19 +72,7 @@ async def start_server(
     registry: CollectorRegistry | None = None,
     settings: ServiceSettings | None = None,
 ) -> RunningServer:
-    """Start a server in the running event loop.
-
-    Args:
-        address: HOST:PORT; port 0 takes a free one.
-        register: Adds the servicers.
-        registry: Registry for the metrics of its calls; by default there are none.
-        settings: Tokens and certificates; by default those of the environment.
-
-    Raises:
-        UnavailableError: the address is not available.
-        PreconditionError: the address is reachable, and no token is required.
-        InvalidInputError: a file of the settings cannot be read.
-    """
+    """Start a server in the running event loop."""
     settings = settings or ServiceSettings()
     measured = CallMetrics(registry or CollectorRegistry())
     interceptor = CallInterceptor(TokenGate(settings), measured)
@@ -112,11 +100,7 @@ async def start_server(
 
 
 def port_of(server: RunningServer | None) -> int:
-    """Return the port of a service's server.
-
-    Raises:
-        UnavailableError: the service is not started.
-    """
+    """Return the port of a service's server."""
     if server is None:
         raise UnavailableError("the service is not started")
     return server.port
@@ -128,14 +112,7 @@ def no_services(_: grpc.aio.Server) -> Sequence[str]:
 
 
 class GrpcService:
-    """A service that consists of servicers only, for `run_service`.
-
-    Args:
-        settings: Address and grace period.
-        register: Adds the servicers; called at the start, in the event loop.
-        registry: Registry for the metrics of its calls; by default there are none.
-        close: Frees resources of its servicers; called at the stop, after the last call.
-    """
+    """A service that consists of servicers only, for `run_service`."""
 
     def __init__(
         self,

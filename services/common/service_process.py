@@ -98,9 +98,6 @@ def traced(settings: TracingSettings, service: str) -> Iterator[bool]:
     """Export traces of calls and jobs inside the context; yield whether they are exported.
 
     Without an endpoint OpenTelemetry is not imported.
-
-    Raises:
-        PreconditionError: an endpoint is set, and OpenTelemetry is not installed.
     """
     if not settings.wanted:
         yield False

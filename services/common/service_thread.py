@@ -26,11 +26,7 @@ class ServiceThread(ABC, Generic[StartedT]):
         self._fault: ModnormError | None = None
 
     def run(self) -> None:
-        """Serve until `stop` is called.
-
-        Raises:
-            ModnormError: a service failed.
-        """
+        """Serve until `stop` is called."""
         with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
             runner.run(self._serve())
 

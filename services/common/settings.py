@@ -64,11 +64,7 @@ class ServiceSettings(ConnectionSettings):
 
     @property
     def cache(self) -> Path:
-        """Cache directory, given or the default.
-
-        Raises:
-            InvalidInputError: none is given, and there is no home.
-        """
+        """Cache directory, given or the default."""
         return self.cache_dir or default_cache()
 
 
@@ -247,16 +243,7 @@ def _with_password(
 
 
 def add_password(url: str, file: Path, *, field: str) -> str:
-    """Return a URL with the password of a file.
-
-    Args:
-        url: `SCHEME://[USER@]HOST[...]`.
-        file: File with the password; surrounding white space is ignored.
-        field: Name of the setting, for errors.
-
-    Raises:
-        InvalidInputError: the file cannot be read or is empty, or the URL has a password.
-    """
+    """Return a URL with the password of a file."""
     parts = urlsplit(url)
     if parts.password is not None:
         raise InvalidInputError(

@@ -31,12 +31,7 @@ class ShieldedTasks:
         work: Coroutine[object, object, ResultT],
         undelivered: Callable[[ResultT], None] = _ignore,
     ) -> ResultT:
-        """Return the result of work that finishes even if the caller is cancelled.
-
-        Args:
-            work: The work, including its follow-up.
-            undelivered: Called with the result if the caller was cancelled before.
-        """
+        """Return the result of work that finishes even if the caller is cancelled."""
         task = self._start(work)
         try:
             return await asyncio.shield(task)

@@ -9,13 +9,7 @@ from verification.labs.waiting import HANG_SECONDS
 
 
 class Gone:
-    """A caller that disconnects while its call is stored.
-
-    Args:
-        tasks: The shielded tasks of the server.
-        store: Object and name of the function that stores in a thread: it is held until the
-            caller has left.
-    """
+    """A caller that disconnects while its call is stored."""
 
     def __init__(self, tasks, store):
         self._run, self._store = tasks.run, getattr(*store)

@@ -214,11 +214,7 @@ def _check_request_id(request_id: str) -> None:
 
 
 def _questions(message: experiment_pb2.Questions) -> Questions:
-    """Return the questions of a request, decoded.
-
-    Raises:
-        InvalidInputError: there are none, or one is no JSON object.
-    """
+    """Return the questions of a request, decoded."""
     if not message.rows:
         raise InvalidInputError(
             "there are no questions", field="questions", remedy="give one row at least"

@@ -94,11 +94,7 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
 
     @override
     async def ClaimJob(self, request: ClaimJobRequest, context: object) -> ClaimJobResponse:
-        """Lease the next job for a worker; nothing if none is pending that it can do.
-
-        Raises:
-            InvalidInputError: the worker has no name, or a field is too long.
-        """
+        """Lease the next job for a worker; nothing if none is pending that it can do."""
         if not request.worker:
             raise InvalidInputError(
                 "the worker has no name", field="worker", remedy="give it a name"
@@ -113,11 +109,7 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
 
     @override
     async def Heartbeat(self, request: HeartbeatRequest, context: object) -> HeartbeatResponse:
-        """Extend leases; return the state of each.
-
-        Raises:
-            InvalidInputError: there are too many leases, or a number of answers is out of range.
-        """
+        """Extend leases; return the state of each."""
         if len(request.leases) > MAX_LEASES:
             raise InvalidInputError(
                 f"a call extends at most {MAX_LEASES} leases",
@@ -147,25 +139,13 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
 
     @override
     async def ReportJob(self, request: ReportJobRequest, context: object) -> ReportJobResponse:
-        """Store the result of a job and follow it up.
-
-        Raises:
-            NotFoundError: there is no such job.
-            StaleLeaseError: another worker has the job, or it is cancelled.
-            InvalidInputError: the report does not fit the job.
-        """
+        """Store the result of a job and follow it up."""
         await self._tasks.run(self._report(_read_report(request)))
         return ReportJobResponse()
 
     @override
     async def FailJob(self, request: FailJobRequest, context: object) -> FailJobResponse:
-        """Store that an attempt failed and follow it up.
-
-        Raises:
-            InvalidInputError: the request names no kind of failure.
-            NotFoundError: there is no such job.
-            StaleLeaseError: the lease was lost.
-        """
+        """Store that an attempt failed and follow it up."""
         await self._tasks.run(self._fail(request))
         return FailJobResponse()
 
@@ -316,11 +296,7 @@ def _check_length(text: str, field: str) -> None:
 
 
 def _read_report(request: ReportJobRequest) -> Report:
-    """Return a report with its answers in row order.
-
-    Raises:
-        InvalidInputError: a field is too long.
-    """
+    """Return a report with its answers in row order."""
     _check_length(request.worker, "worker")
     size = sum(len(name) + len(value) for name, value in request.environment.items())
     if size > MAX_ENVIRONMENT:

@@ -16,11 +16,7 @@ Position = Sequence[str | int | float]
 
 
 def page_size(requested: int, default: int) -> int:
-    """Return the number of rows of a page.
-
-    Raises:
-        InvalidInputError: the size is negative or over the limit.
-    """
+    """Return the number of rows of a page."""
     if not 0 <= requested <= MAX_PAGE:
         raise InvalidInputError(
             f"a page must have 1 to {MAX_PAGE} rows, or 0 for {default}", field="page_size"
@@ -37,16 +33,7 @@ def encode_token(scope: str, position: Position) -> str:
 
 
 def decode_token(token: str, scope: str, start: Position) -> Position:
-    """Return the position of a token; `start` for an empty token.
-
-    Args:
-        token: A token of `encode_token`.
-        scope: The list's method and arguments.
-        start: Position of the first page; all positions have its types.
-
-    Raises:
-        InvalidInputError: the token belongs to another list or is malformed.
-    """
+    """Return the position of a token; `start` for an empty token."""
     if not token:
         return start
     try:

@@ -76,16 +76,7 @@ class Admission:
 
 
 class Admissions:
-    """Checks specs, with the help of sampler, calibrator and sandbox.
-
-    Args:
-        sampler: Checks models, methods and noise schemes.
-        calibrator: Stores profiles.
-        data_roots: Directories that must contain data and profile files; None allows any.
-        sandbox: The sandbox in which evaluators run the programs of a task.
-        split_folders: Directories that are searched for named splits before the hub.
-        engines: All engines of the evaluators; None if they are unknown.
-    """
+    """Checks specs, with the help of sampler, calibrator and sandbox."""
 
     def __init__(  # noqa: PLR0913 - the last two by keyword
         self,
@@ -110,13 +101,7 @@ class Admissions:
         self._threads.close()
 
     async def admit(self, spec: ExperimentSpec) -> Admission:
-        """Return the inputs of the experiment of a spec.
-
-        Raises:
-            InvalidInputError: names the invalid field of the spec.
-            PreconditionError: the task runs programs, and there is no sandbox.
-            UnavailableError: a required service is down, or the sandbox does not isolate.
-        """
+        """Return the inputs of the experiment of a spec."""
         check_resolved(spec)
         check_engine(spec, self._engines)
         isolation = await self._threads.run(check_sandbox, spec.task.name, self._sandbox)

@@ -58,12 +58,7 @@ class SetupSteps:
         self._timed = timed
 
     async def step(self, experiment_id: str) -> bool:
-        """Take the next step of an experiment; return False if none is due now.
-
-        Raises:
-            UnavailableError: a service is down; the step can be taken again.
-            ModnormError: the experiment cannot continue.
-        """
+        """Take the next step of an experiment; return False if none is due now."""
         record = await asyncio.to_thread(self._experiments.get, experiment_id)
         experiment = record.experiment
         if taken := experiment.state in IN_SETUP:
@@ -209,11 +204,7 @@ class Conductor:
             logger.exception("the failure of the experiment cannot be stored", extra=names)
 
     async def _take_all_steps(self, experiment_id: str) -> None:
-        """Take all steps; an unexpected error ends the experiment.
-
-        Raises:
-            UnavailableError: the database is down.
-        """
+        """Take all steps; an unexpected error ends the experiment."""
         names = {"experiment": experiment_id}
         try:
             while experiment_id in self._woken:

@@ -61,11 +61,7 @@ class ExperimentStore:
         self._run_states = RunStates()
 
     def check_visible(self, experiment_id: str, tenant: str) -> None:
-        """Check that an experiment belongs to a tenant.
-
-        Raises:
-            NotFoundError: there is no such experiment, or it belongs to another tenant.
-        """
+        """Check that an experiment belongs to a tenant."""
         query = select(Experiment.tenant).where(Experiment.id == experiment_id)
         with self._database.read() as session:
             if session.exec(query).first() != tenant:
@@ -74,11 +70,7 @@ class ExperimentStore:
     def find(
         self, request_id: str, spec: ExperimentSpec, tenant: str = DEFAULT_TENANT
     ) -> ExperimentRecord | None:
-        """Return the experiment that a tenant's request created; None if there is none.
-
-        Raises:
-            ConflictError: the request id belongs to another spec.
-        """
+        """Return the experiment that a tenant's request created; None if there is none."""
         with self._database.read() as session:
             experiment = session.get(Experiment, experiment_id_of(request_id, tenant))
             if experiment is None:
@@ -94,12 +86,7 @@ class ExperimentStore:
     def create(
         self, request_id: str, admission: Admission, tenant: str = DEFAULT_TENANT
     ) -> ExperimentRecord:
-        """Store an experiment; if the same request has stored one, return that experiment.
-
-        Raises:
-            NotFoundError: the run whose experts are asked was removed.
-            ConflictError: the request id belongs to another spec.
-        """
+        """Store an experiment; if the same request has stored one, return that experiment."""
         try:
             with self._database.write() as session:
                 _keep_inputs(session, admission)
@@ -117,24 +104,14 @@ class ExperimentStore:
         return self.get(experiment.id)
 
     def get(self, experiment_id: str) -> ExperimentRecord:
-        """Return an experiment with its results so far.
-
-        Raises:
-            NotFoundError: there is no such experiment.
-        """
+        """Return an experiment with its results so far."""
         with self._database.read() as session:
             return self._record_of(session, find_experiment(session, experiment_id))
 
     def page(
         self, limit: int, after: tuple[float, str] | None, scope: str | None = None
     ) -> Sequence[tuple[Experiment, bytes]]:
-        """Return experiments, newest first, each with the progress of its last event.
-
-        Args:
-            limit: Most experiments to return.
-            after: Creation time and id of the last experiment of the previous page.
-            scope: Return only the experiments of this tenant; None for all.
-        """
+        """Return experiments, newest first, each with the progress of its last event."""
         query = (
             select(Experiment, Event.progress)
             .join(
@@ -158,11 +135,7 @@ class ExperimentStore:
             return admit_questions(session, asked)
 
     def cancel(self, experiment_id: str) -> ExperimentRecord:
-        """Cancel an experiment unless it has ended.
-
-        Raises:
-            NotFoundError: there is no such experiment.
-        """
+        """Cancel an experiment unless it has ended."""
         with self._database.write() as session:
             experiment = lock_experiment(session, experiment_id)
             end(session, experiment, ExperimentState.CANCELLED, "cancelled", self._clock())
@@ -239,9 +212,6 @@ class ExperimentStore:
         """Store the candidates of a sampling experiment and their selection jobs.
 
         `scale_maps` are those of the method and of the base.
-
-        Returns:
-            The change; None if the experiment has ended.
         """
         with self._database.write() as session:
             experiment = lock_experiment(session, experiment_id)

@@ -19,12 +19,7 @@ for too long between two statements, as it would with a thousand sheets."""
 
 
 def selection_of(session: Session, experiment: Experiment) -> Selection:
-    """Return the experts of every (N, K) after the selection, or those that are only asked.
-
-    Raises:
-        PreconditionError: fewer than K candidates of a prefix have a score.
-        InvalidInputError: a score is not finite.
-    """
+    """Return the experts of every (N, K) after the selection, or those that are only asked."""
     population = experiment.spec.population
     if ranking := experiment.ranking:
         return {(population.size, len(ranking)): ranking}
@@ -45,11 +40,7 @@ def selection_of(session: Session, experiment: Experiment) -> Selection:
 def answers_of(
     session: Session, experiment_id: str, split: Split, candidate: int
 ) -> tuple[Answer, ...]:
-    """Return a candidate's answers to the rows of a split, in row order.
-
-    Raises:
-        NotFoundError: it has no such answers.
-    """
+    """Return a candidate's answers to the rows of a split, in row order."""
     content = session.exec(
         select(AnswerSheet.content)
         .join(Job, col(AnswerSheet.job_id) == col(Job.id))

@@ -48,15 +48,7 @@ def first_batch(session: Session, experiment: Experiment) -> tuple[Batch, str]:
 
 
 def next_batch(session: Session, experiment: Experiment) -> tuple[Batch, str] | None:
-    """Take the step of a finished batch, if all its candidates are scored.
-
-    Returns:
-        The next batch, and the description of the step if one was taken; None if all updates are
-        made and evaluated.
-
-    Raises:
-        PreconditionError: a candidate that the step needs has failed.
-    """
+    """Take the step of a finished batch, if all its candidates are scored."""
     total = _settings(experiment).updates
     if experiment.updates_done == total:
         return None
@@ -144,11 +136,7 @@ def lineage_of(session: Session, experiment: Experiment) -> Lineage:
 def steps_to(
     session: Session, experiment: Experiment, digest: str, after: int
 ) -> tuple[str, list[str]] | None:
-    """Return the origin of a run and its steps to a state, without the first `after`, as JSON.
-
-    Returns:
-        None if the run has no such state.
-    """
+    """Return the origin of a run and its steps to a state, without the first `after`, as JSON."""
     if not experiment.is_iterative:
         return None
     origin = _origin(experiment)

@@ -189,11 +189,7 @@ def end(
 
 
 def add_jobs(session: Session, experiment: Experiment, batch: Batch) -> int:
-    """Begin a phase: store its jobs, with ids derived from their content.
-
-    Returns:
-        The number of jobs that are done already, since their evaluations exist.
-    """
+    """Begin a phase: store its jobs, with ids derived from their content."""
     experiment.jobs_total, experiment.jobs_done = sum(map(len, batch.values())), 0
     experiment.jobs_failed = 0
     places = count()

@@ -46,14 +46,7 @@ class Questions:
 
 
 def admit_questions(session: Session, asked: Questions) -> Admission:
-    """Return the inputs of the experiment that answers questions.
-
-    Raises:
-        NotFoundError: there is no such run, or it has no such ensemble.
-        PreconditionError: the run has not succeeded.
-        InvalidInputError: it trained one model, or a question breaks the task's schema.
-        ConflictError: the task makes other prompts in this version than in the run.
-    """
+    """Return the inputs of the experiment that answers questions."""
     run = find_experiment(session, asked.of)
     check_votes(run.spec)
     if run.state is not ExperimentState.SUCCEEDED:
@@ -101,11 +94,7 @@ def admit_questions(session: Session, asked: Questions) -> Admission:
 
 
 def ask_experts(session: Session, experiment: Experiment, of: str, now: float) -> None:
-    """Give a new experiment the experts of a finished run, and begin their answers.
-
-    Raises:
-        NotFoundError: the run was removed meanwhile.
-    """
+    """Give a new experiment the experts of a finished run, and begin their answers."""
     experiment.scale_map_digest = lock_experiment(session, of).scale_map_digest
     experts = session.exec(
         select(Candidate).where(

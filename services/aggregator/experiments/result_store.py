@@ -27,11 +27,7 @@ class ResultStore:
         self._database = database
 
     def candidates(self, experiment_id: str, after: int, limit: int) -> tuple[CandidateJobs, ...]:
-        """Return the candidates with an index greater than `after`, in order.
-
-        Raises:
-            NotFoundError: there is no such experiment.
-        """
+        """Return the candidates with an index greater than `after`, in order."""
         selection, heldout = aliased(Job), aliased(Job)
         query = (
             select(Candidate, selection, heldout)
@@ -56,21 +52,13 @@ class ResultStore:
             return tuple(CandidateJobs(*row) for row in session.exec(query).all())
 
     def answers(self, experiment_id: str, candidate: int, split: Split) -> tuple[Answer, ...]:
-        """Return the answers of a candidate in row order.
-
-        Raises:
-            NotFoundError: there is no such experiment, or it has no such answers.
-        """
+        """Return the answers of a candidate in row order."""
         with self._database.read() as session:
             find_experiment(session, experiment_id)
             return answers_of(session, experiment_id, split, candidate)
 
     def answer_sheet(self, job_id: str) -> tuple[Answer, ...]:
-        """Return the answers of a finished job in row order.
-
-        Raises:
-            NotFoundError: there are no such answers.
-        """
+        """Return the answers of a finished job in row order."""
         with self._database.read() as session:
             sheet = session.get(AnswerSheet, job_id)
         if sheet is None:
@@ -80,11 +68,7 @@ class ResultStore:
     def votes(
         self, experiment_id: str, population: int, size: int, after: int, limit: int
     ) -> Sequence[Vote]:
-        """Return the votes of the rows after `after`, in order.
-
-        Raises:
-            NotFoundError: there is no such experiment, or it has no such ensemble.
-        """
+        """Return the votes of the rows after `after`, in order."""
         with self._database.read() as session:
             find_experiment(session, experiment_id)
             if session.get(Ensemble, (experiment_id, population, size)) is None:
@@ -105,11 +89,7 @@ class ResultStore:
             ).all()
 
     def lineage(self, experiment_id: str, digest: str | None = None) -> Lineage:
-        """Return the lineage of a state of an iterative run, by default of the last state.
-
-        Raises:
-            NotFoundError: there is no such experiment, or it has no such state.
-        """
+        """Return the lineage of a state of an iterative run, by default of the last state."""
         with self._database.read() as session:
             experiment = find_experiment(session, experiment_id)
             lineage = lineage_of(session, experiment) if experiment.is_iterative else None
@@ -120,11 +100,7 @@ class ResultStore:
         return lineage.until(lineage.digests.index(digest))
 
     def steps(self, experiment_id: str, digest: str, after: int) -> tuple[str, list[str]]:
-        """Return the origin of an iterative run and its steps to a state, as JSON texts.
-
-        Raises:
-            NotFoundError: there is no such experiment, or it has no such state.
-        """
+        """Return the origin of an iterative run and its steps to a state, as JSON texts."""
         with self._database.read() as session:
             experiment = find_experiment(session, experiment_id)
             steps = steps_to(session, experiment, digest, after)
@@ -133,11 +109,7 @@ class ResultStore:
         return steps
 
     def artifact(self, digest: str, kind: ArtifactKind) -> str:
-        """Return an artifact by digest.
-
-        Raises:
-            NotFoundError: the artifact is not stored.
-        """
+        """Return an artifact by digest."""
         with self._database.read() as session:
             return load_text(session, kind, digest)
 
@@ -152,10 +124,6 @@ class EventStore:
         """Return the next events, and whether the last of them ended the experiment.
 
         `cursor` is that of the last event that the caller has, 0 for all events.
-
-        Raises:
-            NotFoundError: there is no such experiment.
-            InvalidInputError: the experiment never had this cursor.
         """
         with self._database.read() as session:
             experiment = find_experiment(session, experiment_id)

@@ -35,12 +35,7 @@ class RunFile:
 
 
 class RunDirectories:
-    """The directories of finished experiments; used by several threads.
-
-    Args:
-        root: Where they are.
-        database: The database of the experiments.
-    """
+    """The directories of finished experiments; used by several threads."""
 
     def __init__(self, root: Path, database: Database) -> None:
         self._root = root
@@ -49,13 +44,7 @@ class RunDirectories:
         self._writing = Lock()
 
     def of(self, experiment_id: str) -> Path:
-        """Return the directory of a finished experiment; the first call writes it.
-
-        Raises:
-            NotFoundError: there is no such experiment.
-            PreconditionError: it has not succeeded.
-            InvalidInputError: it has no candidates and votes of its own.
-        """
+        """Return the directory of a finished experiment; the first call writes it."""
         record = self._experiments.get(experiment_id)
         _check_has_results(record)
         place = self._root / _name(*record.experiment.key)
@@ -74,11 +63,7 @@ class RunDirectories:
         ]
 
     def file(self, experiment_id: str, name: str) -> Path:
-        """Return a file of the directory of a finished experiment; errors as `of`.
-
-        Raises:
-            NotFoundError: it has no such file.
-        """
+        """Return a file of the directory of a finished experiment; errors as `of`."""
         place = self.of(experiment_id)
         if place / name not in _files(place):
             raise NotFoundError(f"the run has no file {name[:80]!r}", field="name")

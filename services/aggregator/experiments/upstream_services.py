@@ -42,11 +42,7 @@ class Sampler:
     async def inspect(
         self, spec: ExperimentSpec, prompts: Prompts, max_tokens: int
     ) -> sampling_pb2.InspectModelResponse:
-        """Check the model of a spec, and that prompts with completions fit it.
-
-        Raises:
-            InvalidInputError: they do not fit the model, or the prompts do not fit one message.
-        """
+        """Check the model of a spec, and that prompts with completions fit it."""
         request = sampling_pb2.InspectModelRequest(
             model=spec_to_proto(spec).model,
             prompts=[prompt_to_proto(messages) for messages in prompts],
@@ -70,12 +66,7 @@ class Sampler:
         profile_json: str | None,
         method: MethodSpec | None = None,
     ) -> ScaleMap:
-        """Return the scale map of a method, by default the spec's, on the model of a spec.
-
-        Raises:
-            InvalidInputError: the method does not fit this model or this profile.
-            ModnormError: the service violated the protocol.
-        """
+        """Return the scale map of a method, by default the spec's, on the model of a spec."""
         chosen = spec if method is None else spec.model_copy(update={"method": method})
         message = spec_to_proto(chosen)
         request = sampling_pb2.BuildScaleMapRequest(
@@ -94,11 +85,7 @@ class Sampler:
         return scale_map
 
     async def needs_profile(self, spec: ExperimentSpec, model_digest: str) -> bool:
-        """Return whether the method of a spec needs a profile.
-
-        Raises:
-            InvalidInputError: the method does not fit this model.
-        """
+        """Return whether the method of a spec needs a profile."""
         try:
             await self.scale_map(spec, model_digest, None)
         except InvalidInputError as error:
@@ -110,12 +97,7 @@ class Sampler:
     async def descriptors(
         self, spec: ExperimentSpec, scale_map_digest: str, size: int
     ) -> tuple[Descriptor, ...]:
-        """Return the first descriptors of the population of a spec, in candidate order.
-
-        Raises:
-            InvalidInputError: the noise scheme, the pool or the method is unknown.
-            ModnormError: the service violated the protocol.
-        """
+        """Return the first descriptors of the population of a spec, in candidate order."""
         population = spec.population
         request = sampling_pb2.SampleDescriptorsRequest(
             seed=population.seed,
@@ -149,11 +131,7 @@ class Calibrator:
         self._credentials = credentials or Credentials()
 
     async def profile(self, digest: str) -> calibration_pb2.Profile:
-        """Return a stored profile.
-
-        Raises:
-            NotFoundError: the profile is not stored.
-        """
+        """Return a stored profile."""
         request = calibration_pb2.GetProfileRequest(digest=digest)
         with _errors("calibrator"):
             response = await self._stub.GetProfile(
@@ -164,11 +142,7 @@ class Calibrator:
     async def calibrate(
         self, spec: ExperimentSpec, model_digest: str, prompts: Prompts
     ) -> AsyncIterator[calibration_pb2.CalibrateResponse]:
-        """Yield progress, then the profile of the model of a spec.
-
-        Raises:
-            InvalidInputError: the settings do not fit the model.
-        """
+        """Yield progress, then the profile of the model of a spec."""
         message: experiment_pb2.ExperimentSpec = spec_to_proto(spec)
         request = calibration_pb2.CalibrateRequest(
             model=message.model,
@@ -197,11 +171,7 @@ def _errors(name: str) -> Iterator[None]:
 
 
 def _metadata(credentials: Credentials) -> Metadata:
-    """Return the metadata of a call.
-
-    Raises:
-        UnavailableError: the token cannot be read.
-    """
+    """Return the metadata of a call."""
     try:
         return credentials.metadata()
     except ModnormError as error:

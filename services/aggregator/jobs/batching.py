@@ -16,9 +16,6 @@ class ReportBatches:
     """Stores reports in order of arrival, one batch at a time; used in one event loop.
 
     While a thread stores a batch, further reports wait for the next one.
-
-    Args:
-        store: Returns the change or the error of each report of a batch; never raises.
     """
 
     def __init__(self, store: Callable[[Sequence[Report]], Sequence[Change | Exception]]) -> None:

@@ -33,15 +33,7 @@ UNFIT_SECONDS = 10.0
 
 
 class JobStore:
-    """The jobs of all experiments.
-
-    Args:
-        database: The database.
-        lease_seconds: How long a lease lasts without a heartbeat.
-        clock: Returns the time of events, in seconds since the epoch.
-        lease_clock: Returns the time that leases are judged by, in the same unit: the database's,
-            so that a clock that jumps ends no lease.
-    """
+    """The jobs of all experiments."""
 
     def __init__(
         self,
@@ -61,13 +53,7 @@ class JobStore:
     def claim(
         self, worker: str, model_digest: str = "", unfit: Collection[str] = ()
     ) -> Claim | None:
-        """Lease the next job for a worker under a new fencing token; None if there is none.
-
-        Args:
-            worker: Name of the worker.
-            model_digest: The model that the worker has loaded, whose jobs go first.
-            unfit: Experiments whose jobs the worker cannot do.
-        """
+        """Lease the next job for a worker under a new fencing token; None if there is none."""
         with self._database.write() as session:
             claim = next_job(session, model_digest, unfit, self._early_stop)
             if claim is not None:
@@ -85,9 +71,6 @@ class JobStore:
         A report under the token of the last lease is accepted after that lease expired, until
         another worker claims the job. A repeated report changes nothing. If the shared transaction
         fails, each report is stored alone, so that only the faulty one fails.
-
-        Returns:
-            For each report: its change, or the error for which it is refused.
         """
         try:
             packed = [PackedReport.of(report) for report in reports]
@@ -128,10 +111,6 @@ class JobStore:
         """Store that an attempt failed; a repeated call changes nothing.
 
         An unfit worker released the job because it lacks something that the job needs.
-
-        Raises:
-            NotFoundError: there is no such job.
-            StaleLeaseError: the lease was lost.
         """
         with self._database.write() as session:
             job, experiment = lock_job(session, job_id)
@@ -146,16 +125,7 @@ class JobStore:
             return change
 
     def record_start(self, job_id: str, token: int, stage: str) -> Change:
-        """Record what the start of a worker's engine does, unless other workers answer by now.
-
-        Args:
-            job_id: The job that the worker has leased.
-            token: The fencing token of the lease.
-            stage: The stage of the start; empty once the engine is ready.
-
-        Raises:
-            NotFoundError: there is no such job.
-        """
+        """Record what the start of a worker's engine does, unless other workers answer by now."""
         with self._database.write() as session:
             job, experiment = lock_job(session, job_id)
             change = Change(experiment.id)
@@ -222,9 +192,6 @@ class JobStore:
 
         A parked job cannot have ended its worker, so it keeps its attempts. If a wrong clock set a
         deadline too far in the future, the deadline is moved to one lease from now.
-
-        Returns:
-            The change; None if the lease was extended or the job ended in the meantime.
         """
         with self._database.write() as session:
             job, experiment = lock_job(session, job_id)

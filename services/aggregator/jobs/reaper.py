@@ -16,13 +16,7 @@ logger = logging.getLogger(__name__)
 
 
 class Reachability:
-    """Measures for how long workers could reach the aggregator without a gap; for one thread.
-
-    Args:
-        lease_seconds: How long a lease lasts without a heartbeat.
-        pause: Seconds between two calls of `check`.
-        clock: Returns a monotonic time in seconds.
-    """
+    """Measures for how long workers could reach the aggregator without a gap; for one thread."""
 
     def __init__(
         self, lease_seconds: float, pause: float, *, clock: Callable[[], float] = time.monotonic
@@ -34,12 +28,7 @@ class Reachability:
         self._last = self._since, math.inf
 
     def check(self, lease_time: float) -> bool:
-        """Record that workers can call now; return whether they could for a whole lease.
-
-        Args:
-            lease_time: The present time by the clock of leases. If it jumps forwards, a new wait
-                begins.
-        """
+        """Record that workers can call now; return whether they could for a whole lease."""
         now = self._clock()
         if max(now - self._last[0], lease_time - self._last[1]) > self._longest:
             self._since = now

@@ -85,13 +85,7 @@ class ReportChecks:
         candidate: Candidate,
         report: Report,
     ) -> CheckedReport:
-        """Check a report against its job; return its metric and coefficients.
-
-        Raises:
-            InvalidInputError: a row is missing, repeated or unknown, a number is out of range, the
-                descriptor is not that of the job, or the candidate could still be an expert.
-            IncompatibleError: a reward is outside the bounds that the task states.
-        """
+        """Check a report against its job; return its metric and coefficients."""
         _check_seconds(report)
         _check_normaliser(candidate, report)
         for answer in report.answers:
@@ -229,11 +223,7 @@ class _ReportCache:
         self._rows: _Recent[tuple[Row, ...]] = _Recent(_ROWS)
 
     def active_tensors(self, session: Session, digest: str) -> int:
-        """Return the number of tensors that a scale map perturbs.
-
-        Raises:
-            NotFoundError: the scale map is not stored.
-        """
+        """Return the number of tensors that a scale map perturbs."""
 
         def load() -> int:
             text = load_text(session, ArtifactKind.SCALE_MAP, digest)
@@ -244,20 +234,12 @@ class _ReportCache:
     def metric(
         self, session: Session, experiment: Experiment, digest: str, correct: Sequence[bool]
     ) -> float:
-        """Return the metric of one candidate alone.
-
-        Raises:
-            PreconditionError: this version lacks the scorer.
-        """
+        """Return the metric of one candidate alone."""
         rows = self._rows.find(digest, lambda: load_rows(session, digest))
         return task_errors.metric(self.task(experiment), rows, correct)
 
     def task(self, experiment: Experiment) -> Task:
-        """Return the task of an experiment.
-
-        Raises:
-            PreconditionError: this version lacks the scorer.
-        """
+        """Return the task of an experiment."""
         spec = experiment.spec.task
         key = (spec.name, spec.declaration, experiment.scorer)
         return self._tasks.find(key, experiment.task)

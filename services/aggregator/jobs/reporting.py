@@ -67,11 +67,7 @@ class Reporting:
         self._events: list[Mapping[str, object]] = []
 
     def store(self, reports: Sequence[PackedReport]) -> list[Change | Exception]:
-        """Store results; advance each experiment whose phase they finish.
-
-        Returns:
-            For each report: its change, or the error for which it is refused.
-        """
+        """Store results; advance each experiment whose phase they finish."""
         held = _lock(self._session, {packed.report.job_id for packed in reports})
         for one in held.values():
             self._progress_of(one.experiment)  # a later read would flush after each report

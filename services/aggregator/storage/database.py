@@ -41,16 +41,6 @@ class Database:
 
     A write transaction sees all changes that were committed before it got its locks. On SQLite it
     takes the one write lock at its start. On Postgres it locks rows with `FOR UPDATE`.
-
-    Args:
-        url: `sqlite:///FILE` or `postgresql://USER:PASSWORD@HOST/DATABASE`.
-        idle_seconds: How long Postgres waits for the next statement of a transaction.
-        on_fault: Called in any thread with a fault of an SQLite file that no retry fixes: a full
-            or broken disk, or a damaged file.
-        evaluations: Evaluations that other databases share, for `experiments.reuse`.
-
-    Raises:
-        InvalidInputError: the URL names neither SQLite nor Postgres.
     """
 
     def __init__(
@@ -73,10 +63,6 @@ class Database:
         """Migrate the schema to the newest revision; several processes may do so concurrently.
 
         An empty database gets all tables at once, an older schema is upgraded by its revisions.
-
-        Raises:
-            PreconditionError: a newer version has migrated it, or its file is damaged.
-            UnavailableError: the database cannot be reached.
         """
         config = _config()
         with self._transaction(_START_REMEDY):
@@ -93,12 +79,7 @@ class Database:
                 command.upgrade(config, "head")
 
     def check_schema(self) -> None:
-        """Check that the schema has the revision of this code.
-
-        Raises:
-            PreconditionError: the schema has another revision.
-            UnavailableError: the database cannot be reached.
-        """
+        """Check that the schema has the revision of this code."""
         with self._transaction(_START_REMEDY):
             check_start(self._engine)
         with self._transaction(_START_REMEDY), self._engine.connect() as connection:
@@ -114,11 +95,7 @@ class Database:
 
     @contextmanager
     def read(self) -> Iterator[Session]:
-        """Open a transaction that only reads.
-
-        Raises:
-            UnavailableError: the database cannot be reached.
-        """
+        """Open a transaction that only reads."""
         with self._transaction(), Session(self._engine, expire_on_commit=False) as session:
             yield session
             # A rollback would discard the driver's prepared statements.
@@ -126,12 +103,7 @@ class Database:
 
     @contextmanager
     def write(self) -> Iterator[Session]:
-        """Open a transaction that commits at the end, or rolls back on any error.
-
-        Raises:
-            UnavailableError: the database cannot be reached, or aborted the transaction because
-                of a conflict; the caller may try again.
-        """
+        """Open a transaction that commits at the end, or rolls back on any error."""
         with self._transaction(), Session(self._writer, expire_on_commit=False) as session:
             session.info[_EVALUATIONS] = self.evaluations
             with session.begin():
@@ -183,11 +155,7 @@ def _revision(connection: Connection) -> str | None:
 
 
 def _require_known(revision: str | None) -> None:
-    """Check that a schema is not newer than this code.
-
-    Raises:
-        PreconditionError: the revision is unknown.
-    """
+    """Check that a schema is not newer than this code."""
     known = {script.revision for script in _scripts().walk_revisions()}
     if revision is not None and revision not in known:
         raise PreconditionError(

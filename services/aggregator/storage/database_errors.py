@@ -22,17 +22,7 @@ _KIND = 0xFF
 
 @contextmanager
 def outages(url: URL, on_fault: OnFault | None, remedy: str) -> Iterator[None]:
-    """Convert outages and faults of the database inside the context.
-
-    Args:
-        url: The database.
-        on_fault: Called with a fault of an SQLite file.
-        remedy: What to do about an outage.
-
-    Raises:
-        UnavailableError: the database cannot be used now.
-        PreconditionError: its file is damaged.
-    """
+    """Convert outages and faults of the database inside the context."""
     try:
         yield
     except DBAPIError as error:

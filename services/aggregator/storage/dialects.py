@@ -101,11 +101,7 @@ def analyse(engine: Engine, table: str) -> None:
 
 
 def parse_url(text_url: str) -> URL:
-    """Return the URL of a database, with its driver.
-
-    Raises:
-        InvalidInputError: the URL names neither SQLite nor Postgres.
-    """
+    """Return the URL of a database, with its driver."""
     try:
         url = make_url(re.sub("^postgres(?=[:+])", "postgresql", text_url))
     except (ArgumentError, ValueError):  # their messages could contain the password
@@ -139,10 +135,6 @@ def check_start(engine: Engine) -> None:
 
     A pooler such as PgBouncer may give each transaction another session of Postgres. Then settings
     of a session and prepared statements are lost.
-
-    Raises:
-        InvalidInputError: the file system of the SQLite file has no locks.
-        PreconditionError: two open connections share a session.
     """
     if engine.dialect.name == "sqlite":
         with suppress(OSError):  # SQLite explains why a directory cannot be used
@@ -197,9 +189,6 @@ def _check_idle_connection(
 
     Busy connections are not tested, which saves a round trip per transaction. After a restart of
     Postgres they fail with an error.
-
-    Raises:
-        InvalidatePoolError: the connection is closed.
     """
     if time.monotonic() - record.info.get(_IDLE_SINCE, math.inf) < _MAX_IDLE_SECONDS:
         return

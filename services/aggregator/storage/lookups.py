@@ -11,11 +11,7 @@ from modnorm.services.aggregator.storage.tables import Candidate, Experiment, Jo
 
 
 def find_experiment(session: Session, experiment_id: str) -> Experiment:
-    """Return an experiment.
-
-    Raises:
-        NotFoundError: there is no such experiment.
-    """
+    """Return an experiment."""
     experiment = session.get(Experiment, experiment_id)
     if experiment is None:
         raise unknown_experiment(experiment_id)
@@ -23,11 +19,7 @@ def find_experiment(session: Session, experiment_id: str) -> Experiment:
 
 
 def lock_experiment(session: Session, experiment_id: str) -> Experiment:
-    """Return an experiment, locked until the end of the transaction.
-
-    Raises:
-        NotFoundError: there is no such experiment.
-    """
+    """Return an experiment, locked until the end of the transaction."""
     experiment = session.get(
         Experiment, experiment_id, with_for_update=True, populate_existing=True
     )
@@ -37,11 +29,7 @@ def lock_experiment(session: Session, experiment_id: str) -> Experiment:
 
 
 def lock_job(session: Session, job_id: str) -> tuple[Job, Experiment]:
-    """Lock the experiment of a job, then the job.
-
-    Raises:
-        NotFoundError: there is no such job.
-    """
+    """Lock the experiment of a job, then the job."""
     job = session.get(Job, job_id)
     if job is None:
         raise unknown_job(job_id)

@@ -28,12 +28,6 @@ class SoleProcess:
 
     On Postgres a session of its own holds an advisory lock, which ends with the process. On SQLite
     the file `DATABASE.lock` is locked.
-
-    Args:
-        url: The database, as `Database` takes it.
-
-    Raises:
-        InvalidInputError: the URL names neither SQLite nor Postgres.
     """
 
     def __init__(self, url: str) -> None:
@@ -45,12 +39,7 @@ class SoleProcess:
         self._is_sqlite = self._url.get_backend_name() == "sqlite"
 
     def take(self) -> None:
-        """Take the lock.
-
-        Raises:
-            ConflictError: another aggregator uses the database.
-            UnavailableError: the database cannot be reached.
-        """
+        """Take the lock."""
         deadline = time.monotonic() + WAIT_SECONDS
         while not self._try():
             if time.monotonic() > deadline:
@@ -63,12 +52,7 @@ class SoleProcess:
             time.sleep(_PAUSE_SECONDS)
 
     def keep(self) -> None:
-        """Take the lock again if its session has ended, for example with a restart of Postgres.
-
-        Raises:
-            ConflictError: another aggregator has taken it meanwhile.
-            UnavailableError: the database cannot be reached.
-        """
+        """Take the lock again if its session has ended, for example with a restart of Postgres."""
         if self._is_sqlite:
             return
         try:

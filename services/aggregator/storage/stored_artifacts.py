@@ -29,11 +29,7 @@ def keep_artifact(session: Session, kind: ArtifactKind, artifact: StoredText) ->
 
 
 def load_text(session: Session, kind: ArtifactKind, digest: str) -> str:
-    """Return a stored text.
-
-    Raises:
-        NotFoundError: no artifact of this kind has the digest.
-    """
+    """Return a stored text."""
     artifact = session.get(Artifact, digest)
     if artifact is None or artifact.kind is not kind:
         raise NotFoundError(f"there is no {kind} artifact {digest[:64]!r}", field="digest")
@@ -41,10 +37,6 @@ def load_text(session: Session, kind: ArtifactKind, digest: str) -> str:
 
 
 def load_rows(session: Session, digest: str) -> tuple[Row, ...]:
-    """Return stored rows in order.
-
-    Raises:
-        NotFoundError: no rows have the digest.
-    """
+    """Return stored rows in order."""
     text = load_text(session, ArtifactKind.ROWS, digest)
     return tuple(json.loads(line) for line in text.split("\n"))

@@ -24,13 +24,7 @@ logger = logging.getLogger(__name__)
 def insert_rows(
     session: Session, table: type[SQLModel], rows: Iterable[Mapping[str, object]]
 ) -> None:
-    """Store any number of rows of one table in bounded memory.
-
-    Args:
-        session: The transaction.
-        table: The table. Columns without a value get their default.
-        rows: Values by column; all rows have the same columns.
-    """
+    """Store any number of rows of one table in bounded memory."""
     stored, remaining = 0, iter(rows)
     while batch := list(islice(remaining, _ROWS_AT_A_TIME)):
         session.execute(insert(table), batch)

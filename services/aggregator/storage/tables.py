@@ -146,11 +146,7 @@ class Experiment(SQLModel, table=True):
                 return self.development_digest, self.development_rows
 
     def task(self) -> Task:
-        """Return the task with the scorer that the experiment was created with.
-
-        Raises:
-            PreconditionError: this version lacks the scorer.
-        """
+        """Return the task with the scorer that the experiment was created with."""
         named = self.spec.task
         try:
             return get_stored_task(named.name, scorer=self.scorer, declaration=named.declaration)

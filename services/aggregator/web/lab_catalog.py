@@ -150,15 +150,7 @@ class LabCatalog:
 def remaining_seconds(
     events: Sequence[experiment_pb2.WatchExperimentResponse], now: float
 ) -> float | None:
-    """Return the seconds until the present phase ends, at its rate since the last engine start.
-
-    Args:
-        events: The last events of an experiment, oldest first.
-        now: The time in seconds since the epoch.
-
-    Returns:
-        None while the phase counts nothing or its rate is unknown.
-    """
+    """Return the seconds until the present phase ends, at its rate since the last engine start."""
     first = last = events[-1]
     for event in reversed(events):
         if event.state != last.state or event.progress.engine_stage:

@@ -29,12 +29,7 @@ logger = logging.getLogger(__name__)
 
 
 class PageServer:
-    """Serves the page of the lab's experiments.
-
-    Raises:
-        PreconditionError: the address is reachable, and no token is required.
-        InvalidInputError: a file of the settings cannot be read.
-    """
+    """Serves the page of the lab's experiments."""
 
     def __init__(self, settings: AggregatorSettings, catalog: Catalog) -> None:
         self._settings = settings
@@ -49,11 +44,7 @@ class PageServer:
         return self._port
 
     def start(self) -> None:
-        """Bind the address and serve until `stop`.
-
-        Raises:
-            UnavailableError: the address is not available.
-        """
+        """Bind the address and serve until `stop`."""
         address = self._settings.page_address
         family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
         try:
@@ -92,11 +83,7 @@ def _application(settings: AggregatorSettings, catalog: Catalog) -> ASGIApp:
 
 
 def _config(app: ASGIApp, settings: AggregatorSettings) -> uvicorn.Config:
-    """Return the configuration of the server, with the certificate of the gRPC API.
-
-    Raises:
-        InvalidInputError: a file of TLS is missing or damaged.
-    """
+    """Return the configuration of the server, with the certificate of the gRPC API."""
     read_pair(settings.tls_cert, settings.tls_key)
     mutual = settings.tls_client_certificates
     if mutual and (settings.tls_ca is None or settings.tls_cert is None):

@@ -35,11 +35,7 @@ def set_caller(caller: Caller) -> None:
 
 
 def current_caller() -> Caller:
-    """Return the caller of the present call.
-
-    Raises:
-        ForbiddenError: no caller was admitted.
-    """
+    """Return the caller of the present call."""
     try:
         return _caller.get()
     except LookupError:

@@ -13,13 +13,7 @@ logger = logging.getLogger(__name__)
 
 
 def open_port(server: grpc.aio.Server, address: str, settings: ServiceSettings) -> int:
-    """Add a port to a server; return its number.
-
-    Raises:
-        PreconditionError: the address is reachable, and no token is required.
-        InvalidInputError: a file of the settings cannot be read.
-        RuntimeError: the address is not available.
-    """
+    """Add a port to a server; return its number."""
     require_protection(address, settings)
     credentials = _server_credentials(settings)
     if credentials is not None and not is_socket(address):
@@ -30,11 +24,7 @@ def open_port(server: grpc.aio.Server, address: str, settings: ServiceSettings) 
 
 
 def require_protection(address: str, settings: ServiceSettings) -> None:
-    """Check that only this machine, or only bearers of tokens, can use an address.
-
-    Raises:
-        PreconditionError: the address is reachable, and no token is required.
-    """
+    """Check that only this machine, or only bearers of tokens, can use an address."""
     if settings.accepted_tokens or settings.allow_anonymous or is_loopback(address):
         return
     raise PreconditionError(

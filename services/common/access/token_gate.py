@@ -26,9 +26,6 @@ class TokenFile:
 
     If the file is damaged or removed later, an error is logged and the previous tokens stay valid.
     So a mistake does not stop the whole lab.
-
-    Raises:
-        InvalidInputError: the file cannot be read at the start.
     """
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
@@ -39,11 +36,7 @@ class TokenFile:
         self._checked = clock()
 
     def check(self, text: str) -> AcceptedToken:
-        """Return the accepted token for the text that a caller sent.
-
-        Raises:
-            UnauthenticatedError: the token is unknown, revoked or expired.
-        """
+        """Return the accepted token for the text that a caller sent."""
         now = self._clock()
         if not 0 <= now - self._checked < CHECK_SECONDS:
             self._checked = now
@@ -81,11 +74,7 @@ def _version(path: Path) -> tuple[int, int, int] | None:
 
 
 class TokenGate:
-    """Admits bearers of tokens: valid, and with a sufficient role. Used in one thread.
-
-    Raises:
-        InvalidInputError: the file of accepted tokens cannot be read.
-    """
+    """Admits bearers of tokens: valid, and with a sufficient role. Used in one thread."""
 
     def __init__(self, settings: ServiceSettings) -> None:
         path = settings.accepted_tokens
@@ -97,17 +86,7 @@ class TokenGate:
         return self._tokens is None
 
     def admit(self, token: str, purpose: str, allowed: AbstractSet[Role]) -> Caller:
-        """Return the bearer of a token.
-
-        Args:
-            token: Text of the token; not read where none is needed.
-            purpose: What the bearer wants to call, for error messages.
-            allowed: Roles; one of them suffices.
-
-        Raises:
-            UnauthenticatedError: the token is unknown, revoked or expired.
-            ForbiddenError: it has none of the roles.
-        """
+        """Return the bearer of a token."""
         if self._tokens is None:
             return ANYONE
         accepted = self._tokens.check(token)

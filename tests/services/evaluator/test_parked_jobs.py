@@ -271,12 +271,7 @@ def test_a_stopping_worker_releases_parked_jobs(
 
 
 class Breaking:
-    """Makes engines in which something happens after the first answer of the third job.
-
-    Args:
-        then: What happens; the engine is broken where it raises.
-        aborts: Whether a broken engine lets go of its requests.
-    """
+    """Makes engines in which something happens after the first answer of the third job."""
 
     def __init__(self, then: Callable[[], None], *, aborts: bool = True) -> None:
         self._then = then
