@@ -59,22 +59,18 @@ def submit(
     *,
     server: Server = None,
     request_id: Annotated[
-        str | None, typer.Option(help="Name of the submission; the same id finds it again.")
+        str | None, opt("--request-id NAME", "Name of the submission; the same finds it again.")
     ] = None,
-    again: Annotated[
-        bool, typer.Option("--again", help="Start a new experiment even if one of this spec runs.")
-    ] = False,
+    again: Annotated[bool, opt("--again", "Start a new experiment of this spec.")] = False,
     seed: Seed = None,
-    wait: Annotated[
-        bool, typer.Option("--wait", help="Follow the experiment to its end.")
-    ] = False,
+    wait: Annotated[bool, opt("--wait", "Follow the experiment to its end.")] = False,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Submit an experiment to a lab and print its id; with --wait, follow it.
 
-    If an experiment of the same spec is running in the lab, prints the id of that one, unless
-    --again or --request-id is used.
+    The same spec again is the same experiment, unless it failed or was cancelled, or --again or
+    --request-id is used.
     """
     if again and request_id is not None:
         raise InvalidInputError(
@@ -85,7 +81,7 @@ def submit(
     spec = seeded(read_spec(spec_file), seed)
     from modnorm.cli.run import follow_to_end, show_remarks
     from modnorm.client.calls import create_experiment
-    from modnorm.client.resumption import join_or_submit
+    from modnorm.client.resumption import resume_or_submit_shared
     from modnorm.v1 import experiment_pb2 as experiments
     from modnorm.wire.conversions import state_name
 
@@ -93,10 +89,7 @@ def submit(
         if again or request_id is not None:
             experiment = client.call(create_experiment(spec, request_id))
         else:
-            joined = join_or_submit(client, spec, "submit")
-            experiment = joined.experiment
-            if joined.is_found:
-                say("an experiment of this spec is already running; --again starts another")
+            experiment = resume_or_submit_shared(client, spec, "submit")
         if not quiet:
             show_remarks(client, experiment.id)
         if wait:

@@ -4,7 +4,7 @@ from dataclasses import replace
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from modnorm.cli.console import echo_table, emit, emit_json, interruptible, stderr
 from modnorm.cli.options import Json, Model, Quiet, Revision, check_output_file, opt, settings
@@ -12,14 +12,7 @@ from modnorm.errors import InvalidInputError
 from modnorm.files import write_file
 from modnorm.spec_limits import MAX_RANK, MAX_TWO_SIDED_SEED
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from modnorm.geometry.scale_map import ScaleMap
-    from modnorm.spec import MethodSpec
-
 _STARTS_AGAIN = "stopped; nothing was written, the same command starts again"
-_BASE_MAP = "modular_norm"
 
 
 class Dtype(StrEnum):
@@ -61,7 +54,7 @@ def calibrate(
         from modnorm.calibration import calibrate as calibration
         from modnorm.checkpoint.prompts import PromptEncoder
         from modnorm.checkpoint.reference import resolve_checkpoint
-        from modnorm.cli.progress import counting
+        from modnorm.cli.progress import Screen
         from modnorm.tasks import get_task
         from modnorm.tasks.row_loading import load_rows
         from modnorm.tasks.task_errors import render_prompts
@@ -72,8 +65,8 @@ def calibrate(
         encoder = PromptEncoder(checkpoint)
         asked = render_prompts(found, rows[:examples], "row")
         prompts = [encoder.encode(messages) for messages in asked]
-        with counting(stderr(), quiet=quiet) as counts:
-            show = partial(counts.show, f"{model}: calibrating")
+        with Screen(stderr(), quiet=quiet) as screen:
+            show = partial(screen.show, f"{model}: calibrating")
             show(0, len(prompts))
             profile = calibration.calibrate(
                 checkpoint, prompts, how, task=found.name, on_progress=show
@@ -108,16 +101,16 @@ def prepare(
     check_output_file(out, Path(data))
     with interruptible(_STARTS_AGAIN):
         from modnorm.baselines.preparation import PreparationSettings
-        from modnorm.cli.progress import counting
+        from modnorm.cli.progress import Screen
         from modnorm.client.preparing import prepare_generator
 
-        with counting(stderr(), quiet=quiet) as counts:
+        with Screen(stderr(), quiet=quiet) as screen:
             generator = prepare_generator(
                 model,
                 revision,
                 rows,
                 replace(PreparationSettings(), epochs=epochs, seed=seed),
-                on_batch=partial(counts.show, f"{model}: preparing"),
+                on_batch=partial(screen.show, f"{model}: preparing"),
                 folders=settings().split_folders,
             )
     write_file(out, generator.text.encode())
@@ -128,15 +121,10 @@ def prepare(
 def scales(
     *,
     radius: Annotated[float, opt("--radius NUMBER", "R, or sigma for randopt.")],
-    config: Annotated[
-        Path | None, opt("--config FILE", "A config.json, which gives base scales only.")
-    ] = None,
-    model: Annotated[
-        str | None, opt("--model NAME|DIR", "A checkpoint, which gives the full scale map.")
-    ] = None,
+    model: Model,
     revision: Revision = None,
     profile: Annotated[Path | None, opt("--profile FILE", "Profile of the model.")] = None,
-    method: Annotated[str, opt("--method NAME", "Name of the method.")] = _BASE_MAP,
+    method: Annotated[str, opt("--method NAME", "Name of the method.")] = "modular_norm",
     rank: Annotated[
         int | None,
         opt("--rank RANK", "Rank of the noise [default: full rank].", min=1, max=MAX_RANK),
@@ -149,81 +137,35 @@ def scales(
 ) -> None:
     """Print masses and scales of every physical tensor.
 
-    From a config.json alone: masses and base scales of modular_norm (their scale is empty), or the
-    map of a method that needs no weights. From a checkpoint, with its profile if the method
-    needs one: the full scale map. With --rank: tensors without low-rank noise have no scale.
+    A method may need the model's profile. With --rank, tensors without low-rank noise have no
+    scale.
     """
-    if (config is None) == (model is None):
-        raise InvalidInputError("give either --config or --model", field="model")
     if not 0 < radius < float("inf"):
         raise InvalidInputError("must be greater than 0 and finite", field="radius")
     if rank is None and target_modules != "all":
         raise InvalidInputError("needs low-rank noise; give --rank", field="target-modules")
-    from modnorm.geometry.scales import scale_table
-    from modnorm.spec import MethodSpec
-
-    noise = MethodSpec.model_construct(name=method, rank=rank, target_modules=target_modules)
-    if config is not None:
-        for name, given in (("revision", revision), ("profile", profile)):
-            if given is not None:
-                raise InvalidInputError(
-                    "belongs to a checkpoint, not to a config.json",
-                    field=name,
-                    remedy="give --model",
-                )
-        scale_map = _config_map(config, noise)
-    else:
-        scale_map = _full_map(model or "", revision, profile, noise)
-    rows = scale_table(scale_map, radius)
-    if as_json:
-        emit_json(rows)
-        return
-    headings = ("tensor", "group", "role", "mass", "base", "correction", "scale", "R/s")
-    echo_table(headings, ((name, *_cells(row)) for name, row in rows.items()))
-
-
-def _config_map(config: Path, noise: "MethodSpec") -> "ScaleMap":
-    from modnorm.checkpoint.reference import load_config
-    from modnorm.geometry.controls import matrix_scales
-    from modnorm.geometry.scales import base_scale_map
-    from modnorm.perturbation.methods import needs_profile, uncorrected_scale_map
-    from modnorm.spec import Masses
-
-    shape: Mapping[str, object] = load_config(config, field="config")
-    if noise.name == _BASE_MAP:
-        whole = base_scale_map(shape, Masses())
-        if noise.rank is None:
-            return whole
-        return replace(whole, tensors=matrix_scales(whole.tensors, noise.target_modules))
-    if needs_profile(noise.name):
-        raise InvalidInputError(
-            f"{noise.name} needs weights and a profile",
-            field="method",
-            remedy="give --model and --profile instead of --config",
-        )
-    return uncorrected_scale_map(
-        noise.name, shape, rank=noise.rank, target_modules=noise.target_modules
-    )
-
-
-def _full_map(
-    model: str, revision: str | None, profile: Path | None, noise: "MethodSpec"
-) -> "ScaleMap":
     from modnorm.calibration.profile import Profile
     from modnorm.checkpoint.reference import resolve_checkpoint
+    from modnorm.geometry.scales import scale_table
     from modnorm.perturbation.methods import build_scale_map
 
     checkpoint = resolve_checkpoint(model, revision)
     found = Profile.load(profile) if profile else None
     if found is not None:
         found.check_matches(checkpoint)
-    return build_scale_map(
-        noise.name,
+    scale_map = build_scale_map(
+        method,
         checkpoint,
         sensitivities=found.sensitivities if found else None,
-        rank=noise.rank,
-        target_modules=noise.target_modules,
+        rank=rank,
+        target_modules=target_modules,
     )
+    rows = scale_table(scale_map, radius)
+    if as_json:
+        emit_json(rows)
+        return
+    headings = ("tensor", "group", "role", "mass", "base", "correction", "scale", "R/s")
+    echo_table(headings, ((name, *_cells(row)) for name, row in rows.items()))
 
 
 def _cells(row: dict[str, object]) -> tuple[str, ...]:

@@ -271,17 +271,17 @@ def _measure(
     quiet: bool,
 ) -> "MatchingDocument":
     """Measure a matching, with a line when all candidates of a condition are measured."""
-    from modnorm.cli.progress import counting
+    from modnorm.cli.progress import Screen
     from modnorm.client.matching import make_plan
     from modnorm.radius import functional_matching
 
-    with counting(stderr(), quiet=quiet) as counts:
+    with Screen(stderr(), quiet=quiet) as screen:
 
         def show(step: functional_matching.Measurement) -> None:
-            counts.show("measuring", step.done, step.total)
+            screen.show("measuring", step.done, step.total)
             if step.done % how.candidates == 0:
                 conditions = f"{step.done // how.candidates}/{step.total // how.candidates}"
-                counts.note(f"{conditions}  {step.method} {step.radius:g} measured")
+                screen.note(f"{conditions}  {step.method} {step.radius:g} measured")
 
         plan = make_plan(
             spec,
@@ -290,7 +290,7 @@ def _measure(
             settings=how,
             folder=home,
             client=settings(),
-            on_calibration=partial(counts.show, "calibrating"),
+            on_calibration=partial(screen.show, "calibrating"),
         )
         return functional_matching.match(plan, home / "measurements.jsonl", on_step=show)
 

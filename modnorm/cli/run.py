@@ -226,15 +226,15 @@ def follow_to_end(
     The display shows `title` if the spec has no name, else the id. `go_on` states how to continue
     a failed experiment once its cause is fixed.
     """
-    from modnorm.cli.progress import catch_up, display, follow
+    from modnorm.cli.progress import Screen, catch_up, follow
     from modnorm.client.calls import get_experiment
     from modnorm.client.watch import watch_messages
 
     shown = on_one_line(experiment.spec.name) or title or experiment.id
     sizes = experiment.spec.population.ensemble_sizes
-    with display(stderr(), shown, max(sizes, default=1), quiet=quiet) as screen:
+    with Screen(stderr(), shown, quiet=quiet) as screen:
         events = catch_up(watch_messages(client, experiment.id), experiment)
-        follow(events, screen, _base_reward(client, experiment.id))
+        follow(events, screen, max(sizes, default=1), _base_reward(client, experiment.id))
     ended = client.call(get_experiment(experiment.id))
     check_end(ended, go_on)
     return ended

@@ -1,6 +1,5 @@
 """`modnorm suite`: run many experiments of one file, and compare them with the paper."""
 
-import json
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
@@ -11,18 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from modnorm.cli.console import echo, echo_table, emit_json, interruptible, say
-from modnorm.cli.options import (
-    Json,
-    Quiet,
-    arg,
-    check_output_file,
-    check_spec,
-    connect,
-    opt,
-    settings,
-)
+from modnorm.cli.options import Json, Quiet, arg, check_spec, connect, opt, settings
 from modnorm.errors import InvalidInputError, ModnormError
-from modnorm.files import write_fault, write_file
+from modnorm.files import write_fault
 from modnorm.hints import one_of
 
 if TYPE_CHECKING:
@@ -65,7 +55,6 @@ def run(
         int | None,
         opt("--in-flight NUMBER", "Experiments at a time [default: 1, 4 in a lab].", min=1),
     ] = None,
-    dry_run: Annotated[bool, opt("--dry-run", "Print what would run, and exit.")] = False,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -78,9 +67,6 @@ def run(
     """
     loaded = _load(suite_file, set_)
     cells = _chosen(loaded, only)
-    if dry_run:
-        _show_plan(loaded, cells, as_json=as_json)
-        return
     from modnorm.client.rundir import RunDirectory, hold
 
     directory = _directory(out, loaded)
@@ -124,12 +110,8 @@ def tables(
     *,
     out: Out = None,
     format_: Annotated[
-        Literal["text", "markdown", "json"],
-        opt("--format text|markdown|json", "Format of the tables."),
+        Literal["text", "markdown"], opt("--format text|markdown", "Format of the tables.")
     ] = "text",
-    write: Annotated[
-        Path | None, opt("--write FILE", "Write to this file instead of stdout.")
-    ] = None,
     plots: Annotated[
         Path | None, opt("--plots DIR", "Figures of the finished cells go here.")
     ] = None,
@@ -146,16 +128,11 @@ def tables(
     loaded = _reload(suite_file, out)
     outcomes = load_outcomes(loaded.cells, _directory(out, loaded))
     built = build_tables(loaded, outcomes)
-    if as_json or format_ == "json":
-        text = json.dumps([to_document(each) for each in built], indent=2) + "\n"
+    if as_json:
+        emit_json([to_document(each) for each in built])
     else:
         render = to_markdown if format_ == "markdown" else to_text
-        text = "\n".join(render(each) for each in built)
-    if write is None:
-        typer.echo(text, nl=False)
-    else:
-        check_output_file(write, suite_file, field="write")
-        write_file(write, text.encode())
+        typer.echo("\n".join(render(each) for each in built), nl=False)
     if plots is not None:
         _draw(outcomes, plots)
 

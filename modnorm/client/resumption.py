@@ -1,27 +1,16 @@
 """Submission of a spec that may have been submitted before: resume, reuse, repeat nothing."""
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
-from itertools import chain, count
+from itertools import count
 
 from modnorm.client.calls import cancel_experiment, create_experiment, list_experiments
 from modnorm.client.client import Client
-from modnorm.errors import ForbiddenError
 from modnorm.spec import ExperimentSpec
 from modnorm.v1 import experiment_pb2 as experiments
-from modnorm.wire.conversions import spec_from_proto, spec_to_proto
+from modnorm.wire.conversions import spec_from_proto
 
 _ENDED_EARLY = (experiments.EXPERIMENT_STATE_FAILED, experiments.EXPERIMENT_STATE_CANCELLED)
 _ENDED = (*_ENDED_EARLY, experiments.EXPERIMENT_STATE_SUCCEEDED)
-
-
-@dataclass(frozen=True, slots=True)
-class Joined:
-    """A submitted experiment, or an equal experiment that was running already."""
-
-    experiment: experiments.Experiment
-    is_found: bool
-    """Whether it was running before."""
 
 
 def resume_or_submit(
@@ -61,32 +50,6 @@ def resume_or_submit_shared(
         if experiment.state not in _ENDED_EARLY:
             return experiment
     raise AssertionError("unreachable: the request ids are infinite")
-
-
-def join_or_submit(client: Client, spec: ExperimentSpec, prefix: str) -> Joined:
-    """Return the running experiment of a spec, or submit the spec.
-
-    After a finished experiment, a new one starts. Callers that submit a spec at the same time
-    share one experiment, since request ids derive from the spec.
-    """
-    live = _find_live(client, spec)
-    names = (f"{prefix}/{name}" for name in _request_ids(spec))
-    for request_id in chain((live.request_id,) if live else (), names):
-        # An operator sees the experiments of all tenants; a request finds only the caller's own.
-        experiment = client.call(create_experiment(spec, request_id))
-        if experiment.state not in _ENDED:
-            return Joined(experiment, live is not None and experiment.id == live.id)
-    raise AssertionError("unreachable: the request ids are infinite")
-
-
-def _find_live(client: Client, spec: ExperimentSpec) -> experiments.Experiment | None:
-    """Return a running experiment of a spec; None if the caller can see none."""
-    wanted = spec_to_proto(spec)
-    try:
-        known = client.pages(list_experiments)
-        return next((one for one in known if one.state not in _ENDED and one.spec == wanted), None)
-    except ForbiddenError:  # the token may only submit
-        return None
 
 
 def _request_ids(spec: ExperimentSpec) -> Iterator[str]:

@@ -24,7 +24,6 @@ from modnorm.checkpoint.weights import CheckpointWeights, dtype_name, weights_sh
 from modnorm.checkpoint.writing import write_checkpoint
 from modnorm.errors import CandidateError, DoesNotFitError, UnavailableError
 from modnorm.files import encode_json, write_file
-from modnorm.training.examples import read_examples
 from modnorm.training.job import (
     ADAPTER,
     IDENTITY,
@@ -48,6 +47,7 @@ from modnorm.training.trainer_setup import (
     halved,
     make_trainer,
     micro_batch,
+    read_examples,
 )
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ class TrainingJob(_Record):
     revision: str | None = None
     """Commit of a Hugging Face repository."""
     dataset: Path
-    """File of examples (`modnorm.training.examples`)."""
+    """File of examples, one JSON object a line, in TRL's conversational format."""
     training: TrainingSpec
     seed: int
     """Seed of the adapter, of dropout and of the order of examples."""

@@ -1,5 +1,6 @@
 """TRL's trainer for a job: model, adapter, encoded examples, arguments and micro-batches."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +22,7 @@ from modnorm.checkpoint.prompts import PromptEncoder
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.errors import InvalidInputError
 from modnorm.spec import TrainingSpec
-from modnorm.training.examples import TrainingExample
+from modnorm.tasks.protocol import Message
 from modnorm.training.job import cannot_write
 
 ATTENTION = "sdpa"
@@ -56,6 +57,27 @@ class EncodedExamples:
     def longest(self) -> int:
         """Tokens of the longest example."""
         return max(map(len, self.input_ids))
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingExample:
+    """A prompt and the answer that the student learns."""
+
+    prompt: tuple[Message, ...]
+    completion: str
+
+
+def read_examples(path: Path) -> tuple[TrainingExample, ...]:
+    """Return the examples of a harvest's dataset, without their provenance, in file order."""
+    # A JSON text may hold U+2028 and U+0085, at which `splitlines` would cut it.
+    lines = map(json.loads, path.read_text(encoding="utf-8").removesuffix("\n").split("\n"))
+    return tuple(
+        TrainingExample(
+            tuple(Message(each["role"], each["content"]) for each in line["prompt"]),
+            line["completion"][0]["content"],
+        )
+        for line in lines
+    )
 
 
 def encode_examples(

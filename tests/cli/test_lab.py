@@ -74,15 +74,6 @@ def test_submit_prints_the_id_alone_for_other_commands_to_take(modnorm, lab, spe
     assert ("it is succeeded" in err) == (state == SUCCEEDED)
 
 
-def test_submit_takes_what_is_at_work_and_says_so(modnorm, lab, spec_file):
-    server = lab(experiments.EXPERIMENT_STATE_SELECTING)
-    code, out, err = modnorm("submit", spec_file, *server, "--quiet")
-    assert (code, out) == (0, "e1\n")
-    assert "--again" in err
-    code, out, err = modnorm("submit", spec_file, *server, "--quiet", "--again")
-    assert (code, out, err) == (0, "e1\n", "")
-
-
 def test_a_fresh_experiment_of_a_request_id_is_refused(refusal, lab, spec_file):
     err = refusal("submit", spec_file, *lab(SUCCEEDED), "--again", "--request-id", "mine")
     assert err.startswith("error: again: ")

@@ -31,7 +31,6 @@ def commands(run, rows, suite):
         ("export", run, "--manifest"): "out",
         ("calibrate", *model, "--task", "countdown"): "out",
         ("prepare", *model): "out",
-        ("suite", "table", suite): "write",
     }
 
 

@@ -2,28 +2,6 @@ import pytest
 
 from modnorm.checkpoint.reference import resolve_checkpoint
 
-TINY = resolve_checkpoint("tiny-thicket").directory
-
-
-def test_a_config_alone_gives_masses_and_base_scales(modnorm_json):
-    rows = modnorm_json("scales", "--config", TINY / "config.json", "--radius", "0.16")
-    embedding = rows["model.embed_tokens.weight"]
-    assert set(embedding) == {
-        "shape",
-        "group",
-        "role",
-        "mass",
-        "base_scale",
-        "correction",
-        "scale",
-        "radius_over_scale",
-    }
-    assert embedding["shape"] == [1024, 256]
-    assert embedding["radius_over_scale"] == pytest.approx(0.16 / 2.1)
-    assert embedding["scale"] is None
-    # Tied head: embedding 1, attention and MLP a half each, norms a tenth.
-    assert sum(row["mass"] for row in rows.values()) == pytest.approx(2.1)
-
 
 def test_a_checkpoint_with_its_profile_gives_the_full_map(modnorm_json, tmp_path):
     profile = tmp_path / "profile.json"
@@ -47,20 +25,9 @@ def test_a_checkpoint_with_its_profile_gives_the_full_map(modnorm_json, tmp_path
         assert row["radius_over_scale"] == pytest.approx(0.32 / row["scale"])
 
 
-CONFIG = str(TINY / "config.json")
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("--config", CONFIG),
-        ("--config", CONFIG, "--method", "randopt"),
-        ("--model", "tiny-thicket", "--method", "randopt"),
-    ],
-)
 @pytest.mark.parametrize("modules", ["all", "all-linear"])
-def test_a_rank_leaves_vectors_without_a_scale(modnorm_json, words, modules):
-    words = ("scales", *words, "--radius", "0.5")
+def test_a_rank_leaves_vectors_without_a_scale(modnorm_json, modules):
+    words = ("scales", "--model", "tiny-thicket", "--method", "randopt", "--radius", "0.5")
     full = modnorm_json(*words)
     rows = modnorm_json(*words, "--rank", 16, "--target-modules", modules)
     assert rows.keys() == full.keys()
@@ -74,17 +41,17 @@ def test_a_rank_leaves_vectors_without_a_scale(modnorm_json, words, modules):
 @pytest.mark.parametrize(
     ("arguments", "field"),
     [
-        (["--radius", "1", "--config", CONFIG, "--profile", "p"], "profile"),
-        (["--radius", "1", "--config", CONFIG, "--method", "mlp_only"], "method"),
-        (["--radius", "nan", "--config", "x"], "radius"),
-        (["--radius", "1"], "model"),
+        (["--radius", "nan", "--model", "tiny-thicket"], "radius"),
         (["--radius", "1", "--model", "no-such-model"], "model.name"),
         (["--radius", "1", "--model", "tiny-thicket"], "method.profile"),
         (
-            ["--radius", "1", "--config", CONFIG, "--target-modules", "all-linear"],
+            ["--radius", "1", "--model", "tiny-thicket", "--target-modules", "all-linear"],
             "target-modules",
         ),
-        (["--radius", "1", "--config", CONFIG, "--method", "base", "--rank", "4"], "method.rank"),
+        (
+            ["--radius", "1", "--model", "tiny-thicket", "--method", "base", "--rank", "4"],
+            "method.rank",
+        ),
     ],
 )
 def test_wrong_arguments_are_named(refusal, arguments, field):

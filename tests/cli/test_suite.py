@@ -17,7 +17,7 @@ def test_a_plan_counts_what_would_run(printed, modnorm_json):
     assert (plan["experiments"], plan["candidates"]) == (24, 2_400)
     assert plan["search"] == 24 * 100 * 200
     assert plan["final_at_most"] == 24 * 25 * 500
-    one = modnorm_json("suite", "run", PAPER, "--dry-run", "--only", "seed=42")
+    one = modnorm_json("suite", "plan", PAPER, "--only", "seed=42")
     assert one["experiments"] == 8
     out = printed("suite", "plan", PAPER, "--only", "variant=Full (ours)")
     assert "60,000" in out

@@ -1,8 +1,7 @@
 import pytest
 
 from modnorm.client.client import Client
-from modnorm.client.resumption import join_or_submit, resume_or_submit, resume_or_submit_shared
-from modnorm.errors import ForbiddenError
+from modnorm.client.resumption import resume_or_submit, resume_or_submit_shared
 from modnorm.spec import FailureSpec, PopulationSpec
 from modnorm.v1 import experiment_pb2 as experiments
 from modnorm.wire.conversions import spec_from_proto, spec_to_proto
@@ -115,46 +114,3 @@ def test_in_a_shared_lab_another_experiment_follows_one_that_ended_early(client,
     for attempt in ("", "/2"):
         lab.add(f"tune/{spec.digest}{attempt}", spec, state)
     assert resume_or_submit_shared(client, spec, "tune").request_id == f"tune/{spec.digest}/3"
-
-
-@pytest.mark.parametrize("name", ["submit", "tune", "a uuid"])
-def test_what_is_at_work_is_joined_whoever_submitted_it(client, lab, spec, name):
-    lab.add(name, spec, SELECTING)
-    joined = join_or_submit(client, spec, "submit")
-    assert (joined.experiment.id, joined.is_found) == (f"id of {name}", True)
-    assert len(lab.stored) == 1
-
-
-@pytest.mark.parametrize("state", [SUCCEEDED, FAILED, CANCELLED])
-def test_what_ended_is_not_joined(client, lab, spec, patient, state):
-    lab.add("other work", patient, SELECTING)
-    for name in (f"submit/{spec.digest}", "a uuid"):
-        lab.add(name, spec, state)
-    joined = join_or_submit(client, spec, "submit")
-    assert joined.experiment.request_id == f"submit/{spec.digest}/2"
-    assert not joined.is_found
-
-
-@pytest.mark.parametrize("missing", ["what others do meanwhile", "the role to see"])
-def test_what_no_list_shows_is_shared_all_the_same(client, lab, spec, monkeypatch, missing):
-    def see_nothing():
-        if missing == "the role to see":
-            raise ForbiddenError("the token lacks the role read")
-        yield from ()
-
-    monkeypatch.setattr(client, "list", see_nothing)
-    first = join_or_submit(client, spec, "submit").experiment
-    assert join_or_submit(client, spec, "submit").experiment == first
-    lab.stored[first.request_id].state = FAILED
-    assert (
-        join_or_submit(client, spec, "submit").experiment.request_id == f"submit/{spec.digest}/2"
-    )
-
-
-def test_what_another_tenant_has_at_work_is_not_joined(client, lab, spec, monkeypatch):
-    theirs = experiments.Experiment(
-        id="theirs", request_id="r", spec=spec_to_proto(spec), state=SELECTING
-    )
-    monkeypatch.setattr(client, "pages", lambda _: iter([theirs]))
-    joined = join_or_submit(client, spec, "submit")
-    assert (joined.experiment.id, joined.is_found) == ("id of r", False)

@@ -32,11 +32,9 @@ def test_an_interrupted_child_ends_and_leaves_its_checkpoints(make_job, forked_t
     assert list((job.directory / STATE).glob("checkpoint-2/complete"))
 
 
-def test_an_error_keeps_its_kind_and_its_field(make_job, tmp_path, forked_trainings):
-    empty = tmp_path / "empty.jsonl"
-    empty.write_text("")
-    with error_at("dataset", "no examples"):
-        train_in_child(make_job(dataset=empty))
+def test_an_error_keeps_its_kind_and_its_field(make_job, forked_trainings):
+    with error_at("model.name", "no-such-model"):
+        train_in_child(make_job(model="no-such-model"))
 
 
 def test_a_child_ends_with_its_parent(make_job, forks, tmp_path):

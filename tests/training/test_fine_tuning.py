@@ -14,10 +14,9 @@ from modnorm.checkpoint.weights import CheckpointWeights, weights_sha256
 from modnorm.errors import CandidateError, UnavailableError
 from modnorm.spec import TrainingSpec
 from modnorm.training import TrainingJob, TrainingProgress
-from modnorm.training.examples import read_examples
 from modnorm.training.fine_tuning import train
 from modnorm.training.job import ADAPTER, STATE, STUDENT
-from modnorm.training.trainer_setup import IGNORED, encode_examples
+from modnorm.training.trainer_setup import IGNORED, encode_examples, read_examples
 from tests.faults import error_at
 from tests.training.conftest import SHORT, write_dataset
 
