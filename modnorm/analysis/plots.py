@@ -20,7 +20,7 @@ from matplotlib.ticker import MaxNLocator
 from modnorm.analysis.document import EnsembleEntry, ResultsDocument
 from modnorm.analysis.run_data import RunData, VoteRow
 from modnorm.analysis.votes import VoteRecord
-from modnorm.radius.artifact_schema import GridDocument, MatchingDocument
+from modnorm.radius.artifact import GridDocument, MatchingDocument
 
 INK, MUTED, GRID = "#1f2933", "#66727f", "#e4e8ec"
 BARS, RIGHT, WRONG, BASE_COLOUR = "#8fc1de", "#2a6f97", "#d9a48f", "#b4472e"

@@ -16,9 +16,7 @@ from modnorm.cli.console import (
     echo_table,
     emit_json,
     interruptible,
-    interval,
     on_one_line,
-    percent,
     say,
 )
 from modnorm.cli.options import (
@@ -95,9 +93,9 @@ def submit(
         if wait:
             with interruptible(f"experiment {experiment.id} continues in the lab"):
                 experiment = follow_to_end(client, experiment, quiet=quiet, title=spec_file.stem)
-    if wait or as_json:
-        _show_experiment(experiment, as_json=as_json)
-        return
+        if wait or as_json:
+            _show_experiment(client, experiment, as_json=as_json)
+            return
     echo(experiment.id)
     if experiment.state != experiments.EXPERIMENT_STATE_PENDING and not quiet:
         say(f"it is {state_name(experiment.state)}")
@@ -123,18 +121,14 @@ def watch(
             check_end(client.call(get_experiment(asked)))
             return
         ended = follow_to_end(client, client.call(get_experiment(asked)), quiet=quiet)
-    _show_experiment(ended, as_json=False)
+        _show_experiment(client, ended, as_json=False)
 
 
 def show(
-    run: Annotated[
-        str, typer.Argument(metavar="RUN", help="Directory of runs, or id of an experiment.")
-    ],
+    run: Annotated[str, arg("RUN", "Directory of runs, or id of an experiment.")],
     *,
     server: Server = None,
-    out: Annotated[
-        Path | None, typer.Option("--out", metavar="DIR", help="Directory for results and report.")
-    ] = None,
+    out: Annotated[Path | None, opt("--out DIR", "Directory for results and report.")] = None,
     as_json: Json = False,
 ) -> None:
     """Show a run directory or an experiment of a lab.
@@ -166,23 +160,14 @@ def _show_stored(
     experiment_id: str, server: str | None, out: Path | None, *, as_json: bool
 ) -> None:
     """Show an experiment; write its files if a directory is named."""
-    from modnorm.analysis.phase_times import describe_seconds
     from modnorm.client.calls import get_experiment
-    from modnorm.client.watch import watch_messages
-    from modnorm.v1 import experiment_pb2 as experiments
-    from modnorm.wire.run_messages import phase_seconds
 
     with connect(server) as client:
         experiment = client.call(get_experiment(experiment_id))
-        report = _write(client, experiment, out) if out else None
-        seconds = None
-        if experiment.state == experiments.EXPERIMENT_STATE_SUCCEEDED and not as_json:
-            phases = phase_seconds(watch_messages(client, experiment.id))
-            seconds = describe_seconds({"phases": phases})
-    _show_experiment(experiment, as_json=as_json)
-    if seconds:
-        echo(seconds)
-    if report:
+        if out is not None:
+            report = _write(client, experiment, out)
+        _show_experiment(client, experiment, as_json=as_json, place=out)
+    if out is not None:
         say(f"report: {report}")
 
 
@@ -249,13 +234,17 @@ def cancel(experiment_id: ExperimentId, *, server: Server = None, as_json: Json 
 
     with connect(server) as client:
         experiment = client.call(cancel_experiment(asked))
-    _show_experiment(experiment, as_json=as_json, brief=True)
+        _show_experiment(client, experiment, as_json=as_json)
 
 
 def _show_experiment(
-    experiment: "experiments.Experiment", *, as_json: bool, brief: bool = False
+    client: "Client",
+    experiment: "experiments.Experiment",
+    *,
+    as_json: bool,
+    place: Path | None = None,
 ) -> None:
-    """Print an experiment."""
+    """Print an experiment: how far it is, or its results, which may be in a directory here."""
     if as_json:
         emit_json(as_dict(experiment))
         return
@@ -263,25 +252,22 @@ def _show_experiment(
     from modnorm.wire.conversions import state_name
     from modnorm.wire.run_messages import failure_text
 
+    progress = experiment.progress
     echo(f"{experiment.id}  {state_name(experiment.state)}")
     if experiment.error:
         echo(failure_text(experiment))
-    if stopped := experiment.progress.candidates_stopped:
+    if progress.candidates_stopped:
         total = experiment.spec.population.size
-        echo(f"{stopped} of {total} candidates were stopped early")
-    progress = experiment.progress
+        echo(f"{progress.candidates_stopped} of {total} candidates were stopped early")
     if progress.updates_total:
-        made = f"{progress.updates_done} of {progress.updates_total} updates are made"
-        echo(made)
-    if brief:
-        return
+        echo(f"{progress.updates_done} of {progress.updates_total} updates are made")
     if experiment.state != experiments.EXPERIMENT_STATE_SUCCEEDED:
         echo(", ".join(_progress(experiment)))
-    if experiment.states:
-        echo_table(("state", "development", "held-out"), _states(experiment))
-    elif rows := _ensembles(experiment):
-        headings = ("ensemble", "held-out", "95 % Wilson", "right", "give a vote", "cut off")
-        echo_table(headings, rows)
+        return
+    from modnorm.cli.results import print_run
+    from modnorm.client.export import cached_run
+
+    print_run(place or cached_run(client, experiment.id))
 
 
 def _progress(experiment: "experiments.Experiment") -> list[str]:
@@ -301,46 +287,6 @@ def _progress(experiment: "experiments.Experiment") -> list[str]:
         parts = [f"prompts calibrated {progress.examples_done}/{progress.examples_total}"]
     waiting = [f"waiting: {experiment.waits_for}"] if experiment.waits_for else []
     return [*parts, *rewards(progress, known, largest), *waiting]
-
-
-def _states(experiment: "experiments.Experiment") -> list[tuple[str, ...]]:
-    """Return the states of an iterative run; a star marks the reported one."""
-    return [
-        (
-            f"after {state.updates} updates" + (" *" if state.reported else ""),
-            percent(state.development_metric if state.HasField("development_metric") else None),
-            percent(state.heldout_metric if state.HasField("heldout_metric") else None),
-        )
-        for state in experiment.states
-    ]
-
-
-def _ensembles(experiment: "experiments.Experiment") -> list[tuple[str, ...]]:
-    from modnorm.analysis.uncertainty import accuracy_interval
-
-    base, heldout = experiment.base, experiment.provenance.heldout_rows
-    rows: list[tuple[str, ...]] = []
-    votes = [
-        accuracy_interval(each.metric, each.rows, each.correct) for each in experiment.ensembles
-    ]
-    if base.HasField("heldout_metric"):
-        # The votes tell whether the metric is the share of right rows.
-        bounds = accuracy_interval(base.heldout_metric, heldout) if all(votes) else None
-        rows.append(("base", percent(base.heldout_metric), interval(bounds), "", "", ""))
-    rows += [
-        (
-            f"N={found.population} K={found.ensemble_size}",
-            percent(found.metric),
-            interval(bounds),
-            f"{found.correct}/{found.rows}",
-            *(
-                percent(count / found.answers if found.answers else None)
-                for count in (found.valid, found.truncated)
-            ),
-        )
-        for found, bounds in zip(experiment.ensembles, votes, strict=True)
-    ]
-    return rows
 
 
 def _id(text: str) -> str:

@@ -34,7 +34,7 @@ from modnorm.spec_limits import MAX_SEED
 
 if TYPE_CHECKING:
     from modnorm.client.tuning import Trial
-    from modnorm.radius.artifact_schema import GridDocument, MatchingDocument, MatchingSettings
+    from modnorm.radius.artifact import GridDocument, MatchingDocument, MatchingSettings
     from modnorm.spec import ExperimentSpec
     from modnorm.v1 import experiment_pb2 as experiments
 
@@ -100,8 +100,7 @@ def tune(
         home = home_of(spec_file, "tune", out)
         with _held(home):
             from modnorm.cli.run import lab_here, run_experiment
-            from modnorm.client.development import development_prompts
-            from modnorm.client.tuning import grid_document
+            from modnorm.client.tuning import development_prompts, grid_document
 
             if server is None:
                 with interruptible(_RESUMES), lab_here(home, quiet=quiet) as client:
@@ -141,8 +140,7 @@ def _plan_trials(
     ensemble_size: int | None,
 ) -> "list[ExperimentSpec]":
     """Return the checked specs of all trials: every radius under every seed."""
-    from modnorm.client.development import check_development_rows
-    from modnorm.client.tuning import development_rows, trial_spec
+    from modnorm.client.tuning import check_development_rows, development_rows, trial_spec
 
     if 0 in radii:  # for a spec that is a radius which was not given
         raise InvalidInputError(
@@ -237,7 +235,7 @@ def match(
     an interrupted one; with other radii it repeats no measurement. A spec may name the artifact,
     DIR/radius.json, instead of a radius.
     """
-    from modnorm.radius.artifact_schema import MatchingSettings, check_count, check_method
+    from modnorm.radius.artifact import MatchingSettings, check_count, check_method
     from modnorm.spec import located
     from modnorm.spec_checks import check_search_locally
 

@@ -87,9 +87,7 @@ def print_table(document: "ResultsDocument") -> None:
 def show_directory(directory: Path, *, as_json: bool) -> None:
     """Print the results of a run directory, or of each run directory inside it."""
     from modnorm.analysis.distillation import is_distillation, load_distillation
-    from modnorm.analysis.document import describe_overlap, describe_truncated
-    from modnorm.analysis.environments import describe_mixed
-    from modnorm.cli.distillation_output import print_distillation
+    from modnorm.cli.distil import print_distillation
 
     if is_distillation(directory):
         document = load_distillation(directory)
@@ -105,18 +103,31 @@ def show_directory(directory: Path, *, as_json: bool) -> None:
         emit_json(documents[0] if runs == [directory] and documents else documents)
         return
     for run in runs:
-        if results := found.get(run):
+        if run in found:
             echo(f"{run}  finished")
-            print_results(run, results)
-            remarks = (
-                describe_overlap(results),
-                describe_truncated(results),
-                describe_mixed(results["mixed_environments"]),
-            )
-            for remark in filter(None, remarks):
-                note(remark)
+            print_run(run)
         elif not _is_finished(run):
             echo(f"{run}  not finished; the command that started it resumes it")
+
+
+def print_run(run: Path) -> None:
+    """Print the results of a finished run, with remarks on them; of predictions their file."""
+    from modnorm.analysis.document import describe_overlap, describe_truncated
+    from modnorm.analysis.environments import describe_mixed
+    from modnorm.analysis.run_files import PREDICTIONS
+
+    if (run / PREDICTIONS).is_file():
+        echo(str(run / PREDICTIONS))
+        return
+    results = read_results(RunDirectory(run))
+    print_results(run, results)
+    remarks = (
+        describe_overlap(results),
+        describe_truncated(results),
+        describe_mixed(results["mixed_environments"]),
+    )
+    for remark in filter(None, remarks):
+        note(remark)
 
 
 def _read_all(runs: Sequence[Path]) -> "dict[Path, ResultsDocument]":

@@ -17,7 +17,7 @@ from modnorm.client.settings import ClientSettings
 from modnorm.errors import InvalidInputError
 from modnorm.files import is_digest, json_digest, write_file
 from modnorm.perturbation.methods import build_scale_map, check_rank, needs_profile
-from modnorm.radius.artifact_schema import MatchingSettings
+from modnorm.radius.artifact import MatchingSettings
 from modnorm.radius.functional_matching import MatchingPlan
 from modnorm.spec import ExperimentSpec
 from modnorm.spec_checks import task_of

@@ -1,10 +1,11 @@
-"""The choice of a radius as in the paper (app. B, "Scale selection")."""
+"""The choice of a radius on development rows (paper, app. B, "Scale selection")."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
-from modnorm.errors import ConflictError, InvalidInputError
-from modnorm.radius.artifact_schema import (
+from modnorm.errors import ConflictError, InvalidInputError, ModnormError
+from modnorm.radius.artifact import (
     GridDocument,
     GridRadius,
     GridSettings,
@@ -16,6 +17,11 @@ from modnorm.radius.artifact_schema import (
 )
 from modnorm.spec import DataSpec, ExperimentSpec, parse_section, parse_spec, read_yaml
 from modnorm.spec.experiment import suffixed
+from modnorm.spec_checks import task_of
+from modnorm.tasks.columns import prompt_digests, rows_digest
+from modnorm.tasks.protocol import Task
+from modnorm.tasks.row_loading import load_data
+from modnorm.tasks.task_errors import render_prompts, shared_prompts, shared_range
 from modnorm.v1.experiment_pb2 import Provenance
 
 _SHARED = (
@@ -153,3 +159,61 @@ def _grid_radius(radius: float, trials: Sequence[Trial]) -> GridRadius:
         if trial.radius == radius
     )
     return GridRadius(radius=radius, mean=mean([trial.metric for trial in tried]), trials=tried)
+
+
+def check_development_rows(
+    spec: ExperimentSpec, rows: DataSpec, *, folders: Sequence[Path] | None = None
+) -> None:
+    """Refuse development rows of which one is among the spec's held-out rows.
+
+    Rows are the same where their prompts are. Rows that cannot be loaded here are compared by
+    name, offset and limit.
+    """
+    shared = _shared_rows(task_of(spec), rows, spec.task.heldout, folders)
+    if shared is not None:
+        raise InvalidInputError(
+            f"{shared}; the radius chosen here is tested on those",
+            field="heldout",
+            remedy="name other rows with --heldout, or another offset or limit",
+        )
+
+
+def _shared_rows(
+    task: Task, rows: DataSpec, tested: DataSpec, folders: Sequence[Path] | None
+) -> str | None:
+    """Describe the development rows that are held-out rows; None if there are none."""
+    try:
+        development = load_data(task, rows, field="heldout", folders=folders)
+        heldout = load_data(task, tested, field="task.heldout", folders=folders)
+    except ModnormError:
+        found = shared_range(rows, tested)
+        if found is None:
+            return None
+        count = "all" if found.stop is None else found.stop - found.start
+        return (
+            f"development rows are rows of task.heldout: {count} of {rows.source} from row "
+            f"{found.start} on"
+        )
+    pairs = shared_prompts(task, development.rows, heldout.rows)
+    if not pairs:
+        return None
+    index, other = pairs[0]
+    return (
+        f"{len(pairs)} of {len(development.rows)} development rows have the prompts of rows of "
+        f"task.heldout: first row {index} ({rows.source}, {development.places[index]}), that of "
+        f"row {other} ({tested.source}, {heldout.places[other]})"
+    )
+
+
+def development_prompts(
+    spec: ExperimentSpec, digest: str, *, folders: Sequence[Path] | None = None
+) -> tuple[str, ...]:
+    """Return the digests of the prompts of a trial's held-out rows, which are development rows."""
+    try:
+        task = task_of(spec)
+        rows = load_data(task, spec.task.heldout, field="heldout", folders=folders).rows
+        if rows_digest(rows) != digest:
+            return ()
+        return prompt_digests(render_prompts(task, rows, "row"))
+    except ModnormError:
+        return ()

@@ -4,6 +4,7 @@ The answers of each expert are a file, written when it is complete. So an interr
 only the experts whose files are missing. The files are removed once the dataset is written.
 """
 
+import hashlib
 import json
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,14 +19,47 @@ from modnorm.distillation.examples import (
     merged_lines,
     rows_of,
 )
-from modnorm.distillation.sampling_seeds import row_seed, sample_seed
 from modnorm.engines import Sampling
 from modnorm.files import encode_json, replaced_file, write_file
 from modnorm.prediction.ensemble_definition import EnsembleDefinition
 from modnorm.prediction.ranked_votes import OnProgress, ignore_progress
 from modnorm.search.voting import Answer, Ballot, count_votes
 from modnorm.spec import HarvestSpec
+from modnorm.spec_limits import MAX_SEED
 from modnorm.tasks import Row, Task
+
+
+def round_seed(population_seed: int, round_number: int) -> int:
+    """Return the seed of a round's population: that of the spec in the first round."""
+    if round_number <= 1:
+        return population_seed
+    return _seed(f"population/{population_seed}/{round_number}")
+
+
+def training_seed(population_seed: int, round_number: int) -> int:
+    """Return the seed of a round's training."""
+    return _seed(f"training/{population_seed}/{round_number}")
+
+
+def harvest_seed(population_seed: int, round_number: int) -> int:
+    """Return the seed of a round's answers."""
+    return _seed(f"harvest/{population_seed}/{round_number}")
+
+
+def sample_seed(seed: int, index: int) -> int:
+    """Return the seed of one answer of one expert to all rows."""
+    return _seed(f"sample/{seed}/{index}")
+
+
+def row_seed(seed: int, row: int) -> int:
+    """Return the seed of one completion, from that of its sample and the index of its row."""
+    return _seed(f"row/{seed}/{row}")
+
+
+def _seed(text: str) -> int:
+    """Return a hash: runs of neighbouring seeds share no randomness."""
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") & MAX_SEED
+
 
 DATASET, COUNTS = "dataset.jsonl", "harvest.json"
 """The examples, and the counts of the harvest, which are written last."""

@@ -41,8 +41,14 @@ from modnorm.checkpoint.checkpoint_files import file_digest
 from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.client.rundir import RunDirectory
 from modnorm.distillation.answering import answering_model, judging_task
-from modnorm.distillation.harvesting import COUNTS, DATASET, Harvest
-from modnorm.distillation.sampling_seeds import harvest_seed, round_seed, training_seed
+from modnorm.distillation.harvesting import (
+    COUNTS,
+    DATASET,
+    Harvest,
+    harvest_seed,
+    round_seed,
+    training_seed,
+)
 from modnorm.errors import ConflictError, EvaluationError
 from modnorm.files import encode_json, write_file
 from modnorm.prediction.ensemble_definition import define_ensemble

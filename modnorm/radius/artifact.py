@@ -1,18 +1,352 @@
-"""The radius artifact: measurements and the radius that they choose."""
+"""The radius artifact: all measurements, and the radius that they choose."""
 
 import hashlib
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Self
+from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
 from modnorm.errors import InvalidInputError
 from modnorm.files import canonical_json, read_fault, read_text
-from modnorm.radius.artifact_schema import Document, GridDocument, MatchingDocument
-from modnorm.spec import ExperimentSpec, RadiusSource
-from modnorm.spec.section import plain_words
+from modnorm.perturbation.methods import needs_profile, refuse_unused_profile
+from modnorm.spec import (
+    MAX_RADIUS,
+    MIN_RADIUS,
+    DataSpec,
+    EngineSpec,
+    ExperimentSpec,
+    Masses,
+    MethodSpec,
+    RadiusSource,
+    TargetModules,
+)
+from modnorm.spec.search_sections import PromptDigest
+from modnorm.spec.section import Section, plain_words
+
+_DECIMALS = 12
+"""Decimals to which objectives are compared."""
+
+
+def matching_objective(kl: float, hidden: float, *, iso_kl: float, iso_hidden: float) -> float:
+    """Return J(R) = ln(KL / KL_iso)^2 + ln(h / h_iso)^2; 0 at a match."""
+    if kl <= 0 or hidden <= 0:
+        return math.inf
+    return math.log(kl / iso_kl) ** 2 + math.log(hidden / iso_hidden) ** 2
+
+
+def smallest(objectives: Sequence[tuple[float, float]]) -> float:
+    """Return the radius with the smallest objective; on ties the smaller radius.
+
+    Objectives are compared to twelve decimals: means of the same sum can differ in the last bit.
+    """
+    usable = [
+        (round(objective, _DECIMALS), radius)
+        for radius, objective in objectives
+        if math.isfinite(objective)
+    ]
+    if not usable:
+        raise InvalidInputError(
+            "no radius changes the model: rounding removes every perturbation",
+            field="radii",
+            remedy="try larger radii",
+        )
+    return min(usable)[1]
+
+
+def mean(values: Sequence[float]) -> float:
+    """Return the arithmetic mean, whose rounding does not depend on the order."""
+    return math.fsum(values) / len(values)
+
+
+GRID, MATCHING = "grid", "functional-matching"
+
+Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class _Schema(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Subject(_Schema):
+    """The model that the radius is for."""
+
+    name: str = Field(min_length=1)
+    revision: str | None
+    digest: Digest
+
+
+class MethodSubject(Section):
+    """The method of the radius, with all inputs of its scales."""
+
+    added_fields: ClassVar[frozenset[str]] = frozenset({"rank", "target_modules"})
+
+    name: str = Field(min_length=1)
+    masses: Masses
+    profile: Digest | None
+    """Digest of the profile; None for methods without one."""
+    scale_map: Digest
+    rank: int | None = Field(default=None, ge=1)
+    """Rank of the noise; None for full rank."""
+    target_modules: TargetModules = "all"
+    """The matrices that noise of a rank perturbs."""
+
+
+class GridSettings(_Schema):
+    """The common settings of all trials of a grid."""
+
+    population: int = Field(ge=1)
+    """N."""
+    ensemble_size: int = Field(ge=1)
+    """K."""
+    seeds: tuple[int, ...] = Field(min_length=1)
+    """Population seeds, in the requested order."""
+    pool: str
+    noise: str
+    scorer: str
+    max_tokens: int | None
+    engine: EngineSpec
+    selection: DataSpec
+    selection_digest: Digest
+    development: DataSpec
+    """Rows on which the ensembles are compared."""
+    development_digest: Digest
+    development_prompts: tuple[PromptDigest, ...] = ()
+    """Digests of the prompts of these rows; empty if the client could not load them."""
+
+
+class GridTrial(_Schema):
+    """One experiment of a grid."""
+
+    seed: int
+    metric: float = Field(allow_inf_nan=False)
+    """Ensemble metric on the development rows, a fraction."""
+
+
+class GridRadius(_Schema):
+    """One radius of a grid."""
+
+    radius: Positive
+    mean: float = Field(allow_inf_nan=False)
+    """Mean metric over the seeds."""
+    trials: tuple[GridTrial, ...] = Field(min_length=1)
+
+
+class MatchingSettings(_Schema):
+    """Settings of functional matching (paper, table "Functional-matching protocol")."""
+
+    prompts: int = Field(default=64, ge=1, le=100_000)
+    candidates: int = Field(default=25, ge=1)
+    """Measured candidates of each condition: the first of the pool."""
+    pool_size: int = Field(default=100, ge=1)
+    """Size of the pool; the seeds of a published pool depend on it."""
+    seed: int = Field(default=42, ge=0)
+    """Population seed of the pool."""
+    pool: Literal["nested", "published"] = "nested"
+    noise: str = "portable-v1"
+    batch: int = Field(default=4, ge=1)
+    """Prompts in one forward, padded on the right."""
+    max_prompt_tokens: int = Field(default=512, ge=2)
+    """A longer prompt is refused; none is cut."""
+
+    @model_validator(mode="after")
+    def _candidates_are_of_the_pool(self) -> Self:
+        if self.candidates > self.pool_size:
+            raise ValueError(
+                f"{self.candidates} candidates are more than the pool has ({self.pool_size})"
+            )
+        return self
+
+
+class CandidateDisplacement(_Schema):
+    """The displacement of one candidate (`modnorm.radius.displacement.Displacement`)."""
+
+    seed: int = Field(ge=0)
+    kl: NonNegative
+    hidden: NonNegative
+    hidden_rms: NonNegative
+    states: tuple[NonNegative, ...]
+
+
+class Condition(_Schema):
+    """A radius and its candidates; its figures are their arithmetic means."""
+
+    radius: Positive
+    """R, or sigma of the reference."""
+    kl: NonNegative
+    hidden: NonNegative
+    hidden_rms: NonNegative
+    candidates: tuple[CandidateDisplacement, ...] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _figures_are_means(self) -> Self:
+        for name in ("kl", "hidden", "hidden_rms"):
+            if getattr(self, name) != mean([getattr(one, name) for one in self.candidates]):
+                raise ValueError(f"{name} is not the mean over the candidates")
+        return self
+
+
+class MatchedCondition(Condition):
+    """A radius and its objective."""
+
+    objective: NonNegative | None
+    """J(R); None if the radius changes nothing."""
+
+
+class Reference(Condition):
+    """Isotropic noise."""
+
+    scale_map: Digest
+
+
+class _Artifact(_Schema):
+    schema_version: Literal[1] = 1
+    kind: Literal["radius"] = "radius"
+    model: Subject
+    task: str = Field(min_length=1)
+    """Name of the task whose rows or prompts were used."""
+    method: MethodSubject
+    radius: Positive
+    """The chosen radius."""
+
+
+class GridDocument(_Artifact):
+    """A grid; it chooses the highest mean metric, on exact ties the smaller radius."""
+
+    protocol: Literal["grid"] = "grid"
+    settings: GridSettings
+    radii: tuple[GridRadius, ...] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _is_consistent(self) -> Self:
+        _check_ascending([one.radius for one in self.radii])
+        for one in self.radii:
+            if tuple(trial.seed for trial in one.trials) != self.settings.seeds:
+                raise ValueError(f"radius {one.radius:g} was not tried under every seed")
+            if one.mean != mean([trial.metric for trial in one.trials]):
+                raise ValueError(
+                    f"the mean of radius {one.radius:g} differs from that of its trials"
+                )
+        _check_choice(self.radius, smallest([(one.radius, -one.mean) for one in self.radii]))
+        return self
+
+
+class MatchingDocument(_Artifact):
+    """A functional matching; it chooses the smallest J, on exact ties the smaller radius."""
+
+    protocol: Literal["functional-matching"] = "functional-matching"
+    settings: MatchingSettings
+    prompts_sha256: Digest
+    positions: int = Field(ge=1)
+    """Positions compared for each candidate."""
+    environment: dict[str, str]
+    """Properties that may affect rounding: dtype, device, library versions, threads."""
+    reference: Reference
+    radii: tuple[MatchedCondition, ...] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _is_consistent(self) -> Self:
+        _check_ascending([one.radius for one in self.radii])
+        seeds = [candidate.seed for candidate in self.reference.candidates]
+        if len(seeds) != self.settings.candidates:
+            raise ValueError(
+                f"the reference has {len(seeds)} candidates, not {self.settings.candidates}"
+            )
+        for one in self.radii:
+            if [candidate.seed for candidate in one.candidates] != seeds:
+                raise ValueError(f"radius {one.radius:g} was measured on other seeds")
+            if not _are_close(one.objective, objective(one, self.reference)):
+                raise ValueError(f"the objective of radius {one.radius:g} is not J")
+        _check_choice(
+            self.radius,
+            smallest(
+                [
+                    (one.radius, math.inf if one.objective is None else one.objective)
+                    for one in self.radii
+                ]
+            ),
+        )
+        return self
+
+
+Document = Annotated[GridDocument | MatchingDocument, Field(discriminator="protocol")]
+
+
+def objective(one: Condition, reference: Condition) -> float | None:
+    """Return J of a condition; None if it changes nothing."""
+    if not (reference.kl and reference.hidden):
+        raise ValueError("the reference changes nothing")
+    value = matching_objective(
+        one.kl, one.hidden, iso_kl=reference.kl, iso_hidden=reference.hidden
+    )
+    return value if math.isfinite(value) else None
+
+
+def _are_close(stored: float | None, computed: float | None) -> bool:
+    """Return whether two objectives agree; math libraries round logarithms differently."""
+    if stored is None or computed is None:
+        return stored is computed
+    return math.isclose(stored, computed, rel_tol=1e-9, abs_tol=1e-12)
+
+
+def _check_ascending(radii: list[float]) -> None:
+    if sorted(set(radii)) != radii:
+        raise ValueError("the radii must be ascending, each once")
+
+
+def _check_choice(stored: float, chosen: float) -> None:
+    if stored != chosen:
+        raise ValueError(f"radius is {stored:g}, but the measurements choose {chosen:g}")
+
+
+MAX_RADII = 1_000
+"""Limit against mistakes: each radius is measured separately."""
+
+
+def check_method(method: MethodSpec, radii: Sequence[float], sigma: float) -> None:
+    """Refuse a method or scales that cannot be matched on any model."""
+    if method.name == "base":
+        raise InvalidInputError(
+            "base perturbs nothing", field="method.name", remedy="name another method"
+        )
+    refuse_unused_profile(method, needed=needs_profile(method.name))
+    check_scales(radii, sigma)
+
+
+def check_scales(radii: Sequence[float], sigma: float) -> None:
+    """Refuse invalid radii or sigma."""
+    if not 0 < len(radii) <= MAX_RADII:
+        raise InvalidInputError(
+            f"there are {len(radii)} radii", field="radii", remedy=f"give 1 to {MAX_RADII}"
+        )
+    for name, values in (("radii", radii), ("sigma", (sigma,))):
+        for value in values:
+            if not MIN_RADIUS <= value <= MAX_RADIUS:
+                raise InvalidInputError(
+                    f"must be from {MIN_RADIUS:g} to {MAX_RADIUS:g}, not {value:g}",
+                    field=name,
+                    remedy="for example the paper's: --radii 0.08,0.16,0.32 --sigma 0.0005",
+                )
+    if len(set(radii)) < len(radii):
+        raise InvalidInputError(
+            "a radius is repeated", field="radii", remedy="name each radius once"
+        )
+
+
+def check_count(prompts: int, wanted: int) -> None:
+    """Refuse a matching with too few prompts."""
+    if prompts < wanted:
+        raise InvalidInputError(
+            f"there are {prompts} prompts, {wanted} are required",
+            field="task.selection",
+            remedy="name more rows, or lower --prompts",
+        )
+
 
 _DOCUMENT: TypeAdapter[GridDocument | MatchingDocument] = TypeAdapter(Document)
 _MAX_BYTES = 64 * 2**20

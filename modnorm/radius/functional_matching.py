@@ -19,7 +19,7 @@ from modnorm.geometry.scale_map import ScaleMap
 from modnorm.noise import get_scheme
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.sampling import population_seeds
-from modnorm.radius.artifact_schema import (
+from modnorm.radius.artifact import (
     CandidateDisplacement,
     Condition,
     MatchedCondition,

@@ -74,7 +74,7 @@ def test_all_is_well_on_a_machine_that_runs_the_tests(modnorm, monkeypatch):
     found = json.loads(out)
     assert code == 0, found
     names = [one["check"] for one in found]
-    assert names == ["python", "packages", "device", "disk", "model tiny-thicket", "sandbox"]
+    assert names == ["packages", "device", "disk", "model tiny-thicket", "sandbox"]
 
 
 def test_what_is_broken_is_exit_code_1_with_its_remedy(modnorm, tmp_path, monkeypatch):

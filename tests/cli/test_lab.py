@@ -93,29 +93,33 @@ def test_a_bad_end_is_exit_code_1_with_the_reason(modnorm, lab, state, error, to
     assert told in err
 
 
-def test_a_good_end_shows_the_ensembles(printed, lab):
-    out = printed("watch", "e1", *lab(SUCCEEDED))
-    assert "succeeded" in out
+@pytest.mark.parametrize("command", ["watch", "show"])
+def test_a_finished_experiment_is_shown_with_its_ensembles(printed, gsm8k_lab, command):
+    out = printed(command, "e1", "--server", gsm8k_lab)
+    assert out.startswith("e1  succeeded\n")
     assert "N=4 K=2" in out
     assert "50.0 %" in out
 
 
 @pytest.mark.usefixtures("quick_retries")
-def test_a_lab_that_is_away_for_a_moment_is_followed_on(printed, serve, servicer, spec):
-    experiment = experiments.Experiment(id="e1", spec=spec_to_proto(spec), state=SUCCEEDED)
+def test_a_lab_that_is_away_for_a_moment_is_followed_on(
+    printed, serve_directory, gsm8k_experiment, gsm8k_stored
+):
     asked = []
 
     def get(request, context):
         asked.append(request.id)
         if 1 < len(asked) < 7:
             context.abort(grpc.StatusCode.UNAVAILABLE, "starting")
-        return experiments.GetExperimentResponse(experiment=experiment)
+        return experiments.GetExperimentResponse(experiment=gsm8k_experiment)
 
     def watch(request, context):
         for cursor, state in enumerate((experiments.EXPERIMENT_STATE_SELECTING, SUCCEEDED), 1):
             yield experiments.WatchExperimentResponse(cursor=cursor, state=state)
 
-    target = serve(servicer(GetExperiment=get, WatchExperiment=watch))
+    target = serve_directory(
+        gsm8k_experiment, gsm8k_stored, GetExperiment=get, WatchExperiment=watch
+    )
     out = printed("watch", "e1", "--server", target)
     assert "succeeded" in out
 
@@ -192,14 +196,15 @@ def test_show_tells_how_far_an_experiment_without_results_is(printed, lab, state
 
 
 def test_files_that_were_broken_off_are_written_by_the_same_command(
-    modnorm, lab, tmp_path, monkeypatch
+    modnorm, gsm8k_lab, tmp_path, monkeypatch
 ):
     def break_off(client, experiment, directory):
         (directory.path / "votes.parquet").touch()
         raise UnavailableError("the lab is away")
 
-    command = ("show", "e1", *lab(SUCCEEDED), "--out", tmp_path / "run")
-    monkeypatch.setattr("modnorm.cli.results.write_results", break_off)
-    assert modnorm(*command)[0] == 1
-    monkeypatch.setattr("modnorm.cli.results.write_results", lambda *_: tmp_path / "report")
+    command = ("show", "e1", "--server", gsm8k_lab, "--out", tmp_path / "run")
+    with monkeypatch.context() as patched:
+        patched.setattr("modnorm.cli.results.write_results", break_off)
+        assert modnorm(*command)[0] == 1
     assert modnorm(*command)[0] == 0
+    assert (tmp_path / "run" / "report.html").is_file()

@@ -3,9 +3,8 @@ import re
 
 import pytest
 
-from modnorm.client.development import check_development_rows, development_prompts
 from modnorm.client.radius import carry_radius
-from modnorm.client.tuning import Trial, grid_document
+from modnorm.client.tuning import Trial, check_development_rows, development_prompts, grid_document
 from modnorm.errors import InvalidInputError
 from modnorm.radius.artifact import RadiusArtifact
 from modnorm.spec import DataSpec, parse_spec

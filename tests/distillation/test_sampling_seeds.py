@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from modnorm.distillation.sampling_seeds import (
+from modnorm.distillation.harvesting import (
     harvest_seed,
     round_seed,
     row_seed,

@@ -8,8 +8,7 @@ import torch
 from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.methods import build_scale_map
-from modnorm.radius.artifact import RadiusArtifact
-from modnorm.radius.artifact_schema import (
+from modnorm.radius.artifact import (
     CandidateDisplacement,
     GridDocument,
     GridRadius,
@@ -19,6 +18,7 @@ from modnorm.radius.artifact_schema import (
     MatchingDocument,
     MatchingSettings,
     MethodSubject,
+    RadiusArtifact,
     Reference,
     Subject,
     mean,

@@ -12,8 +12,7 @@ from modnorm.errors import CandidateError, ConflictError
 from modnorm.noise import get_scheme
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.sampling import population_seeds
-from modnorm.radius.artifact import RadiusArtifact
-from modnorm.radius.artifact_schema import MatchingSettings
+from modnorm.radius.artifact import MatchingSettings, RadiusArtifact
 from modnorm.radius.displacement import DisplacementMeter
 from modnorm.radius.functional_matching import MatchingPlan, match
 from modnorm.spec import Masses

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from modnorm.radius.artifact_schema import matching_objective, mean, smallest
+from modnorm.radius.artifact import matching_objective, mean, smallest
 
 FIGURES = st.floats(1e-6, 1e3)
 
