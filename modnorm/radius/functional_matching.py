@@ -16,7 +16,6 @@ from modnorm.checkpoint.reference import Checkpoint
 from modnorm.errors import ConflictError, InvalidInputError
 from modnorm.files import json_digest, write_fault
 from modnorm.geometry.scale_map import ScaleMap
-from modnorm.noise import get_scheme
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.sampling import population_seeds
 from modnorm.radius.artifact import (
@@ -29,7 +28,6 @@ from modnorm.radius.artifact import (
     Reference,
     Subject,
     check_count,
-    check_scales,
     mean,
     objective,
     smallest,
@@ -192,8 +190,6 @@ class MatchingPlan:
 
     def check(self) -> None:
         """Refuse a plan that cannot be measured, before a model is loaded."""
-        check_scales(self.radii, self.sigma)
-        get_scheme(self.settings.noise)
         check_count(len(self.prompts), self.settings.prompts)
         check_prompts(self.checkpoint, self.prompts, self.settings.max_prompt_tokens)
 

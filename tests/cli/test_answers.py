@@ -16,11 +16,6 @@ def source(gsm8k_stored):
     return (gsm8k_stored,)
 
 
-@pytest.mark.parametrize("command", ["answers", "votes", "candidates"])
-def test_an_id_is_read_as_its_directory_is(modnorm_json, gsm8k_lab, source, command):
-    assert modnorm_json(command, "e1", "--server", gsm8k_lab) == modnorm_json(command, *source)
-
-
 def test_all_answers_are_listed_in_order(modnorm_json, source):
     answers = modnorm_json("answers", *source)
     places = [(each["candidate"], each["split"], each["row"]) for each in answers]
@@ -62,13 +57,6 @@ def test_csv_holds_what_json_holds(printed, modnorm_json, source):
     assert [line["completion"] for line in lines] == [each["completion"] for each in documents]
     assert [line["correct"] for line in lines] == ["true", "false", "true", "false"]
     assert list(lines[0]) == list(documents[0])
-
-
-def test_a_long_table_is_cut_and_says_so(modnorm, source):
-    code, out, err = modnorm("answers", *source, "--limit", 3)
-    assert code == 0
-    assert len(out.splitlines()) == 1 + 3
-    assert err.startswith("11 more lines; --limit shows more")
 
 
 def test_a_single_answer_is_shown_whole(printed, source):
@@ -182,21 +170,6 @@ def test_wrong_votes_and_tied_votes_alone(modnorm_json, source):
     assert modnorm_json("votes", *source, "--tied", "--wrong") == [
         vote for vote in tied if not vote["correct"]
     ]
-
-
-def test_candidates_are_listed_by_rank_as_in_their_file(modnorm_json, source):
-    found = modnorm_json("candidates", *source)
-    assert [(each["rank"], each["index"], each["state"]) for each in found] == [
-        (1, 0, "scored"),
-        (2, 1, "scored"),
-        (3, 2, "scored"),
-        (None, 3, "failed"),
-    ]
-    with (source[0] / "candidates.csv").open() as file:
-        lines = {line["index"]: line for line in csv.DictReader(file)}
-    for each in found:
-        text = {name: "" if value is None else str(value) for name, value in each.items()}
-        assert lines[text["index"]] == text
 
 
 def test_candidates_of_one_state_alone(refusal, modnorm_json, source):

@@ -48,12 +48,6 @@ def test_runs_stand_in_columns_with_intervals(printed, runs):
     assert lines["K=5"].endswith("0.0 % [0.0, 6.0]")
 
 
-def test_words_say_that_the_data_separates_them(modnorm, runs):
-    _, out, _ = modnorm("compare", runs["good"], runs["wrong"])
-    assert "At N=24 K=5 the data separates good and wrong: +" in out
-    assert "The data separates them at 2 of 2 (N, K)" in out
-
-
 def test_a_run_is_not_compared_with_itself(modnorm, runs):
     code, out, err = modnorm("compare", runs["good"], runs["good"])
     assert (code, out) == (2, "")

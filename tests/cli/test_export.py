@@ -136,16 +136,6 @@ def test_of_a_lab_the_candidate_of_a_rank_is_written(export, search, tmp_path):
     assert (written["seed"], tuple(written["coefficients"])) == (102, found.coefficients)
 
 
-def test_an_export_has_a_model_card(export, tmp_path):
-    code, _, err = export("--rank", 1)
-    assert (code, err) == (0, "")
-    card = (tmp_path / "out" / "README.md").read_text()
-    assert "tokenizer = AutoTokenizer.from_pretrained" in card
-    assert "| rank | 1 of 4 candidates |" in card
-    assert "| noise | portable-v1, seed 102 |" in card
-    assert not list((tmp_path / "out").glob("train*"))
-
-
 @pytest.mark.parametrize("auto_map", [False])
 def test_an_export_warns_if_autotokenizer_replaces_the_splitting_rule(export, base, tmp_path):
     code, _, err = export("--rank", 1, "--model", base.directory)

@@ -2,7 +2,6 @@
 
 import yaml
 
-from modnorm.cli.commands import COMMANDS
 from modnorm.perturbation.methods import METHODS
 from modnorm.spec import load_spec
 from modnorm.tasks.registry import task_names
@@ -127,9 +126,3 @@ def test_tasks_and_methods_are_those_of_the_registries(modnorm, modnorm_json):
     assert "scorers: gsm8k-v3" in printed
     assert "rows have `title`, `shuffled_sentences`, `gold_order`" in printed
     assert "rows have `question`, `final_answer`, `is_multiple_answer`" in printed
-
-
-def test_the_help_lists_every_command_under_a_heading(printed):
-    out = printed("--help")
-    for name, command in COMMANDS.items():
-        assert out.index(f"{command.heading}:\n") < out.index(f"\n  {name} ")

@@ -50,21 +50,6 @@ def mbpp_lab(serve_directory, tmp_path, monkeypatch):
     )
 
 
-def test_a_table_sets_both_scorers_side_by_side(modnorm, gsm8k_lab):
-    code, out, err = modnorm("rescore", "e1", "--server", gsm8k_lab, "--scorer", "reference")
-    assert code == 0, err
-    lines = [line.split() for line in out.splitlines()]
-    assert lines[0] == ["held-out", "gsm8k-v3", "gsm8k-reference-v1", "selected", "anew"]
-    assert lines[1] == ["base", "50.0", "%", "50.0", "%"]
-    assert lines[2] == ["rank", "1", "by", "selection", "100.0", "%", "50.0", "%", "50.0", "%"]
-    assert lines[-3] == ["N=4", "K=2", "100.0", "%", "50.0", "%", "-"]
-    assert out.splitlines()[-2:] == [
-        "2 of 8 selection answers are judged otherwise",
-        "1 of 6 held-out answers are judged otherwise",
-    ]
-    assert "without held-out answers: 2" in err
-
-
 def test_the_file_and_json_are_one_document(modnorm_json, gsm8k_lab, tmp_path):
     out = tmp_path / "new" / "file.json"
     command = ("rescore", "e1", "--server", gsm8k_lab, "--scorer", "reference", "--out", out)

@@ -1,8 +1,6 @@
 """The client, against a service that the test plays."""
 
 import asyncio
-import inspect
-import math
 import threading
 import time
 from dataclasses import FrozenInstanceError
@@ -12,12 +10,10 @@ import grpc
 import pytest
 from grpc_status import rpc_status
 
-from modnorm import Client, Ensemble, Run, errors
-from modnorm.analysis.listing import Listing
+from modnorm import errors
 from modnorm.client import calls
 from modnorm.client import watch as watching
 from modnorm.client.experiments import Event, Experiment, ExperimentState, ExperimentSummary
-from modnorm.services.aggregator.experiments.upstream_services import MODEL_SECONDS
 from modnorm.v1 import experiment_pb2 as experiments
 from modnorm.wire.conversions import spec_to_proto
 from modnorm.wire.status import to_status
@@ -48,19 +44,6 @@ def created(stored):
 
 def refuse(context, error):
     context.abort_with_status(rpc_status.to_status(to_status(error)))
-
-
-def test_every_state_of_the_wire_is_a_state_of_the_client():
-    names = {
-        name.removeprefix("EXPERIMENT_STATE_")
-        for name in dict(experiments.ExperimentState.items())
-    }
-    assert names == {state.name for state in ExperimentState}
-    assert [state.name for state in ExperimentState if state.is_final] == [
-        "SUCCEEDED",
-        "FAILED",
-        "CANCELLED",
-    ]
 
 
 def test_a_submission_carries_the_spec_and_the_request_id(client, created, spec):
@@ -94,12 +77,6 @@ def test_an_unavailable_server_is_asked_again(client, stored):
     assert asked == ["e1"] * 3
 
 
-def test_a_server_that_is_not_there_is_unavailable(connect, free_address):
-    with pytest.raises(errors.UnavailableError) as raised:
-        connect(free_address, timeout=1).get("e1")
-    assert raised.value.remedy
-
-
 def test_a_submission_that_takes_long_can_be_repeated(
     connect, serve, servicer, created, spec, monkeypatch
 ):
@@ -121,32 +98,6 @@ def test_a_submission_that_takes_long_can_be_repeated(
     given_up.set()
     monkeypatch.setattr(calls, "_SUBMIT_SECONDS", HANG_SECONDS)
     assert connected.submit(spec, asked[0]).request_id == asked[0]
-
-
-def test_a_submission_waits_longer_than_the_lab_does_for_the_model(client, created, spec):
-    left: list[float] = []
-
-    def answer(request, context):
-        left.append(context.time_remaining())
-        return created(request, context)
-
-    client(CreateExperiment=answer).submit(spec)
-    assert left[0] > MODEL_SECONDS
-
-
-def test_a_server_that_is_slow_is_not_called_absent(connect, serve, servicer):
-    given_up = threading.Event()
-
-    def answer(request, context):
-        given_up.wait(HANG_SECONDS)
-        return experiments.GetExperimentResponse()
-
-    connected = connect(serve(servicer(GetExperiment=answer)), timeout=0.3)
-    with pytest.raises(errors.UnavailableError, match="did not answer in time") as raised:
-        connected.get("e1")
-    given_up.set()
-    assert "busy" in str(raised.value)
-    assert "running" not in str(raised.value)
 
 
 def test_threads_share_a_client(client, stored):
@@ -256,12 +207,6 @@ def test_a_run_is_read_from_the_lab(connect, gsm8k_lab):
     assert len(run.votes().to_pandas()) == 8
 
 
-def test_a_run_is_written_to_a_directory(connect, gsm8k_lab, tmp_path):
-    connected = connect(gsm8k_lab)
-    saved = connected.download("e1", tmp_path / "run")
-    assert list(saved.votes()) == list(connected.run("e1").votes())
-
-
 def event(cursor, state=experiments.EXPERIMENT_STATE_SELECTING):
     return experiments.WatchExperimentResponse(cursor=cursor, state=state)
 
@@ -292,28 +237,10 @@ def test_a_watch_goes_on_from_its_cursor(client, break_off):
     assert cursors == [0, 2, 4]
 
 
-def test_a_watch_of_what_does_not_exist_ends_at_once(client):
-    def answer(request, context):
-        refuse(context, errors.NotFoundError("no experiment 'e1'", field="id"))
-        yield
-
-    with pytest.raises(errors.NotFoundError):
-        next(client(WatchExperiment=answer).watch("e1"))
-
-
 def test_a_watch_gives_up_when_nobody_answers(connect, free_address):
     with pytest.raises(errors.UnreachableError) as raised:
         next(connect(free_address, patience=0.5).watch("e1"))
     assert raised.value.remedy
-
-
-def test_a_watch_survives_a_restart_of_the_server(connect, serve, servicer, free_address):
-    def answer(request, context):
-        yield event(request.cursor + 1, experiments.EXPERIMENT_STATE_SUCCEEDED)
-
-    events = connect(free_address, patience=20).watch("e1", cursor=7)
-    serve(servicer(WatchExperiment=answer), free_address)
-    assert next(events).cursor == 8
 
 
 def test_a_long_silence_is_no_loss(connect, serve, servicer, monkeypatch):
@@ -331,21 +258,3 @@ def test_a_long_silence_is_no_loss(connect, serve, servicer, monkeypatch):
     target = serve(servicer(WatchExperiment=silent_for_two_streams))
     assert [found.cursor for found in connect(target, patience=0.5).watch("e1")] == [1]
     assert opened == [0, 0, 0]
-
-
-def test_endless_patience_outlasts_any_outage():
-    outage = watching.Reconnection(math.inf)
-    outage.opened()
-    pauses = [outage.pause(errors.UnavailableError("down")) for _ in range(2000)]
-    assert 4 < max(pauses) <= 5
-
-
-@pytest.mark.parametrize("kind", [Client, Run, Ensemble, Listing])
-def test_public_signatures_name_no_message_and_no_any(kind):
-    for name, member in inspect.getmembers(kind):
-        function = member.fget if isinstance(member, property) else member
-        if name.startswith("_") or not inspect.isfunction(function):
-            continue
-        shown = str(inspect.signature(function)) + str(function.__annotations__)
-        assert "_pb2" not in shown, name
-        assert "Any" not in shown, name

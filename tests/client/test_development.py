@@ -5,11 +5,10 @@ import pytest
 
 from modnorm.client.radius import carry_radius
 from modnorm.client.tuning import Trial, check_development_rows, development_prompts, grid_document
-from modnorm.errors import InvalidInputError
 from modnorm.radius.artifact import RadiusArtifact
 from modnorm.spec import DataSpec, parse_spec
 from modnorm.spec_checks import check_locally
-from modnorm.tasks import get_task, sources
+from modnorm.tasks import get_task
 from modnorm.tasks.columns import rows_digest
 from modnorm.tasks.row_loading import load_rows
 from modnorm.tasks.sources import BUNDLED
@@ -90,15 +89,6 @@ def test_a_single_row_of_the_test_is_counted_and_named(tested_on, tmp_path):
     check_development_rows(tested_on(heldout), DataSpec(source=rows, limit=1))
 
 
-def test_of_one_file_the_part_that_is_the_test_is_counted(tested_on, tmp_path):
-    file = puzzles(tmp_path / "all.jsonl", *range(10, 20))
-    spec = tested_on({"source": file, "offset": 4, "limit": 3})
-    for offset, limit in ((0, 4), (7, None)):
-        check_development_rows(spec, DataSpec(source=file, offset=offset, limit=limit))
-    with pytest.raises(InvalidInputError, match=re.escape("2 of 5 development rows")):
-        check_development_rows(spec, DataSpec(source=file, offset=5, limit=5))
-
-
 @pytest.mark.parametrize(
     ("rows", "told"),
     [
@@ -118,12 +108,6 @@ def test_of_a_data_set_of_the_hub_the_ranges_are_compared(rows, told, tested_on)
         return
     with error_at("heldout", re.escape(told)):
         check_development_rows(spec, named)
-
-
-def test_rows_that_have_no_end_are_shared_to_the_end(tested_on):
-    spec = tested_on({"source": "org/set", "offset": 50})
-    with pytest.raises(InvalidInputError, match="all of org/set from row 60 on"):
-        check_development_rows(spec, DataSpec(source="org/set", offset=60))
 
 
 def test_an_artifact_that_was_chosen_on_some_rows_of_the_test_is_refused(
@@ -148,16 +132,3 @@ def test_rows_that_are_not_those_of_the_trial_have_no_digests(tested_on, tmp_pat
     assert development_prompts(spec, "d" * 64) == ()
     absent = tested_on(str(tmp_path / "absent.jsonl"))
     assert development_prompts(absent, "d" * 64) == ()
-
-
-def test_rows_of_the_hub_are_compared_with_those_of_a_file(tested_on, tmp_path, monkeypatch):
-    file = puzzles(tmp_path / "dev.jsonl", 5, 6)
-    opened = sources.open_source
-
-    def from_hub(spec, **others):
-        named = spec.model_copy(update={"source": file}) if spec.source == "org/set" else spec
-        return opened(named, **others)
-
-    monkeypatch.setattr("modnorm.tasks.row_loading.open_source", from_hub)
-    with error_at("heldout", "1 of 1 development rows"):
-        check_development_rows(tested_on("org/set"), DataSpec(source=file, offset=1))

@@ -4,10 +4,8 @@ from typing import Any
 import grpc
 import pytest
 
-from modnorm.cli.results import write_results
 from modnorm.client.client import Client
 from modnorm.client.export import cached_run, save_run
-from modnorm.client.rundir import RunDirectory
 from modnorm.errors import UnavailableError
 from modnorm.v1 import experiment_pb2 as experiments
 
@@ -110,10 +108,3 @@ def test_a_lab_writes_nothing_outside_of_the_directory(lab, tmp_path, name):
         save_run(client, "e1", tmp_path / "run")
     assert name not in {each for each, _ in calls}
     assert not (tmp_path / "x").exists()
-
-
-def test_a_truncated_run_is_remarked_on(connect, gsm8k_lab, gsm8k_experiment, tmp_path, capsys):
-    directory = RunDirectory(tmp_path / "run")
-    report = write_results(connect(gsm8k_lab), gsm8k_experiment, directory)
-    assert report.is_file()
-    assert "No candidate" not in capsys.readouterr().err

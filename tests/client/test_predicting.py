@@ -5,7 +5,7 @@ from hashlib import sha256
 
 import pytest
 
-from modnorm.errors import PreconditionError, UnavailableError
+from modnorm.errors import PreconditionError
 from modnorm.prediction.ranked_votes import Prediction, prediction_line
 from modnorm.v1 import experiment_pb2 as messages
 from tests.faults import error_at
@@ -119,11 +119,6 @@ def test_one_that_did_not_succeed_is_asked_again(predict, lab, end, words):
         predict()
     assert len(predict()) == len(QUESTIONS)
     assert len(lab.stored) == 2
-
-
-def test_a_lab_that_stays_away_is_given_up(connect, free_address):
-    with pytest.raises(UnavailableError):
-        list(connect(free_address, patience=0.2).predict("e1", QUESTIONS))
 
 
 @pytest.mark.parametrize(

@@ -52,10 +52,6 @@ def test_a_digest_finds_what_was_made_on_this_machine(artifact, naming, tmp_path
     assert carry_radius(spec) is spec
 
 
-def test_a_number_stays_as_it_is(spec, tmp_path):
-    assert carry_radius(spec, tmp_path) is spec
-
-
 @pytest.mark.parametrize("name", ["no/such/radius.json", "0" * 64])
 def test_an_artifact_that_is_not_there_is_refused(name, naming, tmp_path):
     with error_at("method.radius") as caught:

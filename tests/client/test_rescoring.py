@@ -1,10 +1,9 @@
 import csv
-import json
 
 import pytest
 
 from modnorm.analysis.run import load_run
-from modnorm.client.rescoring import Judged, rescore_run, rescored_document
+from modnorm.client.rescoring import Judged, rescore_run
 from modnorm.errors import PreconditionError
 from modnorm.search.rescored_votes import OldAndNew, Reselection
 from modnorm.tasks import get_task
@@ -78,27 +77,6 @@ def test_experts_vote_as_selected_and_as_selected_anew(reference):
     assert [e.reselected.metric for e in reference.ensembles] == [0.5, 0.5, 0.5, None]
     assert [e.reselected.missing for e in reference.ensembles] == [(), (), (), (2,)]
     assert (reference.rank_1.index, reference.rank_1.reselected) == (0, 1)
-
-
-def test_progress_counts_models(run):
-    told = []
-    rescore_run(run, get_task("gsm8k"), on_progress=lambda done, total: told.append((done, total)))
-    assert told == [(done, 5) for done in range(1, 6)]
-
-
-def test_the_document_is_json_with_spec_and_provenance(run, reference):
-    document = json.loads(json.dumps(rescored_document(run, reference)))
-    assert document["schema"] == "modnorm-rescored-1"
-    assert document["spec"]["task"]["name"] == "gsm8k"
-    assert document["provenance"]["scorer"] == document["old_scorer"] == "gsm8k-v3"
-    assert document["new_scorer"] == "gsm8k-reference-v1"
-    assert document["selection"] == {"total": 8, "changed": 2}
-    assert document["ensembles"][3]["reselected"] == {
-        "experts": [1, 2],
-        "missing": [2],
-        "metric": None,
-        "correct": None,
-    }
 
 
 def test_rows_of_another_task_are_refused(run):

@@ -80,11 +80,6 @@ def test_a_model_that_is_trained_step_by_step_has_no_ensembles_to_compare(spec):
         trial_spec(trained, radius=0.1, seed=39, heldout=ROWS, ensemble_size=1)
 
 
-def test_a_source_alone_is_all_of_its_rows():
-    for source in ("bundled:countdown-development", "some dir/dev: new.jsonl", "org/set"):
-        assert development_rows(source) == DataSpec(source=source)
-
-
 def test_development_rows_are_given_as_in_a_spec():
     whole = {
         "source": "org/set",
@@ -112,11 +107,3 @@ def test_development_rows_are_given_as_in_a_spec():
 def test_development_rows_that_make_no_sense_are_refused(text, field):
     with error_at(field):
         development_rows(text)
-
-
-def test_a_trial_of_a_long_name_has_a_name_that_fits(spec):
-    long = spec.model_copy(update={"name": "n" * 200})
-    rows = DataSpec(source="dev.jsonl", offset=3, limit=5)
-    trial = trial_spec(long, radius=0.01, seed=39, heldout=rows, ensemble_size=2)
-    assert trial.name.endswith("n radius 0.01 seed 39")
-    assert len(trial.name) == 200

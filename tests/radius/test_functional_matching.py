@@ -1,4 +1,3 @@
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -132,14 +131,6 @@ class TestOneFamily:
         assert journal.read_bytes().startswith(kept)
         assert journal.read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
 
-    def test_a_finer_grid_measures_nothing_twice(self, plan, journal):
-        match(plan, journal, device=CPU)
-        before = journal.read_bytes()
-        document = match(replace(plan, radii=(0.05, 0.1, 0.2, 0.8)), journal, device=CPU)
-        added = journal.read_bytes().removeprefix(before).splitlines()
-        assert [json.loads(line)["radius"] for line in added] == [0.1, 0.1]
-        assert len(document.radii) == 4
-
     def test_measurements_of_other_prompts_are_not_reused(self, plan, journal):
         match(plan, journal, device=CPU)
         other = replace(plan, prompts=[*plan.prompts[:-1], [4, 5]])
@@ -158,23 +149,6 @@ class TestOneFamily:
         journal.write_bytes(journal.read_bytes().replace(b'"kl": ', b'"kl": -', 1))
         with pytest.raises(ConflictError, match="damaged"):
             match(plan, journal, device=CPU)
-
-    @pytest.mark.parametrize(
-        ("changes", "field"),
-        [
-            ({"radii": (0.0, 0.1)}, "radii"),
-            ({"radii": (float("nan"),)}, "radii"),
-            ({"sigma": -1.0}, "sigma"),
-            ({"radii": ()}, "radii"),
-            ({"radii": (0.1, 0.1)}, "radii"),
-            ({"settings": MatchingSettings(prompts=9)}, "task.selection"),
-            ({"settings": MatchingSettings(prompts=4, noise="pink")}, "population.noise"),
-        ],
-    )
-    def test_an_invalid_plan_is_refused_first(self, changes, field, plan, journal):
-        with error_at(field):
-            match(replace(plan, **changes), journal, device=CPU)
-        assert not journal.exists()
 
     def test_scales_that_rounding_removes_are_not_chosen(
         self, make_plan, checkpoint, journal, tmp_path

@@ -140,15 +140,6 @@ def test_of_a_thousand_requests_at_once_each_is_answered_or_told_to_wait(serve, 
     assert f'modnorm_serve_requests_total{{route="{CHAT}",status="429"}} 960.0' in metrics
 
 
-def test_a_failed_answer_is_an_error_and_the_next_one_is_answered(serve, engine):
-    address = serve()
-    engine.failure = EngineError("the GPU is gone")
-    status, content = call(address, CHAT, QUESTION)
-    assert (status, content["error"]["type"]) == (500, "server_error")
-    engine.failure = None
-    assert call(address, CHAT, QUESTION)[0] == 200
-
-
 def test_an_engine_that_failed_is_loaded_again(serve, engine):
     """The process of an engine may have ended, and every later request would fail too."""
     engine.lives = [1, 1, 1]

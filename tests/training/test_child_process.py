@@ -6,19 +6,9 @@ import subprocess
 import pytest
 
 from modnorm.errors import PreconditionError
-from modnorm.training import TrainingProgress, child_process, train_in_child
-from modnorm.training.fine_tuning import train
+from modnorm.training import child_process, train_in_child
 from modnorm.training.job import STATE
 from tests.faults import error_at
-
-
-def test_a_child_trains_the_student_of_this_process(make_job):
-    reports: list[TrainingProgress] = []
-    inside = train_in_child(make_job("inside", threads=1), on_progress=reports.append)
-    here = train(make_job("here"))
-    assert inside.digest == here.digest
-    assert [each.step for each in reports] == [1, 2, 3, 4, 5, 6]
-    assert inside.losses == here.losses
 
 
 def test_an_interrupted_child_ends_and_leaves_its_checkpoints(make_job, forked_trainings):

@@ -1,6 +1,5 @@
 """Training by the real TRL and PEFT on the bundled model: students and resumption."""
 
-import socket
 from functools import cache
 
 import pytest
@@ -79,9 +78,7 @@ def test_a_student_is_a_checkpoint_like_its_base(finished, method):
     assert not (job.directory / STATE).exists()
 
 
-@pytest.mark.parametrize(
-    ("method", "step", "resumed"), [("lora", 1, 1), ("lora", 3, 3), ("full", 6, 5)]
-)
+@pytest.mark.parametrize(("method", "step", "resumed"), [("lora", 3, 3), ("full", 6, 5)])
 def test_an_interrupted_training_ends_in_the_same_bytes(finished, make_job, method, step, resumed):
     whole, expected, _ = finished(method)
     interrupted = make_job("interrupted", whole.training)
@@ -93,33 +90,14 @@ def test_an_interrupted_training_ends_in_the_same_bytes(finished, make_job, meth
     assert outcome.model_copy(update={"seconds": 0}) == expected.model_copy(update={"seconds": 0})
 
 
-def test_half_a_checkpoint_is_ignored(finished, make_job):
-    whole, killed = finished("lora")[0], make_job("killed")
-    train_until(killed, 5)
-    (killed.directory / STATE / "checkpoint-4" / "complete").unlink()
-    (killed.directory / STATE / "checkpoint-4" / "optimizer.pt").write_bytes(b"")
-    train(killed)
-    assert weights_of(killed) == weights_of(whole)
-
-
-@pytest.mark.parametrize("file", ["optimizer.pt", "adapter_model.safetensors"])
-def test_a_checkpoint_that_cannot_be_written_names_its_folder(finished, make_job, file):
+def test_a_checkpoint_that_cannot_be_written_names_its_folder(make_job):
     job = make_job()
     train_until(job, 1)
-    blocked = job.directory / STATE / "checkpoint-2" / file
+    blocked = job.directory / STATE / "checkpoint-2" / "optimizer.pt"
     blocked.mkdir(parents=True)
     with pytest.raises(UnavailableError, match=f"cannot write {job.directory / STATE}") as refused:
         train(job)
     assert "free disk space" in str(refused.value)
-    blocked.rmdir()
-    assert train(job).digest == finished("lora")[1].digest
-
-
-def test_a_finished_training_is_not_repeated(finished):
-    job, first, _ = finished("lora")
-    steps: list[int] = []
-    assert train(job, on_progress=lambda progress: steps.append(progress.step)) == first
-    assert not steps
 
 
 def test_another_job_in_the_same_directory_starts_anew(finished, make_job):
@@ -195,13 +173,3 @@ def test_examples_beyond_the_longest_sequence_are_left_out(make_job, tmp_path):
     assert outcome.examples + outcome.left_out == 12
     with error_at("training.max_length"):
         train(make_job("none", training=SHORT.model_copy(update={"max_length": 4})))
-
-
-def test_training_calls_no_network(make_job, monkeypatch):
-    def refuse(*_):
-        raise AssertionError("a connection")
-
-    monkeypatch.delenv("HF_HUB_DISABLE_TELEMETRY", raising=False)
-    monkeypatch.setattr(socket.socket, "connect", refuse)
-    monkeypatch.setattr(socket, "getaddrinfo", refuse)
-    train(make_job())
