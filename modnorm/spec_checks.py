@@ -114,11 +114,7 @@ def check_splits_differ(spec: ExperimentSpec) -> None:
         )
     field, chosen_on = development_of(spec)
     if chosen_on is not None and chosen_on in {task.selection, task.heldout}:
-        raise InvalidInputError(
-            "names the same rows as the task does",
-            field=field,
-            remedy="name other rows, or another offset: the choice needs rows of its own",
-        )
+        raise InvalidInputError("names the same rows as the task does", field=field)
 
 
 def development_of(spec: ExperimentSpec) -> tuple[str, DataSpec | None]:
@@ -310,12 +306,9 @@ def count_overlap(spec: ExperimentSpec, *, folders: Sequence[Path]) -> int | Non
 
 
 def check_search_locally(spec: ExperimentSpec, *, folders: Sequence[Path]) -> int | None:
-    """Check method, model and selection rows of a spec, as `check_locally` does.
+    """Check method, model and selection rows of a spec, whose radius may be an artifact.
 
-    The radius of the spec may be an artifact.
-
-    Returns:
-        The number of selection rows; None if they are on the hub.
+    Return the number of selection rows; None if they are on the hub.
     """
     check_names(spec)
     selection = _local_rows(task_of(spec), spec.task.selection, "task.selection", folders)

@@ -49,11 +49,7 @@ class Generator(torch.nn.Module):
         self.outer_bias = uniform(HIDDEN, count)
 
     def forward(self, features: torch.Tensor) -> torch.Tensor:
-        """Return the raw amplitude of each tensor.
-
-        Returns:
-            fp32 [tensors], not negative.
-        """
+        """Return the raw amplitude of each tensor."""
         inner = torch.einsum("thf,tf->th", self.inner, features) + self.inner_bias
         outer = (self.outer * inner.tanh()).sum(dim=1) + self.outer_bias
         return outer.abs()

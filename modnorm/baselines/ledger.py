@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from types import MappingProxyType
 
 
 class Purpose(StrEnum):
@@ -49,7 +48,7 @@ class Account:
 class Ledger:
     """The accounts of a run."""
 
-    accounts: Mapping[Purpose, Account] = field(default_factory=lambda: MappingProxyType({}))
+    accounts: Mapping[Purpose, Account] = field(default_factory=dict)
 
     def __getitem__(self, purpose: Purpose) -> Account:
         return self.accounts.get(purpose, Account())
@@ -57,7 +56,7 @@ class Ledger:
     def charged(self, purpose: Purpose, *, attempts: int, pairs: int, tokens: int) -> "Ledger":
         """Return the ledger with one more evaluated model."""
         account = self[purpose].plus(attempts, pairs, tokens)
-        return replace(self, accounts=MappingProxyType({**self.accounts, purpose: account}))
+        return replace(self, accounts={**self.accounts, purpose: account})
 
     @property
     def main_run(self) -> int:

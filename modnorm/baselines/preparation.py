@@ -199,15 +199,11 @@ class _Preparation:
 
 def _check(examples: Sequence[Example], settings: PreparationSettings) -> None:
     if not examples:
-        raise InvalidInputError(
-            "there are no examples", field="examples", remedy="use at least one"
-        )
+        raise InvalidInputError("there are no examples", field="examples")
     longest = max(len(one.prompt) + len(one.answer) for one in examples)
     if longest > settings.max_length:
         raise InvalidInputError(
-            f"an example has {longest} tokens, more than {settings.max_length}",
-            field="examples",
-            remedy="remove long examples",
+            f"an example has {longest} tokens, more than {settings.max_length}", field="examples"
         )
 
 

@@ -115,12 +115,7 @@ _ROWS = 200
 
 
 def tensor_weights(shapes: Mapping[str, Sequence[int]], batch: int = RUN_BATCH) -> list[float]:
-    """Return omega of each tensor: its elements, or for an embedding those that a batch reads.
-
-    Args:
-        shapes: Shape of each tensor by name, in order.
-        batch: Sequences of a batch: 15 in a run, 4 in the preparation.
-    """
+    """Return omega of each tensor: its elements, or for an embedding those that a batch reads."""
     return [float(_weight(name, shape, batch)) for name, shape in shapes.items()]
 
 

@@ -165,11 +165,7 @@ def _checked(layer: int | None, metric: str, norm: float) -> Estimate:
     """Return an estimate that is finite."""
     if not math.isfinite(norm):
         map_name = metric if layer is None else f"{metric} of layer {layer}"
-        raise InvalidInputError(
-            f"the operator norm of {map_name} is {norm}",
-            field="model.name",
-            remedy="check that the weights are finite and were trained in their dtype",
-        )
+        raise InvalidInputError(f"the operator norm of {map_name} is {norm}", field="model.name")
     return Estimate(layer, metric, norm)
 
 
@@ -190,15 +186,6 @@ def calibrate(  # noqa: PLR0913 - keyword-only after the first three
 
     Equal inputs on the same device and number of threads give equal bytes: a profile records no
     times.
-
-    Args:
-        checkpoint: The model; it is loaded in the dtype of `arithmetic_dtype`.
-        prompts: Token ids; the first `settings.max_length` of the first `settings.examples` count.
-        settings: Estimator settings.
-        task: Name of the prompts' task, for the record.
-        on_progress: Called after each prompt with the prompts done and their total. An error that
-            it raises ends the calibration.
-        device: Device for the computation; by default the GPU if there is one.
     """
     measured = calibration_prompts(prompts, settings)
     maps = layer_maps(checkpoint.config.get("model_type"), settings.maps)
@@ -237,7 +224,6 @@ def _check_prompts(
             raise InvalidInputError(
                 f"prompt {row} is empty or has a token id outside of 0 to {vocabulary - 1}",
                 field="prompts",
-                remedy="encode the prompts with the model's own tokenizer",
             )
     check_fit(prompts, 0, checkpoint)
     layers = positive(checkpoint.config, "num_hidden_layers")

@@ -7,7 +7,6 @@ it, or both. A family is one `LayerMaps`: its norms and the order of its maps.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 
 import torch
 from torch import nn
@@ -27,18 +26,8 @@ def operator_norm(
     """Estimate the largest local amplification of a unit Euclidean perturbation.
 
     JVP and VJP are computed in the dtype of the activation, norms in float32 or wider. Apart from
-    rounding, the estimate never exceeds the true norm and grows with the iterations. Nothing waits
-    for the device.
-
-    Args:
-        function: The map f.
-        at: Activation x, any shape, floating dtype, any device.
-        seed: Seed of the Gaussian start vector, drawn on the device of `at`.
-        iterations: Power-iteration steps before the last JVP.
-
-    Returns:
-        max(|J_f(x) v|_2, 1e-12), 0-d, on the device of `at`; 1e-12 if a product vanishes earlier.
-        Not finite if the map is not finite at `at`.
+    rounding, the estimate never exceeds the true norm and grows with the iterations. It is 0-d, at
+    least 1e-12, and not finite if the map is not. Nothing waits for the device.
     """
     push_forward, pull_back = _products(function, at)
     direction = start_vector(at, seed)
@@ -182,13 +171,7 @@ def layer_maps(model_type: object, maps: str = "default") -> LayerMaps:
 def capture(
     decoder: nn.Module, prompt: torch.Tensor, watched: Sequence[nn.Module]
 ) -> list[ModuleCall]:
-    """Run one plain forward and return the call of each watched module.
-
-    Args:
-        decoder: The model without its head, in evaluation mode.
-        prompt: Token ids, int64 (1, tokens), on the decoder's device.
-        watched: Modules that the forward calls exactly once.
-    """
+    """Run one plain forward and return the call of each watched module."""
     calls: dict[nn.Module, ModuleCall] = {}
     with ExitStack() as hooks, torch.no_grad():
         for module in watched:
@@ -220,7 +203,7 @@ def _call(positional: tuple[object, ...], named: Mapping[str, object]) -> Module
         for name, value in named.items()
         if name != "hidden_states" and name not in _CACHES
     }
-    return ModuleCall(hidden.detach(), MappingProxyType(options))
+    return ModuleCall(hidden.detach(), options)
 
 
 def _attention(module: nn.Module, options: Mapping[str, object]) -> FunctionalMap:
@@ -249,15 +232,11 @@ def _residual(branch: FunctionalMap, output_norm: FunctionalMap | None) -> Funct
 
 
 _BEFORE_MLP = ("post_attention_norm", "pre_feedforward_norm")
-_HEAD_NORMS: Mapping[str, str] = MappingProxyType(
-    {"q_norm": "self_attn.q_norm", "k_norm": "self_attn.k_norm"}
-)
-_OUTPUT_NORMS: Mapping[str, str] = MappingProxyType(
-    {
-        "attention_output_norm": "post_attention_layernorm",
-        "mlp_output_norm": "post_feedforward_layernorm",
-    }
-)
+_HEAD_NORMS: Mapping[str, str] = {"q_norm": "self_attn.q_norm", "k_norm": "self_attn.k_norm"}
+_OUTPUT_NORMS: Mapping[str, str] = {
+    "attention_output_norm": "post_attention_layernorm",
+    "mlp_output_norm": "post_feedforward_layernorm",
+}
 
 PRE_NORM = LayerMaps(
     metrics=(
@@ -269,14 +248,11 @@ PRE_NORM = LayerMaps(
         "mlp_residual",
         "block",
     ),
-    norms=MappingProxyType(
-        {"input_norm": "input_layernorm", "post_attention_norm": "post_attention_layernorm"}
-    ),
+    norms={"input_norm": "input_layernorm", "post_attention_norm": "post_attention_layernorm"},
 )
 """Seven maps (paper, eq. app_functional_maps, app_metric_order)."""
 QWEN3 = LayerMaps(
-    metrics=(*PRE_NORM.metrics, "q_norm", "k_norm"),
-    norms=MappingProxyType({**PRE_NORM.norms, **_HEAD_NORMS}),
+    metrics=(*PRE_NORM.metrics, "q_norm", "k_norm"), norms={**PRE_NORM.norms, **_HEAD_NORMS}
 )
 """The maps of Qwen2, with equal seeds, then the norms of query and key."""
 OLMO = LayerMaps(
@@ -291,7 +267,7 @@ OLMO = LayerMaps(
         "mlp_residual",
         "block",
     ),
-    norms=MappingProxyType({**_HEAD_NORMS, **_OUTPUT_NORMS}),
+    norms={**_HEAD_NORMS, **_OUTPUT_NORMS},
 )
 GEMMA3 = LayerMaps(
     metrics=(
@@ -307,31 +283,28 @@ GEMMA3 = LayerMaps(
         "mlp_residual",
         "block",
     ),
-    norms=MappingProxyType(
-        {
-            "input_norm": "input_layernorm",
-            **_HEAD_NORMS,
-            **_OUTPUT_NORMS,
-            "pre_feedforward_norm": "pre_feedforward_layernorm",
-        }
-    ),
+    norms={
+        "input_norm": "input_layernorm",
+        **_HEAD_NORMS,
+        **_OUTPUT_NORMS,
+        "pre_feedforward_norm": "pre_feedforward_layernorm",
+    },
 )
 _GEMMA3_PUBLISHED = replace(GEMMA3, normed_twice=True)
 
-FAMILIES: Mapping[str, LayerMaps] = MappingProxyType(
-    {
-        "gemma3": GEMMA3,
-        "gemma3_text": GEMMA3,
-        "llama": PRE_NORM,
-        "mistral": PRE_NORM,
-        "olmo2": OLMO,
-        "olmo3": OLMO,
-        "qwen2": PRE_NORM,
-        "qwen3": QWEN3,
-    }
-)
+FAMILIES: Mapping[str, LayerMaps] = {
+    "gemma3": GEMMA3,
+    "gemma3_text": GEMMA3,
+    "llama": PRE_NORM,
+    "mistral": PRE_NORM,
+    "olmo2": OLMO,
+    "olmo3": OLMO,
+    "qwen2": PRE_NORM,
+    "qwen3": QWEN3,
+}
 """Families by `model_type`."""
-PUBLISHED: Mapping[str, LayerMaps] = MappingProxyType(
-    {"gemma3": _GEMMA3_PUBLISHED, "gemma3_text": _GEMMA3_PUBLISHED}
-)
+PUBLISHED: Mapping[str, LayerMaps] = {
+    "gemma3": _GEMMA3_PUBLISHED,
+    "gemma3_text": _GEMMA3_PUBLISHED,
+}
 """Families for which the published code evaluates other maps."""

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from types import MappingProxyType
 from typing import Self
 
 from modnorm.calibration.maps import layer_maps
@@ -89,10 +88,7 @@ class Profile:
     def sensitivities(self) -> tuple[Mapping[str, float], ...]:
         """Gamma of each functional map, by layer (paper, eq. app_aggregated_sensitivity)."""
         layers = (self._document.layers[str(i)] for i in range(self._document.num_layers))
-        return tuple(
-            MappingProxyType({metric: entry.value for metric, entry in layer.items()})
-            for layer in layers
-        )
+        return tuple({metric: entry.value for metric, entry in layer.items()} for layer in layers)
 
     def check_matches(self, checkpoint: Checkpoint) -> None:
         """Refuse a model that the profile was not calibrated on.

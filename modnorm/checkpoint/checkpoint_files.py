@@ -67,9 +67,7 @@ def _weight_names(directory: Path) -> tuple[str, ...]:
     for shard in shards:
         if Path(shard).name != shard or not (directory / shard).is_file():
             raise InvalidInputError(
-                f"{INDEX} names {shard!r}, which is not a file of {directory}",
-                field="model.name",
-                remedy="complete the checkpoint",
+                f"{INDEX} names {shard!r}, which is not a file of {directory}", field="model.name"
             )
     return shards
 
@@ -84,18 +82,14 @@ def _check_readable(file: Path) -> None:
         file.open("rb").close()
     except OSError as error:
         raise InvalidInputError(
-            f"cannot read {file}: {error.strerror}",
-            field="model.name",
-            remedy="make the checkpoint readable for this user",
+            f"cannot read {file}: {error.strerror}", field="model.name"
         ) from error
 
 
 def _shards(index: object) -> Mapping[str, str]:
     weight_map = index.get("weight_map") if isinstance(index, dict) else None
     if not isinstance(weight_map, dict) or not weight_map:
-        raise InvalidInputError(
-            f"{INDEX} has no weight_map", field="model.name", remedy="complete the checkpoint"
-        )
+        raise InvalidInputError(f"{INDEX} has no weight_map", field="model.name")
     return {str(name): str(shard) for name, shard in weight_map.items()}
 
 

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import MappingProxyType
 
 from modnorm.errors import IncompatibleError, InvalidInputError
 from modnorm.files import read_fault, read_text
@@ -15,18 +14,16 @@ MAX_JSON_BYTES = 64 * 2**20
 """Size limit of a JSON file; the index of a model with 400 billion weights has 0.1 MB."""
 MAX_LAYERS, MAX_HEADS, MAX_WIDTH = 1_000, 2**12, 2**20
 MAX_VOCABULARY, MAX_POSITIONS = 2**24, 2**30
-_MOST: Mapping[str, int] = MappingProxyType(
-    {
-        "num_hidden_layers": MAX_LAYERS,
-        "num_attention_heads": MAX_HEADS,
-        "num_key_value_heads": MAX_HEADS,
-        "head_dim": MAX_WIDTH,
-        "hidden_size": MAX_WIDTH,
-        "intermediate_size": MAX_WIDTH,
-        "vocab_size": MAX_VOCABULARY,
-        "max_position_embeddings": MAX_POSITIONS,
-    }
-)
+_MOST: Mapping[str, int] = {
+    "num_hidden_layers": MAX_LAYERS,
+    "num_attention_heads": MAX_HEADS,
+    "num_key_value_heads": MAX_HEADS,
+    "head_dim": MAX_WIDTH,
+    "hidden_size": MAX_WIDTH,
+    "intermediate_size": MAX_WIDTH,
+    "vocab_size": MAX_VOCABULARY,
+    "max_position_embeddings": MAX_POSITIONS,
+}
 """Bounds above every real model: these sizes build a layout before any weight is read."""
 
 
@@ -35,11 +32,7 @@ def load_config(path: Path, *, field: str = "model.name") -> Config:
     file = path / "config.json" if path.is_dir() else path
     data = load_json(file, field=field)
     if not isinstance(data, dict):
-        raise InvalidInputError(
-            f"{file} is not a JSON object",
-            field=field,
-            remedy="use the config.json of a Hugging Face model",
-        )
+        raise InvalidInputError(f"{file} is not a JSON object", field=field)
     return data
 
 
@@ -48,22 +41,14 @@ def load_json(file: Path, *, field: str = "model.name") -> object:
     try:
         return json.loads(read_text(file, most=MAX_JSON_BYTES))
     except (OSError, ValueError, RecursionError) as error:
-        raise InvalidInputError(
-            f"cannot read {file}: {read_fault(error)}",
-            field=field,
-            remedy="use a complete Hugging Face checkpoint",
-        ) from error
+        raise InvalidInputError(f"cannot read {file}: {read_fault(error)}", field=field) from error
 
 
 def positive(config: Config, key: str) -> int:
     """Return a required positive integer."""
     value = optional_positive(config, key)
     if value is None:
-        raise InvalidInputError(
-            f"config.json lacks {key}",
-            field=f"model.config.{key}",
-            remedy="use the config.json that belongs to the weights",
-        )
+        raise InvalidInputError(f"config.json lacks {key}", field=f"model.config.{key}")
     return value
 
 
@@ -74,15 +59,12 @@ def optional_positive(config: Config, key: str) -> int | None:
         return None
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise InvalidInputError(
-            f"{key} must be a positive integer, not {value!r}",
-            field=f"model.config.{key}",
-            remedy="correct config.json",
+            f"{key} must be a positive integer, not {value!r}", field=f"model.config.{key}"
         )
     if value > _MOST.get(key, value):
         raise InvalidInputError(
             f"{key} is {value:,}; no supported model has more than {_MOST[key]:,}",
             field=f"model.config.{key}",
-            remedy="correct config.json, or use the one that belongs to the weights",
         )
     return value
 
@@ -94,9 +76,7 @@ def flag(config: Config, key: str) -> bool:
         return False
     if not isinstance(value, bool):
         raise InvalidInputError(
-            f"{key} must be true or false, not {value!r}",
-            field=f"model.config.{key}",
-            remedy="correct config.json",
+            f"{key} must be true or false, not {value!r}", field=f"model.config.{key}"
         )
     return value
 

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
-from types import MappingProxyType
 from typing import Self
 
 from modnorm.checkpoint.config import Config, flag, optional_positive, positive
@@ -190,7 +189,6 @@ def _require_divisible(config: Config, key: str, whole: int, part: int) -> None:
         raise InvalidInputError(
             f"{key} = {config[key]} does not divide into {part} equal parts",
             field=f"model.config.{key}",
-            remedy="correct config.json",
         )
 
 
@@ -276,24 +274,20 @@ def _gemma3(config: Config, size: Dimensions) -> tuple[Module, ...]:
     )
 
 
-_GEMMA3_DEFAULTS = MappingProxyType(
-    {
-        "num_attention_heads": 8,
-        "num_key_value_heads": 4,
-        "head_dim": 256,
-        "vocab_size": 262_208,
-        "max_position_embeddings": 131_072,
-        "tie_word_embeddings": True,
-    }
-)
+_GEMMA3_DEFAULTS: Mapping[str, object] = {
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "head_dim": 256,
+    "vocab_size": 262_208,
+    "max_position_embeddings": 131_072,
+    "tie_word_embeddings": True,
+}
 """Keys that the `config.json` of gemma-3-4b-it omits."""
-_PREFIXES = MappingProxyType(
-    {
-        "language_model.model.": "model.",
-        "language_model.lm_head.": "lm_head.",
-        "model.language_model.": "model.",
-    }
-)
+_PREFIXES: Mapping[str, str] = {
+    "language_model.model.": "model.",
+    "language_model.lm_head.": "lm_head.",
+    "model.language_model.": "model.",
+}
 _VISION = (
     "vision_tower.",
     "multi_modal_projector.",
@@ -301,28 +295,26 @@ _VISION = (
     "model.multi_modal_projector.",
 )
 
-FAMILIES: Mapping[str, Family] = MappingProxyType(
-    {
-        family.model_type: family
-        for family in (
-            Family("llama", _llama),
-            Family("mistral", _mistral),
-            Family("olmo2", _olmo),
-            Family("olmo3", _olmo),
-            Family("qwen2", _qwen2),
-            Family("qwen3", _qwen3, defaults=MappingProxyType({"head_dim": 128})),
-            Family("gemma3_text", _gemma3, defaults=_GEMMA3_DEFAULTS),
-            Family(
-                "gemma3",
-                _gemma3,
-                defaults=_GEMMA3_DEFAULTS,
-                prefixes=_PREFIXES,
-                ignored=_VISION,
-                decoder_prefix="model.language_model.",
-            ),
-        )
-    }
-)
+FAMILIES: Mapping[str, Family] = {
+    family.model_type: family
+    for family in (
+        Family("llama", _llama),
+        Family("mistral", _mistral),
+        Family("olmo2", _olmo),
+        Family("olmo3", _olmo),
+        Family("qwen2", _qwen2),
+        Family("qwen3", _qwen3, defaults={"head_dim": 128}),
+        Family("gemma3_text", _gemma3, defaults=_GEMMA3_DEFAULTS),
+        Family(
+            "gemma3",
+            _gemma3,
+            defaults=_GEMMA3_DEFAULTS,
+            prefixes=_PREFIXES,
+            ignored=_VISION,
+            decoder_prefix="model.language_model.",
+        ),
+    )
+}
 """Supported families by `model_type`."""
 
 
@@ -344,9 +336,7 @@ def decoder_config(config: Config) -> Config:
     inner = config.get("text_config")
     if inner is not None and not isinstance(inner, Mapping):
         raise InvalidInputError(
-            "text_config is not a JSON object",
-            field="model.config.text_config",
-            remedy="correct config.json",
+            "text_config is not a JSON object", field="model.config.text_config"
         )
     merged = {**defaults, **_without_nulls(inner or {}), **_without_nulls(config)}
     _require_plain(merged)

@@ -95,9 +95,7 @@ def _hub_errors(name: str, revision: str | None) -> Iterator[None]:
         yield
     except RevisionNotFoundError as error:
         raise InvalidInputError(
-            f"{name} has no revision {revision!r}",
-            field="model.revision",
-            remedy="use a commit, tag or branch of the repository",
+            f"{name} has no revision {revision!r}", field="model.revision"
         ) from error
     except (RepositoryNotFoundError, GatedRepoError, HFValidationError) as error:
         raise InvalidInputError(

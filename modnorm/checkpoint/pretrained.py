@@ -51,11 +51,6 @@ def load_pretrained(
 
     Of a multimodal model only the decoder is loaded, as a causal language model. Only one thread
     loads at a time.
-
-    Args:
-        checkpoint: The model.
-        dtype: Dtype that it computes in; weights of a narrower dtype are widened, exactly.
-        attention: Name of the attention implementation in transformers.
     """
     digest = checkpoint.digest
     with _LOADING, _quiet(), _refusals(checkpoint):
@@ -122,7 +117,6 @@ def _refusals(checkpoint: Checkpoint) -> Iterator[None]:
             f"transformers {transformers.__version__} cannot load {checkpoint.name}: "
             f"{type(error).__name__}: {error}",
             field="model.name",
-            remedy="correct config.json, or use a version of transformers that supports it",
         ) from error
 
 

@@ -40,9 +40,7 @@ class PromptEncoder:
         bos = self._tokenizer.bos_token_id
         if bos is not None and ids[:2] == [bos, bos]:
             raise InvalidInputError(
-                "the prompt begins with two beginning-of-sequence tokens",
-                field="model.name",
-                remedy="correct the checkpoint's chat template",
+                "the prompt begins with two beginning-of-sequence tokens", field="model.name"
             )
         return ids
 
@@ -103,9 +101,7 @@ class PromptEncoder:
             )
         except Exception as error:  # a template is a program and may raise any error
             raise InvalidInputError(
-                f"the chat template refuses the messages: {error}",
-                field="model.name",
-                remedy="use a model whose template accepts the roles of the task, and texts",
+                f"the chat template refuses the messages: {error}", field="model.name"
             ) from error
         return str(text)
 
@@ -133,18 +129,13 @@ def _require_embeddings(
 ) -> None:
     """Refuse an empty prompt, and tokens without embeddings, which engines may read anywhere."""
     if not prompt:
-        raise InvalidInputError(
-            "the prompt has no tokens",
-            field=field,
-            remedy="use a model whose chat template accepts texts, or correct the row",
-        )
+        raise InvalidInputError("the prompt has no tokens", field=field)
     ends = min(prompt), max(prompt)
     for token in (token for token in ends if not 0 <= token < vocabulary):
         raise InvalidInputError(
             f"the prompt has token {token}, {checkpoint.name} has embeddings of 0 to "
             f"{vocabulary - 1}",
             field=field,
-            remedy="use a model with the tokenizer and chat template that it was trained with",
         )
 
 

@@ -78,7 +78,6 @@ def find_local_checkpoint(
             raise InvalidInputError(
                 f"{name!r} is a local model, which has no revision {revision!r}",
                 field="model.revision",
-                remedy="remove the revision",
             )
         return _open(name, None, local)
     if _REPOSITORY.fullmatch(name):
@@ -130,11 +129,7 @@ def _local_directory(name: str, roots: Sequence[Path] | None) -> Path | None:
             return None
         if roots is not None:
             raise _outside(name)
-        raise InvalidInputError(
-            f"there is no directory {name!r}",
-            field="model.name",
-            remedy="use an existing directory",
-        )
+        raise InvalidInputError(f"there is no directory {name!r}", field="model.name")
     bounds = None if roots is None else [root.resolve() for root in roots]
     if bounds is None or _lies_under(directory, bounds):
         _refuse_links_out(name, directory, bounds)

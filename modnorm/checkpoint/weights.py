@@ -4,7 +4,6 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from types import MappingProxyType
 from typing import Protocol
 
 import torch
@@ -15,9 +14,11 @@ from modnorm.checkpoint.families import Layout, PhysicalTensor, family_of, physi
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.errors import IncompatibleError, InvalidInputError
 
-_DTYPES: Mapping[str, torch.dtype] = MappingProxyType(
-    {"BF16": torch.bfloat16, "F16": torch.float16, "F32": torch.float32}
-)
+_DTYPES: Mapping[str, torch.dtype] = {
+    "BF16": torch.bfloat16,
+    "F16": torch.float16,
+    "F32": torch.float32,
+}
 _HEAD, _EMBEDDING = "lm_head.weight", "model.embed_tokens.weight"
 _BUFFER = "rotary_emb.inv_freq"
 """A rotary table in old Llama checkpoints; it is no parameter."""
@@ -39,10 +40,7 @@ class _StoredTensors(Protocol):
 class CheckpointWeights:
     """The weights of a checkpoint, read and fused on demand without a cache.
 
-    Args:
-        checkpoint: The model on disk.
-        cast_to: Dtype of the weights that are read; each is rounded to nearest. By default all
-            must have the dtype that `config.json` states.
+    Each is rounded to `cast_to`; by default all must have the dtype that `config.json` states.
     """
 
     def __init__(self, checkpoint: Checkpoint, cast_to: torch.dtype | None = None) -> None:
@@ -82,11 +80,7 @@ class CheckpointWeights:
         self.dtype: torch.dtype = cast_to or self._common_dtype(checkpoint.config)
 
     def read(self, tensor: PhysicalTensor) -> torch.Tensor:
-        """Return a physical tensor: its parts stacked along the first dimension.
-
-        Returns:
-            Tensor of `tensor.shape` in the checkpoint's dtype, on the CPU.
-        """
+        """Return a physical tensor: its parts stacked along the first dimension."""
         parts = [self._load(part.name) for part in tensor.parts]
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
@@ -161,19 +155,11 @@ class CheckpointWeights:
 def require_same_architecture(
     loaded: Checkpoint, dtype: torch.dtype, other: Checkpoint
 ) -> CheckpointWeights:
-    """Return the weights of a checkpoint that differs from a loaded one in weights only.
-
-    Args:
-        loaded: The loaded checkpoint.
-        dtype: Dtype of its weights.
-        other: The checkpoint that shall replace it; its tokenizer may be another.
-    """
+    """Return the weights of a checkpoint that differs from a loaded one in weights only."""
     stored = CheckpointWeights(other) if other.config == loaded.config else None
     if stored is None or stored.dtype != dtype:
         raise IncompatibleError(
-            f"{other.name} has another configuration than {loaded.name}",
-            field="model.name",
-            remedy="load it into a new engine",
+            f"{other.name} has another configuration than {loaded.name}", field="model.name"
         )
     return stored
 
@@ -197,12 +183,7 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 
 def weights_sha256(layout: Layout, read: Callable[[PhysicalTensor], torch.Tensor]) -> str:
-    """Return SHA-256 over the raw bytes of all physical tensors, in canonical order.
-
-    Args:
-        layout: All physical tensors.
-        read: Returns a tensor in canonical shape and weight dtype, on any device.
-    """
+    """Return SHA-256 over the raw bytes of all physical tensors, in canonical order."""
     digest = hashlib.sha256()
     for tensor in layout:
         digest.update(_bytes(read(tensor).detach().cpu()).numpy().data)
@@ -220,13 +201,9 @@ def _open(path: Path) -> Iterator[_StoredTensors]:
             yield stored
     except SafetensorError as error:
         raise InvalidInputError(
-            f"{path} is not a complete safetensors file: {error}",
-            field="model.name",
-            remedy="download or save the checkpoint again",
+            f"{path} is not a complete safetensors file: {error}", field="model.name"
         ) from error
 
 
 def _mismatch(message: str) -> InvalidInputError:
-    return InvalidInputError(
-        message, field="model.name", remedy="use the config.json that belongs to the weights"
-    )
+    return InvalidInputError(message, field="model.name")

@@ -36,9 +36,7 @@ def require_new(directory: Path) -> None:
     """Refuse a target directory that is not empty or cannot be written."""
     try:
         if directory.exists() and any(directory.iterdir()):
-            raise ConflictError(
-                f"{directory} is not empty", field="out", remedy="name a new directory"
-            )
+            raise ConflictError(f"{directory} is not empty", field="out")
         if directory.is_symlink() and not directory.exists():
             raise FileNotFoundError(ENOENT, "it is a link to a missing file")
         _draft(directory).rmdir()
@@ -53,15 +51,7 @@ def write_checkpoint(
     directory: Path,
     notes: Mapping[str, str] | None = None,
 ) -> None:
-    """Write weights and copy all other files of the original checkpoint.
-
-    Args:
-        stored: The original checkpoint: configuration, tokenizer and tensor names.
-        tensors: Each physical tensor by its name, all in one dtype, on the CPU.
-        others: Tensors that are not the decoder's, by their stored names.
-        directory: Target directory; see `require_new`.
-        notes: Contents of additional text files, by file name.
-    """
+    """Write weights and copy all other files of the original checkpoint."""
     dtype = next(iter(tensors.values())).dtype
     with atomic_directory(directory) as draft:
         _copy_files(stored.directory, draft)
@@ -161,12 +151,9 @@ def _copy_files(source: Path, target: Path) -> None:
 
 
 def cast_checkpoint(checkpoint: Checkpoint, dtype: torch.dtype, directory: Path) -> str:
-    """Write a checkpoint with its weights in another dtype, each rounded to nearest.
+    """Write a checkpoint in another dtype; return SHA-256 over the tensors as engines compute it.
 
     The weights may be stored in several dtypes, and `config.json` may state another one.
-
-    Returns:
-        SHA-256 over the written physical tensors, as engines compute it.
     """
     require_new(directory)
     stored = CheckpointWeights(checkpoint, cast_to=dtype)

@@ -114,5 +114,4 @@ def _require_pre_norm(rows: Sequence[TensorScale], method: str) -> None:
         raise InvalidInputError(
             f"{method} is defined only for layers with an input norm and a norm after attention",
             field="method.name",
-            remedy="use it on a Qwen2 or Llama model",
         )

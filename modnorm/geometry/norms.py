@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
 
 import torch
 
@@ -15,15 +14,7 @@ ITERATIONS = 8
 
 
 def natural_norm(z: torch.Tensor, norm: Norm) -> torch.Tensor:
-    """Return a norm of `z`, at least 1e-12.
-
-    Args:
-        z: Tensor in float32, on any device; a matrix for `MAX_ROW` and `SPECTRAL`.
-        norm: The norm to compute.
-
-    Returns:
-        The norm: 0-d, in the dtype and on the device of `z`, without waiting for the device.
-    """
+    """Return a norm of a float32 tensor: 0-d on its device, at least 1e-12, without waiting."""
     return _NORMS[norm](z).clamp_min(EPSILON)
 
 
@@ -32,10 +23,6 @@ def spectral(z: torch.Tensor, iterations: int = ITERATIONS) -> torch.Tensor:
 
     The estimate never exceeds the true value. For Gaussian matrices it is a few percent low,
     which is part of the published method.
-
-    Args:
-        z: Matrix, shape (rows, columns).
-        iterations: Steps before the last matrix-vector product.
     """
     columns = z.shape[1]
     right = torch.full((columns,), 1 / math.sqrt(columns), dtype=z.dtype, device=z.device)
@@ -65,15 +52,13 @@ def unit(z: torch.Tensor) -> torch.Tensor:
     return torch.ones((), dtype=z.dtype, device=z.device)
 
 
-_NORMS: Mapping[Norm, Callable[[torch.Tensor], torch.Tensor]] = MappingProxyType(
-    {
-        Norm.SPECTRAL: spectral,
-        Norm.MAX_ROW: max_row,
-        Norm.MAX_ABS: max_abs,
-        Norm.FROBENIUS: frobenius,
-        Norm.UNIT: unit,
-    }
-)
+_NORMS: Mapping[Norm, Callable[[torch.Tensor], torch.Tensor]] = {
+    Norm.SPECTRAL: spectral,
+    Norm.MAX_ROW: max_row,
+    Norm.MAX_ABS: max_abs,
+    Norm.FROBENIUS: frobenius,
+    Norm.UNIT: unit,
+}
 
 
 def _unit(vector: torch.Tensor) -> torch.Tensor:
@@ -95,12 +80,9 @@ Factors = tuple[torch.Tensor, torch.Tensor]
 
 
 def low_rank_norm(factors: Sequence[Factors], norm: Norm) -> torch.Tensor:
-    """Return a norm of a stack of products, computed in float64.
+    """Return a norm of a stack of products, 0-d float64 on the CPU.
 
     `UNIT` is the constant sqrt(r), so that the noise has unit variance.
-
-    Returns:
-        The norm: 0-d float64 on the CPU.
     """
     match norm:
         case Norm.SPECTRAL:

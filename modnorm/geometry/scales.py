@@ -117,9 +117,7 @@ def _required(sensitivities: Mapping[str, float], metrics: Iterable[str]) -> dic
         return {metric: sensitivities[metric] for metric in metrics}
     except KeyError as error:
         raise InvalidInputError(
-            f"the profile lacks the sensitivity {error.args[0]}",
-            field="method.profile",
-            remedy="calibrate the model again",
+            f"the profile lacks the sensitivity {error.args[0]}", field="method.profile"
         ) from error
 
 
@@ -127,20 +125,13 @@ def _clipped(values: Mapping[str, float]) -> dict[str, float]:
     for name, value in values.items():
         if not math.isfinite(value):
             raise InvalidInputError(
-                f"the sensitivity of {name} is {value}",
-                field="method.profile",
-                remedy="check that the weights are finite, and calibrate the model again",
+                f"the sensitivity of {name} is {value}", field="method.profile"
             )
     return {name: clip(value, *CLIP) for name, value in values.items()}
 
 
 def linear_gain(weight: "torch.Tensor") -> float:
-    """Return lambda(W) = sqrt(d_in / d_out) * sigma_max(W) (paper, eq. app_linear_gain).
-
-    Args:
-        weight: Fused weight, shape (d_out, d_in), any floating dtype. Its largest singular value
-            is estimated in float32 by the power iteration of the natural norm.
-    """
+    """Return lambda(W) = sqrt(d_in / d_out) * sigma_max(W) (eq. app_linear_gain), in float32."""
     from modnorm.geometry.norms import natural_norm  # noqa: PLC0415 - loads torch
 
     rows, columns = weight.shape
@@ -195,14 +186,7 @@ def modular_scales(
     read: "Callable[[PhysicalTensor], torch.Tensor]",
     sensitivities: Sequence[Mapping[str, float]],
 ) -> Scales:
-    """Return the full scales s_p = s_p^base * rho_p (paper, eq. app_final_scale).
-
-    Args:
-        layout: All physical tensors.
-        masses: Total mass of each group.
-        read: Returns a fused weight in the checkpoint's dtype.
-        sensitivities: Gamma of each functional map, by layer.
-    """
+    """Return the full scales s_p = s_p^base * rho_p (paper, eq. app_final_scale)."""
     roles = classify(layout)
     allocation = tensor_masses(roles, masses)
     base = base_scales(allocation)
@@ -317,5 +301,4 @@ def _require_layers(
         raise InvalidInputError(
             f"the profile has {len(sensitivities)} layers, the model {layers}",
             field="method.profile",
-            remedy="use the profile of this model",
         )

@@ -9,7 +9,6 @@ import re
 from collections import defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 
 from modnorm.checkpoint.families import Layout, PhysicalTensor
 from modnorm.errors import InvalidInputError
@@ -34,28 +33,24 @@ class TensorRole:
     norm: Norm
 
 
-_IN_LAYER: Mapping[str, tuple[str, str, int]] = MappingProxyType(
-    {
-        "self_attn.qkv_proj": ("attention", "qkv", 3),
-        "self_attn.o_proj": ("attention", "attention_output", 1),
-        "self_attn.q_norm": ("norm", "q_norm", 1),
-        "self_attn.k_norm": ("norm", "k_norm", 1),
-        "mlp.gate_up_proj": ("mlp", "gate_up", 2),
-        "mlp.down_proj": ("mlp", "down", 1),
-        "input_layernorm": ("norm", "input_norm", 1),
-        "post_attention_layernorm": ("norm", "post_attention_norm", 1),
-        "pre_feedforward_layernorm": ("norm", "pre_feedforward_norm", 1),
-        "post_feedforward_layernorm": ("norm", "mlp_output_norm", 1),
-    }
-)
+_IN_LAYER: Mapping[str, tuple[str, str, int]] = {
+    "self_attn.qkv_proj": ("attention", "qkv", 3),
+    "self_attn.o_proj": ("attention", "attention_output", 1),
+    "self_attn.q_norm": ("norm", "q_norm", 1),
+    "self_attn.k_norm": ("norm", "k_norm", 1),
+    "mlp.gate_up_proj": ("mlp", "gate_up", 2),
+    "mlp.down_proj": ("mlp", "down", 1),
+    "input_layernorm": ("norm", "input_norm", 1),
+    "post_attention_layernorm": ("norm", "post_attention_norm", 1),
+    "pre_feedforward_layernorm": ("norm", "pre_feedforward_norm", 1),
+    "post_feedforward_layernorm": ("norm", "mlp_output_norm", 1),
+}
 """Module inside a layer -> group, role, multiplicity."""
-_OUTSIDE: Mapping[str, tuple[str, str, int]] = MappingProxyType(
-    {
-        "model.embed_tokens": ("embedding", "embedding", 1),
-        "model.norm": ("norm", "final_norm", 1),
-        "lm_head": ("head", "output_head", 1),
-    }
-)
+_OUTSIDE: Mapping[str, tuple[str, str, int]] = {
+    "model.embed_tokens": ("embedding", "embedding", 1),
+    "model.norm": ("norm", "final_norm", 1),
+    "lm_head": ("head", "output_head", 1),
+}
 _NAME = re.compile(r"(?P<module>.+)\.(?:weight|bias)")
 _LAYER = re.compile(r"model\.layers\.(?P<index>\d+)\.(?P<inner>.+)")
 
@@ -75,7 +70,6 @@ def _role(tensor: PhysicalTensor, names: frozenset[str]) -> TensorRole:
         raise InvalidInputError(
             f"tensor {tensor.name} has no known role, so it has no mass and no norm",
             field="model.name",
-            remedy="use a model of a supported family",
         )
     group, role, multiplicity = entry
     layer = int(layered["index"]) if layered else None

@@ -51,11 +51,7 @@ def stream_key(scheme: str, seed: int, name: str = "") -> Key:
 
 
 def philox4x32(counter: Words, key: Key) -> Words:
-    """Return the four output words of each counter after ten rounds.
-
-    Returns:
-        Output words 0 to 3, on the counter's device.
-    """
+    """Return the four output words of each counter after ten rounds, on its device."""
     even0, odd0, even1, odd1 = (word.clone() for word in counter)
     key0, key1 = key
     high = torch.empty_like(even0)
@@ -94,9 +90,7 @@ def magnitudes() -> tuple[int, ...]:
     )
     if hashlib.sha256(np.array(table, dtype="<i4").tobytes()).hexdigest() != MAGNITUDES_SHA256:
         raise IncompatibleError(
-            "the Gaussian quantile table differs from the pinned one",
-            field="population.noise",
-            remedy="use another Python build: the logarithm of this build is inaccurate",
+            "the Gaussian quantile table differs from the pinned one", field="population.noise"
         )
     return table
 

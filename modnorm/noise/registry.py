@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from functools import cache
 from pkgutil import resolve_name
-from types import MappingProxyType
 
 from modnorm.errors import InvalidInputError
 from modnorm.hints import one_of
@@ -12,12 +11,10 @@ from modnorm.noise.protocol import NoiseScheme
 PORTABLE = "portable-v1"
 """The default scheme."""
 
-_CLASSES: Mapping[str, str] = MappingProxyType(
-    {
-        PORTABLE: "modnorm.noise.portable:PortableNoise",
-        "randopt-reseed-v1": "modnorm.noise.published:PublishedNoise",
-    }
-)
+_CLASSES: Mapping[str, str] = {
+    PORTABLE: "modnorm.noise.portable:PortableNoise",
+    "randopt-reseed-v1": "modnorm.noise.published:PublishedNoise",
+}
 
 
 def scheme_names() -> tuple[str, ...]:

@@ -46,22 +46,14 @@ class Guarantee(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Isolation:
-    """The result of a measurement.
-
-    Attributes:
-        broken: Guarantees that do not hold, each with the observation.
-        mechanisms: Active isolation mechanisms.
-        refusals: The kernel's reasons for the inactive mechanisms.
-        landlock_abi: Version of Landlock, 0 for none.
-        writable_scratch: Whether programs have a writable working directory; it is bounded and
-            deleted with the program.
-    """
+    """The result of a measurement."""
 
     broken: Mapping[Guarantee, str]
     mechanisms: Sequence[Mechanism]
     refusals: Mapping[Mechanism, str]
     landlock_abi: int
     writable_scratch: bool
+    """Whether programs have a bounded working directory, which is deleted with the program."""
 
     @property
     def guarantees(self) -> tuple[Guarantee, ...]:
@@ -105,13 +97,7 @@ _PROBES = Path(probes.__file__).read_text()
 
 @dataclass(frozen=True)
 class _HostTargets:
-    """Targets on the host that no program may reach.
-
-    Attributes:
-        port: A TCP port that listens on loopback.
-        abstract: Name of a listening Unix socket in the abstract namespace.
-        directory: A world-writable directory with a world-writable file `public` and a `secret`.
-    """
+    """Targets on the host that no program may reach."""
 
     port: int
     abstract: str

@@ -39,12 +39,7 @@ from modnorm.sandbox.trusted_functions import is_literal
 
 @dataclass(frozen=True, slots=True)
 class NameScope:
-    """The meaning of names at one point of a test.
-
-    Attributes:
-        shadowed: Built-in names that mean functions of the program.
-        variables: Variables of the enclosing loops.
-    """
+    """The meaning of names at one point of a test."""
 
     shadowed: frozenset[str]
     variables: Mapping[str, LoopVariable] = field(default_factory=dict)

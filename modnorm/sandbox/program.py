@@ -63,20 +63,15 @@ _LARGEST = {
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """Untrusted source and the tests that judge it, MBPP style.
-
-    Attributes:
-        sources: Run once each, in order, in one namespace: set-up code and solution.
-        tests: Python statements, run in order in the same namespace; all must hold.
-        limits: Bounds of the program.
-        trust_self_report: Accept tests whose outcome only the program itself can report (see
-            `modnorm.sandbox.planning`); a hostile program can forge it.
-    """
+    """Untrusted source and the tests that judge it, MBPP style."""
 
     sources: Sequence[str]
+    """Run once each, in order, in one namespace: set-up code and solution."""
     tests: Sequence[str]
+    """Statements, run in order in the same namespace; all must hold."""
     limits: Limits = Limits()
     trust_self_report: bool = False
+    """Accept tests that only the program itself can report, which a hostile program can forge."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,17 +96,11 @@ class ZygoteClient:
         except OSError as error:
             raise UnavailableError(f"the sandbox did not start: {error}") from error
         if not data:
-            raise UnavailableError(
-                "the sandbox ended at its start", remedy="read its log for the reason"
-            )
+            raise UnavailableError("the sandbox ended at its start")
         return ZygoteStatus(**json.loads(data))
 
     def request(self, bounds: ProgramBounds) -> tuple[socket.socket, socket.socket]:
-        """Start a program's process.
-
-        Returns:
-            The channel to the untrusted program, and the control socket of its trusted warden.
-        """
+        """Start a program; return the channel to it and the control socket of its warden."""
         channel, program = _socket_pair(socket.SOCK_STREAM)
         control, warden = _socket_pair(socket.SOCK_SEQPACKET)
         with program, warden:
@@ -192,12 +186,7 @@ _MAX_WALL_RATIO = 3.0
 
 
 class StoppedError(Exception):
-    """The program cannot continue.
-
-    Attributes:
-        verdict: The verdict; None if the warden's report decides it.
-        detail: The reason.
-    """
+    """The program cannot continue; without a verdict the warden's report decides it."""
 
     def __init__(self, verdict: Verdict | None, detail: str) -> None:
         super().__init__(detail)
@@ -210,9 +199,6 @@ class ProgramSession:
 
     Time limits exclude the wait for a core, so that a program gets the same verdict on a busy
     machine.
-
-    Attributes:
-        report: The warden's report; set at the end of the context.
     """
 
     report: WardenReport

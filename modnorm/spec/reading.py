@@ -5,7 +5,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
-from types import MappingProxyType
 from typing import TypeVar
 
 import yaml
@@ -21,14 +20,12 @@ from modnorm.spec.section import Section, first_fault
 _PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 """A surrogate pair, as JSON escapes characters above U+FFFF; `spec.json` is read as YAML."""
 
-_REMEDIES: Mapping[str, str] = MappingProxyType(
-    {
-        "found character '\\t'": "a tab where YAML takes none; indent with spaces",
-        "mapping values are not allowed here": "a second key in one line, or a wrong indent; put "
-        "quotes around a text that has a colon",
-        "could not find expected ':'": "a key without a colon and a value",
-    }
-)
+_REMEDIES: Mapping[str, str] = {
+    "found character '\\t'": "a tab where YAML takes none; indent with spaces",
+    "mapping values are not allowed here": "a second key in one line, or a wrong indent; put "
+    "quotes around a text that has a colon",
+    "could not find expected ':'": "a key without a colon and a value",
+}
 """Plain words for frequent messages of PyYAML, by a part of the message."""
 
 

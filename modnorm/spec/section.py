@@ -4,7 +4,6 @@ import re
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
-from types import MappingProxyType
 from typing import Annotated, ClassVar, NamedTuple, get_args
 
 from pydantic import (
@@ -103,42 +102,38 @@ _LONGEST = 40
 """Characters of a wrong value that a message repeats."""
 _QUOTED = re.compile("'([^']*)'")
 _SECTION = "must be a mapping of fields to values"
-_WORDS: Mapping[str, str] = MappingProxyType(
-    {
-        "missing": "must be given",
-        "string_unicode": "holds half a surrogate pair; write the character itself",
-        "model_attributes_type": _SECTION,
-        "model_type": _SECTION,
-        "dict_type": _SECTION,
-        "mapping_type": _SECTION,
-        "tuple_type": "must be a list",
-        "list_type": "must be a list",
-        "union_tag_not_found": "must be given",
-        "finite_number": "must be finite",
-        "string_too_short": "must not be empty",
-        "string_too_long": "must have at most {max_length:,} characters",
-        "too_short": "must have at least {min_length}",
-        "too_long": "must have at most {max_length:,}",
-        "greater_than": "must be greater than {gt:,}",
-        "greater_than_equal": "must be at least {ge:,}",
-        "less_than": "must be less than {lt:,}",
-        "less_than_equal": "must be at most {le:,}",
-        "union_tag_invalid": "there is no {tag!r} here, only {expected_tags}",
-    }
-)
+_WORDS: Mapping[str, str] = {
+    "missing": "must be given",
+    "string_unicode": "holds half a surrogate pair; write the character itself",
+    "model_attributes_type": _SECTION,
+    "model_type": _SECTION,
+    "dict_type": _SECTION,
+    "mapping_type": _SECTION,
+    "tuple_type": "must be a list",
+    "list_type": "must be a list",
+    "union_tag_not_found": "must be given",
+    "finite_number": "must be finite",
+    "string_too_short": "must not be empty",
+    "string_too_long": "must have at most {max_length:,} characters",
+    "too_short": "must have at least {min_length}",
+    "too_long": "must have at most {max_length:,}",
+    "greater_than": "must be greater than {gt:,}",
+    "greater_than_equal": "must be at least {ge:,}",
+    "less_than": "must be less than {lt:,}",
+    "less_than_equal": "must be at most {le:,}",
+    "union_tag_invalid": "there is no {tag!r} here, only {expected_tags}",
+}
 """Descriptions of faults by pydantic's type; braces hold values of pydantic."""
-_WANTED: Mapping[str, str] = MappingProxyType(
-    {
-        "int_parsing": "must be a whole number",
-        "int_type": "must be a whole number",
-        "int_from_float": "must be a whole number",
-        "float_parsing": "must be a number",
-        "float_type": "must be a number",
-        "string_type": "must be a text",
-        "bool_parsing": "must be true or false",
-        "bool_type": "must be true or false",
-    }
-)
+_WANTED: Mapping[str, str] = {
+    "int_parsing": "must be a whole number",
+    "int_type": "must be a whole number",
+    "int_from_float": "must be a whole number",
+    "float_parsing": "must be a number",
+    "float_type": "must be a number",
+    "string_type": "must be a text",
+    "bool_parsing": "must be true or false",
+    "bool_type": "must be true or false",
+}
 """Messages for faults of a value, which the message repeats."""
 
 

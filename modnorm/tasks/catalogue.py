@@ -8,7 +8,6 @@ file format. It is None for data sets whose rows were not available.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 
 from pydantic import TypeAdapter
 
@@ -67,7 +66,7 @@ class Dataset:
 
 _CATALOGUE = Path(__file__).parents[1] / "bundled" / "datasets.json"
 _DATASETS = TypeAdapter(tuple[Dataset, ...]).validate_json(_CATALOGUE.read_bytes())
-DATASETS: Mapping[str, Dataset] = MappingProxyType({data.task: data for data in _DATASETS})
+DATASETS: Mapping[str, Dataset] = {data.task: data for data in _DATASETS}
 """The data sets by task."""
 
 

@@ -1,13 +1,13 @@
-"""What tasks share: fields of rows, tags of answers, answers graded one by one."""
+"""What tasks share: fields of rows, tags of answers, and the grading of one right answer."""
 
 import hashlib
 import json
 import math
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from decimal import Decimal
-from types import MappingProxyType
 
 from modnorm.errors import InvalidInputError
 from modnorm.files import canonical_json
@@ -71,23 +71,43 @@ def stated_answer(completion: str) -> str | None:
     return None if answer is None else answer.rpartition("<answer>")[2]
 
 
-RIGHT_OR_WRONG = RewardBounds(0.0, 1.0)
+class AnswerTask(ABC):
+    """A task whose rows have one right answer: reward 1 for it, accuracy as the metric."""
+
+    reward_bounds = RewardBounds(0.0, 1.0)
+
+    @abstractmethod
+    def vote(self, row: Row, completion: str) -> str | None:
+        """Return the vote key of a completion."""
+
+    @abstractmethod
+    def gold(self, row: Row) -> str:
+        """Return the right answer as the row writes it."""
+
+    def form(self, row: Row, answer: str) -> str | None:  # noqa: ARG002 - of other tasks
+        """Return the form of an answer in which votes are compared."""
+        return answer
+
+    def judge(self, row: Row, completion: str) -> Judgement:
+        """Score one completion: reward 1 for the right answer, else 0."""
+        vote = self.vote(row, completion)
+        correct = vote is not None and vote == self.form(row, self.gold(row))
+        return Judgement(reward=float(correct), vote=vote, correct=correct)
+
+    def metric(self, rows: Sequence[Row], correct: Sequence[bool]) -> float:
+        """Return the fraction of rows whose answer is right."""
+        return sum(is_right for _, is_right in zip(rows, correct, strict=True)) / len(rows)
 
 
-def judge_vote(vote: str | None, answer: str | None) -> Judgement:
-    """Return the judgement of a completion: reward 1 if its vote is right, else 0."""
-    correct = vote is not None and vote == answer
-    return Judgement(reward=float(correct), vote=vote, correct=correct)
-
-
-def accuracy(rows: Sequence[Row], correct: Sequence[bool]) -> float:
-    """Return the fraction of rows whose answer is right; `rows` must not be empty."""
-    return sum(is_right for _, is_right in zip(rows, correct, strict=True)) / len(rows)
-
-
-_FLAGS: Mapping[str, bool] = MappingProxyType(
-    {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False, "": False}
-)
+_FLAGS: Mapping[str, bool] = {
+    "true": True,
+    "yes": True,
+    "1": True,
+    "false": False,
+    "no": False,
+    "0": False,
+    "": False,
+}
 _DECIMAL = re.compile(r"-?[0-9]{1,20}(\.[0-9]{1,20})?")
 _SHOWN = 200
 """Longest list of column names in errors, in characters."""

@@ -37,11 +37,7 @@ class Report:
     failures: tuple[str, ...]
 
     def require(self) -> None:
-        """Require that the task conforms.
-
-        Raises:
-            InvalidInputError: it does not conform; the message lists every failure.
-        """
+        """Require that the task conforms."""
         if self.failures:
             raise InvalidInputError(f"{self.scorer}: {'; '.join(self.failures)}", field="task")
 
@@ -49,19 +45,7 @@ class Report:
 def check_task(
     task: Task, rows: Sequence[Mapping[str, object]], references: Sequence[str]
 ) -> Report:
-    """Check a task on raw rows whose answers are known.
-
-    Args:
-        task: The task.
-        rows: At least two raw rows with different answers, as in the task's files.
-        references: A right completion for each row.
-
-    Returns:
-        The failures, none if the task conforms.
-
-    Raises:
-        InvalidInputError: there are fewer than two rows, or not one reference for each row.
-    """
+    """Check a task on two or more raw rows with different answers, and a right answer for each."""
     if len(rows) < 2 or len(rows) != len(references):
         raise InvalidInputError(
             "the check needs two rows or more, and one reference answer for each row", field="rows"

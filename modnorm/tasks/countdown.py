@@ -25,7 +25,7 @@ from typing import cast
 
 from modnorm.errors import InvalidInputError
 from modnorm.tasks import columns
-from modnorm.tasks.columns import accuracy, last_answer, stated_answer
+from modnorm.tasks.columns import AnswerTask, last_answer, stated_answer
 from modnorm.tasks.mathematics.notation import plain_notation
 from modnorm.tasks.protocol import Judgement, Message, RewardBounds, Row
 
@@ -260,7 +260,7 @@ _PROMPT = re.compile(
 )
 
 
-class Countdown:
+class Countdown(AnswerTask):
     """The Countdown task; rows are `{"numbers": [44, 19, 35], "target": 98}`."""
 
     name = "countdown"
@@ -309,10 +309,6 @@ class Countdown:
     def gold(self, row: Row) -> str:
         """Return the target."""
         return columns.number_text(_target_of(row))
-
-    def metric(self, rows: Sequence[Row], correct: Sequence[bool]) -> float:
-        """Numeric-answer accuracy."""
-        return accuracy(rows, correct)
 
     def vote(self, row: Row, completion: str) -> str | None:
         """Return the vote key of a completion."""

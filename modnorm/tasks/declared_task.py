@@ -10,9 +10,8 @@ import json
 import re
 import string
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import Annotated, Literal
 
 import re2
@@ -26,8 +25,8 @@ from modnorm.spec.reading import line_of
 from modnorm.spec.section import brief, field_fault, plain_faults
 from modnorm.tasks import columns
 from modnorm.tasks.catalogue import DATASETS
-from modnorm.tasks.columns import RIGHT_OR_WRONG, accuracy, judge_vote, quoted
-from modnorm.tasks.protocol import Judgement, Message, Row
+from modnorm.tasks.columns import AnswerTask, quoted
+from modnorm.tasks.protocol import Message, Row
 from modnorm.tasks.row_files import resolve_file
 
 _SUFFIXES = (".yaml", ".yml")
@@ -240,16 +239,17 @@ def _mathematics(answer: str) -> str | None:
     return canonical(answer) if answer.strip() else None
 
 
-COMPARISONS: Mapping[str, Callable[[str], str | None]] = MappingProxyType(
-    {"exact": _exact, "caseless": _caseless, "number": _number, "mathematics": _mathematics}
-)
+COMPARISONS: Mapping[str, Callable[[str], str | None]] = {
+    "exact": _exact,
+    "caseless": _caseless,
+    "number": _number,
+    "mathematics": _mathematics,
+}
 """Canonical forms of answers for comparison and votes, by the name of the comparison."""
 
 
-class DeclaredTask:
+class DeclaredTask(AnswerTask):
     """A task made from a declaration; reward 1 for the right answer, accuracy as the metric."""
-
-    reward_bounds = RIGHT_OR_WRONG
 
     def __init__(self, declaration: Declaration) -> None:
         self._declaration = declaration
@@ -302,18 +302,13 @@ class DeclaredTask:
         answer = self._extract(completion)
         return None if answer is None else self._form(answer)
 
-    def judge(self, row: Row, completion: str) -> Judgement:
-        """Score one completion: reward 1 for the row's answer, else 0."""
-        vote = self.vote(row, completion)
-        return judge_vote(vote, self._form(str(row[self._declaration.answer])))
+    def form(self, row: Row, answer: str) -> str | None:  # noqa: ARG002 - as in `AnswerTask`
+        """Return the declared form of an answer."""
+        return self._form(answer)
 
     def gold(self, row: Row) -> str:
         """Return the declared column of the answer."""
         return str(row[self._declaration.answer])
-
-    def metric(self, rows: Sequence[Row], correct: Sequence[bool]) -> float:
-        """Accuracy."""
-        return accuracy(rows, correct)
 
     def _extract(self, completion: str) -> str | None:
         first = self._declaration.extract.match == "first"

@@ -13,11 +13,11 @@ the last 300 characters.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from modnorm.errors import InvalidInputError
 from modnorm.tasks import columns
-from modnorm.tasks.columns import RIGHT_OR_WRONG, accuracy, judge_vote
+from modnorm.tasks.columns import AnswerTask
 from modnorm.tasks.mathematics.answer_extraction import final_answer
 from modnorm.tasks.mathematics.numbers import is_spelled, last_number, number, stated_number
 from modnorm.tasks.protocol import Judgement, Message, Row
@@ -47,13 +47,12 @@ _ASKED = re.compile(
 """A scale word that is the unit of the answer: `4 dozen` is 4 if a question asks for dozens."""
 
 
-class Gsm8k:
+class Gsm8k(AnswerTask):
     """The GSM8K task; rows are `{"question": ..., "answer": "18"}` with a canonical answer."""
 
     name = "gsm8k"
     scorer = "gsm8k-v3"
     max_tokens = 1024
-    reward_bounds = RIGHT_OR_WRONG
 
     def parse(self, raw: Mapping[str, object]) -> Row:
         """Check the columns `question` and `answer` (a solution that ends in `#### n`, or n)."""
@@ -79,17 +78,9 @@ class Gsm8k:
             completion = re.sub(rf"\b{scale}s?\b", "units", completion, flags=re.IGNORECASE)
         return final_number(completion)
 
-    def judge(self, row: Row, completion: str) -> Judgement:
-        """Score one completion: reward 1 for the right final answer, else 0."""
-        return judge_vote(self.vote(row, completion), str(row["answer"]))
-
     def gold(self, row: Row) -> str:
         """Return the final number."""
         return str(row["answer"])
-
-    def metric(self, rows: Sequence[Row], correct: Sequence[bool]) -> float:
-        """Accuracy."""
-        return accuracy(rows, correct)
 
 
 class Gsm8kDigits(Gsm8k):

@@ -128,6 +128,5 @@ def _commit(version: object, spec: DataSpec, field: str) -> str | None:
             f"cannot fetch {spec.source} at {wanted} from the Hugging Face Hub; the copy on this "
             f"machine is of {commit or 'an unknown commit'}",
             field=f"{field}.revision",
-            remedy="try again, or name a file",
         )
     return commit

@@ -24,7 +24,7 @@ from modnorm.errors import InvalidInputError
 from modnorm.sandbox import Program, Runner
 from modnorm.sandbox.execution import plan_tests
 from modnorm.tasks import columns
-from modnorm.tasks.columns import RIGHT_OR_WRONG, accuracy, last_answer, last_block, stated_answer
+from modnorm.tasks.columns import AnswerTask, last_answer, last_block, stated_answer
 from modnorm.tasks.protocol import Judgement, Message, Row
 from modnorm.tasks.registry import require_sandbox
 
@@ -124,13 +124,12 @@ def solution(x):
 SHOWN_TESTS = 3
 
 
-class Mbpp:
+class Mbpp(AnswerTask):
     """The MBPP task; rows have the data set's columns `text`, `test_list`, `test_setup_code`."""
 
     name = "mbpp"
     scorer = "mbpp-v1"
     max_tokens = 2048
-    reward_bounds = RIGHT_OR_WRONG
     _trusts_self_report = False
     _remedy = (
         "write it as `assert CALL == VALUE`, or set task.scorer to self-reported "
@@ -179,10 +178,6 @@ class Mbpp:
     def gold(self, row: Row) -> str:
         """Return the tests that score, one a line."""
         return "\n".join(columns.texts(row, "test_list"))
-
-    def metric(self, rows: Sequence[Row], correct: Sequence[bool]) -> float:
-        """Share of rows whose voted program passes all tests."""
-        return accuracy(rows, correct)
 
     def _program(self, completion: str) -> str | None:
         return written_program(completion)

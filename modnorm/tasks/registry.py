@@ -6,7 +6,6 @@ from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from modnorm.errors import InvalidInputError, PreconditionError
@@ -27,11 +26,7 @@ def runs_programs(task: str) -> bool:
 
 
 def check_sandbox(task: str, sandbox: "Runner | None") -> "Isolation | None":
-    """Check, before any other work, that a task's programs can run safely.
-
-    Returns:
-        The isolation as measured now; None if the task runs no programs.
-    """
+    """Return the isolation as measured now; None if the task runs no programs."""
     if not runs_programs(task):
         return None
     return require_sandbox(task, sandbox).check_health()
@@ -52,27 +47,24 @@ ENTRY_POINTS = "modnorm.tasks"
 """Entry point group of other packages' tasks: name -> class or function that makes a task."""
 
 
-_CLASSES: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        "countdown": ("Countdown", "PublishedCountdown", "CountdownExpressions"),
-        "gsm8k": ("Gsm8k", "PublishedGsm8k", "Gsm8kDigits"),
-        "math500": ("Math500", "PublishedMath500"),
-        "mbpp": ("Mbpp", "PublishedMbpp", "SelfReportedMbpp", "SelfReportedPublishedMbpp"),
-        "olympiadbench": ("OlympiadBench", "PublishedOlympiadBench"),
-        "rocstories": ("RocStories", "PublishedRocStories"),
-        "uspto50k": ("Uspto50k", "PublishedUspto50k"),
-    }
-)
-"""Classes of each task, the default scorer's first; the module has the task's name.
-
-A module is imported on demand: some load a mathematics library or the sandbox.
-"""
+_CLASSES: Mapping[str, tuple[str, ...]] = {
+    "countdown": ("Countdown", "PublishedCountdown", "CountdownExpressions"),
+    "gsm8k": ("Gsm8k", "PublishedGsm8k", "Gsm8kDigits"),
+    "math500": ("Math500", "PublishedMath500"),
+    "mbpp": ("Mbpp", "PublishedMbpp", "SelfReportedMbpp", "SelfReportedPublishedMbpp"),
+    "olympiadbench": ("OlympiadBench", "PublishedOlympiadBench"),
+    "rocstories": ("RocStories", "PublishedRocStories"),
+    "uspto50k": ("Uspto50k", "PublishedUspto50k"),
+}
+"""Classes of each task, the default scorer's first."""
+_MODULES = {"math500": "competitions", "olympiadbench": "competitions"}
+"""Modules of tasks; that of another task has its name. All are imported on demand."""
 
 
 @cache
 def _classes(name: str) -> Mapping[str, type[Task]]:
     """Return the classes of a task by scorer, the default first."""
-    module = import_module(f"modnorm.tasks.{name}")
+    module = import_module(f"modnorm.tasks.{_MODULES.get(name, name)}")
     kinds: list[type[Task]] = [getattr(module, kind) for kind in _CLASSES[name]]
     return {str(kind.scorer): kind for kind in kinds}
 
@@ -94,22 +86,14 @@ def paper_tasks() -> tuple[str, ...]:
 
 
 def scorer_names(name: str) -> tuple[str, ...]:
-    """Return the scorers of a task, the default first; a task outside the paper has one.
-
-    Raises:
-        InvalidInputError: there is no such task.
-    """
+    """Return the scorers of a task, the default first; a task outside the paper has one."""
     if name in _CLASSES:
         return tuple(_classes(name))
     return (get_task(name).scorer,)
 
 
 def task_summary(name: str) -> str:
-    """Return the first sentence of a task's documentation, without its last stop.
-
-    Raises:
-        InvalidInputError: there is no such task.
-    """
+    """Return the first sentence of a task's documentation, without its last stop."""
     text = inspect.getdoc(type(get_task(name))) or ""
     return " ".join(text.partition("\n\n")[0].split()).removesuffix(".")
 
@@ -121,19 +105,10 @@ def get_task(
     sandbox: "Runner | None" = None,
     declaration: str | None = None,
 ) -> Task:
-    """Return a task by name.
+    """Return a task by name: registered, declared by a text, or (without one) a `.yaml` file's.
 
-    Args:
-        name: A name of `task_names`, the declared task's name, or (without a declaration) a task
-            file that ends in `.yaml` or `.yml`.
-        scorer: `reference`, or a full name such as `gsm8k-reference-v1`; the default when None.
-            `mbpp` also has `self-reported` and `reference-self-reported`.
-        sandbox: Runs programs that a model wrote. Only `mbpp` needs it, and only to judge.
-        declaration: Text that declares the task.
-
-    Raises:
-        InvalidInputError: there is no such task, it has no such scorer, or the text does not
-            declare it.
+    `scorer` is `reference`, a full name, or None for the default. Only to judge `mbpp` needs a
+    sandbox.
     """
     if declaration is not None:
         return _only(_declared(name, declaration), scorer)
@@ -159,12 +134,7 @@ def get_stored_task(
     sandbox: "Runner | None" = None,
     declaration: str | None = None,
 ) -> Task:
-    """Return a task of a stored experiment like `get_task`, without reading a file.
-
-    Raises:
-        InvalidInputError: there is no such task, it has no such scorer, or the text does not
-            declare it.
-    """
+    """Return a task of a stored experiment like `get_task`, without reading a file."""
     if declaration is None and is_task_file(name):
         raise InvalidInputError(
             f"the text of {name} is missing: a lab reads no task files",
@@ -225,14 +195,12 @@ def _make_installed(name: str) -> Task:
         raise InvalidInputError(
             f"the installed task {name!r} cannot be created: {type(error).__name__}: {error}",
             field="task.name",
-            remedy="correct its package, or uninstall it",
         ) from error
     _require_interface(name, task)
     if task.name != name:
         raise InvalidInputError(
             f"the entry point {name!r} makes a task of another name, {task.name!r}",
             field="task.name",
-            remedy="give both the same name",
         )
     return task
 
@@ -249,5 +217,4 @@ def _require_interface(name: str, task: object) -> None:
         raise InvalidInputError(
             f"the installed task {name!r} lacks {wrong[0]}, or has it with a wrong type",
             field="task.name",
-            remedy="give it the attributes and methods of modnorm.tasks.Task",
         )

@@ -14,7 +14,7 @@ from itertools import pairwise
 
 from modnorm.errors import InvalidInputError
 from modnorm.tasks import columns
-from modnorm.tasks.columns import accuracy
+from modnorm.tasks.columns import AnswerTask
 from modnorm.tasks.protocol import Judgement, Message, RewardBounds, Row
 
 SYSTEM = (
@@ -56,7 +56,7 @@ _PUBLISHED = (
 )
 
 
-class RocStories:
+class RocStories(AnswerTask):
     """The ROCStories task; rows have `title`, `shuffled_sentences`, `gold_order`.
 
     Rows are `{"title": ..., "shuffled_sentences": [five], "gold_order": [1, 0, 4, 2, 3]}`. The
@@ -114,10 +114,6 @@ class RocStories:
     def gold(self, row: Row) -> str:
         """Return the letters of the right order."""
         return right_order(row)
-
-    def metric(self, rows: Sequence[Row], correct: Sequence[bool]) -> float:
-        """Share of exact orders."""
-        return accuracy(rows, correct)
 
     def vote(self, row: Row, completion: str) -> str | None:  # noqa: ARG002 - as in the protocol
         """Return the vote key of a completion."""

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
-from types import MappingProxyType
 from typing import NoReturn, cast
 
 from modnorm.errors import InvalidInputError, shortened
@@ -196,11 +195,7 @@ def _check_heading(names: Sequence[str], source: str, field: str) -> None:
     """Refuse two columns of one name, because one would be lost; blank names are ignored."""
     twice = next((name for name, count in Counter(names).items() if name and count > 1), None)
     if twice is not None:
-        raise InvalidInputError(
-            f"{source}, line 1: two columns are named {twice!r}",
-            field=field,
-            remedy="rename or drop one of them",
-        )
+        raise InvalidInputError(f"{source}, line 1: two columns are named {twice!r}", field=field)
 
 
 def _decode(text: str | bytes, place: str, field: str, remedy: str | None = None) -> object:
@@ -235,8 +230,11 @@ def _columns(row: object, place: str, field: str, remedy: str | None = None) -> 
     return cast("dict[str, object]", row)
 
 
-_READERS: Mapping[str, Callable[[Path, str, str], Iterator[RawRow]]] = MappingProxyType(
-    {".jsonl": _read_json_lines, ".json": _read_json, ".parquet": _read_parquet, ".csv": _read_csv}
-)
+_READERS: Mapping[str, Callable[[Path, str, str], Iterator[RawRow]]] = {
+    ".jsonl": _read_json_lines,
+    ".json": _read_json,
+    ".parquet": _read_parquet,
+    ".csv": _read_csv,
+}
 SUFFIXES = tuple(_READERS)
 """Suffixes of row files."""

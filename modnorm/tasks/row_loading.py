@@ -161,11 +161,7 @@ def read_questions(task: Task, path: Path) -> Iterator[tuple[str, Row]]:
 def parse_question(task: Task, raw: Raw, place: str) -> Row:
     """Return a raw row in the schema of the task's questions."""
     if not isinstance(raw, Mapping):
-        raise InvalidInputError(
-            f"{place}: {type(raw).__name__} is no row",
-            field=FIELD,
-            remedy="give each question as a mapping from the task's columns to values",
-        )
+        raise InvalidInputError(f"{place}: {type(raw).__name__} is no row", field=FIELD)
     parse = task.parse_question if _takes_questions(task) else task.parse
     return parse_in_place(task, parse, raw, place, field=FIELD)
 
@@ -209,9 +205,7 @@ def _vote(task: Task, row: Row, completion: str) -> str | None:
 def prompt_question(task: Task, prompt: str) -> Row:
     """Return the columns that votes on the completions of a prompt need."""
     if not _takes_questions(task):
-        raise InvalidInputError(
-            f"votes of task {task.name} need a whole row", field="row", remedy="give the row"
-        )
+        raise InvalidInputError(f"votes of task {task.name} need a whole row", field="row")
     return task.read_prompt(prompt) if _reads_prompts(task) else {}
 
 

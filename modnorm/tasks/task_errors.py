@@ -46,7 +46,6 @@ def attribute_to_task(
             f"task {task.name}, {subject}: {type(error).__name__}: {str(error)[:_MAX_TEXT]}, "
             f"raised at {_place(error)}",
             field="task.name",
-            remedy="fix the task, or remove the row",
         ) from error
 
 
@@ -60,7 +59,6 @@ def render_prompts(task: Task, rows: Sequence[Row], row_name: str) -> list[tuple
             raise InvalidInputError(
                 f"task {task.name}, {row_name} {index}: messages() returned {messages!r:.100}",
                 field="task.name",
-                remedy="return a tuple of modnorm.tasks.Message",
             )
         prompts.append(messages)
     return prompts
@@ -93,7 +91,6 @@ def metric(
             f"task {task.name}: metric() of {len(rows)} rows, {sum(correct)} of them right, "
             f"returned {value!r:.100}",
             field="task.name",
-            remedy="return a number from 0 to 1",
         )
     return float(value)
 
@@ -134,11 +131,7 @@ class SharedRange:
 def shared_prompts(
     task: Task, rows: Sequence[Row], others: Sequence[Row]
 ) -> list[tuple[int, int]]:
-    """Return which rows have the same prompt as other rows.
-
-    Returns:
-        For each shared prompt, in order of `rows`: the index in `rows` and the first in `others`.
-    """
+    """Return, for each row that shares its prompt, its index and the first in `others`."""
     # A task without type checks may return lists, which cannot be keys.
     first_index: dict[tuple[Message, ...], int] = {}
     for index, prompt in enumerate(render_prompts(task, others, "row")):

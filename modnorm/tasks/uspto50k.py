@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from modnorm.errors import InvalidInputError
 from modnorm.tasks import columns
-from modnorm.tasks.columns import RIGHT_OR_WRONG, judge_vote
+from modnorm.tasks.columns import AnswerTask
 from modnorm.tasks.protocol import Judgement, Message, Row
 
 SYSTEM = """\
@@ -59,13 +59,12 @@ _PUBLISHED_TAGGED = re.compile(r"<answer>\s*+(\d++)\s*+</answer>", re.IGNORECASE
 _PUBLISHED_NUMBER = re.compile(r"\b([1-9]|10)\b")
 
 
-class Uspto50k:
+class Uspto50k(AnswerTask):
     """The USPTO-50K task; rows are `{"rxn_smiles": "CCO>>CC=O", "class": 8}` without atom maps."""
 
     name = "uspto50k"
     scorer = "uspto50k-v2"
     max_tokens = 64
-    reward_bounds = RIGHT_OR_WRONG
 
     def parse(self, raw: Mapping[str, object]) -> Row:
         """Check the columns `rxn_smiles` and `class` (1 to 10, as a number or text)."""
@@ -83,10 +82,6 @@ class Uspto50k:
     def vote(self, row: Row, completion: str) -> str | None:  # noqa: ARG002 - as in the protocol
         """Return the vote key of a completion."""
         return predicted_class(completion)
-
-    def judge(self, row: Row, completion: str) -> Judgement:
-        """Score one completion: reward 1 for the right class, else 0 (micro accuracy)."""
-        return judge_vote(self.vote(row, completion), str(row["class"]))
 
     def gold(self, row: Row) -> str:
         """Return the number of the class."""

@@ -21,50 +21,32 @@ class Mechanism(StrEnum):
 
 @dataclass(frozen=True)
 class JailPolicy:
-    """The configuration of a jail.
-
-    Attributes:
-        mechanisms: Isolation mechanisms to use if the kernel has them.
-        readable: Files and directories that programs may read.
-        empty_directory: Mount point of the private root; without namespaces, the working directory
-            of all programs.
-    """
+    """The configuration of a jail."""
 
     mechanisms: Sequence[str]
     readable: Sequence[str]
     empty_directory: str
+    """Mount point of the private root; without namespaces, the working directory of programs."""
 
 
 @dataclass(frozen=True)
 class ProgramBounds:
-    """Bounds of one program, for its warden.
-
-    Attributes:
-        memory_bytes: Address space beyond that of the idle interpreter.
-        scratch_bytes: Size of the working directory, and of the largest file.
-        output_bytes: Printed bytes, both streams together.
-        cpu_seconds: CPU time of the process.
-        life_seconds: Wall time after which the warden ends it, independent of the caller.
-        tasks: Processes and threads that its uid may have.
-    """
+    """Bounds of one program, for its warden."""
 
     memory_bytes: int
+    """Address space beyond that of the idle interpreter."""
     scratch_bytes: int
+    """Size of the working directory, and of the largest file."""
     output_bytes: int
     cpu_seconds: float
     life_seconds: float
+    """Wall time after which the warden ends it, independent of the caller."""
     tasks: int
 
 
 @dataclass(frozen=True)
 class ZygoteStatus:
-    """The first message of a zygote.
-
-    Attributes:
-        mechanisms: Active isolation mechanisms.
-        refusals: The reasons for the inactive ones.
-        landlock_abi: Version of Landlock, 0 for none.
-    """
+    """The first message of a zygote."""
 
     mechanisms: Sequence[str]
     refusals: dict[str, str]
@@ -86,19 +68,14 @@ class EndReason(StrEnum):
 
 @dataclass(frozen=True)
 class WardenReport:
-    """The last message of a warden.
-
-    Attributes:
-        end: The cause of the end.
-        code: Exit code or signal number.
-        cpu_seconds: User and system time of the process and the children it waited for.
-        printed: End of the printed output; after a failed set-up, the error.
-    """
+    """The last message of a warden."""
 
     end: str
     code: int
+    """Exit code or signal number."""
     cpu_seconds: float
     printed: str
+    """End of the printed output; after a failed set-up, the error."""
 
 
 READY = b"ready"

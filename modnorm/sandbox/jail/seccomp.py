@@ -61,17 +61,12 @@ Condition = Masked | AnyBit | Null
 
 @dataclass(frozen=True)
 class AllowedCall:
-    """A system call that is allowed when all its conditions hold.
-
-    Attributes:
-        number: Number of the call on this machine.
-        conditions: Conditions on its arguments.
-        refusal: Errno if a condition fails.
-    """
+    """A system call that is allowed when all its conditions hold."""
 
     number: int
     conditions: Sequence[Condition] = ()
     refusal: int = errno.EPERM
+    """Errno if a condition fails."""
 
 
 def _instruction(code: int, value: int, if_true: int = 0, if_false: int = 0) -> bytes:
@@ -120,11 +115,7 @@ def _allow(call: AllowedCall) -> bytes:
 
 
 def assemble(architecture: int, calls: Iterable[AllowedCall]) -> bytes:
-    """Assemble a filter.
-
-    Returns:
-        Instructions of 8 bytes each.
-    """
+    """Return a filter of instructions of 8 bytes each."""
     program = _instruction(_LOAD_WORD, _ARCHITECTURE_OFFSET)
     program += _instruction(_JUMP_EQUAL, architecture, 1, 0)
     program += _instruction(_RETURN, _KILL_PROCESS)

@@ -51,14 +51,7 @@ class _Printed:
 
 @dataclass
 class _Watch:
-    """A running program.
-
-    Attributes:
-        pid: Its process id.
-        output: Read end of its standard streams.
-        ready: Read end of the pipe on which it reports that it is confined.
-        printed: Output so far.
-    """
+    """A running program."""
 
     pid: int
     output: int
