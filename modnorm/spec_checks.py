@@ -124,39 +124,41 @@ def development_of(spec: ExperimentSpec) -> tuple[str, DataSpec | None]:
     return "iterative.development", spec.iterative.development if spec.iterative else None
 
 
-def check_no_row_is_shared(task: Task, splits: Mapping[str, LoadedRows | None]) -> None:
+def _rows_of(spec: ExperimentSpec) -> dict[str, DataSpec]:
+    """Return the rows that a spec names, by their field."""
+    field, development = development_of(spec)
+    named = {
+        "task.selection": spec.task.selection,
+        "task.heldout": spec.task.heldout,
+        field: development,
+        "distillation.rows": spec.distillation.rows if spec.distillation else None,
+    }
+    return {field: rows for field, rows in named.items() if rows is not None}
+
+
+def check_no_row_is_shared(task: Task, splits: Mapping[str, LoadedRows]) -> None:
     """Refuse a distillation whose training or development rows share a prompt with other rows.
 
     Rows are compared by the text of their prompts, wherever they come from.
     """
-    fields = ("task.selection", "task.heldout", "distillation.development", "distillation.rows")
-    loaded = [(field, rows) for field in fields if (rows := splits.get(field)) is not None]
+    loaded = list(splits.items())
     for index, (field, rows) in enumerate(loaded):
-        if field.startswith("distillation."):
-            for other in loaded[:index]:
-                _check_disjoint(task, (field, rows), other)
+        for other_field, other in loaded[:index] if field.startswith("distillation.") else ():
+            if shared := shared_prompts(task, rows.rows, other.rows):
+                here, there = shared[0]
+                raise InvalidInputError(
+                    f"shares {len(shared)} of {len(rows.rows)} prompts with {other_field}; the "
+                    f"first is {rows.places[here]}, which is {other.places[there]} there",
+                    field=field,
+                    remedy="name rows that no other split contains: what is trained or chosen on "
+                    "cannot be tested on",
+                )
 
 
 def check_metric(task: Task, heldout: LoadedRows) -> None:
     """Refuse a task whose metric fails if all answers are wrong, or all are right."""
     for right in (False, True):
         metric(task, heldout.rows, [right] * len(heldout.rows), InvalidInputError)
-
-
-def _check_disjoint(
-    task: Task, rows: tuple[str, LoadedRows], others: tuple[str, LoadedRows]
-) -> None:
-    (field, loaded), (other_field, other) = rows, others
-    shared = shared_prompts(task, loaded.rows, other.rows)
-    if shared:
-        here, there = shared[0]
-        raise InvalidInputError(
-            f"shares {len(shared)} of {len(loaded.rows)} prompts with {other_field}; the first is "
-            f"{loaded.places[here]}, which is {other.places[there]} there",
-            field=field,
-            remedy="name rows that no other split contains: what is trained or chosen on "
-            "cannot be tested on",
-        )
 
 
 def task_of(spec: ExperimentSpec) -> Task:
@@ -175,31 +177,19 @@ def load_splits(
     """
     check_splits_differ(spec)
     task = task_of(spec)
-
-    def load(rows: DataSpec, field: str) -> LoadedRows:
-        return load_data(task, rows, field=field, roots=roots, folders=folders)
-
-    field, chosen_on = development_of(spec)
-    trained_on = spec.distillation.rows if spec.distillation else None
-    splits = Splits(
+    loaded = {
+        field: load_data(task, rows, field=field, roots=roots, folders=folders)
+        for field, rows in _rows_of(spec).items()
+    }
+    check_no_row_is_shared(task, loaded)
+    check_metric(task, loaded["task.heldout"])
+    return Splits(
         task=task,
-        development=load(chosen_on, field) if chosen_on else None,
-        selection=load(spec.task.selection, "task.selection"),
-        heldout=load(spec.task.heldout, "task.heldout"),
-        training=load(trained_on, "distillation.rows") if trained_on else None,
+        selection=loaded["task.selection"],
+        heldout=loaded["task.heldout"],
+        development=loaded.get(development_of(spec)[0]),
+        training=loaded.get("distillation.rows"),
     )
-    if spec.distillation:
-        check_no_row_is_shared(
-            task,
-            {
-                "task.selection": splits.selection,
-                "task.heldout": splits.heldout,
-                field: splits.development,
-                "distillation.rows": splits.training,
-            },
-        )
-    check_metric(task, splits.heldout)
-    return splits
 
 
 def check_radius_is_tested_elsewhere(
@@ -276,20 +266,16 @@ def check_locally(
     check_splits_differ(spec)
     check_search_locally(spec, folders=folders)
     task = task_of(spec)
-    heldout = _local_rows(task, spec.task.heldout, "task.heldout", folders)
-    if heldout is not None:
+    loaded = {
+        field: rows
+        for field, named in _rows_of(spec).items()
+        if (rows := _local_rows(task, named, field, folders)) is not None
+    }
+    if heldout := loaded.get("task.heldout"):
         prompts = render_prompts(task, heldout.rows, "heldout row")
         check_radius_is_tested_elsewhere(spec, heldout.rows, prompts)
         check_metric(task, heldout)
-    field, chosen_on = development_of(spec)
-    development = _local_rows(task, chosen_on, field, folders) if chosen_on else None
-    if spec.distillation:
-        named = {
-            "task.selection": spec.task.selection,
-            "distillation.rows": spec.distillation.rows,
-        }
-        loaded = {place: _local_rows(task, rows, place, folders) for place, rows in named.items()}
-        check_no_row_is_shared(task, {**loaded, "task.heldout": heldout, field: development})
+    check_no_row_is_shared(task, loaded)
 
 
 def count_overlap(spec: ExperimentSpec, *, folders: Sequence[Path]) -> int | None:

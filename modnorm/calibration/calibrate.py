@@ -3,6 +3,7 @@
 import hashlib
 import json
 import math
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, cast
@@ -105,14 +106,8 @@ def load_frozen(checkpoint: Checkpoint, device: torch.device) -> FrozenModel:
 FINAL_NORM = "final_norm"
 
 
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """One estimated operator norm."""
-
-    layer: int | None
-    """None for the final norm."""
-    metric: str
-    norm: float
+Place = tuple[int | None, str]
+"""Layer and name of a functional map; the final norm has no layer."""
 
 
 def measure(
@@ -121,26 +116,32 @@ def measure(
     prompt: Sequence[int],
     example: int,
     settings: CalibrationSpec,
-) -> list[Estimate]:
-    """Return the estimates of one prompt: its layers in schedule order, then the final norm.
+) -> dict[Place, float]:
+    """Return the operator norms on one prompt: its layers in schedule order, then the final norm.
 
     All are computed before the host waits for the device.
     """
     layers = scheduled_layers(example, settings.layers_per_example, len(model.layers))
     calls, final = _capture(model, maps, prompt, layers)
-    names: list[tuple[int | None, str]] = []
-    norms: list[torch.Tensor] = []
+    norms: dict[Place, torch.Tensor] = {}
+
+    def estimate(place: Place, site: Site, seed: int) -> None:
+        norms[place] = operator_norm(
+            site.function, site.at, seed=seed, iterations=settings.iterations
+        )
+
     for layer in layers:
         sites = maps.sites(model.layers[layer], calls[layer])
         for kappa, (metric, site) in enumerate(zip(maps.metrics, sites, strict=True)):
-            seed = map_seed(settings.seed, example, layer, kappa)
-            names.append((layer, metric))
-            norms.append(_norm(site, seed, settings))
-    seed = final_norm_seed(settings.seed, example)
-    names.append((None, FINAL_NORM))
-    norms.append(_norm(Site(model.final_norm, final.hidden), seed, settings))
-    values = torch.stack(norms).tolist()
-    return [_checked(*name, norm) for name, norm in zip(names, values, strict=True)]
+            estimate((layer, metric), site, map_seed(settings.seed, example, layer, kappa))
+    final_site = Site(model.final_norm, final.hidden)
+    estimate((None, FINAL_NORM), final_site, final_norm_seed(settings.seed, example))
+    values = dict(zip(norms, torch.stack([*norms.values()]).tolist(), strict=True))
+    for (at, metric), norm in values.items():
+        if not math.isfinite(norm):
+            name = metric if at is None else f"{metric} of layer {at}"
+            raise InvalidInputError(f"the operator norm of {name} is {norm}", field="model.name")
+    return values
 
 
 def _capture(
@@ -155,18 +156,6 @@ def _capture(
     for (layer, path), call in zip(places, calls, strict=True):
         by_layer[layer][path] = call
     return by_layer, final
-
-
-def _norm(site: Site, seed: int, settings: CalibrationSpec) -> torch.Tensor:
-    return operator_norm(site.function, site.at, seed=seed, iterations=settings.iterations)
-
-
-def _checked(layer: int | None, metric: str, norm: float) -> Estimate:
-    """Return an estimate that is finite."""
-    if not math.isfinite(norm):
-        map_name = metric if layer is None else f"{metric} of layer {layer}"
-        raise InvalidInputError(f"the operator norm of {map_name} is {norm}", field="model.name")
-    return Estimate(layer, metric, norm)
 
 
 VERSION = "3"
@@ -191,9 +180,10 @@ def calibrate(  # noqa: PLR0913 - keyword-only after the first three
     maps = layer_maps(checkpoint.config.get("model_type"), settings.maps)
     _check_prompts(checkpoint, measured, settings)
     model = load_frozen(checkpoint, device or best_device())
-    estimates: list[Estimate] = []
+    estimates: dict[Place, list[float]] = defaultdict(list)
     for example, prompt in enumerate(measured):
-        estimates.extend(measure(model, maps, prompt, example, settings))
+        for place, norm in measure(model, maps, prompt, example, settings).items():
+            estimates[place].append(norm)
         if on_progress is not None:
             on_progress(example + 1, len(measured))
     return Profile.from_content(
@@ -202,8 +192,20 @@ def calibrate(  # noqa: PLR0913 - keyword-only after the first three
             "num_layers": len(model.layers),
             "calibration": _record(settings, model, len(measured)),
             "application": dict(APPLICATION),
-            "global": _outside_layers(estimates, model, settings.quantile),
-            "layers": _by_layer(estimates, maps.metrics, len(model.layers), settings.quantile),
+            "global": {
+                FINAL_NORM: aggregate(estimates[None, FINAL_NORM], settings.quantile),
+                "output_head": {
+                    "value": linear_gain(model.head),
+                    "source": "power_iteration_rms_to_rms",
+                },
+            },
+            "layers": {
+                str(layer): {
+                    metric: aggregate(estimates[layer, metric], settings.quantile)
+                    for metric in maps.metrics
+                }
+                for layer in range(len(model.layers))
+            },
         }
     )
 
@@ -259,29 +261,6 @@ def _record(settings: CalibrationSpec, model: FrozenModel, examples: int) -> Map
         "estimator_seed": settings.seed,
         "aggregate": "exp(quantile(log sensitivity))",
         "aggregate_quantile": settings.quantile,
-    }
-
-
-def _outside_layers(
-    estimates: Sequence[Estimate], model: FrozenModel, quantile: float
-) -> Mapping[str, object]:
-    """Return the section `global` of a profile; scales do not depend on it."""
-    final = [estimate.norm for estimate in estimates if estimate.metric == FINAL_NORM]
-    return {
-        FINAL_NORM: aggregate(final, quantile),
-        "output_head": {"value": linear_gain(model.head), "source": "power_iteration_rms_to_rms"},
-    }
-
-
-def _by_layer(
-    estimates: Sequence[Estimate], metrics: Sequence[str], layers: int, quantile: float
-) -> Mapping[str, object]:
-    norms: dict[tuple[int | None, str], list[float]] = {}
-    for estimate in estimates:
-        norms.setdefault((estimate.layer, estimate.metric), []).append(estimate.norm)
-    return {
-        str(layer): {metric: aggregate(norms[layer, metric], quantile) for metric in metrics}
-        for layer in range(layers)
     }
 
 

@@ -104,12 +104,9 @@ def _hub_errors(name: str, revision: str | None) -> Iterator[None]:
             remedy="check the name; for a gated model, log in with `hf auth login`",
         ) from error
     except (LocalEntryNotFoundError, HTTPError, OSError) as error:
+        first_line = str(error).partition("\n")[0]
         raise UnavailableError(
-            f"cannot fetch {name} from the Hugging Face Hub: {_first_line(error)}",
+            f"cannot fetch {name} from the Hugging Face Hub: {first_line}",
             field="model.name",
             remedy="try again, or use a local directory",
         ) from error
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0]

@@ -12,8 +12,6 @@ from modnorm.checkpoint.families import decoder_config, physical_layout
 from modnorm.errors import InvalidInputError, PreconditionError
 from modnorm.hints import did_you_mean
 
-__all__ = ["Checkpoint", "bundled_models", "load_config", "resolve_checkpoint"]
-
 _BUNDLED = Path(__file__).parent.parent / "bundled" / "models"
 _REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 

@@ -67,15 +67,13 @@ def fetch_splits(
     documents = []
     with interruptible("stopped; no file is half written, the same command resumes here"):
         for task in names:
-            fetched = fetch(task, place, source=source)
-            documents.append(
-                {"written": fetched.written, **fetched.manifest.model_dump(mode="json")}
-            )
+            manifest, written = fetch(task, place, source=source)
+            documents.append({"written": written, **manifest.model_dump(mode="json")})
             if not as_json:
-                origin = _origin(fetched.manifest.origin)
-                done = f"fetched from {origin}" if fetched.written else "already there and sound"
+                origin = _origin(manifest.origin)
+                done = f"fetched from {origin}" if written else "already there and sound"
                 echo(f"{task}: {done}; {place / task}")
-                _echo_splits(fetched.manifest)
+                _echo_splits(manifest)
     if as_json:
         emit_json(documents)
 
@@ -110,18 +108,18 @@ def _check(task: str, place: Path, *, every: bool, quiet: bool) -> dict[str, obj
     from modnorm.tasks.data_fetch import check
 
     try:
-        checked = check(task, place)
+        manifest, is_fetched = check(task, place)
     except ModnormError as error:
         absent = every and isinstance(error, NotFoundError)
         if not quiet:
             say(f"{task}: absent" if absent else f"error: {error}")
         return None if absent else {"task": task, "sound": False, "error": str(error)}
     if not quiet:
-        how = f"fetched from {_origin(checked.manifest.origin)}"
-        echo(f"{task}: sound, {how if checked.fetched else 'own files of the data set'}")
-        _echo_splits(checked.manifest)
-    document = checked.manifest.model_dump(mode="json")
-    return {"sound": True, "fetched": checked.fetched, **document}
+        how = f"fetched from {_origin(manifest.origin)}"
+        echo(f"{task}: sound, {how if is_fetched else 'own files of the data set'}")
+        _echo_splits(manifest)
+    document = manifest.model_dump(mode="json")
+    return {"sound": True, "fetched": is_fetched, **document}
 
 
 def _folder(path: Path | None) -> Path:

@@ -209,21 +209,20 @@ def scale_table(scale_map: ScaleMap, radius: float) -> dict[str, dict[str, objec
     scales (`base_scale_map`) it is R / s_base, and `correction` and `scale` are None. All three
     are None for a tensor that is not perturbed.
     """
-    return {tensor.name: _description(tensor, radius) for tensor in scale_map.tensors}
-
-
-def _description(tensor: TensorScale, radius: float) -> dict[str, object]:
-    divisor = tensor.base_scale if tensor.scale is None else tensor.scale
-    return {
-        "shape": list(tensor.shape),
-        "group": tensor.group,
-        "role": tensor.role,
-        "mass": tensor.mass,
-        "base_scale": tensor.base_scale,
-        "correction": None if tensor.scale is None else tensor.correction,
-        "scale": tensor.scale,
-        "radius_over_scale": None if divisor is None else radius / divisor,
-    }
+    table: dict[str, dict[str, object]] = {}
+    for tensor in scale_map.tensors:
+        divisor = tensor.base_scale if tensor.scale is None else tensor.scale
+        table[tensor.name] = {
+            "shape": list(tensor.shape),
+            "group": tensor.group,
+            "role": tensor.role,
+            "mass": tensor.mass,
+            "base_scale": tensor.base_scale,
+            "correction": None if tensor.scale is None else tensor.correction,
+            "scale": tensor.scale,
+            "radius_over_scale": None if divisor is None else radius / divisor,
+        }
+    return table
 
 
 def _row(

@@ -1,6 +1,44 @@
-"""Gaussian noise streams by name, addressable by tensor and element."""
+"""Gaussian noise streams by name, addressable by tensor and element.
 
+The modules of the schemes load torch, so they are imported on demand.
+"""
+
+from collections.abc import Mapping
+from functools import cache
+from pkgutil import resolve_name
+
+from modnorm.errors import InvalidInputError
+from modnorm.hints import one_of
 from modnorm.noise.protocol import Block, NoiseScheme
-from modnorm.noise.registry import PORTABLE, check_scheme, get_scheme, scheme_names
 
-__all__ = ["PORTABLE", "Block", "NoiseScheme", "check_scheme", "get_scheme", "scheme_names"]
+__all__ = ["PORTABLE", "Block", "NoiseScheme", "check_scheme", "get_scheme"]
+
+PORTABLE = "portable-v1"
+"""The default scheme."""
+
+_CLASSES: Mapping[str, str] = {
+    PORTABLE: "modnorm.noise.portable:PortableNoise",
+    "randopt-reseed-v1": "modnorm.noise.published:PublishedNoise",
+}
+
+
+def check_scheme(name: str) -> None:
+    """Check that a scheme of this name exists."""
+    if name not in _CLASSES:
+        raise InvalidInputError(
+            f"there is no noise scheme {name!r}",
+            field="population.noise",
+            remedy=one_of(name, _CLASSES),
+        )
+
+
+def get_scheme(name: str) -> NoiseScheme:
+    """Return a scheme by name."""
+    check_scheme(name)
+    return _make(name)
+
+
+@cache
+def _make(name: str) -> NoiseScheme:
+    scheme: NoiseScheme = resolve_name(_CLASSES[name])()
+    return scheme

@@ -24,8 +24,8 @@ import numpy as np
 import torch
 
 from modnorm.errors import IncompatibleError
+from modnorm.noise import PORTABLE
 from modnorm.noise.protocol import Block
-from modnorm.noise.registry import PORTABLE
 
 Words = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
 """Four words of each counter or output, int64 tensors of one shape, values in [0, 2**32)."""

@@ -7,7 +7,7 @@ import math
 import operator
 import sys
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
@@ -264,7 +264,7 @@ class Loop:
 class Aggregation:
     """A trusted function, such as `all` or `list`, of the elements of a comprehension."""
 
-    function: Callable[[Iterable[object]], object]
+    function: Function
     element: "Expression"
     loops: Sequence[Loop]
 

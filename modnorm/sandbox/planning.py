@@ -183,8 +183,8 @@ class _Planner:
     def _condition(self, node: ast.expr) -> Expression:
         """Return an expression whose truth value decides."""
         match node:
-            case ast.BoolOp(op=operator, values=conditions):
-                every = isinstance(operator, ast.And)
+            case ast.BoolOp(op=junction, values=conditions):
+                every = isinstance(junction, ast.And)
                 return BooleanOperation(every, list(map(self._condition, conditions)))
             case ast.UnaryOp(op=ast.Not(), operand=operand):
                 return Negation(self._condition(operand))
@@ -230,7 +230,7 @@ class _Planner:
                 return self.scope.variables.get(name)
             case ast.Subscript(value=ast.Name(id=name) as item, slice=part):
                 if name in self.scope.variables:
-                    return self._examined(trusted_functions.item, [item, part])
+                    return self._examined(operator.getitem, [item, part])
         return None
 
     def _displayed(self, node: ast.expr) -> Expression:
@@ -242,9 +242,9 @@ class _Planner:
             return self._query(node)
         match node:
             case ast.List(elts=items):
-                return self._examined(trusted_functions.list_of, items)
+                return self._examined(lambda *values: list(values), items)
             case ast.Tuple(elts=items):
-                return self._examined(trusted_functions.tuple_of, items)
+                return self._examined(lambda *values: values, items)
         raise _NotJudgeableError(type(node).__name__)
 
     def _called(self, node: ast.Call) -> Expression:

@@ -12,7 +12,6 @@ import sys
 import sysconfig
 import tempfile
 import time
-from codecs import getincrementaldecoder
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -133,12 +132,6 @@ class ZygoteClient:
         self._process.kill()
         self._process.wait()
         shutil.rmtree(self._directory, ignore_errors=True)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
 
 
 def _start(requests: socket.socket) -> subprocess.Popen[bytes]:
@@ -280,7 +273,7 @@ class ProgramSession:
         self._send(_HEADER.pack(len(data)) + data, deadline)
         header = self._receive(_HEADER.size, deadline)
         (size,) = _HEADER.unpack(header)
-        if size > self._limits.memory_bytes or _is_text(header):
+        if size > self._limits.memory_bytes:
             raise StoppedError(
                 Verdict.FAILED,
                 "the program does not speak the sandbox's protocol: "
@@ -358,15 +351,6 @@ class ProgramSession:
         """
         select.select([self._control], [], [], _ENDING_SECONDS)
         return StoppedError(None, "the program closed its channel")
-
-
-def _is_text(header: bytes) -> bool:
-    """Whether a header is the start of UTF-8 text; as a size it would exceed 144 MiB."""
-    try:
-        start = getincrementaldecoder("utf-8")().decode(header)
-    except UnicodeDecodeError:
-        return False
-    return all(character.isprintable() or character.isspace() for character in start)
 
 
 def _ready_pid(message: bytes) -> int:

@@ -176,47 +176,20 @@ def _type(value: object) -> object:
     return value if isinstance(value, Opaque) else type(value)
 
 
-def _isinstance(value: object, types: object) -> object:
-    return isinstance(value, types)  # type: ignore[arg-type]  # or TypeError
-
-
-def _length(value: object) -> object:
-    return len(value)  # type: ignore[arg-type]  # or TypeError
-
-
 def _sum(numbers: Iterable[object]) -> object:
     return sum(map(bounded_number, numbers))  # type: ignore[arg-type]  # numbers or TypeError
 
 
-def _sorted(values: Iterable[object]) -> object:
-    return sorted(values)  # type: ignore[type-var]  # or TypeError
-
-
-EXAMINING: Mapping[str, Function] = {"isinstance": _isinstance, "type": _type, "len": _length}
+EXAMINING: Mapping[str, Function] = {"isinstance": isinstance, "type": _type, "len": len}
 """Functions of values of any type."""
 
-DECIDING: Mapping[str, Callable[[Iterable[object]], object]] = {"all": all, "any": any}
+DECIDING: Mapping[str, Function] = {"all": all, "any": any}
 """Functions of truth values."""
 
-COLLECTING: Mapping[str, Callable[[Iterable[object]], object]] = {
-    **DECIDING, "list": list, "tuple": tuple, "sum": _sum, "sorted": _sorted,
+COLLECTING: Mapping[str, Function] = {
+    **DECIDING, "list": list, "tuple": tuple, "sum": _sum, "sorted": sorted,
 }  # fmt: skip
 """Functions of the elements of a comprehension."""
-
-
-def item(container: object, index: object) -> object:
-    """Return an item of a value; raise TypeError or LookupError without it."""
-    return container[index]  # type: ignore[index]
-
-
-def list_of(*items: object) -> object:
-    """Return the arguments as a list."""
-    return list(items)
-
-
-def tuple_of(*items: object) -> object:
-    """Return the arguments as a tuple."""
-    return items
 
 
 def types_of(node: ast.expr, shadowed: Collection[str] = ()) -> object | None:

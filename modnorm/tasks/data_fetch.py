@@ -4,7 +4,6 @@ import hashlib
 import json
 import os
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
@@ -36,19 +35,11 @@ from modnorm.tasks.splits import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Checked:
-    """Data of a task that passed the check."""
-
-    manifest: DataManifest
-    fetched: bool
-    """Whether `modnorm data fetch` wrote them; otherwise they are a data set's own files."""
-
-
-def check(task: str, folder: Path, *, field: str = "folder") -> Checked:
+def check(task: str, folder: Path, *, field: str = "folder") -> tuple[DataManifest, bool]:
     """Check that the splits of a task in a folder have the catalogue's rows.
 
-    Fetched files must also match their manifest byte for byte.
+    Return their manifest, and whether `fetch` wrote them: such files must also match it byte for
+    byte. Otherwise they are a data set's own files.
     """
     data, place = find_task(task), folder / task
     manifest = read_data_manifest(place, field=field)
@@ -67,7 +58,7 @@ def check(task: str, folder: Path, *, field: str = "folder") -> Checked:
     if manifest is None:
         origin = Origin(source=FOLDER)
         found = DataManifest(task=data.task, origin=origin, licence=data.licence, splits=files)
-        return Checked(found, fetched=False)
+        return found, False
     if manifest.task != task or manifest.splits != files:
         changed = next((now.file for now in files if now not in manifest.splits), MANIFEST)
         raise InvalidInputError(
@@ -75,7 +66,7 @@ def check(task: str, folder: Path, *, field: str = "folder") -> Checked:
             field=field,
             remedy=f"modnorm data fetch {task} --to {folder}",
         )
-    return Checked(manifest, fetched=True)
+    return manifest, True
 
 
 def _record(
@@ -95,25 +86,16 @@ _DOWNLOAD_SECONDS = 60
 _DATA, _FROM, _TO = "data", "from", "to"
 
 
-@dataclass(frozen=True, slots=True)
-class Fetched:
-    """The result of a fetch."""
-
-    manifest: DataManifest
-    written: bool
-    """False if the folder already had intact data."""
-
-
-def fetch(task: str, folder: Path, *, source: Path | None = None) -> Fetched:
+def fetch(task: str, folder: Path, *, source: Path | None = None) -> tuple[DataManifest, bool]:
     """Write all splits of a task into a folder, with a manifest.
 
-    Intact files are kept; without a `source` nothing is read in this case. Each file is replaced
-    atomically, the manifest last.
+    Return it, and whether files were written. Intact files are kept; without a `source` nothing is
+    read in this case. Each file is replaced atomically, the manifest last.
     """
     data = find_task(task)
     existing = _intact_manifest(task, folder)
     if existing is not None and source is None:
-        return Fetched(existing, written=False)
+        return existing, False
     splits = _download(data) if source is None else _collect(data, source)
     suffix = ".json" if data.shuffled else ".jsonl"
     contents = {f"{name}{suffix}": _encode(data, name, split) for name, split in splits.items()}
@@ -127,17 +109,17 @@ def fetch(task: str, folder: Path, *, source: Path | None = None) -> Fetched:
         ),
     )
     if existing == manifest:
-        return Fetched(manifest, written=False)
+        return manifest, False
     _write(folder / task, {**contents, MANIFEST: manifest.encode()})
-    return Fetched(manifest, written=True)
+    return manifest, True
 
 
 def _intact_manifest(task: str, folder: Path) -> DataManifest | None:
     try:
-        checked = check(task, folder)
+        manifest, is_fetched = check(task, folder)
     except ModnormError:
         return None
-    return checked.manifest if checked.fetched else None
+    return manifest if is_fetched else None
 
 
 def _collect(data: Dataset, source: Path) -> dict[str, LoadedSplit]:

@@ -1,11 +1,14 @@
 import json
 import math
 
+import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
-from modnorm.calibration.calibrate import calibrate, load_frozen
+from modnorm.calibration.calibrate import aggregate, calibrate, load_frozen
 from modnorm.calibration.maps import capture, operator_norm
 from modnorm.calibration.profile import Profile
 from modnorm.checkpoint.reference import resolve_checkpoint
@@ -122,6 +125,16 @@ def test_an_unusable_prompt_is_named(small_checkpoint, prompt):
 def test_too_few_prompts_are_refused(small_checkpoint, prompts):
     with error_at("calibration.examples", "without an estimate"):
         calibrate(small_checkpoint, prompts, SETTINGS, task="countdown")
+
+
+def test_estimates_are_floored():
+    assert aggregate([0.0], 0.9)["value"] == pytest.approx(1e-12, rel=1e-5)
+
+
+@given(st.lists(st.floats(1e-6, 1e6), min_size=1, max_size=30), st.floats(0, 1))
+def test_the_value_is_the_quantile_of_the_logs(estimates, quantile):
+    expected = math.exp(np.quantile(np.log(estimates), quantile, method="linear"))
+    assert aggregate(estimates, quantile)["value"] == pytest.approx(expected, rel=1e-4)
 
 
 def test_weights_that_are_not_finite_are_named(small_checkpoint):

@@ -68,9 +68,8 @@ def test_llama_biases_follow_the_config():
     [k for k in CONFIG if k not in {"model_type", "tie_word_embeddings", "num_key_value_heads"}],
 )
 def test_every_size_is_required(key):
-    with error_at(f"model.config.{key}", key) as caught:
+    with error_at(f"model.config.{key}", key):
         physical_layout({k: v for k, v in CONFIG.items() if k != key})
-    assert caught.value.remedy
 
 
 @pytest.mark.parametrize(

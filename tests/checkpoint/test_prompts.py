@@ -112,6 +112,5 @@ def test_prompts_must_leave_room_for_the_completion():
 
 @pytest.mark.parametrize("token", [1024, -1])
 def test_tokens_without_embeddings_are_refused(token):
-    with error_at("prompts.1", f"token {token}, .* of 0 to 1023") as caught:
+    with error_at("prompts.1", f"token {token}, .* of 0 to 1023"):
         check_fit([[0, 1023], [5, token, 6]], 1, resolve_checkpoint("tiny-thicket"))
-    assert "tokenizer" in (caught.value.remedy or "")

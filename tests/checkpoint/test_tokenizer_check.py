@@ -2,14 +2,11 @@
 
 import json
 import shutil
-import sys
 
-import pytest
 import transformers
 from packaging.version import Version
-from transformers import AutoTokenizer, dynamic_module_utils
 
-from modnorm.checkpoint.prompts import PromptEncoder, differing_prompts
+from modnorm.checkpoint.prompts import differing_prompts
 from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.tasks import Message
 
@@ -37,17 +34,6 @@ def without_auto_map(content):
 
 def test_the_tokenizer_of_the_bundled_model_is_reproduced():
     assert differing_prompts(resolve_checkpoint("tiny-thicket"), CONVERSATIONS) == ()
-
-
-@pytest.mark.parametrize("trusts", [False, True])
-def test_the_bundled_tokenizer_does_not_depend_on_trust(trusts, tmp_path, monkeypatch):
-    monkeypatch.setattr(dynamic_module_utils, "HF_MODULES_CACHE", str(tmp_path))
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    checkpoint = resolve_checkpoint("tiny-thicket")
-    loaded = AutoTokenizer.from_pretrained(checkpoint.directory, trust_remote_code=trusts)
-    for text in ("the 12 (brown)\nfoxes\n\n don't\t½ e\u0301", "<|im_start|>user\n7<|im_end|>"):
-        tokens = loaded(text, add_special_tokens=False).input_ids
-        assert tokens == PromptEncoder(checkpoint).encode_text(text)
 
 
 def test_the_splitting_rule_of_a_family_can_change_prompts(tmp_path):

@@ -29,7 +29,7 @@ CONTENTS = {
 
 def subsets():
     names = list(CONTENTS)
-    every = chain.from_iterable(combinations(names, size) for size in range(len(names) + 1))
+    every = chain.from_iterable(combinations(names, size) for size in range(3))
     settings = {name for name in names if "." not in name or name == "tokenizer_config.json"}
     return [each for each in every if len(settings & {*each}) <= 1]
 

@@ -23,9 +23,9 @@ def fill_the_disk(monkeypatch, after):
     monkeypatch.setattr(writing, "save_file", fail)
 
 
-@pytest.mark.parametrize("made", [False, True], ids=["new", "empty"])
 @pytest.mark.parametrize(
-    "fault", [SafetensorError("I/O error: No space left"), OSError(28, "No space left")]
+    ("fault", "made"),
+    [(SafetensorError("I/O error: No space left"), False), (OSError(28, "No space left"), True)],
 )
 def test_a_disk_that_is_full_leaves_nothing_and_the_next_try_succeeds(
     tmp_path, monkeypatch, fault, made

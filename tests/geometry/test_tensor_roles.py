@@ -2,7 +2,6 @@ import pytest
 
 from modnorm.checkpoint.families import Part, PhysicalTensor
 from modnorm.errors import InvalidInputError
-from modnorm.geometry.scale_map import Norm
 from modnorm.geometry.tensor_roles import classify
 
 
@@ -13,47 +12,6 @@ def tensor(name, *shape):
 def role_of(name, *shape):
     (role,) = classify((tensor(name, *shape),))
     return role
-
-
-@pytest.mark.parametrize(
-    ("name", "shape", "expected"),
-    [
-        ("model.embed_tokens.weight", (9, 4), ("embedding", "embedding", None, 1, Norm.MAX_ROW)),
-        ("lm_head.weight", (9, 4), ("head", "output_head", None, 1, Norm.SPECTRAL)),
-        ("model.norm.weight", (4,), ("norm", "final_norm", None, 1, Norm.MAX_ABS)),
-        (
-            "model.layers.7.self_attn.qkv_proj.weight",
-            (8, 4),
-            ("attention", "qkv", 7, 3, Norm.SPECTRAL),
-        ),
-        ("model.layers.7.self_attn.qkv_proj.bias", (8,), ("attention", "qkv", 7, 3, Norm.MAX_ABS)),
-        (
-            "model.layers.12.self_attn.o_proj.weight",
-            (4, 4),
-            ("attention", "attention_output", 12, 1, Norm.SPECTRAL),
-        ),
-        (
-            "model.layers.0.mlp.gate_up_proj.weight",
-            (12, 4),
-            ("mlp", "gate_up", 0, 2, Norm.SPECTRAL),
-        ),
-        ("model.layers.0.mlp.down_proj.weight", (4, 6), ("mlp", "down", 0, 1, Norm.SPECTRAL)),
-        (
-            "model.layers.0.input_layernorm.weight",
-            (4,),
-            ("norm", "input_norm", 0, 1, Norm.MAX_ABS),
-        ),
-        (
-            "model.layers.0.post_attention_layernorm.weight",
-            (4,),
-            ("norm", "post_attention_norm", 0, 1, Norm.MAX_ABS),
-        ),
-    ],
-)
-def test_tensors_have_their_place_in_the_paper_tables(name, shape, expected):
-    role = role_of(name, *shape)
-    assert (role.group, role.role, role.layer, role.multiplicity, role.norm) == expected
-    assert role.module == name.rsplit(".", 1)[0]
 
 
 def test_post_attention_norm_is_an_output_norm_if_branches_norm_their_outputs():

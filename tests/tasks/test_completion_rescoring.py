@@ -1,6 +1,6 @@
 import pytest
 
-from modnorm.errors import EngineError, IncompatibleError
+from modnorm.errors import EngineError
 from modnorm.sandbox import ProgramOutcome, Verdict
 from modnorm.search.voting import Answer
 from modnorm.tasks import get_task
@@ -31,12 +31,6 @@ def test_stored_completions_are_judged_by_another_scorer():
     assert [judgement.reward for judgement in published] == [1.0, 0.0, 0.0]
 
 
-def test_a_scorer_that_raises_is_reported_with_its_row():
-    rows = [*ROWS, {"question": "q"}]
-    with pytest.raises(IncompatibleError, match=r"task gsm8k, row 2: \w+Error"):
-        rescore([answer(0, "7"), answer(2, "7")], rows, TASK)
-
-
 class Flaky:
     """A sandbox that fails so many times before it answers."""
 
@@ -53,20 +47,12 @@ class Flaky:
         raise AssertionError("nobody asks a runner that is not used for its health")
 
 
-@pytest.fixture
-def rescored_program():
+def test_a_sandbox_that_fails_is_no_verdict_and_one_that_keeps_failing_an_error():
     def judge(failures):
         task = get_task("mbpp", sandbox=Flaky(failures))
         row = task.parse({"text": "t", "test_list": ["assert f() == 1"]})
         return rescore([answer(0, "<answer>def f(): return 1</answer>")], [row], task)
 
-    return judge
-
-
-def test_a_sandbox_that_fails_is_no_verdict(rescored_program):
-    assert [judgement.correct for judgement in rescored_program(2)] == [True]
-
-
-def test_a_sandbox_that_keeps_failing_is_an_error(rescored_program):
+    assert [judgement.correct for judgement in judge(2)] == [True]
     with pytest.raises(EngineError):
-        rescored_program(3)
+        judge(3)

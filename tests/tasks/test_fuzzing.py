@@ -1,13 +1,12 @@
 """Every scorer on random completions: no exceptions, valid judgements."""
 
 import math
-import time
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from modnorm.tasks.conformance import HOSTILE_LENGTH, MAX_SECONDS
+from modnorm.tasks.conformance import HOSTILE_LENGTH
 from tests.tasks.test_conformance import EXAMPLES
 
 TAGS = ["<answer>", "</answer>", "<think>", "</think>", r"\boxed{", r"\fbox", "####", "#### "]
@@ -47,7 +46,6 @@ FRAMES = [
     ("the answer is ", ""),
     ("```python\n", "\n```"),
 ]
-CASES = [(name, scorer) for name in EXAMPLES for scorer in (None, "reference")]
 
 
 def mixtures(pieces, **sizes):
@@ -63,49 +61,27 @@ def chains():
 
 
 def texts(name):
-    """Mixtures of all kinds, any characters, and answers where the scorer looks for them."""
+    """Mixtures of all kinds, any characters, answers where they are looked for, long blocks."""
     own = VOCABULARIES[name]
-    soups = mixtures([*TAGS, *PHRASES, *STRANGE, *own], max_size=80)
+    pieces = [*TAGS, *PHRASES, *STRANGE, *own]
     answers = mixtures(own, max_size=10) | mixtures([*own, *STRANGE], max_size=10)
     if own is MATHEMATICS:
         answers |= chains()
     framed = st.builds(lambda frame, text: text.join(frame), st.sampled_from(FRAMES), answers)
-    return soups | st.text(max_size=400) | framed
-
-
-def long_texts(name):
-    """Blocks many times over, up to the end of a long text or all of it."""
-    blocks = mixtures([*TAGS, *PHRASES, *STRANGE, *VOCABULARIES[name]], min_size=1, max_size=6)
-
-    def build(frame, block, size):
-        length = size - sum(map(len, frame))
-        return (block * length)[:length].join(frame).rjust(HOSTILE_LENGTH)
-
     sizes = st.sampled_from([480, 4000, HOSTILE_LENGTH])
-    return st.builds(build, st.sampled_from(FRAMES), blocks, sizes)
+    blocks = mixtures(pieces, min_size=1, max_size=6)
+    long = st.builds(lambda block, size: (block * size)[:size], blocks, sizes)
+    return mixtures(pieces, max_size=80) | st.text(max_size=400) | framed | long
 
 
-def check_judgement(task, raw, text):
-    judgement = task.judge(task.parse(raw), text)
+@pytest.mark.parametrize("scorer", [None, "reference"])
+@pytest.mark.parametrize("name", EXAMPLES)
+@settings(max_examples=40)
+@given(data=st.data())
+def test_any_text_is_judged_soundly(make_task, name, scorer, data):
+    task = make_task(name, scorer)
+    judgement = task.judge(task.parse(EXAMPLES[name][0][0]), data.draw(texts(name)))
     assert math.isfinite(judgement.reward)
     assert 0 <= judgement.reward <= 1.1
     assert judgement.vote is None or judgement.vote
     assert judgement.vote is not None or not judgement.correct
-
-
-@pytest.mark.parametrize(("name", "scorer"), CASES)
-@settings(max_examples=100)
-@given(data=st.data())
-def test_any_text_is_judged_soundly(make_task, name, scorer, data):
-    check_judgement(make_task(name, scorer), EXAMPLES[name][0][0], data.draw(texts(name)))
-
-
-@pytest.mark.parametrize(("name", "scorer"), CASES)
-@settings(max_examples=25)
-@given(data=st.data())
-def test_long_texts_are_judged_soundly(make_task, name, scorer, data):
-    text = data.draw(long_texts(name))
-    assert len(text) == HOSTILE_LENGTH
-    task, began = make_task(name, scorer), time.thread_time()
-    check_judgement(task, EXAMPLES[name][0][0], text)
-    assert time.thread_time() - began <= MAX_SECONDS

@@ -1,5 +1,4 @@
 import json
-import sys
 from pathlib import Path
 
 import datasets
@@ -7,7 +6,7 @@ import httpx
 import pytest
 from huggingface_hub import constants
 
-from modnorm.errors import InvalidInputError, PreconditionError, UnavailableError
+from modnorm.errors import InvalidInputError, UnavailableError
 from modnorm.spec import DataSpec
 from modnorm.tasks import get_task
 from modnorm.tasks.row_loading import load_data, load_rows
@@ -135,12 +134,6 @@ def test_offline_a_copy_serves_its_own_commit_only():
     assert load_data(get_task("gsm8k"), spec, field=FIELD).revision == COMMIT
     with error_at(f"{FIELD}.revision", f"the copy .* is of {COMMIT}", kind=UnavailableError):
         load(name, revision="f" * 40)
-
-
-def test_without_the_package_the_error_has_a_remedy(monkeypatch):
-    monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(PreconditionError, match=r"pip install 'modnorm\[data\]'"):
-        load()
 
 
 def test_an_unreachable_hub_is_not_retried(hub, monkeypatch, capfd):

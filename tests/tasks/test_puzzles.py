@@ -1,5 +1,4 @@
 import json
-from collections import Counter
 
 import pytest
 
@@ -15,19 +14,6 @@ def test_puzzles_depend_on_the_seed_alone_and_nest():
     few = puzzles.generate_puzzles(5, 10)
     assert puzzles.generate_puzzles(5, 30)[:10] == few
     assert puzzles.generate_puzzles(6, 10) != few
-
-
-def test_puzzles_are_distinct_in_range_and_solved():
-    made = puzzles.generate_puzzles(5, 200)
-    task = get_task("countdown")
-    assert len({puzzle.key for puzzle in made}) == 200
-    for puzzle in made:
-        assert len(puzzle.numbers) in {3, 4}
-        assert all(1 <= number <= 99 for number in puzzle.numbers)
-        assert 10 <= puzzle.target <= 100
-        row = task.parse({"numbers": list(puzzle.numbers), "target": puzzle.target})
-        assert task.judge(row, f"<answer>{puzzle.solution}</answer>").correct
-    assert 95 <= sum(len(puzzle.numbers) == 3 for puzzle in made) <= 145
 
 
 @pytest.mark.parametrize(
@@ -49,15 +35,6 @@ def test_bundled_puzzles_are_solved_by_their_stored_solutions(name, count):
     assert len(rows) == count
     for row, solution in zip(rows, solutions, strict=True):
         assert task.judge(row, f"<answer>{solution}</answer>").correct
-
-
-def test_no_puzzle_is_in_two_bundled_sets():
-    keys = Counter(
-        (tuple(sorted(row["numbers"])), row["target"])
-        for name in SETS
-        for row in map(json.loads, (BUNDLED / f"{name}.jsonl").read_text().splitlines())
-    )
-    assert set(keys.values()) == {1}
 
 
 def test_the_bundled_file_equals_its_commands_output(tmp_path):

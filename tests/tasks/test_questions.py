@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 from threading import Thread
 
 import pytest
@@ -130,18 +128,3 @@ def test_a_pipe_holds_json_lines(tmp_path):
     with pytest.raises(InvalidInputError, match=f"{path}, line 2, column 'question'"):
         next(questions)
     writer.join()
-
-
-def test_a_dash_is_standard_input():
-    code = (
-        "from pathlib import Path; from modnorm.tasks.row_loading import read_raw_questions; "
-        "print(list(read_raw_questions(Path('-'))))"
-    )
-    ended = subprocess.run(
-        [sys.executable, "-c", code],
-        input='{"a": 1}\n',
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert ended.stdout == "[('standard input, line 1', {'a': 1})]\n"

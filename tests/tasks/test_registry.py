@@ -31,18 +31,13 @@ def test_every_task_has_the_papers_cap_and_two_scorers_by_name_and_version(make_
 
 
 def test_an_unknown_task_is_refused_with_the_known_ones():
-    with error_at("task.name") as caught:
+    with error_at("task.name", "countdown, gsm8k"):
         get_task("chess")
-    assert "countdown, gsm8k" in str(caught.value)
 
 
 def test_an_unknown_scorer_is_refused_with_the_known_ones():
-    with error_at("task.scorer") as caught:
+    with error_at("task.scorer", "one of gsm8k-v3, gsm8k-reference-v1, gsm8k-v2"):
         get_task("gsm8k", scorer="gsm8k-v9")
-    assert (
-        caught.value.remedy
-        == "did you mean gsm8k-v3? one of gsm8k-v3, gsm8k-reference-v1, gsm8k-v2"
-    )
 
 
 @pytest.fixture
@@ -92,6 +87,5 @@ def test_a_task_of_another_package_is_found_by_its_entry_point(install):
 )
 def test_a_broken_task_of_another_package_is_refused_by_its_name(install, body, message):
     install("sums", body)
-    with error_at("task.name", message) as caught:
+    with error_at("task.name", message):
         get_task("sums")
-    assert caught.value.remedy

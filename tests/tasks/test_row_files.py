@@ -167,16 +167,6 @@ def test_values_take_one_form_in_every_format(tmp_path, task, written, parsed, n
     assert rows_digest([row]) == rows_digest([parsed])
 
 
-def test_a_story_is_shuffled_alike_whatever_the_form_of_its_id():
-    story = {"storytitle": "t", **{f"sentence{place}": str(place) for place in range(1, 6)}}
-    parse = get_task("rocstories").parse
-    assert (
-        parse({**story, "storyid": 7.0})
-        == parse({**story, "storyid": 7})
-        == parse({**story, "storyid": "7"})
-    )
-
-
 def test_lists_in_csv_are_those_of_json(tmp_path):
     path = tmp_path / "rows.csv"
     path.write_text('numbers,target\n"[44, 19, 35]",98\n', encoding="utf-8")

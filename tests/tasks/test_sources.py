@@ -42,16 +42,6 @@ def test_a_folder_without_a_split_is_refused(write_rows, tmp_path, monkeypatch):
         read(root, [root / "elsewhere"])
 
 
-def test_a_missing_relative_path_names_the_searched_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(InvalidInputError) as caught:
-        read("none.jsonl")
-    assert str(tmp_path) in str(caught.value)
-    with pytest.raises(InvalidInputError) as caught:
-        read("none.jsonl", [tmp_path])
-    assert "start at a data root" in str(caught.value)
-
-
 @pytest.mark.parametrize("option", ["config", "revision"])
 def test_options_of_datasets_do_not_go_with_files(write_rows, option):
     for source in (write_rows("rows.jsonl"), "bundled:countdown-heldout", "split:gsm8k/heldout"):

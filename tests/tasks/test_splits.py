@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from modnorm.errors import InvalidInputError, PreconditionError, UnavailableError
+from modnorm.errors import InvalidInputError, PreconditionError
 from modnorm.spec import DataSpec
 from modnorm.tasks import catalogue, get_task
 from modnorm.tasks.catalogue import DATASETS
@@ -78,18 +78,6 @@ def test_a_missing_split_is_refused_with_the_remedy(tmp_path, data):
     with pytest.raises(PreconditionError) as caught:
         open_split("gsm8k/heldout", folders=[tmp_path], field=FIELD)
     assert "modnorm data fetch gsm8k --from FOLDER" in str(caught.value)
-
-
-def test_a_missing_split_without_the_hub_names_folders_and_remedy(hub, tmp_path, monkeypatch):
-    def away(spec, *, field):
-        raise UnavailableError("cannot fetch", field=field)
-
-    monkeypatch.setattr("modnorm.tasks.splits.read_dataset", away)
-    with pytest.raises(UnavailableError) as caught:
-        open_split("gsm8k/heldout", folders=[tmp_path / "a", tmp_path / "b"], field=FIELD)
-    assert str(tmp_path / "b" / "gsm8k") in caught.value.message
-    assert "modnorm data fetch gsm8k --to FOLDER" in str(caught.value)
-    assert "MODNORM_DATA_ROOTS" in str(caught.value)
 
 
 @pytest.fixture

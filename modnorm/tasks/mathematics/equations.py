@@ -6,15 +6,16 @@ from fractions import Fraction
 from functools import lru_cache
 
 from modnorm.tasks.mathematics import values
-from modnorm.tasks.mathematics.expressions import ExpressionSyntaxError, read
-from modnorm.tasks.mathematics.functions import (
+from modnorm.tasks.mathematics.expressions import (
     Expression,
+    ExpressionSyntaxError,
     Point,
     constant,
     evaluate,
     negative,
     pair,
     positive_points,
+    read,
     show,
 )
 from modnorm.tasks.mathematics.values import Value

@@ -7,8 +7,7 @@ import re
 from collections import deque
 from fractions import Fraction
 
-from modnorm.tasks.mathematics.expressions import ExpressionSyntaxError, read
-from modnorm.tasks.mathematics.functions import evaluate
+from modnorm.tasks.mathematics.expressions import ExpressionSyntaxError, evaluate, read
 from modnorm.tasks.mathematics.notation import plain_notation
 
 _WINDOW = 200

@@ -113,17 +113,7 @@ def test_printing_too_much_has_its_verdict(attack, source):
     assert len(outcome.printed) <= 4096
 
 
-@pytest.mark.parametrize(
-    "start",
-    [
-        b"PASSED",
-        b"\nPASSED",
-        b"\t\r\n ",
-        "\n\u00e9\u00e9".encode(),
-        b"\xff\xfe\x00\x00",
-        b"\x7f\xff\xff\xff{",
-    ],
-)
+@pytest.mark.parametrize("start", [b"PASSED", b"\xff\xfe\x00\x00", b"\x7f\xff\xff\xff{"])
 def test_a_garbage_answer_is_no_size(attack, start):
     outcome = attack(f"import os; os.write(3, {start})")
     assert outcome.verdict is Verdict.FAILED
