@@ -40,10 +40,12 @@ from modnorm.services.common.settings import (
     SamplerSettings,
     SandboxSettings,
     SupervisorSettings,
+    inherited_environment,
 )
 from modnorm.services.embedded_gpus import embedded_devices, make_supervisor
 from modnorm.services.embedded_state import DATABASE, RUNS
 from modnorm.services.evaluator.model_cache import LoadEngine
+from modnorm.services.evaluator.placement import COMPILE_CACHES
 from modnorm.services.evaluator.worker import Worker
 from modnorm.services.sampler.server import build as build_sampler
 from modnorm.services.sandbox.server import SandboxServer
@@ -159,17 +161,16 @@ def _work(worker: Worker, leaving: threading.Event, log: Path) -> None:
 
 
 def _load_lock(cache: Path) -> Path | None:
-    """Return the file that labs with this cache lock while an engine loads.
+    """Return the file that labs of one folder of compiled kernels lock while an engine loads.
 
-    vLLM would count the memory of an engine that loads on the same GPU as its own. On different
-    GPUs too, engines of one user write the same folder of compiled kernels, which vLLM does not
-    guard. None if the cache cannot be written.
+    vLLM does not guard the folder. None if the cache cannot be written.
     """
+    folder = Path(inherited_environment().get(COMPILE_CACHES[0]) or cache)
     try:
-        cache.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
     except OSError:
         return None
-    return cache / _LOAD_LOCK if os.access(cache, os.W_OK) else None
+    return folder / _LOAD_LOCK if os.access(folder, os.W_OK) else None
 
 
 class _Common(TypedDict):
