@@ -24,8 +24,8 @@ PORTS_EACH = 100
 _FREE = 0.9
 """Part of its memory that a GPU has free if no other program uses it."""
 _FULL = 3 * 2**30
-"""Bytes of weights that keep a GPU full: a model of 3.1 GB gained nothing from a second engine, one
-of 1 GB took 0.4 of the time with three."""
+"""Bytes of weights that keep a GPU full: a model of 3.1 GB gained nothing from a second engine,
+one of 1 GB took 0.4 of the time with three."""
 _ENGINE = 10 * 2**30
 """Bytes of a GPU's memory that an engine of a small model needs to be fast."""
 COMPILE_CACHES = ("VLLM_CACHE_ROOT", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR")
