@@ -305,7 +305,11 @@ def check_search_locally(spec: ExperimentSpec, *, folders: Sequence[Path]) -> in
     else:
         _check_local_model(spec, checkpoint, rows)
     if spec.method.profile is not None and not names_stored_profile(spec.method.profile):
-        _check_profile(read_profile(spec.method.profile, None), checkpoint)
+        from modnorm.calibration.profile import Profile  # noqa: PLC0415 - loads torch
+
+        profile = Profile.from_json(read_profile(spec.method.profile, None))
+        if checkpoint is not None:
+            profile.check_matches(checkpoint)
     return rows
 
 
@@ -319,15 +323,6 @@ def _local_rows(
     if needs_hub(rows.source, folders, field=field):
         return None
     return load_data(task, rows, field=field, folders=folders)
-
-
-def _check_profile(text: str, checkpoint: Checkpoint | None) -> None:
-    """Refuse a profile that is damaged or of another model, if the model is on this machine."""
-    from modnorm.calibration.profile import Profile  # noqa: PLC0415 - loads torch
-
-    profile = Profile.from_json(text)
-    if checkpoint is not None:
-        profile.check_matches(checkpoint)
 
 
 def _check_local_model(

@@ -15,7 +15,7 @@ omitted here, so that amplitudes of 1 give MeZO bit for bit.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import fsum, sqrt
+from math import fsum, prod, sqrt
 
 import numpy as np
 
@@ -116,16 +116,10 @@ _ROWS = 200
 
 def tensor_weights(shapes: Mapping[str, Sequence[int]], batch: int = RUN_BATCH) -> list[float]:
     """Return omega of each tensor: its elements, or for an embedding those that a batch reads."""
-    return [float(_weight(name, shape, batch)) for name, shape in shapes.items()]
-
-
-def _weight(name: str, shape: Sequence[int], batch: int) -> int:
-    if len(shape) == 2 and "embed" in name:
-        return batch * _ROWS * shape[1]
-    count = 1
-    for length in shape:
-        count *= length
-    return count
+    return [
+        float(batch * _ROWS * shape[1] if len(shape) == 2 and "embed" in name else prod(shape))
+        for name, shape in shapes.items()
+    ]
 
 
 def normaliser(amplitudes: Sequence[float], weights: Sequence[float]) -> float:

@@ -4,7 +4,7 @@ import hashlib
 import json
 import math
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, cast
 
@@ -186,11 +186,31 @@ def calibrate(  # noqa: PLR0913 - keyword-only after the first three
             estimates[place].append(norm)
         if on_progress is not None:
             on_progress(example + 1, len(measured))
+    ids = json.dumps(measured, separators=(",", ":"))
     return Profile.from_content(
         {
-            **_identity(checkpoint, task, measured),
+            "schema_version": 2,
+            "method": METHOD,
+            "model_name": checkpoint.name,
+            "model_revision": checkpoint.revision,
+            "model_digest": checkpoint.digest,
+            "dataset": task,
+            "prompts_sha256": hashlib.sha256(ids.encode()).hexdigest(),
             "num_layers": len(model.layers),
-            "calibration": _record(settings, model, len(measured)),
+            "calibration": {
+                "version": VERSION,
+                **({} if settings.maps == "default" else {"maps": settings.maps}),
+                "num_examples": len(measured),
+                "layers_per_example": settings.layers_per_example,
+                "max_length": settings.max_length,
+                "precision": dtype_name(model.dtype),
+                "device": model.device.type,
+                "estimator": "power",
+                "jvp_power_iterations": settings.iterations,
+                "estimator_seed": settings.seed,
+                "aggregate": "exp(quantile(log sensitivity))",
+                "aggregate_quantile": settings.quantile,
+            },
             "application": dict(APPLICATION),
             "global": {
                 FINAL_NORM: aggregate(estimates[None, FINAL_NORM], settings.quantile),
@@ -230,38 +250,6 @@ def _check_prompts(
     check_fit(prompts, 0, checkpoint)
     layers = positive(checkpoint.config, "num_hidden_layers")
     require_every_layer(len(prompts), settings.layers_per_example, layers)
-
-
-def _identity(
-    checkpoint: Checkpoint, task: str, prompts: Sequence[Sequence[int]]
-) -> Mapping[str, object]:
-    ids = json.dumps(prompts, separators=(",", ":"))
-    return {
-        "schema_version": 2,
-        "method": METHOD,
-        "model_name": checkpoint.name,
-        "model_revision": checkpoint.revision,
-        "model_digest": checkpoint.digest,
-        "dataset": task,
-        "prompts_sha256": hashlib.sha256(ids.encode()).hexdigest(),
-    }
-
-
-def _record(settings: CalibrationSpec, model: FrozenModel, examples: int) -> Mapping[str, object]:
-    return {
-        "version": VERSION,
-        **({} if settings.maps == "default" else {"maps": settings.maps}),
-        "num_examples": examples,
-        "layers_per_example": settings.layers_per_example,
-        "max_length": settings.max_length,
-        "precision": dtype_name(model.dtype),
-        "device": model.device.type,
-        "estimator": "power",
-        "jvp_power_iterations": settings.iterations,
-        "estimator_seed": settings.seed,
-        "aggregate": "exp(quantile(log sensitivity))",
-        "aggregate_quantile": settings.quantile,
-    }
 
 
 def aggregate(estimates: Sequence[float], quantile: float) -> dict[str, object]:

@@ -1,7 +1,7 @@
 """The files of a checkpoint directory, and their digests."""
 
 import hashlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from pathlib import Path
@@ -49,7 +49,12 @@ def weight_files(directory: Path) -> tuple[str, ...]:
     """Return the names of the safetensors files in use, sorted."""
     names = _weight_names(directory)
     for name in names:
-        _check_readable(directory / name)
+        try:
+            (directory / name).open("rb").close()
+        except OSError as error:
+            raise InvalidInputError(
+                f"cannot read {directory / name}: {error.strerror}", field="model.name"
+            ) from error
     return names
 
 
@@ -74,23 +79,11 @@ def _weight_names(directory: Path) -> tuple[str, ...]:
 
 def shard_names(directory: Path) -> tuple[str, ...]:
     """Return the files that the index names, existing or not, sorted."""
-    return tuple(sorted(set(_shards(load_json(directory / INDEX)).values())))
-
-
-def _check_readable(file: Path) -> None:
-    try:
-        file.open("rb").close()
-    except OSError as error:
-        raise InvalidInputError(
-            f"cannot read {file}: {error.strerror}", field="model.name"
-        ) from error
-
-
-def _shards(index: object) -> Mapping[str, str]:
+    index = load_json(directory / INDEX)
     weight_map = index.get("weight_map") if isinstance(index, dict) else None
     if not isinstance(weight_map, dict) or not weight_map:
         raise InvalidInputError(f"{INDEX} has no weight_map", field="model.name")
-    return {str(name): str(shard) for name, shard in weight_map.items()}
+    return tuple(sorted(set(map(str, weight_map.values()))))
 
 
 def checkpoint_digest(directory: Path) -> str:

@@ -52,12 +52,13 @@ def load_pretrained(
     Of a multimodal model only the decoder is loaded, as a causal language model. Only one thread
     loads at a time.
     """
-    digest = checkpoint.digest
+    digest, prefixes = checkpoint.digest, family_of(checkpoint.config).prefixes
+    mapping = {f"^{re.escape(prefix)}": name for prefix, name in prefixes.items()}
     with _LOADING, _quiet(), _refusals(checkpoint):
         loaded: object = AutoModelForCausalLM.from_pretrained(
             checkpoint.directory,
             config=_decoder(checkpoint),
-            key_mapping=_key_mapping(checkpoint),
+            key_mapping=mapping or None,
             dtype=dtype,
             attn_implementation=attention,
             local_files_only=True,
@@ -98,12 +99,6 @@ def _decoder(checkpoint: Checkpoint) -> PreTrainedConfig:
     # As in the layout, the whole model decides whether its head is tied, not its decoder.
     decoder.tie_word_embeddings = flag(checkpoint.config, "tie_word_embeddings")
     return decoder
-
-
-def _key_mapping(checkpoint: Checkpoint) -> dict[str, str] | None:
-    """Return prefixes of tensor names for transformers, by pattern; None to change none."""
-    prefixes = family_of(checkpoint.config).prefixes
-    return {f"^{re.escape(prefix)}": name for prefix, name in prefixes.items()} or None
 
 
 @contextmanager

@@ -55,7 +55,11 @@ def write_checkpoint(
     dtype = next(iter(tensors.values())).dtype
     with atomic_directory(directory) as draft:
         _copy_files(stored.directory, draft)
-        _set_dtype(draft / _CONFIG, str(dtype).removeprefix("torch."))
+        content = load_config(draft / _CONFIG)
+        changed = _with_dtype(content, str(dtype).removeprefix("torch."))
+        if changed != content:
+            text = json.dumps(changed, indent=2)
+            (draft / _CONFIG).write_text(f"{text}\n", encoding="utf-8")
         for name, text in (notes or {}).items():
             (draft / name).write_text(text, encoding="utf-8")
         save_tensors({**others, **_parts(stored, tensors)}, draft / SINGLE, like=draft / _CONFIG)
@@ -108,15 +112,8 @@ def _put_in_place(draft: Path, directory: Path) -> None:
         path.rename(directory / path.name)
 
 
-def _set_dtype(config: Path, dtype: str) -> None:
-    """Replace the dtype in a configuration that states one, also in its decoder's part."""
-    content = load_config(config)
-    changed = _with_dtype(content, dtype)
-    if changed != content:
-        config.write_text(json.dumps(changed, indent=2) + "\n", encoding="utf-8")
-
-
 def _with_dtype(content: Mapping[str, object], dtype: str) -> dict[str, object]:
+    """Return a configuration with another dtype where it states one, also for its decoder."""
     return {
         name: dtype
         if name in _DTYPE_KEYS and value is not None

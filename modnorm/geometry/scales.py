@@ -1,12 +1,12 @@
 """Computation of scales from masses and corrections (paper, sec. 3.2 and app. A.4)."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import TYPE_CHECKING
 
-from modnorm.checkpoint.families import Layout, PhysicalTensor, physical_layout
+from modnorm.checkpoint.families import Layout, PhysicalTensor
 from modnorm.errors import InvalidInputError
 from modnorm.geometry.scale_map import Norm, ScaleMap, TensorScale
 from modnorm.geometry.tensor_roles import TensorRole, base_scales, classify, tensor_masses
@@ -97,7 +97,16 @@ def raw_corrections(
 ) -> dict[str, float]:
     """Return r^raw of every role of one layer (paper, table "Raw correction")."""
     metrics = (*(branch.metric for branch in BRANCHES), *sorted(_MEASURED_NORMS & present))
-    factors = _clipped({**gains, **_required(sensitivities, metrics)})
+    if lacking := [metric for metric in metrics if metric not in sensitivities]:
+        raise InvalidInputError(
+            f"the profile lacks the sensitivity {lacking[0]}", field="method.profile"
+        )
+    values = {**gains, **{metric: sensitivities[metric] for metric in metrics}}
+    if odd := next((name for name, value in values.items() if not math.isfinite(value)), None):
+        raise InvalidInputError(
+            f"the sensitivity of {odd} is {values[odd]}", field="method.profile"
+        )
+    factors = {name: clip(value, *CLIP) for name, value in values.items()}
     return {
         role: correction
         for branch in BRANCHES
@@ -110,24 +119,6 @@ def layer_relative(raw: Sequence[float]) -> list[float]:
     """Return rho of one layer's perturbed tensors (paper, eq. app_final_scale)."""
     middle = median(raw) if raw else 1.0
     return [clip(value / middle, *RATIO) for value in raw]
-
-
-def _required(sensitivities: Mapping[str, float], metrics: Iterable[str]) -> dict[str, float]:
-    try:
-        return {metric: sensitivities[metric] for metric in metrics}
-    except KeyError as error:
-        raise InvalidInputError(
-            f"the profile lacks the sensitivity {error.args[0]}", field="method.profile"
-        ) from error
-
-
-def _clipped(values: Mapping[str, float]) -> dict[str, float]:
-    for name, value in values.items():
-        if not math.isfinite(value):
-            raise InvalidInputError(
-                f"the sensitivity of {name} is {value}", field="method.profile"
-            )
-    return {name: clip(value, *CLIP) for name, value in values.items()}
 
 
 def linear_gain(weight: "torch.Tensor") -> float:
@@ -158,15 +149,6 @@ def isotropic_scales(layout: Layout) -> Scales:
     )
 
 
-def base_scale_map(config: Mapping[str, object], masses: Masses) -> ScaleMap:
-    """Return masses and base scales, which depend only on `config.json`.
-
-    Scales are None, since they need weights and a profile. So this map perturbs nothing, and it
-    belongs to no checkpoint (its `model_digest` is empty).
-    """
-    return ScaleMap("base", "", masses_and_base_scales(physical_layout(config), masses))
-
-
 def masses_and_base_scales(layout: Layout, masses: Masses) -> Scales:
     """Return rows with masses and base scales; their scales are None."""
     roles = classify(layout)
@@ -191,9 +173,18 @@ def modular_scales(
     allocation = tensor_masses(roles, masses)
     base = base_scales(allocation)
     require_mass(base)
-    _require_layers(roles, sensitivities)
+    layers = len({role.layer for role in roles if role.layer is not None})
+    if layers != len(sensitivities):
+        raise InvalidInputError(
+            f"the profile has {len(sensitivities)} layers, the model {layers}",
+            field="method.profile",
+        )
+    gains: dict[int, dict[str, float]] = {}
+    for tensor, role in zip(layout, roles, strict=True):
+        if role.layer is not None and role.norm is Norm.SPECTRAL:
+            gains.setdefault(role.layer, {})[role.role] = linear_gain(read(tensor))
     active = tuple(scale is not None for scale in base)
-    rho = _corrections(roles, active, _linear_gains(layout, roles, read), sensitivities)
+    rho = _corrections(roles, active, gains, sensitivities)
     return tuple(
         _row(tensor, role, mass=mass, base_scale=scale, correction=correction)
         for tensor, role, mass, scale, correction in zip(
@@ -206,8 +197,8 @@ def scale_table(scale_map: ScaleMap, radius: float) -> dict[str, dict[str, objec
     """Return a description of a scale map, one entry for each tensor.
 
     `radius_over_scale` is the natural norm of a perturbation with that radius. In a map of base
-    scales (`base_scale_map`) it is R / s_base, and `correction` and `scale` are None. All three
-    are None for a tensor that is not perturbed.
+    scales it is R / s_base, and `correction` and `scale` are None. All three are None for a tensor
+    that is not perturbed.
     """
     table: dict[str, dict[str, object]] = {}
     for tensor in scale_map.tensors:
@@ -272,16 +263,6 @@ def _corrections(
     return rho
 
 
-def _linear_gains(
-    layout: Layout, roles: Sequence[TensorRole], read: "Callable[[PhysicalTensor], torch.Tensor]"
-) -> dict[int, dict[str, float]]:
-    gains: dict[int, dict[str, float]] = {}
-    for tensor, role in zip(layout, roles, strict=True):
-        if role.layer is not None and role.norm is Norm.SPECTRAL:
-            gains.setdefault(role.layer, {})[role.role] = linear_gain(read(tensor))
-    return gains
-
-
 def require_mass(base: Sequence[float | None]) -> None:
     """Refuse scales that perturb nothing."""
     if all(scale is None for scale in base):
@@ -289,15 +270,4 @@ def require_mass(base: Sequence[float | None]) -> None:
             "no tensor of this model has mass, so there is nothing to perturb",
             field="method.masses",
             remedy="set the mass of a group of the model; a tied head counts as embedding",
-        )
-
-
-def _require_layers(
-    roles: Sequence[TensorRole], sensitivities: Sequence[Mapping[str, float]]
-) -> None:
-    layers = len({role.layer for role in roles if role.layer is not None})
-    if layers != len(sensitivities):
-        raise InvalidInputError(
-            f"the profile has {len(sensitivities)} layers, the model {layers}",
-            field="method.profile",
         )

@@ -186,18 +186,15 @@ def plan_tests(program: Program) -> tuple[TestPlan, ...]:
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             raise InvalidInputError(f"not Python: {error}", field=f"tests[{index}]") from error
         if not plan.judged and not program.trust_self_report:
+            text = " ".join(test.split())
+            shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
             raise InvalidInputError(
-                f"only the program itself could report whether it holds: {_shown(test)}",
+                f"only the program itself could report whether it holds: {shown}",
                 field=f"tests[{index}]",
                 remedy="write it as `assert CALL == VALUE`, or set trust_self_report",
             )
         plans.append(plan)
     return tuple(plans)
-
-
-def _shown(test: str) -> str:
-    text = " ".join(test.split())
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
 @dataclass
@@ -290,12 +287,7 @@ def _verdict_of_signal(report: WardenReport, limits: Limits) -> tuple[Verdict, s
         return Verdict.TIMEOUT, f"{report.cpu_seconds:.1f} s of CPU time"
     if report.code == signal.SIGKILL:
         return Verdict.MEMORY, "killed by the kernel: out of memory"
-    return Verdict.FAILED, f"the program was ended by {_signal_name(report.code)}"
-
-
-def _signal_name(number: int) -> str:
-    """Return a signal's name, or its number: most real-time signals have no name."""
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
+    # Most real-time signals have no name.
+    names = (each.name for each in signal.Signals if each == report.code)
+    name = next(names, f"signal {report.code}")
+    return Verdict.FAILED, f"the program was ended by {name}"

@@ -109,7 +109,9 @@ def _loading(text: str) -> Iterator[_Loader]:
         finally:
             loader.dispose()
     except yaml.MarkedYAMLError as error:
-        raise _located(error) from error
+        mark = error.problem_mark or error.context_mark
+        place = () if mark is None else (mark.line + 1, mark.column + 1)
+        raise YamlError(_words(error), *place) from error
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
         code = f"U+{error.character:04X}"
@@ -121,13 +123,6 @@ def _loading(text: str) -> Iterator[_Loader]:
     except (LookupError, AttributeError) as error:
         # PyYAML raises these if a value does not fit its tag: `!!int ''`.
         raise YamlError("a value does not match its YAML tag") from error
-
-
-def _located(error: yaml.MarkedYAMLError) -> YamlError:
-    """Return the fault of a text that is no YAML, with its place."""
-    mark = error.problem_mark or error.context_mark
-    place = () if mark is None else (mark.line + 1, mark.column + 1)
-    return YamlError(_words(error), *place)
 
 
 def _words(error: yaml.MarkedYAMLError) -> str:
@@ -188,10 +183,14 @@ def load_spec(path: str | PathLike[str]) -> ExperimentSpec:
             remedy=_neighbour(place) or "`modnorm init` writes a spec to start from",
         ) from error
     except YamlError as error:
-        raise _not_yaml(path, error) from error
+        fault = InvalidInputError(error.fault)
+        fault.place = str(path) if error.line is None else f"{path}:{error.line}"
+        raise fault from error
     except ValueError as error:
+        spec = place / _RUN_SPEC
+        remedy = f"the spec of this run is {spec}" if spec.is_file() else None
         raise InvalidInputError(
-            f"cannot read {path}: {error}", field=_FILE, remedy=_spec_inside(place)
+            f"cannot read {path}: {error}", field=_FILE, remedy=remedy
         ) from error
     if not isinstance(data, dict):
         kind = "is empty" if data is None else "is not a YAML mapping of fields to values"
@@ -206,13 +205,6 @@ def load_spec(path: str | PathLike[str]) -> ExperimentSpec:
         )
     with located(path):
         return parse_spec(data)
-
-
-def _not_yaml(path: str | PathLike[str], error: YamlError) -> InvalidInputError:
-    """Return the error for a file that is no YAML; it names the line."""
-    fault = InvalidInputError(error.fault)
-    fault.place = str(path) if error.line is None else f"{path}:{error.line}"
-    return fault
 
 
 def _neighbour(path: Path) -> str | None:
@@ -231,12 +223,6 @@ def _neighbour(path: Path) -> str | None:
     names = {each.stem: each.name for each in files}
     close = nearest(path.stem, names)
     return None if close is None else f"did you mean {names[close]}?"
-
-
-def _spec_inside(path: Path) -> str | None:
-    """Return the remedy that names the spec of a run directory; None for other paths."""
-    spec = path / _RUN_SPEC
-    return f"the spec of this run is {spec}" if spec.is_file() else None
 
 
 @contextmanager

@@ -104,12 +104,6 @@ def evaluate(expression: str, grammar: Grammar = BASIC) -> Number | None:
         return None
 
 
-def _literal(text: str) -> int:
-    if text.startswith("0") and text.strip("0"):
-        raise _SyntaxError(text)
-    return int(text)
-
-
 class _Evaluation:
     """Operator-precedence evaluation with explicit stacks of values and pending operators."""
 
@@ -135,7 +129,9 @@ class _Evaluation:
 
     def _read_operand(self, symbol: str) -> None:
         if symbol[0].isdigit():
-            self._values.append(_literal(symbol))
+            if symbol.startswith("0") and symbol.strip("0"):
+                raise _SyntaxError(symbol)
+            self._values.append(int(symbol))
             self._operand_next = False
         elif symbol == "(":
             self._pending.append(symbol)
@@ -162,14 +158,11 @@ class _Evaluation:
         """Apply pending operators of at least this precedence, up to an open parenthesis."""
         pending = self._pending
         while pending and pending[-1] != "(" and self._precedence[pending[-1]] >= precedence:
-            self._apply(pending.pop())
-
-    def _apply(self, symbol: str) -> None:
-        right = self._values.pop()
-        if symbol in _SIGNS:
-            self._values.append(_SIGNS[symbol](right))
-        else:
-            self._values.append(self._operators[symbol](self._values.pop(), right))
+            symbol, right = pending.pop(), self._values.pop()
+            if symbol in _SIGNS:
+                self._values.append(_SIGNS[symbol](right))
+            else:
+                self._values.append(self._operators[symbol](self._values.pop(), right))
 
 
 TOLERANCE = 1e-5
@@ -197,7 +190,10 @@ def answer_value(answer: str, numbers: Sequence[int]) -> Number | None:
     text = _MARKUP.sub("", boxed[1] if boxed else text)
     text = " ".join(_round_brackets(text).split())
     sides = _EQUALS.split(_TIMES.sub(r"\1*", _THOUSANDS.sub("", text)))
-    values = [_value(side) for side in sides]
+    values = [
+        float(stated[1]) if (stated := _STATED.fullmatch(side)) else evaluate(side)
+        for side in sides
+    ]
     used = next(
         (value for side, value in zip(sides, values, strict=True) if uses(side, numbers)), None
     )
@@ -209,12 +205,6 @@ def answer_value(answer: str, numbers: Sequence[int]) -> Number | None:
 def uses(expression: str, numbers: Sequence[int]) -> bool:
     """Whether the numbers of an expression are exactly those of a row."""
     return has_legal_characters(expression) and sorted(literals(expression)) == sorted(numbers)
-
-
-def _value(side: str) -> Number | None:
-    """Return the value of a side; a result may be a decimal."""
-    stated = _STATED.fullmatch(side)
-    return float(stated[1]) if stated else evaluate(side)
 
 
 def _round_brackets(text: str) -> str:
@@ -272,11 +262,18 @@ class Countdown(AnswerTask):
         """Check `numbers` and `target` (a number or its decimal text); drop other columns."""
         listed = columns.listed(raw, "numbers")
         numbers = list(map(columns.whole, listed)) if isinstance(listed, list) else []
-        if not numbers or not all(map(_is_number, numbers)):
+        if not numbers or not all(
+            type(each) is int and 0 <= each <= MAX_NUMBER for each in numbers
+        ):
             raise InvalidInputError(
                 f"must be a list of integers from 0 to {MAX_NUMBER}", field="numbers"
             )
-        return {"numbers": numbers, "target": _target(raw.get("target"))}
+        target = columns.number(raw.get("target"))
+        if type(target) not in {int, float} or not abs(cast("Number", target)) <= MAX_NUMBER:
+            raise InvalidInputError(
+                f"must be a number of at most {MAX_NUMBER} in absolute value", field="target"
+            )
+        return {"numbers": numbers, "target": target}
 
     def parse_question(self, raw: Mapping[str, object]) -> Row:
         """Check the columns of `parse`: the target is part of the question."""
@@ -387,16 +384,3 @@ def _numbers(row: Row) -> list[int]:
 
 def _target_of(row: Row) -> Number:
     return cast("Number", row["target"])
-
-
-def _is_number(value: object) -> bool:
-    return type(value) is int and 0 <= value <= MAX_NUMBER
-
-
-def _target(value: object) -> Number:
-    value = columns.number(value)
-    if type(value) not in {int, float} or not abs(cast("Number", value)) <= MAX_NUMBER:
-        raise InvalidInputError(
-            f"must be a number of at most {MAX_NUMBER} in absolute value", field="target"
-        )
-    return cast("Number", value)

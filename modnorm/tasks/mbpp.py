@@ -171,7 +171,11 @@ class Mbpp(AnswerTask):
     def judge(self, row: Row, completion: str) -> Judgement:
         """Score one completion: reward 1 if its program passes all tests."""
         program = self._program(completion)
-        passed = program is not None and self._passes(row, program)
+        passed = False
+        if program is not None:
+            sources = self._sources(columns.optional_text(row, "test_setup_code"), program)
+            sandbox = require_sandbox(self.name, self._sandbox)
+            passed = sandbox.execute(self._tested(sources, row)).passed
         vote = self.vote(row, completion)
         return Judgement(reward=float(passed), vote=vote, correct=passed and vote is not None)
 
@@ -187,11 +191,6 @@ class Mbpp(AnswerTask):
 
     def _sources(self, setup: str, program: str) -> tuple[str, ...]:
         return program, setup
-
-    def _passes(self, row: Row, program: str) -> bool:
-        sources = self._sources(columns.optional_text(row, "test_setup_code"), program)
-        sandbox = require_sandbox(self.name, self._sandbox)
-        return sandbox.execute(self._tested(sources, row)).passed
 
     def _tested(self, sources: Sequence[str], row: Row) -> Program:
         tests = columns.texts(row, "test_list")

@@ -9,7 +9,7 @@ if nothing else matches, it takes the first five letters from A to E, even insid
 import hashlib
 import random
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 
 from modnorm.errors import InvalidInputError
@@ -81,7 +81,7 @@ class RocStories(AnswerTask):
         sentences = _sentences(raw)
         listed = columns.listed(raw, "gold_order")
         order = list(map(columns.whole, listed)) if isinstance(listed, list) else []
-        if not _is_order(order):
+        if {type(index) for index in order} != {int} or sorted(map(str, order)) != list("01234"):
             raise InvalidInputError("must be the numbers 0 to 4 in some order", field="gold_order")
         return {
             "title": columns.optional_text(raw, "title"),
@@ -180,10 +180,6 @@ def published_order(completion: str) -> str | None:
 
 def _is_permutation(letters: str) -> bool:
     return sorted(letters) == list(LABELS)
-
-
-def _is_order(order: Sequence[object]) -> bool:
-    return all(type(index) is int for index in order) and sorted(map(str, order)) == list("01234")
 
 
 def _sentences(raw: Mapping[str, object]) -> list[str]:

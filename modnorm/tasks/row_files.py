@@ -164,7 +164,11 @@ def _read_csv(path: Path, source: str, field: str) -> Iterator[RawRow]:
     try:
         with path.open(encoding="utf-8-sig", newline="") as lines:
             reader = csv.DictReader(lines, strict=True)
-            _check_heading(reader.fieldnames or (), source, field)
+            headings = Counter(reader.fieldnames or ())
+            if twice := next((name for name, count in headings.items() if name and count > 1), ""):
+                raise InvalidInputError(
+                    f"{source}, line 1: two columns are named {twice!r}", field=field
+                )
             for row in reader:
                 place = f"line {reader.line_num}"
                 if None in row or None in row.values():
@@ -189,13 +193,6 @@ def _cell(text: str) -> str:
         if math.isfinite(value) and repr(value) == text:
             return number_text(value)
     return text
-
-
-def _check_heading(names: Sequence[str], source: str, field: str) -> None:
-    """Refuse two columns of one name, because one would be lost; blank names are ignored."""
-    twice = next((name for name, count in Counter(names).items() if name and count > 1), None)
-    if twice is not None:
-        raise InvalidInputError(f"{source}, line 1: two columns are named {twice!r}", field=field)
 
 
 def _decode(text: str | bytes, place: str, field: str, remedy: str | None = None) -> object:

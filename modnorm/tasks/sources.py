@@ -74,19 +74,16 @@ def open_source(
         _refuse_options(spec, field)
         if folders is None:
             folders = (default_cache() / "data",) if roots is None else roots
-        return _open_split(source.removeprefix(_SPLIT_SCHEME), field, folders)
+        name = source.removeprefix(_SPLIT_SCHEME)
+        split = open_split(name, folders=folders, field=field)
+        # Verified rows are those of the catalogue's commit, also in a local copy.
+        pinned = find_split(name, field=field).revision
+        return OpenedSource(iter(split.rows), pinned or split.origin.revision)
     if _names_file(source):
         return OpenedSource(_open_file(spec, field, roots))
     dataset = read_dataset(spec, field=field)
     rows = ((f"row {number}", row) for number, row in enumerate(dataset.rows, 1))
     return OpenedSource(rows, dataset.commit)
-
-
-def _open_split(name: str, field: str, folders: Sequence[Path]) -> OpenedSource:
-    split = open_split(name, folders=folders, field=field)
-    # Verified rows are those of the catalogue's commit, also in a local copy.
-    pinned = find_split(name, field=field).revision
-    return OpenedSource(iter(split.rows), pinned or split.origin.revision)
 
 
 def _open_file(spec: DataSpec, field: str, roots: Sequence[Path] | None) -> Iterator[RawRow]:

@@ -68,11 +68,17 @@ class Uspto50k(AnswerTask):
 
     def parse(self, raw: Mapping[str, object]) -> Row:
         """Check the columns `rxn_smiles` and `class` (1 to 10, as a number or text)."""
-        return {"rxn_smiles": _reaction(raw), "class": _class(raw.get("class"))}
+        row, number = self.parse_question(raw), columns.number(raw.get("class"))
+        if type(number) is not int or not 1 <= number <= CLASSES:
+            raise InvalidInputError(f"must be a class from 1 to {CLASSES}", field="class")
+        return {**row, "class": number}
 
     def parse_question(self, raw: Mapping[str, object]) -> Row:
         """Check the column `rxn_smiles`; drop the rest."""
-        return {"rxn_smiles": _reaction(raw)}
+        reaction = columns.text(raw, "rxn_smiles")
+        if ">>" not in reaction:
+            raise InvalidInputError("must be REACTANTS>>PRODUCT", field="rxn_smiles")
+        return {"rxn_smiles": _ATOM_MAP.sub("]", reaction)}
 
     def messages(self, row: Row) -> tuple[Message, ...]:
         """Return the paper's prompt (app. "Prompt Templates")."""
@@ -129,17 +135,3 @@ def published_class(completion: str) -> str | None:
     """Return the last tagged number, else the last lone number from 1 to 10."""
     numbers = _PUBLISHED_TAGGED.findall(completion) or _PUBLISHED_NUMBER.findall(completion)
     return numbers[-1] if numbers else None
-
-
-def _reaction(raw: Mapping[str, object]) -> str:
-    reaction = columns.text(raw, "rxn_smiles")
-    if ">>" not in reaction:
-        raise InvalidInputError("must be REACTANTS>>PRODUCT", field="rxn_smiles")
-    return _ATOM_MAP.sub("]", reaction)
-
-
-def _class(value: object) -> int:
-    number = columns.number(value)
-    if type(number) is not int or not 1 <= number <= CLASSES:
-        raise InvalidInputError(f"must be a class from 1 to {CLASSES}", field="class")
-    return number

@@ -187,13 +187,9 @@ def limit_resources(bounds: ProgramBounds, idle_bytes: int) -> None:
         (resource.RLIMIT_MSGQUEUE, 0),
         (resource.RLIMIT_AS, idle_bytes + bounds.memory_bytes),
     ):
-        lowered = _at_most_hard(kind, value)
+        hard = resource.getrlimit(kind)[1]
+        lowered = value if hard == resource.RLIM_INFINITY else min(value, hard)
         resource.setrlimit(kind, (lowered, lowered))
-
-
-def _at_most_hard(kind: int, value: int) -> int:
-    hard = resource.getrlimit(kind)[1]
-    return value if hard == resource.RLIM_INFINITY else min(value, hard)
 
 
 def confine_program(

@@ -73,14 +73,6 @@ def _instruction(code: int, value: int, if_true: int = 0, if_false: int = 0) -> 
     return struct.pack("=HBBI", code, if_true, if_false, value & 0xFFFFFFFF)
 
 
-def _low_word(argument: int) -> bytes:
-    return _instruction(_LOAD_WORD, _ARGUMENTS_OFFSET + 8 * argument)
-
-
-def _high_word(argument: int) -> bytes:
-    return _instruction(_LOAD_WORD, _ARGUMENTS_OFFSET + 8 * argument + 4)
-
-
 def _skip_refusal(body: bytes, code: int, value: int, *, when: bool, refuse: bytes) -> bytes:
     jump = _instruction(code, value, int(when), int(not when))
     return body + jump + refuse
@@ -88,12 +80,13 @@ def _skip_refusal(body: bytes, code: int, value: int, *, when: bool, refuse: byt
 
 def _test(condition: Condition, refuse: bytes) -> bytes:
     """Return code that continues if the condition holds, and refuses otherwise."""
-    body = _low_word(condition.argument)
+    place = _ARGUMENTS_OFFSET + 8 * condition.argument
+    body = _instruction(_LOAD_WORD, place)
     if isinstance(condition, AnyBit):
         return _skip_refusal(body, _JUMP_ANY_BIT, condition.mask, when=True, refuse=refuse)
     if isinstance(condition, Null):
         low = _skip_refusal(body, _JUMP_EQUAL, 0, when=True, refuse=refuse)
-        high = _high_word(condition.argument)
+        high = _instruction(_LOAD_WORD, place + 4)
         return low + _skip_refusal(high, _JUMP_EQUAL, 0, when=True, refuse=refuse)
     body += _instruction(_AND, condition.mask)
     if condition.negated:

@@ -53,15 +53,6 @@ def _refusal(attempt: Callable[[], object]) -> str | None:
     )
 
 
-def _attempts(policy: JailPolicy) -> dict[Mechanism, Callable[[], object]]:
-    return {
-        Mechanism.OWN_UID: lambda: confinement.become(confinement.own_uid()),
-        Mechanism.NAMESPACES: lambda: _try_namespaces(policy),
-        Mechanism.SECCOMP: _try_seccomp,
-        Mechanism.LANDLOCK: _try_landlock,
-    }
-
-
 def _try_namespaces(policy: JailPolicy) -> None:
     confinement.enter_namespaces(policy)
     confinement.enter_program_namespaces(
@@ -93,7 +84,12 @@ def _try_seccomp() -> None:
 def _confine_zygote(policy: JailPolicy) -> ZygoteStatus:
     """Find out which mechanisms work here and apply those that all programs share."""
     wanted = [Mechanism(name) for name in policy.mechanisms]
-    attempts = _attempts(policy)
+    attempts: dict[Mechanism, Callable[[], object]] = {
+        Mechanism.OWN_UID: lambda: confinement.become(confinement.own_uid()),
+        Mechanism.NAMESPACES: lambda: _try_namespaces(policy),
+        Mechanism.SECCOMP: _try_seccomp,
+        Mechanism.LANDLOCK: _try_landlock,
+    }
     errors = {mechanism: _refusal(attempts[mechanism]) for mechanism in wanted}
     works = {mechanism for mechanism, error in errors.items() if error is None}
     if Mechanism.OWN_UID in works and Mechanism.NAMESPACES not in works:
