@@ -30,7 +30,6 @@ class GeneratorFile:
     """A generator's text and its model's tensors."""
 
     text: str
-    """Canonical JSON."""
     tensors: tuple[tuple[str, tuple[int, ...]], ...]
     """Name and shape of each physical tensor of its model."""
     weights: dict[str, str]

@@ -26,13 +26,10 @@ class Account:
     """The evaluations of one purpose."""
 
     attempted: int = 0
-    """Attempts to evaluate a model."""
     completed: int = 0
-    """Models that answered all rows."""
     pairs: int = 0
     """Model-prompt pairs that were generated and scored."""
     tokens: int = 0
-    """Tokens generated for them."""
 
     def plus(self, attempts: int, pairs: int, tokens: int) -> "Account":
         """Return the account with one more model; a failed model has no pairs."""

@@ -14,7 +14,6 @@ from torch import nn
 from modnorm.errors import InvalidInputError
 
 FunctionalMap = Callable[[torch.Tensor], torch.Tensor]
-"""A smooth map of one activation to one activation."""
 
 FLOOR = 1e-12
 """Lower bound of divisors and estimates."""
@@ -302,7 +301,6 @@ FAMILIES: Mapping[str, LayerMaps] = {
     "qwen2": PRE_NORM,
     "qwen3": QWEN3,
 }
-"""Families by `model_type`."""
 PUBLISHED: Mapping[str, LayerMaps] = {
     "gemma3": _GEMMA3_PUBLISHED,
     "gemma3_text": _GEMMA3_PUBLISHED,

@@ -8,7 +8,6 @@ from modnorm.errors import IncompatibleError, InvalidInputError
 from modnorm.files import read_fault, read_text
 
 Config = Mapping[str, object]
-"""A model's `config.json`."""
 
 MAX_JSON_BYTES = 64 * 2**20
 """Size limit of a JSON file; the index of a model with 400 billion weights has 0.1 MB."""

@@ -1,10 +1,10 @@
 """Model families: how `config.json` determines the physical tensors (docs/families.md)."""
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
-from typing import Self
+from typing import Literal, Self
 
 from modnorm.checkpoint.config import Config, flag, optional_positive, positive
 from modnorm.errors import InvalidInputError
@@ -17,7 +17,6 @@ class Part:
     name: str
     """Name in the checkpoint, for example `model.layers.0.self_attn.q_proj.weight`."""
     rows: int
-    """Length along the first dimension."""
 
 
 @dataclass(frozen=True)
@@ -53,10 +52,8 @@ class Dimensions:
     key_value: int
     """Rows of the key projection, and of the value projection."""
     head: int
-    """Size of one attention head."""
     vocabulary: int
     tied: bool
-    """Whether the token embedding is also the output head."""
 
     @classmethod
     def from_config(cls, config: Config) -> Self:
@@ -106,13 +103,22 @@ class Module:
         return PhysicalTensor(f"{prefix}{self.name}.{kind}", (rows, *columns), parts)
 
 
+_ATTENTION_BIAS, _MLP_BIAS = "attention_bias", "mlp_bias"
+
+
 @dataclass(frozen=True, slots=True)
 class Family:
     """One `model_type`."""
 
     model_type: str
-    layer: Callable[[Config, Dimensions], tuple[Module, ...]]
-    """Modules of one decoder layer, in the engine's order."""
+    norms: tuple[str, ...] = ("input_layernorm", "post_attention_layernorm")
+    """Norms of the residual stream in a layer."""
+    query_norms: Literal["heads", "whole"] | None = None
+    """Whether each head of query and key has a norm, or query and key as a whole."""
+    query_bias: bool = False
+    """Whether query, key and value always have biases."""
+    biases: frozenset[str] = frozenset()
+    """Keys of `config.json` that add biases; other families ignore them."""
     defaults: Mapping[str, object] = field(default_factory=dict)
     """Defaults of keys that public checkpoints omit from `config.json`."""
     prefixes: Mapping[str, str] = field(default_factory=dict)
@@ -125,7 +131,7 @@ class Family:
     def layout(self, config: Config) -> Layout:
         """Return the physical tensors, in the order of the engine's parameters."""
         size = Dimensions.from_config(config)
-        layer = self.layer(config, size)
+        layer = self._layer(config, size)
         embedding = linear("embed_tokens", size.vocabulary, size.hidden)
         head = () if size.tied else (linear("lm_head", size.vocabulary, size.hidden),)
         return (
@@ -138,6 +144,30 @@ class Family:
             ),
             *norm("norm", size.hidden).tensors("model."),
             *(tensor for module in head for tensor in module.tensors("")),
+        )
+
+    def _layer(self, config: Config, size: Dimensions) -> tuple[Module, ...]:
+        """Return the modules of one decoder layer, in the engine's order."""
+        attention_bias, mlp_bias = (
+            key in self.biases and flag(config, key) for key in (_ATTENTION_BIAS, _MLP_BIAS)
+        )
+        query_key_value = (
+            Part("self_attn.q_proj", size.query),
+            Part("self_attn.k_proj", size.key_value),
+            Part("self_attn.v_proj", size.key_value),
+        )
+        gate_up = tuple(Part(f"mlp.{name}_proj", size.intermediate) for name in ("gate", "up"))
+        whole = norm("self_attn.k_norm", size.key_value), norm("self_attn.q_norm", size.query)
+        heads = norm("self_attn.q_norm", size.head), norm("self_attn.k_norm", size.head)
+        has_bias = self.query_bias or attention_bias
+        return (
+            Module("self_attn.qkv_proj", query_key_value, size.hidden, has_bias),
+            *(whole if self.query_norms == "whole" else ()),
+            linear("self_attn.o_proj", size.hidden, size.query, bias=attention_bias),
+            *(heads if self.query_norms == "heads" else ()),
+            Module("mlp.gate_up_proj", gate_up, size.hidden, mlp_bias),
+            linear("mlp.down_proj", size.hidden, size.intermediate, bias=mlp_bias),
+            *(norm(name, size.hidden) for name in self.norms),
         )
 
     def decoder_name(self, stored: str) -> str | None:
@@ -160,30 +190,6 @@ def norm(name: str, size: int) -> Module:
     return Module(name, (Part(name, size),))
 
 
-def query_key_value(size: Dimensions, *, bias: bool = False) -> Module:
-    """Return the fused query, key and value projections."""
-    parts = (
-        Part("self_attn.q_proj", size.query),
-        Part("self_attn.k_proj", size.key_value),
-        Part("self_attn.v_proj", size.key_value),
-    )
-    return Module("self_attn.qkv_proj", parts, size.hidden, bias)
-
-
-def attention_output(size: Dimensions, *, bias: bool = False) -> Module:
-    """Return the projection from the heads back to the residual stream."""
-    return linear("self_attn.o_proj", size.hidden, size.query, bias=bias)
-
-
-def gated_mlp(size: Dimensions, *, bias: bool = False) -> tuple[Module, Module]:
-    """Return the fused gate and up projections, and the down projection."""
-    gate, up = Part("mlp.gate_proj", size.intermediate), Part("mlp.up_proj", size.intermediate)
-    return (
-        Module("mlp.gate_up_proj", (gate, up), size.hidden, bias),
-        linear("mlp.down_proj", size.hidden, size.intermediate, bias=bias),
-    )
-
-
 def _require_divisible(config: Config, key: str, whole: int, part: int) -> None:
     if whole % part:
         raise InvalidInputError(
@@ -192,88 +198,8 @@ def _require_divisible(config: Config, key: str, whole: int, part: int) -> None:
         )
 
 
-def _llama(config: Config, size: Dimensions) -> tuple[Module, ...]:
-    """Llama 2 and 3: biases if `config.json` requires them."""
-    bias = flag(config, "attention_bias")
-    return (
-        query_key_value(size, bias=bias),
-        attention_output(size, bias=bias),
-        *gated_mlp(size, bias=flag(config, "mlp_bias")),
-        norm("input_layernorm", size.hidden),
-        norm("post_attention_layernorm", size.hidden),
-    )
-
-
-def _mistral(_: Config, size: Dimensions) -> tuple[Module, ...]:
-    """Mistral: no biases, whatever `config.json` says."""
-    return (
-        query_key_value(size),
-        attention_output(size),
-        *gated_mlp(size),
-        norm("input_layernorm", size.hidden),
-        norm("post_attention_layernorm", size.hidden),
-    )
-
-
-def _olmo(config: Config, size: Dimensions) -> tuple[Module, ...]:
-    """OLMo 2 and 3: norms after each branch, and over the whole query and the whole key."""
-    bias = flag(config, "attention_bias")
-    return (
-        query_key_value(size, bias=bias),
-        norm("self_attn.k_norm", size.key_value),
-        norm("self_attn.q_norm", size.query),
-        attention_output(size, bias=bias),
-        *gated_mlp(size),
-        norm("post_attention_layernorm", size.hidden),
-        norm("post_feedforward_layernorm", size.hidden),
-    )
-
-
-def _qwen2(_: Config, size: Dimensions) -> tuple[Module, ...]:
-    """Qwen2 and Qwen2.5: biases on query, key and value."""
-    return (
-        query_key_value(size, bias=True),
-        attention_output(size),
-        *gated_mlp(size),
-        norm("input_layernorm", size.hidden),
-        norm("post_attention_layernorm", size.hidden),
-    )
-
-
-def _qwen3(config: Config, size: Dimensions) -> tuple[Module, ...]:
-    """Qwen3: norms over each head of query and key; biases if `config.json` requires them."""
-    bias = flag(config, "attention_bias")
-    return (
-        query_key_value(size, bias=bias),
-        attention_output(size, bias=bias),
-        norm("self_attn.q_norm", size.head),
-        norm("self_attn.k_norm", size.head),
-        *gated_mlp(size),
-        norm("input_layernorm", size.hidden),
-        norm("post_attention_layernorm", size.hidden),
-    )
-
-
-def _gemma3(config: Config, size: Dimensions) -> tuple[Module, ...]:
-    """Gemma 3: norms before and after each branch, and over each head of query and key.
-
-    The 1B checkpoints are `gemma3_text`. Larger ones are `gemma3`: the same decoder under
-    `language_model`, and a vision tower that is neither loaded nor perturbed.
-    """
-    bias = flag(config, "attention_bias")
-    return (
-        query_key_value(size, bias=bias),
-        attention_output(size, bias=bias),
-        norm("self_attn.q_norm", size.head),
-        norm("self_attn.k_norm", size.head),
-        *gated_mlp(size),
-        norm("input_layernorm", size.hidden),
-        norm("post_attention_layernorm", size.hidden),
-        norm("pre_feedforward_layernorm", size.hidden),
-        norm("post_feedforward_layernorm", size.hidden),
-    )
-
-
+_OF_ATTENTION = frozenset({_ATTENTION_BIAS})
+_GEMMA3_NORMS = ("pre_feedforward_layernorm", "post_feedforward_layernorm")
 _GEMMA3_DEFAULTS: Mapping[str, object] = {
     "num_attention_heads": 8,
     "num_key_value_heads": 4,
@@ -295,27 +221,34 @@ _VISION = (
     "model.multi_modal_projector.",
 )
 
+_OLMO_NORMS = ("post_attention_layernorm", "post_feedforward_layernorm")
+_GEMMA3 = Family(
+    "gemma3_text",
+    norms=("input_layernorm", "post_attention_layernorm", *_GEMMA3_NORMS),
+    query_norms="heads",
+    biases=_OF_ATTENTION,
+    defaults=_GEMMA3_DEFAULTS,
+)
 FAMILIES: Mapping[str, Family] = {
     family.model_type: family
     for family in (
-        Family("llama", _llama),
-        Family("mistral", _mistral),
-        Family("olmo2", _olmo),
-        Family("olmo3", _olmo),
-        Family("qwen2", _qwen2),
-        Family("qwen3", _qwen3, defaults={"head_dim": 128}),
-        Family("gemma3_text", _gemma3, defaults=_GEMMA3_DEFAULTS),
-        Family(
-            "gemma3",
-            _gemma3,
-            defaults=_GEMMA3_DEFAULTS,
+        Family("llama", biases=frozenset({_ATTENTION_BIAS, _MLP_BIAS})),
+        Family("mistral"),
+        Family("olmo2", norms=_OLMO_NORMS, query_norms="whole", biases=_OF_ATTENTION),
+        Family("olmo3", norms=_OLMO_NORMS, query_norms="whole", biases=_OF_ATTENTION),
+        Family("qwen2", query_bias=True),
+        Family("qwen3", query_norms="heads", biases=_OF_ATTENTION, defaults={"head_dim": 128}),
+        _GEMMA3,
+        # The same decoder, and a vision tower that is neither loaded nor perturbed.
+        replace(
+            _GEMMA3,
+            model_type="gemma3",
             prefixes=_PREFIXES,
             ignored=_VISION,
             decoder_prefix="model.language_model.",
         ),
     )
 }
-"""Supported families by `model_type`."""
 
 
 _MULTIMODAL_KEYS = frozenset({"text_config", "vision_config"})

@@ -21,7 +21,6 @@ class Checkpoint:
     """A supported model on disk: safetensors, configuration and tokenizer."""
 
     name: str
-    """The resolved name."""
     revision: str | None
     """Commit of a Hugging Face repository; None for a bundled or local model."""
     directory: Path

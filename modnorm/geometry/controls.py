@@ -16,7 +16,6 @@ BLOCK_NORMS = frozenset({"input_norm", "post_attention_norm"})
 """Norms whose denominators `rmsnorm_doubled_scales` doubles: two in each layer."""
 _OTHER_NORMS = frozenset({"q_norm", "k_norm", "attention_output_norm", "mlp_output_norm"})
 _NOT_LINEAR = frozenset({"embedding", "head"})
-"""Groups that `all-linear` leaves out."""
 
 
 def uncorrected_scales(layout: Layout, masses: Masses) -> Scales:

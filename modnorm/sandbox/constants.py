@@ -203,7 +203,6 @@ class LoopVariable:
 
     name: str
     items: "Expression"
-    """The values that the loop iterates over."""
 
 
 @dataclass(frozen=True, slots=True)

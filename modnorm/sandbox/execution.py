@@ -28,7 +28,6 @@ from modnorm.sandbox.session import ProgramSession, StoppedError, ZygoteClient
 from modnorm.sandbox.trusted_functions import is_literal, size
 
 Ask = Callable[[str], object]
-"""Asks the program for an expression's value; returns a plain value."""
 
 MAX_WORK = 2**20
 """Largest work of a condition's loops, in units of about a microsecond."""
@@ -172,7 +171,6 @@ MAX_TESTS = 2**17
 """Most characters of a program's tests: the trusted process parses and evaluates them."""
 
 _SHOWN = 200
-"""Characters of a test that errors repeat."""
 
 
 def plan_tests(program: Program) -> tuple[TestPlan, ...]:

@@ -31,7 +31,6 @@ class Limits:
     step_seconds: float = 5.0
     """Wall time of each source and each answer."""
     wall_seconds: float = 30.0
-    """Wall time of the whole program."""
     memory_bytes: int = 512 * MEBIBYTE
     """Address space beyond that of an idle interpreter."""
     scratch_bytes: int = 16 * MEBIBYTE
@@ -80,13 +79,10 @@ class ProgramOutcome:
 
     verdict: Verdict
     detail: str
-    """The reason in words: the failed test, the exception or the exceeded limit."""
     tests_passed: int
-    """Tests that held before the first failure."""
     self_reported: int
     """Passed tests whose outcome the program itself reported."""
     printed: str
-    """The end of the program's printed output."""
     cpu_seconds: float
     wall_seconds: float
 

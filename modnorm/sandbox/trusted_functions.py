@@ -181,10 +181,8 @@ def _sum(numbers: Iterable[object]) -> object:
 
 
 EXAMINING: Mapping[str, Function] = {"isinstance": isinstance, "type": _type, "len": len}
-"""Functions of values of any type."""
 
 DECIDING: Mapping[str, Function] = {"all": all, "any": any}
-"""Functions of truth values."""
 
 COLLECTING: Mapping[str, Function] = {
     **DECIDING, "list": list, "tuple": tuple, "sum": _sum, "sorted": sorted,

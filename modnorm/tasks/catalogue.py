@@ -47,12 +47,10 @@ class Dataset:
     licence: str
     splits: Mapping[str, Split]
     hub: str | None = None
-    """Hugging Face data set."""
     config: str | None = None
     revision: str | None = None
     """Pinned commit of the hub data set; None without one."""
     url: str | None = None
-    """Address of the data file, if the data are not on the hub."""
     sha256: str | None = None
     """SHA-256 of that file."""
     shuffled: bool = False
@@ -67,7 +65,6 @@ class Dataset:
 _CATALOGUE = Path(__file__).parents[1] / "bundled" / "datasets.json"
 _DATASETS = TypeAdapter(tuple[Dataset, ...]).validate_json(_CATALOGUE.read_bytes())
 DATASETS: Mapping[str, Dataset] = {data.task: data for data in _DATASETS}
-"""The data sets by task."""
 
 
 def find_task(task: str) -> Dataset:

@@ -110,7 +110,6 @@ _FLAGS: Mapping[str, bool] = {
 }
 _DECIMAL = re.compile(r"-?[0-9]{1,20}(\.[0-9]{1,20})?")
 _SHOWN = 200
-"""Longest list of column names in errors, in characters."""
 
 
 def quoted(columns: Iterable[str]) -> str:

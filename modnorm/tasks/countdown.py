@@ -240,7 +240,6 @@ USER = (
 )
 
 MAX_NUMBER = 10**9
-"""Largest number and largest absolute target of a row."""
 
 _INTEGER_TOLERANCE = 1e-9
 _LARGEST_VOTED_LITERAL = 1000

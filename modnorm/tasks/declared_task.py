@@ -99,7 +99,6 @@ class Declaration(_Section):
     """Text columns of the rows; others are dropped."""
     prompt: Prompt
     answer: str
-    """Column with the right answer."""
     extract: Extraction
     compare: Literal["exact", "caseless", "number", "mathematics"] = "exact"
 
@@ -213,14 +212,6 @@ _COMPARING: Mapping[str, Mapping[str, str]] = {
 """Versions of comparisons, by name; a comparison's first version has no entry."""
 
 
-def _exact(answer: str) -> str | None:
-    return answer.strip() or None
-
-
-def _caseless(answer: str) -> str | None:
-    return " ".join(answer.split()).casefold() or None
-
-
 def _number(answer: str) -> str | None:
     from modnorm.tasks.mathematics.numbers import stated_number  # noqa: PLC0415 - loads mpmath
 
@@ -240,8 +231,8 @@ def _mathematics(answer: str) -> str | None:
 
 
 COMPARISONS: Mapping[str, Callable[[str], str | None]] = {
-    "exact": _exact,
-    "caseless": _caseless,
+    "exact": lambda answer: answer.strip() or None,
+    "caseless": lambda answer: " ".join(answer.split()).casefold() or None,
     "number": _number,
     "mathematics": _mathematics,
 }

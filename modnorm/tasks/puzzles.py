@@ -40,7 +40,6 @@ class Puzzle:
     numbers: tuple[int, ...]
     target: int
     solution: str
-    """An expression of the target, from the solver."""
 
     @property
     def key(self) -> _Key:

@@ -234,4 +234,3 @@ _READERS: Mapping[str, Callable[[Path, str, str], Iterator[RawRow]]] = {
     ".csv": _read_csv,
 }
 SUFFIXES = tuple(_READERS)
-"""Suffixes of row files."""

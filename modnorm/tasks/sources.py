@@ -34,7 +34,6 @@ class OpenedSource:
 
     rows: Iterator[RawRow]
     revision: str | None = None
-    """Commit of the rows' Hugging Face dataset; None for other sources."""
 
 
 def bundled_names() -> tuple[str, ...]:

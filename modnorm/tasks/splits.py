@@ -39,22 +39,17 @@ class Origin(_Record):
     source: str
     """Hugging Face dataset, address of a file, or `FOLDER`."""
     config: str | None = None
-    """Configuration of the dataset."""
     revision: str | None = None
-    """Commit of the dataset; None if unknown."""
 
 
 class SplitRecord(_Record):
     """One split in a folder."""
 
     name: str
-    """`gsm8k/selection`."""
     file: str = Field(pattern=r"^[^/\\]+$")
     rows: int
     digest: str
-    """Digest of the rows in the task's schema."""
     sha256: str
-    """SHA-256 of the file."""
     taken_from: str
     """The rows' positions in their split or file: `train, rows 1 to 200`."""
 
@@ -132,12 +127,10 @@ class LoadedSplit:
 
     rows: Sequence[RawRow]
     digest: str
-    """Digest of the rows in the task's schema."""
     origin: Origin
     taken_from: str
     """The rows' positions in their split or file: `train, rows 1 to 200`."""
     path: Path | None = None
-    """The file, if the rows were read from a folder."""
 
 
 def open_split(name: str, *, folders: Sequence[Path], field: str) -> LoadedSplit:

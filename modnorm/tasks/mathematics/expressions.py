@@ -140,7 +140,6 @@ def _real(expression: Expression, point: Point) -> Value | None:
 
 
 MAX_LENGTH = 400
-"""Longest expression in characters."""
 MAX_DEPTH = 40
 
 _SPACE = re.compile(r"\s*")

@@ -25,7 +25,6 @@ _MAX_EXPONENT_BITS = 20
 _MAX_DENOMINATOR = 10_000
 _MAX_DEGREE = 64
 DIGITS_SHOWN = 20
-"""Digits of an inexact constant."""
 
 _context = MPContext()
 _context.dps = DIGITS
