@@ -41,14 +41,6 @@ def refused(call, *fragments):
         assert fragment in caught.value.message
 
 
-def test_digest_and_fingerprint_are_of_the_canonical_json(document):
-    canonical = json.dumps(document, sort_keys=True, separators=(",", ":"))
-    profile = Profile.from_json(json.dumps(document, indent=4))
-    assert profile.to_json() == canonical
-    assert profile.digest == hashlib.sha256(canonical.encode()).hexdigest()
-    assert profile.fingerprint == profile.digest[:16]
-
-
 def test_the_fingerprint_of_a_file_is_frozen(tmp_path):
     """Experiments record it, so neither a release nor the file's formatting may change it."""
     path = tmp_path / "profile.json"

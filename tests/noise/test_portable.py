@@ -1,13 +1,16 @@
 import hashlib
 import struct
+from math import erf, exp, pi, sqrt
+from statistics import NormalDist
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from modnorm.errors import IncompatibleError
 from modnorm.noise import Block, get_scheme, portable
-from modnorm.noise.portable import magnitudes
+from modnorm.noise.portable import STEP, gaussian_table, magnitudes, philox4x32, stream_key
 
 CPU = torch.device("cpu")
 SCHEME = get_scheme("portable-v1")
@@ -138,3 +141,59 @@ def test_cuda_gives_the_same_bytes(shape, columns):
     assert torch.equal(
         noise.cpu().view(torch.int32), sample(7, "p", shape, block).view(torch.int32)
     )
+
+
+def test_magnitudes_are_the_nearest_multiples_of_the_quantiles():
+    """Compare with erf, which shares no code with the inverse in the table."""
+    for index, magnitude in enumerate(magnitudes()):
+        value = magnitude * STEP
+        mass = 0.5 * (1 + erf(value / sqrt(2)))
+        density = exp(-value * value / 2) / sqrt(2 * pi)
+        half_step = density * STEP / 2 * exp(value * STEP)
+        assert abs(mass - (0.5 + (index + 0.5) / 65536)) <= half_step + 1e-15
+
+
+def test_exact_moments_of_the_table():
+    table = gaussian_table(torch.device("cpu")).double()
+
+    assert float(table.sum()) == 0
+    assert float(table.square().mean()) == pytest.approx(1, abs=3e-5)
+    assert float(table.pow(4).mean()) == pytest.approx(3, abs=2e-3)
+    assert float(table.max()) == 35430 * STEP
+
+
+def test_a_deviating_library_is_an_error(monkeypatch):
+    quantile = NormalDist.inv_cdf
+    monkeypatch.setattr(NormalDist, "inv_cdf", lambda self, p: quantile(self, p) * (1 + 1e-7))
+
+    with pytest.raises(IncompatibleError, match="quantile table"):
+        magnitudes.__wrapped__()
+
+
+@pytest.mark.parametrize(
+    ("counter", "key", "expected"),
+    [
+        ("00000000 00000000 00000000 00000000", "00000000 00000000",
+         "6627e8d5 e169c58d bc57ac4c 9b00dbd8"),
+        ("ffffffff ffffffff ffffffff ffffffff", "ffffffff ffffffff",
+         "408f276d 41c83b0e a20bc7c6 6d5451fd"),
+        ("243f6a88 85a308d3 13198a2e 03707344", "a4093822 299f31d0",
+         "d16cfe09 94fdcceb 5001e420 24126ea1"),
+    ],
+)  # fmt: skip
+def test_known_answers_of_random123(counter, key, expected):
+    c0, c1, c2, c3 = (torch.tensor([int(word, 16)]) for word in counter.split())
+    k0, k1 = (int(word, 16) for word in key.split())
+
+    words = philox4x32((c0, c1, c2, c3), (k0, k1))
+
+    assert [f"{int(word):08x}" for word in words] == expected.split()
+
+
+def test_key_is_the_start_of_the_digest_of_the_three_fields():
+    digest = hashlib.sha256(b"portable-v1\n42\nmodel.norm.weight").digest()
+
+    first, second = stream_key("portable-v1", 42, "model.norm.weight")
+
+    assert first == int.from_bytes(digest[:4], "little")
+    assert second == int.from_bytes(digest[4:8], "little")
