@@ -1,13 +1,13 @@
 """The commands by name, in the groups of the help; each is imported when a user names it."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pkgutil import resolve_name
 from types import MappingProxyType
 from typing import NamedTuple, Protocol, cast
 
 import typer
-from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
+from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 from typing_extensions import override
 
@@ -28,95 +28,35 @@ _BY_HEADING: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "validate": ("specs:validate", "Check specs without running them."),
         "plan": ("specs:plan", "Estimate jobs, tokens and hours of a spec."),
         "run": ("run:run", "Run experiments in this process and write results and a report."),
-        "distil": (
-            "distil:distil",
-            "Train one model on the right answers of an ensemble, in rounds.",
-        ),
-        "suite": (
-            "suite:COMMANDS",
-            "Run many experiments declared in one file, and print their tables.",
-        ),
+        "distil": ("distil:distil", "Train one model on an ensemble's right answers, in rounds."),
+        "suite": ("suite:COMMANDS", "Run the experiments of one file, and print tables."),
         "tasks": ("specs:tasks", "List the tasks."),
         "methods": ("specs:methods", "List the methods."),
     },
     "Read results": {
         "show": ("lab:show", "Show a run directory or an experiment of a lab."),
-        "candidates": (
-            "reading:candidates",
-            "Print the candidates of a finished run, best first.",
-        ),
-        "answers": (
-            "reading:answers",
-            "Print the answers of a finished run, with their judgement.",
-        ),
-        "votes": (
-            "reading:votes",
-            "Print the votes of a finished run: counts, ties and every expert's vote.",
-        ),
-        "compare": (
-            "comparing:compare",
-            "Show finished runs side by side, with the differences that prevent a comparison.",
-        ),
-        "view": (
-            "serving:view",
-            "Serve a web page of run directories: figures, candidates, answers, votes.",
-        ),
-        "analyze": (
-            "comparing:analyze",
-            (
-                "Write tables and figures of finished runs: scaling, tails, support, agreement, "
-                "costs."
-            ),
-        ),
-        "rescore": (
-            "predict:rescore",
-            "Judge the stored completions of a finished run by another scorer, without a model.",
-        ),
-        "track": (
-            "comparing:track",
-            "Log finished runs to an experiment tracker: specs, held-out figures, files.",
-        ),
+        "candidates": ("reading:candidates", "Print the candidates of a run, best first."),
+        "answers": ("reading:answers", "Print the answers of a run, with their judgement."),
+        "votes": ("reading:votes", "Print the votes of a run: counts, ties, experts."),
+        "compare": ("comparing:compare", "Show finished runs side by side, with paired tests."),
+        "view": ("serving:view", "Serve a web page of run directories."),
+        "analyze": ("comparing:analyze", "Write tables and figures of finished runs."),
+        "rescore": ("predict:rescore", "Judge the completions of a run by another scorer."),
+        "track": ("comparing:track", "Log finished runs to an experiment tracker."),
         "predict": ("predict:predict", "Answer new questions by the vote of an ensemble."),
         "serve": ("serving:serve", "Serve an ensemble to OpenAI clients."),
-        "export": (
-            "export:export",
-            (
-                "Write a candidate, or the model that es, mezo or zo_finetuner trained, as a "
-                "checkpoint."
-            ),
-        ),
+        "export": ("export:export", "Write a candidate or a trained model as a checkpoint."),
         "rebuild": ("export:rebuild", "Write and verify the checkpoints of an exported ensemble."),
     },
     "Choose a radius, measure a model": {
-        "tune": (
-            "radius:tune",
-            (
-                "Choose the radius (sigma for randopt) with the best mean ensemble on "
-                "development rows."
-            ),
-        ),
-        "match": (
-            "radius:match",
-            "Choose the radius that changes the model as much as isotropic noise does.",
-        ),
+        "tune": ("radius:tune", "Choose the radius with the best ensemble on development rows."),
+        "match": ("radius:match", "Choose the radius that acts as strongly as isotropic noise."),
         "scales": ("models:scales", "Print masses and scales of every physical tensor."),
-        "calibrate": (
-            "models:calibrate",
-            "Calibrate a model's sensitivities and write the profile.",
-        ),
-        "prepare": (
-            "models:prepare",
-            (
-                "Prepare the generator of zo_finetuner on solved puzzles, with gradients, once "
-                "per model."
-            ),
-        ),
+        "calibrate": ("models:calibrate", "Calibrate sensitivities and write the profile."),
+        "prepare": ("models:prepare", "Prepare the generator of zo_finetuner on solved puzzles."),
     },
     "Use a lab": {
-        "submit": (
-            "lab:submit",
-            "Submit an experiment to a lab and print its id; with --wait, follow it.",
-        ),
+        "submit": ("lab:submit", "Submit an experiment to a lab and print its id."),
         "watch": ("lab:watch", "Follow an experiment to its end."),
         "list": ("lab:list_experiments", "List the experiments of a lab, newest first."),
         "cancel": ("lab:cancel", "Ask an experiment to stop."),
@@ -163,32 +103,6 @@ class CommandGroup(TyperGroup):
                 formatter.write_dl([(name, line) for name, (_, line) in commands.items()])
 
 
-class HelpedCommand(TyperCommand):
-    """A command whose help has no types of Python: arguments are named by their metavar."""
-
-    @override
-    def collect_usage_pieces(self, ctx: object) -> list[str]:
-        return ["[OPTIONS]", *(name for name, _ in self._records(ctx, TyperArgument))]
-
-    @override
-    def format_options(self, ctx: object, formatter: _Writer) -> None:
-        for heading, kind in (("Arguments", TyperArgument), ("Options", TyperOption)):
-            if records := list(self._records(ctx, kind)):
-                with formatter.section(heading):
-                    formatter.write_dl(records)
-
-    def _records(
-        self, ctx: object, kind: type[TyperArgument | TyperOption]
-    ) -> Iterator[tuple[str, str]]:
-        context = cast("typer.Context", ctx)
-        for parameter in self.get_params(context):
-            if isinstance(parameter, kind) and (record := parameter.get_help_record(context)):
-                name, text = record
-                if isinstance(parameter, TyperArgument):
-                    name, text = str(parameter.metavar), text.removesuffix("  [required]")
-                yield name, text
-
-
 def _load(name: str) -> TyperCommand | TyperGroup:
     """Import a command, or a group of commands."""
     found = COMMANDS[name]
@@ -202,5 +116,5 @@ def _load(name: str) -> TyperCommand | TyperGroup:
         add_completion=False,
     )
     for inner, function in loaded.items() if isinstance(loaded, Mapping) else [(name, loaded)]:
-        app.command(inner, cls=HelpedCommand)(function)
+        app.command(inner)(function)
     return cast("TyperCommand | TyperGroup", get_command(app))

@@ -27,11 +27,11 @@ _INTERVALS = (
 
 
 def compare(
-    directories: Annotated[list[Path], arg("DIR...", "Run directories, or folders with some.")],
+    directories: Annotated[list[Path], arg("DIR", "Run directories, or folders with some.")],
     *,
     as_json: Json = False,
 ) -> None:
-    """Show finished runs side by side, with the differences that prevent a comparison.
+    """Show finished runs side by side, with paired tests.
 
     The first run is paired with each other run by held-out row, at every (N, K) of both. McNemar's
     exact test, adjusted by Holm's method for the (N, K) of this pair, and a paired bootstrap show
@@ -161,7 +161,7 @@ def _warn_of_conditions(run: str, differs: Sequence[str], first: str) -> None:
 
 
 def analyze(
-    runs: Annotated[list[Path], arg("RUN...", "Run directories, or folders with some.")],
+    runs: Annotated[list[Path], arg("RUN", "Run directories, or folders with some.")],
     *,
     out: Annotated[Path, opt("--out DIR", "Where the files go.")] = Path("analysis"),
     reference: Annotated[
@@ -173,10 +173,11 @@ def analyze(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Write tables and figures of finished runs: scaling, tails, support, agreement, costs.
+    """Write tables and figures of finished runs.
 
-    Runs of one model, task and method that differ in their seed are averaged. Tables are CSV,
-    Parquet, Markdown and LaTeX, figures PNG and SVG.
+    They show scaling, tails, support, agreement and costs. Runs of one model, task and method that
+    differ in their seed are averaged. Tables are CSV, Parquet, Markdown and LaTeX, figures PNG and
+    SVG.
     """
     from modnorm.analysis.analysis_files import write_analysis
 
@@ -231,14 +232,15 @@ def _cell(value: object) -> str:
 
 
 def track(
-    directories: Annotated[list[Path], arg("DIR...", "Directories of finished runs.")],
+    directories: Annotated[list[Path], arg("DIR", "Directories of finished runs.")],
     *,
     to: Annotated[str, opt("--to TRACKER", "mlflow or wandb.")],
     as_json: Json = False,
 ) -> None:
-    """Log finished runs to an experiment tracker: specs, held-out figures, files.
+    """Log finished runs to an experiment tracker.
 
-    A run that is logged again continues its run in the tracker.
+    Specs, held-out figures and files are logged. A run that is logged again continues its run in
+    the tracker.
     """
     from modnorm.tracking import log_run
 

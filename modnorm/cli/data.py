@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from modnorm.tasks.splits import DataManifest, Origin
 
 _DEFAULT = "[default: data in MODNORM_CACHE_DIR, ~/.cache/modnorm]"
-Tasks = Annotated[list[str] | None, arg("[TASK...]", "Tasks of the paper by name.")]
+Tasks = Annotated[list[str] | None, arg("TASK", "Tasks of the paper by name.")]
 All = Annotated[bool, opt("--all", "All tasks instead of those named.")]
 Folder = Annotated[Path | None, opt("--folder FOLDER", f"Folder of data {_DEFAULT}.")]
 

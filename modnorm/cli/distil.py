@@ -70,7 +70,7 @@ def distil(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Train one model on the right answers of an ensemble, in rounds.
+    """Train one model on an ensemble's right answers, in rounds.
 
     Each round searches, lets the experts answer training rows, trains a student on right answers
     by TRL, and evaluates it. The same command resumes an interrupted distillation and repeats no

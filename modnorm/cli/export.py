@@ -60,8 +60,9 @@ def export(
     revision: BaseRevision = None,
     as_json: Json = False,
 ) -> None:
-    """Write a candidate, or the model that es, mezo or zo_finetuner trained, as a checkpoint.
+    """Write a candidate or a trained model as a checkpoint.
 
+    Without --rank it is the model that es, mezo or zo_finetuner trained.
     The weights are rebuilt bit for bit from the base and the stored lineage or descriptor. The
     base is read on this machine; a base with another digest than the run's is refused.
     With --manifest or --adapters, --n and --k name the ensemble. `modnorm rebuild` makes the

@@ -65,7 +65,7 @@ def submit(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Submit an experiment to a lab and print its id; with --wait, follow it.
+    """Submit an experiment to a lab and print its id.
 
     The same spec again is the same experiment, unless it failed or was cancelled, or --again or
     --request-id is used.
@@ -165,24 +165,10 @@ def _show_stored(
     with connect(server) as client:
         experiment = client.call(get_experiment(experiment_id))
         if out is not None:
-            report = _write(client, experiment, out)
+            client.download(experiment_id, out)
         _show_experiment(client, experiment, as_json=as_json, place=out)
     if out is not None:
-        say(f"report: {report}")
-
-
-def _write(client: "Client", experiment: "experiments.Experiment", out: Path) -> Path:
-    from modnorm.cli.results import write_results
-    from modnorm.client.calls import list_run_files
-    from modnorm.client.rundir import RunDirectory, hold
-    from modnorm.wire.conversions import spec_from_proto
-
-    spec, directory = spec_from_proto(experiment.spec), RunDirectory(out)
-    client.call(list_run_files(experiment.id))  # refuses one without results
-    with hold(out):
-        directory.check(spec)
-        directory.claim(spec)
-        return write_results(client, experiment, directory)
+        say(f"report: {out / 'report.html'}")
 
 
 def list_experiments(*, server: Server = None, as_json: Json = False) -> None:

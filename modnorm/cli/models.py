@@ -39,7 +39,7 @@ def calibrate(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Calibrate a model's sensitivities and write the profile.
+    """Calibrate sensitivities and write the profile.
 
     An interrupted calibration leaves nothing. Fewer `--examples` finish earlier.
     """
@@ -91,9 +91,10 @@ def prepare(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Prepare the generator of zo_finetuner on solved puzzles, with gradients, once per model.
+    """Prepare the generator of zo_finetuner on solved puzzles.
 
-    An interrupted preparation leaves nothing. Fewer `--epochs` finish earlier.
+    It takes gradients, once per model. An interrupted preparation leaves nothing. Fewer `--epochs`
+    finish earlier.
     """
     from modnorm.spec import DataSpec, parse_section
 

@@ -41,7 +41,7 @@ def opt(
 
 
 def arg(metavar: str, text: str) -> ArgumentInfo:
-    """Return an argument by its name in the help: `RUN`, `SPEC...` or `[FILE]`."""
+    """Return an argument by its name in the help."""
     made: ArgumentInfo = typer.Argument(metavar=metavar, help=text)
     return made
 
@@ -77,7 +77,7 @@ Seed = Annotated[
     int | None, opt("--seed NUMBER", "Population seed instead of the one in the spec.")
 ]
 SpecFile = Annotated[Path, arg("SPEC", "Experiment spec, YAML.")]
-SpecFiles = Annotated[list[Path], arg("SPEC...", "Experiment specs, YAML.")]
+SpecFiles = Annotated[list[Path], arg("SPEC", "Experiment specs, YAML.")]
 
 
 def settings() -> "ClientSettings":

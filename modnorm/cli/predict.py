@@ -254,10 +254,10 @@ def rescore(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Judge the stored completions of a finished run by another scorer, without a model.
+    """Judge the completions of a run by another scorer.
 
-    Shows the held-out metrics by both scorers for the experts of the run. Shows them too for the
-    experts that the new scorer selects, if all of them answered the held-out rows.
+    It needs no model. Shows the held-out metrics by both scorers for the experts of the run, and
+    for those that the new scorer selects, if all of them answered the held-out rows.
     """
     from modnorm.cli.progress import counted
     from modnorm.client.rescoring import check_has_votes, rescore_run, rescored_document

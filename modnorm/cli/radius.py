@@ -80,11 +80,11 @@ def tune(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Choose the radius (sigma for randopt) with the best mean ensemble on development rows.
+    """Choose the radius with the best ensemble on development rows.
 
-    Every radius is tried with every seed; ties go to the smaller radius. The same command resumes
-    an interrupted one; a finer grid reuses the trials of a coarser one. A spec may name the
-    artifact, DIR/radius.json, instead of a radius.
+    For randopt it is sigma. Every radius is tried with every seed; ties go to the smaller radius.
+    The same command resumes an interrupted one; a finer grid reuses the trials of a coarser one. A
+    spec may name the artifact, DIR/radius.json, instead of a radius.
     """
     spec = read_unsettled_spec(spec_file)
     with naming_options():
@@ -227,7 +227,7 @@ def match(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Choose the radius that changes the model as much as isotropic noise does.
+    """Choose the radius that acts as strongly as isotropic noise.
 
     No answers are generated and no labels read. Next-token distributions and hidden states are
     compared on the prompts of the first selection rows. Every radius has the same candidate seeds.
@@ -290,7 +290,7 @@ def _measure(
             client=settings(),
             on_calibration=partial(screen.show, "calibrating"),
         )
-        return functional_matching.match(plan, home / "measurements.jsonl", on_step=show)
+        return functional_matching.match(plan, home, on_step=show)
 
 
 def _matchings(document: "MatchingDocument") -> Rows:

@@ -16,7 +16,6 @@ import typer
 from modnorm.cli.console import echo, echo_table, on_one_line, percent, say, visible
 from modnorm.cli.options import Json, Run, RunServer, open_run, opt
 from modnorm.errors import InvalidInputError, NotFoundError
-from modnorm.hints import one_of
 
 if TYPE_CHECKING:
     from modnorm.analysis.answers import AnswerRecord
@@ -29,7 +28,6 @@ RecordT = TypeVar("RecordT", "AnswerRecord", "VoteRecord", "CandidateRecord")
 Csv = Annotated[bool, opt("--csv", "Write CSV to stdout, all lines.")]
 Limit = Annotated[int, opt("--limit LINES", "Most lines of the table.", min=1)]
 Row = Annotated[int | None, opt("--row INDEX", "Only this row.", min=0)]
-STATES = ("scored", "stopped", "failed")
 _TABLE_LINES = 50
 _SHORT = 60
 """Characters of a text that a cell shows."""
@@ -40,15 +38,12 @@ _NAMED = 10
 def candidates(
     run: Run,
     *,
-    state: Annotated[
-        str | None, opt("--state STATE", "Only scored, stopped or failed ones.")
-    ] = None,
     limit: Limit = _TABLE_LINES,
     server: RunServer = None,
     as_json: Json = False,
     as_csv: Csv = False,
 ) -> None:
-    """Print the candidates of a finished run, best first.
+    """Print the candidates of a run, best first.
 
     `reward` is the mean over the selection rows, and `selection tokens` counts what was generated
     for them. `gain` is the selection reward less that of the base. `held-out` is the metric of an
@@ -58,15 +53,8 @@ def candidates(
     from modnorm.analysis.candidates import CandidateRecord
 
     write = _writer(CandidateRecord, as_json=as_json, as_csv=as_csv)
-    if state is not None and state not in STATES:
-        raise NotFoundError(
-            f"there is no state {state!r}", field="state", remedy=one_of(state, STATES)
-        )
     opened = open_run(run, server)
-    found = [each for each in opened.candidates if state in {None, each.state}]
-    if not found:
-        raise NotFoundError(f"no candidate is {state}", field="state", remedy="omit --state")
-    found.sort(key=lambda each: (each.rank or inf, each.index))
+    found = sorted(opened.candidates, key=lambda each: (each.rank or inf, each.index))
     if write:
         write(found)
     else:
@@ -123,7 +111,7 @@ def answers(
     as_json: Json = False,
     as_csv: Csv = False,
 ) -> None:
-    """Print the answers of a finished run, with their judgement.
+    """Print the answers of a run, with their judgement.
 
     A single answer is printed whole, with its prompt and its completion.
     """
@@ -203,7 +191,7 @@ def votes(
     as_json: Json = False,
     as_csv: Csv = False,
 ) -> None:
-    """Print the votes of a finished run: counts, ties and every expert's vote.
+    """Print the votes of a run: counts, ties, experts.
 
     A single vote is printed whole, with its prompt and with what each expert answered. `tie` names
     the number of tied answers and the expert that broke the tie: the best-ranked of those that

@@ -176,15 +176,13 @@ async def _stop_without_engine(serving: "uvicorn.Server", answering: "SwitchingA
 
 
 def view(
-    runs: Annotated[
-        list[Path], arg("RUN...", "Run directories, or directories that contain some.")
-    ],
+    runs: Annotated[list[Path], arg("RUN", "Run directories, or directories that contain some.")],
     *,
     port: Port = 0,
     host: Host = "127.0.0.1",
     as_json: Json = False,
 ) -> None:
-    """Serve a web page of run directories: figures, candidates, answers, votes.
+    """Serve a web page of run directories.
 
     The page reads and never writes. It asks for no token: at an address other than loopback,
     everybody who reaches the port reads the runs. Ctrl-C ends it.

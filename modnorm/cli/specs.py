@@ -31,7 +31,7 @@ _TEMPLATE = Path(__file__).parents[1] / "bundled" / "spec.yaml"
 
 
 def init(
-    file: Annotated[Path, arg("[FILE]", "Where the spec goes.")] = Path("spec.yaml"),
+    file: Annotated[Path, arg("FILE", "Where the spec goes.")] = Path("spec.yaml"),
     *,
     as_json: Json = False,
 ) -> None:

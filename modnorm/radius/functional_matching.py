@@ -9,11 +9,10 @@ from functools import cached_property, partial
 from pathlib import Path
 
 import torch
-from pydantic import ValidationError
 
 from modnorm.checkpoint.pretrained import best_device
 from modnorm.checkpoint.reference import Checkpoint
-from modnorm.errors import ConflictError, InvalidInputError
+from modnorm.errors import InvalidInputError
 from modnorm.files import json_digest, write_fault
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
@@ -45,16 +44,16 @@ Key = tuple[str, float, int]
 
 
 class MeasurementJournal:
-    """The measurements of one file, whose first line records their inputs."""
+    """The measurements of one file, one on a line."""
 
-    def __init__(self, path: Path, inputs: Mapping[str, object]) -> None:
+    def __init__(self, path: Path) -> None:
         self._path = path
-        self._inputs = json.loads(json.dumps(inputs))
         self._measurements: dict[Key, CandidateDisplacement] = {}
-        lines = self._whole_lines()
-        if lines:
-            self._check(lines[0])
-            self._read(lines[1:])
+        for line in self._whole_lines():
+            content = json.loads(line)
+            scale_map, radius = content.pop("scale_map"), content.pop("radius")
+            measured = CandidateDisplacement.model_validate(content)
+            self._measurements[scale_map, radius, measured.seed] = measured
 
     def __contains__(self, key: Key) -> bool:
         return key in self._measurements
@@ -66,67 +65,25 @@ class MeasurementJournal:
         """Store a measurement; it is on disk when this returns."""
         scale_map, radius, _ = key
         content = measured.model_dump(mode="json")
-        line: dict[str, object] = {"scale_map": scale_map, "radius": radius, **content}
-        self._append([line] if self._path.exists() else [{"inputs": self._inputs}, line])
-        self._measurements[key] = measured
-
-    def _append(self, lines: list[dict[str, object]]) -> None:
-        text = "".join(f"{json.dumps(line, sort_keys=True)}\n" for line in lines)
+        text = json.dumps({"scale_map": scale_map, "radius": radius, **content}, sort_keys=True)
         try:
             with self._path.open("ab") as file:
-                file.write(text.encode())
+                file.write(f"{text}\n".encode())
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:
             raise write_fault(self._path, error) from error
+        self._measurements[key] = measured
 
     def _whole_lines(self) -> list[bytes]:
         """Return the complete lines; truncate the file after an interrupted write."""
-        try:
-            content = self._path.read_bytes()
-            whole = content[: content.rfind(b"\n") + 1]
-            if not whole:
-                self._path.unlink()
-            elif len(whole) < len(content):
-                os.truncate(self._path, len(whole))
-        except FileNotFoundError:
+        if not self._path.exists():
             return []
-        except OSError as error:
-            raise write_fault(self._path, error) from error
+        content = self._path.read_bytes()
+        whole = content[: content.rfind(b"\n") + 1]
+        if len(whole) < len(content):
+            os.truncate(self._path, len(whole))
         return whole.splitlines()
-
-    def _check(self, line: bytes) -> None:
-        try:
-            stored = json.loads(line)["inputs"]
-            names = sorted(stored.keys() | self._inputs.keys())
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise self._conflict("it is no journal of measurements") from error
-        for name in names:
-            if stored.get(name) != self._inputs.get(name):
-                old, new = _brief(stored.get(name)), _brief(self._inputs.get(name))
-                raise self._conflict(f"{name} is {old} there, {new} here")
-
-    def _read(self, lines: list[bytes]) -> None:
-        try:
-            for line in lines:
-                content = json.loads(line)
-                scale_map, radius = content.pop("scale_map"), content.pop("radius")
-                measured = CandidateDisplacement.model_validate(content)
-                self._measurements[scale_map, radius, measured.seed] = measured
-        except (ValueError, KeyError, TypeError, AttributeError, ValidationError) as error:
-            raise self._conflict(f"a line of it is damaged: {error}") from error
-
-    def _conflict(self, reason: str) -> ConflictError:
-        return ConflictError(
-            f"the measurements in {self._path} cannot be continued here: {reason}",
-            field="out",
-            remedy="name another directory with --out, or continue on the original machine",
-        )
-
-
-def _brief(value: object) -> str:
-    text = json.dumps(value, sort_keys=True)
-    return text if len(text) < 80 else f"{text[:76]}..."
 
 
 VERSION = "1"
@@ -207,19 +164,20 @@ class Measurement:
 
 def match(
     plan: MatchingPlan,
-    journal: Path,
+    folder: Path,
     *,
     on_step: Callable[[Measurement], object] = lambda _: None,
     device: torch.device | None = None,
 ) -> MatchingDocument:
-    """Measure all candidates that the journal lacks, and choose a radius.
+    """Measure all candidates that were not measured in this folder, and choose a radius.
 
-    An interrupted matching resumes with the same journal, and gives the document of an
-    uninterrupted one.
+    An interrupted matching gives the document of an uninterrupted one. Each set of inputs of the
+    measurements, such as the prompts and the device, has a file of its own.
     """
     plan.check()
     used = device or best_device()
-    measurements = MeasurementJournal(journal, plan.inputs(used))
+    inputs = json_digest(plan.inputs(used))
+    measurements = MeasurementJournal(folder / f"measurements-{inputs[:16]}.jsonl")
     _measure(plan, measurements, used, on_step)
     return _document(plan, measurements, environment(plan.checkpoint, used))
 

@@ -172,13 +172,6 @@ def test_wrong_votes_and_tied_votes_alone(modnorm_json, source):
     ]
 
 
-def test_candidates_of_one_state_alone(refusal, modnorm_json, source):
-    (failed,) = modnorm_json("candidates", *source, "--state", "failed")
-    assert (failed["index"], failed["rank"], failed["selection_reward"]) == (3, None, None)
-    err = refusal("candidates", *source, "--state", "faild")
-    assert "did you mean failed?" in err
-
-
 @pytest.mark.parametrize("name", ["answers.parquet", "votes.parquet", "candidates.csv"])
 def test_a_missing_file_of_a_run_is_named_once(refusal, gsm8k_stored, name):
     run = gsm8k_stored

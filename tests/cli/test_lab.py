@@ -198,13 +198,13 @@ def test_show_tells_how_far_an_experiment_without_results_is(printed, lab, state
 def test_files_that_were_broken_off_are_written_by_the_same_command(
     modnorm, gsm8k_lab, tmp_path, monkeypatch
 ):
-    def break_off(client, experiment, directory):
-        (directory.path / "votes.parquet").touch()
+    def break_off(client, experiment_id, directory):
+        (directory / "votes.parquet").touch()
         raise UnavailableError("the lab is away")
 
     command = ("show", "e1", "--server", gsm8k_lab, "--out", tmp_path / "run")
     with monkeypatch.context() as patched:
-        patched.setattr("modnorm.cli.results.write_results", break_off)
+        patched.setattr("modnorm.client.export.save_run", break_off)
         assert modnorm(*command)[0] == 1
     assert modnorm(*command)[0] == 0
     assert (tmp_path / "run" / "report.html").is_file()

@@ -7,7 +7,7 @@ import torch
 from modnorm.checkpoint.pretrained import load_pretrained
 from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.checkpoint.weights import CheckpointWeights
-from modnorm.errors import CandidateError, ConflictError
+from modnorm.errors import CandidateError
 from modnorm.noise import get_scheme
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.sampling import population_seeds
@@ -46,8 +46,9 @@ def plan(make_plan, checkpoint):
 
 
 @pytest.fixture
-def journal(tmp_path):
-    return tmp_path / "measurements.jsonl"
+def folder(tmp_path):
+    (tmp_path / "matching").mkdir()
+    return tmp_path / "matching"
 
 
 def perturbed(checkpoint, seed, sigma):
@@ -80,8 +81,8 @@ def plain_displacement(base, other, prompts):
     return float(np.mean(kl)), float(np.sqrt(moved / length))
 
 
-def test_figures_are_those_of_a_plain_float64_reference(plan, journal):
-    document = match(plan, journal, device=CPU)
+def test_figures_are_those_of_a_plain_float64_reference(plan, folder):
+    document = match(plan, folder, device=CPU)
     base = load_pretrained(plan.checkpoint, dtype=torch.float32, attention="eager").eval()
     for candidate in document.reference.candidates:
         other = perturbed(plan.checkpoint, candidate.seed, SIGMA)
@@ -98,10 +99,10 @@ def test_figures_are_those_of_a_plain_float64_reference(plan, journal):
     assert RadiusArtifact.from_json(RadiusArtifact.of(document).to_json()).document == document
 
 
-def test_isotropic_noise_matches_itself(plan, journal):
+def test_isotropic_noise_matches_itself(plan, folder):
     radii = (SIGMA / 2, SIGMA, 2 * SIGMA)
     same = replace(plan, scale_map=plan.reference, radii=radii)
-    document = match(same, journal, device=CPU)
+    document = match(same, folder, device=CPU)
     assert document.radius == SIGMA
     found = [one.objective for one in document.radii]
     assert found[1] == 0
@@ -113,58 +114,48 @@ class TestOneFamily:
     """Tests that do not depend on the family."""
 
     def test_an_interrupted_matching_resumes_and_gives_the_same_artifact(
-        self, plan, journal, tmp_path
+        self, plan, folder, tmp_path
     ):
-        whole = RadiusArtifact.of(match(plan, tmp_path / "whole.jsonl", device=CPU))
+        (tmp_path / "whole").mkdir()
+        whole = RadiusArtifact.of(match(plan, tmp_path / "whole", device=CPU))
 
         def interrupt(step):
             if step.done == 3:
                 raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
-            match(plan, journal, on_step=interrupt, device=CPU)
+            match(plan, folder, on_step=interrupt, device=CPU)
+        (journal,) = folder.iterdir()
         kept = journal.read_bytes()
-        assert len(kept.splitlines()) == 1 + 3
+        assert len(kept.splitlines()) == 3
         journal.write_bytes(kept + b'{"scale_map": "half a li')
-        again = RadiusArtifact.of(match(plan, journal, device=CPU))
+        again = RadiusArtifact.of(match(plan, folder, device=CPU))
         assert again == whole
         assert journal.read_bytes().startswith(kept)
-        assert journal.read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
+        assert journal.read_bytes() == (tmp_path / "whole" / journal.name).read_bytes()
 
-    def test_measurements_of_other_prompts_are_not_reused(self, plan, journal):
-        match(plan, journal, device=CPU)
+    def test_measurements_of_other_prompts_are_not_reused(self, plan, folder):
+        match(plan, folder, device=CPU)
         other = replace(plan, prompts=[*plan.prompts[:-1], [4, 5]])
-        with error_at("out", "prompts", kind=ConflictError):
-            match(other, journal, device=CPU)
-
-    @pytest.mark.parametrize("content", [b"{}\n", b"rows\n", b'{"inputs": 3}\n', b"[]\n\n"])
-    def test_a_file_that_is_no_journal_is_left_alone(self, content, plan, journal):
-        journal.write_bytes(content)
-        with pytest.raises(ConflictError):
-            match(plan, journal, device=CPU)
-        assert journal.read_bytes() == content
-
-    def test_a_damaged_line_is_reported(self, plan, journal):
-        match(plan, journal, device=CPU)
-        journal.write_bytes(journal.read_bytes().replace(b'"kl": ', b'"kl": -', 1))
-        with pytest.raises(ConflictError, match="damaged"):
-            match(plan, journal, device=CPU)
+        match(other, folder, device=CPU)
+        first, second = folder.glob("measurements-*.jsonl")
+        assert len(first.read_text().splitlines()) == len(second.read_text().splitlines()) == 8
 
     def test_scales_that_rounding_removes_are_not_chosen(
-        self, make_plan, checkpoint, journal, tmp_path
+        self, make_plan, checkpoint, folder, tmp_path
     ):
         model = load_pretrained(checkpoint, dtype=torch.bfloat16, attention="eager")
         model.save_pretrained(tmp_path / "bfloat16")
         plan = make_plan(resolve_checkpoint(str(tmp_path / "bfloat16")))
-        document = match(replace(plan, radii=(1e-9, 0.2)), journal, device=CPU)
+        document = match(replace(plan, radii=(1e-9, 0.2)), folder, device=CPU)
         assert document.radii[0].objective is None
         assert document.radius == 0.2
         assert document.environment["dtype"] == "bfloat16"
         assert document.environment["arithmetic"] == "float32"
         with error_at("sigma"):
-            match(replace(plan, sigma=1e-9), journal, device=CPU)
+            match(replace(plan, sigma=1e-9), folder, device=CPU)
         with error_at("radii"):
-            match(replace(plan, radii=(1e-9,)), journal, device=CPU)
+            match(replace(plan, radii=(1e-9,)), folder, device=CPU)
 
     def test_a_candidate_whose_outputs_overflow_is_named_and_leaves_the_base(self, plan):
         meter = DisplacementMeter(plan.checkpoint, plan.prompts, batch_size=2, device=CPU)
