@@ -5,8 +5,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from modnorm.cli.console import (
     echo,
     echo_table,
@@ -19,12 +17,14 @@ from modnorm.cli.console import (
 )
 from modnorm.cli.options import (
     Json,
+    LabServer,
+    Out,
     Quiet,
     Seed,
     SpecFile,
     check_model,
     check_spec,
-    connect,
+    opt,
     read_spec,
     seeded,
     settings,
@@ -41,22 +41,8 @@ if TYPE_CHECKING:
     from modnorm.client.rundir import RunDirectory
     from modnorm.spec import DistillationSpec, ExperimentSpec
 
-Out = Annotated[
-    Path | None, typer.Option("--out", metavar="DIR", help="Directory [default: runs/SPEC].")
-]
-Server = Annotated[
-    str | None,
-    typer.Option(
-        "--server",
-        metavar="HOST:PORT",
-        help="Lab that runs the searches; it must see DIR, which holds the students.",
-    ),
-]
 Device = Annotated[
-    str | None,
-    typer.Option(
-        "--device", metavar="DEVICE", help="Device that trains, such as cuda:1 [default: a GPU]."
-    ),
+    str | None, opt("--device DEVICE", "Device that trains, such as cuda:1 [default: a GPU].")
 ]
 
 
@@ -65,7 +51,7 @@ def distil(
     *,
     out: Out = None,
     seed: Seed = None,
-    server: Server = None,
+    server: LabServer = None,
     device: Device = None,
     quiet: Quiet = False,
     as_json: Json = False,
@@ -74,7 +60,7 @@ def distil(
 
     Each round searches, lets the experts answer training rows, trains a student on right answers
     by TRL, and evaluates it. The same command resumes an interrupted distillation and repeats no
-    finished stage. Students are folders of DIR.
+    finished stage. Students are folders of DIR, which a lab of --server must see.
     """
     from modnorm.client.rundir import hold
 
@@ -143,21 +129,15 @@ def _search(
 ) -> None:
     """Run the search of a round to its end, and write its directory."""
     from modnorm.cli.results import write_results
-    from modnorm.cli.run import follow_to_end, lab_here, run_experiment
-    from modnorm.client.resumption import resume_or_submit_shared
+    from modnorm.cli.run import follow_to_end, lab_for, show_remarks
 
     place.check(spec)
-    if server is None:
-        with lab_here(home, quiet=quiet) as client:
-            experiment = run_experiment(
-                client, spec, quiet=quiet, on_accepted=lambda: place.claim(spec)
-            )
-            write_results(client, experiment, place)
-        return
-    with connect(server) as client:
-        submitted = resume_or_submit_shared(client, spec, "distil")
+    with lab_for(home, server, "distil", quiet=quiet) as (client, submit):
+        experiment = submit(client, spec)
         place.claim(spec)
-        write_results(client, follow_to_end(client, submitted, quiet=quiet), place)
+        if not quiet:
+            show_remarks(client, experiment.id)
+        write_results(client, follow_to_end(client, experiment, quiet=quiet), place)
 
 
 def print_distillation(document: "DistillationDocument") -> None:

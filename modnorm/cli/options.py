@@ -47,9 +47,13 @@ def arg(metavar: str, text: str) -> ArgumentInfo:
 
 
 Json = Annotated[bool, opt("--json", "Write JSON to stdout.")]
+Out = Annotated[Path | None, opt("--out DIR", "Directory of the results [default: in runs].")]
 Quiet = Annotated[bool, opt("--quiet -q", "Show no progress.")]
 Server = Annotated[
     str | None, opt("--server HOST:PORT", "Address of the lab [env: MODNORM_SERVER].")
+]
+LabServer = Annotated[
+    str | None, opt("--server HOST:PORT", "Lab that runs the experiments [default: this process].")
 ]
 Run = Annotated[str, arg("RUN", "Directory of a run, or id in a lab.")]
 RunServer = Annotated[

@@ -1,7 +1,7 @@
 """`modnorm tune` and `match`: choice of a radius, by development rows or without labels."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -19,10 +19,11 @@ from modnorm.cli.console import (
 )
 from modnorm.cli.options import (
     Json,
+    LabServer,
+    Out,
     Quiet,
     SpecFile,
     check_spec,
-    connect,
     numbers,
     opt,
     read_unsettled_spec,
@@ -38,9 +39,6 @@ if TYPE_CHECKING:
     from modnorm.spec import ExperimentSpec
     from modnorm.v1 import experiment_pb2 as experiments
 
-Out = Annotated[
-    Path | None, opt("--out DIR", "Directory of the artifact [default: runs/SPEC-COMMAND].")
-]
 Rows = tuple[tuple[str, ...], Sequence[tuple[str, ...]]]
 """Headings and lines of a table."""
 _RESUMES = "stopped; the same command resumes here"
@@ -70,13 +68,7 @@ def tune(
     ensemble_size: Annotated[
         int | None, opt("--ensemble-size K", "Ensemble to compare [default: the largest].", min=1)
     ] = None,
-    server: Annotated[
-        str | None,
-        opt(
-            "--server HOST:PORT",
-            "Run the trials in this lab, all at once, instead of in this process.",
-        ),
-    ] = None,
+    server: LabServer = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -99,16 +91,20 @@ def tune(
             check_spec(specs[0], spec_file)
         home = home_of(spec_file, "tune", out)
         with _held(home):
-            from modnorm.cli.run import lab_here, run_experiment
+            from modnorm.cli.run import SAME_COMMAND, follow_to_end, lab_for
             from modnorm.client.tuning import development_prompts, grid_document
 
-            if server is None:
-                with interruptible(_RESUMES), lab_here(home, quiet=quiet) as client:
-                    trials = [
-                        _trial_of(one, run_experiment(client, one, quiet=quiet)) for one in specs
-                    ]
-            else:
-                trials = _run_in_lab(specs, server, quiet=quiet)
+            with interruptible(_RESUMES), lab_for(home, server, "tune", quiet=quiet) as lab:
+                client, submit = lab
+                accepted: Iterable[experiments.Experiment] = (
+                    submit(client, spec) for spec in specs
+                )
+                if server is not None:  # all before the first wait: evaluators share them
+                    accepted = list(accepted)
+                trials = [
+                    _trial_of(spec, follow_to_end(client, one, quiet=quiet, go_on=SAME_COMMAND))
+                    for spec, one in zip(specs, accepted, strict=True)
+                ]
             digest, folders = trials[0].provenance.heldout_digest, settings().split_folders
             prompts = development_prompts(specs[0], digest, folders=folders)
             document = grid_document(specs[0], trials, prompts)
@@ -162,22 +158,6 @@ def _plan_trials(
         for radius in radii
         for seed in seeds
     ]
-
-
-def _run_in_lab(specs: "Sequence[ExperimentSpec]", server: str, *, quiet: bool) -> "list[Trial]":
-    """Submit all trials before the first wait, so that the evaluators share them."""
-    from modnorm.cli.run import SAME_COMMAND, follow_to_end
-    from modnorm.client.resumption import resume_or_submit_shared
-
-    with (
-        connect(server) as client,
-        interruptible("the trials continue in the lab; the same command finds them"),
-    ):
-        accepted = [resume_or_submit_shared(client, spec, "tune") for spec in specs]
-        return [
-            _trial_of(spec, follow_to_end(client, experiment, quiet=quiet, go_on=SAME_COMMAND))
-            for spec, experiment in zip(specs, accepted, strict=True)
-        ]
 
 
 def _trial_of(spec: "ExperimentSpec", ended: "experiments.Experiment") -> "Trial":

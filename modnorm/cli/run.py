@@ -4,17 +4,18 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 from modnorm.cli.console import emit_json, interruptible, note, on_one_line, say, stderr
 from modnorm.cli.options import (
     Json,
+    Out,
     Quiet,
     Seed,
     SpecFiles,
     check_model,
     check_spec,
-    opt,
+    connect,
     read_spec,
     seeded,
     settings,
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from modnorm.spec import ExperimentSpec
     from modnorm.v1 import experiment_pb2 as experiments
 
+Submit = Callable[..., "experiments.Experiment"]
+"""Submits a spec to the lab of a client, beside experiments in flight."""
 SAME_COMMAND = "the same command resumes here"
 SUBMIT_AGAIN = "submit it again: finished results are reused"
 
@@ -49,9 +52,7 @@ class _PlannedRun:
 def run(
     spec_files: SpecFiles,
     *,
-    out: Annotated[
-        Path | None, opt("--out DIR", "Directory [default: runs/SPEC, of the first SPEC].")
-    ] = None,
+    out: Out = None,
     seed: Seed = None,
     quiet: Quiet = False,
     as_json: Json = False,
@@ -60,8 +61,8 @@ def run(
 
     The same command resumes an interrupted run, and a failed one once its cause is fixed. It
     repeats nothing that is finished. Several specs run one after another in one lab, each with a
-    directory inside DIR. All are checked before the first starts. If one fails, the others still
-    run, and the exit code is 1.
+    directory inside DIR, by default runs/SPEC of the first. All are checked before the first
+    starts. If one fails, the others still run, and the exit code is 1.
     """
     from modnorm.client.rundir import hold
 
@@ -181,12 +182,12 @@ def _carry_out_each(
 def _carry_out(client: "Client", planned: _PlannedRun, *, quiet: bool, as_json: bool) -> None:
     from modnorm.cli.results import write_results
 
-    experiment = run_experiment(
-        client,
-        planned.spec,
-        quiet=quiet,
-        title=planned.file.stem,
-        on_accepted=lambda: planned.directory.claim(planned.spec),
+    experiment = submit_here(client, planned.spec)
+    planned.directory.claim(planned.spec)
+    if not quiet:
+        show_remarks(client, experiment.id)
+    experiment = follow_to_end(
+        client, experiment, quiet=quiet, title=planned.file.stem, go_on=SAME_COMMAND
     )
     report = write_results(client, experiment, planned.directory)
     if not as_json:
@@ -257,24 +258,22 @@ def submit_here(
     return experiment
 
 
-def run_experiment(
-    client: "Client",
-    spec: "ExperimentSpec",
-    *,
-    quiet: bool,
-    title: str | None = None,
-    on_accepted: Callable[[], None] = lambda: None,
-) -> "experiments.Experiment":
-    """Submit a spec to a lab on this machine, and follow it to its end.
+@contextmanager
+def lab_for(
+    home: Path, server: str | None, prefix: str, *, quiet: bool
+) -> "Iterator[tuple[Client, Submit]]":
+    """Yield a client of the lab that runs a command's experiments, and what submits them.
 
-    `on_accepted` is called once the lab has accepted the spec. The display shows `title` if the
-    spec has no name, else the id.
+    Without a server the lab works in `home`. In a shared lab nothing is cancelled.
     """
-    experiment = submit_here(client, spec)
-    on_accepted()
-    if not quiet:
-        show_remarks(client, experiment.id)
-    return follow_to_end(client, experiment, quiet=quiet, title=title, go_on=SAME_COMMAND)
+    if server is None:
+        with lab_here(home, quiet=quiet) as client:
+            yield client, submit_here
+        return
+    from modnorm.client.resumption import resume_or_submit_shared
+
+    with connect(server) as client:
+        yield client, lambda lab, spec, _=(): resume_or_submit_shared(lab, spec, prefix)
 
 
 def show_remarks(client: "Client", experiment_id: str) -> None:

@@ -1,7 +1,7 @@
 """`modnorm suite`: run many experiments of one file, and compare them with the paper."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -10,32 +10,35 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from modnorm.cli.console import echo, echo_table, emit_json, interruptible, say
-from modnorm.cli.options import Json, Quiet, arg, check_spec, connect, opt, settings
+from modnorm.cli.options import (
+    Json,
+    LabServer,
+    Out,
+    Quiet,
+    arg,
+    check_spec,
+    connect,
+    opt,
+    settings,
+)
 from modnorm.errors import InvalidInputError, ModnormError
 from modnorm.files import write_fault
 from modnorm.hints import one_of
 
 if TYPE_CHECKING:
-    from modnorm.client.client import Client
-    from modnorm.spec import ExperimentSpec
     from modnorm.suites import Cell, LoadedSuite
     from modnorm.suites.journal import CellRecord
     from modnorm.suites.outcomes import SuiteOutcomes
     from modnorm.suites.runner import CellStatus
     from modnorm.suites.suite_file import Fragment
-    from modnorm.v1 import experiment_pb2 as experiments
 
 SuiteFile = Annotated[Path, arg("FILE", "Suite file, YAML.")]
-Out = Annotated[Path | None, opt("--out DIR", "Directory [default: runs/NAME].")]
 Only = Annotated[
     list[str] | None, opt("--only AXIS=OPTION", "Only cells with this option; repeatable.")
 ]
 Settings = Annotated[
     list[str] | None,
     opt("--set PATH=VALUE", "Setting of every cell, as engine.name=vllm; repeatable."),
-]
-Server = Annotated[
-    str | None, opt("--server HOST:PORT", "Lab that runs the experiments [default: this process].")
 ]
 _IN_FLIGHT_IN_A_LAB = 4
 _PREFIX = "suite"
@@ -48,7 +51,7 @@ def run(
     suite_file: SuiteFile,
     *,
     out: Out = None,
-    server: Server = None,
+    server: LabServer = None,
     only: Only = None,
     set_: Settings = None,
     in_flight: Annotated[
@@ -92,7 +95,7 @@ def status(
     suite_file: SuiteFile,
     *,
     out: Out = None,
-    server: Server = None,
+    server: LabServer = None,
     only: Only = None,
     as_json: Json = False,
 ) -> None:
@@ -224,7 +227,7 @@ def _run_cells(
     """
     from modnorm.cli.distil import run_distillation
     from modnorm.cli.results import write_results
-    from modnorm.cli.run import lab_here, submit_here
+    from modnorm.cli.run import lab_for
     from modnorm.suites.journal import CellState, Journal
     from modnorm.suites.runner import SuiteRunner
 
@@ -236,7 +239,7 @@ def _run_cells(
     embedded, finished = server is None, True
     profiles = calibrate_origins(loaded, searches, directory) if embedded else {}
     if searches:
-        with lab_here(directory, quiet=quiet) if embedded else connect(server) as client:
+        with lab_for(directory, server, _PREFIX, quiet=quiet) as (client, submit):
             finished = SuiteRunner(
                 client=client,
                 cells=searches,
@@ -244,7 +247,7 @@ def _run_cells(
                 profiles=profiles,
                 directory=directory,
                 journal=journal,
-                submit=submit_here if embedded else _submit_to_lab,
+                submit=submit,
                 finish=partial(write_results, client),
                 in_flight=in_flight or (1 if embedded else _IN_FLIGHT_IN_A_LAB),
                 patience=0.0 if embedded else _PATIENCE_SECONDS,
@@ -283,15 +286,6 @@ def calibrate_origins(
         say(f"{origin.id}: calibrating its profile, which other cells use")
         profiles[origin.id] = calibrate_experiment(origin.spec, settings())
     return profiles
-
-
-def _submit_to_lab(
-    client: "Client", spec: "ExperimentSpec", _in_flight: Collection[str]
-) -> "experiments.Experiment":
-    """Submit to a shared lab, where this command cancels no experiment."""
-    from modnorm.client.resumption import resume_or_submit_shared
-
-    return resume_or_submit_shared(client, spec, _PREFIX)
 
 
 def _progress_lines(*, quiet: bool) -> "Callable[[Cell, CellRecord], None]":

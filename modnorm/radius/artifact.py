@@ -427,36 +427,19 @@ class RadiusArtifact:
         return spec.model_copy(update={"method": type(spec.method).model_validate(method)})
 
     def _check(self, spec: ExperimentSpec, *, transfer: bool) -> None:
-        method, task = self.document.method, self.document.task
-        if method.name != spec.method.name:
+        made, used = self.document.method, spec.method
+        for name in ("name", "rank", "target_modules", "masses"):
+            there, here = getattr(made, name), getattr(used, name)
+            if there != here:
+                raise _misfit(
+                    f"its method.{name} is {there}, that of the spec is {here}",
+                    "tune again for the method of the spec, or set a number",
+                )
+        if self.document.task != spec.task.name and not transfer:
             raise _misfit(
-                f"it is of method {method.name}, the spec is of {spec.method.name}",
-                f"tune {spec.method.name}, or set a number",
-            )
-        if method.rank != spec.method.rank:
-            raise _misfit(
-                f"it is of {_rank(method.rank)}, the spec is of {_rank(spec.method.rank)}",
-                "tune again with the rank of the spec, or set a number",
-            )
-        if method.target_modules != spec.method.target_modules:
-            raise _misfit(
-                f"its target_modules are {method.target_modules}, those of the spec are "
-                f"{spec.method.target_modules}",
-                "tune again with the target_modules of the spec, or set a number",
-            )
-        if method.masses != spec.method.masses:
-            raise _misfit(
-                "it was chosen with other masses", "tune again with the masses of the spec"
-            )
-        if task != spec.task.name and not transfer:
-            raise _misfit(
-                f"it was chosen on task {task}, the spec is of {spec.task.name}",
+                f"it was chosen on task {self.document.task}, the spec is of {spec.task.name}",
                 "choose a radius on this task, or add `transfer: true` to the artifact",
             )
-
-
-def _rank(rank: int | None) -> str:
-    return "full rank" if rank is None else f"rank {rank}"
 
 
 def _misfit(reason: str, remedy: str) -> InvalidInputError:

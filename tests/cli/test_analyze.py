@@ -37,10 +37,3 @@ def test_runs_are_analyzed_into_tables_and_figures(modnorm, runs, tmp_path):
     table = pd.read_csv(tmp_path / "out" / "tables" / "budget-differences.csv")
     assert set(table["reference_method"]) == {"randopt"}
     assert (tmp_path / "out" / "figures" / "figure5-support.svg").exists()
-
-
-def test_the_reference_can_be_named(modnorm_json, refusal, runs, tmp_path):
-    command = ("analyze", *runs, "--out", tmp_path / "out", "--reference")
-    assert modnorm_json(*command, "modular_norm")["reference"] == "modular_norm"
-    err = refusal(*command, "es")
-    assert "name one of modular_norm, randopt" in err

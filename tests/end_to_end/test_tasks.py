@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import pytest
 
 from modnorm.checkpoint.prompts import PromptEncoder
-from modnorm.cli.run import run_experiment
+from modnorm.cli.run import follow_to_end, submit_here
 from modnorm.client.client import Client
 from modnorm.engines import Completion, Finish, load_engine
 from modnorm.services.embedded import start
@@ -178,7 +178,7 @@ def run(client, tmp_path):
             "method": {"name": "randopt", "radius": 0.001},
             "population": {"size": 3, "ensemble_sizes": [1, 3], "statistics": "full"},
         }
-        return run_experiment(client, parse_spec(spec), quiet=True)
+        return follow_to_end(client, submit_here(client, parse_spec(spec)), quiet=True)
 
     return carry
 

@@ -3,31 +3,13 @@ import torch
 
 from modnorm.checkpoint.pretrained import load_pretrained
 from modnorm.errors import InvalidInputError
-from modnorm.radius.displacement import (
-    Probe,
-    check_prompts,
-    compared_positions,
-    make_batches,
-    outputs,
-)
+from modnorm.radius.displacement import Probe, check_prompts, make_batches, outputs
 
 
 @pytest.fixture
 def model(checkpoint):
     loaded = load_pretrained(checkpoint, dtype=torch.float32, attention="eager").eval()
     return loaded.requires_grad_(requires_grad=False)
-
-
-def test_padding_on_the_right_and_all_but_the_last_position_compared(prompts):
-    (one, two) = make_batches(prompts, 3)
-    assert one.ids.shape == (3, 13)
-    assert one.mask.sum(1).tolist() == [3, 13, 9]
-    assert two.compared.tolist() == [[True, False]]
-    for row, prompt in enumerate(prompts[:3]):
-        assert one.ids[row, : len(prompt)].tolist() == prompt
-        assert one.compared[row].nonzero().flatten().tolist() == list(range(len(prompt) - 1))
-    total = sum(int(batch.compared.sum()) for batch in (one, two))
-    assert total == compared_positions(prompts) == 23
 
 
 def test_the_last_state_is_the_input_of_the_head(model, prompts):
@@ -37,22 +19,6 @@ def test_the_last_state_is_the_input_of_the_head(model, prompts):
             seen = model.get_output_embeddings()(found.states[-1])
         torch.testing.assert_close(seen, found.logits, rtol=1e-5, atol=1e-5)
         assert len(found.states) == model.config.num_hidden_layers + 1
-
-
-def test_neither_batches_nor_padding_nor_the_last_token_matter(model, prompts):
-    alone = [outputs(model, batch) for batch in make_batches(prompts, 1)]
-    together = [outputs(model, batch) for batch in make_batches(prompts, 4)]
-    padded = next(make_batches(prompts, 4))
-    padded.ids[padded.mask == 0] = 9
-    for index, prompt in enumerate(prompts):
-        padded.ids[index, len(prompt) - 1] = 17
-    for name in ("logits", "states"):
-        position = -2
-        expected = torch.cat([getattr(one, name) for one in alone], dim=position)
-        found = torch.cat([getattr(one, name) for one in together], dim=position)
-        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
-        other = getattr(outputs(model, padded), name)
-        torch.testing.assert_close(other, getattr(together[0], name), rtol=1e-4, atol=1e-5)
 
 
 def test_the_base_is_at_no_distance_from_itself_and_another_model_is(model, prompts):

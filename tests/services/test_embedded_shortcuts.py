@@ -4,7 +4,7 @@ from contextlib import closing
 
 import pytest
 
-from modnorm.cli.run import run_experiment
+from modnorm.cli.run import follow_to_end, submit_here
 from modnorm.client.client import Client
 from modnorm.services.embedded import start
 from modnorm.spec import parse_spec
@@ -41,12 +41,12 @@ def client(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def full(client):
-    return run_experiment(client, spec("full"), quiet=True)
+    return follow_to_end(client, submit_here(client, spec("full")), quiet=True)
 
 
 @pytest.fixture(scope="module")
 def short(client):
-    return run_experiment(client, spec("experts"), quiet=True)
+    return follow_to_end(client, submit_here(client, spec("experts")), quiet=True)
 
 
 def outcomes(run):
