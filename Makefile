@@ -31,7 +31,9 @@ LEFT_OUT  := $(shell $(PYTHON) scripts/check_python.py --vllm 2>&1)
 # What oneDNN and torch read to do without AVX-512, bfloat16 products and AMX.
 TEST_AVX2 := ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2 OMP_NUM_THREADS=1 \
 	$(BIN)/python -m pytest -q
-AVX2_TESTS := tests/engines/test_transformers_engine.py tests/engines/test_slots.py \
+AVX2_TESTS := tests/engines/test_slots.py \
+	$(addprefix tests/engines/test_transformers_engine.py::test_,answers_do_not_depend_on_the_batch \
+	answers_are_those_of_transformers_own_generate) \
 	tests/perturbation/test_digests.py tests/perturbation/test_held_tensor.py \
 	tests/end_to_end/test_run.py::test_a_run_leaves_results_tables_plots_and_a_report
 

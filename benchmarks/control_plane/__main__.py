@@ -24,8 +24,7 @@ from statistics import quantiles
 import grpc
 
 from benchmarks.control_plane.evaluators import Measured
-from benchmarks.control_plane.observation import Usage, observed
-from benchmarks.control_plane.service_processes import DATABASE, service
+from benchmarks.control_plane.processes import Usage, observed, service
 from modnorm.services.common.channels import CHANNEL_OPTIONS
 from modnorm.spec import ExperimentSpec, parse_spec
 from modnorm.v1 import experiment_pb2
@@ -34,6 +33,8 @@ from modnorm.wire.conversions import spec_to_proto, state_name
 from verification.labs.servers import broker, database
 
 AGGREGATOR = "aggregator"
+DATABASE = {"shared_buffers": "512MB", "max_wal_size": "4GB"}
+"""Settings of the database for the load; the others have defaults."""
 LARGEST_K = 50
 RAMP_SHARE = 0.1
 """Share of reports at either end (start and tail) that sustained figures exclude, with the calls
@@ -42,17 +43,12 @@ in these periods."""
 
 @dataclass(frozen=True)
 class Lab:
-    """Running servers.
-
-    Attributes:
-        target: HOST:PORT of the aggregator.
-        broker_url: URL of the broker.
-        processes: Ids of the servers' processes by name.
-    """
+    """Running servers."""
 
     target: str
-    broker_url: str
+    """HOST:PORT of the aggregator."""
     processes: dict[str, int]
+    """Ids of the servers' processes by name."""
 
 
 def _start(stack: ExitStack, options: argparse.Namespace) -> Lab:
@@ -73,7 +69,7 @@ def _start(stack: ExitStack, options: argparse.Namespace) -> Lab:
         "sampler": sampler,
         AGGREGATOR: aggregator,
     }
-    return Lab(target, redis.url, processes)
+    return Lab(target, processes)
 
 
 def _spec(size: int) -> ExperimentSpec:

@@ -131,6 +131,7 @@ def lab(forks, environment, tmp_path_factory, database_url, broker_url):
             "MODNORM_DATABASE_URL": database_url,
             "MODNORM_BROKER_URL": broker_url,
             "MODNORM_DATA_ROOTS": str(tmp_path_factory.getbasetemp()),
+            "MODNORM_MODEL_ROOTS": str(tmp_path_factory.getbasetemp()),
             # Failures are noticed within seconds, not within a minute.
             "MODNORM_LEASE_SECONDS": "10",
             "MODNORM_HEARTBEAT_SECONDS": "1",

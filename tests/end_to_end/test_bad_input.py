@@ -140,16 +140,6 @@ def test_the_service_names_the_field(path, value, field, bad_spec, channel, stor
     assert stored() == before
 
 
-def test_a_run_with_bad_input_leaves_its_directory_free(modnorm, bad_spec, write_spec, tmp_path):
-    command = ("--out", tmp_path, "--json")
-    ended = modnorm("run", bad_spec("task__name", "chess"), *command, check=False)
-    assert ended.returncode == 2
-    assert json.loads(ended.stderr.splitlines()[-1])["field"] == "task.name"
-    assert "Traceback" not in ended.stderr
-    population = {"size": 1, "ensemble_sizes": [1]}
-    modnorm("run", write_spec("good", method={"name": "base"}, population=population), *command)
-
-
 def test_a_run_that_the_lab_alone_can_refuse_leaves_nothing(modnorm, bad_spec, tmp_path):
     out = tmp_path / "out"
     spec = bad_spec("task__max_tokens", 2040)  # more than the model has positions

@@ -98,38 +98,28 @@ def is_at(run, stage):
     return stage in run.stderr or run.has_ended()
 
 
-def test_a_killed_distillation_ends_in_the_same_students(
-    modnorm, start_command, spec_file, distilled, tmp_path
+@pytest.mark.integration
+def test_a_killed_distillation_that_searches_in_a_lab_ends_in_the_same_students(
+    lab, modnorm, start_command, spec_file, distilled, tmp_path
 ):
     broken, order = tmp_path / "broken", random.Random(25)
     stages = ["round 1: search", "round 1: harvest", "round 1: training", "round 2: evaluation"]
-    run = start_command("distil", spec_file, "--out", broken)
-    wait_until(partial(is_at, run, stage := order.choice(stages)), stage)
-    run.process.kill()
-    run.finish()
-    assert not (broken / "distillation.json").exists()
-    ended = modnorm("distil", spec_file, "--out", broken)
+    command = ("distil", spec_file, "--server", lab.server, "--out", broken)
+    with lab.evaluator("one"):
+        run = start_command(*command)
+        wait_until(partial(is_at, run, stage := order.choice(stages)), stage)
+        run.process.kill()
+        run.finish()
+        assert not (broken / "distillation.json").exists()
+        ended = modnorm(*command)
     assert content_of(broken) == content_of(distilled)
     for number in ("1", "2"):
         files = [each / "rounds" / number / "dataset.jsonl" for each in (broken, distilled)]
         assert files[0].read_bytes() == files[1].read_bytes()
     assert f"{stages[0]}\n" not in ended.stderr or stage == stages[0]
-    again = modnorm("distil", spec_file, "--out", broken)
+    again = modnorm(*command)
     assert "round 1" not in again.stderr
     assert again.stdout == ended.stdout
-
-
-@pytest.mark.integration
-def test_the_searches_of_a_distillation_may_run_in_a_lab(
-    lab, modnorm, spec_file, distilled, tmp_path
-):
-    spec = yaml.safe_load(spec_file.read_text())
-    spec["distillation"]["rounds"] = 1
-    one = tmp_path / "one.yaml"
-    one.write_text(yaml.safe_dump(spec))
-    with lab.evaluator("one"):
-        modnorm("distil", one, "--server", lab.server, "--out", tmp_path / "out")
-    assert content_of(tmp_path / "out") == content_of(distilled)[:2]
 
 
 def test_a_held_out_row_in_the_training_rows_is_refused_by_content(

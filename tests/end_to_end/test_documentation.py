@@ -15,12 +15,9 @@ PYTHON = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PAGES = (
     "README.md",
     "docs/tutorial.md",
-    "docs/cli.md",
     "docs/results.md",
     "docs/analysis.md",
     "docs/predict.md",
-    "docs/python.md",
-    "docs/scorers.md",
     "docs/concepts.md",
 )
 NOT_RUN = {

@@ -64,7 +64,10 @@ def test_a_lab_runs_a_spec_and_gives_its_results(
         )
         start("submit_and_watch.py", lab.target, write_spec("small"), tmp_path / "out")
     assert "succeeded" in capsys.readouterr().out
-    assert load_run(tmp_path / "out").to_pandas().equals(load_run(finished).to_pandas())
+    made, expected = load_run(tmp_path / "out"), load_run(finished)
+    assert made.to_pandas().equals(expected.to_pandas())
+    assert list(made.answers(candidate=0)) == list(expected.answers(candidate=0))
+    assert list(made.votes()) == list(expected.votes())
 
 
 def test_a_run_and_its_ensembles_are_tables(finished):

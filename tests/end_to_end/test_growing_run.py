@@ -20,7 +20,8 @@ def run(modnorm, write_spec, tmp_path):
     def run(out, population, *, name="growing", reuse=True):
         before = evaluated(tmp_path / out) if (tmp_path / out).exists() else (0, 0)
         population = {**SIZES, **population}
-        spec = write_spec(name, method=METHOD, population=population, reuse=reuse)
+        changes = {"method": METHOD, "population": population, "reuse": reuse}
+        spec = write_spec(name, task__max_tokens=16, **changes)
         cache = tmp_path / "cache"
         modnorm("run", spec, "--out", tmp_path / out, "-q", MODNORM_CACHE_DIR=str(cache))
         after = evaluated(tmp_path / out)
@@ -32,10 +33,10 @@ def run(modnorm, write_spec, tmp_path):
 def test_only_new_evaluations_are_made_and_the_results_are_those_of_a_whole_run(
     run, results, tmp_path
 ):
-    assert run("a", {"size": 4})[0] == 5
-    assert run("a", {"size": 10})[0] == 6
-    assert run("b", {"size": 10, "ensemble_sizes": [1, 3]}, name="other")[0] == 0
-    assert run("whole", {"size": 10}, reuse=False)[0] == 11
+    assert run("a", {"size": 2})[0] == 3
+    assert run("a", {"size": 6})[0] == 4
+    assert run("b", {"size": 6, "ensemble_sizes": [1, 3]}, name="other")[0] == 0
+    assert run("whole", {"size": 6}, reuse=False)[0] == 7
     grown, whole = results(tmp_path / "a"), results(tmp_path / "whole")
     documents = [json.loads(files.pop("results.json")) for files in (grown, whole)]
     assert documents[1]["spec"].pop("reuse") is False

@@ -1,6 +1,8 @@
 """The manifest of a finished run's ensemble, and what is rebuilt from it."""
 
 import json
+import shutil
+from pathlib import Path
 
 import pytest
 
@@ -11,11 +13,16 @@ from modnorm.errors import InvalidInputError
 from modnorm.prediction.manifest import encode_manifest, read_ensemble_manifest
 
 
-@pytest.fixture
-def manifest(modnorm, finished, tmp_path):
-    path = tmp_path / "ensemble.json"
+@pytest.fixture(scope="module")
+def written(modnorm, finished, tmp_path_factory):
+    path = tmp_path_factory.mktemp("manifest") / "ensemble.json"
     modnorm("export", finished, "--manifest", "--n", 6, "--k", 2, "--out", path)
     return path
+
+
+@pytest.fixture
+def manifest(written, tmp_path):
+    return Path(shutil.copy(written, tmp_path))
 
 
 def test_a_manifest_is_small_and_round_trips(manifest, finished):

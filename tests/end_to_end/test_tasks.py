@@ -183,15 +183,14 @@ def run(client, tmp_path):
     return carry
 
 
-def test_there_is_a_case_for_every_task():
-    assert set(CASES) == set(task_names())
-
-
-@pytest.mark.parametrize("scorer", [None, "reference"])
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    ("name", "scorer"),
+    [*((name, None) for name in CASES), ("math500", "reference"), ("mbpp", "reference")],
+)
 def test_right_answers_are_worth_everything_and_wrong_ones_what_they_are(
     run, client, name, scorer
 ):
+    assert set(CASES) == set(task_names())
     case = CASES[name]
     ended = run(name, scorer)
     assert ended.base.selection_reward == pytest.approx(case.half_reward)
@@ -204,10 +203,5 @@ def test_right_answers_are_worth_everything_and_wrong_ones_what_they_are(
     assert ended.provenance.scorer == get_task(name, scorer=scorer).scorer
     votes = list(stored.ensemble(3, 3).votes)
     assert [(vote.valid, vote.support, vote.correct_support) for vote in votes] == [(3, 3, 3)] * 4
-
-
-def test_programs_are_said_to_run_in_a_sandbox(run, client):
-    ended = run("mbpp", None)
     created = next(client.watch(ended.id))
-    assert "sandbox with" in created.message
-    assert "seccomp" in created.message
+    assert ("sandbox with" in created.message) is (name == "mbpp")

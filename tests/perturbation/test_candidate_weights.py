@@ -123,14 +123,14 @@ def test_rebuild_from_stored_coefficients_gives_the_same_bytes(model, noise, blo
     assert other.sha256() == weights.sha256()
 
 
-def test_a_thousand_candidates_leave_no_trace(model):
+def test_hundreds_of_candidates_leave_no_trace(model):
     weights = model.hold(model.views(UNFUSED))
     base = weights.sha256()
     draw = random.Random(0)
     seen: dict[int, tuple[str, tuple[float, ...]]] = {}
 
-    for _ in range(1000):
-        seed = draw.randrange(60)
+    for _ in range(300):
+        seed = draw.randrange(30)
         descriptor = model.descriptor(seed)
         if seed in seen and draw.random() < 0.5:
             descriptor = descriptor.resolved(seen[seed][1])
@@ -141,7 +141,7 @@ def test_a_thousand_candidates_leave_no_trace(model):
         assert weights.is_pristine()
 
     assert weights.sha256() == base
-    assert len({digest for digest, _ in seen.values()}) == 60
+    assert len({digest for digest, _ in seen.values()}) == 30
 
 
 def test_the_engine_sees_the_candidate_which_is_not_pristine(model):

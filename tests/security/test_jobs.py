@@ -10,7 +10,7 @@ from modnorm.v1 import evaluation_pb2
 from modnorm.v1.evaluation_pb2_grpc import JobServiceStub
 from verification.fuzz.stored import await_jobs
 from verification.labs.bundled_tasks import bundled_task
-from verification.labs.secured_worker import claimed, leased, report_of, reported
+from verification.labs.secured_lab import claimed, leased, report_of, reported
 from verification.labs.waiting import HANG_SECONDS
 
 CAPS = count(20)

@@ -33,7 +33,7 @@ from verification.chaos.outcome import Observer
 from verification.chaos.proxy import Mode
 from verification.chaos.schedules import Fault
 from verification.labs.forked import Process
-from verification.labs.secured_worker import claimed
+from verification.labs.secured_lab import claimed
 from verification.labs.waiting import HANG_SECONDS, wait_until
 
 PATIENCE = HANG_SECONDS

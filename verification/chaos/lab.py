@@ -24,8 +24,7 @@ from tenacity import retry, stop_after_attempt, wait_fixed
 from modnorm.services.common.healthcheck import check
 from modnorm.services.common.settings import inherited_environment
 from verification.chaos.proxy import Proxy
-from verification.labs.clock import set_offset
-from verification.labs.fork_server import Launch
+from verification.labs.fork_server import Launch, set_offset
 from verification.labs.forked import ForkServer, Process
 from verification.labs.servers import USER, Broker, Database, Server, free_port, owned
 from verification.labs.waiting import wait_until

@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from verification.fuzz.fuzzer import FuzzResults, fuzz, slowest
+from verification.fuzz.fuzzer import FuzzResults, fuzz
 from verification.labs.secured_lab import secured_lab
 
 SHOWN = 20
@@ -39,8 +39,6 @@ def _report(figures: FuzzResults) -> None:
     )
     for (kind, code), count in sorted(figures.codes.items()):
         print(f"  token {kind:18} {code:20} {count:>7,}")
-    for path, seconds in slowest(figures).items():
-        print(f"  {path}: {seconds:.1f} s in all")
     print(f"{len(figures.faults)} faults")
     for fault in figures.faults[:SHOWN]:
         print(f"  {fault}")

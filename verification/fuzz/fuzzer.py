@@ -3,7 +3,7 @@
 import random
 import string
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -103,8 +103,6 @@ class FuzzResults:
     """Number of OK calls by method."""
     faults: list[str] = field(default_factory=list)
     """Descriptions of violations."""
-    slow: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
-    """Total seconds of calls by method."""
     seconds: float = 0.0
 
 
@@ -127,7 +125,6 @@ class _Outcome:
     request: _Request
     code: grpc.StatusCode
     details: str
-    seconds: float
 
 
 class Identities:
@@ -210,7 +207,6 @@ class Fuzzer:
         request, identity, code = outcome.request, outcome.request.identity, outcome.code
         path = request.rpc.path
         self._figures.codes[identity.kind, code.name] += 1
-        self._figures.slow[path] += outcome.seconds
         self._figures.accepted[path.rpartition("/")[2]] += code is grpc.StatusCode.OK
         wrong = code is not identity.expected if identity.expected else code in DEFECTS
         if wrong and not (code is grpc.StatusCode.UNAVAILABLE and _HUB in outcome.details):
@@ -258,7 +254,7 @@ def _says_much(rpc: Rpc) -> bool:
 
 def _call(channel: grpc.Channel, request: _Request) -> _Outcome:
     """Send raw bytes; return the result of the call."""
-    rpc, began = request.rpc, time.perf_counter()
+    rpc = request.rpc
     endless = rpc.endless and request.identity.expected is None
     seconds = WATCH_SECONDS if endless else HANG_SECONDS
     metadata = request.identity.metadata
@@ -277,7 +273,7 @@ def _call(channel: grpc.Channel, request: _Request) -> _Outcome:
         code, details = ended.code(), ended.details() or ""
     if endless and code is grpc.StatusCode.DEADLINE_EXCEEDED:
         code = grpc.StatusCode.OK
-    return _Outcome(request, code, details, time.perf_counter() - began)
+    return _Outcome(request, code, details)
 
 
 def _as_is(content: bytes) -> bytes:
@@ -286,9 +282,3 @@ def _as_is(content: bytes) -> bytes:
 
 def _metadata(shown: Credentials) -> Metadata:
     return tuple(shown.metadata())
-
-
-def slowest(figures: FuzzResults) -> Mapping[str, float]:
-    """Return the five rpcs with the largest total time, in seconds."""
-    by_time = sorted(figures.slow.items(), key=lambda one: -one[1])
-    return dict(by_time[:5])

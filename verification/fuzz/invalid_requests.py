@@ -50,13 +50,7 @@ WORDS = (
 
 
 class MessageMaker:
-    """Generates the bytes of requests from a seed.
-
-    Args:
-        noise: Source of randomness.
-        words: Texts for fields, such as stored ids.
-        valid: Valid requests by path, one of them or several, each as the messages of its stream.
-    """
+    """Generates the bytes of requests from a seed, some from valid requests by path."""
 
     def __init__(
         self,

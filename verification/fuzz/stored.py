@@ -18,8 +18,7 @@ from modnorm.wire.channel import open_channel
 from modnorm.wire.conversions import spec_to_proto
 from modnorm.wire.tokens import Role
 from verification.labs.bundled_tasks import bundled_task
-from verification.labs.secured_lab import SecuredLab
-from verification.labs.secured_worker import claimed, report_of, reported
+from verification.labs.secured_lab import SecuredLab, claimed, report_of, reported
 from verification.labs.waiting import HANG_SECONDS
 
 Contents = Mapping[str, Sequence[str]]

@@ -27,11 +27,7 @@ WIDE, NARROW = (1280, 900), (390, 844)
 
 @contextmanager
 def open_browser(profile: Path) -> Iterator[Chrome]:
-    """Run a browser inside the context.
-
-    Raises:
-        MissingServerError: Chromium or its driver is not installed.
-    """
+    """Run a browser inside the context."""
     options = ChromeOptions()
     options.binary_location = find_program("chromium", "google-chrome")
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})

@@ -13,12 +13,14 @@ children are killed.
 import gc
 import importlib
 import json
+import mmap
 import os
 import random
 import runpy
 import select
 import signal
 import socket
+import struct
 import sys
 import threading
 import time
@@ -32,7 +34,6 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from verification.labs import forked_command
-from verification.labs.clock import MovableClock
 
 MODULES = (
     "modnorm.services.sampler.server",
@@ -56,33 +57,58 @@ _PR_SET_PDEATHSIG = 1
 _CLONE_NEWNET = 0x40000000
 
 
-@dataclass(frozen=True)
-class Launch:
-    """A process to start.
+_OFFSET = struct.Struct("<d")
+_real_time = time.time
 
-    Attributes:
-        module: Module to run as `__main__`.
-        environment: The complete environment.
-        log: File to which stderr is appended, and stdout unless `output` is set. Unused if
-            the request has descriptors.
-        arguments: Arguments of the command line.
-        folder: The working directory; empty for the parent's.
-        output: File to which stdout is appended.
-        ended: File for the exit code; empty for none. A process that is killed
-            writes none.
-        clock: File with the offset of its time of day; empty for none.
-        namespace: File of its network namespace; empty for the parent's.
+
+class MovableClock:
+    """The time of day in seconds since the epoch, moved once a file is attached.
+
+    Timeouts use the monotonic clock, which real adjustments of the time of day do not move either.
     """
 
+    def __init__(self) -> None:
+        self._shared: mmap.mmap | None = None
+
+    def __call__(self) -> float:
+        """Return the time."""
+        offset = 0.0 if self._shared is None else _OFFSET.unpack(self._shared[: _OFFSET.size])[0]
+        return _real_time() + float(offset)
+
+    def attach(self, path: Path) -> None:
+        """Use the offset in a file from now on."""
+        with path.open("rb") as file:
+            self._shared = mmap.mmap(file.fileno(), _OFFSET.size, access=mmap.ACCESS_READ)
+
+
+def set_offset(path: Path, seconds: float) -> None:
+    """Move the clock of every process that uses a file, which is created if absent."""
+    content = _OFFSET.pack(seconds)
+    if not path.exists():
+        path.write_bytes(content)
+    with path.open("r+b") as file:
+        file.write(content)
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A process to start; an empty text stands for no file, or for the parent's."""
+
     module: str
+    """Module to run as `__main__`."""
     environment: Mapping[str, str]
     log: str
+    """File for stderr, and for stdout unless `output` is set; unused with descriptors."""
     arguments: Sequence[str] = ()
     folder: str = ""
     output: str = ""
+    """File for stdout."""
     ended: str = ""
+    """File for the exit code. A process that is killed writes none."""
     clock: str = ""
+    """File with the offset of its time of day."""
     namespace: str = ""
+    """File of its network namespace."""
 
     def to_line(self) -> str:
         """Return the request as a line."""

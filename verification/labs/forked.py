@@ -34,11 +34,7 @@ class Process:
         return not self._has_ended(0)
 
     def wait(self, seconds: float = HANG_SECONDS) -> int:
-        """Wait for its end; return its exit code, or -9 if it wrote none.
-
-        Raises:
-            TimeoutError: it did not end in time.
-        """
+        """Wait for its end; return its exit code, or -9 if it wrote none."""
         if not self._has_ended(seconds):
             raise TimeoutError(f"process {self.pid} has not ended after {seconds:g} s")
         written = Path(self._ended)

@@ -1,7 +1,7 @@
 """All services of a lab in this process on loopback ports, protected by tokens.
 
 Like `modnorm run`, but with the sandbox as a service, the roots of a real lab and one token per
-role. The fuzzer and the security tests use it.
+role. The fuzzer and the security tests use it, with the calls of a worker without a model.
 """
 
 import threading
@@ -11,9 +11,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
+import grpc
 from pydantic import SecretStr
 from typing_extensions import override
 
+from modnorm.geometry.scale_map import ScaleMap
 from modnorm.services.aggregator.server import Aggregator
 from modnorm.services.calibrator.server import build as build_calibrator
 from modnorm.services.common.logging import logging_to
@@ -27,8 +29,11 @@ from modnorm.services.common.settings import (
 )
 from modnorm.services.sampler.server import build as build_sampler
 from modnorm.services.sandbox.server import SandboxServer
+from modnorm.v1 import evaluation_pb2 as messages
+from modnorm.v1.evaluation_pb2_grpc import JobServiceStub
 from modnorm.wire.connection import Credentials
 from modnorm.wire.tokens import DEFAULT_TENANT, Role, add_token, make_token
+from verification.labs.waiting import HANG_SECONDS
 
 _HARMLESS = "PollerCompletionQueue._handle_events"
 """gRPC's warning about two event loops in one process, which real labs do not have."""
@@ -40,17 +45,13 @@ _DEFECTS = ("Traceback", '"exception":', '"level": "error"', '"level": "critical
 
 @dataclass(frozen=True)
 class SecuredLab:
-    """A running lab.
-
-    Attributes:
-        folder: Its folder; `folder/models` and `folder/data` are its roots.
-        database_url: URL of its database.
-        targets: HOST:PORT by name: aggregator, calibrator, sampler, sandbox.
-    """
+    """A running lab."""
 
     folder: Path
+    """`folder/models` and `folder/data` are its roots."""
     database_url: str
     targets: dict[str, str] = field(default_factory=dict)
+    """HOST:PORT by name: aggregator, calibrator, sampler, sandbox."""
     _secrets: list[str] = field(default_factory=list)
 
     @property
@@ -153,3 +154,68 @@ class _Services(ServiceThread[Mapping[str, str]]):
         )
         targets["aggregator"] = await start_service(Aggregator(settings), stack)
         return targets
+
+
+def claimed(
+    channel: grpc.Channel,
+    job_id: str,
+    worker: str = "by-hand",
+    *,
+    seconds: float = HANG_SECONDS,
+    unfit: Sequence[str] = (),
+) -> messages.Job | None:
+    """Lease a job, or any if the id is empty; None if it is not pending."""
+    stub, others = JobServiceStub(channel), list[messages.Lease]()
+    job = None
+    while job is None:
+        request = messages.ClaimJobRequest(worker=worker, unfit_experiments=unfit)
+        claim = stub.ClaimJob(request, timeout=seconds)
+        if not claim.HasField("job"):
+            break
+        if job_id in {claim.job.lease.job_id, ""}:
+            job = claim.job
+        else:
+            others.append(claim.job.lease)
+    for lease in others:
+        released = messages.FailJobRequest(lease=lease, kind=messages.FAILURE_KIND_RELEASED)
+        stub.FailJob(released, timeout=seconds)
+    return job
+
+
+def leased(channel: grpc.Channel, job_id: str, worker: str = "by-hand") -> messages.Job:
+    """Lease a pending job."""
+    job = claimed(channel, job_id, worker)
+    assert job is not None, f"job {job_id} cannot be leased"
+    return job
+
+
+def report_of(
+    channel: grpc.Channel, job: messages.Job, reward: float = 0.0, *, right: bool = False
+) -> messages.ReportJobRequest:
+    """Return a valid report of a job, whose answers may all be right."""
+    stub = JobServiceStub(channel)
+    fetch = messages.FetchRowsRequest(rows_digest=job.rows_digest)
+    batches = stub.FetchRows(fetch, timeout=HANG_SECONDS)
+    rows = sum(len(batch.rows_json) for batch in batches)
+    wanted = messages.GetScaleMapRequest(digest=job.descriptor.scale_map_digest)
+    active = len(ScaleMap.from_json(stub.GetScaleMap(wanted, timeout=HANG_SECONDS).json).active)
+    report = messages.ReportJobRequest(
+        lease=job.lease, descriptor=job.descriptor, worker="by-hand"
+    )
+    if not report.descriptor.coefficients:
+        report.descriptor.coefficients.extend([0.5] * active)
+    for row in range(rows):
+        report.answers.add(
+            row=row,
+            completion="an answer",
+            reward=reward,
+            tokens=2,
+            vote="1" if right else None,
+            correct=right,
+        )
+    return report
+
+
+def reported(channel: grpc.Channel, report: messages.ReportJobRequest) -> None:
+    """Send a report."""
+    JobServiceStub(channel).ReportJob(report, timeout=HANG_SECONDS)

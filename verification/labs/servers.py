@@ -40,15 +40,7 @@ def free_port() -> int:
 
 
 def find_program(*names: str, folder: Path | None = None) -> str:
-    """Return the path of a server program.
-
-    Args:
-        names: Alternative names; the first installed one is used.
-        folder: Folder to search before PATH; None for Debian's folders of Postgres, newest first.
-
-    Raises:
-        MissingServerError: none of the names is installed.
-    """
+    """Return the path of the first installed program, from a folder, Debian's or PATH."""
     debian = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=_version, reverse=True)
     folders = debian if folder is None else [folder]
     path = os.pathsep.join([*map(str, folders), *os.get_exec_path(), os.defpath])
@@ -109,11 +101,7 @@ class Server:
 
     @contextmanager
     def running(self) -> Iterator[Self]:
-        """Run the server inside the context.
-
-        Raises:
-            RuntimeError: the server ended before it answered.
-        """
+        """Run the server inside the context."""
         self.start()
         try:
             wait_until(lambda: self.answers() or not self.alive, f"{self._command[0]} answers")

@@ -21,17 +21,7 @@ def wait_until(
     *,
     pause: float = 0.05,
 ) -> None:
-    """Wait until a condition holds.
-
-    Args:
-        condition: Called again and again.
-        what: What is awaited, for the error.
-        seconds: Limit on an idle machine; see `HANG_SECONDS`.
-        pause: Seconds between calls.
-
-    Raises:
-        TimeoutError: the condition did not hold in time.
-    """
+    """Wait until a condition holds, or raise TimeoutError with what was awaited."""
     left, before = seconds, time.monotonic()
     while not condition():
         now = time.monotonic()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from verification.chaos.campaign import fencing_removed, run_schedule, run_undisturbed
+from verification.chaos.campaign import fencing_removed, run_schedule
 from verification.chaos.schedules import (
     EXPERIMENTS,
     JOBS,
@@ -62,19 +62,3 @@ def test_fencing_is_what_keeps_a_late_report_out(lab, expected):
     with fencing_removed(lab):
         verdict = run_schedule(lab, late, expected)
     assert any("late report" in each for each in verdict.complaints)
-
-
-@pytest.mark.integration
-def test_kills_change_no_answer_of_a_prediction(lab):
-    name = PREDICTIONS[0]
-    expected = run_undisturbed(lab, [name])
-    assert len(expected[name].tables["predictions"]) > 1
-    steps = (
-        Step(Fault.KILL_EVALUATOR, 0, 0.0, 1),
-        Step(Fault.KILL_AGGREGATOR, 2, 0.0, 3),
-        Step(Fault.FLUSH_BROKER, 3, 0.0, 4),
-    )
-    before = lab.services["aggregator"].starts
-    verdict = run_schedule(lab, Schedule(1, name, steps), expected)
-    assert verdict.complaints == []
-    assert lab.services["aggregator"].starts > before

@@ -16,6 +16,12 @@ from verification.labs.waiting import HANG_SECONDS
 
 
 @pytest.fixture
+def database_url(tmp_path) -> str:
+    """SQLite: the stores are tested on both databases."""
+    return f"sqlite:///{tmp_path}/modnorm.db"
+
+
+@pytest.fixture
 def directories(world, tmp_path):
     return RunDirectories(tmp_path / "runs", world.database)
 

@@ -194,7 +194,7 @@ def test_leases_in_any_order(world):
     run_state_machine_as_test(
         LeasesOfWorld,
         settings=settings(
-            max_examples=20,
+            max_examples=10,
             stateful_step_count=30,
             deadline=None,
             suppress_health_check=[HealthCheck.too_slow],
