@@ -79,7 +79,6 @@ def place(searches, tmp_path, monkeypatch):
         (other / "results.json").write_text(json.dumps(document))
     shutil.copytree(modular, tmp_path / "runs" / "demo" / "modular_norm")
     shutil.copytree(isotropic, tmp_path / "runs" / "demo" / "randopt")
-    shutil.copytree(ROOT / "tests" / "analysis" / "published", tmp_path / "published" / "results")
     for name in ("new", "questions"):
         (tmp_path / f"{name}.jsonl").write_text('{"numbers": [44, 19, 35], "target": 98}\n')
     return tmp_path
