@@ -178,7 +178,9 @@ def calibrate(  # noqa: PLR0913 - keyword-only after the first three
     """
     measured = calibration_prompts(prompts, settings)
     maps = layer_maps(checkpoint.config.get("model_type"), settings.maps)
-    _check_prompts(checkpoint, measured, settings)
+    check_fit(measured, 0, checkpoint)
+    layers = positive(checkpoint.config, "num_hidden_layers")
+    require_every_layer(len(measured), settings.layers_per_example, layers)
     model = load_frozen(checkpoint, device or best_device())
     estimates: dict[Place, list[float]] = defaultdict(list)
     for example, prompt in enumerate(measured):
@@ -235,21 +237,6 @@ def calibration_prompts(
 ) -> list[list[int]]:
     """Return the measured part of the prompts: the first prompts and their first tokens."""
     return [list(prompt[: settings.max_length]) for prompt in prompts[: settings.examples]]
-
-
-def _check_prompts(
-    checkpoint: Checkpoint, prompts: Sequence[Sequence[int]], settings: CalibrationSpec
-) -> None:
-    vocabulary = positive(checkpoint.config, "vocab_size")
-    for row, prompt in enumerate(prompts):
-        if not prompt or min(prompt) < 0 or max(prompt) >= vocabulary:
-            raise InvalidInputError(
-                f"prompt {row} is empty or has a token id outside of 0 to {vocabulary - 1}",
-                field="prompts",
-            )
-    check_fit(prompts, 0, checkpoint)
-    layers = positive(checkpoint.config, "num_hidden_layers")
-    require_every_layer(len(prompts), settings.layers_per_example, layers)
 
 
 def aggregate(estimates: Sequence[float], quantile: float) -> dict[str, object]:

@@ -4,8 +4,7 @@ A layer is two branches on a residual stream, attention and MLP, each with a nor
 it, or both. A family is one `LayerMaps`: its norms and the order of its maps.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -172,25 +171,20 @@ def capture(
 ) -> list[ModuleCall]:
     """Run one plain forward and return the call of each watched module."""
     calls: dict[nn.Module, ModuleCall] = {}
-    with ExitStack() as hooks, torch.no_grad():
-        for module in watched:
-            hooks.enter_context(_recording(module, calls))
-        decoder(input_ids=prompt, use_cache=False)
-    return [calls[module] for module in watched]
 
-
-@contextmanager
-def _recording(module: nn.Module, calls: dict[nn.Module, ModuleCall]) -> Iterator[None]:
     def record(
         module: nn.Module, positional: tuple[object, ...], named: dict[str, object]
     ) -> None:
         calls[module] = _call(positional, named)
 
-    handle = module.register_forward_pre_hook(record, with_kwargs=True)
+    hooks = [module.register_forward_pre_hook(record, with_kwargs=True) for module in watched]
     try:
-        yield
+        with torch.no_grad():
+            decoder(input_ids=prompt, use_cache=False)
     finally:
-        handle.remove()
+        for hook in hooks:
+            hook.remove()
+    return [calls[module] for module in watched]
 
 
 def _call(positional: tuple[object, ...], named: Mapping[str, object]) -> ModuleCall:

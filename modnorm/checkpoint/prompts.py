@@ -110,33 +110,28 @@ def check_fit(prompts: Sequence[Sequence[int]], max_tokens: int, checkpoint: Che
     """Return the length of the longest prompt, 0 if there are no prompts."""
     vocabulary = positive(checkpoint.config, "vocab_size")
     for index, prompt in enumerate(prompts):
-        _require_embeddings(prompt, vocabulary, checkpoint, f"prompts.{index}")
+        field = f"prompts.{index}"
+        if not prompt:
+            raise InvalidInputError("the prompt has no tokens", field=field)
+        # Engines may read anywhere for a token without an embedding.
+        for token in (min(prompt), max(prompt)):
+            if not 0 <= token < vocabulary:
+                raise InvalidInputError(
+                    f"the prompt has token {token}, {checkpoint.name} has embeddings of 0 to "
+                    f"{vocabulary - 1}",
+                    field=field,
+                )
         room = checkpoint.max_position - len(prompt)
         if max_tokens > room:
             raise InvalidInputError(
                 f"{len(prompt)} prompt tokens and {max_tokens} completion tokens "
                 f"exceed the {checkpoint.max_position} positions of {checkpoint.name}",
-                field=f"prompts.{index}",
+                field=field,
                 remedy=f"lower task.max_tokens to {room}, or shorten or drop the row"
                 if room > 0
                 else "shorten or drop the row",
             )
     return max((len(prompt) for prompt in prompts), default=0)
-
-
-def _require_embeddings(
-    prompt: Sequence[int], vocabulary: int, checkpoint: Checkpoint, field: str
-) -> None:
-    """Refuse an empty prompt, and tokens without embeddings, which engines may read anywhere."""
-    if not prompt:
-        raise InvalidInputError("the prompt has no tokens", field=field)
-    ends = min(prompt), max(prompt)
-    for token in (token for token in ends if not 0 <= token < vocabulary):
-        raise InvalidInputError(
-            f"the prompt has token {token}, {checkpoint.name} has embeddings of 0 to "
-            f"{vocabulary - 1}",
-            field=field,
-        )
 
 
 def _load_tokenizer(checkpoint: Checkpoint) -> PreTrainedTokenizerBase:

@@ -189,10 +189,11 @@ def _shared_rows(
         found = shared_range(rows, tested)
         if found is None:
             return None
-        count = "all" if found.stop is None else found.stop - found.start
+        start, stop = found
+        count = "all" if stop is None else stop - start
         return (
             f"development rows are rows of task.heldout: {count} of {rows.source} from row "
-            f"{found.start} on"
+            f"{start} on"
         )
     pairs = shared_prompts(task, development.rows, heldout.rows)
     if not pairs:

@@ -95,18 +95,9 @@ def double(x):
 _PROBES = Path(probes.__file__).read_text()
 
 
-@dataclass(frozen=True)
-class _HostTargets:
-    """Targets on the host that no program may reach."""
-
-    port: int
-    abstract: str
-    directory: Path
-
-
 @contextmanager
-def _host_targets() -> Iterator[_HostTargets]:
-    """Open the targets that the programs of the measurement try to reach."""
+def _host_targets() -> Iterator[tuple[int, str, str]]:
+    """Open targets that no program may reach: a TCP port, an abstract socket, a directory."""
     abstract = f"modnorm-{secrets.token_hex(8)}"
     with (
         tempfile.TemporaryDirectory(prefix="modnorm-bait-") as name,
@@ -123,7 +114,7 @@ def _host_targets() -> Iterator[_HostTargets]:
         tcp.listen()
         unix.bind("\0" + abstract)
         unix.listen()
-        yield _HostTargets(tcp.getsockname()[1], abstract, directory)
+        yield tcp.getsockname()[1], abstract, name
 
 
 def measure(zygote: ZygoteClient) -> Isolation:
@@ -144,10 +135,10 @@ def measure(zygote: ZygoteClient) -> Isolation:
 
 def _successful_attempts(zygote: ZygoteClient, tasks: int) -> Iterator[tuple[Guarantee, str]]:
     """Yield the forbidden acts that succeeded, each with the guarantee that it breaks."""
-    with _host_targets() as targets:
-        directory, pid = str(targets.directory), os.getpid()
+    with _host_targets() as (port, abstract, directory):
+        pid = os.getpid()
         attempts = {
-            Guarantee.NO_NETWORK: f"no_network({targets.port}, {targets.abstract!r})",
+            Guarantee.NO_NETWORK: f"no_network({port}, {abstract!r})",
             Guarantee.NO_FOREIGN_READS: f"no_foreign_reads({directory + '/secret'!r}, {pid})",
             Guarantee.NO_FOREIGN_WRITES: (
                 f"no_foreign_writes({directory!r}, {directory + '/public'!r})"

@@ -5,7 +5,6 @@ import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager
-from dataclasses import dataclass
 from numbers import Real
 from typing import Protocol
 
@@ -119,15 +118,6 @@ def _place(error: BaseException) -> str:
     return f"{frame.f_code.co_filename}:{line}"
 
 
-@dataclass(frozen=True, slots=True)
-class SharedRange:
-    """A range of rows in a source."""
-
-    start: int
-    stop: int | None
-    """First index after the range; None if it extends to the end."""
-
-
 def shared_prompts(
     task: Task, rows: Sequence[Row], others: Sequence[Row]
 ) -> list[tuple[int, int]]:
@@ -146,15 +136,18 @@ def count_shared_prompts(task: Task, choosing: Sequence[Row], heldout: Sequence[
     return len(shared_prompts(task, heldout, choosing))
 
 
-def shared_range(rows: DataSpec, others: DataSpec) -> SharedRange | None:
-    """Return the range of a source that two specs share, without reading rows."""
+def shared_range(rows: DataSpec, others: DataSpec) -> tuple[int, int | None] | None:
+    """Return the range of a source that two specs share, without reading rows.
+
+    It is the first row and the first after the range; None for that if it extends to the end.
+    """
     whole = {"offset": 0, "limit": None}
     if rows.model_copy(update=whole) != others.model_copy(update=whole):
         return None
     start = max(rows.offset, others.offset)
     stops = [spec.offset + spec.limit for spec in (rows, others) if spec.limit is not None]
     stop = min(stops, default=None)
-    return SharedRange(start, stop) if stop is None or start < stop else None
+    return (start, stop) if stop is None or start < stop else None
 
 
 _ATTEMPTS = 3

@@ -117,7 +117,7 @@ def test_an_error_of_on_progress_ends_the_calibration(small_checkpoint):
 
 @pytest.mark.parametrize("prompt", [[], [1, -1], [1, 20]])
 def test_an_unusable_prompt_is_named(small_checkpoint, prompt):
-    with error_at("prompts", "prompt 1 "):
+    with error_at("prompts.1"):
         calibrate(small_checkpoint, [[1], prompt], SETTINGS, task="countdown")
 
 

@@ -3,7 +3,7 @@ from hypothesis import strategies as st
 
 from modnorm.spec import DataSpec
 from modnorm.tasks import get_task
-from modnorm.tasks.task_errors import SharedRange, shared_prompts, shared_range
+from modnorm.tasks.task_errors import shared_prompts, shared_range
 
 TASK = get_task("gsm8k")
 ROWS = st.lists(
@@ -48,4 +48,4 @@ def test_a_shared_range_is_what_both_name(rows, others):
         assert found is None
         return
     endless = rows.limit is None and others.limit is None
-    assert found == SharedRange(both[0], None if endless else both[-1] + 1)
+    assert found == (both[0], None if endless else both[-1] + 1)
