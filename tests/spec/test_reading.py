@@ -1,9 +1,11 @@
 """Specs from files and mappings: which are refused, and how the error names the fault."""
 
+import json
+
 import pytest
 
 from modnorm.errors import InvalidInputError
-from modnorm.spec import MAX_POPULATION, load_spec, parse_spec
+from modnorm.spec import MAX_POPULATION, compose_yaml, load_spec, parse_spec, read_yaml
 from tests.faults import error_at
 
 ROWS = {"name": "countdown", "selection": "a", "heldout": "b"}
@@ -112,3 +114,43 @@ def test_a_missing_file_is_guessed_by_its_name_without_suffix(tmp_path, written,
 def test_a_suite_is_no_spec():
     with error_at("spec", "is a suite of experiments .run it with `modnorm suite run`"):
         load_spec("examples/tiny/ablations.yaml")
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("a: 1\na: 2\n", 2),
+        ("a: 1\nb:\n  - c: 1\n    d: 2\n    c: 3\n", 5),
+        ("{a: 1,\n 'a': 2}", 2),
+        ("a: {<<: {b: 1},\n <<: {c: 1}}", 2),
+    ],
+)
+def test_a_key_given_twice_is_refused_with_its_line(text, line):
+    for read in (read_yaml, compose_yaml):
+        with pytest.raises(ValueError, match=f"line {line}: .* appears twice"):
+            read(text)
+
+
+def test_keys_of_other_mappings_and_of_merged_ones_may_be_the_same():
+    text = "a: &a {x: 1, y: 2}\nb: {<<: *a, x: 3}\nc: [{x: 1}, {x: 2}]\n1: one\n'1': text\n"
+    assert read_yaml(text) == {
+        "a": {"x": 1, "y": 2},
+        "b": {"x": 3, "y": 2},
+        "c": [{"x": 1}, {"x": 2}],
+        1: "one",
+        "1": "text",
+    }
+
+
+def test_json_is_read_exactly():
+    content = {"\U0001f600": "two \U0001d465\U0001d466, one \xe9"}
+    assert read_yaml(json.dumps(content)) == content
+    assert read_yaml(json.dumps(half := ["\ud83d", "\ude00\ud83d"])) == half
+
+
+@pytest.mark.parametrize(
+    "text", ["a: \0", "\x1b", "a: !!int ''", "a: !!bool x", "a: !!timestamp x"]
+)
+def test_what_no_yaml_has_is_no_yaml(text):
+    with pytest.raises(ValueError, match=r"not allowed|not match its YAML tag"):
+        read_yaml(text)

@@ -1,7 +1,10 @@
+"""Sections about distillation and training, and the differences of two specs."""
+
 import pytest
 
 from modnorm.errors import InvalidInputError
-from modnorm.spec import ExperimentSpec, parse_spec
+from modnorm.spec import ExperimentSpec, TrainingSpec, parse_section, parse_spec
+from modnorm.spec.reading import differences
 from tests.faults import error_at
 
 PLAIN = {
@@ -48,3 +51,27 @@ def test_a_method_without_experts_cannot_be_distilled(method):
     population = {"size": 4} if method != "base" else PLAIN["population"]
     with pytest.raises(InvalidInputError, match="no experts"):
         make(changes={"method": method, "population": population})
+
+
+def test_the_defaults_are_the_published_ones():
+    training = TrainingSpec()
+    assert (training.method, training.rank, training.adapter_alpha) == ("lora", 192, 384)
+    assert (training.dropout, training.learning_rate, training.warmup) == (0.05, 1e-4, 0.1)
+    assert (training.epochs, training.batch_size, training.schedule) == (2, 1024, "cosine")
+
+
+@pytest.mark.parametrize("field", ["rank", "alpha", "dropout"])
+def test_full_training_has_no_adapter(field):
+    with error_at(field) as caught:
+        parse_section(TrainingSpec, {"method": "full", field: 0.5 if field == "dropout" else 3})
+    assert "remove this" in caught.value.message
+
+
+def test_fields_are_named_by_their_sections():
+    there = {"task": {"limit": 5, "rows": [1, 2]}, "model": {"name": "x"}, "seed": 1}
+    here = {"task": {"limit": 6, "rows": [1, 3]}, "model": {"name": "x", "digest": "d"}, "seed": 1}
+    assert list(differences(there, here).items()) == [
+        ("model.digest", (None, "d")),
+        ("task.limit", (5, 6)),
+        ("task.rows", ([1, 2], [1, 3])),
+    ]
