@@ -121,19 +121,15 @@ def _local_directory(name: str, roots: Sequence[Path] | None) -> Path | None:
         return _BUNDLED / name
     explicit = name.startswith(("/", ".", "~"))
     directory = _existing_directory(name)
-    if directory is None:
-        if not explicit:
-            return None
-        if roots is not None:
-            raise _outside(name)
-        raise InvalidInputError(f"there is no directory {name!r}", field="model.name")
     bounds = None if roots is None else [root.resolve() for root in roots]
-    if bounds is None or _lies_under(directory, bounds):
+    if directory is not None and (bounds is None or _lies_under(directory, bounds)):
         _refuse_links_out(name, directory, bounds)
         return directory
     if not explicit:
         return None
-    raise _outside(name)
+    if bounds is not None:
+        raise _outside(name)
+    raise InvalidInputError(f"there is no directory {name!r}", field="model.name")
 
 
 def _refuse_links_out(name: str, directory: Path, bounds: Sequence[Path] | None) -> None:

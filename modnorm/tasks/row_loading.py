@@ -87,18 +87,13 @@ def load_rows(
     return load_data(task, spec, field=field, roots=roots, folders=folders).rows
 
 
-def parse_row(task: Task, columns: Raw, place: str, *, field: str) -> Row:
-    """Return a raw row in its task's schema."""
-    return parse_in_place(task, task.parse, columns, place, field=field)
-
-
-def parse_in_place(
-    task: Task, parse: Callable[[Raw], Row], columns: Raw, place: str, *, field: str
+def parse_row(
+    task: Task, columns: Raw, place: str, *, field: str, parse: Callable[[Raw], Row] | None = None
 ) -> Row:
-    """Return a raw row as `parse`, a method of the task, returns it; see `parse_row`."""
+    """Return a raw row in its task's schema, by default as `task.parse` returns it."""
     with attribute_to_task(task, place, InvalidInputError):
         try:
-            return parse(columns)
+            return (parse or task.parse)(columns)
         except InvalidInputError as error:
             raise _placed(error, columns, place, field) from error
 
@@ -163,7 +158,7 @@ def parse_question(task: Task, raw: Raw, place: str) -> Row:
     if not isinstance(raw, Mapping):
         raise InvalidInputError(f"{place}: {type(raw).__name__} is no row", field=FIELD)
     parse = task.parse_question if _takes_questions(task) else task.parse
-    return parse_in_place(task, parse, raw, place, field=FIELD)
+    return parse_row(task, raw, place, field=FIELD, parse=parse)
 
 
 def vote_key(task: Task, row: Row, completion: str) -> str | None:
