@@ -59,34 +59,22 @@ class InspectModelResponse(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     MODEL_DIGEST_FIELD_NUMBER: builtins.int
-    FAMILY_FIELD_NUMBER: builtins.int
     NUM_LAYERS_FIELD_NUMBER: builtins.int
-    NUM_TENSORS_FIELD_NUMBER: builtins.int
-    MAX_POSITION_FIELD_NUMBER: builtins.int
     LONGEST_PROMPT_FIELD_NUMBER: builtins.int
     model_digest: builtins.str
     """SHA-256 over the configuration, the tokenizer and the weights."""
-    family: builtins.str
-    """Architecture family: "qwen2", "llama"."""
     num_layers: builtins.int
     """Number of transformer layers."""
-    num_tensors: builtins.int
-    """Number of physical tensors."""
-    max_position: builtins.int
-    """Longest sequence of the model, in tokens."""
     longest_prompt: builtins.int
     """Longest of the prompts, in tokens."""
     def __init__(
         self,
         *,
         model_digest: builtins.str = ...,
-        family: builtins.str = ...,
         num_layers: builtins.int = ...,
-        num_tensors: builtins.int = ...,
-        max_position: builtins.int = ...,
         longest_prompt: builtins.int = ...,
     ) -> None: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["family", b"family", "longest_prompt", b"longest_prompt", "max_position", b"max_position", "model_digest", b"model_digest", "num_layers", b"num_layers", "num_tensors", b"num_tensors"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["longest_prompt", b"longest_prompt", "model_digest", b"model_digest", "num_layers", b"num_layers"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___InspectModelResponse: typing_extensions.TypeAlias = InspectModelResponse

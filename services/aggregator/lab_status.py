@@ -1,7 +1,8 @@
-"""Status of the lab: database, broker, other services and workers."""
+"""Status of the lab: counts of jobs, workers and their replays, database, broker, services."""
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -9,17 +10,131 @@ from typing import TypeVar
 
 import grpc.aio
 from celery import Celery
+from sqlalchemy import func
+from sqlmodel import col, select
 from typing_extensions import override
 
+from modnorm.analysis.environments import CANARY, like_of
 from modnorm.errors import ModnormError, UnavailableError
-from modnorm.services.aggregator.jobs.replay_canaries import Canaries
-from modnorm.services.aggregator.storage.lab_counts import LabCounts, LabCountStore, LeaseHolder
-from modnorm.services.aggregator.storage.states import JobState, Split
+from modnorm.services.aggregator.storage.database import Database
+from modnorm.services.aggregator.storage.states import OPEN, ExperimentState, JobState, Split
+from modnorm.services.aggregator.storage.tables import Experiment, Job
 from modnorm.services.common.bounded_dict import BoundedDict
 from modnorm.services.common.queue import check_broker
 from modnorm.services.common.status_servicer import check_service, now, timestamp
 from modnorm.v1 import status_pb2, status_pb2_grpc
 from modnorm.wire.connection import Credentials
+
+
+@dataclass(frozen=True, slots=True)
+class LabCounts:
+    """Counts of jobs and experiments at one time."""
+
+    experiments: Mapping[ExperimentState, int]
+    open_jobs: Mapping[tuple[JobState, Split], int]
+    """Pending and leased jobs; metrics count the others when they end."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseHolder:
+    """A worker that holds leases."""
+
+    worker: str
+    jobs: int
+    last_seen: float
+    """Time of its last claim or heartbeat, in seconds since the epoch."""
+
+
+class LabCountStore:
+    """Counts over all experiments; the indexed queries' cost grows with the open jobs."""
+
+    def __init__(self, database: Database, *, lease_seconds: float) -> None:
+        self._database = database
+        self._lease_seconds = lease_seconds
+
+    def count(self) -> LabCounts:
+        """Count experiments by state, and open jobs by state and split."""
+        by_state = select(Experiment.state, func.count()).group_by(col(Experiment.state))
+        by_split = (
+            select(Job.state, Job.split, func.count())
+            .where(col(Job.state).in_(OPEN))
+            .group_by(col(Job.state), col(Job.split))
+        )
+        with self._database.read() as session:
+            experiments = dict(session.exec(by_state).all())
+            jobs = {(state, split): count for state, split, count in session.exec(by_split)}
+        return LabCounts(
+            {state: experiments.get(state, 0) for state in ExperimentState},
+            {(state, split): jobs.get((state, split), 0) for state in OPEN for split in Split},
+        )
+
+    def lease_holders(self, limit: int) -> Sequence[LeaseHolder]:
+        """Return the workers that hold leases, by name."""
+        query = (
+            select(Job.worker, func.count(), func.max(Job.lease_deadline))
+            .where(Job.state == JobState.LEASED)
+            .group_by(col(Job.worker))
+            .order_by(col(Job.worker))
+            .limit(limit)
+        )
+        with self._database.read() as session:
+            holders = session.exec(query).all()
+        return [
+            LeaseHolder(worker, jobs, (deadline or 0.0) - self._lease_seconds)
+            for worker, jobs, deadline in holders
+        ]
+
+
+MAX_KEPT = 1_000
+"""Most workers whose replay is stored."""
+
+Key = frozenset[tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Replay:
+    like: Key
+    """Environment and request, which determine the answers."""
+    canary: str
+    time: float
+
+
+class Canaries:
+    """The last replay of each worker; used in one event loop."""
+
+    def __init__(self, lately: float) -> None:
+        self._lately = lately
+        self._replays: BoundedDict[str, _Replay] = BoundedDict(MAX_KEPT)
+
+    def note(self, worker: str, environment: Mapping[str, str]) -> bool:
+        """Store the environment of a report; return whether it is new."""
+        canary = environment.get(CANARY)
+        if canary is None:
+            return False
+        known = self._replays.get(worker)
+        like = like_of(environment)
+        self._replays[worker] = _Replay(like, canary, time.time())
+        return known is None or (known.like, known.canary) != (like, canary)
+
+    def deviations(self) -> Mapping[str, str]:
+        """Return warnings by worker: for the minority, or for both of two that differ."""
+        since = time.time() - self._lately
+        alike: dict[Key, dict[str, str]] = {}
+        for worker, replay in self._replays.items():
+            if replay.time >= since:
+                alike.setdefault(replay.like, {})[worker] = replay.canary
+        return {
+            worker: text for canaries in alike.values() for worker, text in _odd(canaries).items()
+        }
+
+
+def _odd(canaries: Mapping[str, str]) -> Mapping[str, str]:
+    """Return warnings for the workers of one environment that differ from the majority."""
+    (most, count), *others = Counter(canaries.values()).most_common()
+    usual = None if others and others[0][1] == count else most
+    told = f"its base answers otherwise than that of others of its environment ({len(canaries)})"
+    return {worker: told for worker, canary in canaries.items() if canary != usual}
+
 
 ResultT = TypeVar("ResultT")
 

@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from modnorm.errors import UnavailableError
 from modnorm.services.aggregator.experiments.lifecycle import Change
-from modnorm.services.aggregator.storage.lab_counts import LabCounts, LabCountStore
+from modnorm.services.aggregator.lab_status import LabCounts, LabCountStore
 from modnorm.services.aggregator.storage.states import (
     IN_SETUP,
     TERMINAL,

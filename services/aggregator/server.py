@@ -21,29 +21,26 @@ from modnorm.services.aggregator.api import experiment_servicer, job_servicer
 from modnorm.services.aggregator.api.experiment_servicer import ExperimentServicer
 from modnorm.services.aggregator.api.job_servicer import JobServicer
 from modnorm.services.aggregator.experiments.admission import Admissions
-from modnorm.services.aggregator.experiments.change_notifier import Notifier
 from modnorm.services.aggregator.experiments.experiment_setup import Conductor, SetupSteps
 from modnorm.services.aggregator.experiments.experiment_store import ExperimentStore
 from modnorm.services.aggregator.experiments.lifecycle import Change
 from modnorm.services.aggregator.experiments.result_store import EventStore, ResultStore
 from modnorm.services.aggregator.experiments.run_directories import RunDirectories
 from modnorm.services.aggregator.experiments.upstream_services import Calibrator, Sampler
-from modnorm.services.aggregator.jobs.announcer import Announcer
 from modnorm.services.aggregator.jobs.job_store import JobStore
 from modnorm.services.aggregator.jobs.reaper import Reaper
-from modnorm.services.aggregator.lab_status import LabStatusServicer, Workers
+from modnorm.services.aggregator.lab_status import LabCountStore, LabStatusServicer, Workers
 from modnorm.services.aggregator.metrics import AggregatorMetrics, LabCollector
-from modnorm.services.aggregator.storage.database import Database
-from modnorm.services.aggregator.storage.database_errors import OnFault
+from modnorm.services.aggregator.notifications import Announcer, Notifier
+from modnorm.services.aggregator.storage.database import Database, OnFault
 from modnorm.services.aggregator.storage.evaluation_cache import EvaluationCache
-from modnorm.services.aggregator.storage.lab_counts import LabCountStore
 from modnorm.services.aggregator.storage.sole_process import SoleProcess
+from modnorm.services.common.background import ShieldedTasks
 from modnorm.services.common.channels import open_service_channel
 from modnorm.services.common.queue import make_celery
 from modnorm.services.common.server import RunningServer, port_of, start_server
 from modnorm.services.common.service_process import read_settings, run_service
 from modnorm.services.common.settings import AggregatorSettings
-from modnorm.services.common.shielded_tasks import ShieldedTasks
 from modnorm.services.common.status_servicer import SERVICE as STATUS
 from modnorm.v1 import evaluation_pb2, evaluation_pb2_grpc, experiment_pb2_grpc, status_pb2_grpc
 from modnorm.wire.remote_sandbox import sandbox_at
@@ -83,7 +80,6 @@ class Aggregator:
         evaluations: EvaluationCache | None = None,
     ) -> None:
         self._settings = settings
-        self._on_create = on_create
         self._app = app or make_celery(settings.broker_url)
         self._registry = registry or CollectorRegistry()
         self._metrics = AggregatorMetrics(self._registry)
@@ -91,7 +87,12 @@ class Aggregator:
         self._database = Database(
             settings.database_url, on_fault=on_fault, evaluations=evaluations
         )
-        self._stores = self._make_stores()
+        self._stores = stores = Stores(
+            ExperimentStore(self._database),
+            JobStore(self._database, lease_seconds=settings.lease_seconds),
+            ResultStore(self._database),
+            EventStore(self._database),
+        )
         self._runs = RunDirectories(settings.runs, self._database)
         self._counts = LabCountStore(self._database, lease_seconds=settings.lease_seconds)
         self._workers = Workers()
@@ -109,12 +110,40 @@ class Aggregator:
             split_folders=_split_folders(settings),
             engines=engines,
         )
-        self._conductor = self._make_conductor(sampler, calibrator)
-        self._experiments = self._make_experiment_servicer()
-        self._reaper = Reaper(
-            self._stores.jobs, self._follow_up, self._metrics, pause=settings.reap_seconds
+        steps = SetupSteps(
+            experiments=stores.experiments,
+            results=stores.results,
+            sampler=sampler,
+            calibrator=calibrator,
+            follow_up=self._follow_up,
+            timed=self._metrics.step,
         )
-        self._jobs = self._make_job_servicer()
+        self._conductor = Conductor(
+            stores.experiments,
+            steps,
+            retry_seconds=settings.retry_seconds,
+            outage_seconds=settings.outage_seconds,
+        )
+        self._experiments = ExperimentServicer(
+            experiments=stores.experiments,
+            runs=self._runs,
+            events=stores.events,
+            admissions=self._admissions,
+            conductor=self._conductor,
+            notifier=self._notifier,
+            follow_up=self._follow_up,
+            tasks=self._tasks,
+            on_create=on_create,
+        )
+        self._jobs = JobServicer(
+            stores.jobs, stores.results, self._follow_up, self._metrics, self._workers, self._tasks
+        )
+        self._status = LabStatusServicer(
+            self._counts, self._app, self._channels, settings.credentials, self._workers
+        )
+        self._reaper = Reaper(
+            stores.jobs, self._follow_up, self._metrics, pause=settings.reap_seconds
+        )
         self._server: RunningServer | None = None
         self._page = self._make_page()
         self._background: list[asyncio.Task[None]] = []
@@ -180,59 +209,11 @@ class Aggregator:
 
         return PageServer(self._settings, LabCatalog(self._database, self._runs))
 
-    def _make_conductor(self, sampler: Sampler, calibrator: Calibrator) -> Conductor:
-        steps = SetupSteps(
-            experiments=self._stores.experiments,
-            results=self._stores.results,
-            sampler=sampler,
-            calibrator=calibrator,
-            follow_up=self._follow_up,
-            timed=self._metrics.step,
-        )
-        return Conductor(
-            self._stores.experiments,
-            steps,
-            retry_seconds=self._settings.retry_seconds,
-            outage_seconds=self._settings.outage_seconds,
-        )
-
-    def _make_stores(self) -> Stores:
-        return Stores(
-            ExperimentStore(self._database),
-            JobStore(self._database, lease_seconds=self._settings.lease_seconds),
-            ResultStore(self._database),
-            EventStore(self._database),
-        )
-
-    def _make_experiment_servicer(self) -> ExperimentServicer:
-        return ExperimentServicer(
-            experiments=self._stores.experiments,
-            runs=self._runs,
-            events=self._stores.events,
-            admissions=self._admissions,
-            conductor=self._conductor,
-            notifier=self._notifier,
-            follow_up=self._follow_up,
-            tasks=self._tasks,
-            on_create=self._on_create,
-        )
-
-    def _make_job_servicer(self) -> JobServicer:
-        return JobServicer(
-            self._stores.jobs,
-            self._stores.results,
-            self._follow_up,
-            self._metrics,
-            self._workers,
-            self._tasks,
-        )
-
     def _register(self, server: grpc.aio.Server) -> Sequence[str]:
         experiment_pb2_grpc.add_ExperimentServiceServicer_to_server(self._experiments, server)
         evaluation_pb2_grpc.add_JobServiceServicer_to_server(self._jobs, server)
-        status_pb2_grpc.add_StatusServiceServicer_to_server(self._status(), server)
-        services = (experiment_servicer, job_servicer)
-        return (*(service.SERVICE for service in services), STATUS)
+        status_pb2_grpc.add_StatusServiceServicer_to_server(self._status, server)
+        return experiment_servicer.SERVICE, job_servicer.SERVICE, STATUS
 
     async def _stay_alone(self) -> None:
         """End this process once another aggregator uses the database."""
@@ -241,12 +222,6 @@ class Aggregator:
         except ConflictError as error:
             logger.critical("ends: %s", error)
             signal.raise_signal(signal.SIGTERM)
-
-    def _status(self) -> LabStatusServicer:
-        credentials = self._settings.credentials
-        return LabStatusServicer(
-            self._counts, self._app, self._channels, credentials, self._workers
-        )
 
     async def _reap(self) -> None:
         """End expired leases; report NOT_SERVING while the database does not answer in time."""

@@ -5,8 +5,7 @@ import logging
 import re
 import threading
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -26,9 +25,9 @@ from modnorm.checkpoint.reference import Checkpoint
 from modnorm.errors import CancelledError, InvalidInputError, NotFoundError
 from modnorm.files import json_digest
 from modnorm.services.common.artifact_store import ArtifactStore
+from modnorm.services.common.background import SlowThreads
 from modnorm.services.common.model_resolution import resolve_model
 from modnorm.services.common.settings import ServiceSettings
-from modnorm.services.common.slow_threads import SlowThreads
 from modnorm.spec import CalibrationSpec
 from modnorm.v1 import calibration_pb2, calibration_pb2_grpc
 from modnorm.wire.conversions import calibration_from_proto, prompts_from_proto
@@ -100,110 +99,13 @@ def make_calibration(
     )
 
 
-class Computation:
-    """A computation in a thread, of seconds to hours.
-
-    Without followers it stops at the next step, so that cancelled experiments free the machine.
-    """
-
-    def __init__(self, total: int) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._latest: Progress = (0, total)
-        self._followers: set[asyncio.Queue[Progress | None]] = set()
-        self._abandoned = threading.Event()
-
-    @property
-    def abandoned(self) -> bool:
-        """Whether the last follower has left before the end."""
-        return self._abandoned.is_set()
-
-    def check(self) -> None:
-        """Stop an abandoned computation; called in its thread."""
-        if self.abandoned:
-            raise CancelledError("no caller waits for the result any more")
-
-    def report(self, done: int, total: int) -> None:
-        """Publish progress to the followers; called in the computation's thread."""
-        self.check()
-        self._loop.call_soon_threadsafe(self._publish, (done, total))
-
-    async def follow(self, task: asyncio.Task[str]) -> AsyncGenerator[Progress, None]:
-        """Yield progress until the task has ended."""
-        queue: asyncio.Queue[Progress | None] = asyncio.Queue()
-        queue.put_nowait(self._latest)
-        self._followers.add(queue)
-        task.add_done_callback(lambda _: queue.put_nowait(None))
-        try:
-            while (progress := await queue.get()) is not None:
-                yield progress
-        finally:
-            self._followers.discard(queue)
-            if not self._followers and not task.done():
-                self._abandoned.set()
-
-    def _publish(self, progress: Progress) -> None:
-        self._latest = progress
-        for queue in self._followers:
-            queue.put_nowait(progress)
-
-
-class Computations:
-    """The computations of one process, which take turns since each loads a model."""
-
-    def __init__(self, store: ArtifactStore) -> None:
-        self._store = store
-        self._turn = asyncio.Lock()
-        self._running: dict[str, tuple[Computation, asyncio.Task[str]]] = {}
-
-    async def follow(self, work: CalibrationWork) -> AsyncGenerator[Progress | str, None]:
-        """Yield progress, then the artifact; equal work shares one computation."""
-        run, task = self._join(work)
-        async with aclosing(run.follow(task)) as steps:
-            async for progress in steps:
-                yield progress
-        yield task.result()
-
-    def _join(self, work: CalibrationWork) -> tuple[Computation, asyncio.Task[str]]:
-        current = self._running.get(work.key)
-        if current is not None and not current[0].abandoned:
-            return current
-        run = Computation(work.total)
-        task = asyncio.create_task(self._compute(work, run))
-        self._running[work.key] = run, task
-        task.add_done_callback(lambda ended: self._forget(work, ended))
-        return run, task
-
-    def _forget(self, work: CalibrationWork, ended: asyncio.Task[str]) -> None:
-        current = self._running.get(work.key)
-        if current is not None and current[1] is ended:
-            del self._running[work.key]
-        if not ended.cancelled() and (error := ended.exception()) is not None:
-            logger.info("calibration ended without a result", exc_info=error)
-
-    async def _compute(self, work: CalibrationWork, run: Computation) -> str:
-        async with self._turn:
-            return await asyncio.to_thread(self._find_or_make, work, run)
-
-    def _find_or_make(self, work: CalibrationWork, run: Computation) -> str:
-        run.check()
-        with self._store.lock(work.key, run.check):
-            if (stored := self._store.find(work.key)) is not None:
-                return stored
-            started = time.monotonic()
-            text = work.compute(run.report)
-            digest = self._store.put(work.key, text)
-            seconds = round(time.monotonic() - started, 3)
-            logger.info("calibration done", extra={"artifact": digest, "seconds": seconds})
-            return text
-
-
 class CalibrationServicer(calibration_pb2_grpc.CalibrationServiceServicer):
     """Computes profiles, which are stored under `profiles`."""
 
     def __init__(self, settings: ServiceSettings) -> None:
         self._roots = settings.model_roots
         self._store = ArtifactStore(settings.cache / "profiles")
-        self._calibrations = Computations(self._store)
+        self._turn = asyncio.Lock()
         self._resolutions = SlowThreads(_RESOLUTIONS, "resolution")
 
     def close(self) -> None:
@@ -220,9 +122,50 @@ class CalibrationServicer(calibration_pb2_grpc.CalibrationServiceServicer):
         if stored is not None:
             yield _response(stored)
             return
-        async with aclosing(self._calibrations.follow(work)) as results:
-            async for result in results:
-                yield _response(result)
+        async for result in self._compute(work):
+            yield _response(result)
+
+    async def _compute(self, work: CalibrationWork) -> AsyncIterator[Progress | str]:
+        """Yield progress, then the profile; stop at the next step once the caller has left."""
+        loop, left = asyncio.get_running_loop(), threading.Event()
+        steps: asyncio.Queue[Progress | None] = asyncio.Queue()
+
+        def check() -> None:
+            if left.is_set():
+                raise CancelledError("no caller waits for the profile any more")
+
+        def report(done: int, total: int) -> None:
+            check()
+            loop.call_soon_threadsafe(steps.put_nowait, (done, total))
+
+        async def take_turn() -> str:
+            async with self._turn:  # each computation loads a model
+                return await asyncio.to_thread(self._find_or_make, work, check, report)
+
+        task = asyncio.create_task(take_turn())
+        task.add_done_callback(lambda _: steps.put_nowait(None))
+        task.add_done_callback(_log_failure)
+        try:
+            yield 0, work.total
+            while (progress := await steps.get()) is not None:
+                yield progress
+            yield task.result()
+        finally:
+            left.set()
+
+    def _find_or_make(
+        self, work: CalibrationWork, check: Callable[[], None], report: Callable[[int, int], None]
+    ) -> str:
+        with self._store.lock(work.key, check):
+            check()
+            if (stored := self._store.find(work.key)) is not None:
+                return stored
+            started = time.monotonic()
+            text = work.compute(report)
+            digest = self._store.put(work.key, text)
+            seconds = round(time.monotonic() - started, 3)
+            logger.info("calibration done", extra={"artifact": digest, "seconds": seconds})
+            return text
 
     @override
     async def GetProfile(
@@ -239,6 +182,11 @@ class CalibrationServicer(calibration_pb2_grpc.CalibrationServiceServicer):
         if text is None:
             raise NotFoundError(f"there is no profile {request.digest}", field="digest")
         return calibration_pb2.GetProfileResponse(profile=_message(text))
+
+
+def _log_failure(task: asyncio.Task[str]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        logger.info("calibration ended without a result", exc_info=error)
 
 
 def _response(result: Progress | str) -> calibration_pb2.CalibrateResponse:

@@ -18,8 +18,7 @@ from grpc_status import rpc_status
 from structlog.contextvars import bind_contextvars
 
 from modnorm.errors import InvalidInputError, ModnormError, UnauthenticatedError
-from modnorm.services.common.access.call_permissions import ALLOWED, OPEN
-from modnorm.services.common.access.callers import set_caller
+from modnorm.services.common.access import ALLOWED, OPEN, set_caller
 from modnorm.services.common.logging import internal_error
 from modnorm.services.common.metrics import CallMetrics, code_name
 from modnorm.wire.connection import AUTHORIZATION
@@ -28,7 +27,7 @@ from modnorm.wire.status import to_status
 if TYPE_CHECKING:
     from google.rpc import status_pb2
 
-    from modnorm.services.common.access.token_gate import TokenGate
+    from modnorm.services.common.access import TokenGate
 
     Context = grpc.aio.ServicerContext[Any, Any]
     Handler = grpc.RpcMethodHandler[Any, Any]

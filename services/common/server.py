@@ -9,8 +9,7 @@ from grpc_reflection.v1alpha import reflection
 from prometheus_client import CollectorRegistry
 
 from modnorm.errors import UnavailableError
-from modnorm.services.common.access import open_port
-from modnorm.services.common.access.token_gate import TokenGate
+from modnorm.services.common.access import TokenGate, open_port
 from modnorm.services.common.call_interceptor import CallInterceptor
 from modnorm.services.common.channels import FLOW, MESSAGE_BYTES
 from modnorm.services.common.metrics import CallMetrics

@@ -16,9 +16,9 @@ import pytest
 import yaml
 from prometheus_client import CollectorRegistry
 
+from modnorm.services.aggregator.lab_status import LabCountStore
 from modnorm.services.aggregator.metrics import AggregatorMetrics, LabCollector
 from modnorm.services.aggregator.storage.database import Database
-from modnorm.services.aggregator.storage.lab_counts import LabCountStore
 from modnorm.services.common.metrics import CallMetrics
 from modnorm.services.evaluator.metrics import EvaluatorMetrics
 from modnorm.services.sandbox.servicer import SandboxMetrics

@@ -7,7 +7,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from modnorm.client.calls import get_run_file, list_run_files
 from modnorm.errors import NotFoundError
-from modnorm.services.common.access.call_permissions import ALLOWED, OPEN
+from modnorm.services.common.access import ALLOWED, OPEN
 from modnorm.services.common.healthcheck import check
 from modnorm.v1 import (
     calibration_pb2,

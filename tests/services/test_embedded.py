@@ -39,10 +39,6 @@ def lab(tmp_path):
         yield running
 
 
-def test_the_entry_point_is_the_lab():
-    assert find_embedded() is start
-
-
 def test_a_missing_library_is_named_with_the_remedy(monkeypatch):
     class Point:
         def load(self):
@@ -284,14 +280,6 @@ def test_gpus_have_evaluators_of_their_own_with_the_same_results(
     monkeypatch.setenv("MODNORM_TOKEN_FILE", str(tmp_path / "another lab's"))
     assert answers("there") == here
     assert list(tmp_path.glob("there/first-job*")), "their model is loaded at once"
-
-
-def test_an_invalid_database_is_an_error_at_the_start(tmp_path):
-    state = tmp_path / "state"
-    state.mkdir()
-    (state / "modnorm.db").write_text("this is no database, whatever its name may say" * 100)
-    with pytest.raises(Exception, match="database"), start(state, cache=tmp_path / "cache"):
-        pytest.fail("it started")
 
 
 def test_a_cache_that_cannot_be_written_fails_the_experiment(tmp_path, small_spec, monkeypatch):

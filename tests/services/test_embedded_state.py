@@ -47,13 +47,6 @@ def test_a_run_tells_its_phase_and_its_jobs(tmp_path):
     assert (found.progress.unit, found.progress.done, found.progress.total) == ("jobs", 0, 4)
 
 
-def test_a_directory_may_have_any_name(tmp_path):
-    home = tmp_path / "why? 100% #1"
-    with lab(home):
-        assert read_unfinished(home / "first").state == "selecting"
-    assert not (tmp_path / "why").exists()
-
-
 def test_each_run_of_a_lab_has_its_own_state(tmp_path):
     home = tmp_path / "home"
     with lab(home) as client:
@@ -75,15 +68,6 @@ def test_a_run_whose_process_ended_is_interrupted(tmp_path):
     assert found.progress is not None
     assert found.progress.total == 4
     assert found.progress.remaining is None
-
-
-def test_a_copy_without_the_state_is_not_finished(tmp_path):
-    run = tmp_path / "run"
-    RunDirectory(run).claim(spec("first"))
-    found = read_unfinished(run)
-    assert (found.state, found.error, found.progress) == ("not finished", "", None)
-    state_directory(run).mkdir()  # the lab has not made its database yet
-    assert read_unfinished(run) == found
 
 
 def test_a_state_that_cannot_be_read_is_told(tmp_path, monkeypatch):

@@ -1,6 +1,6 @@
 """A short run of the fuzzer, against Postgres as labs have it; the long one is a benchmark."""
 
-from modnorm.services.common.access.call_permissions import ALLOWED
+from modnorm.services.common.access import ALLOWED
 from verification.fuzz.fuzzer import fuzz
 from verification.fuzz.stored import unasked
 from verification.labs.secured_lab import secured_lab

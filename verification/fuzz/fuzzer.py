@@ -19,7 +19,7 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
     ProtoReflectionDescriptorDatabase,
 )
 
-from modnorm.services.common.access.call_permissions import ALLOWED, OPEN
+from modnorm.services.common.access import ALLOWED, OPEN
 from modnorm.services.common.healthcheck import check
 from modnorm.wire.channel import open_channel
 from modnorm.wire.connection import Credentials

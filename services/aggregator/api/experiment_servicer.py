@@ -8,7 +8,6 @@ from dataclasses import asdict
 from typing_extensions import override
 
 from modnorm.errors import InvalidInputError
-from modnorm.services.aggregator.api.paging import decode_token, encode_token, page_size
 from modnorm.services.aggregator.api.to_proto import (
     event_message,
     experiment_message,
@@ -16,7 +15,6 @@ from modnorm.services.aggregator.api.to_proto import (
     fill_model,
 )
 from modnorm.services.aggregator.experiments.admission import Admission, Admissions
-from modnorm.services.aggregator.experiments.change_notifier import Notifier
 from modnorm.services.aggregator.experiments.experiment_setup import Conductor
 from modnorm.services.aggregator.experiments.experiment_store import ExperimentStore
 from modnorm.services.aggregator.experiments.lifecycle import Change
@@ -24,15 +22,17 @@ from modnorm.services.aggregator.experiments.predictions import Questions
 from modnorm.services.aggregator.experiments.records import ExperimentRecord
 from modnorm.services.aggregator.experiments.result_store import EventStore
 from modnorm.services.aggregator.experiments.run_directories import RunDirectories
+from modnorm.services.aggregator.notifications import Notifier
 from modnorm.services.aggregator.storage.states import TERMINAL
 from modnorm.services.common.access import current_caller
-from modnorm.services.common.shielded_tasks import ShieldedTasks
+from modnorm.services.common.background import ShieldedTasks
 from modnorm.tasks.row_files import decode_row
 from modnorm.v1 import evaluation_pb2, experiment_pb2, experiment_pb2_grpc
 from modnorm.wire.conversions import spec_from_proto
 
 SERVICE = "modnorm.v1.ExperimentService"
 MAX_REQUEST_ID = 128
+MAX_PAGE = 1000
 CHUNK_BYTES = 512 * 1024
 PAGE_BYTES = 2 * 2**20
 """Size that ends a page of experiments, well below gRPC's default message limit."""
@@ -104,11 +104,11 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         self, request: experiment_pb2.ListExperimentsRequest, context: object
     ) -> experiment_pb2.ListExperimentsResponse:
         """List experiments, newest first; large pages end early."""
-        size = page_size(request.page_size, 50)
-        time, last_id = decode_token(request.page_token, "experiments", (0.0, ""))
-        after = (float(time), str(last_id)) if request.page_token else None
-        scope = current_caller().scope
-        experiments = await asyncio.to_thread(self._experiments.page, size + 1, after, scope)
+        if not 0 <= request.page_size <= MAX_PAGE:
+            raise InvalidInputError(f"a page must have 1 to {MAX_PAGE} rows", field="page_size")
+        size, scope = request.page_size or 50, current_caller().scope
+        page, after = self._experiments.page, request.page_token
+        experiments = await asyncio.to_thread(page, size + 1, after, scope)
         response, room = experiment_pb2.ListExperimentsResponse(), PAGE_BYTES
         for experiment, packed in experiments[:size]:
             progress = experiment_pb2.Progress.FromString(packed)
@@ -119,9 +119,7 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
             response.experiments.append(summary)
         shown = len(response.experiments)
         if len(experiments) > shown:
-            last = experiments[shown - 1][0]
-            position = (last.create_time, last.id)
-            response.next_page_token = encode_token("experiments", position)
+            response.next_page_token = experiments[shown - 1][0].id
         return response
 
     @override

@@ -12,10 +12,9 @@ from modnorm.errors import InvalidInputError
 from modnorm.services.aggregator.api.to_proto import fill_job, fill_threshold
 from modnorm.services.aggregator.experiments.lifecycle import Change, with_remedy
 from modnorm.services.aggregator.experiments.result_store import ResultStore
-from modnorm.services.aggregator.jobs.batching import ReportBatches
 from modnorm.services.aggregator.jobs.job_store import JobStore
-from modnorm.services.aggregator.jobs.report_checks import Report
-from modnorm.services.aggregator.jobs.worker_requests import Heartbeat
+from modnorm.services.aggregator.jobs.leases import Heartbeat
+from modnorm.services.aggregator.jobs.reporting import Report
 from modnorm.services.aggregator.lab_status import Workers
 from modnorm.services.aggregator.metrics import AggregatorMetrics
 from modnorm.services.aggregator.storage.states import (
@@ -24,8 +23,8 @@ from modnorm.services.aggregator.storage.states import (
     FailureKind,
     JobState,
 )
+from modnorm.services.common.background import ShieldedTasks
 from modnorm.services.common.logging import naming
-from modnorm.services.common.shielded_tasks import ShieldedTasks
 from modnorm.v1 import evaluation_pb2, evaluation_pb2_grpc
 from modnorm.v1.evaluation_pb2 import (
     ClaimJobRequest,
@@ -39,6 +38,42 @@ from modnorm.v1.evaluation_pb2 import (
     ReportJobResponse,
 )
 from modnorm.wire.conversions import answer_from_proto, descriptor_from_proto
+
+LARGEST_BATCH = 256
+
+
+class ReportBatches:
+    """Stores reports in order of arrival, one batch at a time; used in one event loop.
+
+    While a thread stores a batch, further reports wait for the next one.
+    """
+
+    def __init__(self, store: Callable[[Sequence[Report]], Sequence[Change | Exception]]) -> None:
+        self._store = store
+        self._waiting: list[tuple[Report, asyncio.Future[Change]]] = []
+        self._driver: asyncio.Task[None] | None = None
+
+    async def submit(self, report: Report) -> Change:
+        """Return the change of a stored report, or raise its error."""
+        answer: asyncio.Future[Change] = asyncio.get_running_loop().create_future()
+        self._waiting.append((report, answer))
+        if self._driver is None:
+            self._driver = asyncio.create_task(self._drive())
+        return await answer
+
+    async def _drive(self) -> None:
+        """Store batches until none is waiting."""
+        while self._waiting:
+            batch = self._waiting[:LARGEST_BATCH]
+            del self._waiting[:LARGEST_BATCH]
+            answers = await asyncio.to_thread(self._store, [report for report, _ in batch])
+            for (_, future), answer in zip(batch, answers, strict=True):
+                if isinstance(answer, Exception):
+                    future.set_exception(answer)
+                else:
+                    future.set_result(answer)
+        self._driver = None
+
 
 SERVICE = "modnorm.v1.JobService"
 MAX_LEASES = 128

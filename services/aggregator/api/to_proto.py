@@ -6,11 +6,16 @@ from functools import lru_cache
 
 from modnorm.search.stopping import Threshold
 from modnorm.services.aggregator.experiments.records import ExperimentRecord, StateRecord
-from modnorm.services.aggregator.jobs.worker_requests import Claim
+from modnorm.services.aggregator.jobs.leases import Claim
 from modnorm.services.aggregator.storage.codec import unpack_coefficients
-from modnorm.services.aggregator.storage.result_tables import Ensemble
 from modnorm.services.aggregator.storage.states import ExperimentState, Split
-from modnorm.services.aggregator.storage.tables import Candidate, Event, Experiment, parsed_spec
+from modnorm.services.aggregator.storage.tables import (
+    Candidate,
+    Ensemble,
+    Event,
+    Experiment,
+    parsed_spec,
+)
 from modnorm.services.common.status_servicer import timestamp
 from modnorm.v1 import common_pb2, evaluation_pb2, experiment_pb2
 from modnorm.wire.conversions import spec_to_proto

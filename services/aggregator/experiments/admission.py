@@ -11,8 +11,8 @@ from modnorm.errors import InvalidInputError, NotFoundError
 from modnorm.perturbation.methods import refuse_unused_profile
 from modnorm.sandbox import Runner
 from modnorm.services.aggregator.experiments.upstream_services import Calibrator, Sampler
-from modnorm.services.aggregator.storage.stored_artifacts import StoredText
-from modnorm.services.common.slow_threads import SlowThreads
+from modnorm.services.aggregator.storage.lookups import StoredText
+from modnorm.services.common.background import SlowThreads
 from modnorm.spec import ExperimentSpec
 from modnorm.spec_checks import (
     Splits,

@@ -21,8 +21,8 @@ from modnorm.services.aggregator.experiments.experiment_store import ExperimentS
 from modnorm.services.aggregator.experiments.lifecycle import Change
 from modnorm.services.aggregator.experiments.result_store import ResultStore
 from modnorm.services.aggregator.experiments.upstream_services import Calibrator, Prompts, Sampler
+from modnorm.services.aggregator.storage.lookups import StoredText
 from modnorm.services.aggregator.storage.states import IN_SETUP, ArtifactKind, ExperimentState
-from modnorm.services.aggregator.storage.stored_artifacts import StoredText
 from modnorm.services.aggregator.storage.tables import Experiment
 from modnorm.services.common.logging import internal_error
 from modnorm.spec import ExperimentSpec, MethodSpec

@@ -8,7 +8,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlmodel import Session, col, select, tuple_
 
 from modnorm.analysis.answers import BASE_INDEX
-from modnorm.errors import ConflictError
+from modnorm.errors import ConflictError, InvalidInputError
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.services.aggregator.experiments.admission import Admission
@@ -27,15 +27,15 @@ from modnorm.services.aggregator.experiments.predictions import (
     admit_questions,
     ask_experts,
 )
-from modnorm.services.aggregator.experiments.records import ExperimentRecord
-from modnorm.services.aggregator.experiments.run_states import RunStates
+from modnorm.services.aggregator.experiments.records import ExperimentRecord, evaluated_states
 from modnorm.services.aggregator.storage.database import Database
 from modnorm.services.aggregator.storage.lookups import (
+    StoredText,
     find_experiment,
+    keep_artifact,
     lock_experiment,
     unknown_experiment,
 )
-from modnorm.services.aggregator.storage.result_tables import Ensemble
 from modnorm.services.aggregator.storage.states import (
     IN_SETUP,
     TERMINAL,
@@ -44,8 +44,7 @@ from modnorm.services.aggregator.storage.states import (
     JobState,
     Split,
 )
-from modnorm.services.aggregator.storage.stored_artifacts import StoredText, keep_artifact
-from modnorm.services.aggregator.storage.tables import Event, Experiment, Job
+from modnorm.services.aggregator.storage.tables import Ensemble, Event, Experiment, Job
 from modnorm.spec import ExperimentSpec
 from modnorm.wire.tokens import DEFAULT_TENANT
 
@@ -58,7 +57,6 @@ class ExperimentStore:
     def __init__(self, database: Database, *, clock: Callable[[], float] = time.time) -> None:
         self._database = database
         self._clock = clock
-        self._run_states = RunStates()
 
     def check_visible(self, experiment_id: str, tenant: str) -> None:
         """Check that an experiment belongs to a tenant."""
@@ -109,9 +107,13 @@ class ExperimentStore:
             return self._record_of(session, find_experiment(session, experiment_id))
 
     def page(
-        self, limit: int, after: tuple[float, str] | None, scope: str | None = None
+        self, limit: int, after: str = "", scope: str | None = None
     ) -> Sequence[tuple[Experiment, bytes]]:
-        """Return experiments, newest first, each with the progress of its last event."""
+        """Return a tenant's experiments, newest first, each with the progress of its last event.
+
+        They follow the experiment with the id `after`; the scope None is all tenants.
+        """
+        newest = (col(Experiment.create_time), col(Experiment.id))
         query = (
             select(Experiment, Event.progress)
             .join(
@@ -119,14 +121,17 @@ class ExperimentStore:
                 (col(Event.experiment_id) == col(Experiment.id))
                 & (col(Event.cursor) == col(Experiment.last_cursor)),
             )
-            .order_by(col(Experiment.create_time).desc(), col(Experiment.id).desc())
+            .order_by(*(column.desc() for column in newest))
             .limit(limit)
         )
         if scope is not None:
             query = query.where(Experiment.tenant == scope)
-        if after is not None:
-            query = query.where(tuple_(Experiment.create_time, Experiment.id) < after)
         with self._database.read() as session:
+            if after:
+                last = session.get(Experiment, after)
+                if last is None:
+                    raise InvalidInputError("no experiment has this id", field="page_token")
+                query = query.where(tuple_(*newest) < (last.create_time, last.id))
             return [(experiment, progress) for experiment, progress in session.exec(query)]
 
     def admit_questions(self, asked: Questions) -> Admission:
@@ -240,7 +245,7 @@ class ExperimentStore:
             .where(Ensemble.experiment_id == experiment.id)
             .order_by(col(Ensemble.population), col(Ensemble.ensemble_size))
         ).all()
-        states = self._run_states.states(session, experiment)
+        states = evaluated_states(session, experiment)
         progress = PhaseProgress.of(session, experiment).message(experiment)
         counts = select(Job.candidate, Job.answers_done, Job.valid, Job.truncated).where(
             Job.experiment_id == experiment.id,

@@ -9,9 +9,8 @@ from modnorm.errors import NotFoundError
 from modnorm.search.ranking import Selection, select_experts
 from modnorm.search.voting import Answer, Ballot
 from modnorm.services.aggregator.storage.codec import unpack_answers
-from modnorm.services.aggregator.storage.result_tables import AnswerSheet
 from modnorm.services.aggregator.storage.states import JobState, Split
-from modnorm.services.aggregator.storage.tables import Experiment, Job
+from modnorm.services.aggregator.storage.tables import AnswerSheet, Experiment, Job
 
 _SHEETS = 64
 """Answer sheets read from Postgres at once. Postgres aborts a transaction whose process computes

@@ -29,14 +29,19 @@ from modnorm.perturbation.lineage import Lineage, Rounding, Step, next_digest
 from modnorm.search.ranking import mean_reward
 from modnorm.services.aggregator.experiments.lifecycle import Batch, add_candidates
 from modnorm.services.aggregator.storage.codec import unpack_answers, unpack_coefficients
-from modnorm.services.aggregator.storage.result_tables import AnswerSheet
 from modnorm.services.aggregator.storage.states import (
     ExperimentState,
     JobState,
     Split,
     state_index,
 )
-from modnorm.services.aggregator.storage.tables import Candidate, Experiment, Job, Update
+from modnorm.services.aggregator.storage.tables import (
+    AnswerSheet,
+    Candidate,
+    Experiment,
+    Job,
+    Update,
+)
 from modnorm.spec import ExperimentSpec, IterativeSpec
 
 
@@ -95,21 +100,12 @@ def reported_updates(
     return best_state(results).step
 
 
-def development_results(
-    session: Session, experiment: Experiment, after: int = -1
-) -> list[DevelopmentResult]:
-    """Return the results of states on the development rows, in order of their updates.
-
-    The states with at most `after` updates are skipped.
-    """
+def development_results(session: Session, experiment: Experiment) -> list[DevelopmentResult]:
+    """Return the results of states on the development rows, in order of their updates."""
     rows = session.exec(
         select(Job.candidate, Job.metric, AnswerSheet.content)
         .join(AnswerSheet, col(AnswerSheet.job_id) == col(Job.id))
-        .where(
-            Job.experiment_id == experiment.id,
-            Job.split == Split.DEVELOPMENT,
-            col(Job.candidate) < state_index(after),
-        )
+        .where(Job.experiment_id == experiment.id, Job.split == Split.DEVELOPMENT)
         .order_by(col(Job.candidate).desc())
     )
     return [

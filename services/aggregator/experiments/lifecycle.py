@@ -17,6 +17,7 @@ from modnorm.analysis.answers import BASE_INDEX
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.services.aggregator.experiments.reuse import content_keys, reuse_evaluations
 from modnorm.services.aggregator.storage.codec import pack_coefficients
+from modnorm.services.aggregator.storage.dialects import insert_rows
 from modnorm.services.aggregator.storage.states import (
     OPEN,
     TERMINAL,
@@ -25,7 +26,6 @@ from modnorm.services.aggregator.storage.states import (
     JobState,
     Split,
 )
-from modnorm.services.aggregator.storage.table_statistics import insert_rows
 from modnorm.services.aggregator.storage.tables import Candidate, Event, Experiment, Job
 from modnorm.v1 import experiment_pb2
 

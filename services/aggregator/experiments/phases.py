@@ -35,7 +35,8 @@ from modnorm.services.aggregator.experiments.lifecycle import (
     move,
     record,
 )
-from modnorm.services.aggregator.storage.result_tables import Ensemble, Vote
+from modnorm.services.aggregator.storage.dialects import insert_rows
+from modnorm.services.aggregator.storage.lookups import load_rows
 from modnorm.services.aggregator.storage.states import (
     TERMINAL,
     ExperimentState,
@@ -43,9 +44,7 @@ from modnorm.services.aggregator.storage.states import (
     Split,
     state_index,
 )
-from modnorm.services.aggregator.storage.stored_artifacts import load_rows
-from modnorm.services.aggregator.storage.table_statistics import insert_rows
-from modnorm.services.aggregator.storage.tables import Experiment, Job
+from modnorm.services.aggregator.storage.tables import Ensemble, Experiment, Job, Vote
 from modnorm.tasks import task_errors
 
 _ASKED = {Split.HELDOUT: "held-out rows", Split.QUESTIONS: "questions"}

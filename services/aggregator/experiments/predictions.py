@@ -17,12 +17,16 @@ from modnorm.prediction.ensemble_definition import (
 )
 from modnorm.services.aggregator.experiments.admission import Admission, stored_rows
 from modnorm.services.aggregator.experiments.phases import start_answering
-from modnorm.services.aggregator.storage.lookups import find_experiment, lock_experiment
-from modnorm.services.aggregator.storage.result_tables import Ensemble
+from modnorm.services.aggregator.storage.dialects import insert_rows
+from modnorm.services.aggregator.storage.lookups import (
+    StoredText,
+    find_experiment,
+    load_rows,
+    load_text,
+    lock_experiment,
+)
 from modnorm.services.aggregator.storage.states import ArtifactKind, ExperimentState
-from modnorm.services.aggregator.storage.stored_artifacts import StoredText, load_rows, load_text
-from modnorm.services.aggregator.storage.table_statistics import insert_rows
-from modnorm.services.aggregator.storage.tables import Candidate, Experiment
+from modnorm.services.aggregator.storage.tables import Candidate, Ensemble, Experiment
 from modnorm.spec import DataSpec
 from modnorm.spec.experiment import suffixed
 from modnorm.tasks import Row, Task

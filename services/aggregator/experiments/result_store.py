@@ -13,11 +13,9 @@ from modnorm.services.aggregator.experiments.iterative_updates import lineage_of
 from modnorm.services.aggregator.experiments.records import CandidateJobs
 from modnorm.services.aggregator.storage.codec import unpack_answers
 from modnorm.services.aggregator.storage.database import Database
-from modnorm.services.aggregator.storage.lookups import find_experiment
-from modnorm.services.aggregator.storage.result_tables import AnswerSheet, Ensemble, Vote
+from modnorm.services.aggregator.storage.lookups import find_experiment, load_text
 from modnorm.services.aggregator.storage.states import TERMINAL, ArtifactKind, Split
-from modnorm.services.aggregator.storage.stored_artifacts import load_text
-from modnorm.services.aggregator.storage.tables import Candidate, Event, Job
+from modnorm.services.aggregator.storage.tables import AnswerSheet, Candidate, Event, Job, Vote
 
 
 class ResultStore:
@@ -26,8 +24,8 @@ class ResultStore:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def candidates(self, experiment_id: str, after: int, limit: int) -> tuple[CandidateJobs, ...]:
-        """Return the candidates with an index greater than `after`, in order."""
+    def candidates(self, experiment_id: str) -> Sequence[CandidateJobs]:
+        """Return the candidates in order, the base first."""
         selection, heldout = aliased(Job), aliased(Job)
         query = (
             select(Candidate, selection, heldout)
@@ -43,12 +41,10 @@ class ResultStore:
                 & (col(heldout.candidate) == col(Candidate.index))
                 & (col(heldout.split) == Split.HELDOUT),
             )
-            .where(Candidate.experiment_id == experiment_id, col(Candidate.index) > after)
+            .where(Candidate.experiment_id == experiment_id)
             .order_by(col(Candidate.index))
-            .limit(limit)
         )
         with self._database.read() as session:
-            find_experiment(session, experiment_id)
             return tuple(CandidateJobs(*row) for row in session.exec(query).all())
 
     def answers(self, experiment_id: str, candidate: int, split: Split) -> tuple[Answer, ...]:
@@ -65,39 +61,21 @@ class ResultStore:
             raise NotFoundError("the job has no answers", field="job_id")
         return unpack_answers(sheet.content)
 
-    def votes(
-        self, experiment_id: str, population: int, size: int, after: int, limit: int
-    ) -> Sequence[Vote]:
-        """Return the votes of the rows after `after`, in order."""
+    def votes(self, experiment_id: str, population: int, size: int) -> Sequence[Vote]:
+        """Return the votes of an ensemble in row order."""
+        query = select(Vote).where(
+            Vote.experiment_id == experiment_id,
+            Vote.population == population,
+            Vote.ensemble_size == size,
+        )
         with self._database.read() as session:
-            find_experiment(session, experiment_id)
-            if session.get(Ensemble, (experiment_id, population, size)) is None:
-                raise NotFoundError(
-                    f"there is no ensemble with N = {population}, K = {size}",
-                    field="ensemble_size",
-                )
-            return session.exec(
-                select(Vote)
-                .where(
-                    Vote.experiment_id == experiment_id,
-                    Vote.population == population,
-                    Vote.ensemble_size == size,
-                    col(Vote.row) > after,
-                )
-                .order_by(col(Vote.row))
-                .limit(limit)
-            ).all()
+            return session.exec(query.order_by(col(Vote.row))).all()
 
     def lineage(self, experiment_id: str, digest: str | None = None) -> Lineage:
         """Return the lineage of a state of an iterative run, by default of the last state."""
         with self._database.read() as session:
-            experiment = find_experiment(session, experiment_id)
-            lineage = lineage_of(session, experiment) if experiment.is_iterative else None
-        if lineage is not None and digest is None:
-            return lineage
-        if lineage is None or digest not in lineage.digests:
-            raise NotFoundError("the experiment has no such state", field="digest")
-        return lineage.until(lineage.digests.index(digest))
+            lineage = lineage_of(session, find_experiment(session, experiment_id))
+        return lineage if digest is None else lineage.until(lineage.digests.index(digest))
 
     def steps(self, experiment_id: str, digest: str, after: int) -> tuple[str, list[str]]:
         """Return the origin of an iterative run and its steps to a state, as JSON texts."""

@@ -27,13 +27,11 @@ from modnorm.search.voting import Ballot, SettledVotes
 from modnorm.services.aggregator.experiments.expert_selection import selection_of
 from modnorm.services.aggregator.storage.codec import unpack_answers
 from modnorm.services.aggregator.storage.database import evaluation_cache
+from modnorm.services.aggregator.storage.dialects import insert_rows
 from modnorm.services.aggregator.storage.evaluation_cache import RESULT, Evaluation
-from modnorm.services.aggregator.storage.lookups import is_candidate_of_job
-from modnorm.services.aggregator.storage.result_tables import AnswerSheet
+from modnorm.services.aggregator.storage.lookups import is_candidate_of_job, load_rows, load_text
 from modnorm.services.aggregator.storage.states import ArtifactKind, JobState, Split
-from modnorm.services.aggregator.storage.stored_artifacts import load_rows, load_text
-from modnorm.services.aggregator.storage.table_statistics import insert_rows
-from modnorm.services.aggregator.storage.tables import Candidate, Experiment, Job
+from modnorm.services.aggregator.storage.tables import AnswerSheet, Candidate, Experiment, Job
 from modnorm.tasks.columns import prompts_digest
 from modnorm.tasks.task_errors import render_prompts
 

@@ -25,9 +25,8 @@ from modnorm.services.aggregator.experiments.records import CandidateJobs, Exper
 from modnorm.services.aggregator.experiments.result_store import EventStore, ResultStore
 from modnorm.services.aggregator.storage.codec import unpack_answers, unpack_coefficients
 from modnorm.services.aggregator.storage.database import Database
-from modnorm.services.aggregator.storage.result_tables import AnswerSheet
 from modnorm.services.aggregator.storage.states import ArtifactKind, JobState, Split
-from modnorm.services.aggregator.storage.tables import Candidate, Experiment, Job
+from modnorm.services.aggregator.storage.tables import AnswerSheet, Candidate, Experiment, Job
 from modnorm.tasks import Task, get_stored_task
 from modnorm.tasks.row_loading import ReadableRow, readable_rows
 from modnorm.wire.run_messages import (
@@ -40,6 +39,9 @@ from modnorm.wire.run_messages import (
 )
 
 _ALL = 2**31 - 1
+_BASE_COUNTS = BaseRow.__dataclass_fields__.keys() - {"selection_reward", "heldout_metric"}
+_KEYS = {"experiment_id", "population", "ensemble_size"}
+"""Columns of a vote that name its ensemble."""
 _SHEETS = 16
 """Answer sheets in memory at a time."""
 _BLOCK = 512
@@ -56,7 +58,7 @@ def write_directory(directory: Path, database: Database, record: ExperimentRecor
     task = _task(experiment)
     rows = {split: _rows(results, experiment, Split(split)) for split in SPLITS}
     questions = {split: readable_rows(task, each) for split, each in rows.items()}
-    candidates = results.candidates(experiment.id, BASE_INDEX - 1, _ALL)
+    candidates = results.candidates(experiment.id)
     run = _run_data(
         database, record, candidates, overlap(task, rows["selection"], rows["heldout"])
     )
@@ -158,30 +160,15 @@ def _run_data(
         base=_base_row(record, candidates),
         ensembles=[ensemble_row(each) for each in message.ensembles],
         votes={
-            size: _votes(results, record.experiment.id, *size)
+            size: [
+                VoteRow(**vote.model_dump(exclude=_KEYS))
+                for vote in results.votes(record.experiment.id, *size)
+            ]
             for size in ((one.population, one.ensemble_size) for one in record.ensembles)
         },
         states=[state_row(each) for each in message.states],
         timings=timings(message, map(event_message, events)),
     )
-
-
-def _votes(
-    results: ResultStore, experiment_id: str, population: int, size: int
-) -> Sequence[VoteRow]:
-    votes = results.votes(experiment_id, population, size, -1, _ALL)
-    return [
-        VoteRow(
-            row=vote.row,
-            answer=vote.answer,
-            correct=vote.correct,
-            valid=vote.valid,
-            support=vote.support,
-            correct_support=vote.correct_support,
-            skipped=vote.skipped,
-        )
-        for vote in votes
-    ]
 
 
 def _task(experiment: Experiment) -> Task | None:
@@ -246,15 +233,8 @@ def _base_row(record: ExperimentRecord, candidates: Sequence[CandidateJobs]) -> 
     if not candidates or candidates[0].candidate.index != BASE_INDEX:
         return known
     row = candidate_row(candidates[0])
-    return BaseRow(
-        selection_reward=known.selection_reward,
-        heldout_metric=known.heldout_metric,
-        **{
-            name: getattr(row, name)
-            for name in BaseRow.__dataclass_fields__
-            if name not in {"selection_reward", "heldout_metric"}
-        },
-    )
+    counts = {name: getattr(row, name) for name in _BASE_COUNTS}
+    return replace(known, **counts)
 
 
 def _stored_answers(job: Job | None) -> int:

@@ -18,10 +18,21 @@ from modnorm.services.aggregator.experiments.lifecycle import (
 )
 from modnorm.services.aggregator.experiments.phases import change_of, job_ended
 from modnorm.services.aggregator.experiments.reuse import evaluations_of
-from modnorm.services.aggregator.jobs.leases import extend_leases, lease, next_job
-from modnorm.services.aggregator.jobs.report_checks import Report, ReportChecks
-from modnorm.services.aggregator.jobs.reporting import PackedReport, Reporting
-from modnorm.services.aggregator.jobs.worker_requests import Claim, Heartbeat, LeaseState, stale
+from modnorm.services.aggregator.jobs.leases import (
+    Claim,
+    Heartbeat,
+    LeaseState,
+    extend_leases,
+    lease,
+    next_job,
+    stale,
+)
+from modnorm.services.aggregator.jobs.reporting import (
+    Report,
+    ReportChecks,
+    Reporting,
+    packed_answers,
+)
 from modnorm.services.aggregator.storage.database import Database
 from modnorm.services.aggregator.storage.dialects import database_time
 from modnorm.services.aggregator.storage.lookups import lock_experiment, lock_job
@@ -73,7 +84,7 @@ class JobStore:
         fails, each report is stored alone, so that only the faulty one fails.
         """
         try:
-            packed = [PackedReport.of(report) for report in reports]
+            packed = [(report, packed_answers(report)) for report in reports]
             with self._database.write() as session:
                 answers = Reporting(session, self._checks, self._clock()).store(packed)
         except UnavailableError as error:

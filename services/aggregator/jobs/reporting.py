@@ -1,13 +1,21 @@
-"""Storage of many reports in one transaction, each answered separately."""
+"""Reports: their checks against jobs, and the storage of many in one transaction."""
 
 import json
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Self
+import math
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import Generic, TypeVar
 
 from sqlmodel import Session, col, select
 
-from modnorm.errors import ModnormError
+from modnorm.errors import InvalidInputError, ModnormError
+from modnorm.geometry.scale_map import ScaleMap
+from modnorm.perturbation.descriptor import Descriptor
+from modnorm.search.ranking import mean_reward
+from modnorm.search.stopping import Interval, score_interval
+from modnorm.search.voting import Answer
+from modnorm.services.aggregator.experiments.early_stop import EarlyStopCache
 from modnorm.services.aggregator.experiments.lifecycle import (
     Change,
     PhaseProgress,
@@ -15,31 +23,247 @@ from modnorm.services.aggregator.experiments.lifecycle import (
     next_event,
 )
 from modnorm.services.aggregator.experiments.phases import change_of, job_ended
-from modnorm.services.aggregator.jobs.report_checks import CheckedReport, Report, ReportChecks
-from modnorm.services.aggregator.jobs.worker_requests import stale
-from modnorm.services.aggregator.storage.codec import pack_answers
-from modnorm.services.aggregator.storage.lookups import is_candidate_of_job, unknown_job
-from modnorm.services.aggregator.storage.result_tables import AnswerSheet
-from modnorm.services.aggregator.storage.states import JobState
-from modnorm.services.aggregator.storage.table_statistics import insert_rows
-from modnorm.services.aggregator.storage.tables import Candidate, Event, Experiment, Job
+from modnorm.services.aggregator.jobs.leases import stale
+from modnorm.services.aggregator.storage.codec import pack_answers, pack_coefficients, unpack_rows
+from modnorm.services.aggregator.storage.dialects import insert_rows
+from modnorm.services.aggregator.storage.lookups import (
+    is_candidate_of_job,
+    load_rows,
+    load_text,
+    unknown_job,
+)
+from modnorm.services.aggregator.storage.states import ArtifactKind, JobState, Split
+from modnorm.services.aggregator.storage.tables import (
+    AnswerSheet,
+    Candidate,
+    Event,
+    Experiment,
+    Job,
+)
+from modnorm.services.common.bounded_dict import BoundedDict
+from modnorm.tasks import Row, Task, stated_bounds, task_errors
+
+_SCALE_MAPS = 64
+_ROWS = 4
+MAX_REWARD = 1e30
+"""Means of such rewards, and the steps computed from them, stay within float32."""
+
+
+ValueT = TypeVar("ValueT")
 
 
 @dataclass(frozen=True, slots=True)
-class PackedReport:
-    """A report whose answers are packed before its job is locked."""
+class Report:
+    """The result of one job."""
 
-    report: Report
-    answers: bytes
-    """Packed answers; empty if they cannot be packed, and the checks refuse the report."""
+    job_id: str
+    token: int
+    worker: str
+    descriptor: Descriptor
+    """The candidate with resolved coefficients."""
+    answers: Sequence[Answer]
+    environment: Mapping[str, str]
+    switch_seconds: float
+    generate_seconds: float
+    score_seconds: float
+    normaliser: float = field(default=0.0, kw_only=True)
+    """Factor of the amplitudes that a generator proposed; 0 if it proposed none."""
+    stopped: bool = False
+    """Whether the candidate was stopped early, so that only some rows have answers."""
 
-    @classmethod
-    def of(cls, report: Report) -> Self:
-        """Pack the answers of a report."""
-        try:
-            return cls(report, pack_answers(report.answers))
-        except ValueError:  # a reward that is not finite
-            return cls(report, b"")
+
+@dataclass(frozen=True, slots=True)
+class CheckedReport:
+    """The result computed from a report."""
+
+    metric: float | None
+    """Mean selection reward, or held-out metric of the candidate alone; None if rows that either
+    needs are missing."""
+    coefficients: bytes
+    """Coefficients, packed as in the table of candidates."""
+    stopped: Interval | None
+    """Interval of the mean selection reward of a candidate that was stopped early."""
+
+    def __str__(self) -> str:
+        """Return a description in words."""
+        if self.stopped is not None:
+            return f"stopped early, {self.stopped.upper:.4f} at most"
+        return "the votes left are settled" if self.metric is None else f"{self.metric:.4f}"
+
+
+class ReportChecks:
+    """Checks reports against stored jobs; used by several threads."""
+
+    def __init__(self, early_stop: EarlyStopCache) -> None:
+        self._early_stop = early_stop
+        # Immutable inputs by digest.
+        self._active: _Recent[int] = _Recent(_SCALE_MAPS)
+        self._tasks: _Recent[Task] = _Recent(_ROWS)
+        self._rows: _Recent[tuple[Row, ...]] = _Recent(_ROWS)
+
+    def evaluate(
+        self,
+        session: Session,
+        experiment: Experiment,
+        job: Job,
+        candidate: Candidate,
+        report: Report,
+    ) -> CheckedReport:
+        """Check a report against its job; return its metric and coefficients."""
+        seconds = (report.switch_seconds, report.generate_seconds, report.score_seconds)
+        if not all(math.isfinite(value) and value >= 0 for value in seconds):
+            raise InvalidInputError("seconds must be finite and not negative", field="header")
+        if candidate.needs_proposal and not 0 < report.normaliser < math.inf:
+            raise InvalidInputError(
+                "a report with amplitudes must contain their normaliser", field="header.normaliser"
+            )
+        for answer in report.answers:
+            _check_answer(answer)
+        coefficients = _check_descriptor(
+            candidate, report.descriptor, self._active_tensors(session, candidate.scale_map_digest)
+        )
+        if report.stopped:
+            stopped = self._check_stop(session, experiment, job, report)
+            return CheckedReport(None, coefficients, stopped)
+        return CheckedReport(self._metric(session, experiment, job, report), coefficients, None)
+
+    def _active_tensors(self, session: Session, digest: str) -> int:
+        def load() -> int:
+            text = load_text(session, ArtifactKind.SCALE_MAP, digest)
+            return len(ScaleMap.from_json(text).active)
+
+        return self._active.find(digest, load)
+
+    def _task(self, experiment: Experiment) -> Task:
+        spec = experiment.spec.task
+        key = (spec.name, spec.declaration, experiment.scorer)
+        return self._tasks.find(key, experiment.task)
+
+    def _metric(
+        self, session: Session, experiment: Experiment, job: Job, report: Report
+    ) -> float | None:
+        digest, count = experiment.rows_of(job.split)
+        if job.split is Split.SELECTION:
+            _check_rows(report.answers, count)
+            return mean_reward([answer.reward for answer in report.answers])
+        _check_rows(report.answers, count, unpack_rows(job.skipped) if job.skipped else ())
+        if job.split is Split.QUESTIONS or len(report.answers) < count:
+            return None
+        rows = self._rows.find(digest, lambda: load_rows(session, digest))
+        correct = [answer.correct for answer in report.answers]
+        return task_errors.metric(self._task(experiment), rows, correct)
+
+    def _check_stop(
+        self, session: Session, experiment: Experiment, job: Job, report: Report
+    ) -> Interval:
+        """Check that a candidate was rightly stopped early; return its reward interval."""
+        rows = experiment.selection_rows
+        bounds = stated_bounds(self._task(experiment))
+        if job.split is not Split.SELECTION or bounds is None:
+            raise InvalidInputError("this job may not be stopped early", field="stopped")
+        _check_rows(report.answers, rows, range(rows))
+        interval = score_interval([answer.reward for answer in report.answers], rows, bounds)
+        threshold = self._early_stop.threshold(session, experiment, job.candidate)
+        if threshold is not None and threshold.excludes(interval.upper, job.candidate):
+            return interval
+        raise InvalidInputError(
+            f"candidate {job.candidate} can still reach {interval.upper:g} and be an expert",
+            field="stopped",
+            remedy="score all its rows",
+        )
+
+
+def _check_rows(answers: Sequence[Answer], count: int, optional: Collection[int] = ()) -> None:
+    """Check that answers are in order and cover all rows except optional ones."""
+    rows = [answer.row for answer in answers]
+    given = set(rows)
+    missing = set(range(count)) - given - set(optional)
+    if missing or rows != sorted(given) or not given <= set(range(count)):
+        raise InvalidInputError(
+            f"the answers must cover the rows 0 to {count - 1}, each once and in order",
+            field="answers.row",
+        )
+
+
+def _check_answer(answer: Answer) -> None:
+    if not abs(answer.reward) <= MAX_REWARD:
+        raise InvalidInputError(
+            f"the reward of row {answer.row} is not finite, or beyond {MAX_REWARD:g}",
+            field="answers.reward",
+        )
+    if answer.correct and answer.vote is None:
+        raise InvalidInputError(
+            f"row {answer.row} has no vote and cannot be correct", field="answers.correct"
+        )
+    if answer.tokens < 0:
+        raise InvalidInputError(
+            f"row {answer.row} has a negative number of tokens", field="answers.tokens"
+        )
+
+
+def _check_descriptor(candidate: Candidate, reported: Descriptor, active: int) -> bytes:
+    """Check that a descriptor is the candidate's; return its packed coefficients."""
+    stored = (
+        candidate.noise,
+        candidate.seed,
+        candidate.method,
+        candidate.radius,
+        candidate.scale_map_digest,
+        candidate.lineage,
+    )
+    if stored != (
+        reported.noise,
+        reported.seed,
+        reported.method,
+        reported.radius,
+        reported.scale_map,
+        reported.lineage,
+    ):
+        raise InvalidInputError(
+            f"the descriptor is not that of candidate {candidate.index}", field="descriptor"
+        )
+    values = reported.coefficients or ()
+    if len(values) != active or not all(map(math.isfinite, values)):
+        raise InvalidInputError(
+            f"there must be {active} finite coefficients, one for each active tensor",
+            field="descriptor.coefficients",
+        )
+    packed = pack_coefficients(values)
+    if candidate.coefficients not in {None, packed}:
+        raise InvalidInputError(
+            f"candidate {candidate.index} already has other coefficients",
+            field="descriptor.coefficients",
+            remedy="evaluate the candidate from its stored coefficients",
+        )
+    return packed
+
+
+class _Recent(Generic[ValueT]):
+    """Cache of the `size` most recently used values."""
+
+    def __init__(self, size: int) -> None:
+        self._values: BoundedDict[Hashable, ValueT] = BoundedDict(size)
+        self._lock = Lock()
+
+    def find(self, key: Hashable, load: Callable[[], ValueT]) -> ValueT:
+        """Return the value of a key; two threads may load it concurrently."""
+        with self._lock:
+            cached = self._values.get(key)
+        value = load() if cached is None else cached
+        with self._lock:
+            self._values[key] = value
+        return value
+
+
+def packed_answers(report: Report) -> bytes:
+    """Pack the answers of a report, before its job is locked.
+
+    The result is empty if a reward is not finite; the checks then refuse the report.
+    """
+    try:
+        return pack_answers(report.answers)
+    except ValueError:
+        return b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,28 +290,35 @@ class Reporting:
         self._answer_sheets: list[Mapping[str, object]] = []
         self._events: list[Mapping[str, object]] = []
 
-    def store(self, reports: Sequence[PackedReport]) -> list[Change | Exception]:
-        """Store results; advance each experiment whose phase they finish."""
-        held = _lock(self._session, {packed.report.job_id for packed in reports})
+    def store(self, reports: Sequence[tuple[Report, bytes]]) -> list[Change | Exception]:
+        """Store results with their packed answers; return the change or refusal of each report."""
+        held = _lock(self._session, {report.job_id for report, _ in reports})
         for one in held.values():
             self._progress_of(one.experiment)  # a later read would flush after each report
-        pairs = [(held.get(packed.report.job_id), packed) for packed in reports]
-        answers = {place: self._answer(*pairs[place]) for place in _by_experiment(pairs)}
-        self._insert()
-        return [answers[place] for place in range(len(pairs))]
 
-    def _answer(self, held: _Held | None, packed: PackedReport) -> Change | Exception:
+        def experiment_of(place: int) -> str:
+            one = held.get(reports[place][0].job_id)
+            return one.experiment.id if one else ""
+
+        answers: dict[int, Change | Exception] = {}
+        for place in sorted(range(len(reports)), key=experiment_of):
+            report, sheet = reports[place]
+            answers[place] = self._answer(held.get(report.job_id), report, sheet)
+        self._insert()
+        return [answers[place] for place in range(len(reports))]
+
+    def _answer(self, held: _Held | None, report: Report, sheet: bytes) -> Change | Exception:
         try:
             if held is None:
-                raise unknown_job(packed.report.job_id)
+                raise unknown_job(report.job_id)
             with self._session.no_autoflush:
-                outcome = self._check(held, packed.report)
+                outcome = self._check(held, report)
         except ModnormError as error:
             return error
         # From here on an error rolls back the whole transaction.
         if outcome is None:
             return Change(held.experiment.id)
-        return self._keep(held, packed, outcome)
+        return self._keep(held, report, sheet, outcome)
 
     def _check(self, held: _Held, report: Report) -> CheckedReport | None:
         """Check a report; return its outcome, or None if the job's result is stored already."""
@@ -100,15 +331,15 @@ class Reporting:
             raise stale(job)
         return self._checks.evaluate(self._session, held.experiment, job, held.candidate, report)
 
-    def _keep(self, held: _Held, packed: PackedReport, outcome: CheckedReport) -> Change:
+    def _keep(self, held: _Held, report: Report, sheet: bytes, outcome: CheckedReport) -> Change:
         job, experiment = held.job, held.experiment
         state, was_leased = experiment.state, job.state is JobState.LEASED
         progress = self._progress_of(experiment)
         job.attempts += was_leased  # an expired lease has counted its attempt
-        _set_result(job, packed.report, outcome)
+        _set_result(job, report, outcome)
         held.candidate.coefficients = outcome.coefficients
-        held.candidate.normaliser = packed.report.normaliser or None
-        self._answer_sheets.append({"job_id": job.id, "content": packed.answers})
+        held.candidate.normaliser = report.normaliser or None
+        self._answer_sheets.append({"job_id": job.id, "content": sheet})
         experiment.candidates_stopped += outcome.stopped is not None
         close_job(experiment, job, done=True)
         progress.scored(job, was_leased=was_leased)
@@ -169,13 +400,3 @@ def _lock(session: Session, job_ids: Collection[str]) -> dict[str, _Held]:
         .with_for_update(of=Job)
     )
     return {job.id: _Held(job, candidate, by_id[job.experiment_id]) for job, candidate in jobs}
-
-
-def _by_experiment(pairs: Sequence[tuple[_Held | None, PackedReport]]) -> list[int]:
-    """Return the positions of reports, grouped by experiment, in order."""
-
-    def experiment_of(place: int) -> str:
-        held, _ = pairs[place]
-        return held.experiment.id if held else ""
-
-    return sorted(range(len(pairs)), key=experiment_of)

@@ -1,21 +1,33 @@
-"""The differences between SQLite and Postgres: connections, locks, conflicts and statistics."""
+"""The differences between SQLite and Postgres: connections, locks, conflicts, statistics."""
 
+import logging
 import math
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from sqlite3 import SQLITE_BUSY, OperationalError
 from sqlite3 import Connection as SqliteConnection
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from sqlalchemy import Connection, Engine, create_engine, event, extract, func, make_url, text
+from sqlalchemy import (
+    Connection,
+    Engine,
+    create_engine,
+    event,
+    extract,
+    func,
+    insert,
+    make_url,
+    text,
+)
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL
-from sqlalchemy.exc import ArgumentError, InvalidatePoolError
+from sqlalchemy.exc import ArgumentError, InvalidatePoolError, SQLAlchemyError
 from sqlalchemy.pool import ConnectionPoolEntry
 from sqlmodel import Session, SQLModel, select
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random
@@ -25,6 +37,37 @@ from modnorm.locks import require_locks
 
 if TYPE_CHECKING:
     from psycopg import Connection as PostgresConnection
+
+
+_GROWN = "tables that have grown"
+_ROWS_AT_A_TIME = 1_000
+
+logger = logging.getLogger(__name__)
+
+
+def insert_rows(
+    session: Session, table: type[SQLModel], rows: Iterable[Mapping[str, object]]
+) -> None:
+    """Store any number of rows of one table in bounded memory."""
+    stored, remaining = 0, iter(rows)
+    while batch := list(islice(remaining, _ROWS_AT_A_TIME)):
+        session.execute(insert(table), batch)
+        stored += len(batch)
+    if stored >= _ROWS_AT_A_TIME:
+        session.info.setdefault(_GROWN, set()).add(table.__tablename__)
+
+
+def analyse_grown(engine: Engine, session: Session) -> None:
+    """Analyse the tables that grew in a committed transaction.
+
+    Errors are only logged: the rows are stored, and Postgres analyses the table itself later.
+    """
+    for table in sorted(session.info.pop(_GROWN, ())):
+        try:
+            analyse(engine, table)
+        except SQLAlchemyError as error:
+            logger.warning("table %s was not analysed: %s", table, error)
+
 
 _BUSY_SECONDS = 30
 _CONNECTION: Mapping[str, int] = MappingProxyType(

@@ -10,7 +10,7 @@ from sqlalchemy.exc import DBAPIError
 
 from modnorm.errors import ConflictError
 from modnorm.locks import locked
-from modnorm.services.aggregator.storage.database_errors import outages
+from modnorm.services.aggregator.storage.database import outages
 from modnorm.services.aggregator.storage.dialects import open_engine, parse_url
 
 WAIT_SECONDS = 5.0

@@ -2,14 +2,24 @@
 
 import json
 from collections.abc import Mapping
+from enum import StrEnum
 from functools import lru_cache
+from typing import ClassVar
 
-from sqlalchemy import BigInteger, ForeignKeyConstraint, Index, LargeBinary, UniqueConstraint
+from sqlalchemy import (
+    BigInteger,
+    Dialect,
+    ForeignKeyConstraint,
+    Index,
+    LargeBinary,
+    UniqueConstraint,
+)
+from sqlalchemy import Text as SqlText
+from sqlalchemy.types import TypeDecorator
 from sqlmodel import Field, SQLModel
 
 from modnorm.analysis.answers import BASE_INDEX
 from modnorm.errors import InvalidInputError, PreconditionError
-from modnorm.services.aggregator.storage.column_types import NO_AUTOINCREMENT, Text, enum_text
 from modnorm.services.aggregator.storage.states import (
     ArtifactKind,
     ExperimentState,
@@ -19,6 +29,92 @@ from modnorm.services.aggregator.storage.states import (
 from modnorm.spec import ExperimentSpec
 from modnorm.tasks import Task, get_stored_task
 from modnorm.wire.tokens import DEFAULT_TENANT
+
+NO_AUTOINCREMENT = {"autoincrement": False}
+"""Option of a column of numbers in a primary key, which the application sets."""
+
+
+class Text(TypeDecorator[str]):
+    """Text of any length. NUL, which Postgres cannot store, becomes the replacement character."""
+
+    impl = SqlText
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, _dialect: Dialect) -> str | None:
+        """Return the text without NUL characters."""
+        return value if value is None else value.replace("\0", "\ufffd")
+
+
+class EnumText(TypeDecorator[StrEnum]):
+    """A member of an enumeration, stored as text."""
+
+    impl = SqlText
+    cache_ok = True
+    kind: ClassVar[type[StrEnum]]
+
+    def process_bind_param(self, value: StrEnum | None, _dialect: Dialect) -> str | None:
+        """Return the plain text."""
+        return value if value is None else str(value)
+
+    def process_result_value(self, value: str | None, _dialect: Dialect) -> StrEnum | None:
+        """Return the member."""
+        return value if value is None else self.kind(value)
+
+
+def enum_text(kind: type[StrEnum]) -> type[EnumText]:
+    """Return the type of a column that holds members of an enumeration."""
+    return type(f"{kind.__name__}Text", (EnumText,), {"kind": kind, "cache_ok": True})
+
+
+class AnswerSheet(SQLModel, table=True):
+    """All answers of one job, packed."""
+
+    __tablename__ = "answers"
+    __table_args__ = (ForeignKeyConstraint(["job_id"], ["jobs.id"]),)
+
+    job_id: str = Field(primary_key=True, sa_type=Text)
+    content: bytes = Field(sa_type=LargeBinary)
+
+
+class Ensemble(SQLModel, table=True):
+    """The result of one (N, K)."""
+
+    __tablename__ = "ensembles"
+    __table_args__ = (ForeignKeyConstraint(["experiment_id"], ["experiments.id"]),)
+
+    experiment_id: str = Field(primary_key=True, sa_type=Text)
+    population: int = Field(primary_key=True, sa_column_kwargs=NO_AUTOINCREMENT)
+    ensemble_size: int = Field(primary_key=True, sa_column_kwargs=NO_AUTOINCREMENT)
+    experts: str = Field(sa_type=Text)
+    """JSON list of candidate indices, best first."""
+    metric: float
+    correct: int
+    rows: int
+
+
+class Vote(SQLModel, table=True):
+    """One voted answer."""
+
+    __tablename__ = "votes"
+    __table_args__ = (
+        ForeignKeyConstraint(
+            ["experiment_id", "population", "ensemble_size"],
+            ["ensembles.experiment_id", "ensembles.population", "ensembles.ensemble_size"],
+        ),
+    )
+
+    experiment_id: str = Field(primary_key=True, sa_type=Text)
+    population: int = Field(primary_key=True, sa_column_kwargs=NO_AUTOINCREMENT)
+    ensemble_size: int = Field(primary_key=True, sa_column_kwargs=NO_AUTOINCREMENT)
+    row: int = Field(primary_key=True, sa_column_kwargs=NO_AUTOINCREMENT)
+    answer: str | None = Field(default=None, sa_type=Text)
+    correct: bool
+    valid: int
+    support: int
+    correct_support: int
+    skipped: int = 0
+    """Number of experts that skipped the row. The other counts exclude them."""
+
 
 _ExperimentStateText = enum_text(ExperimentState)
 _JobStateText = enum_text(JobState)

@@ -5,20 +5,93 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 
+from sqlalchemy import func
+from sqlmodel import Session, col, select
+
+from modnorm.analysis.answers import BASE_INDEX
 from modnorm.analysis.comparison import ComparisonRow, compare_runs
 from modnorm.analysis.run import Run, load_run
+from modnorm.analysis.uncertainty import accuracy_interval
 from modnorm.services.aggregator.api.to_proto import event_message
 from modnorm.services.aggregator.experiments.lifecycle import with_remedy
 from modnorm.services.aggregator.experiments.run_directories import RunDirectories
 from modnorm.services.aggregator.storage.database import Database
-from modnorm.services.aggregator.storage.states import TERMINAL, ExperimentState
-from modnorm.services.aggregator.storage.tables import Experiment
-from modnorm.services.aggregator.web import run_queries
+from modnorm.services.aggregator.storage.states import TERMINAL, ExperimentState, JobState, Split
+from modnorm.services.aggregator.storage.tables import Ensemble, Event, Experiment, Job
 from modnorm.services.common.access import current_caller
 from modnorm.v1 import experiment_pb2
 from modnorm.web.population import PAGE_LINES
-from modnorm.web.sources import Headline, Progress, RoundLine, RunPage, unknown_run
+from modnorm.web.sources import BusyWorker, Headline, Progress, RoundLine, RunPage, unknown_run
 from modnorm.wire.run_messages import extent
+
+
+def list_experiments(
+    session: Session, scope: str | None, start: int, limit: int
+) -> Sequence[Experiment]:
+    """Return experiments, newest first."""
+    newest = col(Experiment.create_time).desc(), col(Experiment.id).desc()
+    query = select(Experiment).order_by(*newest)
+    if scope is not None:
+        query = query.where(Experiment.tenant == scope)
+    return session.exec(query.offset(start).limit(limit)).all()
+
+
+def headlines(session: Session, ids: Sequence[str]) -> Mapping[str, Headline]:
+    """Return the figures of experiments that have finished, by id."""
+    bases = {
+        experiment_id: (metric, correct)
+        for experiment_id, metric, correct in session.exec(
+            select(Job.experiment_id, Job.metric, Job.correct).where(
+                col(Job.experiment_id).in_(ids),
+                Job.split == Split.HELDOUT,
+                Job.candidate == BASE_INDEX,
+            )
+        )
+    }
+    tops = {
+        experiment_id: (metric, rows, correct)
+        for experiment_id, metric, rows, correct in session.exec(
+            select(Ensemble.experiment_id, Ensemble.metric, Ensemble.rows, Ensemble.correct)
+            .where(col(Ensemble.experiment_id).in_(ids))
+            .order_by(col(Ensemble.population), col(Ensemble.ensemble_size))
+        )
+    }
+    return {each: _headline(*bases.get(each, (None, 0)), tops.get(each)) for each in ids}
+
+
+def _headline(base: float | None, right: int, top: tuple[float, int, int] | None) -> Headline:
+    if top is None:
+        return Headline(base, None, None, None)
+    metric, rows, correct = top
+    base_interval = accuracy_interval(base, rows, right)
+    return Headline(base, base_interval, metric, accuracy_interval(metric, rows, correct))
+
+
+def last_events(session: Session, experiment_id: str, limit: int) -> Sequence[Event]:
+    """Return the last events of an experiment, oldest first."""
+    query = (
+        select(Event)
+        .where(Event.experiment_id == experiment_id)
+        .order_by(col(Event.cursor).desc())
+        .limit(limit)
+    )
+    return session.exec(query).all()[::-1]
+
+
+def busy_workers(session: Session, experiment_id: str) -> Sequence[BusyWorker]:
+    """Return the workers that hold leases of an experiment, by name."""
+    query = (
+        select(Job.worker, func.count())
+        .where(
+            Job.experiment_id == experiment_id,
+            col(Job.split).in_(Split),  # lets the query use an index
+            Job.state == JobState.LEASED,
+        )
+        .group_by(col(Job.worker))
+        .order_by(col(Job.worker))
+    )
+    return [BusyWorker(name, jobs) for name, jobs in session.exec(query)]
+
 
 _PACE_EVENTS = 200
 """Last events that the rate of a phase is computed from."""
@@ -86,8 +159,8 @@ class CatalogRun:
         if not self.live:
             return None
         with self._database.read() as session:
-            events = run_queries.last_events(session, self.name, _PACE_EVENTS)
-            workers = run_queries.busy_workers(session, self.name)
+            events = last_events(session, self.name, _PACE_EVENTS)
+            workers = busy_workers(session, self.name)
         messages = [event_message(event) for event in events]
         last = messages[-1]
         done, total = extent(last)
@@ -125,10 +198,10 @@ class LabCatalog:
         """Return one page of the list."""
         start, scope = (page - 1) * PAGE_LINES, current_caller().scope
         with self._database.read() as session:
-            experiments = run_queries.list_experiments(session, scope, start, PAGE_LINES + 1)
+            experiments = list_experiments(session, scope, start, PAGE_LINES + 1)
             shown = experiments[:PAGE_LINES]
-            headlines = run_queries.headlines(session, [each.id for each in shown])
-        runs = [self._run(each, headlines[each.id]) for each in shown]
+            figures = headlines(session, [each.id for each in shown])
+        runs = [self._run(each, figures[each.id]) for each in shown]
         return RunPage(runs, page, len(experiments) > PAGE_LINES)
 
     def run(self, name: str) -> CatalogRun:

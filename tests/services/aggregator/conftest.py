@@ -130,7 +130,7 @@ class Lab:
     async def candidates(self, experiment_id):
         """The candidates so far, the base first, each with its descriptor."""
         results = self.aggregator._stores.results
-        found = await asyncio.to_thread(results.candidates, experiment_id, -2, 1_000)
+        found = await asyncio.to_thread(results.candidates, experiment_id)
         return [
             SimpleNamespace(
                 descriptor=stored_descriptor(one.candidate),
@@ -190,7 +190,7 @@ class Lab:
         ]
         size = (ensemble.population, ensemble.ensemble_size)
         stored = self.aggregator._stores.results.votes
-        votes = await asyncio.to_thread(partial(stored, experiment_id, *size, -1, 1_000))
+        votes = await asyncio.to_thread(partial(stored, experiment_id, *size))
         assert [vote.row for vote in votes] == list(range(7))
         for vote, *given in zip(votes, *sheets, strict=True):
             tally = plurality([one.vote for one in given])

@@ -1,15 +1,13 @@
 """Experiments from their creation to their votes, over real gRPC, queue and databases."""
 
-import asyncio
 import hashlib
 import json
 
 import pytest
 from google.protobuf import json_format
 
-from modnorm.errors import ConflictError, InvalidInputError, NotFoundError, StaleLeaseError
+from modnorm.errors import InvalidInputError, NotFoundError, StaleLeaseError
 from modnorm.search.ranking import mean_reward
-from modnorm.services.aggregator.storage.lookups import lock_experiment
 from modnorm.services.aggregator.storage.states import Split
 from modnorm.tasks import get_task
 from modnorm.tasks.columns import prompts_digest
@@ -143,20 +141,6 @@ async def test_the_commit_of_a_dataset_is_recorded(start_lab, spec, monkeypatch)
         assert created.spec.task.heldout.revision == "main"
 
 
-async def test_candidates_are_those_of_the_population(start_lab, spec):
-    async with start_lab() as lab:
-        created = await lab.create(spec())
-        await lab.reach(created.id, SELECTING)
-        candidates = await lab.candidates(created.id)
-        longer = await lab.create(spec(population__size=8, population__prefixes=[8]), "more")
-        await lab.reach(longer.id, SELECTING)
-        more = await lab.candidates(longer.id)
-        assert [one.descriptor for one in more[:7]] == [one.descriptor for one in candidates]
-        digest = (await lab.get(created.id)).provenance.scale_map_digest
-        assert {one.descriptor.scale_map for one in candidates[1:]} == {digest}
-        assert candidates[0].descriptor.method == "base"
-
-
 async def test_a_method_with_a_profile_is_calibrated_first(start_lab, spec, tmp_path):
     async with start_lab() as lab:
         calibration = {"examples": 2, "layers_per_example": 4, "iterations": 1}
@@ -201,15 +185,6 @@ async def check_profile_files(lab, spec, folder, profile):
     for path in (other, broken, folder / "absent.json", "/etc/hostname"):
         async with lab.raises(InvalidInputError, "method.profile"):
             await lab.create(spec(method={**NAMED, "profile": str(path)}), "bad")
-
-
-async def test_concurrent_equal_requests_create_one_experiment(start_lab, spec, database_url):
-    async with start_lab(database_url) as lab:
-        made = await asyncio.gather(*(lab.create(spec()) for _ in range(5)))
-        assert len({one.id for one in made}) == 1
-        async with lab.raises(ConflictError, "request_id"):
-            await lab.create(spec(population__seed=6))
-        assert len((await lab.list()).experiments) == 1
 
 
 async def test_a_cancelled_experiment_stops_its_workers(start_lab, spec):
@@ -284,14 +259,6 @@ async def test_claims_name_finished_answers_for_engines_that_draft(start_lab, sp
             await anext(aiter(lab.jobs.FetchAnswerSheet(unknown)))
 
 
-async def test_claims_name_no_answers_for_engines_without_drafts(start_lab, spec):
-    async with start_lab() as lab:
-        await lab.create(spec())
-        worker = lab.worker()
-        await worker.report(await worker.claim_next())
-        assert not (await worker.claim_next()).answer_sheets
-
-
 def done_base(done):
     """Return the base's job, else the first of any."""
     bases = [name for name, job in done.items() if job.candidate == -1]
@@ -303,19 +270,3 @@ async def test_an_engine_too_short_for_the_rows_is_refused_before_anything_is_st
 ):
     async with start_lab() as lab, lab.raises(InvalidInputError, "engine.max_model_len"):
         await lab.create(spec(engine={"max_model_len": 20}))
-
-
-async def test_a_worker_gets_jobs_of_its_model_and_none_that_it_is_unfit_for(start_lab, spec):
-    async with start_lab() as lab:
-        older, newer = await lab.create(spec()), await lab.create(spec(name="other"), "another")
-        for one in (older, newer):
-            await lab.reach(one.id, SELECTING)
-        with lab.aggregator._database.write() as session:
-            lock_experiment(session, newer.id).model_digest = "loaded"
-        worker = lab.worker()
-        assert (await worker.claim(model_digest="loaded")).experiment_id == newer.id
-        assert (await worker.claim(model_digest="unknown")).experiment_id == older.id
-        assert (await worker.claim(unfit_experiments=[older.id])).experiment_id == newer.id
-        assert await worker.claim(unfit_experiments=[older.id, newer.id]) is None
-        async with lab.raises(InvalidInputError, "unfit_experiments"):
-            await worker.claim(unfit_experiments=["x"] * 1001)

@@ -4,8 +4,6 @@ import psycopg
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from modnorm.services.aggregator.lab_status import MAX_WORKERS, Workers
-from modnorm.services.aggregator.storage.lab_counts import LeaseHolder
 from modnorm.services.common.server import start_server
 from modnorm.services.common.status_servicer import SERVICE, StatusServicer
 from modnorm.v1 import experiment_pb2, status_pb2, status_pb2_grpc
@@ -109,14 +107,3 @@ async def test_a_service_is_usable_if_its_dependencies_are(start_lab, usable):
         assert found.detail == ("answers" if usable else "isolation: d")
         assert found.remedy == ("" if usable else "r")
     await sandbox.stop(0)
-
-
-def test_the_number_of_stored_workers_is_bounded():
-    workers = Workers()
-    for number in range(MAX_WORKERS + 5):
-        workers.record_claim(f"w{number:05}", "1")
-    seen = workers.messages([LeaseHolder("old", 2, last_seen=7.0)])
-    assert len(seen) == MAX_WORKERS + 1
-    assert (seen[0].name, seen[0].jobs, seen[0].version) == ("old", 2, "")
-    assert seen[0].seen.ToSeconds() == 7
-    assert seen[1].name == "w00005"

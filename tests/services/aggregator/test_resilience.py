@@ -7,7 +7,7 @@ import psycopg
 import pytest
 
 from modnorm.errors import ConflictError, UnavailableError
-from modnorm.services.aggregator.jobs import announcer
+from modnorm.services.aggregator import notifications
 from modnorm.services.aggregator.storage.sole_process import SoleProcess
 from modnorm.services.aggregator.storage.tables import Experiment
 from modnorm.services.common.queue import make_celery
@@ -127,22 +127,6 @@ async def test_a_lease_that_cannot_be_ended_does_not_block_others(start_lab, spe
         assert again.lease.token > job.lease.token
 
 
-async def test_the_cache_of_a_cancelled_experiment_is_dropped(start_lab, spec):
-    async with start_lab() as lab:
-        created = await lab.create(spec())
-        await lab.reach(created.id, SELECTING)
-        for _ in range(2):
-            await lab.worker().claim_next()
-        shortcuts = lab.aggregator._stores.jobs._early_stop
-        assert shortcuts.cached_experiments() == {created.id}
-        await lab.cancel(created.id)
-        for _ in range(1200):
-            if not shortcuts.cached_experiments():
-                break
-            await asyncio.sleep(0.05)
-        assert not shortcuts.cached_experiments()
-
-
 @pytest.mark.parametrize("release", [True, False])
 async def test_an_embedded_aggregator_releases_all_leases_at_its_start(
     start_lab, another_aggregator, spec, release
@@ -159,7 +143,7 @@ async def test_an_embedded_aggregator_releases_all_leases_at_its_start(
 
 
 async def test_the_end_of_a_broker_outage_is_noticed(start_lab, redis_url, monkeypatch):
-    monkeypatch.setattr(announcer, "RETRY_SECONDS", 0.05)
+    monkeypatch.setattr(notifications, "RETRY_SECONDS", 0.05)
     async with start_lab(broker_url="redis://127.0.0.1:1/0") as lab:
         lab.aggregator._announcer._app = make_celery(redis_url)
         async with asyncio.timeout(HANG_SECONDS):

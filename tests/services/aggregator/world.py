@@ -16,15 +16,17 @@ from modnorm.services.aggregator.experiments.experiment_store import ExperimentS
 from modnorm.services.aggregator.experiments.lifecycle import Change
 from modnorm.services.aggregator.experiments.result_store import EventStore, ResultStore
 from modnorm.services.aggregator.jobs.job_store import JobStore
-from modnorm.services.aggregator.jobs.leases import claim_of, lease
-from modnorm.services.aggregator.jobs.report_checks import Report
-from modnorm.services.aggregator.jobs.worker_requests import Claim, Heartbeat, LeaseState
+from modnorm.services.aggregator.jobs.leases import Claim, Heartbeat, LeaseState, claim_of, lease
+from modnorm.services.aggregator.jobs.reporting import Report
 from modnorm.services.aggregator.server import Stores
 from modnorm.services.aggregator.storage.codec import unpack_coefficients
 from modnorm.services.aggregator.storage.database import Database
-from modnorm.services.aggregator.storage.lookups import find_experiment, is_candidate_of_job
+from modnorm.services.aggregator.storage.lookups import (
+    StoredText,
+    find_experiment,
+    is_candidate_of_job,
+)
 from modnorm.services.aggregator.storage.states import JobState, Split
-from modnorm.services.aggregator.storage.stored_artifacts import StoredText
 from modnorm.services.aggregator.storage.tables import Candidate, Experiment, Job
 from modnorm.spec import ExperimentSpec, parse_spec
 from modnorm.tasks import get_task
@@ -218,8 +220,8 @@ class World:
 
     def job_of(self, experiment_id: str, index: int) -> Job:
         """Return the selection job of a candidate."""
-        (record,) = self.stores.results.candidates(experiment_id, index - 1, 1)
-        return record.selection
+        found = self.stores.results.candidates(experiment_id)
+        return next(each.selection for each in found if each.candidate.index == index)
 
     def report_of(self, claim: Claim, answers: Sequence[Answer] | None = None) -> Report:
         """Return a worker's report of a claimed job."""

@@ -99,14 +99,6 @@ def test_a_broker_that_refuses_a_login_or_a_queue_is_unavailable(monkeypatch, re
         call(make_celery("amqp://user:password@127.0.0.1//"))
 
 
-def test_a_lost_connection_is_replaced_without_delay(redis_url):
-    app = make_celery(redis_url)
-    announce_work(app)
-    with closing(redis.Redis.from_url(redis_url)) as client:
-        client.client_kill_filter(_type="normal", skipme=True)
-    announce_work(app)
-
-
 @pytest.mark.parametrize("url", ["redsi://:hunter2@127.0.0.1/0", "127.0.0.1:6379", ""])
 def test_a_broker_of_another_kind_is_refused_at_the_start(url):
     with error_at("MODNORM_BROKER_URL") as raised:

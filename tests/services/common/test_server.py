@@ -5,7 +5,6 @@ import grpc
 import grpc.aio
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from modnorm.errors import (
     CandidateError,
@@ -141,14 +140,6 @@ def test_an_endless_message_still_arrives(monkeypatch, letter):
         assert error.message.startswith(letter * 100)
 
 
-async def test_an_aborted_call_keeps_its_own_status():
-    async with running() as (_, channel):
-        with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await _get(channel, "abort")
-        assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-        assert caught.value.details() == "own words"
-
-
 async def test_a_deadline_ends_a_call_and_not_the_server():
     async with running() as (_, channel):
         stub = experiment_pb2_grpc.ExperimentServiceStub(channel)
@@ -203,15 +194,6 @@ async def test_health_follows_the_service():
         assert await asyncio.to_thread(check, target) == "NOT_SERVING"
         assert await asyncio.to_thread(check, target, "grpc.health.v1.Health") == "SERVING"
     assert check("127.0.0.1:1", timeout=1.0) == "UNAVAILABLE"
-
-
-async def test_services_are_listed_by_reflection():
-    async with running() as (_, channel):
-        stub = reflection_pb2_grpc.ServerReflectionStub(channel)
-        requests = [reflection_pb2.ServerReflectionRequest(list_services="")]
-        response = await stub.ServerReflectionInfo(iter(requests)).read()
-    listed = {one.name for one in response.list_services_response.service}
-    assert {SERVICE, "grpc.health.v1.Health"} <= listed
 
 
 async def test_a_stop_reports_not_serving_and_lets_calls_finish():

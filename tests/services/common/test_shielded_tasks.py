@@ -3,7 +3,7 @@ import asyncio
 import pytest
 
 from modnorm.errors import NotFoundError
-from modnorm.services.common.shielded_tasks import ShieldedTasks
+from modnorm.services.common.background import ShieldedTasks
 
 
 class Work:

@@ -1,20 +1,17 @@
 import asyncio
 import json
-import os
 import shutil
-import threading
 
 import grpc
 import pytest
 
-from modnorm.checkpoint.families import physical_layout
 from modnorm.checkpoint.prompts import PromptEncoder
 from modnorm.errors import InvalidInputError, PreconditionError
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.methods import build_scale_map
 from modnorm.perturbation.sampling import population_seeds, sample_descriptors
 from modnorm.services.common.artifact_store import ArtifactStore
-from modnorm.services.sampler import encoder_cache, servicer
+from modnorm.services.sampler import servicer
 from modnorm.tasks.protocol import Message
 from modnorm.v1 import common_pb2
 from modnorm.v1 import sampling_pb2 as pb
@@ -69,12 +66,7 @@ def test_a_model_is_described(call, checkpoint):
     encoder = PromptEncoder(checkpoint)
     longest = max(len(encoder.encode([Message("user", text)])) for text in texts)
     assert answer == pb.InspectModelResponse(
-        model_digest=checkpoint.digest,
-        family="qwen2",
-        num_layers=8,
-        num_tensors=len(physical_layout(checkpoint.config)),
-        max_position=checkpoint.max_position,
-        longest_prompt=longest,
+        model_digest=checkpoint.digest, num_layers=8, longest_prompt=longest
     )
 
 
@@ -91,7 +83,7 @@ def test_a_second_inspection_loads_no_tokenizer(serve, monkeypatch):
                 request = pb.InspectModelRequest(model=MODEL, prompts=[prompt(text)])
                 await stub.InspectModel(request, timeout=HANG_SECONDS)
 
-    monkeypatch.setattr(encoder_cache, "PromptEncoder", load)
+    monkeypatch.setattr(servicer, "PromptEncoder", load)
     asyncio.run(scenario())
     assert loaded == ["tiny-thicket"]
 
@@ -152,26 +144,6 @@ def test_the_scale_map_is_that_of_the_library(call, checkpoint, profile):
     assert ScaleMap.from_json(answer.json) == expected
 
 
-def test_a_scale_map_is_kept(call, settings, profile):
-    first = call("BuildScaleMap", scale_map_request(profile))
-    stored = settings.cache_dir / "scale_maps" / f"{first.digest}.json"
-    assert stored.read_text() == first.json
-    written = stored.stat().st_mtime_ns
-    assert call("BuildScaleMap", scale_map_request(profile)) == first
-    assert stored.stat().st_mtime_ns == written
-
-
-def test_masses_and_profile_tell_scale_maps_apart(call, profile):
-    halved = common_pb2.MethodSpec(name="modular_norm", radius=0.16)
-    halved.masses.mlp = 0.25
-    content = json.loads(profile.to_json())
-    content["layers"]["0"]["attention_module"]["value"] = 4.0
-    other = scale_map_request(profile_json=json.dumps(content))
-    requests = [scale_map_request(profile), scale_map_request(profile, method=halved), other]
-    digests = {call("BuildScaleMap", request).digest for request in requests}
-    assert len(digests) == 3
-
-
 def test_ranks_have_scale_maps_of_their_own(call):
     maps = [
         ScaleMap.from_json(
@@ -188,12 +160,6 @@ def test_ranks_have_scale_maps_of_their_own(call):
     ]
     assert [one.rank for one in maps] == [None, 4, 16, 16]
     assert len({one.digest for one in maps}) == 4
-
-
-def test_the_radius_does_not_matter_to_a_scale_map(call, profile):
-    wider = common_pb2.MethodSpec(name="modular_norm", radius=0.64)
-    first = call("BuildScaleMap", scale_map_request(profile))
-    assert call("BuildScaleMap", scale_map_request(profile, method=wider)) == first
 
 
 @pytest.mark.parametrize(
@@ -277,26 +243,6 @@ def test_a_bad_population_names_its_field(refusal, fields, field):
     assert code is grpc.StatusCode.INVALID_ARGUMENT
     assert isinstance(error, InvalidInputError)
     assert error.field == field
-
-
-async def test_slow_models_delay_no_other_call(serve, monkeypatch):
-    go_on = threading.Event()
-
-    def inspect(request, roots, encoders):
-        go_on.wait(HANG_SECONDS)
-        return pb.InspectModelResponse()
-
-    monkeypatch.setattr(servicer, "inspect_model", inspect)
-    async with serve() as stub:
-        inspected = [
-            stub.InspectModel(pb.InspectModelRequest(model=MODEL), timeout=HANG_SECONDS)
-            for _ in range((os.cpu_count() or 1) + 8)
-        ]
-        request = pb.BuildScaleMapRequest(model=MODEL, method=RANDOPT)
-        assert (await stub.BuildScaleMap(request, timeout=HANG_SECONDS / 2)).digest
-        assert not any(call.done() for call in inspected)
-        go_on.set()
-        await asyncio.gather(*inspected)
 
 
 def test_a_scale_map_of_files_that_were_replaced_meanwhile_is_not_kept(

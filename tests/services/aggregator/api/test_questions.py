@@ -2,7 +2,6 @@
 
 import json
 
-from modnorm.errors import InvalidInputError, NotFoundError, PreconditionError
 from modnorm.prediction.ranked_votes import ExpertAnswer, Prediction, RankedVotes, prediction_line
 from modnorm.v1 import experiment_pb2
 from tests.services.aggregator.conftest import answers_of
@@ -67,20 +66,3 @@ async def test_evaluators_answer_and_the_run_stays_as_it_is(start_lab, spec, dat
         assert await lab.get(run.id) == run
         assert await lab.finish(run.id) == events
         assert [one.id for one in (await lab.list()).experiments] == [asked.id, run.id]
-
-
-async def test_what_cannot_be_asked_is_refused(start_lab, spec):
-    async with start_lab() as lab:
-        run = await finished(lab, spec)
-        live = await lab.create(spec(), "live")
-        for fields, kind, field in (
-            ({"of": "nothing"}, NotFoundError, "id"),
-            ({"of": live.id}, PreconditionError, "experiment_id"),
-            ({"of": run.id, "population": 5}, NotFoundError, "n"),
-            ({"of": run.id, "ensemble_size": 2}, NotFoundError, "k"),
-            ({"of": run.id, "rows": []}, InvalidInputError, "questions"),
-            ({"of": run.id, "rows": [7]}, InvalidInputError, "questions"),
-            ({"of": run.id, "rows": [{"answer": "7"}]}, InvalidInputError, "questions"),
-        ):
-            async with lab.raises(kind, field):
-                await ask(lab, **fields)

@@ -2,7 +2,7 @@
 
 from sqlmodel import SQLModel, select
 
-from modnorm.services.aggregator.experiments.removal import (
+from modnorm.services.aggregator.remove_old import (
     ended_before,
     remove_ended,
     remove_unused_artifacts,

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from modnorm.services.aggregator.experiments.change_notifier import KEPT, Notifier
+from modnorm.services.aggregator.notifications import Notifier
 from verification.labs.waiting import HANG_SECONDS
 
 
@@ -34,10 +34,3 @@ async def test_a_change_since_the_read_ends_the_wait_at_once():
     await asyncio.wait_for(notifier.wait("a", seen), HANG_SECONDS / 2)
     assert not other.done()
     other.cancel()
-
-
-def test_the_number_of_stored_changes_is_bounded():
-    notifier = Notifier()
-    for number in range(KEPT + 5):
-        notifier.notify(str(number))
-    assert len(notifier._last) == KEPT

@@ -4,21 +4,10 @@ import threading
 
 from sqlmodel import select
 
-from modnorm.services.aggregator.experiments.removal import remove_ended
 from modnorm.services.aggregator.storage.states import Split
 from modnorm.services.aggregator.storage.tables import Job
 from tests.services.aggregator.experiments.removing import DAY, remove, rows
 from verification.labs.waiting import HANG_SECONDS
-
-
-def test_two_removals_at_once_both_end_well(world):
-    old = world.select("old")
-    world.work(old)
-    removed = []
-    for _ in range(2):
-        with world.database.write() as session:
-            removed.append(remove_ended(session, old, world.now + DAY))
-    assert removed == [True, False]
 
 
 def test_removal_waits_for_a_transaction_that_copies_results(world):

@@ -9,9 +9,8 @@ import pytest
 from modnorm.errors import InvalidInputError
 from modnorm.search.stopping import EarlyStop, Threshold
 from modnorm.search.voting import Answer
-from modnorm.services.aggregator.experiments.removal import remove_ended
-from modnorm.services.aggregator.jobs.report_checks import Report
-from modnorm.services.aggregator.jobs.worker_requests import Claim
+from modnorm.services.aggregator.jobs.leases import Claim
+from modnorm.services.aggregator.jobs.reporting import Report
 from modnorm.services.aggregator.storage.states import FailureKind, JobState, Split
 from modnorm.tasks import RewardBounds
 from tests.faults import error_at
@@ -122,7 +121,7 @@ def outcomes(world, experiment_id):
 
 
 def votes(world, experiment_id, one):
-    return world.stores.results.votes(experiment_id, one.population, one.ensemble_size, -1, 100)
+    return world.stores.results.votes(experiment_id, one.population, one.ensemble_size)
 
 
 def counts(vote):
@@ -147,8 +146,8 @@ def test_any_interleaving_gives_the_result_without_early_stop(world, seed):
             assert vote.skipped or counts(vote) == counts(other)
             assert other.skipped == 0
             left_out += vote.skipped
-    records = world.stores.results.candidates(short, -2, 100)
-    whole = {each.candidate.index: each for each in world.stores.results.candidates(full, -2, 99)}
+    records = world.stores.results.candidates(short)
+    whole = {each.candidate.index: each for each in world.stores.results.candidates(full)}
     few = [each for each in records if each.selection.reward_upper is not None]
     assert world.stores.experiments.get(short).experiment.candidates_stopped == len(few) > 0
     assert left_out > 0
@@ -184,7 +183,7 @@ def test_claims_and_heartbeats_carry_the_threshold_and_reports_are_checked(world
     assert world.stores.jobs._early_stop.cached_threshold(created, 3) == Threshold(1.0, 1)
     assert world.stores.jobs._early_stop.cached_threshold(created, -1) is None
     world.stores.jobs.report(stopped(world.report_of(claim)))
-    record = world.stores.results.candidates(created, 2, 1)[0]
+    record = world.stores.results.candidates(created)[4]
     assert record.selection.state is JobState.DONE
     assert record.selection.metric is None
     assert (record.selection.reward_lower, record.selection.reward_upper) == (0.0, 1.0)
@@ -240,7 +239,7 @@ def test_open_rows_are_required_and_settled_rows_are_optional(world):
             world.stores.jobs.report(replace(report, answers=opened[1:]))
         world.stores.jobs.report(report)
     assert any(told)
-    assert all(vote.skipped == 0 for vote in world.stores.results.votes(created, 4, 3, -1, 10))
+    assert all(vote.skipped == 0 for vote in world.stores.results.votes(created, 4, 3))
 
 
 def test_equal_scores_are_read_in_candidate_order(world):
@@ -268,8 +267,8 @@ def test_stopped_candidates_are_reused_with_the_scores_that_exclude_them(world):
     taken = world.stores.experiments.get(third).experiment
     assert taken.state == "VOTING"
     assert taken.candidates_stopped == ended.candidates_stopped > 0
-    old = {one.candidate.index: one for one in world.stores.results.candidates(again, -2, 99)}
-    for one in world.stores.results.candidates(third, -2, 99):
+    old = {one.candidate.index: one for one in world.stores.results.candidates(again)}
+    for one in world.stores.results.candidates(third):
         before = old[one.candidate.index].selection
         assert one.selection.reward_upper == before.reward_upper
         assert one.selection.metric == before.metric
@@ -281,7 +280,7 @@ def test_stopped_candidates_are_reused_with_the_scores_that_exclude_them(world):
 
 def whole_of(world, experiment_id):
     """Return the complete results of an experiment, by phase and candidate."""
-    found = world.stores.results.candidates(experiment_id, -2, 99)
+    found = world.stores.results.candidates(experiment_id)
     jobs = [job for one in found for job in (one.selection, one.heldout) if job]
     return {(job.split, job.candidate): job.metric for job in jobs if job.metric is not None}
 
@@ -316,17 +315,6 @@ def test_full_statistics_reuse_complete_results_and_do_skipped_work(world, ended
     assert outcomes(world, full) == outcomes(world, undisturbed)
 
 
-def test_full_statistics_reuse_the_most_complete_experiment(world):
-    """Stopped candidates are done but cannot be resumed."""
-    shortened(world, until="SUCCEEDED")
-    full = world.select("full", **FEW_EXPERTS, statistics="full", reuse=True)
-    world.stores.jobs.report(world.report_of(world.claim_next(full)))
-    done = world.stores.experiments.get(full).progress.jobs_done
-    world.stores.experiments.fail(full, "the disk is full")
-    again = world.select("again", **FEW_EXPERTS, statistics="full", reuse=True)
-    assert world.stores.experiments.get(again).progress.jobs_done == done
-
-
 def test_skipped_rows_are_answered_if_the_experts_differ(world):
     """The best candidate failed before, so that ballots lack rows for other ensembles."""
     full = world.select("full", **SIZES, statistics="full")
@@ -339,7 +327,7 @@ def test_skipped_rows_are_answered_if_the_experts_differ(world):
         crew.take(crew.jobs.pending(first)[-1])  # the base comes last
         while crew.busy:
             crew.go_on(crew.busy[0])
-    short = [one for one in world.stores.results.candidates(first, -2, 99) if one.heldout]
+    short = [one for one in world.stores.results.candidates(first) if one.heldout]
     assert any(one.heldout.state == "done" and one.heldout.metric is None for one in short)
     world.stores.experiments.fail(first, "the disk is full")
     again = world.select("again", **SIZES, failures=failures, reuse=True)
@@ -359,31 +347,3 @@ def test_an_ended_experiment_is_removed_from_the_cache(world):
     assert world.state(created) == "SUCCEEDED"
     assert not shortcuts._thresholds
     assert not shortcuts._votes
-
-
-@pytest.mark.parametrize("end", ["cancelled", "failed", "elsewhere", "removed"])
-def test_cached_votes_are_dropped_at_every_end_of_an_experiment(world, end):
-    voting, other = world.select("voting", **SIZES), world.select("other", **SIZES)
-    jobs = world.stores.jobs
-    for experiment_id in (voting, other):
-        while world.state(experiment_id) == "SELECTING":
-            jobs.report(world.report_of(world.claim_next(experiment_id)))
-        claim = world.claim(jobs.pending(experiment_id)[1])
-    assert jobs._early_stop.cached_experiments() == {voting, other}
-    jobs.forget_ended()
-    assert jobs._early_stop.cached_experiments() == {voting, other}
-    if end == "cancelled":
-        world.stores.experiments.cancel(other)
-    elif end == "failed":
-        jobs.fail(claim.job.id, claim.job.token, FailureKind.FATAL, "no such task")
-    elif end == "removed":  # the same request, sent again, is an experiment of the same id
-        world.stores.experiments.cancel(other)
-        with world.database.write() as session:
-            assert remove_ended(session, other, world.now + 1)
-    else:
-        restarted(world).report(world.report_of(claim))
-        elsewhere = restarted(world)
-        while pending := elsewhere.pending(other):
-            elsewhere.report(world.report_of(elsewhere.claim_job(pending[0])))
-    jobs.forget_ended()
-    assert jobs._early_stop.cached_experiments() == {voting}

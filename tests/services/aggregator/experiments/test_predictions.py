@@ -9,8 +9,8 @@ from sqlalchemy import text
 from modnorm.errors import ConflictError, NotFoundError, PreconditionError
 from modnorm.prediction.ranked_votes import ExpertAnswer, Prediction, RankedVotes, read_predictions
 from modnorm.services.aggregator.experiments.predictions import Questions
-from modnorm.services.aggregator.experiments.removal import remove_ended
 from modnorm.services.aggregator.experiments.run_directories import RunDirectories
+from modnorm.services.aggregator.remove_old import remove_ended
 from modnorm.services.aggregator.storage.states import FailureKind, Split
 from tests.faults import error_at
 from tests.services.aggregator.world import World, synthetic_answers

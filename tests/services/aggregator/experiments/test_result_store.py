@@ -3,36 +3,9 @@ import json
 
 import pytest
 
-from modnorm.errors import NotFoundError
 from modnorm.search.voting import Ballot, count_votes
 from modnorm.services.aggregator.storage.states import ArtifactKind, Split
 from tests.faults import error_at
-
-
-def test_candidates_come_in_pages(world):
-    created = world.select()
-    world.work(created)
-    pages = [world.stores.results.candidates(created, after, 2) for after in (-2, 0, 2)]
-    assert [[one.candidate.index for one in page] for page in pages] == [[-1, 0], [1, 2], [3]]
-    experts = [one for page in pages for one in page if one.heldout]
-    assert len(experts) == 4
-    assert all(one.heldout.metric is not None for one in experts)
-
-
-def test_answers_and_votes_are_returned_or_not_found(world):
-    created = world.select()
-    results = world.stores.results
-    with pytest.raises(NotFoundError):
-        results.answers(created, 0, Split.SELECTION)
-    with pytest.raises(NotFoundError):
-        results.votes(created, 4, 1, -1, 10)
-    world.work(created)
-    assert [one.row for one in results.answers(created, 0, Split.SELECTION)] == list(range(6))
-    assert [one.row for one in results.votes(created, 4, 1, 3, 3)] == [4, 5, 6]
-    with pytest.raises(NotFoundError):
-        results.answers(created, 99, Split.SELECTION)
-    with pytest.raises(NotFoundError):
-        results.votes(created, 4, 2, -1, 10)
 
 
 def test_every_counted_vote_is_stored(world, monkeypatch):
@@ -60,7 +33,7 @@ def test_every_counted_vote_is_stored(world, monkeypatch):
             results.answers(created, expert, Split.HELDOUT) for expert in json.loads(one.experts)
         ]
         counted = count_votes([Ballot.from_answers(sheet) for sheet in sheets])
-        stored = results.votes(created, one.population, one.ensemble_size, -1, 100)
+        stored = results.votes(created, one.population, one.ensemble_size)
         assert [vote.row for vote in stored] == list(range(9))
         for vote, expected in zip(stored, counted, strict=True):
             wanted = dataclasses.asdict(expected)
@@ -83,15 +56,3 @@ def test_an_unknown_cursor_is_refused(world, cursor):
     created = world.select()
     with error_at("cursor"):
         world.stores.events.after(created, cursor, 10)
-
-
-def test_data_of_an_unknown_experiment_is_not_found(world):
-    results = world.stores.results
-    for call in (
-        lambda: results.candidates("x", -2, 10),
-        lambda: results.answers("x", 0, Split.SELECTION),
-        lambda: results.votes("x", 1, 1, -1, 10),
-        lambda: world.stores.events.after("x", 0, 10),
-    ):
-        with pytest.raises(NotFoundError):
-            call()

@@ -7,7 +7,7 @@ import pytest
 
 from modnorm.errors import InvalidInputError
 from modnorm.services.aggregator.experiments import phases, reuse
-from modnorm.services.aggregator.experiments.removal import remove_experiment
+from modnorm.services.aggregator.remove_old import remove_experiment
 from modnorm.services.aggregator.storage import evaluation_cache
 from modnorm.services.aggregator.storage.database import Database
 from modnorm.services.aggregator.storage.evaluation_cache import Evaluation, EvaluationCache
@@ -37,7 +37,7 @@ def failed_after(world, count, request_id="first", **changes):
 
 
 def records(world, experiment_id):
-    return world.stores.results.candidates(experiment_id, -2, 100)
+    return world.stores.results.candidates(experiment_id)
 
 
 def outcome(job):
@@ -88,21 +88,6 @@ def test_the_results_equal_those_of_an_undisturbed_experiment(world):
     assert figures[0] == figures[1]
 
 
-def test_held_out_answers_are_reused_too(world):
-    first = world.select("first")
-    some_done(world, first, 5)
-    assert world.state(first) == "VOTING"
-    some_done(world, first, 2)
-    world.stores.experiments.cancel(first)
-    second = world.select("second")
-    assert world.state(second) == "VOTING"
-    held = [record.heldout for record in records(world, second) if record.heldout]
-    assert [job.state for job in held].count(JobState.DONE) == 2
-    assert pending(world, second) == len(held) - 2
-    world.work(second)
-    assert world.state(second) == "SUCCEEDED"
-
-
 def test_failed_steps_are_retried(world):
     created = world.select("first", failures={"max_attempts": 2})
     some_done(world, created, 3)
@@ -129,14 +114,6 @@ def test_an_experiment_may_end_when_it_begins(world, monkeypatch):
     record = world.stores.experiments.get(second)
     assert record.experiment.state == "SUCCEEDED"
     assert len(record.ensembles) == 2
-
-
-def test_a_chain_of_failures_loses_nothing(world):
-    failed_after(world, 2)
-    failed_after(world, 2, "second")
-    nothing_done = world.create("third")
-    world.stores.experiments.fail(nothing_done, "the sampler is down")
-    assert world.stores.experiments.get(world.select("fourth")).progress.jobs_done == 4
 
 
 def admitted(world, monkeypatch, **changes):

@@ -8,7 +8,6 @@ import pytest
 from modnorm.analysis.run import load_run
 from modnorm.analysis.run_files import read_timings
 from modnorm.errors import NotFoundError, PreconditionError
-from modnorm.services.aggregator.experiments.removal import remove_ended
 from modnorm.services.aggregator.experiments.run_directories import RunDirectories
 from modnorm.services.aggregator.storage.states import Split
 from modnorm.v1 import experiment_pb2 as experiments
@@ -37,7 +36,7 @@ def test_a_directory_holds_what_the_database_does(world, directories, finished):
     run, record = load_run(directories.of(finished)), world.stores.experiments.get(finished)
     assert run.spec == record.experiment.spec
     assert run.provenance["scorer"] == record.experiment.scorer
-    jobs = world.stores.results.candidates(finished, -2, 100)
+    jobs = world.stores.results.candidates(finished)
     assert [each.selection_reward for each in run.candidates] == [
         each.selection.metric for each in jobs[1:]
     ]
@@ -52,9 +51,8 @@ def test_a_directory_holds_what_the_database_does(world, directories, finished):
     splits = [(each.candidate, each.split) for each in run.answers()]
     assert splits == sorted(splits, key=lambda each: (each[0], each[1] != "selection"))
     for vote in run.votes():
-        (counted,) = world.stores.results.votes(
-            finished, vote.population, vote.ensemble_size, vote.row - 1, 1
-        )
+        size = (vote.population, vote.ensemble_size)
+        counted = world.stores.results.votes(finished, *size)[vote.row]
         assert (vote.answer, vote.support) == (counted.answer, counted.support)
     timings = read_timings(run.path)
     assert timings["experiment"] == finished
@@ -78,20 +76,6 @@ def test_a_killed_aggregator_leaves_nothing_that_is_served(
     assert [each.name for each in place.parent.iterdir()] == [place.name]
     made = {each.name: each.digest for each in directories.files(finished)}
     assert {each.name: each.digest for each in directories.files(finished)} == made
-
-
-def test_the_directory_of_a_removed_experiment_is_removed(world, directories, finished):
-    place = directories.of(finished)
-    directories.remove_unknown()
-    assert place.is_dir()
-    with world.database.write() as session:
-        assert remove_ended(session, finished, world.now + 1)
-    directories.remove_unknown()
-    assert not place.exists()
-    world.now += 1
-    assert world.select(size=5) == finished
-    world.work(finished)
-    assert len(load_run(directories.of(finished)).candidates_frame) == 5
 
 
 @pytest.mark.parametrize(

@@ -78,11 +78,3 @@ async def test_slow_submissions_delay_no_other_call(start_lab, spec, downloads, 
                     pass  # until its lost lease is ended
                 assert (await lab.cancel(created.id)).state == CANCELLED
             assert not downloads.go_on.is_set()
-
-
-async def test_a_queued_submission_is_stored_in_its_turn(start_lab, spec, downloads):
-    async with start_lab() as lab:
-        async with many(lab, downloads, spec(task__selection=SLOW)) as calls:
-            downloads.go_on.set()
-            ids = {one.id for one in await asyncio.gather(*calls)}
-        assert len(ids) == MANY

@@ -1,15 +1,12 @@
 """Leases, and the heartbeats that extend them, one or many in a message."""
 
 import threading
-import time
 
 import pytest
 
+from modnorm.services.aggregator.jobs.leases import Heartbeat, LeaseState
 from modnorm.services.aggregator.jobs.reporting import Reporting
-from modnorm.services.aggregator.jobs.worker_requests import Heartbeat, LeaseState
-from modnorm.services.aggregator.storage.dialects import database_time
-from modnorm.services.aggregator.storage.states import FailureKind, JobState
-from tests.services.aggregator.world import LEASE_SECONDS, SingleCalls
+from modnorm.services.aggregator.storage.states import FailureKind
 from verification.labs.waiting import HANG_SECONDS
 
 INFRASTRUCTURE = FailureKind.INFRASTRUCTURE
@@ -41,31 +38,6 @@ def test_a_lease_expires_although_the_clock_was_set_back(world):
     assert world.stores.jobs.reap(claim.job.id).pending
 
 
-def aggregator_with_clock(database, difference):
-    """Return the jobs of an aggregator whose own clock differs by some seconds."""
-    return SingleCalls(
-        database, lease_seconds=LEASE_SECONDS, clock=lambda: time.time() + difference
-    )
-
-
-@pytest.mark.parametrize("difference", [-3_600, -45, 45, 3_600])
-def test_aggregators_with_different_clocks_keep_each_others_leases(world, difference):
-    job_id = world.pending(world.select())[0]
-    one, other = (aggregator_with_clock(world.database, seconds) for seconds in (0, difference))
-    claim = one.claim_job(job_id)
-    assert other.expired() == ()
-    assert other.heartbeat([Heartbeat(job_id, claim.job.token, 3)]) == [LeaseState()]
-    assert one.expired() == ()
-
-
-def test_the_time_of_leases_passes_within_a_transaction(world):
-    with world.database.read() as session:
-        first = database_time(session)
-        time.sleep(0.01)
-        assert database_time(session) - first >= 0.01
-        assert abs(first - time.time()) < HANG_SECONDS
-
-
 def test_an_expired_lease_costs_a_parked_job_no_attempt(world):
     created = world.select(failures={"max_attempts": 1})
     job = world.job_of(created, 0)
@@ -77,19 +49,6 @@ def test_an_expired_lease_costs_a_parked_job_no_attempt(world):
         world.now += 61
         assert world.stores.jobs.reap(job.id).pending == parked
         assert world.job_of(created, 0).attempts == (0 if parked else 1)
-
-
-def test_a_new_lease_is_not_parked(world):
-    created = world.select(failures={"max_attempts": 1})
-    job = world.job_of(created, 0)
-    claim = world.claim(job.id)
-    world.beat(claim, parked=True)
-    world.now += 61
-    world.stores.jobs.reap(job.id)
-    world.claim(job.id)
-    world.now += 61
-    assert world.stores.jobs.reap(job.id).pending is False
-    assert world.job_of(created, 0).state is JobState.FAILED
 
 
 def test_leases_of_one_call_are_judged_separately(world):

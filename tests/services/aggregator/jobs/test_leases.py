@@ -15,9 +15,8 @@ from hypothesis.stateful import (
 from sqlmodel import select
 
 from modnorm.errors import StaleLeaseError
-from modnorm.services.aggregator.storage.result_tables import AnswerSheet
 from modnorm.services.aggregator.storage.states import TERMINAL, FailureKind, JobState, Split
-from modnorm.services.aggregator.storage.tables import Job
+from modnorm.services.aggregator.storage.tables import AnswerSheet, Job
 
 ATTEMPTS = 3
 LARGEST = 2

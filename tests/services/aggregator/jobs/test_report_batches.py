@@ -37,9 +37,9 @@ def test_a_defect_within_a_batch_stores_nothing_of_its_report(world, monkeypatch
     created, reports = claimed(world, 5)
     keep = Reporting._keep
 
-    def keep_most(self, held, packed, outcome):
-        change = keep(self, held, packed, outcome)
-        if packed.report is reports[3]:
+    def keep_most(self, held, report, sheet, outcome):
+        change = keep(self, held, report, sheet, outcome)
+        if report is reports[3]:
             raise ArithmeticError
         return change
 
@@ -57,18 +57,6 @@ def test_a_job_that_was_never_leased_takes_no_report(world):
     with pytest.raises(StaleLeaseError):
         world.stores.jobs.report(dataclasses.replace(report, job_id=job_id, token=0))
     assert world.stores.experiments.get(other).progress.jobs_done == 0
-
-
-def test_two_experiments_in_one_batch(world):
-    ids = [world.select(f"of {name}", size=2, ensemble_sizes=[1]) for name in "ab"]
-    pending = [one for created in ids for one in world.pending(created)]
-    claims = [world.claim(one) for one in pending]
-    changes = world.stores.jobs.report_all([world.report_of(claim) for claim in claims])
-    assert [world.state(created) for created in ids] == ["VOTING", "VOTING"]
-    assert [bool(change.pending) for change in changes] == [False, False, True] * 2
-    for created in ids:
-        events, _ = world.stores.events.after(created, 0, 100)
-        assert [event.cursor for event in events] == list(range(1, len(events) + 1))
 
 
 def test_only_the_last_report_of_a_batch_ends_its_experiment(world):

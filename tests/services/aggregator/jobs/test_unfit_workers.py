@@ -8,7 +8,6 @@ from modnorm.services.aggregator.jobs import job_store
 from modnorm.services.aggregator.jobs.job_store import UNFIT_SECONDS
 from modnorm.services.aggregator.storage.states import FailureKind
 from modnorm.v1 import evaluation_pb2
-from tests.services.aggregator.world import LEASE_SECONDS
 
 LACKS = "this worker does not have sums; install the package"
 WAITS = f"an evaluator released its jobs: {LACKS}"
@@ -41,12 +40,6 @@ def test_an_experiment_waits_once_no_evaluator_does_its_jobs(world, selecting):
     assert world.job_of(selecting, -1).attempts == 0
 
 
-def test_an_experiment_waits_also_after_the_clock_was_put_back(world, selecting):
-    world.now -= 3_600.0
-    release(world, world.claim_next(selecting))
-    assert waits_for(world, selecting) == WAITS
-
-
 def test_the_same_reason_is_recorded_once(world, selecting):
     release(world, world.claim_next(selecting))
     cursor = world.stores.experiments.get(selecting).experiment.last_cursor
@@ -76,30 +69,10 @@ def test_the_first_answers_of_a_fit_evaluator_end_the_wait(world, selecting):
     assert world.stores.jobs.end_waits() == ()
 
 
-def test_an_experiment_with_recent_events_does_not_wait(world):
-    created = world.select()
-    world.now += UNFIT_SECONDS / 2
-    release(world, world.claim_next(created))
-    assert waits_for(world, created) == ""
-
-
 def test_an_experiment_that_another_evaluator_works_on_does_not_wait(world, selecting):
     busy, unfit = world.pending(selecting)[:2]
     world.claim(busy, "busy")
     release(world, world.claim(unfit))
-    assert waits_for(world, selecting) == ""
-
-
-def test_a_job_that_is_released_for_another_cause_records_nothing(world, selecting):
-    release(world, world.claim_next(selecting), "the worker is stopping", unfit=False)
-    assert waits_for(world, selecting) == ""
-
-
-def test_an_ended_experiment_does_not_wait(world, selecting):
-    claim = world.claim_next(selecting)
-    world.stores.experiments.cancel(selecting)
-    world.now += LEASE_SECONDS
-    release(world, claim)
     assert waits_for(world, selecting) == ""
 
 

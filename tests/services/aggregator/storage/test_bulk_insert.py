@@ -5,11 +5,11 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from sqlalchemy import Engine, create_engine, delete, func, select
+from sqlalchemy import Engine, create_engine, delete, select
 from sqlmodel import Session, SQLModel
 
+from modnorm.services.aggregator.storage.dialects import insert_rows
 from modnorm.services.aggregator.storage.states import JobState, Split
-from modnorm.services.aggregator.storage.table_statistics import analyse_grown, insert_rows
 from modnorm.services.aggregator.storage.tables import Job
 
 JOBS = Job.metadata.tables["jobs"]
@@ -74,19 +74,3 @@ def test_written_rows_are_read_back(engine, rows, worker) -> None:
 
 def _storable(text: str) -> str:
     return text.replace("\0", "\ufffd")
-
-
-@pytest.mark.parametrize(("count", "known"), [(999, False), (1_001, True)])
-def test_plans_of_a_growing_table_are_renewed(engine, count, known) -> None:
-    rows = ({"id": str(place), "experiment_id": "e", "candidate": place} for place in range(count))
-    with Session(engine) as session:
-        with session.begin():
-            if session.connection().dialect.name == "postgresql":
-                session.connection().exec_driver_sql("SET session_replication_role = replica")
-            insert_rows(session, Job, ({**row, "split": Split.SELECTION} for row in rows))
-        analyse_grown(engine, session)
-    with engine.connect() as connection:
-        assert connection.execute(select(func.count()).select_from(JOBS)).scalar_one() == count
-        if connection.dialect.name == "postgresql":
-            query = "SELECT reltuples FROM pg_class WHERE oid = 'jobs'::regclass"
-            assert (connection.exec_driver_sql(query).scalar_one() == count) == known

@@ -12,12 +12,8 @@ from sqlmodel import SQLModel, func, select
 import modnorm.services.aggregator.storage.tables
 from modnorm.errors import InvalidInputError, ModnormError, PreconditionError, UnavailableError
 from modnorm.services.aggregator.storage.database import Database
+from modnorm.services.aggregator.storage.lookups import StoredText, keep_artifact, load_text
 from modnorm.services.aggregator.storage.states import ArtifactKind
-from modnorm.services.aggregator.storage.stored_artifacts import (
-    StoredText,
-    keep_artifact,
-    load_text,
-)
 from modnorm.services.aggregator.storage.tables import Artifact
 from tests.faults import error_at
 
@@ -209,18 +205,6 @@ def test_a_damaged_file_is_named(tmp_path):
     database.close()
 
 
-def test_a_truncated_file_is_damaged(tmp_path):
-    file = tmp_path / "modnorm.db"
-    database = Database(f"sqlite:///{file}")
-    database.migrate()
-    database.close()
-    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
-    database = Database(f"sqlite:///{file}")
-    with pytest.raises(PreconditionError, match="is damaged"):
-        database.migrate()
-    database.close()
-
-
 def store_much(database):
     with database.write() as session:
         session.add(artifact("large", b"x" * 2**20))
@@ -264,15 +248,6 @@ def test_a_locked_file_is_no_fault(tmp_path, monkeypatch):
     store_much(database)
     for one in (database, other):
         one.close()
-    assert not faults
-
-
-def test_an_outage_of_postgres_is_no_fault():
-    faults: list[ModnormError] = []
-    database = Database("postgresql://modnorm@127.0.0.1:1/none", on_fault=faults.append)
-    with pytest.raises(UnavailableError, match="did not answer"):
-        database.migrate()
-    database.close()
     assert not faults
 
 

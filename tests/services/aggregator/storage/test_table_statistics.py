@@ -1,13 +1,10 @@
 """A grown table is analysed after its rows are stored, without blocking others."""
 
-from threading import Thread
-
 import pytest
 from sqlalchemy import NullPool, create_engine, text
 
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.services.aggregator.experiments.lifecycle import add_candidates
-from verification.labs.waiting import HANG_SECONDS
 
 MANY = 1_000
 DRAWN = {place: Descriptor("portable-v1", place, "randopt", 0.1, "x") for place in range(MANY)}
@@ -26,21 +23,6 @@ def engine(postgres_url):
     return create_engine(
         postgres_url.replace("postgresql:", "postgresql+psycopg:"), poolclass=NullPool
     )
-
-
-def test_bulk_inserts_do_not_wait_for_each_other(world, engine):
-    first = world.create("first", size=MANY, ensemble_sizes=[1])
-    changes = {"size": MANY, "ensemble_sizes": [1]}
-    another = Thread(target=world.select, args=("second",), kwargs=changes)
-    with world.database.write() as session:
-        add_candidates(session, first, DRAWN)
-        another.start()
-        another.join(HANG_SECONDS)
-        waits = another.is_alive()
-    another.join()
-    assert not waits
-    with engine.connect() as connection:
-        assert connection.execute(KNOWN).scalar_one() == 2 * MANY + 1
 
 
 def test_rows_are_stored_even_if_the_table_cannot_be_analysed(world, engine, caplog):

@@ -1,19 +1,13 @@
 """Experiments of both databases as runs of the page."""
 
-import dataclasses
-
 import pytest
 from sqlmodel import select
 
 from modnorm.errors import ModnormError, NotFoundError, PreconditionError
-from modnorm.services.aggregator.experiments.removal import remove_ended
 from modnorm.services.aggregator.experiments.run_directories import RunDirectories
-from modnorm.services.aggregator.storage.result_tables import Ensemble
-from modnorm.services.aggregator.storage.states import Split
-from modnorm.services.aggregator.storage.tables import Job
+from modnorm.services.aggregator.storage.tables import Ensemble
 from modnorm.services.aggregator.web.lab_catalog import LabCatalog, remaining_seconds
-from modnorm.services.common.access import callers
-from modnorm.services.common.access.callers import ANYONE, Caller, set_caller
+from modnorm.services.common.access import ANYONE, Caller, _caller, set_caller
 from modnorm.v1 import experiment_pb2 as experiments
 from modnorm.web.population import PAGE_LINES, CandidateQuery, candidate_page
 from modnorm.wire.tokens import Role
@@ -22,9 +16,9 @@ from modnorm.wire.tokens import Role
 @pytest.fixture(autouse=True)
 def anyone():
     """Calls of anyone in each test; no caller after it."""
-    token = callers._caller.set(ANYONE)
+    token = _caller.set(ANYONE)
     yield
-    callers._caller.reset(token)
+    _caller.reset(token)
 
 
 @pytest.fixture
@@ -57,53 +51,6 @@ def test_a_finished_experiment_has_its_results(world, catalog, finished):
     assert best.rank == 1
     base = document["base"]["selection_reward"]
     assert best.gain == pytest.approx(best.selection_reward - base)
-
-
-def test_an_experiment_that_was_removed_and_submitted_again_has_its_own_results(
-    world, catalog, finished
-):
-    assert catalog.run(finished).results.document["candidates"]["total"] == 4
-    with world.database.write() as session:
-        assert remove_ended(session, finished, world.now + 1)
-    world.now += 1
-    assert world.select(size=5) == finished
-    world.work(finished)
-    assert catalog.run(finished).results.document["candidates"]["total"] == 5
-
-
-@pytest.mark.parametrize(("bounds", "known"), [((-9.0, -8.0), 3), ((-9.0, 9.0), 0)])
-def test_a_stopped_candidate_has_bounds_and_others_only_certain_ranks(
-    world, catalog, finished, bounds, known
-):
-    with world.database.write() as session:
-        query = select(Job).where(Job.experiment_id == finished, Job.split == Split.SELECTION)
-        job = session.exec(query.where(Job.candidate == 0)).one()
-        job.metric, (job.reward_lower, job.reward_upper) = None, bounds
-    lines = list(catalog.run(finished).results.candidates)
-    assert (lines[0].state, lines[0].reward_lower, lines[0].reward_upper) == ("stopped", *bounds)
-    assert lines[0].selection_reward is lines[0].rank is lines[0].gain is None
-    assert sum(line.rank is not None for line in lines[1:]) == known
-
-
-def test_answers_and_votes_are_those_that_are_stored(world, catalog, finished):
-    run = catalog.run(finished).results
-    stored = world.stores.results.answers(finished, -1, Split.HELDOUT)
-    answers = list(run.answers(-1, "heldout"))
-    assert [each.completion for each in answers] == [each.completion for each in stored]
-    assert [each.gold for each in answers] == [str(row) for row in range(9)]
-    assert "Say 3." in (answers[3].prompt or "")
-    splits = {each.split for each in run.answers(-1)}
-    assert splits == {"selection", "heldout"}
-    wrong = list(run.answers(-1, wrong=True))
-    assert wrong
-    assert not any(each.correct for each in wrong)
-    for vote in run.votes(5):
-        (counted,) = world.stores.results.votes(
-            finished, vote.population, vote.ensemble_size, 4, 1
-        )
-        assert (vote.answer, vote.support) == (counted.answer, counted.support)
-        said = {each.candidate: each for each in run.answers(split="heldout", row=5)}
-        assert tuple(said[each].vote for each in vote.experts) == vote.votes
 
 
 def test_a_live_experiment_shows_its_progress_and_workers(world, catalog):
@@ -178,32 +125,6 @@ def test_a_tenant_sees_its_own_experiments_only(world, catalog, finished):
         catalog.compare([theirs, finished])
     set_caller(Caller("o", "us", frozenset({Role.OPERATE})))
     assert {run.name for run in catalog.runs(1).runs} == {theirs, finished}
-
-
-def test_finished_experiments_are_compared(world, catalog, finished):
-    other = world.select("other", seed=7)
-    world.work(other)
-    rows = catalog.compare([finished, other])
-    assert [row["differs"] for row in rows] == [[], []]
-    assert rows[1]["paired"]
-    assert rows[0]["run"] == finished[:8]
-
-
-def test_experiments_with_other_prompts_are_flagged(world, catalog, monkeypatch):
-    admission = world.admission
-
-    def made(digest):
-        monkeypatch.setattr(
-            world,
-            "admission",
-            lambda spec: dataclasses.replace(admission(spec), prompts_digest=digest),
-        )
-        experiment = world.select(f"request {digest}")
-        world.work(experiment)
-        return experiment
-
-    rows = catalog.compare([made("a" * 64), made("b" * 64)])
-    assert [row["differs"] for row in rows] == [[], ["prompts"]]
 
 
 def event(state, seconds, done, total=10):

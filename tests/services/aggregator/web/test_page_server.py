@@ -1,6 +1,5 @@
 """The page of an aggregator: its port, and who may reach it."""
 
-import asyncio
 import ssl
 import subprocess
 from pathlib import Path
@@ -8,7 +7,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from modnorm.errors import InvalidInputError, PreconditionError, UnavailableError
+from modnorm.errors import PreconditionError, UnavailableError
 from modnorm.services.aggregator.experiments.predictions import Questions
 from modnorm.services.aggregator.experiments.run_directories import RunDirectories
 from modnorm.services.aggregator.web.lab_catalog import LabCatalog
@@ -98,12 +97,6 @@ def test_a_port_in_use_is_named(serve, catalog):
     other.stop()
 
 
-def test_client_certificates_need_an_authority(catalog):
-    settings = AggregatorSettings(page_address="127.0.0.1:0", tls_client_certificates=True)
-    with pytest.raises(InvalidInputError, match="client certificates"):
-        PageServer(settings, catalog)
-
-
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory):
     """Folder of a lab's certificates, for `localhost` and for a client."""
@@ -128,20 +121,3 @@ def test_it_uses_the_certificates_of_the_api(serve, certificates, mutual):
             httpx.get(url, verify=context)
         context.load_cert_chain(certificates / "tls_client_cert", certificates / "tls_client_key")
     assert httpx.get(url, verify=context).status_code == 200
-
-
-def test_a_damaged_certificate_ends_the_start(catalog, certificates):
-    settings = AggregatorSettings(
-        page_address="127.0.0.1:0",
-        tls_cert=certificates / "tls_key",
-        tls_key=certificates / "tls_key",
-    )
-    with pytest.raises(InvalidInputError, match="files of TLS"):
-        PageServer(settings, catalog)
-
-
-async def test_requests_are_rendered_beside_the_event_loop(serve):
-    url = serve(page_address="127.0.0.1:0")
-    async with httpx.AsyncClient() as client:
-        answers = await asyncio.gather(*(client.get(url) for _ in range(20)))
-    assert {answer.status_code for answer in answers} == {200}

@@ -16,23 +16,3 @@ async def test_a_run_resumes_where_its_aggregator_ended(
     async with start_lab(url, broker_url="memory://again") as lab, worked(lab):
         await lab.finish(created.id)
         assert await lab.lineage(created.id) == expected
-
-
-async def test_jobs_finished_before_a_cancel_are_not_repeated(
-    start_lab, whole_run, iterative_spec, sensitive, tmp_path
-):
-    message = iterative_spec("es")
-    *_, expected = await whole_run(f"sqlite:///{tmp_path}/whole.db", message)
-    async with start_lab() as lab:
-        first = await lab.create(message, "first")
-        worker = sensitive(lab.worker())
-        for _ in range(8):
-            await worker.report(await worker.claim_next())
-        await lab.cancel(first.id)
-        second = await lab.create(message, "second")
-        worker = sensitive(lab.worker())
-        async with lab.working(worker):
-            await lab.finish(second.id)
-        # 12 candidates, the base on both splits, two states on held-out rows
-        assert len(worker.reports) == 16 - 8
-        assert await lab.lineage(second.id) == expected

@@ -1,9 +1,12 @@
-"""Tasks that finish even if their caller is cancelled."""
+"""Work apart from calls: tasks that outlive their caller, and threads for what takes minutes."""
 
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
-from typing import TypeVar
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from functools import partial
+from typing import ParamSpec, TypeVar
 
 from modnorm.errors import ModnormError
 
@@ -64,3 +67,28 @@ def _end(task: asyncio.Task[ResultT], undelivered: Callable[[ResultT], None]) ->
         undelivered(task.result())
     elif not isinstance(error, ModnormError):
         logger.error("a call failed after its caller disconnected", exc_info=error)
+
+
+ParamsT = ParamSpec("ParamsT")
+
+
+class SlowThreads:
+    """A few threads for calls that wait for downloads or uploads.
+
+    `asyncio.to_thread` has few threads for all calls, and transfers would block them. Work that
+    has begun finishes even if its caller is cancelled.
+    """
+
+    def __init__(self, count: int, name: str) -> None:
+        self._executor = ThreadPoolExecutor(count, thread_name_prefix=name)
+
+    async def run(
+        self, work: Callable[ParamsT, ResultT], *args: ParamsT.args, **kwargs: ParamsT.kwargs
+    ) -> ResultT:
+        """Run work in one of the threads, in the context of the caller; return its result."""
+        called = partial(copy_context().run, work, *args, **kwargs)
+        return await asyncio.get_running_loop().run_in_executor(self._executor, called)
+
+    def close(self) -> None:
+        """Stop the threads after their present work, without a wait."""
+        self._executor.shutdown(wait=False, cancel_futures=True)

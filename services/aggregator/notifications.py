@@ -1,9 +1,16 @@
-"""Notification of an experiment's watchers ."""
+"""Notification of changes: to watchers, and through a broker that may be down to idle workers."""
 
 import asyncio
+import logging
 from collections import defaultdict
+from contextlib import suppress
 
+from celery import Celery
+
+from modnorm.errors import UnavailableError
+from modnorm.services.aggregator.metrics import AggregatorMetrics
 from modnorm.services.common.bounded_dict import BoundedDict
+from modnorm.services.common.queue import announce_work
 
 KEPT = 10_000
 """Most experiments whose last change is stored; older changes were read long ago."""
@@ -46,3 +53,43 @@ class Notifier:
         waiters.discard(waiter)
         if not waiters:
             self._waiting.pop(experiment_id, None)
+
+
+PAUSE_SECONDS = 0.05
+"""Shortest time between two messages: each makes every idle worker ask for a job."""
+RETRY_SECONDS = 2.0
+CHECK_SECONDS = 60.0
+"""Longest time between two messages, so that an outage shows before there is work."""
+
+logger = logging.getLogger(__name__)
+
+
+class Announcer:
+    """Sends messages in the background, so that no call waits for the broker."""
+
+    def __init__(self, app: Celery, metrics: AggregatorMetrics) -> None:
+        self._app = app
+        self._metrics = metrics
+        self._due = asyncio.Event()
+        self._due.set()
+
+    def announce(self) -> None:
+        """Tell idle workers soon that jobs are pending; called in the event loop."""
+        self._due.set()
+
+    async def run(self) -> None:
+        """Send messages until cancelled."""
+        while True:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._due.wait(), CHECK_SECONDS)
+            self._due.clear()
+            try:
+                await asyncio.to_thread(announce_work, self._app)
+            except UnavailableError as error:
+                logger.warning("not announced: %s", error)
+                self._metrics.broker_up.set(0)
+                self._due.set()
+                await asyncio.sleep(RETRY_SECONDS)
+            else:
+                self._metrics.broker_up.set(1)
+                await asyncio.sleep(PAUSE_SECONDS)
