@@ -101,6 +101,7 @@ class ForkServer:
     def launch(self, launch: Launch) -> Process:
         """Start a process."""
         with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(None)  # Kombu sets a default for all sockets while it connects
             try:
                 connection.connect(self.address)
                 connection.sendall(launch.to_line().encode())
