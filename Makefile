@@ -95,7 +95,8 @@ test: setup-dev  ## Run every test: test-main beside test-vllm and test-avx2
 test-main: setup-dev  ## Install Postgres, Redis and Chromium where missing; run all tests but those of vLLM
 	scripts/ensure-servers
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS) --maxprocesses 4 \
-		--dist loadfile --no-loadscope-reorder tests/verification tests/training tests/web tests
+		--dist loadfile --no-loadscope-reorder tests/verification tests/end_to_end tests/training \
+		tests/web tests/suites tests
 
 # Without AVX-512 this CPU is such a machine, and test-main ran there.
 test-avx2: setup-dev  ## Run the engine tests and a small run as on a CPU with AVX2 alone

@@ -1,4 +1,4 @@
-"""Hosts without a home directory, and with names that are not UTF-8."""
+"""Hosts without a home directory, with names that are not UTF-8, or with an old processor."""
 
 import os
 import pwd
@@ -13,6 +13,7 @@ from modnorm.client.rundir import hold
 from modnorm.client.settings import ClientSettings
 from modnorm.host import expand_home, is_utf8
 from modnorm.services.common.settings import ServiceSettings
+from scripts.check_python import lacking
 from tests.faults import error_at
 
 CACHE = "MODNORM_CACHE_DIR"
@@ -130,3 +131,9 @@ def test_output_does_not_fail_on_a_character(tmp_path):
     ran = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, check=False)
     assert ran.returncode == 2
     assert b"\\u65e5\\u672c" in ran.stderr
+
+
+def test_a_processor_without_what_vllm_needs_is_told_by_its_flags():
+    assert not lacking("flags\t\t: fpu avx2 f16c fma")
+    assert lacking("processor: 0\nflags\t\t: fpu avx f16c\n") == ["avx2", "fma"]
+    assert lacking("") == ["avx2", "f16c", "fma"]

@@ -8,8 +8,6 @@ import pytest
 
 from modnorm.analysis.run import load_run
 from modnorm.radius.artifact import RadiusArtifact
-from modnorm.services.aggregator.experiments.experiment_store import ExperimentStore
-from modnorm.services.aggregator.storage.database import Database
 from verification.labs.waiting import HANG_SECONDS, wait_until
 
 MODNORM = """
@@ -95,35 +93,6 @@ def test_a_killed_run_goes_on_and_ends_in_the_same_bytes(
     assert results(interrupted) == results(finished)
 
 
-def test_a_failed_run_goes_on_once_the_cause_is_mended(
-    modnorm, write_spec, interrupted, finished, results, tmp_path
-):
-    before = done(interrupted)
-    fail_all(interrupted)
-
-    spec_file = write_spec("again", reuse=True)
-    cache = str(tmp_path / "cache")  # without the evaluations of the undisturbed run
-    modnorm("run", spec_file, "--out", interrupted, MODNORM_CACHE_DIR=cache)
-
-    after = done(interrupted)
-    assert {name: after[name] for name in before} == before
-    repeated = [row for name, row in after.items() if name not in before]
-    assert len(repeated) == len(done(finished))
-    assert set(map(work, before.values())) <= set(map(work, repeated))
-    assert len(set(map(work, after.values()))) == len(repeated)
-    files, expected = results(interrupted), results(finished)
-    assert {**files, "results.json": b""} == {**expected, "results.json": b""}
-
-
-def fail_all(directory):
-    """Let the experiments of a directory end as a full disk would end them."""
-    database = Database(f"sqlite:///{directory}/state/modnorm.db")
-    store = ExperimentStore(database)
-    for experiment, _ in store.page(10, None):
-        store.fail(experiment.id, "the disk is full")
-    database.close()
-
-
 def test_a_run_whose_disk_fails_says_so_and_goes_on_once_it_is_mended(
     modnorm, environment, spec_file, finished, results, python_code, tmp_path
 ):
@@ -152,12 +121,6 @@ def test_a_run_whose_disk_fails_says_so_and_goes_on_once_it_is_mended(
     assert {name: after[name] for name in before} == before
     assert len(before) >= 3
     assert results(directory) == results(finished)
-
-
-def work(row):
-    """Return what tells one piece of work from another: its worker, and the seconds it took."""
-    *_, worker, seconds = row
-    return worker, seconds
 
 
 def test_a_finished_run_is_told_again_without_work(modnorm, spec_file, finished, results):
@@ -199,20 +162,6 @@ def test_ctrl_c_says_how_to_go_on(start_command, write_spec, tmp_path):
     assert "the same command resumes" in run.stderr
     assert "Traceback" not in run.stderr
     assert {row[0] for row in jobs(directory).values()} <= {"done", "pending"}
-
-
-def test_several_specs_share_a_lab_and_compare(modnorm, write_spec, finished, results, tmp_path):
-    specs = [
-        write_spec("small"),
-        write_spec("isotropic", method={"name": "randopt", "sigma": 0.005}),
-    ]
-    modnorm("run", *specs, "--out", tmp_path)
-    assert results(tmp_path / "small") == results(finished)
-    table = modnorm("compare", tmp_path / "small", tmp_path / "isotropic", "--json")
-    rows = json.loads(table.stdout)
-    assert [row["method"] for row in rows] == ["modular_norm", "randopt"]
-    assert rows[1]["differs"] == []
-    assert rows[0]["base"] == rows[1]["base"]
 
 
 def test_tuning_selects_the_best_mean_can_be_refined_and_is_named_by_the_spec(

@@ -28,10 +28,10 @@ class Case:
     rows: Sequence[dict[str, object]]
     right: Sequence[str]
     wrong: Sequence[str]
-    right_reward: float
-    half_reward: float
+    right_reward: float = 1.0
+    half_reward: float = 0.5
     """Mean selection reward with the second and the fourth row answered wrongly."""
-    half_metric: float
+    half_metric: float = 0.5
 
 
 def boxed(answer):
@@ -49,39 +49,26 @@ CASES = {
         [tagged(f"{n} * 2") for n in range(3, 7)],
         right_reward=1.1,
         half_reward=0.6,
-        half_metric=0.5,
     ),
     "gsm8k": Case(
         [{"question": f"{n} and one?", "answer": f"#### {n + 1}"} for n in range(4)],
         [f"Adding.\n#### {n + 1}" for n in range(4)],
         [f"Adding.\n#### {n + 2}" for n in range(4)],
-        right_reward=1.0,
-        half_reward=0.5,
-        half_metric=0.5,
     ),
     "math500": Case(
         [{"problem": f"Half of {n}?", "answer": rf"\frac{{{n}}}{{2}}"} for n in (1, 3, 5, 7)],
         [boxed(rf"\frac{{{n}}}{{2}}") for n in (1, 3, 5, 7)],
         [boxed(rf"\frac{{{n}}}{{4}}") for n in (1, 3, 5, 7)],
-        right_reward=1.0,
-        half_reward=0.5,
-        half_metric=0.5,
     ),
     "mbpp": Case(
         [{"text": f"Add {n}.", "test_list": [f"assert f(1) == {n + 1}"]} for n in range(4)],
         [tagged(f"def f(x): return x + {n}") for n in range(4)],
         [tagged(f"def f(x): return x + {n + 1}") for n in range(4)],
-        right_reward=1.0,
-        half_reward=0.5,
-        half_metric=0.5,
     ),
     "olympiadbench": Case(
         [{"question": f"Twice {n}?", "final_answer": [f"${2 * n}$"]} for n in range(1, 5)],
         [boxed(2 * n) for n in range(1, 5)],
         [boxed(2 * n + 1) for n in range(1, 5)],
-        right_reward=1.0,
-        half_reward=0.5,
-        half_metric=0.5,
     ),
     "rocstories": Case(
         [
@@ -90,10 +77,8 @@ CASES = {
         ],
         ["A,B,C,D,E"] * 4,
         ["B,A,C,D,E"] * 4,
-        right_reward=1.0,
         # A wrong order has three of five places and three of four neighbours right.
         half_reward=(1.0 + 0.6 * 3 / 5 + 0.4 * 3 / 4) / 2,
-        half_metric=0.5,
     ),
     "uspto50k": Case(
         [
@@ -102,8 +87,6 @@ CASES = {
         ],
         [tagged(number) for number in (8, 8, 8, 10)],
         [tagged(3)] * 4,
-        right_reward=1.0,
-        half_reward=0.5,
         # Two of three of class 8, none of class 10.
         half_metric=1 / 3,
     ),
