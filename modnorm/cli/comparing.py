@@ -71,7 +71,7 @@ def _load_runs(directories: Sequence[Path]) -> "list[FinishedRun]":
 def _compare_students(directories: Sequence[Path], *, as_json: bool) -> None:
     """Show distillations beside each other and beside searches."""
     from modnorm.analysis.distillation import compared_entries
-    from modnorm.cli.distil import print_side_by_side
+    from modnorm.cli.results import print_side_by_side
 
     entries = compared_entries(directories)
     if as_json:

@@ -1,20 +1,10 @@
 """`modnorm distil`: rounds that train a student on right answers of an ensemble, and results."""
 
-from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from modnorm.cli.console import (
-    echo,
-    echo_table,
-    emit_json,
-    interruptible,
-    interval,
-    note,
-    percent,
-    say,
-)
+from modnorm.cli.console import emit_json, interruptible, note, say
 from modnorm.cli.options import (
     Json,
     LabServer,
@@ -32,12 +22,7 @@ from modnorm.cli.options import (
 from modnorm.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from modnorm.analysis.distillation import (
-        Accuracy,
-        ComparedEntry,
-        DistillationDocument,
-        RoundEntry,
-    )
+    from modnorm.analysis.distillation import DistillationDocument
     from modnorm.client.rundir import RunDirectory
     from modnorm.spec import DistillationSpec, ExperimentSpec
 
@@ -71,6 +56,7 @@ def distil(
     check_model(spec)
     with interruptible("stopped; the same command resumes here"), hold(home):
         from modnorm.analysis.distillation_report import REPORT
+        from modnorm.cli.results import print_distillation
 
         document = run_distillation(spec, home, home, server, device=device, quiet=quiet)
         if as_json:
@@ -138,61 +124,3 @@ def _search(
         if not quiet:
             show_remarks(client, experiment.id)
         write_results(client, follow_to_end(client, experiment, quiet=quiet), place)
-
-
-def print_distillation(document: "DistillationDocument") -> None:
-    """Print a row for each model of each round, the gain that the student keeps, and the work."""
-    from modnorm.analysis.distillation import describe_gain, total_budget
-
-    headings = ("round", "model", "development", "held-out", "95 % Wilson")
-    rows = [row for each in document["rounds"] for row in _rows(each, document)]
-    echo_table(headings, rows)
-    echo(f"* {describe_gain(document)}")
-    spent = total_budget(document["rounds"])
-    echo(
-        f"{spent['answers']:,} answers, {spent['tokens']:,} tokens generated; "
-        f"{spent['training_tokens']:,} tokens and {spent['training_flops']:.3g} operations in "
-        f"{spent['training_seconds']:,.0f} s of training"
-    )
-
-
-def print_side_by_side(entries: "Sequence[ComparedEntry]") -> None:
-    """Print held-out figures and work of each run; of distillations those of the best round."""
-    headings = ("", *(entry["run"] for entry in entries))
-    names = (
-        "best round",
-        "base",
-        "rank 1 by selection",
-        "vote",
-        "student",
-        "answers",
-        "tokens",
-        "training operations",
-    )
-    echo_table(headings, zip(names, *map(_column, entries), strict=True))
-
-
-def _column(entry: "ComparedEntry") -> tuple[str, ...]:
-    figures = (entry["base"], entry["best_expert"], entry["vote"], entry["student"])
-    return (
-        str(entry["best_round"] or ""),
-        *(" ".join(_shown(one)).strip() if one else "" for one in figures),
-        f"{entry['answers']:,}",
-        f"{entry['tokens']:,}",
-        f"{entry['training_flops']:.3g}",
-    )
-
-
-def _rows(entry: "RoundEntry", document: "DistillationDocument") -> Iterator[tuple[str, ...]]:
-    number, search = str(entry["round"]), entry["search"]
-    if search:
-        yield number, "rank 1 by selection", "", *_shown(search["best_expert"])
-        yield number, f"vote of {search['ensemble_size']}", "", *_shown(search["vote"])
-    name = "student" if search else "base"
-    mark = " *" if entry["round"] == document["best_round"] else ""
-    development = percent(entry["development"]["metric"])
-    yield number, f"{name}{mark}", development, *_shown(entry["heldout"])
-
-
-def _shown(value: "Accuracy") -> tuple[str, str]:
-    return percent(value["metric"]), interval(value["interval"])
