@@ -10,8 +10,6 @@ from modnorm.cli.options import Json, arg, local_run, opt
 from modnorm.files import write_fault
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from modnorm.analysis.analyses import Analysis
     from modnorm.analysis.comparison import ComparisonRow
     from modnorm.analysis.pairing import PairedEnsembles
@@ -198,7 +196,9 @@ def analyze(
     scaling = analysis.tables.get("population-scaling")
     if scaling is not None:
         columns = ["model", "task", "method", "N", "K", "seeds", "mean", "sd", "lower", "upper"]
-        _print_frame(scaling, columns)
+        shown = [name for name in columns if name in scaling]
+        rows = scaling[shown].itertuples(index=False, name=None)
+        echo_table(shown, (list(map(_cell, row)) for row in rows))
         say(_INTERVALS)
     counts = f"{amount(len(written.tables), 'table')} and {amount(len(written.figures), 'figure')}"
     say(f"{counts} written to {out}")
@@ -217,12 +217,6 @@ def _analyze_runs(directories: Sequence[Path], reference: str | None) -> "Analys
     for difference in describe_differences(runs):
         say(difference)
     return analyses.analyze(tabulate_runs(runs), reference)
-
-
-def _print_frame(frame: "pd.DataFrame", columns: Sequence[str]) -> None:
-    shown = [name for name in columns if name in frame]
-    rows = frame[shown].itertuples(index=False, name=None)
-    echo_table(shown, ([_cell(value) for value in row] for row in rows))
 
 
 def _cell(value: object) -> str:

@@ -203,19 +203,15 @@ def votes(
     found = open_run(run, server)
     some, every = _peeked(found.votes(row, n, k))
     if not some:
-        raise _no_vote(found)
+        names = (f"N={each.population} K={each.ensemble_size}" for each in found.ensembles)
+        raise NotFoundError(
+            "no vote matches", field="n, k", remedy=f"ensembles are {', '.join(names)}"
+        )
     records = (vote for vote in every if not (wrong and vote.correct) and (vote.tied or not tied))
     if write:
         write(records)
     else:
         _show(records, limit, whole=partial(_show_vote, found), listed=_list_votes)
-
-
-def _no_vote(run: "FinishedRun") -> NotFoundError:
-    names = (f"N={each.population} K={each.ensemble_size}" for each in run.ensembles)
-    return NotFoundError(
-        "no vote matches", field="n, k", remedy=f"ensembles are {', '.join(names)}"
-    )
 
 
 def _list_votes(records: "Iterable[VoteRecord]") -> None:

@@ -41,7 +41,6 @@ class Call(Generic[ResultT]):
     request: Message
     read: Callable[[bytes], ResultT]
     """Returns the result from a response, or from each response of a stream."""
-    service: str = SERVICE
     least_seconds: float = 0.0
     """Least deadline, whatever the client's timeout is."""
     late: str = LATE
@@ -50,7 +49,7 @@ class Call(Generic[ResultT]):
     @property
     def path(self) -> str:
         """Service and method."""
-        return f"/{self.service}/{self.method}"
+        return f"/{SERVICE}/{self.method}"
 
 
 def create_experiment(

@@ -79,11 +79,6 @@ class Connection:
         finally:
             responses.cancel()  # type: ignore[no-untyped-call]  # only in its stubs
 
-    def read(self, call: Call[bytes]) -> bytes:
-        """Return the chunks of a stream together."""
-        chunks: Iterator[bytes] = self.stream(call)
-        return b"".join(chunks)
-
     def pages(self, page: Callable[[str], Call[Page[ItemT]]]) -> Iterator[ItemT]:
         """Yield the items of all pages, one call at a time."""
         token = ""

@@ -189,7 +189,10 @@ def check_lab(target: str, credentials: Credentials) -> Iterator[Finding]:
         return
     yield ok("lab", f"{target} answers in {time.time() - start:.2f} s")
     for dependency in status.dependencies:
-        yield _dependency(dependency)
+        if dependency.usable:
+            yield ok(dependency.name, dependency.detail)
+        else:
+            yield broken(dependency.name, dependency.detail, dependency.remedy or "see its log")
     yield _workers(status)
     yield _canaries(status)
     yield _clock(status, start, time.time())
@@ -213,12 +216,6 @@ def _unreachable(target: str, error: ModnormError) -> Finding:
             "and MODNORM_TLS_CERT and MODNORM_TLS_KEY where callers must have a certificate"
         )
     return broken("lab", f"{target}: {error.message}", remedy)
-
-
-def _dependency(found: status_pb2.Dependency) -> Finding:
-    if found.usable:
-        return ok(found.name, found.detail)
-    return broken(found.name, found.detail, found.remedy or "see its log")
 
 
 def _workers(status: status_pb2.GetStatusResponse) -> Finding:

@@ -139,10 +139,11 @@ class _Judging:
     def judge(self, candidate: int, split: str, answers: Sequence[AnswerRecord]) -> None:
         """Judge the answers of one model on one split, in row order."""
         judgements = rescore(answers, self.rows[split], self._task, judges=self._judges)
-        pairs = zip(map(_old, answers), judgements, strict=True)
+        old = (Judgement(each.reward, each.vote, each.correct) for each in answers)
+        pairs = zip(old, judgements, strict=True)
         self.models.add(candidate)
         self.totals[split] += len(answers)
-        self._changed[candidate, split] = sum(old != new for old, new in pairs)
+        self._changed[candidate, split] = sum(before != after for before, after in pairs)
         if split == _SELECTION:
             self._rewards[candidate] = mean_reward([each.reward for each in judgements])
         else:
@@ -161,10 +162,6 @@ class _Judging:
             self._changed[candidate, _SELECTION],
             self._changed[candidate, _HELDOUT],
         )
-
-
-def _old(answer: AnswerRecord) -> Judgement:
-    return Judgement(answer.reward, answer.vote, answer.correct)
 
 
 def _rows(run: Run, split: str, task: Task) -> tuple[Row, ...]:

@@ -84,7 +84,10 @@ class ServedEnsemble:
                 else:
                     yield self._question(body, prompt)
         elif isinstance(body, ChatBody) and body.messages:
-            messages = [_message(turn.role, turn.text) for turn in body.messages]
+            messages = [
+                Message("system" if turn.role == "developer" else turn.role, turn.text)
+                for turn in body.messages
+            ]
             asked = next((each.content for each in reversed(messages) if each.role == "user"), "")
             yield self._question(body, self.encoder.encode(messages), text=asked)
 
@@ -116,9 +119,3 @@ class ServedEnsemble:
 
 def _field(body: Body) -> str:
     return "messages" if isinstance(body, ChatBody) else "prompt"
-
-
-def _message(role: str, text: str) -> Message:
-    if role == "assistant":
-        return Message("assistant", text)
-    return Message("user" if role == "user" else "system", text)

@@ -177,7 +177,12 @@ class SwitchingAnswers:
                 if not self._waiting:
                     return ()
                 first = self._waiting[0].question
-                alike = [job for job in self._waiting if _is_alike(job.question, first)]
+                alike = (
+                    job
+                    for job in self._waiting
+                    if job.question.model == first.model
+                    and job.question.max_tokens == first.max_tokens
+                )
                 batch = list(islice(alike, BATCH))
                 taken = set(map(id, batch))
                 self._waiting = deque(job for job in self._waiting if id(job) not in taken)
@@ -227,7 +232,3 @@ class SwitchingAnswers:
             return True
         works = [self._answer(engine, [job]) for job in batch]
         return all(works)
-
-
-def _is_alike(question: Question, other: Question) -> bool:
-    return (question.model, question.max_tokens) == (other.model, other.max_tokens)

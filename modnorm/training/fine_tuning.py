@@ -3,7 +3,7 @@
 import gc
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from importlib.metadata import version
 from math import isfinite
 from pathlib import Path
@@ -157,7 +157,11 @@ class _Training:
         finished = self._open_directory()
         if finished is not None:
             return finished
-        examples = self._encode()
+        longest = self._checkpoint.max_position
+        if self._job.training.max_length is not None:
+            longest = min(longest, self._job.training.max_length)
+        encoder = PromptEncoder(self._checkpoint)
+        examples = encode_examples(read_examples(self._job.dataset), encoder, longest)
         size = self._micro_batch(examples)
         while True:
             try:
@@ -170,7 +174,10 @@ class _Training:
                         remedy="lower it, use lora, or a larger GPU",
                     ) from error
             size = halved(self._job.training.batch_size, size)
-            self._drop_state()
+            # Smaller micro-batches start again, since their sums are rounded otherwise.
+            shutil.rmtree(self._setup.state, ignore_errors=True)
+            gc.collect()
+            torch.cuda.empty_cache()
 
     def _open_directory(self) -> TrainedStudent | None:
         """Return the outcome of a finished job; clear a directory of another job."""
@@ -185,13 +192,6 @@ class _Training:
         if not outcome.is_file():
             return None
         return TrainedStudent.model_validate_json(outcome.read_bytes())
-
-    def _encode(self) -> EncodedExamples:
-        longest = self._checkpoint.max_position
-        if self._job.training.max_length is not None:
-            longest = min(longest, self._job.training.max_length)
-        examples = read_examples(self._job.dataset)
-        return encode_examples(examples, PromptEncoder(self._checkpoint), longest)
 
     def _micro_batch(self, examples: EncodedExamples) -> int:
         """Return the micro-batch size of the last whole checkpoint, else an estimate that fits."""
@@ -242,7 +242,13 @@ class _Training:
             steps=state.global_step,
             tokens=int(state.num_input_tokens_seen),
             flops=float(state.total_flos),
-            losses=_losses(state.log_history),
+            losses=tuple(
+                StepLoss(
+                    step=int(each["step"]), loss=each["loss"], learning_rate=each["learning_rate"]
+                )
+                for each in state.log_history
+                if "loss" in each
+            ),
             micro_batch=size,
             seconds=self._callback.seconds,
             environment=self._environment(),
@@ -256,20 +262,6 @@ class _Training:
             "threads": str(torch.get_num_threads()),
             "weights": dtype_name(self._setup.dtype),
         }
-
-    def _drop_state(self) -> None:
-        """Start again with smaller micro-batches, whose sums are rounded otherwise."""
-        shutil.rmtree(self._setup.state, ignore_errors=True)
-        gc.collect()
-        torch.cuda.empty_cache()
-
-
-def _losses(history: Sequence[Mapping[str, float]]) -> tuple[StepLoss, ...]:
-    return tuple(
-        StepLoss(step=int(entry["step"]), loss=entry["loss"], learning_rate=entry["learning_rate"])
-        for entry in history
-        if "loss" in entry
-    )
 
 
 def merged_state(checkpoint: Checkpoint, adapter: Path) -> Mapping[str, torch.Tensor]:
