@@ -315,11 +315,6 @@ def check_method(method: MethodSpec, radii: Sequence[float], sigma: float) -> No
             "base perturbs nothing", field="method.name", remedy="name another method"
         )
     refuse_unused_profile(method, needed=needs_profile(method.name))
-    check_scales(radii, sigma)
-
-
-def check_scales(radii: Sequence[float], sigma: float) -> None:
-    """Refuse invalid radii or sigma."""
     if not 0 < len(radii) <= MAX_RADII:
         raise InvalidInputError(
             f"there are {len(radii)} radii", field="radii", remedy=f"give 1 to {MAX_RADII}"

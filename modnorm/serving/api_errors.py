@@ -48,17 +48,6 @@ def invalid(message: str, param: str | None = None, code: str | None = None) -> 
     return ApiError(400, message, code=code, param=param)
 
 
-def overloaded(limit: int) -> ApiError:
-    """Return the error of one request too many."""
-    return ApiError(
-        429,
-        f"{limit} requests are in progress, the limit of this server; try again",
-        kind="rate_limit_error",
-        code="rate_limit_exceeded",
-        headers={"Retry-After": "1"},
-    )
-
-
 def unavailable(message: str) -> ApiError:
     """Return the error of a server that cannot answer now."""
     return ApiError(503, message, kind="server_error", code="unavailable")
@@ -195,7 +184,13 @@ class RequestLimit:
     def place(self) -> Iterator[None]:
         """Count a request inside the context."""
         if self._open >= self._limit:
-            raise overloaded(self._limit)
+            raise ApiError(
+                429,
+                f"{self._limit} requests are in progress, the limit of this server; try again",
+                kind="rate_limit_error",
+                code="rate_limit_exceeded",
+                headers={"Retry-After": "1"},
+            )
         self._count(1)
         try:
             yield
