@@ -33,7 +33,7 @@ def expected(finished, results):
 @pytest.fixture
 def submit(modnorm, lab, spec_file):
     def start():
-        ended = modnorm("submit", spec_file, "--server", lab.server, "--json")
+        ended = modnorm("submit", spec_file, "--server", lab.server, "--again", "--json")
         return json.loads(ended.stdout)["id"]
 
     return start
