@@ -14,8 +14,8 @@ import pandas as pd
 
 from modnorm.analysis import recorded_answers as recorded
 from modnorm.analysis.analyses import analyze
-from modnorm.analysis.analysis_files import write_figures
 from modnorm.analysis.document import ResultsDocument
+from modnorm.analysis.figures import write_figures
 from modnorm.analysis.run import load_run, load_runs
 from modnorm.analysis.run_tables import tabulate_runs
 from modnorm.analysis.seeds import grid_interval

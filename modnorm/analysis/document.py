@@ -9,14 +9,6 @@ from pydantic import GetPydanticSchema
 from typing_extensions import TypedDict
 
 from modnorm.analysis.environments import environments_of, mixed_settings
-from modnorm.analysis.evaluations import (
-    BudgetEntry,
-    CostEntry,
-    IterativeEntry,
-    ensemble_cost,
-    iterative_entry,
-    run_budget,
-)
 from modnorm.analysis.run_data import (
     BaseRow,
     CandidateRow,
@@ -26,9 +18,15 @@ from modnorm.analysis.run_data import (
     StateRow,
 )
 from modnorm.analysis.statistics import (
+    BudgetEntry,
+    CostEntry,
+    IterativeEntry,
     PrefixStatistics,
     VoteAgreement,
+    ensemble_cost,
+    iterative_entry,
     prefix_statistics,
+    run_budget,
     vote_agreement,
 )
 from modnorm.analysis.uncertainty import ConfidenceInterval, accuracy_interval

@@ -15,18 +15,17 @@ from modnorm.analysis.answers import AnswerRecord
 from modnorm.analysis.candidates import CANDIDATE_TYPES, ranked_candidates
 from modnorm.analysis.document import ResultsDocument, results_document
 from modnorm.analysis.environments import environments_of, places
-from modnorm.analysis.evaluations import repeated_attempts, timing_scope
 from modnorm.analysis.parquet_files import (
     read_ballots,
     write_answers,
     write_descriptors,
     write_votes,
 )
-from modnorm.analysis.phase_times import REPORTING
 from modnorm.analysis.plots import draw_plots, plot_data
 from modnorm.analysis.report import render_report
 from modnorm.analysis.run_data import RunData
-from modnorm.analysis.run_files import CANDIDATES, REPORT, RESULTS, TIMINGS, rows_file
+from modnorm.analysis.run_files import CANDIDATES, REPORT, REPORTING, RESULTS, TIMINGS, rows_file
+from modnorm.analysis.statistics import repeated_attempts, timing_scope
 from modnorm.analysis.votes import vote_records
 from modnorm.files import encode_json, write_file
 from modnorm.perturbation.descriptor import Descriptor

@@ -1,13 +1,17 @@
-"""The figures of an analysis, in the form of the paper's figures 1 to 5.
+"""An analysis as files: tables in every format, and the paper's figures 1 to 5.
 
 Lines are means over seeds, with a band of one sample SD on either side.
 """
 
+import io
 import math
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, get_args
 
 import numpy as np
 import pandas as pd
@@ -20,6 +24,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 from modnorm.analysis.analyses import Analysis
 from modnorm.analysis.plots import INK, MUTED, RIGHT, Image, prepare, saved
 from modnorm.analysis.tail import HITS
+from modnorm.files import write_file
 
 SERIES = ("#b4472e", RIGHT, "#6b8f3c", "#7d5ba6", "#c28a2b", "#4a4a4a")
 """Colours in the order of the series."""
@@ -37,71 +42,16 @@ _COLUMNS = 2
 _TITLE = 42
 """Characters of a line of a title."""
 _DPI = 160
+_GAIN = "selection-reward gain, points"
+_PLACE = ["model", "task"]
+_TERMS = {"support": "Support redistribution", "voting": "Conditional voting", "total": "Total"}
 
-
-@dataclass(frozen=True, slots=True)
-class BandPoint:
-    """One point of a series; the SD is None with a single seed."""
-
-    x: float
-    mean: float
-    sd: float | None = None
-
-
-Series = Mapping[str, Sequence[BandPoint]]
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """A place on the x axis, with a band of one sample SD on either side."""
-
-    label: str
-    mean: float
-    sd: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Level:
-    """A place on the y axis."""
-
-    label: str
-    y: float
-
-
-@dataclass(frozen=True, slots=True)
-class Panel:
-    """One pair of axes."""
-
-    title: str
-    x: str
-    y: str
-    series: Series
-    log_y: bool = False
-    spans: Mapping[str, Span] = field(default_factory=dict)
-    """Vertical bands in the colours of the series of the same names."""
-    level: Level | None = None
-    """A dashed line across."""
-    limits: tuple[float, float] | None = None
-    """Ends of the y axis; bands are clipped to them."""
-    ticks: Sequence[float] = ()
-    """Places that the x axis names; chosen by matplotlib if there are none or too many."""
-    without_first_colour: bool = False
-    """Whether the series that other panels draw first is not here, so its colour is left out."""
-
-
-@dataclass(frozen=True, slots=True)
-class Bars:
-    """Bars with a marker for each seed, and the sample SD."""
-
-    title: str
-    y: str
-    series: Mapping[str, Mapping[str, Sequence[float]]]
-    """Values of the seeds, by series and bar; bars of one name stand side by side."""
-    x: str = ""
+Panel = Callable[[Axes], None]
+"""Draws one pair of axes."""
 
 
 @rc_context({"text.parse_math": False})  # names are no mathematics, whatever dollars they have
-def draw_panels(panels: Sequence[Panel | Bars], image: Image = "png") -> bytes:
+def draw_panels(panels: Sequence[Panel], image: Image = "png") -> bytes:
     """Return panels in one image, in rows of four; at least one."""
     across = min(len(panels), _ACROSS)
     down = -(-len(panels) // across)
@@ -113,129 +63,108 @@ def draw_panels(panels: Sequence[Panel | Bars], image: Image = "png") -> bytes:
     )
     FigureCanvasAgg(figure)
     grid = figure.subplots(down, across, squeeze=False)
-    for axes, panel in zip(grid.flat, panels, strict=False):
+    for axes, draw in zip(grid.flat, panels, strict=False):
         prepare(axes)
-        if isinstance(panel, Bars):
-            _draw_bars(axes, panel)
-        else:
-            _draw_bands(axes, panel)
+        draw(axes)
     for axes in grid.flat[len(panels) :]:
         axes.set_axis_off()
     return saved(figure, image)
 
 
-def _draw_bands(axes: Axes, panel: Panel) -> None:
-    start = int(panel.without_first_colour)
-    colours = dict(zip(panel.series, (SERIES * (len(panel.series) + 1))[start:], strict=False))
-    floor = _floor(panel) if panel.log_y else -math.inf
-    for name, points in panel.series.items():
-        _draw_series(axes, name, points, colours[name], floor)
-    for name in panel.series:
-        if name in panel.spans:
-            _draw_span(axes, panel.spans[name], colours[name])
-    if panel.level is not None:
-        level = panel.level
-        axes.axhline(level.y, color=INK, linestyle="--", linewidth=1.1, label=level.label)
-    if math.isfinite(floor):  # else there is nothing above 0, which such an axis needs
-        _scale_by_logarithm(axes)
-    if any(_lower(point) < floor for points in panel.series.values() for point in points):
-        axes.set_ylim(bottom=floor)
-    if panel.limits is not None:
-        axes.set_ylim(panel.limits)
-    if 0 < len(panel.ticks) <= _TICKS:
-        axes.set_xticks(panel.ticks)
-    axes.set_xlabel(panel.x, color=MUTED, fontsize=8)
-    _label(axes, panel.title, panel.y)
-    _add_legend(axes)
-
-
-def _floor(panel: Panel) -> float:
-    """Return the lower end of a logarithmic axis: half of the least positive value.
-
-    Bands reach down to 0 and below it, where such an axis has no place.
-    """
-    shown = [point.mean for points in panel.series.values() for point in points]
-    shown += [panel.level.y] if panel.level else []
-    return min((y for y in shown if y > 0), default=-math.inf) / 2
-
-
-def _lower(point: BandPoint) -> float:
-    return point.mean - (point.sd or 0.0)
-
-
-def _draw_series(
-    axes: Axes, name: str, points: Sequence[BandPoint], colour: str, floor: float
+def draw_bands(  # noqa: PLR0913 - the parts of a panel; most are optional
+    axes: Axes,
+    rows: pd.DataFrame,
+    at: str,
+    labels: tuple[str, str, str],
+    *,
+    first: str | None = None,
+    log_y: bool = False,
+    level: tuple[str, float] | None = None,
+    spans: Mapping[str, tuple[str, float, float]] = MappingProxyType({}),
 ) -> None:
-    xs, means = [p.x for p in points], np.array([p.mean for p in points])
-    lower = np.array([max(_lower(p), floor) for p in points])
-    upper = np.array([max(p.mean + (p.sd or 0.0), floor) for p in points])
-    axes.plot(xs, means, marker="o", markersize=3.5, linewidth=1.8, color=colour, label=name)
-    axes.fill_between(xs, lower, upper, color=colour, alpha=0.18, linewidth=0)
+    """Draw a line with a band for each `method` of rows with `mean` and `sd`, by a column `at`.
+
+    `labels` are title and axes. The method `first` has the first colour, drawn or not. `level` is
+    a dashed line across, with its label; `spans` have label, mean and SD by method. Bands end at
+    half of the least positive value of a logarithmic axis.
+    """
+    methods = sorted(dict.fromkeys(rows["method"]), key=lambda name: name != first)
+    skipped = int(first is not None and first not in methods)
+    colours = dict(zip(methods, (SERIES * (len(methods) + 1))[skipped:], strict=False))
+    positive = [value for value in (*rows["mean"], *(level or ())[1:]) if value > 0]
+    floor = min(positive, default=-math.inf) / 2 if log_y else -math.inf
+    for method in methods:
+        points = rows[rows["method"] == method]
+        means, spread = points["mean"].to_numpy(float), points["sd"].fillna(0).to_numpy(float)
+        places, colour = points[at].to_numpy(float), colours[method]
+        axes.plot(
+            places, means, marker="o", markersize=3.5, linewidth=1.8, color=colour, label=method
+        )
+        lower, upper = np.maximum(means - spread, floor), np.maximum(means + spread, floor)
+        axes.fill_between(places, lower, upper, color=colour, alpha=0.18, linewidth=0)
+    for method in filter(spans.__contains__, methods):
+        label, mean, sd = spans[method]
+        axes.axvspan(mean - sd, mean + sd, color=colours[method], alpha=0.1, linewidth=0)
+        axes.axvline(mean, color=colours[method], linestyle=":", linewidth=1.3, label=label)
+    if level is not None:
+        axes.axhline(level[1], color=INK, linestyle="--", linewidth=1.1, label=level[0])
+    if math.isfinite(floor):  # else there is nothing above 0, which such an axis needs
+        axes.set_yscale("log", nonpositive="mask")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 3, 5)))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.yaxis.set_minor_locator(NullLocator())
+    if (rows["mean"] - rows["sd"].fillna(0)).min() < floor:
+        axes.set_ylim(bottom=floor)
+    title, x, y = labels
+    axes.set_xlabel(x, color=MUTED, fontsize=8)
+    _label(axes, title, y)
+    # A background, so that lines below it do not hide it.
+    axes.legend(framealpha=0.85, edgecolor="none", fontsize=7, labelcolor=INK, handlelength=1.5)
 
 
-def _scale_by_logarithm(axes: Axes) -> None:
-    axes.set_yscale("log", nonpositive="mask")
-    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 3, 5)))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:g}"))
-    axes.yaxis.set_minor_locator(NullLocator())
+def draw_bars(
+    axes: Axes, series: Mapping[str, Mapping[str, Sequence[float]]], labels: tuple[str, str, str]
+) -> None:
+    """Draw bars with a marker for each seed and the sample SD, from the seeds by series and bar.
 
-
-def _draw_span(axes: Axes, span: Span, colour: str) -> None:
-    spread = span.sd or 0.0
-    axes.axvspan(span.mean - spread, span.mean + spread, color=colour, alpha=0.1, linewidth=0)
-    axes.axvline(span.mean, color=colour, linestyle=":", linewidth=1.3, label=span.label)
-
-
-def _draw_bars(axes: Axes, bars: Bars) -> None:
-    names = list(dict.fromkeys(name for values in bars.series.values() for name in values))
-    colours = SERIES * len(bars.series) if len(bars.series) > 1 else (_ALONE,)
-    width = _FILLED / len(bars.series)
-    for index, (label, by_bar) in enumerate(bars.series.items()):
-        shift = (index - (len(bars.series) - 1) / 2) * width
+    Bars of one name stand side by side; `labels` are title and axes.
+    """
+    names = list(dict.fromkeys(name for values in series.values() for name in values))
+    several = len(series) > 1
+    colours = SERIES * len(series) if several else (_ALONE,)
+    width = _FILLED / len(series)
+    for index, (label, by_bar) in enumerate(series.items()):
+        shift = (index - (len(series) - 1) / 2) * width
         places = [names.index(name) + shift for name in by_bar]
         axes.bar(
             places,
             [float(np.mean(values)) for values in by_bar.values()],
             width=width,
             color=colours[index],
-            yerr=[_spread(values) for values in by_bar.values()],
+            yerr=[np.std(one, ddof=1) if len(one) > 1 else 0.0 for one in by_bar.values()],
             error_kw={"ecolor": INK, "elinewidth": 1.1},
             label=label,
         )
         for place, values in zip(places, by_bar.values(), strict=True):
             beside = _BETWEEN_SEEDS * width * (np.arange(len(values)) - (len(values) - 1) / 2)
             axes.plot(place + beside, values, "o", color="white", mec=INK, markersize=3.2)
+    title, x, y = labels
     axes.set_xticks(range(len(names)), names, fontsize=8)
-    axes.set_xlabel(bars.x, color=MUTED, fontsize=8)
+    axes.set_xlabel(x, color=MUTED, fontsize=8)
     axes.axhline(0, color=MUTED, linewidth=0.8)
     axes.margins(y=0.1)
-    lines = -(-len(bars.series) // _COLUMNS) if len(bars.series) > 1 else 0
-    _label(axes, bars.title, bars.y, pad=6 + 11 * lines)
-    if lines:
-        _add_legend_above(axes)
-
-
-def _spread(values: Sequence[float]) -> float:
-    return float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
-
-
-def _add_legend(axes: Axes) -> None:
-    """Add a legend with a background, so that lines below it do not hide it."""
-    axes.legend(framealpha=0.85, edgecolor="none", fontsize=7, labelcolor=INK, handlelength=1.5)
-
-
-def _add_legend_above(axes: Axes) -> None:
-    """Add a legend between title and bars, which would be below it anywhere else."""
-    axes.legend(
-        frameon=False,
-        fontsize=7,
-        labelcolor=INK,
-        handlelength=1.5,
-        loc="lower left",
-        bbox_to_anchor=(0, 1),
-        borderaxespad=0.1,
-        ncols=_COLUMNS,
-    )
+    _label(axes, title, y, pad=6 + 11 * -(-len(series) // _COLUMNS) if several else 6)
+    if several:  # between title and bars: anywhere else it would be below the bars
+        axes.legend(
+            frameon=False,
+            fontsize=7,
+            labelcolor=INK,
+            handlelength=1.5,
+            loc="lower left",
+            bbox_to_anchor=(0, 1),
+            borderaxespad=0.1,
+            ncols=_COLUMNS,
+        )
 
 
 def _label(axes: Axes, title: str, y: str, pad: float = 6) -> None:
@@ -244,16 +173,10 @@ def _label(axes: Axes, title: str, y: str, pad: float = 6) -> None:
     axes.set_ylabel(y, color=MUTED, fontsize=8)
 
 
-Panels = list[Panel | Bars]
-_GAIN = "selection-reward gain, points"
-_PLACE = ["model", "task"]
-_TERMS = {"support": "Support redistribution", "voting": "Conditional voting", "total": "Total"}
-
-
-def plan_figures(analysis: Analysis) -> dict[str, Panels]:
+def plan_figures(analysis: Analysis) -> dict[str, list[Panel]]:
     """Return the panels of each figure by name, if the analysis has its tables."""
     planner = _Planner(analysis)
-    figures: dict[str, Panels] = {
+    figures: dict[str, list[Panel]] = {
         "figure1-accuracy-differences": list(planner.differences()),
         "figure2-population-scaling": list(planner.scaling()),
         "figure3-reward-survival": list(planner.survival()),
@@ -268,60 +191,64 @@ class _Planner:
 
     def __init__(self, analysis: Analysis) -> None:
         self._tables = analysis.tables
-        self._reference = analysis.reference
+        self._first = analysis.reference
+        self._models = {name for table in self._tables.values() for name in table["model"]}
 
-    def differences(self) -> Iterator[Bars]:
+    def differences(self) -> Iterator[Panel]:
         """Yield bars of the mean accuracy differences at equal N and K, by task and model."""
-        table = self._transfer()
-        for method, rows in table.groupby("method", sort=False):
+        for (method,), rows in self._groups("budget-differences", ["method"]):
+            equal = rows[rows["N"] == rows["reference_N"]]
+            for name in ("N", "K"):
+                equal = equal[equal[name] == equal.groupby(_PLACE)[name].transform("max")]
             series: dict[str, dict[str, Sequence[float]]] = {}
-            for model, task, mean in _columns(rows, "model", "task", "mean"):
+            for model, task, mean in _columns(equal, "model", "task", "mean"):
                 series.setdefault(str(model), {})[str(task)] = [float(mean)]
-            title = f"{method} less {self._reference or 'RandOpt'}"
-            yield Bars(title, "percentage points", series)
+            if series:
+                labels = f"{method} less {self._first}", "", "percentage points"
+                yield partial(draw_bars, series=series, labels=labels)
 
     def scaling(self) -> Iterator[Panel]:
         """Yield a panel for each task and K."""
         for (model, task, size), rows in self._groups("population-scaling", [*_PLACE, "K"]):
             title = f"{self._title(model, task)}, K = {size}"
-            series = self._series(rows, "N")
-            ticks = [float(size) for size in sorted(set(rows["N"]))]
-            yield Panel(title, "N, candidates", "held-out metric, %", series, ticks=ticks)
+            labels = title, "N, candidates", "held-out metric, %"
+            yield partial(_draw_scaling, rows=rows, labels=labels, first=self._first)
 
     def survival(self) -> Iterator[Panel]:
         """Yield a panel for each task; of several populations the smallest."""
         for (model, task), rows in self._groups("reward-survival", _PLACE):
             smallest = rows[rows["N"] == rows["N"].min()]
-            series = self._series(smallest, "threshold")
-            title = self._title(model, task)
-            yield Panel(title, _GAIN, "candidates, %", series, limits=(0, 100))
+            labels = self._title(model, task), _GAIN, "candidates, %"
+            yield partial(_draw_survival, rows=smallest, labels=labels, first=self._first)
 
     def tails(self) -> Iterator[Panel]:
         """Yield p(threshold) and the required-population ratio for each task."""
         for (model, task), rows in self._groups("required-populations", _PLACE):
             points = rows.groupby(["method", "threshold"], sort=False)["percent"]
-            summary = points.agg(mean="mean", sd="std").reset_index()
-            title, spans = self._title(model, task), self._cutoffs(model, task)
-            series = self._series(summary, "threshold")
-            spans = {
-                name: span
-                for name, span in spans.items()
-                if rows["threshold"].min() <= span.mean <= rows["threshold"].max()
-            }
-            yield Panel(f"{title}: tail", _GAIN, "candidates, %", series, log_y=True, spans=spans)
+            least, most = rows["threshold"].min(), rows["threshold"].max()
+            spans = self._cutoffs(model, task)
+            yield partial(
+                draw_bands,
+                rows=points.agg(mean="mean", sd="std").reset_index(),
+                at="threshold",
+                labels=(f"{self._title(model, task)}: tail", _GAIN, "candidates, %"),
+                first=self._first,
+                log_y=True,
+                spans={name: span for name, span in spans.items() if least <= span[1] <= most},
+            )
         for (model, task), rows in self._groups("population-ratios", _PLACE):
-            series = self._series(rows, "threshold")
-            yield Panel(
-                f"{self._title(model, task)}: required population",
-                _GAIN,
-                f"{self._reference} / method",
-                series,
+            title = f"{self._title(model, task)}: required population"
+            yield partial(
+                draw_bands,
+                rows=rows,
+                at="threshold",
+                labels=(title, _GAIN, f"{self._first} / method"),
+                first=self._first,
                 log_y=True,
                 level=self._level(model, task),
-                without_first_colour=True,
             )
 
-    def support(self) -> Iterator[Bars]:
+    def support(self) -> Iterator[Panel]:
         """Yield the support distribution and the decomposition of each compared method."""
         for (model, task, method), rows in self._groups(
             "decomposition-by-seed", [*_PLACE, "method"]
@@ -329,49 +256,40 @@ class _Planner:
             chosen = self._compared(rows, model, task, method)
             population, other, size = chosen.iloc[0][["N", "reference_N", "K"]]
             title = self._title(model, task)
+            bins = _where(self._tables["support-bins"], model=model, task=task, K=size)
             shares = {
-                f"{self._reference}, N = {other}": self._bins(
-                    model, task, self._reference, other, size
-                ),
-                f"{method}, N = {population}": self._bins(model, task, method, population, size),
+                f"{name}, N = {of}": _where(bins, method=name, N=of)
+                .groupby("bin", sort=False)["percent"]
+                .agg(list)
+                .to_dict()
+                for name, of in ((self._first, other), (method, population))
             }
-            if all(shares.values()):
-                across = f"right experts of {size}"
-                yield Bars(f"{title}: support", "held-out rows, %", shares, across)
+            labels = f"{title}: support", f"right experts of {size}", "held-out rows, %"
+            yield partial(draw_bars, series=shares, labels=labels)
             terms = {label: chosen[name].tolist() for name, label in _TERMS.items()}
-            yield Bars(f"{title}: difference", "percentage points", {"": terms})
+            labels = f"{title}: difference", "", "percentage points"
+            yield partial(draw_bars, series={"": terms}, labels=labels)
 
-    def _transfer(self) -> pd.DataFrame:
-        published = self._tables.get("transfer")
-        if published is not None:
-            return published
-        table = self._tables.get("budget-differences")
-        if table is None:
-            return pd.DataFrame(columns=["method"])
-        equal = table[table["N"] == table["reference_N"]]
-        for name in ("N", "K"):
-            largest = equal.groupby([*_PLACE, "method"])[name].transform("max")
-            equal = equal[equal[name] == largest]
-        return equal
-
-    def _cutoffs(self, model: object, task: object) -> dict[str, Span]:
-        """Return the bands of the selection cutoffs at the populations of the reductions."""
+    def _cutoffs(self, model: object, task: object) -> dict[str, tuple[str, float, float]]:
+        """Return the selection cutoffs at the populations of the reductions."""
         cutoffs = self._at("selection-cutoffs", model, task)
-        reductions = self._reductions(model, task)
         spans = {}
-        for method, population, other in _columns(reductions, "method", "N", "reference_N"):
-            for name, size in ((method, population), (self._reference, other)):
+        for method, population, other in _columns(
+            self._reductions(model, task), "method", "N", "reference_N"
+        ):
+            for name, size in ((method, population), (self._first, other)):
                 for mean, sd in _columns(_where(cutoffs, method=name, N=size), "mean", "sd"):
-                    spans[str(name)] = Span(f"top {HITS} of N = {size}", mean, _known(sd))
+                    label = f"top {HITS} of N = {size}"
+                    spans[str(name)] = label, mean, 0.0 if pd.isna(sd) else sd
         return spans
 
-    def _level(self, model: object, task: object) -> Level | None:
+    def _level(self, model: object, task: object) -> tuple[str, float] | None:
         """Return the observed reduction; None unless one method has one."""
         reductions = self._reductions(model, task)
         if len(reductions) != 1:
             return None
         ((population, other, reduction),) = _columns(reductions, "N", "reference_N", "reduction")
-        return Level(f"N = {other} / N = {population}", float(reduction))
+        return f"N = {other} / N = {population}", float(reduction)
 
     def _reductions(self, model: object, task: object) -> pd.DataFrame:
         """Return the observed reductions of the K that the figures show."""
@@ -392,41 +310,35 @@ class _Planner:
         largest = _where(at_size, N=at_size["N"].max())
         return _where(largest, reference_N=largest["reference_N"].max())
 
-    def _bins(
-        self, model: object, task: object, method: object, population: int, size: int
-    ) -> dict[str, list[float]]:
-        table = self._at("support-bins", model, task)
-        bins = _columns(_where(table, method=method, N=population, K=size), "bin", "percent")
-        shares: dict[str, list[float]] = {}
-        for name, percent in bins:
-            shares.setdefault(name, []).append(percent)
-        return shares
-
-    def _series(self, rows: pd.DataFrame, x: str) -> Series:
-        """Return a line for each method, the reference first."""
-        methods = sorted(dict.fromkeys(rows["method"]), key=lambda name: name != self._reference)
-        return {
-            str(method): [
-                BandPoint(float(at), float(mean), _known(sd))
-                for at, mean, sd in _columns(rows[rows["method"] == method], x, "mean", "sd")
-            ]
-            for method in methods
-        }
-
     def _groups(
         self, name: str, keys: list[str]
     ) -> Iterator[tuple[tuple[object, ...], pd.DataFrame]]:
-        table = self._tables.get(name)
-        if table is not None:
-            yield from table.groupby(keys, sort=False)
+        if name in self._tables:
+            yield from self._tables[name].groupby(keys, sort=False)
 
     def _at(self, name: str, model: object, task: object) -> pd.DataFrame:
         return _where(self._tables.get(name, pd.DataFrame()), model=model, task=task)
 
     def _title(self, model: object, task: object) -> str:
         """Return the task, with the model if there are several."""
-        models = {name for table in self._tables.values() for name in table["model"]}
-        return f"{task}, {str(model).rsplit('/', 1)[-1]}" if len(models) > 1 else str(task)
+        several = len(self._models) > 1
+        return f"{task}, {str(model).rsplit('/', 1)[-1]}" if several else str(task)
+
+
+def _draw_scaling(
+    axes: Axes, rows: pd.DataFrame, labels: tuple[str, str, str], first: str | None
+) -> None:
+    draw_bands(axes, rows, "N", labels, first=first)
+    sizes = sorted(set(rows["N"]))
+    if len(sizes) <= _TICKS:
+        axes.set_xticks([float(size) for size in sizes])
+
+
+def _draw_survival(
+    axes: Axes, rows: pd.DataFrame, labels: tuple[str, str, str], first: str | None
+) -> None:
+    draw_bands(axes, rows, "threshold", labels, first=first)
+    axes.set_ylim(0, 100)
 
 
 def _where(table: pd.DataFrame, **values: object) -> pd.DataFrame:
@@ -447,5 +359,48 @@ def _columns(table: pd.DataFrame, *names: str) -> Iterator[tuple[Any, ...]]:
         yield from table[list(names)].itertuples(index=False, name=None)
 
 
-def _known(sd: float) -> float | None:
-    return None if pd.isna(sd) else float(sd)
+FORMATS = ("csv", "parquet", "md", "tex")
+_SIGNIFICANT = ".4g"
+"""Digits in Markdown and LaTeX; CSV and Parquet hold every digit."""
+
+
+def write_table(directory: Path, name: str, table: pd.DataFrame) -> list[Path]:
+    """Write a table in every format, each file whole or not at all."""
+    directory.mkdir(parents=True, exist_ok=True)
+    paths = {kind: directory / f"{name}.{kind}" for kind in FORMATS}
+    write_file(paths["csv"], table.to_csv(index=False).encode())
+    parquet = io.BytesIO()
+    table.to_parquet(parquet, index=False)
+    write_file(paths["parquet"], parquet.getvalue())
+    shown = table.astype(object).where(table.notna(), None)
+    for kind, form in (("md", "pipe"), ("tex", "latex_booktabs")):
+        text = shown.to_markdown(index=False, tablefmt=form, floatfmt=_SIGNIFICANT, missingval="-")
+        write_file(paths[kind], f"{text}\n".encode())
+    return list(paths.values())
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenAnalysis:
+    """Names of the written files."""
+
+    tables: tuple[str, ...]
+    """Files `tables/NAME.csv`, `.parquet`, `.md` and `.tex`."""
+    figures: tuple[str, ...]
+    """Files `figures/NAME.png` and `.svg`."""
+
+
+def write_analysis(directory: Path, analysis: Analysis) -> WrittenAnalysis:
+    """Write the tables and the figures of an analysis; older ones are replaced."""
+    for name, table in analysis.tables.items():
+        write_table(directory / "tables", name, table)
+    return WrittenAnalysis(tuple(analysis.tables), write_figures(directory / "figures", analysis))
+
+
+def write_figures(directory: Path, analysis: Analysis) -> tuple[str, ...]:
+    """Write the figures of an analysis as `NAME.png` and `NAME.svg`; return their names."""
+    figures = plan_figures(analysis)
+    for name, panels in figures.items():
+        directory.mkdir(parents=True, exist_ok=True)
+        for image in get_args(Image):
+            write_file(directory / f"{name}.{image}", draw_panels(panels, image))
+    return tuple(figures)

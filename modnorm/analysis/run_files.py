@@ -20,7 +20,6 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from modnorm.analysis.phase_times import describe_seconds
 from modnorm.errors import InvalidInputError
 
 SPEC, TIMINGS, RESULTS = "spec.json", "timings.json", "results.json"
@@ -146,3 +145,35 @@ def folder_remedy(path: Path) -> str:
     """Return the remedy for a path whose subfolders hold runs; empty if none of them does."""
     folders = [str(each) for each in sorted(path.glob("*/")) if runs_inside(each)]
     return f"name a folder with runs: {', '.join(folders)}" if folders else ""
+
+
+STARTING = "starting"
+"""Name in `timings.json` of the time that a run waited for the start of an engine."""
+REPORTING = "reporting"
+"""Name of the time that fetching a finished run and writing its files took."""
+
+_NAMES = {
+    "pending": "start",
+    STARTING: "start",
+    "calibrating": "calibrate",
+    "sampling": "sample",
+    "selecting": "search",
+    "voting": "vote",
+    REPORTING: "report",
+}
+
+
+def phase_name(phase: str) -> str:
+    """Return the short name of a state of an experiment, or of another phase."""
+    return _NAMES.get(phase, phase)
+
+
+def describe_seconds(timings: Mapping[str, object]) -> str | None:
+    """Describe the seconds of each phase, in order; None if they are not known."""
+    phases = timings.get("phases")
+    seconds: dict[str, float] = {}
+    for phase, name in _NAMES.items():
+        if isinstance(phases, dict) and phase in phases:
+            seconds[name] = seconds.get(name, 0.0) + phases[phase]
+    figures = [f"{name} {each:.1f}" for name, each in seconds.items()]
+    return f"seconds: {', '.join(figures)}" if figures else None

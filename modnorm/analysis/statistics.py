@@ -1,14 +1,19 @@
 """Statistics of a population prefix and of a vote."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from types import MappingProxyType
 
 import numpy as np
+from typing_extensions import TypedDict
 
-from modnorm.analysis.run_data import VoteRow
+from modnorm.analysis.run_data import CandidateRow, EnsembleRow, RunData, StateRow, VoteRow
+from modnorm.analysis.run_files import STARTING
+from modnorm.analysis.uncertainty import ConfidenceInterval
+from modnorm.baselines.ledger import Ledger, Purpose
 from modnorm.errors import InvalidInputError
+from modnorm.search.budgets import Budget
 from modnorm.search.stopping import Interval
 
 
@@ -116,3 +121,194 @@ def vote_agreement(votes: Sequence[VoteRow], ensemble_size: int) -> VoteAgreemen
 
 def _head_mean(best: Sequence[float], count: int) -> float | None:
     return float(np.mean(best[:count])) if len(best) >= count else None
+
+
+class CostEntry(TypedDict):
+    """Evaluations by purpose."""
+
+    search: int
+    """Candidates on the selection rows."""
+    development: int
+    final: int
+    """Experts of any (N, K) on the held-out rows, each once."""
+    total: int
+
+
+class BaseCost(TypedDict):
+    """Evaluations of the unperturbed model, by split."""
+
+    selection: int
+    heldout: int
+
+
+class BudgetEntry(CostEntry):
+    """Evaluations of a whole run."""
+
+    base: BaseCost
+    """The unperturbed model, outside the main run."""
+
+
+def run_budget(run: RunData) -> BudgetEntry:
+    """Count the answers of a run; experts that several ensembles share are counted once."""
+    counted = _count(run.candidates, run.candidates) + _states(run)
+    return BudgetEntry(
+        search=counted.search,
+        development=counted.development,
+        final=counted.final,
+        total=counted.total,
+        base={"selection": run.base.selection_answers, "heldout": run.base.heldout_answers},
+    )
+
+
+def ensemble_cost(run: RunData, ensemble: EnsembleRow) -> Budget:
+    """Count the evaluations of one (N, K) alone: of the first N candidates and its K experts."""
+    experts = [run.candidates[index] for index in ensemble.experts if index >= 0]
+    return _count(run.candidates[: ensemble.population], experts) + _states(run)
+
+
+def repeated_attempts(run: RunData) -> dict[str, int]:
+    """Count the repeated attempts by phase; their answers are not stored."""
+    return {
+        "selection": _repeated(candidate.attempts for candidate in run.candidates),
+        "heldout": _repeated(candidate.heldout_attempts for candidate in run.candidates),
+    }
+
+
+def timing_scope(run: RunData, phases: Mapping[str, float]) -> dict[str, object]:
+    """Split the time of a run as the paper does (app. "Timing scope"), in seconds.
+
+    Search is the scale map, and writing, answering, scoring and restoring each candidate. End to
+    end adds setup, the engine's start included, and the vote. Calibration and the unperturbed
+    model are outside.
+    """
+    base = run.base.seconds + run.base.heldout_seconds
+    device = {
+        "search": sum(candidate.seconds for candidate in run.candidates),
+        "final": sum(candidate.heldout_seconds for candidate in run.candidates),
+        "base": base,
+    }
+    wall = {
+        "setup": phases.get("pending", 0.0) + phases.get(STARTING, 0.0),
+        "search": phases.get("sampling", 0.0) + phases.get("selecting", 0.0),
+        "final": phases.get("voting", 0.0),
+    }
+    workers = {candidate.worker for candidate in run.candidates if candidate.worker}
+    return {
+        "search": phases.get("sampling", 0.0) + device["search"],
+        "end_to_end": max(0.0, sum(wall.values()) - (base if len(workers) == 1 else 0.0)),
+        "workers": len(workers),
+        "wall": wall,
+        "device": device,
+        "calibration": phases.get("calibrating", 0.0),
+    }
+
+
+def _states(run: RunData) -> Budget:
+    """Count the answers of the states of an iterative run, except monitored states."""
+    return Budget(
+        development=sum(state.development_answers for state in run.states),
+        final=sum(state.heldout_answers for state in run.states if state.reported),
+    )
+
+
+def _count(searched: Sequence[CandidateRow], experts: Sequence[CandidateRow]) -> Budget:
+    return Budget(
+        search=sum(candidate.selection_answers for candidate in searched),
+        final=sum(candidate.heldout_answers for candidate in experts),
+    )
+
+
+def _repeated(attempts: Iterable[int]) -> int:
+    return sum(max(0, count - 1) for count in attempts)
+
+
+class StateEntry(TypedDict):
+    """An evaluated state: a `StateRow` without its counts."""
+
+    updates: int
+    lineage: str
+    mean_reward: float | None
+    development_metric: float | None
+    development_reward: float | None
+    heldout_metric: float | None
+    heldout_interval: ConfidenceInterval | None
+
+
+class IterativeEntry(TypedDict):
+    """The entry of an iterative run in `results.json`."""
+
+    states: list[StateEntry]
+    """States that were evaluated, in order."""
+    reported: int
+    """Updates of the one that the held-out figures are of."""
+    ledger: dict[str, dict[str, int]]
+    """By purpose: models attempted and completed, model-prompt pairs, tokens."""
+    main_run: int
+    """Model-prompt pairs of search, development and final evaluation together."""
+
+
+def iterative_entry(
+    run: RunData, heldout_interval: Callable[[float | None], ConfidenceInterval | None]
+) -> IterativeEntry | None:
+    """Return the entry of an iterative run; None for another run.
+
+    `heldout_interval` returns the interval of a state's held-out metric.
+    """
+    if not run.states:
+        return None
+    ledger = ledger_of(run)
+    return IterativeEntry(
+        states=[
+            StateEntry(
+                updates=state.updates,
+                lineage=state.lineage,
+                mean_reward=state.mean_reward,
+                development_metric=state.development_metric,
+                development_reward=state.development_reward,
+                heldout_metric=state.heldout_metric,
+                heldout_interval=heldout_interval(state.heldout_metric),
+            )
+            for state in run.states
+        ],
+        reported=next(state.updates for state in run.states if state.reported),
+        ledger={str(purpose): asdict(ledger[purpose]) for purpose in Purpose},
+        main_run=ledger.main_run,
+    )
+
+
+def ledger_of(run: RunData) -> Ledger:
+    """Count the cost of an iterative run from its stored answers.
+
+    The unperturbed model on the selection rows is outside; its held-out and development answers
+    are those of the first state.
+    """
+    ledger = Ledger()
+    for candidate in run.candidates:
+        ledger = ledger.charged(
+            Purpose.SEARCH,
+            attempts=candidate.attempts,
+            pairs=candidate.selection_answers,
+            tokens=candidate.selection_tokens,
+        )
+    for state in run.states:
+        for purpose, cost in _costs(state).items():
+            ledger = ledger.charged(purpose, **cost)
+    return ledger
+
+
+def _costs(state: StateRow) -> Mapping[Purpose, Mapping[str, int]]:
+    """Return the costs of a state by purpose: choice, final evaluation or monitoring."""
+    costs: dict[Purpose, Mapping[str, int]] = {}
+    if state.development_answers:
+        costs[Purpose.DEVELOPMENT] = {
+            "attempts": state.development_attempts,
+            "pairs": state.development_answers,
+            "tokens": state.development_tokens,
+        }
+    if state.heldout_answers:
+        costs[Purpose.FINAL if state.reported else Purpose.MONITORING] = {
+            "attempts": state.heldout_attempts,
+            "pairs": state.heldout_answers,
+            "tokens": state.heldout_tokens,
+        }
+    return costs

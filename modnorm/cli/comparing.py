@@ -11,8 +11,7 @@ from modnorm.files import write_fault
 
 if TYPE_CHECKING:
     from modnorm.analysis.analyses import Analysis
-    from modnorm.analysis.comparison import ComparisonRow
-    from modnorm.analysis.pairing import PairedEnsembles
+    from modnorm.analysis.comparison import ComparisonRow, PairedEnsembles
     from modnorm.analysis.run import Run as FinishedRun
 
 _SIDE_BY_SIDE = 3
@@ -105,7 +104,7 @@ def _metric(value: float | None, bounds: Sequence[float] | None) -> str:
 
 
 def _show_pairs(row: "ComparisonRow", first: str) -> None:
-    from modnorm.analysis.pairing import compares_metric
+    from modnorm.analysis.comparison import compares_metric
 
     other = row["run"]
     if row["paired"]:
@@ -177,7 +176,7 @@ def analyze(
     differ in their seed are averaged. Tables are CSV, Parquet, Markdown and LaTeX, figures PNG and
     SVG.
     """
-    from modnorm.analysis.analysis_files import write_analysis
+    from modnorm.analysis.figures import write_analysis
 
     analysis = _analyze_runs(runs, reference)
     try:

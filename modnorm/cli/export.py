@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from modnorm.checkpoint.reference import Checkpoint
     from modnorm.cli.predict import EnsembleChoice
     from modnorm.perturbation.model_card import TokenizerFinding
-    from modnorm.prediction.base_model import BasePlace
     from modnorm.prediction.ensemble_definition import EnsembleDefinition
+    from modnorm.prediction.predictor import BasePlace
 
 
 def export(
@@ -86,7 +86,7 @@ def export(
             "give --manifest or --adapters for an ensemble, --rank for a candidate",
         )
     from modnorm.cli.predict import EnsembleChoice
-    from modnorm.prediction.base_model import BasePlace
+    from modnorm.prediction.predictor import BasePlace
 
     place = BasePlace(model, revision)
     if is_ensemble:
@@ -197,8 +197,8 @@ def _adaptable(
     """Return the ensemble, its base, and whether `AutoTokenizer` can be used."""
     from modnorm.client.exported import check_tokenizer
     from modnorm.perturbation.adapters import require_adapters
+    from modnorm.prediction.ensemble_adapters import check_example
     from modnorm.prediction.manifest import read_ensemble_manifest
-    from modnorm.prediction.rebuilding import check_example
 
     ensemble = choice.find()
     require_adapters(ensemble.scale_map)
@@ -223,10 +223,10 @@ def rebuild(
     Each expert gets a directory, best first. Its weights must have the SHA-256 that the manifest
     states.
     """
-    from modnorm.prediction.base_model import BasePlace
+    from modnorm.prediction.ensemble_adapters import check_example
+    from modnorm.prediction.ensemble_adapters import rebuild as rebuild_checkpoints
     from modnorm.prediction.manifest import read_ensemble_manifest
-    from modnorm.prediction.rebuilding import check_example
-    from modnorm.prediction.rebuilding import rebuild as rebuild_checkpoints
+    from modnorm.prediction.predictor import BasePlace
 
     read = read_ensemble_manifest(manifest)
     base = BasePlace(model, revision).find(read.ensemble.model, read.ensemble.model_digest)

@@ -112,8 +112,7 @@ def predict(
     answers. The file appears whole or not at all.
     """
     from modnorm.cli.progress import counted
-    from modnorm.prediction.base_model import BasePlace
-    from modnorm.prediction.predictor import PredictionSettings
+    from modnorm.prediction.predictor import BasePlace, PredictionSettings
 
     choice = EnsembleChoice(run, server, population, size)
     settings = PredictionSettings(BasePlace(model, revision), engine, ask_all)

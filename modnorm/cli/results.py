@@ -18,7 +18,7 @@ if TYPE_CHECKING:
         RoundEntry,
     )
     from modnorm.analysis.document import AnswerShares, BaseEntry, ExpertEntry, ResultsDocument
-    from modnorm.analysis.evaluations import IterativeEntry, StateEntry
+    from modnorm.analysis.statistics import IterativeEntry, StateEntry
 
 
 def write_results(

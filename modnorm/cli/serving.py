@@ -75,7 +75,7 @@ def serve(
         from modnorm.checkpoint.prompts import PromptEncoder
         from modnorm.cli.predict import EnsembleChoice
         from modnorm.engines import EngineSettings, load_engine
-        from modnorm.prediction.base_model import BasePlace
+        from modnorm.prediction.predictor import BasePlace
         from modnorm.serving.api_errors import RequestLimit, ServerMetrics
         from modnorm.serving.app import Server
         from modnorm.serving.served_ensemble import ServedEnsemble

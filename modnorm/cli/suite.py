@@ -305,7 +305,7 @@ def _progress_lines(*, quiet: bool) -> "Callable[[Cell, CellRecord], None]":
 
 def _show_plan(loaded: "LoadedSuite", cells: "Sequence[Cell]", *, as_json: bool) -> None:
     """Print the expected cost of cells."""
-    from modnorm.suites.suite_plan import plan_suite
+    from modnorm.suites.cost_estimate import plan_suite
 
     cost = plan_suite(cells)
     if as_json:
@@ -371,7 +371,7 @@ def _status_row(status: "CellStatus") -> tuple[str, str, str]:
 def _draw(outcomes: "SuiteOutcomes", place: Path) -> None:
     """Write the figures of the finished cells into a directory, and their names to stderr."""
     from modnorm.analysis.analyses import analyze
-    from modnorm.analysis.analysis_files import write_figures
+    from modnorm.analysis.figures import write_figures
     from modnorm.analysis.run import load_runs
     from modnorm.analysis.run_tables import tabulate_runs
 

@@ -6,17 +6,50 @@ from functools import partial
 
 from modnorm.arguments import require_flag, require_text, require_type
 from modnorm.checkpoint.prompts import PromptEncoder, check_fit
+from modnorm.checkpoint.reference import Checkpoint, resolve_checkpoint
 from modnorm.engines import EngineSettings, load_engine
-from modnorm.errors import InvalidInputError
-from modnorm.prediction.base_model import BasePlace
+from modnorm.errors import ConflictError, InvalidInputError, UnavailableError
 from modnorm.prediction.ensemble_definition import EnsembleDefinition
 from modnorm.prediction.ranked_votes import OnProgress, Prediction, ignore_progress
 from modnorm.prediction.voting_experts import Questions, VotingExperts
+from modnorm.spec import ModelSpec
 from modnorm.tasks import Row
 from modnorm.tasks.row_loading import parse_question
 
 BATCH = 4096
 """Questions that all experts answer before the next ones; this bounds the memory."""
+
+
+_FIELD = "model"
+_REMEDY = "name where it is on this machine with --model, its commit with --revision"
+
+
+@dataclass(frozen=True, slots=True)
+class BasePlace:
+    """Name and revision of a base on this machine; None means as in the spec."""
+
+    name: str | None = None
+    revision: str | None = None
+
+    def find(self, model: ModelSpec, digest: str) -> Checkpoint:
+        """Return the base of an experiment."""
+        found = self._resolve(model)
+        if found.digest != digest:
+            raise ConflictError(
+                f"{found.name} is not the model that the experiment started with: "
+                f"{found.digest[:32]}, not {digest[:32]}",
+                field=_FIELD,
+                remedy=_REMEDY,
+            )
+        return found
+
+    def _resolve(self, model: ModelSpec) -> Checkpoint:
+        named = model.revision if self.name is None else None
+        try:
+            return resolve_checkpoint(self.name or model.name, self.revision or named)
+        except (InvalidInputError, UnavailableError) as error:
+            kind = type(error)
+            raise kind(error.message, field=_FIELD, remedy=_REMEDY) from error
 
 
 @dataclass(frozen=True, slots=True)

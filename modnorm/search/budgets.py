@@ -3,7 +3,7 @@
 The unit is one model-prompt evaluation: one response of one model to one prompt, generated and
 scored. A main run is search (or training), checkpoint selection on development rows, and the final
 evaluation. Preparation and the choice of hyperparameters are counted separately.
-`modnorm.analysis.evaluations` counts the cost of a finished run.
+`modnorm.analysis.statistics` counts the cost of a finished run.
 """
 
 from collections.abc import Iterable

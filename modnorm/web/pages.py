@@ -3,20 +3,49 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
 from threading import Lock
 
 from starlette.requests import Request
+from starlette.types import Scope
 
 from modnorm.analysis.answers import BASE_INDEX, AnswerRecord
+from modnorm.analysis.environments import describe_differing
 from modnorm.analysis.plots import PlotData, draw_plot, follow_theme, plot_names
-from modnorm.analysis.report import PLOT_CAPTIONS, report_parts
+from modnorm.analysis.report import PLOT_CAPTIONS, page_environment, report_parts
 from modnorm.analysis.run import Ensemble
+from modnorm.analysis.uncertainty import accuracy_interval
 from modnorm.analysis.votes import VoteRecord
 from modnorm.errors import InvalidInputError, ModnormError, NotFoundError
 from modnorm.web import parameters
 from modnorm.web.population import PAGE_LINES, STATES, candidate_page
-from modnorm.web.rendering import render
 from modnorm.web.sources import Catalog, ViewedRun
+
+CALLER = "modnorm.caller"
+"""Key of the ASGI scope: name of the reader's token."""
+
+_templates = page_environment(Path(__file__).parent / "templates")
+
+
+def render(scope: Scope, template: str, **values: object) -> str:
+    """Render a template for a request."""
+    return _templates.get_template(template).render(
+        root=scope.get("root_path", ""), caller=scope.get(CALLER, ""), **values
+    )
+
+
+def duration(seconds: float) -> str:
+    """Return a time such as `1 h 05 min`, `12 min` or `40 s`."""
+    whole = max(0, round(seconds))
+    hours, minutes = divmod(whole // 60, 60)
+    if hours:
+        return f"{hours} h {minutes:02} min"
+    return f"{minutes} min" if minutes else f"{whole} s"
+
+
+_templates.filters["duration"] = duration
+_templates.filters |= {"environments": describe_differing, "wilson": accuracy_interval}
+
 
 _COMPARED = 6
 """Runs that fit side by side."""

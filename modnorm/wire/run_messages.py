@@ -6,8 +6,8 @@ from itertools import pairwise
 
 from google.protobuf import json_format
 
-from modnorm.analysis.phase_times import STARTING
 from modnorm.analysis.run_data import BaseRow, EnsembleRow, RowsRecord, StateRow
+from modnorm.analysis.run_files import STARTING
 from modnorm.tasks import Task
 from modnorm.tasks.task_errors import count_shared_prompts
 from modnorm.v1 import experiment_pb2 as experiments

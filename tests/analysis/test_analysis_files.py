@@ -2,8 +2,8 @@ import pandas as pd
 import pytest
 
 from modnorm.analysis.analyses import analyze
-from modnorm.analysis.analysis_files import FORMATS, write_analysis, write_table
 from modnorm.analysis.export import write_run
+from modnorm.analysis.figures import FORMATS, write_analysis, write_table
 from modnorm.analysis.run import load_run
 from modnorm.analysis.run_tables import tabulate_runs
 

@@ -1,16 +1,25 @@
 """What plots of several runs show, read back from their axes."""
 
+from functools import partial
 from statistics import fmean, stdev
 
 import numpy as np
+import pandas as pd
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from modnorm.analysis import figures
-from modnorm.analysis.figures import BandPoint, Bars, Level, Panel, Span, draw_panels
+from modnorm.analysis.figures import draw_bands, draw_bars, draw_panels
 
-SERIES = {"A": [BandPoint(1, 20, 2), BandPoint(2, 5)], "B": [BandPoint(1, 30), BandPoint(2, 8)]}
+
+def lines(**series):
+    """Points (x, mean) or (x, mean, SD) by method."""
+    rows = [(name, *point, *[0.0] * (3 - len(point))) for name in series for point in series[name]]
+    return pd.DataFrame(rows, columns=["method", "x", "mean", "sd"])
+
+
+LABELS = ("t", "x", "y")
+SERIES = lines(A=[(1, 20, 2), (2, 5)], B=[(1, 30), (2, 8)])
 SUPPORT = {"A": {"0": [10.0, 14.0], "1": [5.0, 7.0]}, "B": {"0": [20.0, 20.0], "1": [1.0, 4.0]}}
 
 
@@ -27,7 +36,7 @@ def legend(axes):
 
 
 def test_bars_of_several_series_stand_side_by_side(axes):
-    figures._draw_bars(axes, Bars("t", "y", SUPPORT, "m"))
+    draw_bars(axes, SUPPORT, ("t", "m", "y"))
     one, other = (found for found in axes.containers if hasattr(found, "patches"))
     assert [bar.get_height() for bar in one] == [12.0, 6.0]
     assert [bar.get_height() for bar in other] == [20.0, 2.5]
@@ -41,7 +50,7 @@ def test_bars_of_several_series_stand_side_by_side(axes):
 
 def test_bars_have_a_marker_a_seed_and_the_sample_sd(axes):
     values = [1.0, 1.0, 4.0]
-    figures._draw_bars(axes, Bars("t", "y", {"": {"Total": values}}))
+    draw_bars(axes, {"": {"Total": values}}, LABELS)
     (marked,) = (line for line in axes.lines if len(line.get_xdata()) == len(values))
     assert list(marked.get_ydata()) == values
     assert len(set(marked.get_xdata())) == len(values)
@@ -52,12 +61,12 @@ def test_bars_have_a_marker_a_seed_and_the_sample_sd(axes):
 
 
 def test_spans_have_the_colours_of_their_series(axes):
-    spans = {"B": Span("cut B", 1.5, 0.25), "A": Span("cut A", 1.8)}
-    figures._draw_bands(axes, Panel("t", "x", "y", SERIES, spans=spans))
-    lines = {line.get_label(): line for line in axes.lines}
+    spans = {"B": ("cut B", 1.5, 0.25), "A": ("cut A", 1.8, 0.0)}
+    draw_bands(axes, SERIES, "x", LABELS, spans=spans)
+    drawn_lines = {line.get_label(): line for line in axes.lines}
     for name, mean in (("A", 1.8), ("B", 1.5)):
-        assert list(lines[f"cut {name}"].get_xdata()) == [mean, mean]
-        assert lines[f"cut {name}"].get_color() == lines[name].get_color()
+        assert list(drawn_lines[f"cut {name}"].get_xdata()) == [mean, mean]
+        assert drawn_lines[f"cut {name}"].get_color() == drawn_lines[name].get_color()
     drawn = [patch.get_extents().transformed(axes.transData.inverted()) for patch in axes.patches]
     assert [(box.x0, box.x1) for box in drawn] == [
         pytest.approx((1.8, 1.8)),
@@ -67,7 +76,7 @@ def test_spans_have_the_colours_of_their_series(axes):
 
 
 def test_a_level_is_dashed_and_within_the_axes(axes):
-    figures._draw_bands(axes, Panel("t", "x", "y", SERIES, log_y=True, level=Level("12", 120.0)))
+    draw_bands(axes, SERIES, "x", LABELS, log_y=True, level=("12", 120.0))
     line = axes.lines[-1]
     assert (list(line.get_ydata()), line.get_linestyle()) == ([120.0, 120.0], "--")
     assert axes.get_ylim()[1] > 120
@@ -75,8 +84,8 @@ def test_a_level_is_dashed_and_within_the_axes(axes):
 
 
 def test_a_band_that_reaches_below_0_is_clipped_to_a_logarithmic_axis(axes):
-    points = [BandPoint(1, 50, 20), BandPoint(2, 4, 6), BandPoint(3, 0, 0)]
-    figures._draw_bands(axes, Panel("t", "x", "y", {"A": points}, log_y=True))
+    points = lines(A=[(1, 50, 20), (2, 4, 6), (3, 0)])
+    draw_bands(axes, points, "x", LABELS, log_y=True)
     (band,) = axes.collections
     edge = axes.transData.transform(band.get_paths()[0].vertices)
     assert np.isfinite(edge).all()
@@ -87,16 +96,14 @@ def test_a_band_that_reaches_below_0_is_clipped_to_a_logarithmic_axis(axes):
 
 
 def test_a_panel_without_anything_above_0_is_drawn_all_the_same(axes):
-    points = [BandPoint(1, 0, 0), BandPoint(2, 0)]
-    figures._draw_bands(axes, Panel("t", "x", "y", {"A": points}, log_y=True))
+    draw_bands(axes, lines(A=[(1, 0), (2, 0)]), "x", LABELS, log_y=True)
     assert list(axes.lines[0].get_ydata()) == [0, 0]
 
 
 @pytest.mark.parametrize("range_", [(1.1, 1.9), (22, 28), (3, 45), (0.3, 90)])
 def test_labels_of_a_logarithmic_axis_are_plain_numbers(axes, range_):
     low, high = range_
-    series = {"A": [BandPoint(1, low), BandPoint(2, high)]}
-    figures._draw_bands(axes, Panel("t", "x", "y", series, log_y=True))
+    draw_bands(axes, lines(A=[(1, low), (2, high)]), "x", LABELS, log_y=True)
     axes.figure.canvas.draw()
     bottom, top = axes.get_ylim()
     labels = [
@@ -110,14 +117,21 @@ def test_labels_of_a_logarithmic_axis_are_plain_numbers(axes, range_):
 
 def test_names_are_no_mathematics():
     name = r"costs 5$ \frac 6$"
-    points = {name: [BandPoint(1, 0.5, 0.1), BandPoint(2, 0.6, 0.1)]}
-    level, spans = Level(name, 0.5), {name: Span(name, 0.5, 0.1)}
-    lines = Panel(name, "x", "y", points, spans=spans, level=level)
-    bars = Bars(name, "y", {name: {name: [1.0]}, "other": {name: [2.0]}})
-    assert draw_panels([lines, bars])
+    labels = (name, "x", "y")
+    bands = partial(
+        draw_bands,
+        rows=lines(**{name: [(1, 0.5, 0.1), (2, 0.6, 0.1)]}),
+        at="x",
+        labels=labels,
+        spans={name: (name, 0.5, 0.1)},
+        level=(name, 0.5),
+    )
+    bars = partial(draw_bars, series={name: {name: [1.0]}, "o": {name: [2.0]}}, labels=labels)
+    assert draw_panels([bands, bars])
 
 
 def test_panels_and_bars_depend_on_their_numbers_alone():
-    panels: list[Panel | Bars] = [Panel("t", "x", "y", SERIES), Bars("t", "y", SUPPORT)]
+    bands = partial(draw_bands, rows=SERIES, at="x", labels=LABELS)
+    panels = [bands, partial(draw_bars, series=SUPPORT, labels=LABELS)]
     assert draw_panels(panels) == draw_panels(panels)
     assert draw_panels(panels) != draw_panels(panels[1:])

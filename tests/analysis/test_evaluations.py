@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from modnorm.analysis.document import results_document
-from modnorm.analysis.evaluations import ensemble_cost, repeated_attempts, run_budget, timing_scope
+from modnorm.analysis.statistics import ensemble_cost, repeated_attempts, run_budget, timing_scope
 from modnorm.search.budgets import ensemble_budget
 
 SELECTION, HELDOUT = 40, 60

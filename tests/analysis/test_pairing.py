@@ -1,6 +1,6 @@
 import pytest
 
-from modnorm.analysis.pairing import describe_pairs, pair_ensembles
+from modnorm.analysis.comparison import describe_pairs, pair_ensembles
 
 
 def _verdicts(both, only_first, only_other, neither):

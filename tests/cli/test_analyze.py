@@ -24,7 +24,7 @@ def runs(make_run, tmp_path_factory):
 @pytest.fixture(autouse=True)
 def without_figures(monkeypatch):
     """Write empty figures: `tests/analysis` draws them."""
-    monkeypatch.setattr("modnorm.analysis.analysis_files.draw_panels", lambda *_: b"")
+    monkeypatch.setattr("modnorm.analysis.figures.draw_panels", lambda *_: b"")
 
 
 def test_runs_are_analyzed_into_tables_and_figures(modnorm, runs, tmp_path):

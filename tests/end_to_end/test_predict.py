@@ -6,8 +6,7 @@ import pytest
 
 from modnorm import load_run
 from modnorm.errors import ConflictError, InvalidInputError, NotFoundError
-from modnorm.prediction.base_model import BasePlace
-from modnorm.prediction.predictor import PredictionSettings
+from modnorm.prediction.predictor import BasePlace, PredictionSettings
 
 
 @pytest.fixture

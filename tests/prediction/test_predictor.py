@@ -6,8 +6,7 @@ import pytest
 
 from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.errors import InvalidInputError
-from modnorm.prediction.base_model import BasePlace
-from modnorm.prediction.predictor import PredictionSettings, Predictor
+from modnorm.prediction.predictor import BasePlace, PredictionSettings, Predictor
 from tests.faults import error_at
 from tests.prediction.test_voting_experts import ensemble
 

@@ -11,8 +11,8 @@ from modnorm.spec.reading import differences
 from modnorm.spec_checks import check_names, check_resolved, check_splits_differ
 from modnorm.suites import load_suite
 from modnorm.suites.building import build_tables
+from modnorm.suites.cost_estimate import plan_suite
 from modnorm.suites.outcomes import load_outcomes
-from modnorm.suites.suite_plan import plan_suite
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 FILES = sorted(

@@ -7,9 +7,8 @@ import pytest
 
 from modnorm.errors import InvalidInputError
 from modnorm.suites.building import build_tables
-from modnorm.suites.cost_estimate import estimate_cost
+from modnorm.suites.cost_estimate import estimate_cost, plan_suite
 from modnorm.suites.outcomes import load_outcomes
-from modnorm.suites.suite_plan import plan_suite
 from tests.analysis.distillations import make_document
 from verification.labs.bundled_tasks import bundled_task
 

@@ -1,4 +1,4 @@
-from modnorm.suites.suite_plan import plan_suite
+from modnorm.suites.cost_estimate import plan_suite
 
 
 def test_a_plan_counts_search_experts_and_base(load):
