@@ -227,7 +227,16 @@ def compare_runs(results: Sequence[Run]) -> list[ComparisonRow]:
     expected, environments = conditions_of(first.document), first.environments()
     rows = [_row(result, expected, environments) for result in results]
     for row, result in zip(rows[1:], results[1:], strict=True):
-        _pair(row, result, first)
+        if faults := [fault for fault in row["differs"] if fault in _UNPAIRED]:
+            why = f"{', '.join(faults)} differ."
+            row["verdict"] = f"{first.name} and {row['run']} are not paired: {why}"
+            continue
+        row["paired"] = pair_ensembles(
+            verdicts_of(first.vote_counts()),
+            verdicts_of(result.vote_counts()),
+            [_metrics(each.document) for each in (first, result)],
+        )
+        row["verdict"] = describe_pairs(row["paired"], first.name, row["run"])
     return rows
 
 
@@ -253,20 +262,6 @@ def describe_differences(results: Sequence[Run]) -> list[str]:
         if note := describe_differing(settings, other.name, result.name):
             found.append(note)
     return found
-
-
-def _pair(row: ComparisonRow, result: Run, first: Run) -> None:
-    """Add the paired comparison of two runs, if both judged the same rows."""
-    name = first.name
-    if faults := [fault for fault in row["differs"] if fault in _UNPAIRED]:
-        row["verdict"] = f"{name} and {row['run']} are not paired: {', '.join(faults)} differ."
-        return
-    metrics = [_metrics(each.document) for each in (first, result)]
-    pairs = pair_ensembles(
-        verdicts_of(first.vote_counts()), verdicts_of(result.vote_counts()), metrics
-    )
-    row["paired"] = pairs
-    row["verdict"] = describe_pairs(pairs, name, row["run"])
 
 
 def _metrics(document: ResultsDocument) -> dict[tuple[int, int], float]:

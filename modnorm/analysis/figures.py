@@ -257,13 +257,11 @@ class _Planner:
             population, other, size = chosen.iloc[0][["N", "reference_N", "K"]]
             title = self._title(model, task)
             bins = _where(self._tables["support-bins"], model=model, task=task, K=size)
-            shares = {
-                f"{name}, N = {of}": _where(bins, method=name, N=of)
-                .groupby("bin", sort=False)["percent"]
-                .agg(list)
-                .to_dict()
-                for name, of in ((self._first, other), (method, population))
-            }
+            shares: dict[str, dict[str, list[float]]] = {}
+            for name, of in ((self._first, other), (method, population)):
+                here = shares.setdefault(f"{name}, N = {of}", {})
+                for bin_of, percent in _columns(_where(bins, method=name, N=of), "bin", "percent"):
+                    here.setdefault(bin_of, []).append(percent)
             labels = f"{title}: support", f"right experts of {size}", "held-out rows, %"
             yield partial(draw_bars, series=shares, labels=labels)
             terms = {label: chosen[name].tolist() for name, label in _TERMS.items()}

@@ -8,18 +8,17 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
-from modnorm.analysis.support import bin_name, decompose, support_bins, supports
-from modnorm.analysis.tail import ROUNDING, cutoff, required_population, survival
+from modnorm.analysis.support import Support, bin_name, decompose, support_bins, supports
 from modnorm.analysis.tail import ROUNDING as SAME
+from modnorm.analysis.tail import required_population, survival
 from modnorm.errors import InvalidInputError
 from modnorm.suites.loading import LoadedSuite
 from modnorm.suites.outcomes import SuiteOutcomes, TidySuite, select
-from modnorm.suites.rendering import BuiltTable, Figure, fill
+from modnorm.suites.rendering import BuiltTable, fill
 from modnorm.suites.suite_file import (
     NUMBERS,
     CellTable,
     ComparingTable,
-    Comparison,
     DensityTable,
     DevelopmentTable,
     DifferenceTable,
@@ -29,7 +28,7 @@ from modnorm.suites.suite_file import (
     SpeedupTable,
     SupportTable,
     SurvivalTable,
-    TableSpec,
+    Table,
     TailTable,
     ThresholdTable,
     WallClockTable,
@@ -45,59 +44,41 @@ _BASE_SECTIONS = frozenset({"model", "task", "engine"})
 
 
 def build_tables(loaded: LoadedSuite, outcomes: SuiteOutcomes) -> tuple[BuiltTable, ...]:
-    """Build the tables of a suite from its finished cells."""
-    notes = _suite_notes(loaded, outcomes)
+    """Build the tables of a suite from its finished cells; notes say what is not comparable."""
+    notes = [
+        f"left out: {cell} holds a run of other settings ({field})"
+        for cell, field in outcomes.strangers.items()
+    ]
+    finished = outcomes.finished
+    if mixed := [
+        cell.id
+        for cell in loaded.cells
+        if cell.id in finished and finished[cell.id].results.document["mixed_environments"]
+    ]:
+        notes.append(f"answered on machines that round differently: {', '.join(mixed)}")
     tables = [
-        _build(spec, TidySuite(loaded, outcomes, f"tables.{index}"))
+        _BUILDERS[type(spec)](spec, TidySuite(loaded, outcomes, f"tables.{index}"))
         for index, spec in enumerate(loaded.suite.tables)
     ]
     return tuple(replace(table, notes=(*table.notes, *notes)) for table in tables)
 
 
-def _build(spec: TableSpec, data: TidySuite) -> BuiltTable:  # noqa: PLR0911 - one for each kind
-    match spec:
-        case MetricTable():
-            return _metric_table(spec, data)
-        case DifferenceTable():
-            return difference_table(spec, data)
-        case SpeedupTable():
-            return speedup_table(spec, data)
-        case SupportTable():
-            return support_table(spec, data)
-        case TailTable():
-            return tail_table(spec, data)
-        case DensityTable():
-            return _threshold_table(spec, data, "accuracy_gain", "t={:g}")
-        case SurvivalTable():
-            return _threshold_table(spec, data, "reward_gain", "{:g}")
-        case DevelopmentTable():
-            return _development_table(spec, data)
-        case RoundsTable():
-            return _rounds_table(spec, data)
-        case _:
-            return _wall_clock_table(spec, data)
-
-
 def _metric_table(spec: MetricTable, data: TidySuite) -> BuiltTable:
     """Build held-out metrics by axes, N and K."""
     labels = list(dict.fromkeys([*spec.rows, *spec.columns, "seed"]))
-    places = _places(spec, data).sort_values(labels)
+    places = pd.concat(
+        select(group, {**spec.at, **spec.at_row.get(str(label), {})})
+        for label, group in data.ensembles.groupby(spec.rows[0], observed=True)
+    ).sort_values(labels)
     data.check_distinct(places, labels)
-    columns = _metric_columns(spec, places)
     values = data.values("metric", places)
     if spec.base_row is not None:
         values = pd.concat([values, _base_rows(spec, spec.base_row, places, data)])
     if spec.reduction:
         return _with_reductions(spec, data, values)
+    columns = _metric_columns(spec, places)
     table = fill(spec, values, spec.rows, data.field, axes=spec.columns, columns=columns)
     return replace(table, notes=_contrast_notes(spec, table, columns))
-
-
-def _places(spec: MetricTable, data: TidySuite) -> pd.DataFrame:
-    """Return the ensembles at the options that the table fixes."""
-    groups = data.ensembles.groupby(spec.rows[0], observed=True)
-    at = {str(label): {**spec.at, **spec.at_row.get(str(label), {})} for label in groups.groups}
-    return pd.concat([select(group, at[str(label)]) for label, group in groups])
 
 
 def _metric_columns(spec: MetricTable, places: pd.DataFrame) -> dict[Labels, str]:
@@ -171,13 +152,6 @@ def _threshold_table(
 
 def _development_table(spec: DevelopmentTable, data: TidySuite) -> BuiltTable:
     """Build the accuracies of the first, best and last state, with notes on the chosen setting."""
-    for cell in data.loaded.cells:
-        if cell.spec.iterative is None:
-            raise InvalidInputError(
-                f"{cell.id} trains no model: it has no states",
-                field=data.field,
-                remedy="make a metric table of its ensembles",
-            )
     states = data.by_row("state", spec.rows)
     columns = {"First": states.first(), "Best": states.max(), "Last": states.last()}
     table = _cell_table(spec, data, columns)
@@ -229,22 +203,6 @@ def _cell_table(
     """Build a table from its columns, each indexed by the labels of a row and the seed."""
     values = pd.concat(columns, names=["column"]).reset_index(name="value")
     return fill(spec, values, spec.rows, data.field)
-
-
-def _suite_notes(loaded: LoadedSuite, outcomes: SuiteOutcomes) -> tuple[str, ...]:
-    """State the differences that prevent a comparison of figures."""
-    notes = [
-        f"left out: {cell} holds a run of other settings ({field})"
-        for cell, field in outcomes.strangers.items()
-    ]
-    mixed = [
-        cell.id
-        for cell in loaded.cells
-        if (outcome := outcomes.of(cell)) and outcome.results.document["mixed_environments"]
-    ]
-    if mixed:
-        notes.append(f"answered on machines that round differently: {', '.join(mixed)}")
-    return tuple(notes)
 
 
 def _contrast_notes(
@@ -341,7 +299,7 @@ Values = dict[Labels, pd.Series]
 """Values by seed, by the labels of a row and the heading of a column."""
 
 
-def difference_table(spec: DifferenceTable, data: TidySuite) -> BuiltTable:
+def _difference_table(spec: DifferenceTable, data: TidySuite) -> BuiltTable:
     """Build accuracy differences, paired by seed."""
     values: Values = {
         (str(size), pair.label): _paired(
@@ -356,7 +314,7 @@ def difference_table(spec: DifferenceTable, data: TidySuite) -> BuiltTable:
     return _table(spec, data, ["K"], values)
 
 
-def speedup_table(spec: SpeedupTable, data: TidySuite) -> BuiltTable:
+def _speedup_table(spec: SpeedupTable, data: TidySuite) -> BuiltTable:
     """Build ratios of times by seed: the paper has the mean of ratios, not a ratio of means."""
     values: Values = {
         (pair.label, heading): _paired(
@@ -368,17 +326,40 @@ def speedup_table(spec: SpeedupTable, data: TidySuite) -> BuiltTable:
     return _table(spec, data, [""], values)
 
 
-def tail_table(spec: TailTable, data: TidySuite) -> BuiltTable:
+def _tail_table(spec: TailTable, data: TidySuite) -> BuiltTable:
     """Build required populations by threshold, `against` over `of`.
 
-    The second table holds the cutoffs of the selections, in points (fig. 4, top).
+    The second table holds the gains of the last selected candidates where a place names an N, in
+    points (fig. 4, top).
     """
+    required = partial(required_population, hits=spec.hits, probability=spec.probability)
     values: Values = {}
     cutoffs: Values = {}
     for pair in spec.compare:
         gains = {name: data.at("reward_gain", pick) for name, pick in pair.places.items()}
-        values |= _tails(spec, pair, gains)
-        cutoffs |= _cutoffs(spec, pair, gains)
+        for least in spec.thresholds:
+            row = pair.label, f"{least:g}"
+            rates = _paired(
+                {
+                    name: each.groupby("seed")["value"].agg(reaching, least)
+                    for name, each in gains.items()
+                }
+            )
+            needed = rates.map(required, na_action="ignore").astype(float)
+            values |= {(*row, column): 100 * rates[name] for name, column in _SHARES.items()}
+            values[*row, "N_req ratio"] = needed["against"] / needed["of"]
+        for name, pick in pair.places.items():
+            population = int(pick.get("N", 0))
+            if population >= spec.hits:
+                first = gains[name]["value"].where(gains[name]["item"] < population)
+                by_seed = first.groupby(gains[name]["seed"])
+                cutoffs[pair.label, name, str(population), "points"] = by_seed.agg(
+                    lambda points: (
+                        points.nlargest(spec.hits).iloc[-1]
+                        if points.count() >= spec.hits
+                        else math.nan
+                    )
+                )
     table = _table(spec, data, ["", "threshold"], values)
     if not cutoffs:
         return table
@@ -388,62 +369,34 @@ def tail_table(spec: TailTable, data: TidySuite) -> BuiltTable:
     return replace(table, beside=(_beside(beside, title),))
 
 
-def _tails(spec: TailTable, pair: Comparison, gains: Mapping[str, pd.DataFrame]) -> Values:
-    required = partial(required_population, hits=spec.hits, probability=spec.probability)
-    values: Values = {}
-    for least in spec.thresholds:
-        row = pair.label, f"{least:g}"
-        rates = _paired(
-            {
-                name: each.groupby("seed")["value"].agg(reaching, least)
-                for name, each in gains.items()
-            }
-        )
-        needed = rates.map(required, na_action="ignore").astype(float)
-        values |= {(*row, column): 100 * rates[name] for name, column in _SHARES.items()}
-        values[*row, "N_req ratio"] = needed["against"] / needed["of"]
-    return values
-
-
-def _cutoffs(spec: TailTable, pair: Comparison, gains: Mapping[str, pd.DataFrame]) -> Values:
-    """Return the gain of the last selected candidate for the places that name an N."""
-    values: Values = {}
-    for name, pick in pair.places.items():
-        population = int(pick.get("N", 0))
-        if population >= spec.hits:
-            first = gains[name]["value"].where(gains[name]["item"] < population)
-            by_seed = first.groupby(gains[name]["seed"])
-            values[pair.label, name, str(population), "points"] = by_seed.agg(_cutoff, spec.hits)
-    return values
-
-
-def _cutoff(gains: "pd.Series[float]", selected: int) -> float:
-    points = gains.dropna().tolist()
-    return cutoff(points, selected) if len(points) >= selected else math.nan
-
-
-def support_table(spec: SupportTable, data: TidySuite) -> BuiltTable:
+def _support_table(spec: SupportTable, data: TidySuite) -> BuiltTable:
     """Build the decomposition of accuracy differences, in points: by seed, and the mean.
 
-    The second table is p(m), from which it is computed, in percent (fig. 5 (a)).
+    The second table is p(m), from which it is computed, in percent (fig. 5 (a)): every m, then the
+    bins that span several.
     """
     values: Values = {}
     shares: Values = {}
     for pair in spec.compare:
+        votes = {name: data.at("right_experts", pick) for name, pick in pair.places.items()}
+        both = _paired({name: _supports(of_place) for name, of_place in votes.items()})
+        known = both.dropna()
+        found = [decompose(of, against) for of, against in known.itertuples(index=False)]
+        for name, term in _TERMS.items():
+            terms = pd.Series([100 * getattr(one, term) for one in found], known.index, float)
+            terms = terms.reindex(both.index)
+            values |= {(pair.label, str(seed), name): terms.loc[[seed]] for seed in both.index}
+            values[pair.label, "mean", name] = terms
         size = int(pair.of["K"])
-        supports = _paired(
-            {name: _supports(data.at("right_experts", pick)) for name, pick in pair.places.items()}
-        )
-        values |= _terms(pair, supports)
-        shares |= _share_values(pair, supports, size)
-    table = _table(spec, data, ["", "seed"], values)
+        spanning = [counts for counts in support_bins(size) if len(counts) > 1]
+        for counts in (*(range(m, m + 1) for m in range(size + 1)), *spanning):
+            for name, column in _SHARES.items():
+                share = partial(Support.share, counts=counts)
+                percent = 100 * both[name].map(share, na_action="ignore").astype(float)
+                shares[pair.label, bin_name(counts), column] = percent
     beside = _table(spec, data, ["", "m"], shares, lambda at: (at[0], "m", *at[1:]))
-    means = {row[0]: of for row, of in table.rows.items() if row[1] == "mean"}
-    return replace(
-        table,
-        notes=tuple(note for pair, of in means.items() for note in _share_notes(pair, of)),
-        beside=(_beside(beside, "Held-out rows by right experts m"),),
-    )
+    table = _table(spec, data, ["", "seed"], values)
+    return replace(table, beside=(_beside(beside, "Held-out rows by right experts m"),))
 
 
 def _supports(votes: pd.DataFrame) -> pd.Series:
@@ -452,29 +405,6 @@ def _supports(votes: pd.DataFrame) -> pd.Series:
     found = supports(known.astype({"right_experts": int, "correct": bool}), ["seed", "K"])
     by_seed = {place[0]: support for place, support in found.items()}
     return pd.Series(by_seed, index=votes["seed"].unique(), dtype=object).rename_axis("seed")
-
-
-def _terms(pair: Comparison, supports: pd.DataFrame) -> Values:
-    """Return the terms of a difference for each seed alone, then for all of them."""
-    found = [decompose(of, against) for of, against in supports.dropna().itertuples(index=False)]
-    terms = pd.DataFrame(
-        {name: [100 * getattr(each, term) for each in found] for name, term in _TERMS.items()},
-        index=supports.dropna().index,
-    ).reindex(supports.index)
-    rows = {str(seed): terms.loc[[seed]] for seed in terms.index} | {"mean": terms}
-    return {(pair.label, row, name): part[name] for row, part in rows.items() for name in _TERMS}
-
-
-def _share_values(pair: Comparison, supports: pd.DataFrame, size: int) -> Values:
-    """Return p(m) of both places in percent: every m, then the bins that span several."""
-    spanning = [counts for counts in support_bins(size) if len(counts) > 1]
-    return {
-        (pair.label, bin_name(counts), column): supports[name]
-        .map(lambda support, counts=counts: 100 * support.share(counts), na_action="ignore")
-        .astype(float)
-        for counts in (*(range(m, m + 1) for m in range(size + 1)), *spanning)
-        for name, column in _SHARES.items()
-    }
 
 
 def _paired(places: Mapping[str, pd.Series]) -> pd.DataFrame:
@@ -508,17 +438,15 @@ def reaching(gains: "pd.Series[float]", least: float) -> float:
     return survival(points, (least,))[0] if points else math.nan
 
 
-def _share_notes(pair: str, mean: Mapping[str, Figure]) -> tuple[str, ...]:
-    """State in percent which part of a mean difference is support, and which is voting."""
-    ours = _shares(*(figure.mean for figure in mean.values()))
-    paper = _shares(*(figure.paper for figure in mean.values()))
-    if not ours:
-        return ()
-    in_the_paper = f"; in the paper {paper}" if paper else ""
-    return (f"{pair}: of the mean difference support and voting are {ours}{in_the_paper}",)
-
-
-def _shares(support: float, voting: float, total: float) -> str:
-    if math.isnan(support + voting + total) or abs(total) < ROUNDING:
-        return ""
-    return f"{100 * support / total:z.0f} % and {100 * voting / total:z.0f} %"
+_BUILDERS: Mapping[type[Table], Callable[..., BuiltTable]] = {
+    MetricTable: _metric_table,
+    DifferenceTable: _difference_table,
+    SpeedupTable: _speedup_table,
+    SupportTable: _support_table,
+    TailTable: _tail_table,
+    DensityTable: partial(_threshold_table, measure="accuracy_gain", heading="t={:g}"),
+    SurvivalTable: partial(_threshold_table, measure="reward_gain", heading="{:g}"),
+    DevelopmentTable: _development_table,
+    RoundsTable: _rounds_table,
+    WallClockTable: _wall_clock_table,
+}

@@ -204,23 +204,6 @@ def test_support_has_a_table_of_rows_by_right_experts(build):
     assert shares.paper_source == "p"
 
 
-def test_a_note_states_the_shares_of_a_mean_difference(build):
-    mean = {"Support redistribution": 2.21, "Conditional voting": 0.39, "Total": 2.6}
-    spec = {
-        "kind": "support",
-        "title": "s",
-        "compare": [{"label": "x", **SIZES}],
-        "paper": {"source": "p", "values": {"x": {"mean": mean}}},
-    }
-    finished: Finished = {
-        "mn_more_42": ({}, {"right": [2, 2, 2, 0]}),
-        "randopt_more_42": ({}, {"right": [2, 0, 0, 0]}),
-    }
-    (note,) = build(spec, finished).notes
-    ours = "x: of the mean difference support and voting are 100 % and 0 %"
-    assert note == f"{ours}; in the paper 85 % and 15 %"
-
-
 def test_times_are_minutes_and_speedups_are_ratios_by_seed(build):
     finished: Finished = {
         f"{method}_more_{seed}": ({}, {"seconds": seconds})
