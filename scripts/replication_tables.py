@@ -410,17 +410,16 @@ def _term_rows(runs: Sequence[_Recorded]) -> Iterator[tuple[str, ...]]:
             if place in run.ensembles()
             for votes in (run.vote(*place),)
         ]
-        figures = [partial(_term, members, name) for name in ("coverage", "agreement")]
+        figures = [partial(_term, members, term) for term in (0, 1)]
         found = [recorded.resampled(one, len(members), len(members[0][0])) for one in figures]
         yield (*map(str, place), *(f"{value:+.1f} {_interval(bounds)}" for value, bounds in found))
 
 
 def _term(
-    members: Sequence[tuple[recorded.Floats, ...]], name: str, seed: int, rows: recorded.Indices
+    members: Sequence[tuple[recorded.Floats, ...]], term: int, seed: int, rows: recorded.Indices
 ) -> float:
     base_valid, base_right, valid, right = (array[rows] for array in members[seed])
-    terms = recorded.gain_terms(base_valid, base_right, valid, right)
-    return 100 * (terms.coverage if name == "coverage" else terms.agreement)
+    return 100 * recorded.gain_terms(base_valid, base_right, valid, right)[term]
 
 
 def _confidence_rows(runs: Sequence[_Recorded]) -> Iterator[tuple[str, ...]]:

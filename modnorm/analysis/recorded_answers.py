@@ -13,6 +13,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.stats import norm
 
+from modnorm.analysis.seeds import split_terms
 from modnorm.analysis.uncertainty import LEVEL, SEED, ConfidenceInterval
 
 Floats = NDArray[np.float64]
@@ -97,27 +98,17 @@ def _against_all(rewards: Floats, chosen: Indices, cost: float) -> Selection:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class GainTerms:
-    """The gain of a vote over the base in two terms whose sum it is; fractions."""
+def gain_terms(
+    base_valid: Floats, base_right: Floats, valid: Floats, right: Floats
+) -> tuple[float, float]:
+    """Split the gain of a vote over the base in coverage and agreement, fractions.
 
-    coverage: float
-    """From rows with a valid answer at all."""
-    agreement: float
-    """From right answers where there is one."""
-
-
-def gain_terms(base_valid: Floats, base_right: Floats, valid: Floats, right: Floats) -> GainTerms:
-    """Split the gain of a vote, an accuracy being the share of answered rows times theirs."""
-    c, c_base = float(valid.mean()), float(base_valid.mean())
-    a = float(right.mean()) / c if c else None
-    a_base = float(base_right.mean()) / c_base if c_base else None
-    # Where nothing is answered, all of the difference is coverage, as in `support.decompose`.
-    a, a_base = (
-        (a if a is not None else a_base or 0.0),
-        (a_base if a_base is not None else a or 0.0),
-    )
-    return GainTerms((c - c_base) * (a + a_base) / 2, (a - a_base) * (c + c_base) / 2)
+    An accuracy is the share of rows with a valid answer times theirs. Each array has a 1 or a 0
+    for each row.
+    """
+    means = [each.mean(keepdims=True) for each in (valid, right, base_valid, base_right)]
+    coverage, agreement = split_terms(*means)
+    return float(coverage), float(agreement)
 
 
 def confident_accuracy(support: Floats, right: Floats, unanswered: float) -> float:

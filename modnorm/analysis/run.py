@@ -2,8 +2,9 @@
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from html import escape
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, cast
@@ -15,7 +16,7 @@ from modnorm.analysis.answers import BASE_INDEX, SPLITS, AnswerRecord
 from modnorm.analysis.candidates import CANDIDATE_TYPES, CandidateRecord, candidate_records
 from modnorm.analysis.document import SCHEMA, ResultsDocument
 from modnorm.analysis.environments import Environment
-from modnorm.analysis.listing import Listing, html_table
+from modnorm.analysis.listing import Listing
 from modnorm.analysis.parquet_files import (
     ANSWER_SCHEMA,
     VOTE_SCHEMA,
@@ -145,11 +146,6 @@ class Ensemble:
     def to_pandas(self) -> pd.DataFrame:
         """Return the votes as a table with one line for each row."""
         return self.votes.to_pandas()
-
-    def _repr_html_(self) -> str:
-        """Return the figures as HTML for a notebook."""
-        names = [column.name for column in fields(self) if column.repr]
-        return html_table(names, [[getattr(self, name) for name in names]])
 
 
 @dataclass(frozen=True, eq=False)
@@ -377,8 +373,7 @@ class Run:
 
     def _repr_html_(self) -> str:
         """Return the table of ensembles, with the base below it, as HTML for a notebook."""
-        lines = self.to_pandas().to_numpy(dtype=object).tolist()
-        return html_table(_COLUMNS, lines, self._note())
+        return f"{self.to_pandas().to_html(notebook=True)}<p>{escape(self._note())}</p>"
 
     def _note(self) -> str:
         base = self.base.heldout_metric

@@ -130,16 +130,24 @@ def term_intervals(pairs: Sequence[tuple[Votes, Votes]]) -> Mapping[str, Confide
     return {name: _percentile_interval(values) for name, values in found.items()}
 
 
-def _terms(one: Votes, other: Votes, by_row: Array) -> tuple[Array, Array]:
-    """Return both terms of each resample; see `modnorm.analysis.support.decompose`."""
-    size = int(max(one.right_experts.max(), other.right_experts.max()))
-    (p, right), (p_other, right_other) = (_shares(votes, size, by_row) for votes in (one, other))
+def split_terms(p: Array, right: Array, p_other: Array, right_other: Array) -> tuple[Array, Array]:
+    """Split the accuracy of one ensemble less that of another in support and voting terms.
+
+    The last axis is m; `right` is p(m) q(m). Where only one has rows with some m, both have its
+    q(m), so that all of the difference counts as support (eq. "support_symmetric_...").
+    """
     with np.errstate(invalid="ignore"):
         q, q_other = right / p, right_other / p_other
     q, q_other = np.where(p > 0, q, q_other), np.where(p_other > 0, q_other, q)
     support = (p - p_other) * (q + q_other) / 2
     voting = (p + p_other) * (q - q_other) / 2
-    return np.nansum(support, axis=1), np.nansum(voting, axis=1)
+    return np.nansum(support, axis=-1), np.nansum(voting, axis=-1)
+
+
+def _terms(one: Votes, other: Votes, by_row: Array) -> tuple[Array, Array]:
+    """Return both terms of each resample."""
+    size = int(max(one.right_experts.max(), other.right_experts.max()))
+    return split_terms(*_shares(one, size, by_row), *_shares(other, size, by_row))
 
 
 def _shares(votes: Votes, size: int, by_row: Array) -> tuple[Array, Array]:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, starmap
 
+import numpy as np
 import pandas as pd
 
 from modnorm.analysis.run_tables import GROUP, RUN
@@ -18,6 +19,7 @@ from modnorm.analysis.seeds import (
     over_seeds,
     paired,
     places,
+    split_terms,
     term_intervals,
     values_by_row,
     with_bounds,
@@ -96,23 +98,13 @@ def bin_name(counts: range) -> str:
 
 
 def decompose(one: Support, other: Support) -> Decomposition:
-    """Split the accuracy of one ensemble less that of another (eq. "support_symmetric_...").
-
-    If only one of them has rows with some m, the q(m) of the other is undefined. It is set to the
-    same value, so that all of the difference counts as support.
-
-    Both have the same K.
-    """
-    support, voting = [], []
-    for m, (p, p_other) in enumerate(zip(one.shares, other.shares, strict=True)):
-        q, q_other = _both(one.conditional(m), other.conditional(m))
-        support.append((p - p_other) * (q + q_other) / 2)
-        voting.append((p + p_other) * (q - q_other) / 2)
-    return Decomposition(math.fsum(support), math.fsum(voting))
-
-
-def _both(q: float | None, other: float | None) -> tuple[float, float]:
-    return (q if q is not None else other or 0.0, other if other is not None else q or 0.0)
+    """Split the accuracy of one ensemble less that of another; both have the same K."""
+    counts = [
+        np.array(of, dtype=float) / each.total
+        for each in (one, other)
+        for of in (each.rows, each.right)
+    ]
+    return Decomposition(*map(float, split_terms(*counts)))
 
 
 def supports(votes: pd.DataFrame, keys: Sequence[str]) -> Mapping[tuple[object, ...], Support]:

@@ -9,12 +9,14 @@ command. The next run retries failed cells and reuses their finished jobs.
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from modnorm.client.calls import get_experiment
 from modnorm.client.client import Client
 from modnorm.client.rundir import RunDirectory, is_held
-from modnorm.client.watch import TERMINAL_STATES
+from modnorm.client.watch import TERMINAL_STATES, Reconnection
 from modnorm.errors import ConflictError, ModnormError, NotFoundError, UnavailableError
 from modnorm.spec import ExperimentSpec
 from modnorm.suites.cells import Cell
@@ -34,56 +36,13 @@ IN_THE_LAB = "in the lab"
 ENDED_IN_THE_LAB = "ended in the lab"
 """State of an interrupted cell that ended in the lab; the next run fetches it."""
 
+ResultT = TypeVar("ResultT")
 Submit = Callable[[Client, ExperimentSpec, Collection[str]], experiments.Experiment]
 """Submits a spec or returns its experiment; receives the ids of the experiments in flight."""
 Listener = Callable[[Cell, CellRecord], None]
 """Receives every changed record."""
 Finish = Callable[[experiments.Experiment, RunDirectory], object]
 """Writes the files of a finished cell."""
-
-
-class LabAvailability:
-    """Separates a lab that is away from a lab that fails for one cell alone."""
-
-    def __init__(self, client: Client, patience: float) -> None:
-        self._client = client
-        self._patience = patience
-        self._has_answered = False
-        self._away_since: float | None = None
-        self._refused: set[str] = set()
-        self._unfetched: dict[str, float] = {}
-
-    @property
-    def is_away(self) -> bool:
-        """Whether the last call found no lab."""
-        return self._away_since is not None
-
-    def note_answer(self) -> None:
-        """Record that the lab answers."""
-        self._has_answered, self._away_since = True, None
-
-    def check(self) -> None:
-        """Call the lab."""
-        next(iter(self._client.list()), None)
-        self.note_answer()
-
-    def tolerate(self, error: UnavailableError) -> None:
-        """Accept that the lab does not answer, unless it never did or is away for too long."""
-        now = time.monotonic()
-        self._away_since = now if self._away_since is None else self._away_since
-        if not self._has_answered or now - self._away_since >= self._patience:
-            raise error
-
-    def may_resubmit(self, cell: str) -> bool:
-        """Return whether to submit a cell again after a lab that answers refused it: once."""
-        is_first = cell not in self._refused
-        self._refused.add(cell)
-        return self._patience > 0 and is_first
-
-    def may_refetch(self, cell: str) -> bool:
-        """Return whether to fetch the files of a cell again after a failure."""
-        now = time.monotonic()
-        return now - self._unfetched.setdefault(cell, now) < self._patience
 
 
 @dataclass
@@ -111,24 +70,21 @@ class SuiteRunner:
     """Experiment by cell."""
     _profiles: dict[str, str] = field(default_factory=dict)
     """Profile by the cell that calibrated it; empty if that failed."""
-    _lab: LabAvailability = field(init=False)
-
-    def __post_init__(self) -> None:
-        """Start with a lab that has not answered yet."""
-        self._lab = LabAvailability(self.client, self.patience)
 
     def run(self) -> bool:
         """Run all unfinished cells; return whether every cell is finished."""
         self._find_waiting()
+        if self._waiting:
+            self._check_lab()
         pause = FIRST_PAUSE
         while self._waiting or self._running:
             has_moved = self._start_some()
             has_moved = self._poll() or has_moved
-            if not self._running and not has_moved and not self._lab.is_away:
+            if not self._running and not has_moved:
                 self._fail_waiting()
                 break
             pause = FIRST_PAUSE if has_moved else min(pause * 1.5, LONGEST_PAUSE)
-            if self._running or self._lab.is_away:
+            if self._running:
                 time.sleep(pause)
         return all(self.journal.record(cell.id).state is CellState.FINISHED for cell in self.cells)
 
@@ -161,46 +117,43 @@ class SuiteRunner:
                 break
             if cell.profile_of is not None and cell.profile_of not in self._profiles:
                 continue
-            try:
-                is_handled = self._start(cell)
-            except UnavailableError as error:
-                self._lab.tolerate(error)
-                break
-            has_moved = True
-            if not is_handled:
-                break
             self._waiting.remove(cell)
+            self._attempt(cell, partial(self._start, cell))
+            has_moved = True
         return has_moved
 
-    def _start(self, cell: Cell) -> bool:
-        """Submit one cell; a fault of this cell does not stop the others."""
+    def _start(self, cell: Cell) -> None:
+        spec = self._with_profile(cell)
+        place = RunDirectory(self.directory / cell.id)
+        place.check(spec)
+        experiment = self.submit(self.client, spec, self._running.values())
+        place.claim(spec)
+        self._running[cell.id] = experiment.id
+        self._note(cell, state=CellState.SUBMITTED, experiment=experiment.id, error="")
 
-        def submit() -> None:
-            spec = self._with_profile(cell)
-            place = RunDirectory(self.directory / cell.id)
-            place.check(spec)
-            experiment = self.submit(self.client, spec, self._running.values())
-            place.claim(spec)
-            self._lab.note_answer()
-            self._running[cell.id] = experiment.id
-            self._note(cell, state=CellState.SUBMITTED, experiment=experiment.id, error="")
-
-        return self._attempt(cell, submit, self._lab.may_resubmit)
-
-    def _attempt(
-        self, cell: Cell, action: Callable[[], None], may_retry: Callable[[str], bool]
-    ) -> bool:
-        """Do something for a cell, which fails if that fails; return False to try again."""
+    def _attempt(self, cell: Cell, action: Callable[[], None]) -> None:
+        """Do something for a cell; a fault of this cell does not stop the others."""
         try:
-            action()
+            self._patiently(action)
         except UnavailableError as error:
-            self._lab.check()
-            if may_retry(cell.id):
-                return False
+            self._check_lab()
             self._fail(cell, error)
         except ModnormError as error:
             self._fail(cell, error)
-        return True
+
+    def _check_lab(self) -> None:
+        """Raise unless the lab answers."""
+        next(iter(self.client.list()), None)
+
+    def _patiently(self, call: Callable[[], ResultT]) -> ResultT:
+        """Repeat a call while the lab is away."""
+        connection = Reconnection(self.patience)
+        while True:
+            connection.opened()
+            try:
+                return call()
+            except UnavailableError as error:
+                time.sleep(connection.pause(error))
 
     def _with_profile(self, cell: Cell) -> ExperimentSpec:
         if cell.profile_of is None:
@@ -216,45 +169,30 @@ class SuiteRunner:
 
     def _poll(self) -> bool:
         """Read the experiments in flight; return whether one has ended."""
-        has_ended = False
-        for cell in self.cells:
-            if cell.id not in self._running:
-                continue
-            try:
-                has_ended = self._follow(cell) or has_ended
-            except UnavailableError as error:
-                self._lab.tolerate(error)
-                break
-        return has_ended
+        ended = [self._follow(cell) for cell in self.cells if cell.id in self._running]
+        return any(ended)
 
     def _follow(self, cell: Cell) -> bool:
-        """Read the experiment of a cell; return whether the cell has ended."""
-        experiment = self.client.call(get_experiment(self._running[cell.id]))
-        self._lab.note_answer()
+        """Read the experiment of a cell; return whether it has ended."""
+        request = get_experiment(self._running[cell.id])
+        experiment = self._patiently(lambda: self.client.call(request))
         if experiment.provenance.profile_digest:
             self._profiles[cell.id] = experiment.provenance.profile_digest
         if experiment.state not in TERMINAL_STATES:
             self._note(cell, **lab_progress(experiment))
             return False
-        if not self._end(cell, experiment):
-            return False
+        if experiment.state == experiments.EXPERIMENT_STATE_SUCCEEDED:
+            self._attempt(cell, partial(self._finish, cell, experiment))
+        else:
+            self._fail(cell, ModnormError(failure_text(experiment) or "it was cancelled"))
         del self._running[cell.id]
         return True
 
-    def _end(self, cell: Cell, experiment: experiments.Experiment) -> bool:
-        """Write the results of a cell; return False if they should be fetched again."""
-        if experiment.state != experiments.EXPERIMENT_STATE_SUCCEEDED:
-            reason = failure_text(experiment) or "it was cancelled"
-            self._fail(cell, ModnormError(reason))
-            return True
-
-        def finish() -> None:
-            self.finish(experiment, RunDirectory(self.directory / cell.id))
-            self._profiles.setdefault(cell.id, "")
-            phase = state_name(experiment.state)
-            self._note(cell, state=CellState.FINISHED, phase=phase, waits_for="", error="")
-
-        return self._attempt(cell, finish, self._lab.may_refetch)
+    def _finish(self, cell: Cell, experiment: experiments.Experiment) -> None:
+        self.finish(experiment, RunDirectory(self.directory / cell.id))
+        self._profiles.setdefault(cell.id, "")
+        phase = state_name(experiment.state)
+        self._note(cell, state=CellState.FINISHED, phase=phase, waits_for="", error="")
 
     def _fail(self, cell: Cell, error: ModnormError) -> None:
         self._profiles.setdefault(cell.id, "")

@@ -56,13 +56,13 @@ def test_the_terms_of_a_gain_are_coverage_and_agreement():
     base_valid, base_right = np.array([1.0, 1, 0, 0]), np.array([1.0, 0, 0, 0])
     # Twice the rows are answered, half of them right: all of the gain is coverage.
     terms = gain_terms(base_valid, base_right, np.ones(4), np.array([1.0, 1, 0, 0]))
-    assert (terms.coverage, terms.agreement) == (0.25, 0.0)
+    assert terms == (0.25, 0.0)
     # As many rows are answered, all of them right.
     terms = gain_terms(base_valid, base_right, base_valid, np.array([1.0, 1, 0, 0]))
-    assert (terms.coverage, terms.agreement) == (0.0, 0.25)
+    assert terms == (0.0, 0.25)
     nothing = np.zeros(4)
     terms = gain_terms(nothing, nothing, np.ones(4), np.array([1.0, 0, 0, 0]))
-    assert (terms.coverage, terms.agreement) == (0.25, 0.0)
+    assert terms == (0.25, 0.0)
 
 
 @pytest.mark.parametrize(
