@@ -51,6 +51,9 @@ class CandidateRecord:
     """Largest possible mean selection reward of a candidate that was stopped early."""
 
 
+_DERIVED = frozenset({"rank", "gain", "reward_lower", "reward_upper"})
+_STORED = tuple(each.name for each in fields(CandidateRecord) if each.name not in _DERIVED)
+"""Fields that `CandidateRow` has too."""
 _FLOATS = ("selection_reward", "gain", "heldout_metric", "reward_lower", "reward_upper")
 CANDIDATE_TYPES = MappingProxyType(
     {
@@ -80,21 +83,9 @@ def ranked_candidates(
     )
     return tuple(
         CandidateRecord(
-            index=each.index,
-            seed=each.seed,
-            state=each.state,
+            **{name: getattr(each, name) for name in _STORED},
             rank=ranks.get(each.index),
-            selection_reward=each.selection_reward,
             gain=_gain(each.selection_reward, base.selection_reward),
-            heldout_metric=each.heldout_metric,
-            selection_tokens=each.selection_tokens,
-            selection_answers=each.selection_answers,
-            selection_correct=each.selection_correct,
-            selection_valid=each.selection_valid,
-            selection_truncated=each.selection_truncated,
-            heldout_answers=each.heldout_answers,
-            heldout_valid=each.heldout_valid,
-            heldout_truncated=each.heldout_truncated,
             reward_lower=None if each.stopped is None else each.stopped.lower,
             reward_upper=None if each.stopped is None else each.stopped.upper,
         )

@@ -197,13 +197,9 @@ def first_search(document: DistillationDocument) -> SearchEntry:
 def total_budget(rounds: Sequence[RoundEntry]) -> BudgetOfRound:
     """Return the work of all rounds together."""
     budgets = [each["budget"] for each in rounds]
-    return BudgetOfRound(
-        answers=sum(each["answers"] for each in budgets),
-        tokens=sum(each["tokens"] for each in budgets),
-        training_tokens=sum(each["training_tokens"] for each in budgets),
-        training_flops=sum(each["training_flops"] for each in budgets),
-        training_seconds=sum(each["training_seconds"] for each in budgets),
-    )
+    names = BudgetOfRound.__annotations__
+    total = {name: sum(each[name] for each in budgets) for name in names}  # type: ignore[literal-required]
+    return cast("BudgetOfRound", total)
 
 
 def compared_entries(directories: Sequence[Path]) -> list[ComparedEntry]:

@@ -177,8 +177,8 @@ def results_document(run: RunData) -> ResultsDocument:
             heldout_metric=run.base.heldout_metric,
             heldout_interval=_heldout_interval(run, run.base.heldout_metric),
             selection_accuracy=_share(run.base.selection_correct, run.base.selection_answers),
-            selection_shares=_selection_shares([run.base]),
-            heldout_shares=_heldout_shares([run.base]),
+            selection_shares=_shares([run.base], "selection"),
+            heldout_shares=_shares([run.base], "heldout"),
         ),
         candidates=CandidatesEntry(
             total=len(run.candidates),
@@ -190,7 +190,7 @@ def results_document(run: RunData) -> ResultsDocument:
                 if each.selection_reward is None and each.stopped is None
             ],
         ),
-        selection_shares=_selection_shares(run.candidates),
+        selection_shares=_shares(run.candidates, "selection"),
         experts=_experts(run),
         statistics=[
             asdict(prefix_statistics(run.rewards, n, base, run.stopped)) for n in run.prefixes
@@ -216,7 +216,7 @@ def _experts(run: RunData) -> list[ExpertEntry]:
                     selection_reward=candidate.selection_reward,
                     heldout_metric=candidate.heldout_metric,
                     heldout_interval=_heldout_interval(run, candidate.heldout_metric),
-                    heldout_shares=_heldout_shares([candidate]),
+                    heldout_shares=_shares([candidate], "heldout"),
                 )
             )
     return entries
@@ -239,7 +239,7 @@ def _ensemble(run: RunData, ensemble: EnsembleRow) -> EnsembleEntry:
         correct=ensemble.correct,
         rows=ensemble.rows,
         agreement=agreement,
-        shares=_heldout_shares([*voters, *states]),
+        shares=_shares([*voters, *states], "heldout"),
         partial_votes=partial,
         budget=ensemble_cost(run, ensemble).as_dict(),
     )
@@ -311,21 +311,15 @@ def _heldout_interval(run: RunData, metric: float | None) -> ConfidenceInterval 
     return accuracy_interval(metric, run.data["heldout"].rows) if all(votes) else None
 
 
-def _selection_shares(models: Sequence[BaseRow | CandidateRow]) -> AnswerShares:
-    answers = sum(each.selection_answers for each in models)
-    return AnswerShares(
-        answers=answers,
-        valid=_share(sum(each.selection_valid for each in models), answers),
-        truncated=_share(sum(each.selection_truncated for each in models), answers),
+def _shares(
+    models: Sequence[BaseRow | CandidateRow | StateRow], split: Literal["selection", "heldout"]
+) -> AnswerShares:
+    answers, valid, truncated = (
+        sum(getattr(each, f"{split}_{name}") for each in models)
+        for name in ("answers", "valid", "truncated")
     )
-
-
-def _heldout_shares(models: Sequence[BaseRow | CandidateRow | StateRow]) -> AnswerShares:
-    answers = sum(each.heldout_answers for each in models)
     return AnswerShares(
-        answers=answers,
-        valid=_share(sum(each.heldout_valid for each in models), answers),
-        truncated=_share(sum(each.heldout_truncated for each in models), answers),
+        answers=answers, valid=_share(valid, answers), truncated=_share(truncated, answers)
     )
 
 

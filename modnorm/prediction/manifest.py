@@ -56,11 +56,28 @@ class TaskPart(_Part):
     max_tokens: int = Field(ge=1, le=131_072)
 
 
-class PromptPart(_Part):
+class ExamplePrompt(_Part):
     """An example question and the digest of its prompt's tokens."""
 
     question: dict[str, object]
     tokens_sha256: Sha256
+
+    @classmethod
+    def of(cls, ensemble: EnsembleDefinition, base: Checkpoint, raw: Raw) -> "ExamplePrompt":
+        """Return the example of a raw row, without its right answer."""
+        question = dict(parse_question(ensemble.task.load(), raw, "the example"))
+        digest = _tokens_sha256(ensemble, base, question)
+        return cls(question=question, tokens_sha256=digest)
+
+    def check(self, ensemble: EnsembleDefinition, base: Checkpoint) -> None:
+        """Refuse a task or template that makes another prompt."""
+        if _tokens_sha256(ensemble, base, self.question) != self.tokens_sha256:
+            raise ConflictError(
+                f"task {ensemble.task.name} makes another prompt here than where the manifest "
+                "was written",
+                field=_FIELD,
+                remedy="use the version of modnorm, or of the task, that wrote it",
+            )
 
 
 class ExpertPart(_Part):
@@ -92,34 +109,10 @@ class ManifestContent(_Part):
     format: Literal["modnorm-ensemble-1"]
     model: ModelPart
     task: TaskPart
-    prompt: PromptPart
+    prompt: ExamplePrompt
     population: int = Field(ge=1)
     experts: tuple[ExpertPart, ...] = Field(min_length=1)
     scale_map: ScaleMapPart
-
-
-@dataclass(frozen=True, slots=True)
-class ExamplePrompt:
-    """A question and the digest of its prompt's tokens."""
-
-    question: Raw
-    tokens_sha256: str
-
-    @classmethod
-    def of(cls, ensemble: EnsembleDefinition, base: Checkpoint, raw: Raw) -> "ExamplePrompt":
-        """Return the example of a raw row, without its right answer."""
-        question = parse_question(ensemble.task.load(), raw, "the example")
-        return cls(question, _tokens_sha256(ensemble, base, question))
-
-    def check(self, ensemble: EnsembleDefinition, base: Checkpoint) -> None:
-        """Refuse a task or template that makes another prompt."""
-        if _tokens_sha256(ensemble, base, self.question) != self.tokens_sha256:
-            raise ConflictError(
-                f"task {ensemble.task.name} makes another prompt here than where the manifest "
-                "was written",
-                field=_FIELD,
-                remedy="use the version of modnorm, or of the task, that wrote it",
-            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,10 +148,7 @@ def encode_manifest(manifest: EnsembleManifest) -> bytes:
             "sha256": ensemble.model_digest,
         },
         "task": asdict(ensemble.task),
-        "prompt": {
-            "question": dict(manifest.prompt.question),
-            "tokens_sha256": manifest.prompt.tokens_sha256,
-        },
+        "prompt": manifest.prompt.model_dump(),
         "population": ensemble.population,
         "experts": [
             _expert_entry(expert, digest)
@@ -193,20 +183,16 @@ def read_ensemble_manifest(path: Path) -> EnsembleManifest:
         raise _refused(path, read_fault(error)) from error
     scale_map = _scale_map(path, content)
     experts = tuple(_expert(path, part, scale_map) for part in content.experts)
-    model, prompt = content.model, content.prompt
-    task = TaskIdentity(**content.task.model_dump())
     ensemble = EnsembleDefinition(
-        model=ModelSpec(name=model.name, revision=model.revision),
-        model_digest=model.sha256,
-        task=task,
+        model=ModelSpec(name=content.model.name, revision=content.model.revision),
+        model_digest=content.model.sha256,
+        task=TaskIdentity(**content.task.model_dump()),
         scale_map=scale_map,
         population=content.population,
         experts=experts,
     )
     digests = tuple(part.weights_sha256 for part in content.experts)
-    return EnsembleManifest(
-        ensemble, ExamplePrompt(prompt.question, prompt.tokens_sha256), digests
-    )
+    return EnsembleManifest(ensemble, content.prompt, digests)
 
 
 def _refused(path: Path, reason: str) -> InvalidInputError:

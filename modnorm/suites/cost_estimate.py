@@ -4,18 +4,20 @@ A decode step on a GPU reads all weights once, and takes time for each of its se
 constants are fitted to Qwen2.5-Coder-0.5B and 1.5B in bfloat16 on an H200.
 """
 
-import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
+from typing import cast
 
+import pandas as pd
+
+from modnorm.analysis.run import load_run
 from modnorm.analysis.run_files import STARTING
 from modnorm.checkpoint.families import physical_layout
 from modnorm.checkpoint.reference import find_local_checkpoint
 from modnorm.errors import InvalidInputError, ModnormError
-from modnorm.files import read_fault, read_text
 from modnorm.hints import one_of
 from modnorm.search.budgets import Budget, ensemble_budget, iterative_budget, total_budget
 from modnorm.spec import DataSpec, DistillationSpec, ExperimentSpec
@@ -50,7 +52,6 @@ _TOKENS = {"countdown": 680, "gsm8k": 300, "math500": 500, "olympiadbench": 800,
 """Tokens of an answer by task, less those that drafts save, where the cap is no lower; otherwise
 answers reach the cap."""
 _DRIVER = Path("/proc/driver/nvidia/gpus")
-_MAX_BYTES = 2**30
 _CPU_SECONDS = 7.1
 """Seconds of one evaluation for 1e9 weights on two CPU cores: the demo takes 2.82 s for 64 rows
 and 6.2e6 weights."""
@@ -123,8 +124,11 @@ def estimate_cost(
         jobs = settings.rounds * (first.jobs + harvest) + 2 * (settings.rounds + 1)
         searched, voted = float(evaluations), 0.0
     else:
+        iterative, checkpoints = spec.iterative, 0
+        if iterative is not None and iterative.development is not None:
+            checkpoints = -(-iterative.updates // iterative.evaluate_every) + 1
         answered = (plan.monitoring or 0) + (plan.final_at_most or 0)
-        jobs = (plan.search or 0) // selection + answered // heldout + 2 + _checkpoints(spec)
+        jobs = (plan.search or 0) // selection + answered // heldout + 2 + checkpoints
         searched = float((plan.search or 0) + (plan.development or 0) + selection)
         final = (plan.final_at_most or 0) if spec.iterative else _expected_experts(spec) * heldout
         voted = final + (plan.monitoring or 0) + heldout
@@ -166,55 +170,23 @@ def _count(data: DataSpec, field: str) -> int:
 
 def rate_of_run(directory: Path) -> Rate:
     """Return the mean time of an evaluation in a finished run."""
-    try:
-        return _rate_of_search(directory)
-    except (OSError, ValueError, KeyError, TypeError, ZeroDivisionError) as error:
-        raise InvalidInputError(
-            f"{directory} is no finished run: {_fault(error)}",
-            field="like",
-            remedy="name a directory that `modnorm run` wrote",
-        ) from error
-
-
-def _fault(error: Exception) -> str:
-    """Return what is wrong with a file of a run."""
-    if isinstance(error, FileNotFoundError):
-        return f"it has no {Path(error.filename).name}"
-    return read_fault(error)
-
-
-def _rate_of_search(directory: Path) -> Rate:
-    timings = json.loads(read_text(directory / "timings.json", most=_MAX_BYTES))
-    results = json.loads(read_text(directory / "results.json", most=_MAX_BYTES))
-    stopped = set(results["candidates"]["stopped"])
-    rows = int(results["data"]["selection"]["rows"])
-    seconds = _whole_scores(timings["candidates"], stopped)
-    if not seconds or rows < 1:
+    run = load_run(directory)
+    stopped, data = run.document["candidates"]["stopped"], run.document["data"]
+    timed = pd.DataFrame(cast("list[dict[str, float]]", run.timings()["candidates"]))
+    whole = timed["seconds"][(timed["seconds"] > 0) & ~timed["index"].isin(stopped)]
+    voted = timed["heldout_seconds"][timed["heldout_seconds"] > 0]
+    if not len(whole):
         raise InvalidInputError(f"no candidate of {directory} was scored", field="like")
-    voted = [one.get("heldout_seconds", 0.0) for one in timings["candidates"]]
-    voters = sum(one > 0.0 for one in voted)
-    heldout = int(results["data"].get("heldout", {}).get("rows", 0))
-    phases = timings.get("phases", {})
+    phases = cast("Mapping[str, float]", run.timings().get("phases", {}))
     return Rate(
-        sum(seconds) / len(seconds) / rows,
+        float(whole.mean()) / int(str(data["selection"]["rows"])),
         str(directory),
-        heldout_seconds=sum(voted) / voters / heldout if voters and heldout else None,
+        heldout_seconds=float(voted.mean()) / int(str(data["heldout"]["rows"]))
+        if len(voted)
+        else None,
         start_seconds=phases.get(STARTING, 0.0),
         calibration_seconds=phases.get("calibrating", 0.0),
     )
-
-
-def _whole_scores(candidates: Iterable[dict[str, float]], stopped: set[int]) -> list[float]:
-    """Return the seconds of candidates that answered every selection row."""
-    return [one["seconds"] for one in candidates if one["seconds"] and one["index"] not in stopped]
-
-
-def _checkpoints(spec: ExperimentSpec) -> int:
-    """Return the jobs on development rows."""
-    iterative = spec.iterative
-    if iterative is None or iterative.development is None:
-        return 0
-    return -(-iterative.updates // iterative.evaluate_every) + 1
 
 
 def _scaled_rate(

@@ -60,21 +60,6 @@ def test_bars_have_a_marker_a_seed_and_the_sample_sd(axes):
     assert legend(axes) is None
 
 
-def test_spans_have_the_colours_of_their_series(axes):
-    spans = {"B": ("cut B", 1.5, 0.25), "A": ("cut A", 1.8, 0.0)}
-    draw_bands(axes, SERIES, "x", LABELS, spans=spans)
-    drawn_lines = {line.get_label(): line for line in axes.lines}
-    for name, mean in (("A", 1.8), ("B", 1.5)):
-        assert list(drawn_lines[f"cut {name}"].get_xdata()) == [mean, mean]
-        assert drawn_lines[f"cut {name}"].get_color() == drawn_lines[name].get_color()
-    drawn = [patch.get_extents().transformed(axes.transData.inverted()) for patch in axes.patches]
-    assert [(box.x0, box.x1) for box in drawn] == [
-        pytest.approx((1.8, 1.8)),
-        pytest.approx((1.25, 1.75)),
-    ]
-    assert legend(axes) == ["A", "B", "cut A", "cut B"]
-
-
 def test_a_level_is_dashed_and_within_the_axes(axes):
     draw_bands(axes, SERIES, "x", LABELS, log_y=True, level=("12", 120.0))
     line = axes.lines[-1]
@@ -95,26 +80,6 @@ def test_a_band_that_reaches_below_0_is_clipped_to_a_logarithmic_axis(axes):
     assert sorted(at_2) == pytest.approx([bottom, 10])
 
 
-def test_a_panel_without_anything_above_0_is_drawn_all_the_same(axes):
-    draw_bands(axes, lines(A=[(1, 0), (2, 0)]), "x", LABELS, log_y=True)
-    assert list(axes.lines[0].get_ydata()) == [0, 0]
-
-
-@pytest.mark.parametrize("range_", [(1.1, 1.9), (22, 28), (3, 45), (0.3, 90)])
-def test_labels_of_a_logarithmic_axis_are_plain_numbers(axes, range_):
-    low, high = range_
-    draw_bands(axes, lines(A=[(1, low), (2, high)]), "x", LABELS, log_y=True)
-    axes.figure.canvas.draw()
-    bottom, top = axes.get_ylim()
-    labels = [
-        (place, label.get_text())
-        for place, label in zip(axes.get_yticks(), axes.get_yticklabels(), strict=True)
-        if bottom <= place <= top
-    ]
-    assert len(labels) >= 2
-    assert [float(text) for _, text in labels] == pytest.approx([place for place, _ in labels])
-
-
 def test_names_are_no_mathematics():
     name = r"costs 5$ \frac 6$"
     labels = (name, "x", "y")
@@ -128,10 +93,3 @@ def test_names_are_no_mathematics():
     )
     bars = partial(draw_bars, series={name: {name: [1.0]}, "o": {name: [2.0]}}, labels=labels)
     assert draw_panels([bands, bars])
-
-
-def test_panels_and_bars_depend_on_their_numbers_alone():
-    bands = partial(draw_bands, rows=SERIES, at="x", labels=LABELS)
-    panels = [bands, partial(draw_bars, series=SUPPORT, labels=LABELS)]
-    assert draw_panels(panels) == draw_panels(panels)
-    assert draw_panels(panels) != draw_panels(panels[1:])

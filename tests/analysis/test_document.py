@@ -16,6 +16,8 @@ from modnorm.analysis.run import load_run
 from modnorm.analysis.run_data import StateRow
 from modnorm.analysis.uncertainty import accuracy_interval
 
+pytestmark = pytest.mark.usefixtures("without_plots")
+
 
 def test_the_document_holds_every_ensemble_with_its_agreement(run):
     document = results_document(run)
@@ -119,13 +121,6 @@ def test_a_search_without_a_better_candidate_is_told(run):
     assert told is not None
     assert "the radius may be too large or too small" in told.lower()
     assert report_parts(document)["lost"] == told
-
-
-def test_a_method_without_a_radius_is_no_lost_search(run):
-    document = results_document(run)
-    document["base"]["selection_reward"] = 2.0
-    document["spec"] = {"method": {"name": "base", "radius": 0.0}}
-    assert describe_lost_search(document) is None
 
 
 def test_a_state_whose_metric_is_no_share_of_rows_has_no_interval(make_run):

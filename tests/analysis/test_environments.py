@@ -14,6 +14,8 @@ from modnorm.analysis.export import write_run
 from modnorm.analysis.run import load_run
 from modnorm.analysis.run_data import BaseRow
 
+pytestmark = pytest.mark.usefixtures("without_plots")
+
 CPU = {"engine": "transformers", "torch": "2.13.0", "device": "cpu", "threads": "1"}
 GPU = {"engine": "transformers", "torch": "2.11.0", "device": "H200"}
 

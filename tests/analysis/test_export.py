@@ -4,7 +4,6 @@ from dataclasses import replace
 
 from modnorm.analysis.candidates import CANDIDATE_TYPES as COLUMNS
 from modnorm.analysis.export import write_run
-from modnorm.analysis.parquet_files import read_votes
 
 DETERMINISTIC = ["results.json", "candidates.csv", "votes.parquet", "report.html"]
 
@@ -34,13 +33,6 @@ def test_equal_experiments_leave_equal_bytes_but_for_timings(make_run, tmp_path)
     assert first == second
 
 
-def test_writing_again_replaces_every_file(make_run, directory):
-    write_run(directory, make_run(prefixes=(20,)))
-    write_run(directory, make_run())
-    write_run(directory.with_name("fresh"), make_run())
-    assert content(directory) == content(directory.with_name("fresh"))
-
-
 def test_candidates_are_in_order_with_rank_and_gain(make_run, directory):
     run = make_run(prefixes=(20,), failed=frozenset({3}))
     write_run(directory, run)
@@ -60,17 +52,6 @@ def test_candidates_are_in_order_with_rank_and_gain(make_run, directory):
     best = next(row for row in rows if row["rank"] == "1")
     assert int(best["index"]) == run.order[0]
     assert float(best["gain"]) == float(best["selection_reward"]) - 0.21
-
-
-def test_votes_are_one_line_for_each_ensemble_and_row(run, directory):
-    write_run(directory, run)
-    votes = list(read_votes(directory))
-    places = [(v.population, v.ensemble_size, v.row) for v in votes]
-    assert places == [(n, k, r) for n in (12, 24, 48) for k in (1, 5, 10) for r in range(60)]
-    correct = sum(v.correct for v in votes if (v.population, v.ensemble_size) == (48, 10))
-    assert correct == next(
-        e.correct for e in run.ensembles if (e.population, e.ensemble_size) == (48, 10)
-    )
 
 
 def test_timings_hold_what_may_differ(make_run, directory):

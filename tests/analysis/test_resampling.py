@@ -32,16 +32,6 @@ def test_seeds_that_agree_still_have_an_interval():
     assert mean_interval([0.35, 0.35]) == (0.35, 0.35)
 
 
-def test_rows_that_are_equal_in_all_seeds_leave_the_spread_of_seeds():
-    values = [0.2, 0.5, 0.9]
-    rows = [np.full(50, value) for value in values]
-    found = mean_bounds(values, rows)
-    assert found is not None
-    lower, upper = found
-    assert lower == pytest.approx(0.2, abs=1e-9)
-    assert upper == pytest.approx(0.9, abs=1e-9)
-
-
 @pytest.mark.parametrize(
     "rows", [[_right(10, 5), None], [_right(10, 5), _right(8, 4)], [_right(10, 4), _right(10, 5)]]
 )
@@ -67,8 +57,3 @@ def test_terms_are_bounded_around_the_terms_themselves():
     assert bounds["total"].lower < np.mean(gaps) < bounds["total"].upper
     assert bounds["support"] == pytest.approx(bounds["total"], abs=1e-9)  # q(m) is equal in both
     assert bounds["voting"] == pytest.approx((0, 0), abs=1e-9)
-
-
-def test_equal_ensembles_differ_in_nothing():
-    votes = Votes(np.array([0.0, 1.0, 2.0, 2.0]), np.array([0.0, 0.0, 1.0, 1.0]))
-    assert set(term_intervals([(votes, votes)]).values()) == {(0.0, 0.0)}

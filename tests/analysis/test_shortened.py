@@ -3,12 +3,15 @@
 import csv
 from dataclasses import asdict
 
+import pytest
+
 from modnorm.analysis.comparison import compare_runs
 from modnorm.analysis.document import describe_shortcuts, results_document
 from modnorm.analysis.export import write_run
 from modnorm.analysis.parquet_files import read_votes
 from modnorm.analysis.run import load_run
-from tests.analysis.run_plots import draw_run
+
+pytestmark = pytest.mark.usefixtures("without_plots")
 
 
 def test_experts_votes_and_accuracies_are_those_of_the_whole_work(run, shortened):
@@ -69,14 +72,6 @@ def test_files_hold_bounds_where_there_is_no_score(shortened, directory):
     stopped = len(shortened.stopped)
     assert f"{48 - stopped} of 48 candidates scored, {stopped} stopped early" in report
     assert "population.statistics: full" in report
-
-
-def test_plots_need_no_score_that_is_not_there(run, shortened):
-    whole, short = draw_run(run), draw_run(shortened)
-    assert whole.keys() - short.keys() == {"vote-support"}
-    for name in ("accuracy-by-ensemble-size", "accuracy-by-population"):
-        assert whole[name] == short[name]
-    assert whole["reward-histogram"] != short["reward-histogram"]
 
 
 def test_a_shortened_run_compares_as_the_whole_one(run, shortened, tmp_path):

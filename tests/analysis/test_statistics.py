@@ -39,11 +39,6 @@ def test_figures_are_those_of_literal_loops(rewards, base):
         assert found == pytest.approx(float(np.quantile(rewards, q)), abs=1e-12)
 
 
-def test_one_candidate_has_no_spread_and_no_base_no_density():
-    figures = prefix_statistics([0.5], 1, base=None)
-    assert (figures.sample_sd, figures.density, figures.p99) == (None, None, 0.5)
-
-
 def test_a_prefix_without_scores_has_no_figures():
     with pytest.raises(InvalidInputError, match="none of the first 2"):
         prefix_statistics([None, None, 0.5], 2, base=0.1)
@@ -63,7 +58,3 @@ def test_agreement_of_a_vote():
     assert agreement.no_vote == 0.25
     assert agreement.any_correct == 0.5
     assert agreement.correct_support == (2, 1, 0, 1)
-
-
-def test_without_valid_answers_there_is_no_mean_support():
-    assert vote_agreement([vote(0, 0, 0)], 2).mean_support is None

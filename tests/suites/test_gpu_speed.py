@@ -8,6 +8,7 @@ import pytest
 from modnorm.spec import parse_spec
 from modnorm.suites import cost_estimate
 from modnorm.suites.cost_estimate import GpuSpeed, answer_tokens, estimate_cost, rate_of_run
+from tests.small_results import small_results
 
 SMALL, LARGE = 494_032_768, 1_543_714_304
 """Weights of Qwen2.5-Coder-0.5B and 1.5B."""
@@ -58,15 +59,14 @@ def test_a_finished_run_tells_the_speed_of_each_phase(tmp_path):
     timings = {
         "phases": {"starting": 80.0, "calibrating": 10.0, "selecting": 999.0},
         "candidates": [
-            {"index": 0, "seconds": 8.0, "heldout_seconds": 6.0},
+            {"index": 0, "seconds": 8.0, "heldout_seconds": 2.0},
             {"index": 1, "seconds": 4.0, "heldout_seconds": 0.0},
         ],
     }
-    rows = {"selection": {"rows": 4}, "heldout": {"rows": 12}}
-    results = {"candidates": {"stopped": []}, "data": rows}
+    spec = spec_of(10, size=4, prefixes=[2, 4], ensemble_sizes=[2])
+    results = small_results(spec.model_dump(mode="json"))  # of 4 rows each
     for name, content in (("timings", timings), ("results", results)):
         (tmp_path / f"{name}.json").write_text(json.dumps(content))
-    spec = spec_of(10, size=4, prefixes=[2, 4], ensemble_sizes=[2])
     # The base and 4 candidates on 10 rows; the base and 2, then 1 expert on 1,319 rows.
     assert estimate_cost(spec, rate_of_run(tmp_path)).phases == {
         "start": 80.0,
