@@ -6,13 +6,13 @@ from functools import cached_property
 from pathlib import Path
 
 from modnorm.analysis.comparison import ComparisonRow, compare_runs
-from modnorm.analysis.distillation import RoundEntry, is_distillation, load_distillation
+from modnorm.analysis.distillation import DistillationDocument, is_distillation, load_distillation
 from modnorm.analysis.run import Run, load_run, stored_spec
 from modnorm.analysis.run_files import RESULTS, not_a_run, runs_inside
 from modnorm.errors import InvalidInputError
 from modnorm.spec import ExperimentSpec
 from modnorm.web.population import PAGE_LINES
-from modnorm.web.sources import Headline, Progress, RoundLine, RunPage, Unfinished, unknown_run
+from modnorm.web.sources import Headline, Progress, RunPage, Unfinished, unknown_run
 
 ReadUnfinished = Callable[[Path], Unfinished]
 """Returns the state of a run directory that has no results yet."""
@@ -97,13 +97,9 @@ class DirectoryRun:
         return stored_spec(self.path)
 
     @cached_property
-    def rounds(self) -> Sequence[RoundLine]:
-        """The rounds of a finished distillation; none of other runs."""
-        if not is_distillation(self.path):
-            return ()
-        document = load_distillation(self.path)
-        best = document["best_round"]
-        return [round_line(each, is_best=each["round"] == best) for each in document["rounds"]]
+    def distillation(self) -> DistillationDocument | None:
+        """The document of a finished distillation; None for a search."""
+        return load_distillation(self.path) if is_distillation(self.path) else None
 
     @property
     def headline(self) -> Headline | None:
@@ -160,18 +156,3 @@ class DirectoryCatalog:
             )
             for number, path in enumerate(found, 1)
         ]
-
-
-def round_line(entry: RoundEntry, *, is_best: bool) -> RoundLine:
-    """Return a round of `distillation.json` as a line of the page."""
-    search, harvest = entry["search"], entry["harvest"]
-    return RoundLine(
-        number=entry["round"],
-        searched=search["model"] if search else "",
-        examples=harvest["dataset_examples"] if harvest else 0,
-        student=entry["student"] or "",
-        development=entry["development"]["metric"],
-        heldout=entry["heldout"]["metric"],
-        interval=entry["heldout"]["interval"],
-        is_best=is_best,
-    )

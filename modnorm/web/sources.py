@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from modnorm.analysis.comparison import ComparisonRow
+from modnorm.analysis.distillation import DistillationDocument
 from modnorm.analysis.run import Run
 from modnorm.analysis.uncertainty import ConfidenceInterval
 from modnorm.errors import NotFoundError
@@ -71,26 +72,6 @@ class Unfinished:
     """None if unknown."""
 
 
-@dataclass(frozen=True, slots=True)
-class RoundLine:
-    """A round of a distillation; round 0 is the base before any training."""
-
-    number: int
-    searched: str
-    """Model that was searched around; empty in round 0."""
-    examples: int
-    """Examples of the dataset; 0 until it is made."""
-    student: str
-    """Digest of the student; empty until it is trained."""
-    development: float | None
-    heldout: float | None
-    """Metrics of the model after the round."""
-    interval: ConfidenceInterval | None
-    """95 % Wilson interval of the held-out metric."""
-    is_best: bool
-    """Whether its student is the best so far on development rows."""
-
-
 class ViewedRun(Protocol):
     """A run on a page, finished or not."""
 
@@ -127,8 +108,8 @@ class ViewedRun(Protocol):
         """Its progress; None where unknown, or where it is not live."""
 
     @property
-    def rounds(self) -> Sequence[RoundLine]:
-        """The rounds of a distillation so far; none of a search."""
+    def distillation(self) -> DistillationDocument | None:
+        """The document of a finished distillation; None for a search."""
 
     @property
     def results(self) -> Run:

@@ -1,12 +1,19 @@
 import re
 import struct
 from dataclasses import replace
+from functools import partial
+from statistics import fmean, stdev
 from xml.etree import ElementTree as ET
 
+import numpy as np
+import pandas as pd
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 
 from modnorm.analysis import plots
 from modnorm.analysis.document import results_document
+from modnorm.analysis.figures import draw_bands, draw_bars, draw_panels
 from modnorm.analysis.plots import follow_theme
 from tests.analysis.run_plots import draw_run
 
@@ -53,3 +60,86 @@ def test_a_plot_follows_the_theme_of_the_reader(make_run, name):
     assert "prefers-color-scheme: dark" in style
     for colour in re.findall(r"(?:fill|stroke): (#\w{6})\"", style):
         assert f": {colour}".encode() in drawn
+
+
+def lines(**series):
+    """Points (x, mean) or (x, mean, SD) by method."""
+    rows = [(name, *point, *[0.0] * (3 - len(point))) for name in series for point in series[name]]
+    return pd.DataFrame(rows, columns=["method", "x", "mean", "sd"])
+
+
+LABELS = ("t", "x", "y")
+SERIES = lines(A=[(1, 20, 2), (2, 5)], B=[(1, 30), (2, 8)])
+SUPPORT = {"A": {"0": [10.0, 14.0], "1": [5.0, 7.0]}, "B": {"0": [20.0, 20.0], "1": [1.0, 4.0]}}
+
+
+@pytest.fixture
+def axes():
+    figure = Figure()
+    FigureCanvasAgg(figure)
+    return figure.add_subplot()
+
+
+def legend(axes):
+    found = axes.get_legend()
+    return [text.get_text() for text in found.get_texts()] if found else None
+
+
+def test_bars_of_several_series_stand_side_by_side(axes):
+    draw_bars(axes, SUPPORT, ("t", "m", "y"))
+    one, other = (found for found in axes.containers if hasattr(found, "patches"))
+    assert [bar.get_height() for bar in one] == [12.0, 6.0]
+    assert [bar.get_height() for bar in other] == [20.0, 2.5]
+    assert one[0].get_facecolor() != other[0].get_facecolor()
+    for place, (left, right) in enumerate(zip(one, other, strict=True)):
+        assert left.get_x() + left.get_width() == pytest.approx(place) == right.get_x()
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["0", "1"]
+    assert axes.get_xlabel() == "m"
+    assert legend(axes) == ["A", "B"]
+
+
+def test_bars_have_a_marker_a_seed_and_the_sample_sd(axes):
+    values = [1.0, 1.0, 4.0]
+    draw_bars(axes, {"": {"Total": values}}, LABELS)
+    (marked,) = (line for line in axes.lines if len(line.get_xdata()) == len(values))
+    assert list(marked.get_ydata()) == values
+    assert len(set(marked.get_xdata())) == len(values)
+    (spread,) = axes.collections[0].get_segments()
+    mean, sd = fmean(values), stdev(values)
+    assert list(spread[:, 1]) == pytest.approx([mean - sd, mean + sd])
+    assert legend(axes) is None
+
+
+def test_a_level_is_dashed_and_within_the_axes(axes):
+    draw_bands(axes, SERIES, "x", LABELS, log_y=True, level=("12", 120.0))
+    line = axes.lines[-1]
+    assert (list(line.get_ydata()), line.get_linestyle()) == ([120.0, 120.0], "--")
+    assert axes.get_ylim()[1] > 120
+    assert legend(axes)[-1] == "12"
+
+
+def test_a_band_that_reaches_below_0_is_clipped_to_a_logarithmic_axis(axes):
+    points = lines(A=[(1, 50, 20), (2, 4, 6), (3, 0)])
+    draw_bands(axes, points, "x", LABELS, log_y=True)
+    (band,) = axes.collections
+    edge = axes.transData.transform(band.get_paths()[0].vertices)
+    assert np.isfinite(edge).all()
+    bottom = axes.get_ylim()[0]
+    assert 0 < bottom < 4
+    at_2 = [y for x, y in band.get_paths()[0].vertices if x == 2]
+    assert sorted(at_2) == pytest.approx([bottom, 10])
+
+
+def test_names_are_no_mathematics():
+    name = r"costs 5$ \frac 6$"
+    labels = (name, "x", "y")
+    bands = partial(
+        draw_bands,
+        rows=lines(**{name: [(1, 0.5, 0.1), (2, 0.6, 0.1)]}),
+        at="x",
+        labels=labels,
+        spans={name: (name, 0.5, 0.1)},
+        level=(name, 0.5),
+    )
+    bars = partial(draw_bars, series={name: {name: [1.0]}, "o": {name: [2.0]}}, labels=labels)
+    assert draw_panels([bands, bars])

@@ -1,4 +1,18 @@
-from modnorm.suites.cost_estimate import plan_suite
+import json
+from types import SimpleNamespace
+
+import pytest
+
+from modnorm.spec import parse_spec
+from modnorm.suites import cost_estimate
+from modnorm.suites.cost_estimate import (
+    GpuSpeed,
+    answer_tokens,
+    estimate_cost,
+    plan_suite,
+    rate_of_run,
+)
+from tests.small_results import small_results
 
 
 def test_a_plan_counts_search_experts_and_base(load):
@@ -42,3 +56,69 @@ def test_training_is_counted_by_updates(load):
 
 SELECTION = "split:gsm8k/selection"
 RANDOPT = {"method": {"name": "randopt", "sigma": 0.01}}
+
+
+SMALL, LARGE = 494_032_768, 1_543_714_304
+"""Weights of Qwen2.5-Coder-0.5B and 1.5B."""
+
+
+@pytest.mark.parametrize(
+    ("weights", "task", "rows", "measured"),
+    [
+        (SMALL, "gsm8k", 200, 1.11),
+        (SMALL, "gsm8k", 500, 2.05),
+        (SMALL, "gsm8k", 1_319, 5.0),
+        (LARGE, "gsm8k", 200, 1.36),
+        (LARGE, "gsm8k", 1_319, 5.29),
+        (LARGE, "countdown", 200, 2.8),
+    ],
+)
+def test_candidates_of_real_models_take_the_measured_time(weights, task, rows, measured):
+    """Answers of at most 1,024 tokens on an H200."""
+    seconds = GpuSpeed("H200", weights).candidate_seconds(rows, answer_tokens(task, 1_024))
+    assert seconds == pytest.approx(measured, rel=0.3)
+
+
+def spec_of(rows, **population):
+    split = {"source": "bundled:countdown-selection", "limit": rows}
+    heldout = {"source": "bundled:countdown-heldout", "limit": 1_319}
+    return parse_spec(
+        {
+            "model": "tiny-thicket",
+            "task": {"name": "gsm8k", "selection": split, "heldout": heldout, "max_tokens": 1_024},
+            "method": {"name": "modular_norm", "radius": 0.16},
+            "population": population,
+        }
+    )
+
+
+def test_a_whole_run_of_a_real_model_takes_the_measured_time(monkeypatch):
+    """Coder-1.5B, N = K = 25 on an H200."""
+    layout = [SimpleNamespace(numel=LARGE)]
+    monkeypatch.setattr(cost_estimate, "physical_layout", lambda _config: layout)
+    phases = estimate_cost(spec_of(200, size=25, ensemble_sizes=[25]), gpu="H200").phases
+    assert phases is not None
+    for name, seconds in {"start": 82.6, "calibrate": 33.4, "search": 35.8, "vote": 137.5}.items():
+        assert phases[name] == pytest.approx(seconds, rel=0.3)
+    assert sum(phases.values()) == pytest.approx(332.7, rel=0.3)
+
+
+def test_a_finished_run_tells_the_speed_of_each_phase(tmp_path):
+    timings = {
+        "phases": {"starting": 80.0, "calibrating": 10.0, "selecting": 999.0},
+        "candidates": [
+            {"index": 0, "seconds": 8.0, "heldout_seconds": 2.0},
+            {"index": 1, "seconds": 4.0, "heldout_seconds": 0.0},
+        ],
+    }
+    spec = spec_of(10, size=4, prefixes=[2, 4], ensemble_sizes=[2])
+    results = small_results(spec.model_dump(mode="json"))  # of 4 rows each
+    for name, content in (("timings", timings), ("results", results)):
+        (tmp_path / f"{name}.json").write_text(json.dumps(content))
+    # The base and 4 candidates on 10 rows; the base and 2, then 1 expert on 1,319 rows.
+    assert estimate_cost(spec, rate_of_run(tmp_path)).phases == {
+        "start": 80.0,
+        "calibrate": 10.0,
+        "search": 5 * 10 * 1.5,
+        "vote": 4 * 1_319 * 0.5,
+    }

@@ -21,7 +21,7 @@ from modnorm.services.aggregator.storage.tables import Ensemble, Event, Experime
 from modnorm.services.common.access import current_caller
 from modnorm.v1 import experiment_pb2
 from modnorm.web.population import PAGE_LINES
-from modnorm.web.sources import BusyWorker, Headline, Progress, RoundLine, RunPage, unknown_run
+from modnorm.web.sources import BusyWorker, Headline, Progress, RunPage, unknown_run
 from modnorm.wire.run_messages import extent
 
 
@@ -181,10 +181,8 @@ class CatalogRun:
             workers=workers,
         )
 
-    @property
-    def rounds(self) -> Sequence[RoundLine]:
-        """None: only directories hold distillations."""
-        return ()
+    distillation = None
+    """Only directories hold distillations."""
 
 
 class LabCatalog:

@@ -18,7 +18,7 @@ from modnorm.services.common.access import PAGE, TokenGate, require_protection, 
 from modnorm.services.common.settings import AggregatorSettings
 from modnorm.web.app import build_app
 from modnorm.web.guard import LOOPBACK
-from modnorm.web.rendering import CALLER
+from modnorm.web.pages import CALLER
 from modnorm.web.sources import Catalog
 from modnorm.wire.connection import is_loopback, read_pair, split_address
 
