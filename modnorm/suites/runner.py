@@ -70,12 +70,11 @@ class SuiteRunner:
     """Experiment by cell."""
     _profiles: dict[str, str] = field(default_factory=dict)
     """Profile by the cell that calibrated it; empty if that failed."""
+    _has_answered: bool = False
 
     def run(self) -> bool:
         """Run all unfinished cells; return whether every cell is finished."""
         self._find_waiting()
-        if self._waiting:
-            self._check_lab()
         pause = FIRST_PAUSE
         while self._waiting or self._running:
             has_moved = self._start_some()
@@ -136,24 +135,23 @@ class SuiteRunner:
         try:
             self._patiently(action)
         except UnavailableError as error:
-            self._check_lab()
+            next(iter(self.client.list()), None)  # raises if the lab itself is away
             self._fail(cell, error)
         except ModnormError as error:
             self._fail(cell, error)
 
-    def _check_lab(self) -> None:
-        """Raise unless the lab answers."""
-        next(iter(self.client.list()), None)
-
     def _patiently(self, call: Callable[[], ResultT]) -> ResultT:
-        """Repeat a call while the lab is away."""
-        connection = Reconnection(self.patience)
+        """Repeat a call while a lab that answered once is away."""
+        connection = Reconnection(self.patience if self._has_answered else 0.0)
         while True:
             connection.opened()
             try:
-                return call()
+                result = call()
             except UnavailableError as error:
                 time.sleep(connection.pause(error))
+            else:
+                self._has_answered = True
+                return result
 
     def _with_profile(self, cell: Cell) -> ExperimentSpec:
         if cell.profile_of is None:

@@ -1,10 +1,11 @@
 """`modnorm init`, `validate` and `plan`."""
 
-import yaml
+import json
 
 from modnorm.perturbation.methods import METHODS
 from modnorm.spec import load_spec
 from modnorm.tasks.registry import task_names
+from tests.small_results import small_results
 
 
 def test_init_writes_a_spec_that_is_valid(modnorm, tmp_path, monkeypatch):
@@ -97,13 +98,14 @@ def test_plan_takes_the_speed_of_a_finished_run(modnorm, modnorm_json, tmp_path)
     file, run = tmp_path / "spec.yaml", tmp_path / "run"
     assert modnorm("init", file)[0] == 0
     run.mkdir()
-    timings = {"candidates": [{"index": 0, "seconds": 8.0}, {"index": 1, "seconds": 1.0}]}
-    results = {"candidates": {"stopped": [1]}, "data": {"selection": {"rows": 4}}}
-    (run / "timings.json").write_text(yaml.safe_dump(timings, default_flow_style=True))
-    (run / "results.json").write_text(yaml.safe_dump(results, default_flow_style=True))
-    assert modnorm("plan", file, "--like", run)[0] == 2  # it is YAML, and no JSON
-    for name, content in (("timings", timings), ("results", results)):
-        (run / f"{name}.json").write_text(str(content).replace("'", '"'))
+    times = [{"index": index, "seconds": 8.0, "heldout_seconds": 0.0} for index in range(2)]
+    timings = {"candidates": [times[0], {**times[1], "seconds": 1.0}]}
+    assert modnorm("plan", file, "--like", run)[0] == 2  # it has no results
+    sections = {name: {"name": name} for name in ("model", "task", "method")}
+    results = small_results({"name": "n", "population": {}, **sections})
+    results["candidates"] = {"total": 4, "scored": 3, "stopped": [1], "failed": []}
+    (run / "timings.json").write_text(json.dumps(timings))
+    (run / "results.json").write_text(json.dumps(results))
     estimate = modnorm_json("plan", file, "--like", run)
     # Both prefixes have an expert of 5 in common in 2.5 places, as far as can be expected.
     expected = estimate["evaluations"] - 2.5 * 50

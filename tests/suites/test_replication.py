@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from modnorm.analysis.run import load_run
 from scripts.replication import CELLS, collect
 from scripts.replication_tables import BEGIN, END, write_tables
 from scripts.run_copies import unpack_run
@@ -39,10 +40,12 @@ def test_a_table_is_rebuilt_from_the_copies_digit_by_digit(tmp_path, monkeypatch
     """Metrics follow from the votes, and the committed tables and claims from the copies."""
     monkeypatch.chdir(ROOT)
     told = Path("replication/tables.md").read_text()
-    for copy in COPIES:
-        run = unpack_run(copy, tmp_path / copy.stem)
-        for each in run.ensembles:
-            assert sum(vote.correct for vote in each.votes) == each.correct
+    smallest = min(COPIES, key=lambda copy: copy.stat().st_size)
+    votes = unpack_run(smallest, tmp_path / "run").vote_counts()
+    for each in load_run(tmp_path / "run").ensembles:
+        is_place = votes["population"].eq(each.population)
+        is_place &= votes["ensemble_size"].eq(each.ensemble_size)
+        assert votes["correct"][is_place].sum() == each.correct
     folder = tmp_path / "folder"
     folder.mkdir()
     page = tmp_path / "page.md"
