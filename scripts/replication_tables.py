@@ -65,7 +65,7 @@ def write_tables(cells: Path, suites: Path, out: Path, page: Path, folder: Path)
         parts += [to_markdown(table) for table in suite.tables if _has_values(table)] or [
             "No cell.\n"
         ]
-        _draw(suite, out / "figures" / suite.loaded.suite.name)
+        parts += _analyses(suite, out / "figures" / suite.loaded.suite.name)
     parts += ["## Beyond the paper\n", *_beyond(pool)]
     write_file(out / "tables.md", "\n".join(parts).encode())
     claims = "\n".join([_markdown(_HEADINGS, _claim_rows(known)), "", *_open_cells(known)])
@@ -120,15 +120,62 @@ def _has_values(table: BuiltTable) -> bool:
     return any(figure.by_seed for figure in table.figures)
 
 
-def _draw(suite: KnownSuite, place: Path) -> None:
-    """Draw the figures of finished cells; those that differ in other settings have none."""
+_AGAINST = ("reference_method", "reference_N", "K")
+_LARGEST = "reference_N == reference_N.max()"
+_ANALYSES: Mapping[str, tuple[str, str, tuple[str, ...]]] = {
+    "Accuracy by population and experts (%)": ("population-scaling", "N > 0", ("K",)),
+    "Difference from the reference's largest population (points)": (
+        "budget-differences",
+        _LARGEST,
+        _AGAINST,
+    ),
+    "Terms of these differences (points)": (
+        "decomposition",
+        f"{_LARGEST} and K >= 10 and seeds > 1",
+        (*_AGAINST, "term"),
+    ),
+    "Candidates (%) that gain so many points on the selection rows": (
+        "reward-survival",
+        "N == N.max() and -2.1 < threshold < 3.1",
+        ("threshold",),
+    ),
+}
+"""By title: the table of an analysis, which of its lines, and their own columns."""
+
+
+def _analyses(suite: KnownSuite, place: Path) -> Iterator[str]:
+    """Draw finished cells and yield their tables; none if they differ in other settings."""
     finished = [each.results.path for each in suite.outcomes.finished.values()]
     if not finished:
         return
     try:
-        write_figures(place, analyze(tabulate_runs(load_runs(finished))))
+        analysis = analyze(tabulate_runs(load_runs(finished)))
+        write_figures(place, analysis)
     except InvalidInputError as error:
         print(f"{suite.loaded.suite.name}: no figures: {error}")
+        return
+    for title, (name, which, own) in _ANALYSES.items():
+        if name not in analysis.tables:
+            continue
+        columns = ["model", "task", "method", "N", *own, "seeds"]
+        rows = [
+            (*map(_cell, line[columns]), _spread(line))
+            for _, line in analysis.tables[name].query(which).iterrows()
+        ]
+        if rows:
+            yield f"### {title}\n\n{_markdown((*columns, 'mean'), rows)}\n"
+
+
+def _cell(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value).removeprefix("./models/")
+
+
+def _spread(line: pd.Series) -> str:
+    """Return a mean with its interval, or with the extremes of the seeds if it has none."""
+    mean = f"{line['mean']:.2f}"
+    if "lower" in line:
+        return f"{mean} {_interval(ConfidenceInterval(line['lower'], line['upper']))}"
+    return f"{mean} ({line['min']:.1f} to {line['max']:.1f})"
 
 
 def _claim_rows(known: Sequence[KnownSuite]) -> Iterator[tuple[str, ...]]:
@@ -258,7 +305,7 @@ def _beyond(pool: Mapping[Path, ResultsDocument]) -> Iterator[str]:
         for key, members in groupby(runs, key=lambda run: run[0])
     }
     data = {
-        name: [_Recorded(place, pool[place]) for place in places]
+        f"{name}, seeds: {len(places)}": [_Recorded(place, pool[place]) for place in places]
         for name, places in groups.items()
     }
     tables = {
