@@ -134,10 +134,10 @@ _ANALYSES: Mapping[str, tuple[str, str, tuple[str, ...]]] = {
         f"{_LARGEST} and K >= 10 and seeds > 1",
         (*_AGAINST, "term"),
     ),
-    "Candidates (%) that gain so many points on the selection rows": (
-        "reward-survival",
-        "N == N.max() and -2.1 < threshold < 3.1",
-        ("threshold",),
+    "Gain of the tenth best candidate on the selection rows (points)": (
+        "selection-cutoffs",
+        "N > 0",
+        (),
     ),
 }
 """By title: the table of an analysis, which of its lines, and their own columns."""
@@ -159,23 +159,15 @@ def _analyses(suite: KnownSuite, place: Path) -> Iterator[str]:
             continue
         columns = ["model", "task", "method", "N", *own, "seeds"]
         rows = [
-            (*map(_cell, line[columns]), _spread(line))
+            (
+                *(str(line[column]).removeprefix("./models/") for column in columns),
+                f"{line['mean']:.2f} "
+                f"{_interval(ConfidenceInterval(line['lower'], line['upper']))}",
+            )
             for _, line in analysis.tables[name].query(which).iterrows()
         ]
         if rows:
             yield f"### {title}\n\n{_markdown((*columns, 'mean'), rows)}\n"
-
-
-def _cell(value: object) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value).removeprefix("./models/")
-
-
-def _spread(line: pd.Series) -> str:
-    """Return a mean with its interval, or with the extremes of the seeds if it has none."""
-    mean = f"{line['mean']:.2f}"
-    if "lower" in line:
-        return f"{mean} {_interval(ConfidenceInterval(line['lower'], line['upper']))}"
-    return f"{mean} ({line['min']:.1f} to {line['max']:.1f})"
 
 
 def _claim_rows(known: Sequence[KnownSuite]) -> Iterator[tuple[str, ...]]:
