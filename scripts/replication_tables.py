@@ -161,8 +161,7 @@ def _analyses(suite: KnownSuite, place: Path) -> Iterator[str]:
         rows = [
             (
                 *(str(line[column]).removeprefix("./models/") for column in columns),
-                f"{line['mean']:.2f} "
-                f"{_interval(ConfidenceInterval(line['lower'], line['upper']))}",
+                f"{line['mean']:.2f} [{line['lower']:.1f}, {line['upper']:.1f}]",
             )
             for _, line in analysis.tables[name].query(which).iterrows()
         ]
