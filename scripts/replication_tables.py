@@ -136,7 +136,7 @@ _ANALYSES: Mapping[str, tuple[str, str, tuple[str, ...]]] = {
     ),
     "Gain of the tenth best candidate on the selection rows (points)": (
         "selection-cutoffs",
-        "N > 0",
+        "seeds > 1",
         (),
     ),
 }
