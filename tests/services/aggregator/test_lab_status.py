@@ -4,8 +4,6 @@ import psycopg
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from modnorm.services.common.server import start_server
-from modnorm.services.common.status_servicer import SERVICE, StatusServicer
 from modnorm.v1 import experiment_pb2, status_pb2, status_pb2_grpc
 from verification.labs.waiting import HANG_SECONDS
 
@@ -21,14 +19,6 @@ async def status(lab):
 
 def by_name(response):
     return {one.name: one for one in response.dependencies}
-
-
-async def neighbour(look):
-    def register(server):
-        status_pb2_grpc.add_StatusServiceServicer_to_server(StatusServicer(look), server)
-        return (SERVICE,)
-
-    return await start_server("127.0.0.1:0", register)
 
 
 async def test_a_lab_counts_pending_jobs_and_lists_workers(start_lab, spec, database_url):
@@ -91,19 +81,3 @@ async def test_a_database_that_hangs_is_logged_and_makes_health_not_serving(
             await serving(lab, NOT_SERVING)
         await serving(lab, SERVING)
         assert by_name(await status(lab))["database"].usable
-
-
-@pytest.mark.parametrize("usable", [True, False])
-async def test_a_service_is_usable_if_its_dependencies_are(start_lab, usable):
-    async def look():
-        return [status_pb2.Dependency(name="isolation", usable=usable, detail="d", remedy="r")]
-
-    sandbox = await neighbour(look)
-    async with start_lab(sandbox_target=f"127.0.0.1:{sandbox.port}") as lab:
-        response = await status(lab)
-        found = by_name(response)["sandbox"]
-        assert found.usable == usable
-        assert found.version == response.version
-        assert found.detail == ("answers" if usable else "isolation: d")
-        assert found.remedy == ("" if usable else "r")
-    await sandbox.stop(0)

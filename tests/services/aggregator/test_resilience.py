@@ -127,21 +127,6 @@ async def test_a_lease_that_cannot_be_ended_does_not_block_others(start_lab, spe
         assert again.lease.token > job.lease.token
 
 
-@pytest.mark.parametrize("release", [True, False])
-async def test_an_embedded_aggregator_releases_all_leases_at_its_start(
-    start_lab, another_aggregator, spec, release
-):
-    async with start_lab() as lab:
-        created = await lab.create(spec())
-        await lab.reach(created.id, SELECTING)
-        job = await lab.worker().claim_next()
-        await lab.die()
-        changes = {"release_leases_on_start": release}
-        async with another_aggregator(lab.settings.model_copy(update=changes)) as heir:
-            again = await heir.worker().claim()
-            assert (again.lease.job_id == job.lease.job_id) == release
-
-
 async def test_the_end_of_a_broker_outage_is_noticed(start_lab, redis_url, monkeypatch):
     monkeypatch.setattr(notifications, "RETRY_SECONDS", 0.05)
     async with start_lab(broker_url="redis://127.0.0.1:1/0") as lab:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from modnorm.errors import ConflictError, NotFoundError, UnauthenticatedError
-from modnorm.services.common.access import CHECK_SECONDS, Caller, TokenFile
+from modnorm.services.common.access import CHECK_SECONDS, TokenFile
 from modnorm.wire.connection import is_loopback
 from modnorm.wire.tokens import (
     Role,
@@ -153,11 +153,6 @@ def test_a_damaged_file_keeps_the_accepted_tokens(path, damage, caplog):
 )
 def test_only_loopback_is_loopback(address, local):
     assert is_loopback(address) is local
-
-
-def test_operators_see_every_tenant():
-    assert Caller("a", "team-a", frozenset({Role.READ})).scope == "team-a"
-    assert Caller("a", "team-a", frozenset({Role.READ, Role.OPERATE})).scope is None
 
 
 @pytest.mark.parametrize(

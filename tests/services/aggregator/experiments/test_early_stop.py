@@ -278,13 +278,6 @@ def test_stopped_candidates_are_reused_with_the_scores_that_exclude_them(world):
     assert outcomes(world, third) == outcomes(world, alone)
 
 
-def whole_of(world, experiment_id):
-    """Return the complete results of an experiment, by phase and candidate."""
-    found = world.stores.results.candidates(experiment_id)
-    jobs = [job for one in found for job in (one.selection, one.heldout) if job]
-    return {(job.split, job.candidate): job.metric for job in jobs if job.metric is not None}
-
-
 def shortened(world, *, until):
     """Run an experiment with stopped candidates to a state."""
     created = world.select("shortened", **FEW_EXPERTS)
@@ -295,24 +288,6 @@ def shortened(world, *, until):
             crew.go_on(crew.busy[0])
     assert world.stores.experiments.get(created).experiment.candidates_stopped > 1
     return created
-
-
-@pytest.mark.parametrize("ended", ["SUCCEEDED", "CANCELLED"])
-def test_full_statistics_reuse_complete_results_and_do_skipped_work(world, ended):
-    short = shortened(world, until="SUCCEEDED" if ended == "SUCCEEDED" else "VOTING")
-    if ended == "CANCELLED":
-        world.stores.experiments.cancel(short)
-    assert world.state(short) == ended
-    had = whole_of(world, short)
-    full = world.select("full", **FEW_EXPERTS, statistics="full", reuse=True)
-    complete = sum(split == Split.SELECTION for split, _ in had)
-    assert world.stores.experiments.get(full).progress.jobs_done == complete > 0
-    Crew(world, full, Random(0), set()).run()
-    assert had.items() <= whole_of(world, full).items()
-    undisturbed = world.select("undisturbed", **FEW_EXPERTS, statistics="full")
-    Crew(world, undisturbed, Random(1), set()).run()
-    assert whole_of(world, full) == whole_of(world, undisturbed)
-    assert outcomes(world, full) == outcomes(world, undisturbed)
 
 
 def test_skipped_rows_are_answered_if_the_experts_differ(world):
@@ -333,17 +308,3 @@ def test_skipped_rows_are_answered_if_the_experts_differ(world):
     again = world.select("again", **SIZES, failures=failures, reuse=True)
     Crew(world, again, Random(0), set()).run()
     assert outcomes(world, again) == outcomes(world, full)
-
-
-def test_an_ended_experiment_is_removed_from_the_cache(world):
-    created = world.select(**SIZES)
-    shortcuts = world.stores.jobs._early_stop
-    for job_id in world.pending(created):
-        world.stores.jobs.report(world.report_of(world.claim(job_id)))
-    expert = world.pending(created)[-1]
-    world.stores.jobs.report(world.report_of(world.claim(expert)))
-    assert (list(shortcuts._thresholds), list(shortcuts._votes)) == ([created], [created])
-    world.work(created)
-    assert world.state(created) == "SUCCEEDED"
-    assert not shortcuts._thresholds
-    assert not shortcuts._votes

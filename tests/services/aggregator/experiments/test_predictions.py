@@ -153,18 +153,6 @@ def test_answers_are_reused_by_content(world, run_id, ask, predictions):
     assert predictions(all_asked.experiment_id) == expected(world, run_id, ask_all=True)
 
 
-def test_a_cancelled_one_leaves_its_finished_answers(world, run_id, ask, predictions):
-    change = ask()
-    world.jobs.report(world.report_of(world.claim(change.pending[0])))
-    claim = world.claim(change.pending[1])
-    world.stores.experiments.cancel(change.experiment_id)
-    assert world.beat(claim).cancel
-    again = ask("again")
-    assert len(again.pending) == 2
-    world.work(again.experiment_id)
-    assert predictions(again.experiment_id) == expected(world, run_id)
-
-
 def test_a_failed_expert_fails_it_and_says_why(world, run_id, ask):
     change = ask()
     claim = world.claim(change.pending[1])

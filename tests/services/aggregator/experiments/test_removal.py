@@ -6,7 +6,6 @@ import pytest
 from sqlmodel import col, select
 
 from modnorm.services.aggregator import remove_old
-from modnorm.services.aggregator.remove_old import remove_ended
 from modnorm.services.aggregator.storage.states import ExperimentState
 from modnorm.services.aggregator.storage.tables import Artifact, Experiment
 from tests.services.aggregator.experiments.removing import DAY, remove, rows
@@ -42,13 +41,6 @@ def test_recent_and_open_experiments_stay(world):
     assert not any(old in row for _, row in left)
     assert {world.state(recent), world.state(running)} == {"SUCCEEDED", "SELECTING"}
     assert remove(world.database, world.now + DAY) == [recent]
-
-
-def test_an_experiment_that_runs_again_is_not_removed(world):
-    created = world.select()
-    with world.database.write() as session:
-        assert not remove_ended(session, created, world.now + DAY)
-    assert world.state(created) == "SELECTING"
 
 
 @pytest.fixture

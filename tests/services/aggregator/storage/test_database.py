@@ -1,6 +1,5 @@
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 
 import psycopg
 import pytest
@@ -258,9 +257,3 @@ def test_a_locked_file_is_no_fault(tmp_path, monkeypatch):
 def test_a_url_that_no_server_could_have_is_refused(url):
     with error_at("MODNORM_DATABASE_URL"):
         Database(url)
-
-
-def test_the_scheme_of_hosting_services_is_postgres(postgres_url):
-    with closing(Database(postgres_url.replace("postgresql://", "postgres://"))) as database:
-        database.migrate()
-        database.check_schema()
