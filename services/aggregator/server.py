@@ -24,7 +24,7 @@ from modnorm.services.aggregator.experiments.admission import Admissions
 from modnorm.services.aggregator.experiments.experiment_setup import Conductor, SetupSteps
 from modnorm.services.aggregator.experiments.experiment_store import ExperimentStore
 from modnorm.services.aggregator.experiments.lifecycle import Change
-from modnorm.services.aggregator.experiments.result_store import EventStore, ResultStore
+from modnorm.services.aggregator.experiments.result_store import ResultStore
 from modnorm.services.aggregator.experiments.run_directories import RunDirectories
 from modnorm.services.aggregator.experiments.upstream_services import Calibrator, Sampler
 from modnorm.services.aggregator.jobs.job_store import JobStore
@@ -61,7 +61,6 @@ class Stores:
     experiments: ExperimentStore
     jobs: JobStore
     results: ResultStore
-    events: EventStore
 
 
 class Aggregator:
@@ -91,7 +90,6 @@ class Aggregator:
             ExperimentStore(self._database),
             JobStore(self._database, lease_seconds=settings.lease_seconds),
             ResultStore(self._database),
-            EventStore(self._database),
         )
         self._runs = RunDirectories(settings.runs, self._database)
         self._counts = LabCountStore(self._database, lease_seconds=settings.lease_seconds)
@@ -127,7 +125,7 @@ class Aggregator:
         self._experiments = ExperimentServicer(
             experiments=stores.experiments,
             runs=self._runs,
-            events=stores.events,
+            results=stores.results,
             admissions=self._admissions,
             conductor=self._conductor,
             notifier=self._notifier,

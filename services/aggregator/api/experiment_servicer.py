@@ -20,7 +20,7 @@ from modnorm.services.aggregator.experiments.experiment_store import ExperimentS
 from modnorm.services.aggregator.experiments.lifecycle import Change
 from modnorm.services.aggregator.experiments.predictions import Questions
 from modnorm.services.aggregator.experiments.records import ExperimentRecord
-from modnorm.services.aggregator.experiments.result_store import EventStore
+from modnorm.services.aggregator.experiments.result_store import ResultStore
 from modnorm.services.aggregator.experiments.run_directories import RunDirectories
 from modnorm.services.aggregator.notifications import Notifier
 from modnorm.services.aggregator.storage.states import TERMINAL
@@ -47,7 +47,7 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         *,
         experiments: ExperimentStore,
         runs: RunDirectories,
-        events: EventStore,
+        results: ResultStore,
         admissions: Admissions,
         conductor: Conductor,
         notifier: Notifier,
@@ -57,7 +57,7 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
     ) -> None:
         self._experiments = experiments
         self._runs = runs
-        self._events = events
+        self._results = results
         self._admissions = admissions
         self._conductor = conductor
         self._notifier = notifier
@@ -132,7 +132,7 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         while not ended:
             seen = self._notifier.seen()
             events, ended = await asyncio.to_thread(
-                self._events.after, request.id, cursor, _WATCH_BATCH
+                self._results.events, request.id, cursor, _WATCH_BATCH
             )
             for event in events:
                 yield event_message(event)

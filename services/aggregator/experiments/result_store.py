@@ -91,14 +91,7 @@ class ResultStore:
         with self._database.read() as session:
             return load_text(session, kind, digest)
 
-
-class EventStore:
-    """Read access to the events of all experiments."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
-    def after(self, experiment_id: str, cursor: int, limit: int) -> tuple[Sequence[Event], bool]:
+    def events(self, experiment_id: str, cursor: int, limit: int) -> tuple[Sequence[Event], bool]:
         """Return the next events, and whether the last of them ended the experiment.
 
         `cursor` is that of the last event that the caller has, 0 for all events.

@@ -22,7 +22,7 @@ from modnorm.search.stopping import Interval
 from modnorm.services.aggregator.api.to_proto import event_message, experiment_message
 from modnorm.services.aggregator.experiments.lifecycle import with_remedy
 from modnorm.services.aggregator.experiments.records import CandidateJobs, ExperimentRecord
-from modnorm.services.aggregator.experiments.result_store import EventStore, ResultStore
+from modnorm.services.aggregator.experiments.result_store import ResultStore
 from modnorm.services.aggregator.storage.codec import unpack_answers, unpack_coefficients
 from modnorm.services.aggregator.storage.database import Database
 from modnorm.services.aggregator.storage.states import ArtifactKind, JobState, Split
@@ -148,7 +148,7 @@ def _run_data(
     database: Database, record: ExperimentRecord, candidates: Sequence[CandidateJobs], shared: int
 ) -> RunData:
     message, results = experiment_message(record), ResultStore(database)
-    events, _ = EventStore(database).after(record.experiment.id, 0, _ALL)
+    events, _ = results.events(record.experiment.id, 0, _ALL)
     return RunData(
         spec=record.experiment.spec.model_dump(mode="json"),
         provenance=provenance(message),

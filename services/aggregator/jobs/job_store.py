@@ -44,7 +44,10 @@ UNFIT_SECONDS = 10.0
 
 
 class JobStore:
-    """The jobs of all experiments."""
+    """The jobs of all experiments.
+
+    Leases are judged by `lease_clock`, by default the database's: a clock that jumps ends none.
+    """
 
     def __init__(
         self,

@@ -31,6 +31,13 @@ from modnorm.services.aggregator.storage.evaluation_cache import EvaluationCache
 
 OnFault = Callable[[ModnormError], object]
 
+_MIGRATIONS = Path(__file__).parent / "migrations"
+IDLE_SECONDS = 30.0
+"""Seconds without a statement after which Postgres aborts a transaction: its process was stopped
+or vanished, and others wait for its locks. The value is half a lease, so that workers keep their
+jobs. No transaction may compute that long between two statements."""
+_EVALUATIONS = "shared evaluations"
+_REMEDY, _START_REMEDY = "try again", "start the database, or correct MODNORM_DATABASE_URL"
 _DISK_FAULTS = frozenset(
     {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN}
 )
@@ -50,35 +57,24 @@ def outages(url: URL, on_fault: OnFault | None, remedy: str) -> Iterator[None]:
             if on_fault is not None:
                 on_fault(fault)
             raise fault from error
-        if not _is_outage(error):
+        # Postgres reports the end of a session with an idle transaction as an internal error.
+        if not (
+            isinstance(error, OperationalError | InterfaceError) or error.connection_invalidated
+        ):
             raise
-        raise UnavailableError(
-            f"the database did not answer: {_on_one_line(error)}", remedy=remedy
-        ) from error
+        message = " ".join(str(error.orig).split())  # that of psycopg may have several lines
+        raise UnavailableError(f"the database did not answer: {message}", remedy=remedy) from error
     except PoolTimeoutError as error:
         raise UnavailableError(
             f"all connections to the database are in use: {error}", remedy=remedy
         ) from error
 
 
-def _on_one_line(error: DBAPIError) -> str:
-    """Return the driver's message; that of psycopg may have several indented lines."""
-    return " ".join(str(error.orig).split())
-
-
-def _is_outage(error: DBAPIError) -> bool:
-    """Return whether a retry may help: Postgres stopped, or ended the session or transaction.
-
-    Postgres reports the end of a session with an idle transaction as an internal error.
-    """
-    return isinstance(error, OperationalError | InterfaceError) or error.connection_invalidated
-
-
 def _fault_of_file(error: DBAPIError, url: URL) -> ModnormError | None:
     """Return the fault of an SQLite file or its disk; None if there is none."""
     if url.get_backend_name() != "sqlite":
         return None
-    if _is_damage(error):
+    if type(error) is DatabaseError:  # its subclasses are about a statement
         return PreconditionError(
             f"the database {url.database} is damaged: {error.orig}",
             remedy="restore a copy of it, or move it away and start again, which repeats "
@@ -91,23 +87,6 @@ def _fault_of_file(error: DBAPIError, url: URL) -> ModnormError | None:
             "which does not repeat stored work",
         )
     return None
-
-
-def _is_damage(error: DBAPIError) -> bool:
-    """Return whether the file is not an intact database.
-
-    SQLite then raises DatabaseError itself; its subclasses are about a statement.
-    """
-    return type(error) is DatabaseError
-
-
-_MIGRATIONS = Path(__file__).parent / "migrations"
-IDLE_SECONDS = 30.0
-"""Seconds without a statement after which Postgres aborts a transaction: its process was stopped
-or vanished, and others wait for its locks. The value is half a lease, so that workers keep their
-jobs. No transaction may compute that long between two statements."""
-_EVALUATIONS = "shared evaluations"
-_REMEDY, _START_REMEDY = "try again", "start the database, or correct MODNORM_DATABASE_URL"
 
 
 class Database:

@@ -89,7 +89,10 @@ class PageServer:
         self._settings = settings
         self._host, self._port = split_address(settings.page_address)
         require_protection(settings.page_address, settings)
-        self._server = uvicorn.Server(_config(_application(settings, catalog), settings))
+        gate = TokenGate(settings)
+        hosts = LOOPBACK | set(settings.page_hosts) if gate.open else None
+        app = build_app(catalog, hosts, lambda app: PageAccess(app, gate))
+        self._server = uvicorn.Server(_config(app, settings))
         self._thread: threading.Thread | None = None
 
     @property
@@ -128,12 +131,6 @@ class PageServer:
     async def _serve(self, listener: socket.socket) -> None:
         anyio.to_thread.current_default_thread_limiter().total_tokens = _THREADS
         await self._server.serve(sockets=[listener])
-
-
-def _application(settings: AggregatorSettings, catalog: Catalog) -> ASGIApp:
-    gate = TokenGate(settings)
-    hosts = LOOPBACK | set(settings.page_hosts) if gate.open else None
-    return build_app(catalog, hosts, lambda app: PageAccess(app, gate))
 
 
 def _config(app: ASGIApp, settings: AggregatorSettings) -> uvicorn.Config:

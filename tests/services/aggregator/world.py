@@ -14,7 +14,7 @@ from modnorm.search.voting import Answer
 from modnorm.services.aggregator.experiments.admission import Admission
 from modnorm.services.aggregator.experiments.experiment_store import ExperimentStore
 from modnorm.services.aggregator.experiments.lifecycle import Change
-from modnorm.services.aggregator.experiments.result_store import EventStore, ResultStore
+from modnorm.services.aggregator.experiments.result_store import ResultStore
 from modnorm.services.aggregator.jobs.job_store import JobStore
 from modnorm.services.aggregator.jobs.leases import Claim, Heartbeat, LeaseState, claim_of, lease
 from modnorm.services.aggregator.jobs.reporting import Report
@@ -147,10 +147,7 @@ class World:
             lease_clock=lambda _session: self.now,
         )
         self.stores = Stores(
-            ExperimentStore(self.database, clock=clock),
-            self.jobs,
-            ResultStore(self.database),
-            EventStore(self.database),
+            ExperimentStore(self.database, clock=clock), self.jobs, ResultStore(self.database)
         )
 
     def spec(self, **changes: object) -> ExperimentSpec:

@@ -188,7 +188,7 @@ def test_claims_and_heartbeats_carry_the_threshold_and_reports_are_checked(world
     assert record.selection.metric is None
     assert (record.selection.reward_lower, record.selection.reward_upper) == (0.0, 1.0)
     assert record.candidate.coefficients is not None
-    events, _ = world.stores.events.after(created, 0, 100)
+    events, _ = world.stores.results.events(created, 0, 100)
     assert events[-1].message == "candidate 3, selection: stopped early, 1.0000 at most"
 
 

@@ -42,7 +42,7 @@ def test_concurrent_creations_store_one_experiment(world):
         thread.join()
     assert found == [experiment_id_of("a")] * 6
     assert len(world.stores.experiments.page(10)) == 1
-    events, _ = world.stores.events.after(found[0], 0, 10)
+    events, _ = world.stores.results.events(found[0], 0, 10)
     assert [event.message for event in events] == ["created"]
 
 
@@ -121,16 +121,16 @@ def test_a_failed_experiment_states_its_reason_and_stays_failed(world):
 
 def test_events_are_numbered_and_end_with_the_experiment(world):
     created = world.select()
-    events, ended = world.stores.events.after(created, 0, 100)
+    events, ended = world.stores.results.events(created, 0, 100)
     assert [event.cursor for event in events] == [1, 2, 3]
     assert [event.state for event in events] == ["PENDING", "SAMPLING", "SELECTING"]
     assert not ended
     world.stores.experiments.cancel(created)
-    events, ended = world.stores.events.after(created, 3, 100)
+    events, ended = world.stores.results.events(created, 3, 100)
     assert [(event.cursor, event.state) for event in events] == [(4, ExperimentState.CANCELLED)]
     assert ended
-    assert world.stores.events.after(created, 4, 100) == ([], True)
-    assert not world.stores.events.after(created, 0, 2)[1]
+    assert world.stores.results.events(created, 4, 100) == ([], True)
+    assert not world.stores.results.events(created, 0, 2)[1]
 
 
 def test_experiments_with_swapped_rows_do_not_deadlock(world):

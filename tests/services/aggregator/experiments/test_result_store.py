@@ -55,4 +55,4 @@ def test_rows_and_scale_maps_are_stored_once_by_content(world):
 def test_an_unknown_cursor_is_refused(world, cursor):
     created = world.select()
     with error_at("cursor"):
-        world.stores.events.after(created, cursor, 10)
+        world.stores.results.events(created, cursor, 10)

@@ -46,7 +46,7 @@ def outcome(job):
 
 
 def last_event(world, experiment_id):
-    events, _ = world.stores.events.after(experiment_id, 0, 1000)
+    events, _ = world.stores.results.events(experiment_id, 0, 1000)
     return events[-1]
 
 

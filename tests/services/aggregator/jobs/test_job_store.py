@@ -117,7 +117,7 @@ def test_failed_candidates_are_excluded_up_to_the_budget(world):
     record = world.stores.experiments.get(created)
     assert record.experiment.state == "SUCCEEDED"
     assert all("2" not in ensemble.experts for ensemble in record.ensembles)
-    events, _ = world.stores.events.after(created, 0, 100)
+    events, _ = world.stores.results.events(created, 0, 100)
     assert any("candidate 2" in event.message and "nan" in event.message for event in events)
 
 
@@ -282,7 +282,7 @@ def test_concurrent_last_reports_advance_the_experiment_once(world):
     assert len(changes) == len(reports)
     assert len([change for change in changes if change.pending]) == 1
     assert world.state(created) == "VOTING"
-    events, _ = world.stores.events.after(created, 0, 100)
+    events, _ = world.stores.results.events(created, 0, 100)
     assert [event.cursor for event in events] == list(range(1, len(events) + 1))
     assert [event.state for event in events].count("VOTING") == 1
 

@@ -152,7 +152,7 @@ class Leases(RuleBasedStateMachine):
         assert (record.experiment.state in TERMINAL) == (not states & OPEN_JOBS)
 
     def check_that_every_result_is_counted_once(self, sheets):
-        events, _ = self.world.stores.events.after(self.id, 0, 1000)
+        events, _ = self.world.stores.results.events(self.id, 0, 1000)
         assert [event.cursor for event in events] == list(range(1, len(events) + 1))
         scored = [event for event in events if event.message.split(": ")[-1][:2] in {"0.", "1."}]
         assert len(scored) == len(sheets)

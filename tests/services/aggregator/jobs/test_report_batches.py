@@ -88,7 +88,7 @@ def test_the_end_of_a_phase_does_not_affect_other_experiments(world, plain):
             one.stores.jobs.report_all(batch)
         assert [one.state(created) for created in ids] == ["VOTING", "SELECTING"]
         progress = [one.stores.experiments.get(created).progress for created in ids]
-        events = [one.stores.events.after(created, 0, 100)[0] for created in ids]
+        events = [one.stores.results.events(created, 0, 100)[0] for created in ids]
         told = [[(event.cursor, event.message) for event in each] for each in events]
         return [str(each) for each in progress], told
 
